@@ -1,2 +1,4 @@
 //! stk
-fn main(){ println!("{:?}", polars::prelude::df!("a"=>[1])); }
+fn main() {
+    println!("{:?}", polars::prelude::df!("a"=>[1]));
+}

@@ -1,1 +1,86 @@
-//! WIP
+//! What a `.stk` trace says.
+//!
+//! This crate holds the vocabulary that every other crate of stk shares and nothing that does work: no parsing, no I/O.
+//!
+//! * [`event`]: every event of a trace, as plain data ([`event::Event`]). How each is stored is `stk-format`'s business
+//!   (`format/SPEC.md`).
+//! * [`registers`]: which registers a sample carries, per register set.
+//! * [`identity`]: what makes two images the same: PE header fields, CodeView record, ELF build id, content hash.
+//! * [`limits`]: upper bounds that writers keep and readers enforce.
+//! * [`control`]: the structs that inject.exe and agent.dll exchange in the target's memory.
+//! * [`windows`]: the layouts of Windows' own structures that more than one crate needs.
+//!
+//! `no_std` + `alloc`, because the agent is. Nothing here assumes Windows except [`windows`] and [`control`].
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod control;
+pub mod event;
+pub mod identity;
+pub mod limits;
+pub mod registers;
+pub mod windows;
+
+/// Processor architecture of a recorded process, as stored in the file header.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Arch {
+    /// x86-64.
+    X64 = 1,
+    /// 64-bit ARM.
+    Arm64 = 2,
+    /// 32-bit x86.
+    X86 = 3,
+}
+
+impl Arch {
+    /// The architecture stored as `code`, or `None` if this version does not know it.
+    pub const fn from_code(code: u8) -> Option<Arch> {
+        match code {
+            1 => Some(Arch::X64),
+            2 => Some(Arch::Arm64),
+            3 => Some(Arch::X86),
+            _ => None,
+        }
+    }
+
+    /// Size of a pointer and of a stack word, in bytes: 8 or 4.
+    pub const fn pointer_size(self) -> usize {
+        match self {
+            Arch::X64 | Arch::Arm64 => 8,
+            Arch::X86 => 4,
+        }
+    }
+
+    /// The field's usual short name: `x64`, `arm64`, `x86`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Arch::X64 => "x64",
+            Arch::Arm64 => "arm64",
+            Arch::X86 => "x86",
+        }
+    }
+}
+
+/// Operating system of a recorded process, as stored in the file header.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Os {
+    /// Windows, Wine included (Wine is told by the metadata key `wine`).
+    Windows = 1,
+    /// Linux: reserved, no recorder writes it yet.
+    Linux = 2,
+}
+
+impl Os {
+    /// The operating system stored as `code`, or `None` if this version does not know it.
+    pub const fn from_code(code: u8) -> Option<Os> {
+        match code {
+            1 => Some(Os::Windows),
+            2 => Some(Os::Linux),
+            _ => None,
+        }
+    }
+}

@@ -1,2 +1,2 @@
 //! inject
-fn main(){}
+fn main() {}

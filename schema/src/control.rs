@@ -1,0 +1,166 @@
+//! The control block: what inject.exe and agent.dll (and any other host of the agent) exchange.
+//!
+//! Every struct begins with its size and version, holds only fixed-width fields in an order that leaves no padding, and
+//! keeps addresses and handles in 64 bits, so that it is the same for 32- and 64-bit targets. `agent/include/stk_agent.h`
+//! is the same in C.
+//!
+//! The agent accepts a config whose `version` it knows and whose `size` is at least that version's; it ignores what
+//! follows. A host reads a status no further than the smaller of both sizes.
+
+/// Version of [`AgentConfig`] and [`AgentStatus`] described here.
+pub const CONTROL_VERSION: u32 = 1;
+
+/// Export: `u32 stk_agent_start(AgentConfig*)`, returns a [`StartResult`].
+pub const EXPORT_START: &str = "stk_agent_start";
+/// Export: `u32 stk_agent_stop(void*)`, returns 0 when the trace is finalised, 1 if nothing was recording.
+pub const EXPORT_STOP: &str = "stk_agent_stop";
+/// Export: `u32 stk_agent_status(AgentStatus*)`, returns 0, or 1 if the struct's size or version does not fit.
+pub const EXPORT_STATUS: &str = "stk_agent_status";
+/// Export: `u32 stk_capture(u64 tag)`: the calling thread records its own stack; returns 0, or 1 if nothing is recording,
+/// 2 if the sample was dropped.
+pub const EXPORT_CAPTURE: &str = "stk_capture";
+
+/// [`AgentConfig::flags`]: take one sample of every thread, then stop.
+pub const FLAG_ONCE: u32 = 1;
+/// [`AgentConfig::flags`]: also walk each sample in the target while it is suspended (diagnostic; see DESIGN.md).
+pub const FLAG_CHECK_WALKS: u32 = 2;
+/// [`AgentConfig::flags`]: fault injection for the tests: panic in the sampler after the first second.
+pub const FLAG_TEST_PANIC: u32 = 0x8000_0000;
+
+/// [`AgentConfig::embed`]: no image tables.
+pub const EMBED_NONE: u32 = 0;
+/// [`AgentConfig::embed`]: headers, exception directory, unwind info, exports (the default).
+pub const EMBED_UNWIND: u32 = 1;
+/// [`AgentConfig::embed`]: executable sections too.
+pub const EMBED_FULL: u32 = 2;
+
+/// What a recording is to do. Lives in the target's memory for the length of the `stk_agent_start` call.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct AgentConfig {
+    /// Size of this struct in bytes.
+    pub size: u32,
+    /// [`CONTROL_VERSION`].
+    pub version: u32,
+    /// Output file handle, valid in the target, opened for writing at the end of an empty file. The agent closes it
+    /// when the recording ends (also when the start fails).
+    pub output: u64,
+    /// Nominal sampling rate in millihertz (1,000,000 = 1 kHz); 1 to 20,000,000.
+    pub rate_mhz: u32,
+    /// Most stack bytes to capture per sample; 0 = the format's limit (8 MiB).
+    pub max_stack_bytes: u32,
+    /// `FLAG_*` bits.
+    pub flags: u32,
+    /// `EMBED_*`.
+    pub embed: u32,
+    /// Milliseconds to wait before the first sample.
+    pub delay_ms: u32,
+    /// Milliseconds to record; 0 = until stopped.
+    pub duration_ms: u32,
+    /// Random UUID of the trace; also salts its blocks.
+    pub uuid: [u8; 16],
+    /// Address of the metadata to store: `key 0 value 0 …`, UTF-8; 0 = none.
+    pub metadata: u64,
+    /// Bytes of metadata.
+    pub metadata_len: u32,
+    /// Must be 0.
+    pub reserved: u32,
+    /// Address of a zero-terminated UTF-16 path of a folder in which tables are stored once by hash; 0 = in the trace.
+    pub tables_dir: u64,
+    /// Handle (valid in the target) of an event that the agent signals when the recording has ended; 0 = none. The agent closes it.
+    pub ended_event: u64,
+    /// Written by the agent: address of its live [`AgentStatus`], which stays valid until the process ends.
+    pub status_address: u64,
+    /// Written by the agent: the system's error code when the start failed; else 0.
+    pub system_error: u32,
+    /// Must be 0.
+    pub reserved2: u32,
+}
+
+/// What `stk_agent_start` returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum StartResult {
+    /// Recording.
+    Ok = 0,
+    /// A recording is under way already.
+    AlreadyRecording = 1,
+    /// The config's size or version does not fit, or a field is out of range.
+    BadConfig = 2,
+    /// The output handle cannot be written.
+    BadOutput = 3,
+    /// Memory for the recorder could not be had.
+    NoMemory = 4,
+    /// A thread or timer could not be made.
+    NoThread = 5,
+    /// The agent failed before (it panicked in this process and stays off).
+    Disabled = 6,
+    /// The processor architecture is not what the agent was built for (emulation).
+    WrongArchitecture = 7,
+}
+
+impl StartResult {
+    /// The result with this code.
+    pub const fn from_code(code: u32) -> Option<StartResult> {
+        Some(match code {
+            0 => StartResult::Ok,
+            1 => StartResult::AlreadyRecording,
+            2 => StartResult::BadConfig,
+            3 => StartResult::BadOutput,
+            4 => StartResult::NoMemory,
+            5 => StartResult::NoThread,
+            6 => StartResult::Disabled,
+            7 => StartResult::WrongArchitecture,
+            _ => return None,
+        })
+    }
+}
+
+/// [`AgentStatus::state`]: nothing was recorded yet.
+pub const STATE_IDLE: u32 = 0;
+/// [`AgentStatus::state`]: recording (or waiting for its delay).
+pub const STATE_RECORDING: u32 = 1;
+/// [`AgentStatus::state`]: writing the end of the trace.
+pub const STATE_STOPPING: u32 = 2;
+/// [`AgentStatus::state`]: the trace is finalised; another recording may start.
+pub const STATE_STOPPED: u32 = 3;
+/// [`AgentStatus::state`]: the recorder failed; `message` says why. It stays off in this process.
+pub const STATE_FAILED: u32 = 4;
+
+/// How a recording is going. The agent updates it in place; a reader in another process sees each field whole, the
+/// fields together only roughly of one moment.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct AgentStatus {
+    /// Size of this struct in bytes.
+    pub size: u32,
+    /// [`CONTROL_VERSION`].
+    pub version: u32,
+    /// `STATE_*`.
+    pub state: u32,
+    /// `event::EndReason` of the last recording that ended; 0 = none yet.
+    pub end_reason: u32,
+    /// Live threads known, the recorder's own left out.
+    pub threads: u32,
+    /// Live modules known.
+    pub modules: u32,
+    /// Samples taken, idle ones included.
+    pub samples: u64,
+    /// Samples dropped.
+    pub dropped: u64,
+    /// Bytes appended to the output.
+    pub bytes: u64,
+    /// Sampler passes.
+    pub passes: u64,
+    /// Milliseconds since the recording started.
+    pub elapsed_ms: u64,
+    /// The system's error code of the last failure; 0 = none.
+    pub system_error: u32,
+    /// Bytes of `message`.
+    pub message_len: u32,
+    /// Text of the last failure, UTF-8.
+    pub message: [u8; 256],
+}
+
+const _: () = assert!(size_of::<AgentConfig>() == 104);
+const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256);

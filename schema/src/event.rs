@@ -1,0 +1,571 @@
+//! The events of a trace, as plain data.
+//!
+//! Times are ticks of the trace's clock (the file header gives its frequency and its value at the start). Instance ids
+//! are counters of one trace, 64 bits wide and never reused, so that an address, a thread id or a name that comes back
+//! is never mistaken for the one before. Names and paths are WTF-8 (UTF-8 that can also hold unpaired surrogates).
+//!
+//! [`SAMPLE`](kind::SAMPLE) is not an [`Event`]: it only means something together with the samples before it in its
+//! block, so `stk_format::sample` encodes and decodes it.
+
+use crate::identity::{ContentHash, Identity};
+use alloc::vec::Vec;
+
+/// Numeric event types. Ids above 0x3fff are the vendor range; every reader skips types that it does not know.
+pub mod kind {
+    #![allow(missing_docs)] // the names are those of `Event`'s variants; format/SPEC.md describes each body
+    pub const MODULE_LOAD: u64 = 1;
+    pub const MODULE_UNLOAD: u64 = 2;
+    pub const MODULE_TABLES: u64 = 3;
+    pub const THREAD_START: u64 = 4;
+    pub const THREAD_EXIT: u64 = 5;
+    pub const THREAD_NAME: u64 = 6;
+    pub const SLOT: u64 = 7;
+    pub const SAMPLE: u64 = 8;
+    pub const IDLE: u64 = 9;
+    pub const SAMPLE_IPS: u64 = 10;
+    pub const CHECK_WALK: u64 = 11;
+    pub const CODE_ADD: u64 = 12;
+    pub const CODE_REMOVE: u64 = 13;
+    pub const METHOD_NAME: u64 = 14;
+    pub const RUNTIME_INFO: u64 = 15;
+    pub const MANAGED_THREAD: u64 = 16;
+    pub const MEMORY: u64 = 17;
+    pub const NETTRACE: u64 = 18;
+    pub const EXCEPTION: u64 = 19;
+    pub const MARK: u64 = 20;
+    pub const RATE_CHANGE: u64 = 21;
+    pub const REDACTION: u64 = 22;
+    pub const PARENT: u64 = 23;
+    pub const CLOCK: u64 = 24;
+    pub const DROPPED: u64 = 25;
+    pub const METADATA: u64 = 26;
+    pub const BLOB: u64 = 27;
+    pub const INDEX: u64 = 28;
+    pub const END: u64 = 29;
+    pub const VENDOR_FIRST: u64 = 0x4000;
+}
+
+/// What a thread was doing when it was sampled, as far as the recorder could tell.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum RunState {
+    /// Not known: a coarse clock does not prove that a thread ran or waited in one tick.
+    #[default]
+    Unknown = 0,
+    /// Ran since its last sample.
+    Running = 1,
+    /// Did not run since its last sample.
+    Waiting = 2,
+}
+
+impl RunState {
+    /// The state stored as `code`; unknown codes are [`RunState::Unknown`].
+    pub const fn from_code(code: u64) -> RunState {
+        match code {
+            1 => RunState::Running,
+            2 => RunState::Waiting,
+            _ => RunState::Unknown,
+        }
+    }
+}
+
+bitflags::bitflags! {
+    /// How a module instance became known.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct ModuleFlags: u64 {
+        /// Found by the snapshot at the start: it was loaded at an unknown earlier time.
+        const AT_START = 1;
+        /// The loader notified its load.
+        const NOTIFIED = 2;
+        /// Its headers could not be read: identities may be missing.
+        const HEADERS_UNREADABLE = 4;
+        /// It is the process's main executable.
+        const MAIN = 8;
+        /// It is the recorder itself.
+        const RECORDER = 16;
+        /// Restated by a STATE block, not new.
+        const RESTATED = 32;
+    }
+
+    /// How a thread became known.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct ThreadFlags: u64 {
+        /// It ran before the recording started; its start time is unknown.
+        const AT_START = 1;
+        /// It belongs to the recorder and is never sampled.
+        const RECORDER = 2;
+        /// Restated by a STATE block, not new.
+        const RESTATED = 4;
+        /// Its stack bounds could not be read.
+        const NO_STACK_BOUNDS = 8;
+    }
+}
+
+/// An image was mapped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ModuleLoad<'a> {
+    /// Instance id, never reused.
+    pub instance: u64,
+    /// When it was loaded (or, with [`ModuleFlags::AT_START`], when the recording started), in ticks.
+    pub time: u64,
+    /// Load address.
+    pub base: u64,
+    /// Bytes mapped.
+    pub size: u64,
+    /// How it became known.
+    pub flags: ModuleFlags,
+    /// Full path, WTF-8, as the system gives it.
+    pub path: &'a [u8],
+    /// Its identities; may be empty.
+    pub identities: Vec<Identity<'a>>,
+}
+
+/// Part of an image that a trace can carry.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u64)]
+pub enum TableKind {
+    /// DOS, PE and section headers.
+    Headers = 1,
+    /// Exception directory (`.pdata`): RUNTIME_FUNCTION entries.
+    ExceptionDirectory = 2,
+    /// Bytes that hold unwind info (`.xdata`), possibly with others between.
+    UnwindInfo = 3,
+    /// Export directory with its tables and names.
+    Exports = 4,
+    /// Executable bytes.
+    Code = 5,
+    /// Debug directory and CodeView record.
+    Debug = 6,
+}
+
+impl TableKind {
+    /// The kind stored as `code`, or `None` if this version does not know it.
+    pub const fn from_code(code: u64) -> Option<TableKind> {
+        Some(match code {
+            1 => TableKind::Headers,
+            2 => TableKind::ExceptionDirectory,
+            3 => TableKind::UnwindInfo,
+            4 => TableKind::Exports,
+            5 => TableKind::Code,
+            6 => TableKind::Debug,
+            _ => return None,
+        })
+    }
+}
+
+/// A range of an image's memory whose bytes are a BLOB of the trace (or of a shared table store).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Table {
+    /// What it holds; unknown kinds are kept as numbers.
+    pub kind: u64,
+    /// Where it starts in the image.
+    pub rva: u32,
+    /// Bytes.
+    pub len: u32,
+    /// Hash of the bytes: the BLOB's address.
+    pub hash: ContentHash,
+}
+
+/// The parts of a module that the trace carries; comes after the BLOBs it names were queued for writing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ModuleTables {
+    /// Module instance.
+    pub instance: u64,
+    /// What was recorded; empty when the image has no tables or they could not be read.
+    pub tables: Vec<Table>,
+}
+
+/// A thread was found or started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ThreadStart {
+    /// Instance id, never reused.
+    pub instance: u64,
+    /// When it was first seen, in ticks.
+    pub time: u64,
+    /// The system's thread id, which the system does reuse.
+    pub tid: u32,
+    /// How it became known.
+    pub flags: ThreadFlags,
+    /// Win32 start address; 0 if unknown.
+    pub start_address: u64,
+    /// Highest address of its stack, exclusive; 0 if unknown.
+    pub stack_base: u64,
+    /// When the system created it, nanoseconds since the Unix epoch; 0 if unknown.
+    pub created: u64,
+}
+
+/// A thread spent a span of a block without running: its stack is that of its last sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Idle {
+    /// Thread instance.
+    pub thread: u64,
+    /// Sampler passes that found it unchanged.
+    pub ticks: u64,
+    /// Time of the first such pass, in ticks.
+    pub first: u64,
+    /// Time of the last such pass, in ticks.
+    pub last: u64,
+    /// Sequence number of the SAMPLES block that holds its last sample.
+    pub block: u64,
+    /// What is known of its state.
+    pub state: RunState,
+}
+
+/// An address list taken in process (no stack bytes).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SampleIps {
+    /// Thread instance.
+    pub thread: u64,
+    /// When, in ticks.
+    pub time: u64,
+    /// Instruction pointer, then return addresses, leaf first.
+    pub ips: Vec<u64>,
+}
+
+/// The walk of a sample by the system's own unwinder (`inject --check-walks`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CheckWalk {
+    /// Thread instance.
+    pub thread: u64,
+    /// Time of the sample that it belongs to, in ticks.
+    pub time: u64,
+    /// Flag bits: 1 = discarded by the watchdog, 2 = frame limit reached.
+    pub flags: u64,
+    /// `(instruction pointer, stack pointer)` per frame, leaf first.
+    pub frames: Vec<(u64, u64)>,
+}
+
+/// What a dynamic code region is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u64)]
+pub enum CodeKind {
+    /// Registered by RtlAddFunctionTable or RtlAddGrowableFunctionTable.
+    TableFunction = 1,
+    /// Registered by RtlInstallFunctionTableCallback.
+    CallbackFunction = 2,
+    /// Compiled at run time, told by its runtime.
+    Jit = 3,
+    /// A stub without unwind data.
+    Stub = 4,
+}
+
+/// A dynamic code region was seen or added.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CodeAdd<'a> {
+    /// Instance id, shares its number space with modules.
+    pub instance: u64,
+    /// When, in ticks.
+    pub time: u64,
+    /// [`CodeKind`] as a number.
+    pub kind: u64,
+    /// First address.
+    pub base: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Address to which the RVAs of `function` and `unwind` are relative.
+    pub image_base: u64,
+    /// RUNTIME_FUNCTION as found; may be empty.
+    pub function: &'a [u8],
+    /// UNWIND_INFO, chains appended as `(rva u32, len u32, bytes)` records; may be empty.
+    pub unwind: &'a [u8],
+    /// Code bytes from `base` on; may be empty or shorter than `size`.
+    pub code: &'a [u8],
+}
+
+/// What a runtime said of a method's code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MethodName<'a> {
+    /// When, in ticks.
+    pub time: u64,
+    /// First address of the code.
+    pub base: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Who said it: 1 = data access library, 2 = a runtime's own callback.
+    pub source: u64,
+    /// Name, UTF-8.
+    pub name: &'a [u8],
+}
+
+/// A language runtime was found in the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RuntimeInfo<'a> {
+    /// Module instance that holds it.
+    pub module: u64,
+    /// When it was found, in ticks.
+    pub time: u64,
+    /// 1 = .NET (coreclr), 2 = .NET Framework (clr, mscorwks), 3 = single-file .NET host.
+    pub kind: u64,
+    /// Version text, UTF-8.
+    pub version: &'a [u8],
+    /// Data contract descriptor JSON; may be empty.
+    pub descriptor: &'a [u8],
+    /// Values of the descriptor's pointer_data, 8 bytes little-endian each.
+    pub pointer_data: &'a [u8],
+    /// Lines for the user: what could not be asked of it and why.
+    pub note: &'a [u8],
+}
+
+/// A runtime's own view of a sampled thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ManagedThread {
+    /// Thread instance.
+    pub thread: u64,
+    /// Time of the sample that it belongs to, in ticks.
+    pub time: u64,
+    /// Address of the runtime's Thread object.
+    pub address: u64,
+    /// Thread::State.
+    pub state: u64,
+    /// PreemptiveGCDisabled: 1 = cooperative mode.
+    pub preemptive_disabled: u64,
+    /// Head of the explicit Frame chain.
+    pub frame: u64,
+    /// ExceptionTracker; 0 if none.
+    pub exception: u64,
+}
+
+/// Bytes of the target's memory outside the captured stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Memory<'a> {
+    /// Thread instance of the sample that needs them; 0 = the process.
+    pub thread: u64,
+    /// When they were read, in ticks.
+    pub time: u64,
+    /// Address of the first byte.
+    pub address: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+/// A piece of an EventPipe stream, as received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Nettrace<'a> {
+    /// Session: pieces of one session follow each other by `offset`.
+    pub session: u64,
+    /// When it was received, in ticks.
+    pub time: u64,
+    /// Offset of the piece in its stream.
+    pub offset: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+/// An exception was seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exception {
+    /// Thread instance.
+    pub thread: u64,
+    /// When, in ticks.
+    pub time: u64,
+    /// Exception code.
+    pub code: u32,
+    /// Address of the faulting or throwing instruction.
+    pub address: u64,
+}
+
+/// A point in time that the user or the target marked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark<'a> {
+    /// When, in ticks.
+    pub time: u64,
+    /// Thread instance; 0 = the process.
+    pub thread: u64,
+    /// Number given by the caller.
+    pub tag: u64,
+    /// Text, UTF-8.
+    pub text: &'a [u8],
+}
+
+/// The sampling rate changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RateChange {
+    /// When, in ticks.
+    pub time: u64,
+    /// New nominal rate, in millihertz.
+    pub rate_mhz: u32,
+}
+
+/// Stack words were overwritten on purpose (privacy).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Redaction<'a> {
+    /// What was redacted, and by what rule: UTF-8.
+    pub rule: &'a [u8],
+    /// Words overwritten.
+    pub words: u64,
+}
+
+/// The process that started this one, or whose recording this one continues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parent {
+    /// Its process id.
+    pub pid: u32,
+    /// Its creation time, nanoseconds since the Unix epoch.
+    pub created: u64,
+    /// UUID of its trace; zero if it has none.
+    pub trace: [u8; 16],
+}
+
+/// One moment on both clocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Clock {
+    /// Ticks of the trace's clock.
+    pub time: u64,
+    /// Nanoseconds since the Unix epoch.
+    pub utc: u64,
+}
+
+/// Why samples or events are missing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u64)]
+pub enum DropReason {
+    /// All block buffers were waiting for the disk.
+    BuffersFull = 1,
+    /// The thread's context could not be read.
+    NoContext = 2,
+    /// The sampler woke late and skipped passes.
+    Late = 3,
+    /// The loader ring overflowed: module events were lost (the next STATE block has the truth).
+    RingFull = 4,
+    /// The thread could not be opened or suspended.
+    NoThread = 5,
+    /// A fixed table of the recorder was full.
+    TableFull = 6,
+}
+
+/// Something was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dropped {
+    /// When it was noticed, in ticks.
+    pub time: u64,
+    /// [`DropReason`] as a number.
+    pub reason: u64,
+    /// Thread instance; 0 = any.
+    pub thread: u64,
+    /// How many samples or events since the last report for this reason.
+    pub count: u64,
+}
+
+/// A fact about the recording, such as `host`, `os.build`, `command_line`, `recorder.version`, `wine`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Metadata<'a> {
+    /// Key, UTF-8, lower case with dots.
+    pub key: &'a [u8],
+    /// Value, WTF-8.
+    pub value: &'a [u8],
+}
+
+/// A piece of a BLOB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Blob<'a> {
+    /// Hash of the whole BLOB.
+    pub hash: ContentHash,
+    /// Length of the whole BLOB, in bytes.
+    pub total: u64,
+    /// Offset of this piece.
+    pub offset: u64,
+    /// This piece.
+    pub bytes: &'a [u8],
+}
+
+/// Why a recording ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u64)]
+pub enum EndReason {
+    /// Stopped by request.
+    Stopped = 1,
+    /// The process was exiting.
+    ProcessExit = 2,
+    /// The duration had passed.
+    Duration = 3,
+    /// The watchdog resumed a thread that was suspended too long.
+    Watchdog = 4,
+    /// The recorder panicked; `detail` says where.
+    Panic = 5,
+    /// The output could not be written.
+    WriteError = 6,
+    /// A size limit was reached.
+    SizeLimit = 7,
+}
+
+/// The last event of a finished trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct End<'a> {
+    /// When, in ticks.
+    pub time: u64,
+    /// [`EndReason`] as a number.
+    pub reason: u64,
+    /// Samples written, idle ones included.
+    pub samples: u64,
+    /// Samples dropped.
+    pub dropped: u64,
+    /// Text for the user; may be empty.
+    pub detail: &'a [u8],
+}
+
+/// One block as the INDEX lists it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexEntry {
+    /// Offset of the block header from the start of the file.
+    pub offset: u64,
+    /// Sequence number.
+    pub seq: u64,
+    /// Block kind as a number.
+    pub kind: u8,
+    /// Time of its first event, in ticks.
+    pub first: u64,
+    /// Time of its last event, in ticks.
+    pub last: u64,
+}
+
+/// Any event but SAMPLE and SLOT.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+#[allow(missing_docs)] // each variant is the struct of its name
+pub enum Event<'a> {
+    ModuleLoad(ModuleLoad<'a>),
+    ModuleUnload {
+        instance: u64,
+        time: u64,
+    },
+    ModuleTables(ModuleTables),
+    ThreadStart(ThreadStart),
+    ThreadExit {
+        instance: u64,
+        time: u64,
+    },
+    ThreadName {
+        instance: u64,
+        time: u64,
+        name: &'a [u8],
+    },
+    Idle(Idle),
+    SampleIps(SampleIps),
+    CheckWalk(CheckWalk),
+    CodeAdd(CodeAdd<'a>),
+    CodeRemove {
+        instance: u64,
+        time: u64,
+    },
+    MethodName(MethodName<'a>),
+    RuntimeInfo(RuntimeInfo<'a>),
+    ManagedThread(ManagedThread),
+    Memory(Memory<'a>),
+    Nettrace(Nettrace<'a>),
+    Exception(Exception),
+    Mark(Mark<'a>),
+    RateChange(RateChange),
+    Redaction(Redaction<'a>),
+    Parent(Parent),
+    Clock(Clock),
+    Dropped(Dropped),
+    Metadata(Metadata<'a>),
+    Blob(Blob<'a>),
+    Index(Vec<IndexEntry>),
+    End(End<'a>),
+    /// A type that this version does not know: skipped and counted.
+    Unknown {
+        kind: u64,
+        body: &'a [u8],
+    },
+}

@@ -1,0 +1,37 @@
+//! Layouts of Windows' own structures that more than one crate of stk needs (Windows SDK `winnt.h`, x64 ABI
+//! documentation). Offsets are bytes.
+
+/// RUNTIME_FUNCTION of x64: three RVAs.
+pub const RUNTIME_FUNCTION_X64_SIZE: usize = 12;
+/// RUNTIME_FUNCTION of arm64: BeginAddress and unwind data.
+pub const RUNTIME_FUNCTION_ARM64_SIZE: usize = 8;
+
+/// Index of the export directory in the optional header's data directories.
+pub const DIRECTORY_EXPORT: usize = 0;
+/// Index of the exception directory.
+pub const DIRECTORY_EXCEPTION: usize = 3;
+/// Index of the debug directory.
+pub const DIRECTORY_DEBUG: usize = 6;
+
+/// IMAGE_FILE_MACHINE_AMD64.
+pub const MACHINE_X64: u16 = 0x8664;
+/// IMAGE_FILE_MACHINE_I386.
+pub const MACHINE_X86: u16 = 0x014c;
+/// IMAGE_FILE_MACHINE_ARM64.
+pub const MACHINE_ARM64: u16 = 0xaa64;
+
+/// UNWIND_INFO flag: the function has an exception handler.
+pub const UNW_FLAG_EHANDLER: u8 = 1;
+/// UNWIND_INFO flag: the function has a termination handler.
+pub const UNW_FLAG_UHANDLER: u8 = 2;
+/// UNWIND_INFO flag: another RUNTIME_FUNCTION follows the codes and continues the description.
+pub const UNW_FLAG_CHAININFO: u8 = 4;
+
+/// Offset of NT_TIB.StackBase in the TEB, 64-bit.
+pub const TEB64_STACK_BASE: usize = 0x08;
+/// Offset of NT_TIB.StackLimit in the TEB, 64-bit.
+pub const TEB64_STACK_LIMIT: usize = 0x10;
+/// Offset of NT_TIB.StackBase in the TEB, 32-bit.
+pub const TEB32_STACK_BASE: usize = 0x04;
+/// Offset of NT_TIB.StackLimit in the TEB, 32-bit.
+pub const TEB32_STACK_LIMIT: usize = 0x08;
