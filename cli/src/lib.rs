@@ -1,1 +1,7 @@
-//! stk
+//! The library behind `stk`: opens `.stk` traces, rebuilds module timelines, unwinds, symbolizes and writes profiles.
+//!
+//! See DESIGN in the repository's README for the way of the data. One module per concern:
+//! [`profile`] is what a conversion produces, [`output`] has one writer per format.
+
+pub mod output;
+pub mod profile;

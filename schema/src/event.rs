@@ -205,7 +205,7 @@ pub struct Idle {
     pub first: u64,
     /// Time of the last such pass, in ticks.
     pub last: u64,
-    /// Sequence number of the SAMPLES block that holds its last sample.
+    /// Ordinal (number among the SAMPLES blocks of the trace, from 0) of the block that holds its last sample.
     pub block: u64,
     /// What is known of its state.
     pub state: RunState,

@@ -1,0 +1,267 @@
+//! What a conversion produces, before it becomes a file: a call tree that is interned once, and per-thread runs of equal
+//! samples.
+//!
+//! Memory grows with *distinct* things (images, frames, stacks); what grows with the number of samples, the [`Run`]s, lives
+//! in [`Runs`], which spills to a temporary file past a limit. [`Profile`] gets its names from `symbols` after all blocks
+//! are merged, and is then handed to one writer of `output`, batch by batch.
+//!
+//! Determinism: the same trace and the same symbols give the same ids and the same order whatever the number of threads.
+
+mod runs;
+mod tree;
+
+pub use runs::{Batch, Run, RunFlags, Runs};
+pub use tree::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId, Placement};
+
+use stk_schema::Arch;
+use stk_unwind::Trust;
+
+/// Index of an image in [`Profile::images`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct ImageId(pub u32);
+
+/// Index of a text in [`Strings`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct StrId(pub u32);
+
+/// Index of a stop reason in [`Profile::stops`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct StopId(pub u16);
+
+/// A converted trace: everything but the runs themselves.
+#[derive(Debug)]
+pub struct Profile {
+    /// Facts about the recording.
+    pub trace: TraceInfo,
+    /// Distinct images (content), in order of first appearance in the timeline.
+    pub images: Vec<Image>,
+    /// Module instances: an image at an address for a time, by load time.
+    pub modules: Vec<ModuleInstance>,
+    /// Threads by instance id.
+    pub threads: Vec<ThreadInfo>,
+    /// Points in time that the user or the target marked.
+    pub marks: Vec<MarkInfo>,
+    /// Distinct frames.
+    pub frames: FrameTable,
+    /// Distinct stacks.
+    pub tree: CallTree,
+    /// Distinct reasons why stacks end, referred to by [`Run::stop`].
+    pub stops: Vec<StopInfo>,
+    /// Names of frames, parallel to `frames`; filled by symbolization.
+    pub symbols: FrameSymbols,
+    /// Counters of what was lost, skipped or unresolved.
+    pub losses: Losses,
+}
+
+/// Facts about a recording. Times are nanoseconds.
+#[derive(Clone, Debug)]
+pub struct TraceInfo {
+    /// UUID of the trace, 32 hex digits.
+    pub trace_id: String,
+    /// Path or name of the file it came from, for messages.
+    pub source: String,
+    /// Architecture of the process.
+    pub arch: Arch,
+    /// Process id.
+    pub pid: u32,
+    /// Executable's file name; `pid N` if unknown.
+    pub process: String,
+    /// Host name; empty if unknown.
+    pub host: String,
+    /// Nanoseconds since the Unix epoch at trace time 0.
+    pub start_utc_ns: u64,
+    /// Time of the last event since trace time 0.
+    pub duration_ns: u64,
+    /// Nominal time between two samples of a thread.
+    pub interval_ns: u64,
+    /// Every METADATA event, in order.
+    pub metadata: Vec<(String, String)>,
+    /// Whether the recording was finished by its recorder.
+    pub complete: bool,
+}
+
+/// A distinct image.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Full path as recorded (Windows syntax).
+    pub path: String,
+    /// Last component of `path`, or of the PDB's name.
+    pub name: String,
+    /// GUID and age as symbol servers write them (32 hex digits upper case + age in hex); empty if none.
+    pub debug_id: String,
+    /// TimeDateStamp (8 hex digits upper case) + SizeOfImage (hex lower case) as symbol servers write them; empty if none.
+    pub code_id: String,
+    /// PDB file name as the image gives it; empty if none.
+    pub pdb_name: String,
+    /// CodeView GUID as stored, and age.
+    pub code_view: Option<([u8; 16], u32)>,
+    /// TimeDateStamp.
+    pub time_date_stamp: u32,
+    /// SizeOfImage, in bytes.
+    pub size: u32,
+    /// Stable hash of the identity: CodeView if there is one, else code id and header hash; input of `location_id`.
+    pub identity_hash: u64,
+}
+
+/// An image at an address for a time.
+#[derive(Clone, Debug)]
+pub struct ModuleInstance {
+    /// Instance id of the trace.
+    pub instance: u64,
+    /// Which image.
+    pub image: ImageId,
+    /// Load address.
+    pub base: u64,
+    /// Bytes mapped.
+    pub size: u64,
+    /// Nanoseconds since trace start; `None` = loaded before.
+    pub load_ns: Option<u64>,
+    /// Nanoseconds since trace start; `None` = never unloaded.
+    pub unload_ns: Option<u64>,
+}
+
+/// A thread instance.
+#[derive(Clone, Debug)]
+pub struct ThreadInfo {
+    /// Instance id of the trace.
+    pub instance: u64,
+    /// System thread id.
+    pub tid: u32,
+    /// Last name it had; empty if none.
+    pub name: String,
+    /// Nanoseconds since trace start; `None` = ran before.
+    pub start_ns: Option<u64>,
+    /// Nanoseconds since trace start; `None` = never exited.
+    pub exit_ns: Option<u64>,
+    /// Samples.
+    pub samples: u64,
+    /// Samples in which it ran, or may have (state not "waiting").
+    pub active_samples: u64,
+}
+
+impl ThreadInfo {
+    /// What viewers call it: `name (tid)` or `thread tid`.
+    pub fn label(&self) -> String {
+        if self.name.is_empty() {
+            format!("thread {}", self.tid)
+        } else {
+            format!("{} ({})", self.name, self.tid)
+        }
+    }
+}
+
+/// A mark.
+#[derive(Clone, Debug)]
+pub struct MarkInfo {
+    /// Nanoseconds since trace start.
+    pub time_ns: u64,
+    /// Index in [`Profile::threads`]; `None` = the process.
+    pub thread: Option<u32>,
+    /// Number given by the caller.
+    pub tag: u64,
+    /// Text; may be empty.
+    pub text: String,
+}
+
+/// Why stacks end.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct StopInfo {
+    /// Stable short name, as `stk_unwind::Stop::as_str` gives it, or `stack lost`, `modules unknown`.
+    pub reason: &'static str,
+    /// Module to blame: file name; empty if none.
+    pub module: String,
+}
+
+/// A name of a frame: the function itself or one inlined into it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NamedFrame {
+    /// Function name as displayed; never empty (`module.dll+0x1234` without a name).
+    pub function: StrId,
+    /// Source file; `None` if unknown.
+    pub file: Option<StrId>,
+    /// Line of the code in `file`; `None` if no line row covers it.
+    pub line: Option<u32>,
+    /// Whether it was inlined into the next frame towards the root.
+    pub inline: bool,
+}
+
+/// Where a frame's name came from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum NameSource {
+    /// PDB.
+    Pdb,
+    /// DWARF or COFF symbols.
+    Dwarf,
+    /// Nearest export.
+    Export,
+    /// No symbol: module and offset, or a bare address.
+    None,
+}
+
+/// Names of all frames, parallel to [`FrameTable`].
+#[derive(Default, Debug)]
+pub struct FrameSymbols {
+    /// Texts.
+    pub strings: Strings,
+    /// Names of frame `i`, innermost first: `named[starts[i]..starts[i + 1]]`.
+    pub starts: Vec<u32>,
+    /// All names.
+    pub named: Vec<NamedFrame>,
+    /// Source of each frame's name.
+    pub source: Vec<NameSource>,
+    /// Why there is no (better) name, per frame; index into `strings`.
+    pub reason: Vec<Option<StrId>>,
+}
+
+impl FrameSymbols {
+    /// Names of a frame, innermost first; never empty.
+    pub fn names(&self, frame: FrameId) -> &[NamedFrame] {
+        let i = frame.0 as usize;
+        &self.named[self.starts[i] as usize..self.starts[i + 1] as usize]
+    }
+}
+
+/// Interned texts.
+#[derive(Default, Debug)]
+pub struct Strings {
+    texts: Vec<Box<str>>,
+    ids: std::collections::HashMap<Box<str>, StrId>,
+}
+
+impl Strings {
+    /// The id of a text, new or known.
+    pub fn intern(&mut self, text: &str) -> StrId {
+        if let Some(&id) = self.ids.get(text) {
+            return id;
+        }
+        let id = StrId(self.texts.len() as u32);
+        self.texts.push(text.into());
+        self.ids.insert(text.into(), id);
+        id
+    }
+
+    /// The text of an id that this table gave.
+    pub fn get(&self, id: StrId) -> &str {
+        &self.texts[id.0 as usize]
+    }
+}
+
+/// What was lost, skipped or unresolved.
+#[derive(Clone, Default, Debug)]
+pub struct Losses {
+    /// Samples that the recorder dropped, by reason.
+    pub dropped: Vec<(String, u64)>,
+    /// Blocks that could not be read, by their own report.
+    pub damaged_blocks: Vec<String>,
+    /// Idle spans whose stack was in a lost block.
+    pub lost_idle_spans: u64,
+    /// Events of unknown type.
+    pub unknown_events: u64,
+    /// Samples taken before their module's tables were recorded.
+    pub tables_pending: u64,
+}
+
+/// Stable short name of a trust, for outputs.
+pub fn trust_name(trust: Trust) -> &'static str {
+    trust.as_str()
+}
