@@ -1,1 +1,3 @@
-//! WIP
+//! What crosses crates: oracles, golden outputs, end to end under Wine.
+
+pub mod oracle;

@@ -1,17 +1,83 @@
-//! Unwinds Windows stacks from captured bytes.
+//! Unwinds Windows stacks (x64 so far) from captured bytes alone: on any operating system, with no debugger
+//! library, no live process and no guess that does not say so.
+//!
+//! # What you provide
+//!
+//! - A [`Sample`]: the registers of a thread, the bytes of its stack from the stack pointer up, and, if you have
+//!   them, the stack's base and some code bytes at the instruction pointer.
+//! - For each image an [`ImageTables`]: its bytes by RVA as far as you know them (at least `.pdata` and the unwind
+//!   info that it points to; code too, if epilogues of the innermost frame shall be told without recorded code
+//!   bytes), where its exception directory lies, and which of its functions start threads.
+//! - A [`Modules`]: which image is loaded where at the moment of the sample.
+//!
+//! # What it solves
+//!
+//! A [`Walker`] returns the frames, innermost first, each with its [`Trust`]: how it was found; and a [`Stop`]: why
+//! the walk ended. Only [`Stop::ThreadStart`] says that the stack is complete: the last frames are the system's
+//! thread-start functions near the stack's base.
+//!
+//! - x64: UNWIND_INFO versions 1 and 2, with prologues by offset and epilogues by following the code.
+//! - arm64 and x86: not yet.
+//!
+//! An image file, a recorded trace or a live process are all the same to it: it reads nothing but what it is given
+//! and allocates nothing per frame. Wrong, cyclic or hostile tables and stacks end a walk with a reason.
+//!
+//! # Example
+//!
+//! ```
+//! use stk_unwind::{
+//!     Arch, Found, ImageTables, ModuleId, Modules, Registers, Sample, Stop, Trust, WalkOptions, Walker, x64,
+//! };
+//!
+//! struct OneModule(ImageTables);
+//! impl Modules for OneModule {
+//!     fn find(&self, address: u64) -> Option<Found<'_>> {
+//!         (0x1_4000_0000..0x1_4000_3000).contains(&address).then_some(Found {
+//!             module: ModuleId(0),
+//!             base: 0x1_4000_0000,
+//!             image: &self.0,
+//!             image_key: 0,
+//!         })
+//!     }
+//! }
+//!
+//! // One function at RVA 0x1000: `sub rsp,28h; …; add rsp,28h; ret`, its RUNTIME_FUNCTION and its UNWIND_INFO.
+//! let record: Vec<u8> = [0x1000u32, 0x1010, 0x2010].iter().flat_map(|word| word.to_le_bytes()).collect();
+//! let image = ImageTables::new(Arch::X64, 0x3000)
+//!     .range(0x2000, record)
+//!     .range(0x2010, vec![0x01, 0x04, 0x01, 0x00, 0x04, 0x42])
+//!     .exception_directory(0x2000, 12)
+//!     .build();
+//!
+//! let mut stack = vec![0u8; 0x30];
+//! stack[0x28..].copy_from_slice(&0x1_4000_1008u64.to_le_bytes());
+//! let registers = x64::Registers { ip: 0x1_4000_1008, gpr: [0x7000; 16] };
+//! let sample = Sample {
+//!     registers: &Registers::X64(registers),
+//!     stack: &stack,
+//!     stack_start: 0x7000,
+//!     stack_base: Some(0x7030),
+//!     truncated: false,
+//!     code_at_ip: None,
+//! };
+//! let mut frames = Vec::new();
+//! let stop = Walker::new(WalkOptions::default()).walk(&OneModule(image), &sample, &mut frames);
+//! assert_eq!(frames[1].address, 0x1_4000_1008);
+//! assert_eq!(frames[1].trust, Trust::UnwindInfoNoCode);
+//! assert_eq!(stop, Stop::EndOfStack);
+//! ```
 
-/// How a frame was found.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Trust {
-    /// The sampled context itself.
-    Context,
-}
+#![forbid(unsafe_code)]
 
-impl Trust {
-    /// Stable short name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Trust::Context => "context",
-        }
-    }
-}
+mod cache;
+mod frame;
+mod image;
+mod memory;
+mod registers;
+mod walk;
+pub mod x64;
+
+pub use frame::{Frame, Stop, Trust};
+pub use image::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
+pub use registers::Registers;
+pub use walk::{Found, ModuleId, Modules, Sample, WalkOptions, Walker};

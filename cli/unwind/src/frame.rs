@@ -1,0 +1,209 @@
+//! What a walk returns: frames, how far each can be trusted, and why the walk ended.
+
+use crate::ModuleId;
+
+/// One frame of a walked stack, innermost first.
+///
+/// Copyable and free of pointers, so that a walk costs no allocation once the caller's vector has grown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// The instruction pointer of the context frame; the return address of every other one.
+    pub address: u64,
+    /// The stack pointer of this frame at [`address`](Self::address) (for a caller: after the return).
+    pub sp: u64,
+    /// The module (or code region) that holds the frame's code, as the caller's [`Modules`](crate::Modules) named it.
+    pub module: Option<ModuleId>,
+    /// `address` relative to the module's base; 0 without a module.
+    pub rva: u32,
+    /// How this frame was found.
+    pub trust: Trust,
+}
+
+/// How a frame was found, which says how far it can be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Trust {
+    /// The sample's own registers: certain.
+    Context = 0,
+    /// From the called function's unwind data and, for a context frame, its code bytes.
+    UnwindInfo = 1,
+    /// The frame that an exception or interrupt pushed (UWOP_PUSH_MACHFRAME and its like).
+    MachineFrame = 2,
+    /// The called function has no unwind data and is the innermost one: a leaf by the ABI's rule.
+    Leaf = 3,
+    /// The innermost instruction pointer lies in no known module, so its code was taken to be a leaf.
+    LeafOutside = 4,
+    /// From unwind data alone: the code bytes at the instruction pointer are not known, so that the
+    /// function was taken not to be in an epilogue.
+    UnwindInfoNoCode = 5,
+    /// x86: from the PDB's FrameData program or FPO record.
+    FrameData = 6,
+    /// x86: from following the called function's own code to its return.
+    Code = 7,
+    /// From a chain of saved frame pointers whose links were checked.
+    FramePointer = 8,
+    /// Found by searching the stack for a return address: a guess.
+    Scan = 9,
+}
+
+impl Trust {
+    /// The short stable name that outputs carry.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Trust::Context => "context",
+            Trust::UnwindInfo => "unwind-info",
+            Trust::MachineFrame => "machine-frame",
+            Trust::Leaf => "leaf",
+            Trust::LeafOutside => "leaf-outside",
+            Trust::UnwindInfoNoCode => "unwind-info-no-code",
+            Trust::FrameData => "frame-data",
+            Trust::Code => "code",
+            Trust::FramePointer => "frame-pointer",
+            Trust::Scan => "scan",
+        }
+    }
+
+    /// Every trust, most certain first.
+    pub const ALL: [Trust; 10] = [
+        Trust::Context,
+        Trust::UnwindInfo,
+        Trust::MachineFrame,
+        Trust::Leaf,
+        Trust::LeafOutside,
+        Trust::UnwindInfoNoCode,
+        Trust::FrameData,
+        Trust::Code,
+        Trust::FramePointer,
+        Trust::Scan,
+    ];
+}
+
+/// Why a walk ended.
+///
+/// Only [`Stop::ThreadStart`] says that the stack is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Stop {
+    /// The last frames are the system's thread-start functions and lie near the recorded stack base.
+    ThreadStart,
+    /// A return address of zero, but not in a thread-start function near the stack base.
+    ZeroReturnAddress,
+    /// The next word wanted lies at or above the stack base.
+    EndOfStack,
+    /// The next word wanted lies above the captured bytes, and the capture was cut short.
+    Truncated,
+    /// A word was wanted at an address that the sample does not hold.
+    BadMemory {
+        /// The address that was wanted.
+        address: u64,
+    },
+    /// The stack pointer is unaligned, outside the captured stack, or would not grow.
+    BadStackPointer {
+        /// The stack pointer in question.
+        sp: u64,
+    },
+    /// The return address lies in no known module.
+    NoModule {
+        /// The return address.
+        address: u64,
+    },
+    /// The module's unwind tables are not known.
+    NoUnwindData {
+        /// The module to blame.
+        module: ModuleId,
+        /// Where in it.
+        rva: u32,
+    },
+    /// The module's tables are known, but none covers this address, and only the innermost function can be a leaf.
+    NoFunction {
+        /// The module to blame.
+        module: ModuleId,
+        /// Where in it.
+        rva: u32,
+    },
+    /// The unwind data is cyclic, cut off or makes no sense.
+    BadUnwindInfo {
+        /// The module to blame.
+        module: ModuleId,
+        /// Where in it.
+        rva: u32,
+    },
+    /// The unwind data is of a version that this crate does not know (UNWIND_INFO version 3, for one).
+    UnsupportedVersion {
+        /// The module to blame.
+        module: ModuleId,
+        /// Where in it.
+        rva: u32,
+        /// The version it states.
+        version: u8,
+    },
+    /// The module's code is of another architecture than the sample's registers (WOW64, ARM64EC, emulated x64).
+    OtherArchitecture {
+        /// The module to blame.
+        module: ModuleId,
+    },
+    /// As many frames as [`WalkOptions::max_frames`](crate::WalkOptions::max_frames) allows.
+    DepthLimit,
+    /// The frame is its own caller.
+    Loop,
+}
+
+impl Stop {
+    /// The short stable name that outputs carry.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stop::ThreadStart => "thread-start",
+            Stop::ZeroReturnAddress => "zero-return-address",
+            Stop::EndOfStack => "end-of-stack",
+            Stop::Truncated => "truncated",
+            Stop::BadMemory { .. } => "bad-memory",
+            Stop::BadStackPointer { .. } => "bad-stack-pointer",
+            Stop::NoModule { .. } => "no-module",
+            Stop::NoUnwindData { .. } => "no-unwind-data",
+            Stop::NoFunction { .. } => "no-function",
+            Stop::BadUnwindInfo { .. } => "bad-unwind-info",
+            Stop::UnsupportedVersion { .. } => "unsupported-version",
+            Stop::OtherArchitecture { .. } => "other-architecture",
+            Stop::DepthLimit => "depth-limit",
+            Stop::Loop => "loop",
+        }
+    }
+
+    /// The module to blame, where one is.
+    pub fn module(self) -> Option<ModuleId> {
+        match self {
+            Stop::NoUnwindData { module, .. }
+            | Stop::NoFunction { module, .. }
+            | Stop::BadUnwindInfo { module, .. }
+            | Stop::UnsupportedVersion { module, .. }
+            | Stop::OtherArchitecture { module } => Some(module),
+            _ => None,
+        }
+    }
+
+    /// Whether the stack was walked to its end.
+    pub fn is_complete(self) -> bool {
+        self == Stop::ThreadStart
+    }
+}
+
+/// Why no rule could be made for a place in an image; becomes a [`Stop`] once the module is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    NoUnwindData,
+    NoFunction,
+    BadUnwindInfo,
+    UnsupportedVersion(u8),
+}
+
+impl Fault {
+    pub(crate) fn at(self, module: ModuleId, rva: u32) -> Stop {
+        match self {
+            Fault::NoUnwindData => Stop::NoUnwindData { module, rva },
+            Fault::NoFunction => Stop::NoFunction { module, rva },
+            Fault::BadUnwindInfo => Stop::BadUnwindInfo { module, rva },
+            Fault::UnsupportedVersion(version) => Stop::UnsupportedVersion { module, rva, version },
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What is known of one image: sparse bytes by RVA, the exception directory, the thread-start functions.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The processor architecture of code and registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Arch {
+    /// x86-64 (AMD64).
+    X64,
+    /// AArch64, but not ARM64EC.
+    Arm64,
+    /// 32-bit x86.
+    X86,
+}
+
+impl Arch {
+    /// The short stable name: `x64`, `arm64` or `x86`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Arch::X64 => "x64",
+            Arch::Arm64 => "arm64",
+            Arch::X86 => "x86",
+        }
+    }
+}
+
+/// Bytes that an image shares with its owner: a vector, or anything that derefs to bytes and may be sent between
+/// threads, such as a memory map.
+#[derive(Clone)]
+pub struct SharedBytes {
+    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    range: Range<usize>,
+}
+
+impl SharedBytes {
+    /// A part of `owner`'s bytes; what lies outside them is left out.
+    pub fn part(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<usize>) -> Self {
+        let len = (*owner).as_ref().len();
+        let start = range.start.min(len);
+        SharedBytes { owner, range: start..range.end.clamp(start, len) }
+    }
+
+    fn get(&self) -> &[u8] {
+        (*self.owner).as_ref().get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+impl From<Vec<u8>> for SharedBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        let range = 0..bytes.len();
+        SharedBytes { owner: Arc::new(bytes), range }
+    }
+}
+
+impl From<&[u8]> for SharedBytes {
+    fn from(bytes: &[u8]) -> Self {
+        bytes.to_vec().into()
+    }
+}
+
+impl From<Arc<[u8]>> for SharedBytes {
+    fn from(bytes: Arc<[u8]>) -> Self {
+        let range = 0..bytes.len();
+        SharedBytes { owner: Arc::new(bytes), range }
+    }
+}
+
+impl fmt::Debug for SharedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.range.len())
+    }
+}
+
+/// The tables and known bytes of one image, addressed by RVA.
+///
+/// Built once for an image's content and shared by all workers (`Send + Sync`, never changed).
+#[derive(Debug)]
+pub struct ImageTables {
+    arch: Arch,
+    size: u32,
+    ranges: Vec<Known>,
+    exceptions: Exceptions,
+    thread_starts: Vec<Range<u32>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    rva: u32,
+    bytes: SharedBytes,
+}
+
+/// The exception directory as it is searched: sorted by first RVA.
+#[derive(Debug)]
+enum Exceptions {
+    Unknown,
+    /// As it lies in the image.
+    InPlace {
+        range: usize,
+        offset: usize,
+        len: usize,
+    },
+    /// Sorted by us, since the image's is not or because it lies across ranges.
+    Sorted(Vec<u8>),
+}
+
+/// Collects what is known of an image; see [`ImageTables::new`].
+#[derive(Debug)]
+pub struct ImageTablesBuilder {
+    arch: Arch,
+    size: u32,
+    ranges: Vec<Known>,
+    directory: Option<(u32, u32)>,
+    thread_starts: Vec<u32>,
+}
+
+impl ImageTables {
+    /// Begins the description of an image of `image_size` bytes in memory (SizeOfImage).
+    #[expect(clippy::new_ret_no_self, reason = "an image is described step by step")]
+    pub fn new(arch: Arch, image_size: u32) -> ImageTablesBuilder {
+        ImageTablesBuilder {
+            arch,
+            size: image_size,
+            ranges: Vec::new(),
+            directory: None,
+            thread_starts: Vec::new(),
+        }
+    }
+
+    /// The architecture of the image's code.
+    pub fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    /// SizeOfImage in bytes.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// The known bytes from `rva` on, up to the end of the range that holds them.
+    pub fn bytes(&self, rva: u32) -> Option<&[u8]> {
+        let after = self.ranges.partition_point(|known| known.rva <= rva);
+        let known = &self.ranges[after.checked_sub(1)?];
+        known.bytes.get().get((rva - known.rva) as usize..).filter(|bytes| !bytes.is_empty())
+    }
+
+    /// The known bytes before `rva`, back to the start of the range that holds the byte before it.
+    pub(crate) fn bytes_before(&self, rva: u32) -> Option<&[u8]> {
+        let after = self.ranges.partition_point(|known| known.rva < rva);
+        let known = &self.ranges[after.checked_sub(1)?];
+        known.bytes.get().get(..(rva - known.rva) as usize)
+    }
+
+    /// The exception directory's records, sorted; `None` if nothing is known of it.
+    pub(crate) fn exception_directory(&self) -> Option<&[u8]> {
+        match &self.exceptions {
+            Exceptions::Unknown => None,
+            Exceptions::InPlace { range, offset, len } => {
+                self.ranges[*range].bytes.get().get(*offset..*offset + *len)
+            }
+            Exceptions::Sorted(bytes) => Some(bytes),
+        }
+    }
+
+    /// Whether the function that begins at `begin` is one of the system's thread-start functions.
+    pub(crate) fn is_thread_start(&self, begin: u32) -> bool {
+        self.thread_starts.iter().any(|function| function.contains(&begin))
+    }
+}
+
+impl ImageTablesBuilder {
+    /// Adds known bytes that begin at `rva`. Bytes given twice must be equal; the earlier start wins.
+    pub fn range(mut self, rva: u32, bytes: impl Into<SharedBytes>) -> Self {
+        self.ranges.push(Known { rva, bytes: bytes.into() });
+        self
+    }
+
+    /// Says where the exception directory lies (data directory 3 of the PE header). `(0, 0)` says that the image
+    /// has none; without this call nothing is known of it and every walk ends there with
+    /// [`Stop::NoUnwindData`](crate::Stop::NoUnwindData).
+    pub fn exception_directory(mut self, rva: u32, len: u32) -> Self {
+        self.directory = Some((rva, len));
+        self
+    }
+
+    /// Says that the function containing `rva` starts threads: kernel32!BaseThreadInitThunk and
+    /// ntdll!RtlUserThreadStart. May be called repeatedly.
+    pub fn thread_start(mut self, rva: u32) -> Self {
+        self.thread_starts.push(rva);
+        self
+    }
+
+    /// Finishes the image.
+    pub fn build(mut self) -> ImageTables {
+        self.ranges.retain(|known| !known.bytes.range.is_empty());
+        self.ranges.sort_by_key(|known| (known.rva, std::cmp::Reverse(known.bytes.range.len())));
+        let mut covered = 0u64;
+        self.ranges.retain_mut(|known| {
+            let end = u64::from(known.rva) + known.bytes.range.len() as u64;
+            if end <= covered {
+                return false;
+            }
+            if u64::from(known.rva) < covered {
+                let cut = covered - u64::from(known.rva);
+                known.bytes.range.start += cut as usize;
+                known.rva = covered as u32;
+            }
+            covered = end;
+            true
+        });
+        let mut image = ImageTables {
+            arch: self.arch,
+            size: self.size,
+            ranges: self.ranges,
+            exceptions: Exceptions::Unknown,
+            thread_starts: Vec::new(),
+        };
+        if let Some((rva, len)) = self.directory {
+            image.exceptions = find_exceptions(&image, rva, len);
+        }
+        image.thread_starts = self.thread_starts.iter().map(|&rva| function_range(&image, rva)).collect();
+        image
+    }
+}
+
+/// Finds the exception directory among the known bytes and makes sure that it is sorted.
+fn find_exceptions(image: &ImageTables, rva: u32, len: u32) -> Exceptions {
+    let record = match image.arch {
+        Arch::X64 => 12,
+        Arch::Arm64 => 8,
+        Arch::X86 => return Exceptions::Sorted(Vec::new()),
+    };
+    if len == 0 {
+        return Exceptions::Sorted(Vec::new());
+    }
+    let after = image.ranges.partition_point(|known| known.rva <= rva);
+    let Some(range) = after.checked_sub(1) else { return Exceptions::Unknown };
+    let offset = (rva - image.ranges[range].rva) as usize;
+    let Some(bytes) = image.ranges[range].bytes.get().get(offset..) else { return Exceptions::Unknown };
+    let bytes = &bytes[..bytes.len().min(len as usize) / record * record];
+    if bytes.is_empty() {
+        return Exceptions::Unknown;
+    }
+    let begin = |at: &[u8]| u32::from_le_bytes([at[0], at[1], at[2], at[3]]);
+    // Linkers pad the directory with zero records; they would break the order.
+    let is_used = |at: &&[u8]| begin(at) != 0;
+    let used = bytes.chunks_exact(record).filter(is_used);
+    if bytes.chunks_exact(record).all(|at| begin(at) != 0) && used.clone().is_sorted_by_key(begin) {
+        return Exceptions::InPlace { range, offset, len: bytes.len() };
+    }
+    let mut records: Vec<&[u8]> = used.collect();
+    records.sort_by_key(|at| begin(at));
+    Exceptions::Sorted(records.concat())
+}
+
+/// The function that contains `rva`, as far as the tables tell.
+fn function_range(image: &ImageTables, rva: u32) -> Range<u32> {
+    let found = match image.arch {
+        Arch::X64 => crate::x64::function_range(image, rva),
+        Arch::Arm64 | Arch::X86 => None,
+    };
+    // Without a record the extent is unknown; the system's thread-start functions are at least this long
+    // before the return address of the call that runs the thread.
+    const UNKNOWN: u32 = 64;
+    found.unwrap_or(rva..rva.saturating_add(UNKNOWN))
+}

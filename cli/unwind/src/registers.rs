@@ -1,0 +1,34 @@
+//! Register sets, one form per architecture.
+
+use crate::{Arch, x64};
+
+/// The registers of a sample or of a recovered frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Registers {
+    /// x86-64.
+    X64(x64::Registers),
+}
+
+impl Registers {
+    /// Their architecture.
+    pub fn arch(&self) -> Arch {
+        match self {
+            Registers::X64(_) => Arch::X64,
+        }
+    }
+
+    /// The instruction pointer.
+    pub fn ip(&self) -> u64 {
+        match self {
+            Registers::X64(r) => r.ip,
+        }
+    }
+
+    /// The stack pointer.
+    pub fn sp(&self) -> u64 {
+        match self {
+            Registers::X64(r) => r.gpr[x64::RSP],
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! How walks end. The image has a worker function (RVA 1000h, 28h bytes of frame), a thread-start function (2000h,
+//! the same frame) and a self-referencing frame-register function (3000h).
+
+use super::*;
+use crate::x64;
+
+const BASE: u64 = 0x7ff6_0000_0000;
+const STACK: u64 = 0x10_0000;
+
+struct Space {
+    image: ImageTables,
+}
+
+impl Modules for Space {
+    fn find(&self, address: u64) -> Option<Found<'_>> {
+        let inside = address.wrapping_sub(BASE) < 0x8000;
+        inside.then_some(Found { module: ModuleId(3), base: BASE, image: &self.image, image_key: 9 })
+    }
+}
+
+fn space() -> Space {
+    let records: Vec<u8> =
+        [0x1000u32, 0x1100, 0x6000, 0x2000, 0x2100, 0x6000, 0x3000, 0x3100, 0x6010, 0x4000, 0x4100, 0x6020]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
+    let image = ImageTables::new(Arch::X64, 0x8000)
+        .range(0x1000, vec![0x90; 0x2200])
+        .range(0x4000, vec![0x90; 0x100])
+        .range(0x5000, records)
+        .exception_directory(0x5000, 48)
+        .range(0x6000, vec![0x01, 0x04, 0x01, 0x00, 0x04, 0x42])
+        // mov rbp,rsp: the frame's base is rbp.
+        .range(0x6010, vec![0x01, 0x03, 0x01, 0x05, 0x03, 0x03])
+        // sub rsp,28h below a machine frame.
+        .range(0x6020, vec![0x01, 0x04, 0x02, 0x00, 0x04, 0x42, 0x00, 0x0a])
+        .thread_start(0x2010)
+        .build();
+    Space { image }
+}
+
+struct Run {
+    frames: Vec<Frame>,
+    stop: Stop,
+}
+
+fn walk(ip: u64, stack: &[u64], base: Option<u64>, truncated: bool) -> Run {
+    walk_with(ip, STACK, stack, base, truncated, WalkOptions::default())
+}
+
+fn walk_with(
+    ip: u64,
+    sp: u64,
+    stack: &[u64],
+    stack_base: Option<u64>,
+    truncated: bool,
+    options: WalkOptions,
+) -> Run {
+    let stack: Vec<u8> = stack.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut gpr = [0; 16];
+    gpr[x64::RSP] = sp;
+    gpr[x64::RBP] = STACK;
+    let registers = Registers::X64(x64::Registers { ip, gpr });
+    let sample = Sample {
+        registers: &registers,
+        stack: &stack,
+        stack_start: STACK,
+        stack_base,
+        truncated,
+        code_at_ip: None,
+    };
+    let mut frames = Vec::new();
+    let mut walker = Walker::new(options);
+    let stop = walker.walk(&space(), &sample, &mut frames);
+    // Rules from the cache give what compiling them gave.
+    let mut again = Vec::new();
+    assert_eq!(walker.walk(&space(), &sample, &mut again), stop);
+    assert_eq!(again, frames);
+    Run { frames, stop }
+}
+
+fn rvas(run: &Run) -> Vec<u32> {
+    run.frames.iter().map(|frame| frame.rva).collect()
+}
+
+/// A frame of 28h bytes and the return address above it.
+fn frame(return_address: u64) -> [u64; 6] {
+    [1, 2, 3, 4, 5, return_address]
+}
+
+#[test]
+fn ends_at_the_thread_start_near_the_stack_base() {
+    let stack = [frame(BASE + 0x2020), frame(0), [0; 6]].concat();
+    let run = walk(BASE + 0x1050, &stack, Some(STACK + 0x90), false);
+    assert_eq!((rvas(&run), run.stop), (vec![0x1050, 0x2020], Stop::ThreadStart));
+    assert_eq!(run.frames[1].sp, STACK + 0x30);
+    assert_eq!(run.frames[1].trust, Trust::UnwindInfo);
+    assert_eq!(run.frames[0].trust, Trust::Context);
+    assert_eq!(run.frames[1].module, Some(ModuleId(3)));
+    // The stack may end right at the thread-start function's frame.
+    let run = walk(BASE + 0x1050, &[frame(BASE + 0x2020), frame(0)].concat()[..11], Some(STACK + 88), false);
+    assert_eq!(run.stop, Stop::ThreadStart);
+}
+
+#[test]
+fn a_zero_return_address_alone_is_no_thread_start() {
+    let run = walk(BASE + 0x1050, &frame(0), Some(STACK + 0x30), false);
+    assert_eq!(run.stop, Stop::ZeroReturnAddress);
+}
+
+#[test]
+fn a_thread_start_function_far_from_the_stack_base_is_no_thread_start() {
+    let run = walk(BASE + 0x2050, &frame(0), Some(STACK + 0x10_0000), false);
+    assert_eq!(run.stop, Stop::ZeroReturnAddress);
+}
+
+#[test]
+fn says_truncated_only_where_the_capture_was_cut() {
+    let stack = frame(BASE + 0x1020);
+    assert_eq!(walk(BASE + 0x1050, &stack, Some(STACK + 0x1000), true).stop, Stop::Truncated);
+    let bad = walk(BASE + 0x1050, &stack, Some(STACK + 0x1000), false).stop;
+    assert_eq!(bad, Stop::BadMemory { address: STACK + 0x58 });
+    assert_eq!(walk(BASE + 0x1050, &stack, Some(STACK + 0x30), true).stop, Stop::EndOfStack);
+}
+
+#[test]
+fn a_return_address_in_no_module_ends_the_walk_without_a_frame() {
+    let run = walk(BASE + 0x1050, &frame(0x1234), Some(STACK + 0x1000), true);
+    assert_eq!((run.frames.len(), run.stop), (1, Stop::NoModule { address: 0x1234 }));
+}
+
+#[test]
+fn an_innermost_frame_outside_every_module_is_taken_for_a_leaf() {
+    let stack = [vec![BASE + 0x1020], frame(BASE + 0x2020).to_vec(), frame(0).to_vec()].concat();
+    let run = walk(0x7f00_1234_5678, &stack, Some(STACK + 0x100), false);
+    assert_eq!((rvas(&run), run.stop), (vec![0, 0x1020, 0x2020], Stop::ThreadStart));
+    assert_eq!(run.frames[0].module, None);
+    assert_eq!(run.frames[1].trust, Trust::LeafOutside);
+}
+
+#[test]
+fn a_caller_without_unwind_data_ends_the_walk() {
+    let run = walk(BASE + 0x1050, &frame(BASE + 0x7000), Some(STACK + 0x1000), true);
+    assert_eq!(run.stop, Stop::NoFunction { module: ModuleId(3), rva: 0x7000 });
+    assert_eq!(run.frames.len(), 2);
+}
+
+#[test]
+fn a_frame_that_is_its_own_caller_ends() {
+    // rbp never moves: the second step would not move rsp.
+    let run = walk(BASE + 0x3050, &[BASE + 0x3050; 4], Some(STACK + 0x1000), true);
+    assert_eq!(run.frames.len(), 2);
+    assert_eq!(run.stop, Stop::BadStackPointer { sp: STACK + 8 });
+}
+
+#[test]
+fn an_unaligned_or_wild_stack_pointer_ends() {
+    let options = WalkOptions::default();
+    let run = walk_with(BASE + 0x1050, STACK + 4, &frame(0), None, false, options);
+    assert!(matches!(run.stop, Stop::BadStackPointer { .. }));
+    let run = walk_with(BASE + 0x1050, u64::MAX - 7, &frame(0), None, false, options);
+    assert!(matches!(run.stop, Stop::BadStackPointer { .. }));
+    let run = walk_with(BASE + 0x1050, 0x1000, &frame(0), None, false, options);
+    assert_eq!(run.stop, Stop::BadMemory { address: 0x1028 });
+}
+
+#[test]
+fn the_depth_limit_ends() {
+    let stack: Vec<u64> = (0..100).flat_map(|_| frame(BASE + 0x1020)).collect();
+    let options = WalkOptions { max_frames: 10, ..WalkOptions::default() };
+    let run = walk_with(BASE + 0x1050, STACK, &stack, None, true, options);
+    assert_eq!((run.frames.len(), run.stop), (10, Stop::DepthLimit));
+}
+
+#[test]
+fn goes_on_below_a_machine_frame_at_the_interrupted_instruction() {
+    // The interrupted code stood at the first byte of the function at 1000h, with its return address at [rsp].
+    let machine = [1, 2, 3, 4, 5, BASE + 0x1000, 0x33, 0x202, STACK + 0x60, 0x2b, 0, 0];
+    let stack = [&machine[..], &[BASE + 0x2020], &frame(0)].concat();
+    let run = walk(BASE + 0x4050, &stack, Some(STACK + 0x100), false);
+    assert_eq!((rvas(&run), run.stop), (vec![0x4050, 0x1000, 0x2020], Stop::ThreadStart));
+    assert_eq!(run.frames[1].trust, Trust::MachineFrame);
+    assert_eq!(run.frames[1].sp, STACK + 0x60);
+}
+
+#[test]
+fn scanning_is_off_by_default_and_marked_when_on() {
+    // 4020h has no call before it, so it is no return address; the function's code at 1040h has.
+    let mut space = space();
+    let mut code = vec![0x90; 0x100];
+    code[0x3b] = 0xe8;
+    space.image = ImageTables::new(Arch::X64, 0x8000)
+        .range(0x1000, code)
+        .range(0x5000, [0x1000u32, 0x1100, 0x6000].map(u32::to_le_bytes).concat())
+        .exception_directory(0x5000, 12)
+        .range(0x6000, vec![0x01, 0x04, 0x01, 0x00, 0x04, 0x42])
+        .build();
+    let mut gpr = [0; 16];
+    gpr[x64::RSP] = STACK;
+    let registers = Registers::X64(x64::Registers { ip: BASE + 0x1050, gpr });
+    let words = [frame(77), [BASE + 0x1030, BASE + 0x1040, 0, 0, 0, 0]].concat();
+    let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let sample = Sample {
+        registers: &registers,
+        stack: &stack,
+        stack_start: STACK,
+        stack_base: None,
+        truncated: true,
+        code_at_ip: None,
+    };
+    let mut frames = Vec::new();
+    assert_eq!(
+        Walker::new(WalkOptions::default()).walk(&space, &sample, &mut frames),
+        Stop::NoModule { address: 77 }
+    );
+    let options = WalkOptions { scan: true, ..WalkOptions::default() };
+    Walker::new(options).walk(&space, &sample, &mut frames);
+    assert_eq!(frames.len(), 2);
+    assert_eq!((frames[1].rva, frames[1].sp, frames[1].trust), (0x1040, STACK + 0x40, Trust::Scan));
+}

@@ -1,0 +1,14 @@
+//! x86-64: UNWIND_INFO, and the code itself for epilogues.
+//!
+//! Sources: "x64 exception handling" and "x64 prolog and epilog" of the MSVC documentation; version 2 of
+//! UNWIND_INFO from the epilogue codes that MSVC (`/d2epilogunwind`) and LLVM emit.
+
+mod info;
+mod registers;
+mod rule;
+mod run;
+mod step;
+
+pub use registers::{RBP, RBX, RDI, RSI, RSP, Registers};
+pub(crate) use rule::{Rule, function_range};
+pub(crate) use step::Machine;

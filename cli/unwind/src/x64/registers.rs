@@ -1,0 +1,29 @@
+//! The registers that unwinding needs.
+
+/// Integer registers and the instruction pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Registers {
+    /// rip.
+    pub ip: u64,
+    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15: in the order of their encoding.
+    pub gpr: [u64; 16],
+}
+
+/// Index of rbx in [`Registers::gpr`].
+pub const RBX: usize = 3;
+/// Index of rsp in [`Registers::gpr`].
+pub const RSP: usize = 4;
+/// Index of rbp in [`Registers::gpr`].
+pub const RBP: usize = 5;
+/// Index of rsi in [`Registers::gpr`].
+pub const RSI: usize = 6;
+/// Index of rdi in [`Registers::gpr`].
+pub const RDI: usize = 7;
+
+/// The nonvolatile registers, in the order of a rule's slots.
+pub(crate) const NONVOLATILE: [u8; 8] = [3, 5, 6, 7, 12, 13, 14, 15];
+
+/// A register's place in [`NONVOLATILE`].
+pub(crate) fn nonvolatile(register: u8) -> Option<usize> {
+    NONVOLATILE.iter().position(|&r| r == register)
+}

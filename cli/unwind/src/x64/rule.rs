@@ -1,0 +1,273 @@
+//! From unwind data to a rule: where the return address and the saved registers lie.
+
+use std::ops::Range;
+
+use super::info::{self, Operation, RuntimeFunction, UnwindInfo};
+use super::registers::nonvolatile;
+use super::run::{self, Run};
+use super::{RSP, Registers};
+use crate::frame::Fault;
+use crate::walk::{Place, Position};
+use crate::{ImageTables, Trust};
+
+/// An address relative to a register of the frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) register: u8,
+    pub(crate) offset: i64,
+}
+
+impl Slot {
+    pub(crate) fn plus(self, bytes: i64) -> Slot {
+        Slot { offset: self.offset.wrapping_add(bytes), ..self }
+    }
+
+    pub(crate) fn address(self, registers: &Registers) -> u64 {
+        registers.gpr[usize::from(self.register & 15)].wrapping_add(self.offset as u64)
+    }
+}
+
+/// What a function's frame is like at one place, in full generality.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Full {
+    /// Where the return address lies; for a machine frame, the interrupted instruction pointer.
+    pub(crate) return_address: Slot,
+    /// Bytes that the return pops besides the return address (`ret imm16`).
+    pub(crate) popped: u32,
+    /// The return address is the first word of a machine frame, whose fourth word is the stack pointer.
+    pub(crate) machine_frame: bool,
+    /// Where the nonvolatile registers lie, in the order of [`super::registers::NONVOLATILE`].
+    pub(crate) saved: [Option<Slot>; 8],
+    pub(crate) trust: Trust,
+    pub(crate) thread_start: bool,
+}
+
+impl Full {
+    /// Nothing pushed, nothing saved: the state at a function's first instruction and all through a leaf.
+    pub(crate) fn empty(trust: Trust) -> Full {
+        Full {
+            return_address: Slot { register: RSP as u8, offset: 0 },
+            popped: 0,
+            machine_frame: false,
+            saved: [None; 8],
+            trust,
+            thread_start: false,
+        }
+    }
+
+    /// Whether the frame holds nothing but its return address.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Full { thread_start: self.thread_start, ..Full::empty(self.trust) }
+    }
+}
+
+/// The small form of [`Full`]: everything relative to one register, in words, within 256 KB.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rule {
+    /// From the base register to the stack pointer after the return.
+    pub(crate) cfa: i32,
+    pub(crate) base: u8,
+    pub(crate) flags: u8,
+    pub(crate) trust: u8,
+    /// Bit n: nonvolatile register n is saved.
+    pub(crate) saved: u8,
+    /// Words from the stack pointer after the return to each saved register.
+    pub(crate) slots: [i16; 8],
+}
+
+pub(crate) const THREAD_START: u8 = 1;
+
+/// The rule at a place.
+pub(crate) fn compile(place: &Place<'_>) -> Result<Full, Fault> {
+    let image = place.image;
+    let inside = place.rva.wrapping_sub(place.position.back());
+    let Some(function) = info::find(image, inside)? else {
+        return leaf(place);
+    };
+    let root = info::root(image, function)?;
+    let mut full = match place.position {
+        Position::Caller => from_codes(image, &function, place.rva, Trust::UnwindInfo)?,
+        Position::Context => match run::to_return(place, Some((&function, &root))) {
+            Run::Returns(full) => full,
+            Run::Stays => from_codes(image, &function, place.rva, Trust::UnwindInfo)?,
+            Run::Unknown => without_code(image, &function, place.rva)?,
+        },
+    };
+    full.thread_start = image.is_thread_start(root.begin);
+    Ok(full)
+}
+
+/// The small form, if there is one.
+pub(crate) fn pack(full: &Full) -> Option<Rule> {
+    if full.machine_frame || full.popped != 0 {
+        return None;
+    }
+    let base = full.return_address.register;
+    let cfa = full.return_address.offset.checked_add(8)?;
+    let mut rule = Rule {
+        cfa: i32::try_from(cfa).ok()?,
+        base,
+        flags: if full.thread_start { THREAD_START } else { 0 },
+        trust: trust_code(full.trust)?,
+        ..Rule::default()
+    };
+    for (n, slot) in full.saved.iter().enumerate() {
+        let Some(slot) = slot else { continue };
+        let from_cfa = slot.offset.checked_sub(cfa)?;
+        if slot.register != base || from_cfa % 8 != 0 {
+            return None;
+        }
+        rule.slots[n] = i16::try_from(from_cfa / 8).ok()?;
+        rule.saved |= 1 << n;
+    }
+    Some(rule)
+}
+
+const TRUSTS: [Trust; 3] = [Trust::UnwindInfo, Trust::UnwindInfoNoCode, Trust::Leaf];
+
+fn trust_code(trust: Trust) -> Option<u8> {
+    TRUSTS.iter().position(|&t| t == trust).map(|n| n as u8)
+}
+
+impl Rule {
+    #[inline(always)]
+    pub(crate) fn trust(&self) -> Trust {
+        match self.trust {
+            0 => Trust::UnwindInfo,
+            1 => Trust::UnwindInfoNoCode,
+            _ => Trust::Leaf,
+        }
+    }
+}
+
+/// The extent of the function (all its fragments are told by its first one) that holds `rva`.
+pub(crate) fn function_range(image: &ImageTables, rva: u32) -> Option<Range<u32>> {
+    let function = info::find(image, rva).ok()??;
+    let root = info::root(image, function).ok()?;
+    Some(root.begin..root.end)
+}
+
+/// The frame at the start of `rva`'s instruction as the unwind data has it, without looking at code.
+pub(crate) fn at_target(image: &ImageTables, rva: u32) -> Result<Full, Fault> {
+    match info::find(image, rva)? {
+        Some(function) => from_codes(image, &function, rva, Trust::UnwindInfo),
+        None => Ok(Full::empty(Trust::Leaf)),
+    }
+}
+
+/// Code without unwind data: only the innermost function may be a leaf.
+fn leaf(place: &Place<'_>) -> Result<Full, Fault> {
+    if place.position == Position::Caller {
+        return Err(Fault::NoFunction);
+    }
+    let mut full = match run::to_return(place, None) {
+        Run::Returns(full) => Full { trust: Trust::Leaf, ..full },
+        Run::Stays | Run::Unknown => Full::empty(Trust::Leaf),
+    };
+    full.thread_start = place.image.is_thread_start(place.rva);
+    Ok(full)
+}
+
+/// The code at the instruction pointer is not known: version 2 tells epilogues all the same.
+fn without_code(image: &ImageTables, function: &RuntimeFunction, rva: u32) -> Result<Full, Fault> {
+    let info = UnwindInfo::parse(image, function.unwind)?;
+    let done = if info.chained.is_none() { info.in_epilogue(function, rva) } else { None };
+    let Some(done) = done else {
+        return from_codes(image, function, rva, Trust::UnwindInfoNoCode);
+    };
+    // The described epilogue is pops in reverse order of the pushes, then the return. A pop is as long as its push:
+    // one byte, or two for r8 to r15. What was saved by moves has been restored before.
+    let mut full = Full::empty(Trust::UnwindInfo);
+    let mut rsp = full.return_address;
+    let mut at = 0;
+    for code in info.codes() {
+        let Operation::Push { register } = code?.operation else { continue };
+        if at >= done {
+            if let Some(n) = nonvolatile(register) {
+                full.saved[n] = Some(rsp);
+            }
+            rsp = rsp.plus(8);
+        }
+        at += if register < 8 { 1 } else { 2 };
+    }
+    full.return_address = rsp;
+    Ok(full)
+}
+
+/// Undoes what the prologue has done up to `rva`, by the unwind codes of `function` and of what it continues.
+pub(crate) fn from_codes(
+    image: &ImageTables,
+    function: &RuntimeFunction,
+    rva: u32,
+    trust: Trust,
+) -> Result<Full, Fault> {
+    let mut full = Full::empty(trust);
+    let mut rsp = Slot { register: RSP as u8, offset: 0 };
+    let mut frame_base = rsp;
+    let mut function = *function;
+    let mut done = rva.wrapping_sub(function.begin);
+    for _ in 0..info::MAX_CHAIN {
+        let info = UnwindInfo::parse(image, function.unwind)?;
+        if done >= u32::from(info.prologue) {
+            done = u32::MAX;
+        }
+        if info.frame_register != 0 && frame_register_is_set(&info, done)? {
+            frame_base = Slot { register: info.frame_register, offset: -i64::from(info.frame_offset) };
+        }
+        for code in info.codes() {
+            let code = code?;
+            if u32::from(code.offset) > done {
+                continue;
+            }
+            match code.operation {
+                Operation::Push { register } => {
+                    if let Some(n) = nonvolatile(register) {
+                        full.saved[n] = Some(rsp);
+                    }
+                    rsp = rsp.plus(8);
+                }
+                Operation::Alloc { size } => rsp = rsp.plus(i64::from(size)),
+                Operation::SetFrameRegister => rsp = frame_base,
+                Operation::Save { register, offset } => {
+                    if let Some(n) = nonvolatile(register) {
+                        full.saved[n] = Some(frame_base.plus(i64::from(offset)));
+                    }
+                }
+                Operation::MachineFrame { error_code } => {
+                    full.machine_frame = true;
+                    full.trust = Trust::MachineFrame;
+                    full.return_address = rsp.plus(if error_code { 8 } else { 0 });
+                    return Ok(full);
+                }
+                Operation::SaveXmm | Operation::Epilogue => {}
+            }
+        }
+        match info.chained {
+            Some(next) => function = next,
+            None => {
+                full.return_address = rsp;
+                return Ok(full);
+            }
+        }
+        // What a fragment continues has its prologue behind it.
+        done = u32::MAX;
+    }
+    Err(Fault::BadUnwindInfo)
+}
+
+/// Whether the frame register holds the frame's base already.
+fn frame_register_is_set(info: &UnwindInfo<'_>, done: u32) -> Result<bool, Fault> {
+    if done == u32::MAX || info.chained.is_some() {
+        return Ok(true);
+    }
+    for code in info.codes() {
+        let code = code?;
+        if code.operation == Operation::SetFrameRegister {
+            return Ok(u32::from(code.offset) <= done);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests;

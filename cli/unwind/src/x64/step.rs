@@ -1,0 +1,137 @@
+//! From one frame to its caller.
+
+use super::registers::NONVOLATILE;
+use super::rule::{self, Full, Rule, THREAD_START};
+use super::{RSP, Registers};
+use crate::frame::Fault;
+use crate::memory::Memory;
+use crate::walk::{Modules, Place, Position, Stepped, Unwinder};
+use crate::{Arch, Stop, Trust};
+
+/// The x64 unwinder.
+pub(crate) struct Machine;
+
+impl Unwinder for Machine {
+    const ARCH: Arch = Arch::X64;
+    type State = Registers;
+    type Rule = Rule;
+    type Full = Full;
+
+    #[inline(always)]
+    fn ip(state: &Registers) -> u64 {
+        state.ip
+    }
+
+    #[inline(always)]
+    fn sp(state: &Registers) -> u64 {
+        state.gpr[RSP]
+    }
+
+    #[inline(always)]
+    fn starts_thread(rule: &Rule) -> bool {
+        rule.flags & THREAD_START != 0
+    }
+
+    fn full_starts_thread(full: &Full) -> bool {
+        full.thread_start
+    }
+
+    fn compile(place: &Place<'_>) -> Result<Full, Fault> {
+        rule::compile(place)
+    }
+
+    fn pack(full: &Full) -> Option<Rule> {
+        rule::pack(full)
+    }
+
+    #[inline(always)]
+    fn apply(rule: &Rule, registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
+        let sp = registers.gpr[RSP];
+        let cfa = registers.gpr[usize::from(rule.base & 15)].wrapping_add(i64::from(rule.cfa) as u64);
+        if cfa <= sp || (cfa | sp) & 7 != 0 {
+            return Err(bad_stack_pointer(sp, cfa));
+        }
+        let ip = memory.u64(cfa - 8)?;
+        let mut saved = rule.saved;
+        while saved != 0 {
+            let n = (saved.trailing_zeros() & 7) as usize;
+            saved &= saved - 1;
+            let at = cfa.wrapping_add((i64::from(rule.slots[n]) * 8) as u64);
+            if at < sp {
+                return Err(Stop::BadMemory { address: at });
+            }
+            registers.gpr[usize::from(NONVOLATILE[n])] = memory.u64(at)?;
+        }
+        registers.ip = ip;
+        registers.gpr[RSP] = cfa;
+        Ok(Stepped { trust: rule.trust(), position: Position::Caller })
+    }
+
+    fn apply_full(full: &Full, registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
+        let old = *registers;
+        let sp = old.gpr[RSP];
+        let at = full.return_address.address(&old);
+        let popped = at.wrapping_add(8 + u64::from(full.popped));
+        if at < sp || popped <= at || (at | sp) & 7 != 0 {
+            return Err(bad_stack_pointer(sp, popped));
+        }
+        let ip = memory.u64(at)?;
+        let next = if full.machine_frame { memory.u64(at.saturating_add(24))? } else { popped };
+        if next <= sp || next & 7 != 0 {
+            return Err(bad_stack_pointer(sp, next));
+        }
+        for (n, slot) in full.saved.iter().enumerate() {
+            let Some(slot) = slot else { continue };
+            let address = slot.address(&old);
+            if address < sp {
+                return Err(Stop::BadMemory { address });
+            }
+            registers.gpr[usize::from(NONVOLATILE[n])] = memory.u64(address)?;
+        }
+        registers.ip = ip;
+        registers.gpr[RSP] = next;
+        let position = if full.machine_frame { Position::Context } else { Position::Caller };
+        Ok(Stepped { trust: full.trust, position })
+    }
+
+    fn leaf(registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
+        let full = Full::empty(Trust::LeafOutside);
+        Self::apply_full(&full, registers, memory)
+    }
+
+    fn scan<M: Modules>(
+        registers: &mut Registers,
+        memory: &Memory<'_>,
+        modules: &M,
+        position: Position,
+    ) -> Option<Stepped> {
+        // A caller's stack pointer is past its callee's return address; the innermost one's may be at its own.
+        let _ = position;
+        let mut at = registers.gpr[RSP].next_multiple_of(8);
+        while let Ok(word) = memory.u64(at) {
+            if is_return_address(modules, word) {
+                registers.ip = word;
+                registers.gpr[RSP] = at + 8;
+                return Some(Stepped { trust: Trust::Scan, position: Position::Caller });
+            }
+            at += 8;
+        }
+        None
+    }
+}
+
+/// Names the stack pointer at fault: this frame's own, or the one that its caller would have.
+#[cold]
+fn bad_stack_pointer(own: u64, callers: u64) -> Stop {
+    Stop::BadStackPointer { sp: if own & 7 != 0 { own } else { callers } }
+}
+
+/// Whether a word points into a function of a known module, right after a call as far as its code is known.
+fn is_return_address<M: Modules>(modules: &M, word: u64) -> bool {
+    let Some(found) = word.checked_sub(1).and_then(|inside| modules.find(inside)) else { return false };
+    let rva = word.wrapping_sub(found.base) as u32;
+    if found.image.arch() != Arch::X64 || rule::function_range(found.image, rva - 1).is_none() {
+        return false;
+    }
+    found.image.bytes_before(rva).is_none_or(super::run::ends_with_call)
+}
