@@ -1,6 +1,8 @@
 //! Runs of equal samples, per thread, in time order.
 
 use super::{NodeId, StopId};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use stk_schema::event::RunState;
 
 bitflags::bitflags! {
@@ -51,27 +53,219 @@ pub struct Batch<'a> {
     pub runs: &'a [Run],
 }
 
-/// All runs of a profile, per thread. Past its memory limit it spills to a temporary file.
-#[derive(Default, Debug)]
+/// Runs kept in memory by default (24 MiB); the rest goes to a temporary file.
+const DEFAULT_LIMIT: usize = 512 << 10;
+
+/// All runs of a profile, per thread. Past its memory limit it spills to a temporary file, which ends with it.
+#[derive(Debug)]
 pub struct Runs {
-    threads: Vec<Vec<Run>>,
+    threads: Vec<Thread>,
+    /// Runs in memory, all threads together.
+    held: usize,
+    limit: usize,
+    spill: Option<Spill>,
+}
+
+#[derive(Default, Debug)]
+struct Thread {
+    /// What was spilled, earlier than `held`.
+    spilled: Vec<Segment>,
+    held: Vec<Run>,
+}
+
+/// Runs of one thread in the spill file.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    offset: u64,
+    runs: u32,
+}
+
+#[derive(Debug)]
+struct Spill {
+    file: File,
+    len: u64,
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Runs::with_limit(DEFAULT_LIMIT)
+    }
 }
 
 impl Runs {
+    /// No runs yet; at most `limit` of them will be held in memory.
+    pub fn with_limit(limit: usize) -> Runs {
+        Runs { threads: Vec::new(), held: 0, limit: limit.max(1), spill: None }
+    }
+
     /// Adds a run of thread `thread` (index in `Profile::threads`), later than all before it.
-    pub fn push(&mut self, thread: u32, run: Run) {
+    ///
+    /// # Errors
+    ///
+    /// When the temporary file cannot be made or written.
+    pub fn push(&mut self, thread: u32, run: Run) -> io::Result<()> {
         let i = thread as usize;
         if self.threads.len() <= i {
-            self.threads.resize_with(i + 1, Vec::new);
+            self.threads.resize_with(i + 1, Thread::default);
         }
-        self.threads[i].push(run);
+        if self.held == self.limit {
+            self.spill()?;
+        }
+        self.threads[i].held.push(run);
+        self.held += 1;
+        Ok(())
     }
 
     /// Hands every thread's runs, thread by thread, in time order, to `visit`. May be called again.
-    pub fn for_each<E>(&self, mut visit: impl FnMut(Batch<'_>) -> Result<(), E>) -> Result<(), E> {
-        for (i, runs) in self.threads.iter().enumerate().filter(|(_, runs)| !runs.is_empty()) {
-            visit(Batch { thread: i as u32, runs })?;
+    ///
+    /// # Errors
+    ///
+    /// What `visit` returns, or that the temporary file cannot be read.
+    pub fn for_each<E: From<io::Error>>(
+        &self,
+        mut visit: impl FnMut(Batch<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut runs = Vec::new();
+        for (i, thread) in self.threads.iter().enumerate() {
+            for segment in &thread.spilled {
+                if let Some(spill) = &self.spill {
+                    spill.read(*segment, &mut runs)?;
+                    visit(Batch { thread: i as u32, runs: &runs })?;
+                }
+            }
+            if !thread.held.is_empty() {
+                visit(Batch { thread: i as u32, runs: &thread.held })?;
+            }
         }
         Ok(())
+    }
+
+    /// Moves everything in memory to the temporary file.
+    fn spill(&mut self) -> io::Result<()> {
+        let spill = match &mut self.spill {
+            Some(spill) => spill,
+            none => none.insert(Spill { file: tempfile::tempfile()?, len: 0 }),
+        };
+        let mut out = io::BufWriter::with_capacity(1 << 20, &spill.file);
+        for thread in &mut self.threads {
+            // Reading back takes one segment at a time: its size bounds the memory for that.
+            for runs in thread.held.chunks(SEGMENT_RUNS) {
+                thread.spilled.push(Segment { offset: spill.len, runs: runs.len() as u32 });
+                for run in runs {
+                    out.write_all(&store(run))?;
+                }
+                spill.len += (runs.len() * STORED) as u64;
+            }
+            thread.held = Vec::new();
+        }
+        out.flush()?;
+        drop(out);
+        self.held = 0;
+        Ok(())
+    }
+}
+
+impl Spill {
+    fn read(&self, segment: Segment, runs: &mut Vec<Run>) -> io::Result<()> {
+        let mut bytes = vec![0; segment.runs as usize * STORED];
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(segment.offset))?;
+        file.read_exact(&mut bytes)?;
+        // Writing goes on at the end, whatever was read in between.
+        file.seek(SeekFrom::Start(self.len))?;
+        runs.clear();
+        runs.extend(bytes.as_chunks::<STORED>().0.iter().map(load));
+        Ok(())
+    }
+}
+
+const SEGMENT_RUNS: usize = 16 << 10;
+/// Bytes of a run in the file.
+const STORED: usize = 44;
+const NO_NODE: u32 = u32::MAX;
+
+fn store(run: &Run) -> [u8; STORED] {
+    let mut bytes = [0; STORED];
+    bytes[0..4].copy_from_slice(&run.node.map_or(NO_NODE, |node| node.0).to_le_bytes());
+    bytes[4..6].copy_from_slice(&run.stop.0.to_le_bytes());
+    bytes[6] = run.state as u8;
+    bytes[7] = run.flags.bits();
+    bytes[8..16].copy_from_slice(&run.first_ns.to_le_bytes());
+    bytes[16..24].copy_from_slice(&run.last_ns.to_le_bytes());
+    bytes[24..32].copy_from_slice(&run.weight_ns.to_le_bytes());
+    bytes[32..40].copy_from_slice(&run.cpu_ns.to_le_bytes());
+    bytes[40..44].copy_from_slice(&run.samples.to_le_bytes());
+    bytes
+}
+
+fn load(bytes: &[u8; STORED]) -> Run {
+    let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+    let node = u32_at(0);
+    Run {
+        node: (node != NO_NODE).then_some(NodeId(node)),
+        stop: StopId(u32_at(4) as u16),
+        first_ns: u64_at(8),
+        last_ns: u64_at(16),
+        weight_ns: u64_at(24),
+        samples: u32_at(40),
+        cpu_ns: u64_at(32),
+        state: RunState::from_code(bytes[6].into()),
+        flags: RunFlags::from_bits_truncate(bytes[7]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(i: u64) -> Run {
+        Run {
+            node: (!i.is_multiple_of(5)).then_some(NodeId(i as u32 ^ 0xABCD_0123)),
+            stop: StopId(i as u16),
+            first_ns: i << 33,
+            last_ns: (i << 33) + 1,
+            weight_ns: u64::MAX - i,
+            samples: i as u32 + 1,
+            cpu_ns: i << 40,
+            state: RunState::from_code(i % 3),
+            flags: RunFlags::from_bits_truncate(i as u8),
+        }
+    }
+
+    fn collect(runs: &Runs) -> Vec<(u32, Vec<Run>)> {
+        let mut all: Vec<(u32, Vec<Run>)> = Vec::new();
+        let visited: io::Result<()> = runs.for_each(|batch| {
+            match all.last_mut() {
+                Some((thread, runs)) if *thread == batch.thread => runs.extend(batch.runs),
+                _ => all.push((batch.thread, batch.runs.to_vec())),
+            }
+            Ok(())
+        });
+        visited.unwrap();
+        all
+    }
+
+    #[test]
+    fn spilled_runs_come_back_in_order_and_unchanged() {
+        let mut small = Runs::with_limit(7);
+        let mut large = Runs::with_limit(usize::MAX);
+        for i in 0..1000 {
+            for runs in [&mut small, &mut large] {
+                runs.push(i as u32 % 3, run(i)).unwrap();
+            }
+        }
+        assert!(large.spill.is_none());
+        assert!(small.spill.is_some());
+        let expected = collect(&large);
+        assert_eq!(expected.len(), 3);
+        assert_eq!(expected[1].1[2], run(7));
+        assert_eq!(collect(&small), expected);
+        assert_eq!(collect(&small), expected, "a second visit");
+        small.push(0, run(2000)).unwrap();
+        for i in 2001..2020 {
+            small.push(0, run(i)).unwrap();
+        }
+        assert_eq!(collect(&small)[0].1.last(), Some(&run(2019)), "written after having been read");
     }
 }

@@ -1,7 +1,8 @@
 //! Distinct frames and distinct stacks.
 
 use super::ImageId;
-use std::collections::HashMap;
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::hash::{BuildHasher, Hash};
 use stk_unwind::Trust;
 
 /// Index of a frame in [`FrameTable`].
@@ -35,22 +36,18 @@ pub struct FrameKey {
 /// Distinct frames in order of first appearance.
 #[derive(Default, Debug)]
 pub struct FrameTable {
-    keys: Vec<FrameKey>,
-    ids: HashMap<FrameKey, FrameId>,
+    keys: Interned<FrameKey>,
 }
 
 impl FrameTable {
     /// The id of a frame, new or known.
     pub fn intern(&mut self, key: FrameKey) -> FrameId {
-        *self.ids.entry(key).or_insert_with(|| {
-            self.keys.push(key);
-            FrameId(self.keys.len() as u32 - 1)
-        })
+        FrameId(self.keys.intern(key))
     }
 
     /// All frames; index = id.
     pub fn keys(&self) -> &[FrameKey] {
-        &self.keys
+        &self.keys.values
     }
 }
 
@@ -66,31 +63,108 @@ pub struct Node {
 /// Distinct stacks as a tree. A parent's id is always smaller than its children's.
 #[derive(Default, Debug)]
 pub struct CallTree {
-    nodes: Vec<Node>,
-    ids: HashMap<Node, NodeId>,
+    nodes: Interned<Node>,
 }
 
 impl CallTree {
     /// The id of a node, new or known.
     pub fn intern(&mut self, node: Node) -> NodeId {
-        *self.ids.entry(node).or_insert_with(|| {
-            self.nodes.push(node);
-            NodeId(self.nodes.len() as u32 - 1)
-        })
+        NodeId(self.nodes.intern(node))
     }
 
     /// All nodes; index = id.
     pub fn nodes(&self) -> &[Node] {
-        &self.nodes
+        &self.nodes.values
     }
 
     /// Frames of a stack, leaf first.
     pub fn frames(&self, leaf: NodeId) -> impl Iterator<Item = FrameId> + '_ {
         let mut next = Some(leaf);
         std::iter::from_fn(move || {
-            let node = self.nodes[next?.0 as usize];
+            let node = self.nodes()[next?.0 as usize];
             next = node.parent;
             Some(node.frame)
         })
+    }
+}
+
+/// Values numbered in order of first appearance. The table holds only the numbers, so that a value is stored once:
+/// there can be millions of nodes. Its hasher is seeded at random, so that no trace can be made to collide, and nothing
+/// depends on its order.
+#[derive(Debug)]
+struct Interned<T> {
+    values: Vec<T>,
+    ids: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+}
+
+impl<T> Default for Interned<T> {
+    fn default() -> Self {
+        Interned { values: Vec::new(), ids: HashTable::new(), hasher: DefaultHashBuilder::default() }
+    }
+}
+
+impl<T: Copy + Eq + Hash> Interned<T> {
+    fn intern(&mut self, value: T) -> u32 {
+        let Interned { values, ids, hasher } = self;
+        let entry = ids.entry(
+            hasher.hash_one(value),
+            |&id| values[id as usize] == value,
+            |&id| hasher.hash_one(values[id as usize]),
+        );
+        match entry {
+            hashbrown::hash_table::Entry::Occupied(known) => *known.get(),
+            hashbrown::hash_table::Entry::Vacant(free) => {
+                let id = values.len() as u32;
+                free.insert(id);
+                values.push(value);
+                id
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(rva: u32, trust: Trust) -> FrameKey {
+        FrameKey { place: Placement::Image(ImageId(0), rva), exact: false, trust }
+    }
+
+    #[test]
+    fn frames_differ_by_place_exactness_and_trust() {
+        let mut table = FrameTable::default();
+        let first = table.intern(frame(1, Trust::Context));
+        let keys = [
+            frame(2, Trust::Context),
+            FrameKey { exact: true, ..frame(1, Trust::Context) },
+            FrameKey { place: Placement::Unknown(1), ..frame(1, Trust::Context) },
+        ];
+        for key in keys {
+            assert_ne!(table.intern(key), first);
+        }
+        assert_eq!(table.intern(frame(1, Trust::Context)), first);
+        assert_eq!(table.keys().len(), 4);
+    }
+
+    #[test]
+    fn a_stack_reads_back_leaf_first_and_shares_its_callers() {
+        let mut tree = CallTree::default();
+        let root = tree.intern(Node { parent: None, frame: FrameId(7) });
+        let a = tree.intern(Node { parent: Some(root), frame: FrameId(8) });
+        let b = tree.intern(Node { parent: Some(root), frame: FrameId(9) });
+        assert_eq!(tree.intern(Node { parent: Some(root), frame: FrameId(8) }), a);
+        assert_eq!(tree.frames(a).collect::<Vec<_>>(), [FrameId(8), FrameId(7)]);
+        assert_eq!(tree.frames(b).collect::<Vec<_>>(), [FrameId(9), FrameId(7)]);
+        assert_eq!(tree.nodes().len(), 3);
+    }
+
+    #[test]
+    fn ids_stay_when_the_table_grows() {
+        let mut table = FrameTable::default();
+        let ids: Vec<FrameId> = (0..10_000).map(|rva| table.intern(frame(rva, Trust::Context))).collect();
+        assert!(ids.iter().enumerate().all(|(i, id)| id.0 as usize == i));
+        assert!((0..10_000).all(|rva| table.intern(frame(rva, Trust::Context)) == ids[rva as usize]));
     }
 }
