@@ -1,1 +1,61 @@
-//! WIP
+//! How a `.stk` trace is stored. The document is `format/SPEC.md`; this crate is its reference implementation.
+//!
+//! **What the caller provides**: events as `stk-schema` defines them, captured registers and stack bytes, a clock, and
+//! a place to append bytes to; for reading, the whole file as one `&[u8]` (mapped or read). This crate opens no files.
+//!
+//! **What it solves**: a trace that is a quarter to a hundredth of the stacks it stands for, that is appended to with
+//! plain writes and never seeks, that loses at most what a damaged block held, that is decoded block by block on as
+//! many threads as there are, and that a hostile hand cannot turn into a panic or unbounded memory.
+//!
+//! Writing (no_std + alloc, no allocation after set-up):
+//! [`FileHeader`], [`BlockBuffer`] (events of one block), [`sample`] (stack images), [`Sealer`] (blocks to bytes).
+//!
+//! Reading (feature `std`): [`Trace`] (blocks, damage, completeness), [`Samples`] (a SAMPLES block decoded), [`blob`].
+//!
+//! For tests and tools (feature `std`): [`TraceWriter`], [`synth`].
+#![cfg_attr(not(feature = "std"), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod blob;
+mod block;
+mod bytes;
+pub mod event;
+mod header;
+#[cfg(feature = "std")]
+mod read;
+pub mod sample;
+mod seal;
+#[cfg(feature = "std")]
+pub mod synth;
+#[cfg(feature = "std")]
+mod writer;
+
+pub use block::{BlockBuffer, HEADER_KEY, Rejected};
+pub use header::{
+    BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, CpuUnit, FILE_HEADER_LEN, FileHeader, HeaderError,
+    TAIL_LEN, Tail,
+};
+#[cfg(feature = "std")]
+pub use read::{
+    BlockError, BlockRef, Damage, Decoded, Events, Extra, ImageBudget, OpenError, Same, Sample, Samples,
+    Scratch, Trace,
+};
+pub use sample::{RawSample, SampleEncoder, Taken, ThreadImage};
+pub use seal::{SealError, Sealer, sealed_bound};
+#[cfg(feature = "std")]
+pub use writer::TraceWriter;
+
+/// Major version of the format: readers refuse others.
+pub const MAJOR: u16 = 1;
+/// Minor version of the format: grows with what readers may skip.
+pub const MINOR: u16 = 0;
+
+/// Bytes that are not what the format says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("malformed at byte {at}")]
+pub struct Malformed {
+    /// Offset in the record, event body or payload that was read.
+    pub at: usize,
+}

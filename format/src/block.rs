@@ -1,0 +1,212 @@
+//! A block while it is being filled: events in one preallocated buffer, and the counters of its header.
+
+use crate::bytes::Bounded;
+use crate::event;
+use crate::header::{BlockKind, FileHeader};
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+use stk_schema::event::{Event, Metadata};
+use stk_schema::limits;
+
+/// Key of the METADATA event, first in every META, STATE and END block, whose value is a copy of the file header's 128 bytes: a trace
+/// whose own header is damaged is read by it.
+pub const HEADER_KEY: &[u8] = b"stk.header";
+
+/// Why an event or a sample was not taken. Nothing was written, and both block and image stay consistent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Rejected {
+    /// No room left: cut the block and try again in an empty one. If that is refused too, drop it and count it.
+    #[error("the block is full")]
+    BlockFull,
+    /// The thread's image is too small: [`ThreadImage::reserve`](crate::sample::ThreadImage::reserve) `words`, then try again.
+    #[error("the stack image needs room for {words} words")]
+    ImageTooSmall {
+        /// Words that the image must hold.
+        words: usize,
+    },
+    /// The thread has no sample yet that a pass could be the same as.
+    #[error("the thread has no earlier sample")]
+    NoSample,
+    /// The arguments break a limit or contradict each other.
+    #[error("not a valid sample: {0}")]
+    Invalid(&'static str),
+}
+
+/// Remembered code bytes: see [`BlockBuffer::code_known`].
+#[derive(Clone, Copy, Default)]
+struct CodeAt {
+    ip: u64,
+    at: u32,
+    len: u32,
+}
+
+/// Instruction pointers whose recorded code bytes are remembered per block; a power of two. A forgotten one only costs
+/// its bytes once more.
+const CODE_SLOTS: usize = 2048;
+
+/// One block's events and counters; allocated once and used again for block after block.
+pub struct BlockBuffer {
+    pub(crate) buf: Vec<u8>,
+    capacity: usize,
+    header: FileHeader,
+    pub(crate) kind: BlockKind,
+    pub(crate) ordinal: Option<u64>,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) events: u32,
+    /// Events that `begin` itself pushed.
+    preface: u32,
+    pub(crate) samples: u32,
+    pub(crate) stack_bytes: u32,
+    pub(crate) dropped: u64,
+    /// Thread slots assigned so far.
+    pub(crate) slots: u32,
+    /// Time of the last SAMPLE event.
+    pub(crate) sample_time: u64,
+    /// Thread images that still owe this block an event.
+    pub(crate) pending: u32,
+    code: Vec<CodeAt>,
+}
+
+impl BlockBuffer {
+    /// A buffer for up to `capacity` event bytes (at most [`limits::MAX_BLOCK_RAW`]). [`limits::CUT_RAW`] plus the
+    /// largest sample that shall never be dropped is a good size. This is the only allocation it ever makes.
+    pub fn new(capacity: usize, header: &FileHeader) -> Result<BlockBuffer, TryReserveError> {
+        let capacity = capacity.clamp(4096, limits::MAX_BLOCK_RAW);
+        let mut buf = Vec::new();
+        buf.try_reserve_exact(capacity)?;
+        let mut code = Vec::new();
+        code.try_reserve_exact(CODE_SLOTS)?;
+        code.resize(CODE_SLOTS, CodeAt::default());
+        Ok(BlockBuffer {
+            buf,
+            capacity,
+            header: *header,
+            kind: BlockKind::Meta,
+            ordinal: None,
+            first: 0,
+            last: 0,
+            events: 0,
+            preface: 0,
+            samples: 0,
+            stack_bytes: 0,
+            dropped: 0,
+            slots: 0,
+            sample_time: 0,
+            pending: 0,
+            code,
+        })
+    }
+
+    /// Empties the buffer for a block of `kind` that begins at `now` (ticks). A SAMPLES block is begun by
+    /// [`SampleEncoder::begin`](crate::sample::SampleEncoder::begin) instead, which numbers it.
+    pub fn begin(&mut self, kind: BlockKind, now: u64) {
+        self.start(kind, None, now);
+        if matches!(kind, BlockKind::Meta | BlockKind::State | BlockKind::End) {
+            let copy = self.header.encode();
+            // The smallest buffer has room for it.
+            let _ = self.push(&Event::Metadata(Metadata { key: HEADER_KEY, value: &copy }));
+            self.preface = self.events;
+        }
+    }
+
+    pub(crate) fn start(&mut self, kind: BlockKind, ordinal: Option<u64>, now: u64) {
+        self.buf.clear();
+        self.kind = kind;
+        self.ordinal = ordinal;
+        self.first = now;
+        self.last = now;
+        self.events = 0;
+        self.preface = 0;
+        self.samples = 0;
+        self.stack_bytes = 0;
+        self.slots = 0;
+        self.sample_time = now;
+        self.pending = 0;
+        if kind == BlockKind::Samples {
+            self.code.fill(CodeAt::default());
+        }
+    }
+
+    /// Appends an event.
+    pub fn push(&mut self, event: &Event) -> Result<(), Rejected> {
+        let start = self.buf.len();
+        let limit = self.limit();
+        let mut out = Bounded { buf: &mut self.buf, limit };
+        if event::put(event, self.first, &mut out).is_err() {
+            self.buf.truncate(start);
+            return Err(Rejected::BlockFull);
+        }
+        self.events += 1;
+        if let Some(time) = event::time_of(event) {
+            self.last = self.last.max(time);
+        }
+        Ok(())
+    }
+
+    /// The running total of dropped samples that the block's header will carry.
+    pub fn set_dropped(&mut self, total: u64) {
+        self.dropped = total;
+    }
+
+    /// Whether nothing was pushed since [`BlockBuffer::begin`].
+    pub fn is_empty(&self) -> bool {
+        self.events == self.preface
+    }
+
+    /// Event bytes so far.
+    pub fn len(&self) -> usize {
+        self.buf.len()
+    }
+
+    /// Samples it stands for so far, coalesced passes that are still pending not included.
+    pub fn samples(&self) -> u32 {
+        self.samples
+    }
+
+    /// Kind of the block.
+    pub fn kind(&self) -> BlockKind {
+        self.kind
+    }
+
+    /// Whether the block is due to be cut: by size, by the stack it stands for, or by age at `now` (ticks).
+    pub fn wants_cut(&self, now: u64) -> bool {
+        let age = self.header.clock_frequency.saturating_mul(limits::CUT_MS) / 1000;
+        !self.is_empty()
+            && (self.buf.len() >= limits::CUT_RAW
+                || u64::from(self.stack_bytes) >= limits::CUT_STACK
+                || now.saturating_sub(self.first) >= age)
+    }
+
+    /// Bytes of a stack word.
+    pub(crate) fn word(&self) -> usize {
+        self.header.word()
+    }
+
+    /// How far events may fill the buffer: what pending coalesced passes will need stays free.
+    pub(crate) fn limit(&self) -> usize {
+        self.capacity.saturating_sub(self.pending as usize * crate::sample::PENDING_MAX)
+    }
+
+    /// The buffer's whole capacity, for what the reserve is there for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Whether `code` is what a reader would take for the code at `ip` without being told again.
+    pub(crate) fn code_known(&self, ip: u64, code: &[u8]) -> bool {
+        let known = self.code[code_slot(ip)];
+        let (at, len) = (known.at as usize, known.len as usize);
+        known.ip == ip && len != 0 && self.buf.get(at..at + len) == Some(code)
+    }
+
+    /// Remembers that the code at `ip` was recorded at `at` in the buffer.
+    pub(crate) fn remember_code(&mut self, ip: u64, at: usize, len: usize) {
+        self.code[code_slot(ip)] = CodeAt { ip, at: at as u32, len: len as u32 };
+    }
+}
+
+fn code_slot(ip: u64) -> usize {
+    (ip.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53) as usize % CODE_SLOTS
+}

@@ -1,0 +1,404 @@
+//! Finding the blocks of a trace: by walking the headers, over damage by the index or by searching.
+
+use super::samples::Samples;
+use super::{BlockError, Events, Scratch, decompress};
+use crate::block::HEADER_KEY;
+use crate::event::{self, Split};
+use crate::header::{
+    BLOCK_FRAME, BLOCK_HEADER_LEN, BLOCK_MAGIC, BlockHeader, BlockKind, FILE_HEADER_LEN, FileHeader,
+    HeaderError, TAIL_LEN, Tail,
+};
+use std::ops::Range;
+use stk_schema::event::{Event, IndexEntry};
+use stk_schema::limits;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Why a trace cannot be read at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The file header is not readable and no block holds a copy of it.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+}
+
+/// Something that is wrong with a trace, found while opening it.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// The file header is damaged; the copy in a block was used.
+    #[error("the file header is damaged; its copy in block {seq} was used")]
+    FileHeader {
+        /// Block that holds the copy.
+        seq: u64,
+    },
+    /// Bytes that are no block.
+    #[error("bytes {} to {} are damaged", range.start, range.end)]
+    Bytes {
+        /// Where.
+        range: Range<u64>,
+    },
+    /// Blocks that are not in the file, by the gap in sequence numbers.
+    #[error("{count} block(s) lost, from number {first}{}", kinds_text(kinds))]
+    Lost {
+        /// First missing sequence number.
+        first: u64,
+        /// How many follow each other.
+        count: u64,
+        /// Their kinds, as far as the index tells.
+        kinds: Vec<BlockKind>,
+    },
+    /// A META or STATE block whose stored bytes are damaged.
+    #[error("{} block {seq}: the stored bytes are damaged", kind.name())]
+    Payload {
+        /// Its sequence number.
+        seq: u64,
+        /// Its kind.
+        kind: BlockKind,
+    },
+    /// A block whose sequence number is not above that of the block before it; it is not used.
+    #[error("block at byte {offset} repeats or goes back to number {seq}; it is not used")]
+    Order {
+        /// Where.
+        offset: u64,
+        /// Its sequence number.
+        seq: u64,
+    },
+}
+
+fn kinds_text(kinds: &[BlockKind]) -> String {
+    if kinds.is_empty() {
+        return String::new();
+    }
+    let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
+    format!(" ({})", names.join(", "))
+}
+
+/// A block whose header is sound; its payload is checked when it is decoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockRef {
+    /// Offset of its header from the start of the file.
+    pub offset: u64,
+    /// Its header.
+    pub header: BlockHeader,
+    /// Whether every META and STATE block that it depends on is there. If not, modules and threads are unknown until
+    /// the next STATE block.
+    pub metadata_known: bool,
+}
+
+/// A trace in memory.
+pub struct Trace<'a> {
+    data: &'a [u8],
+    header: FileHeader,
+    blocks: Vec<BlockRef>,
+    damage: Vec<Damage>,
+    truncated: bool,
+    indexed: bool,
+    /// (ordinal, position in `blocks`) of the SAMPLES blocks, ascending.
+    samples: Vec<(u64, usize)>,
+}
+
+impl<'a> Trace<'a> {
+    /// Finds the blocks of the trace in `data`. Damage is not an error as long as any block can be read: see
+    /// [`Trace::damage`]. Touches the headers and the META and STATE blocks only.
+    pub fn open(data: &'a [u8]) -> Result<Trace<'a>, OpenError> {
+        match FileHeader::decode(data) {
+            Ok(header) => {
+                let found = walk(data, FILE_HEADER_LEN, header.salt());
+                Ok(Trace::assemble(data, header, found))
+            }
+            Err(error @ (HeaderError::Damaged | HeaderError::NotATrace)) => {
+                Trace::open_by_copy(data).ok_or(OpenError::Header(error))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The file header.
+    pub fn header(&self) -> &FileHeader {
+        &self.header
+    }
+
+    /// The blocks that were found, in file order.
+    pub fn blocks(&self) -> &[BlockRef] {
+        &self.blocks
+    }
+
+    /// What is wrong with the file, as far as opening it shows. That its end is missing is not damage: see
+    /// [`Trace::is_complete`].
+    pub fn damage(&self) -> &[Damage] {
+        &self.damage
+    }
+
+    /// Whether the recording was finished: the END block is there.
+    pub fn is_complete(&self) -> bool {
+        self.blocks.last().is_some_and(|_| self.blocks.iter().rev().any(|b| b.header.kind == BlockKind::End))
+    }
+
+    /// Whether the file ends within a block, which the recorder then never completed.
+    pub fn is_cut(&self) -> bool {
+        self.truncated
+    }
+
+    /// Whether index and tail are there and sound. Nothing depends on them.
+    pub fn is_indexed(&self) -> bool {
+        self.indexed
+    }
+
+    /// The SAMPLES block with this ordinal, which is how an IDLE cites it; `None` if it is lost.
+    pub fn samples_block(&self, ordinal: u64) -> Option<&BlockRef> {
+        let at = self.samples.binary_search_by_key(&ordinal, |&(ordinal, _)| ordinal).ok()?;
+        self.blocks.get(self.samples[at].1)
+    }
+
+    /// The event bytes of a block, checked and decompressed.
+    pub fn payload<'s>(&self, block: &BlockRef, scratch: &'s mut Scratch) -> Result<&'s [u8], BlockError> {
+        decompress(&mut scratch.zstd, &mut scratch.raw, &block.header, self.stored(block)?)?;
+        Ok(&scratch.raw)
+    }
+
+    /// The events of a block.
+    pub fn events<'s>(&self, block: &BlockRef, scratch: &'s mut Scratch) -> Result<Events<'s>, BlockError> {
+        Ok(Events::new(self.payload(block, scratch)?, &block.header))
+    }
+
+    /// A SAMPLES block, decoded step by step.
+    pub fn samples<'s>(&self, block: &BlockRef, scratch: &'s mut Scratch) -> Result<Samples<'s>, BlockError> {
+        let stored = self.stored(block)?;
+        let Scratch { zstd, raw, slots } = scratch;
+        decompress(zstd, raw, &block.header, stored)?;
+        Ok(Samples::new(raw, &block.header, self.header.word(), slots))
+    }
+
+    /// Decodes every block to its end and gives what cannot be read.
+    pub fn verify(&self, scratch: &mut Scratch) -> Vec<BlockError> {
+        self.blocks.iter().filter_map(|block| self.verify_block(block, scratch).err()).collect()
+    }
+
+    /// Decodes one block to its end.
+    pub fn verify_block(&self, block: &BlockRef, scratch: &mut Scratch) -> Result<(), BlockError> {
+        if block.header.kind == BlockKind::Samples {
+            let mut samples = self.samples(block, scratch)?;
+            while samples.next()?.is_some() {}
+            Ok(())
+        } else {
+            self.events(block, scratch)?.try_for_each(|event| event.map(|_| ()))
+        }
+    }
+
+    /// The stored payload of a block of this trace.
+    fn stored(&self, block: &BlockRef) -> Result<&'a [u8], BlockError> {
+        stored(self.data, block.offset as usize, &block.header)
+            .ok_or(BlockError::Payload { seq: block.header.seq, what: "beyond the end of the file" })
+    }
+
+    /// Opens a trace whose file header is damaged, by the copy in one of its blocks.
+    fn open_by_copy(data: &'a [u8]) -> Option<Trace<'a>> {
+        let (at, first) = search(data, 0, None)?;
+        let found = walk(data, at, first.salt);
+        let mut scratch = Scratch::new();
+        let copy = found.blocks.iter().find_map(|block| {
+            if !matches!(block.header.kind, BlockKind::Meta | BlockKind::State | BlockKind::End) {
+                return None;
+            }
+            let stored = stored(data, block.offset as usize, &block.header)?;
+            decompress(&mut scratch.zstd, &mut scratch.raw, &block.header, stored).ok()?;
+            let (kind, body, _) = Split::new(&scratch.raw).next().ok()??;
+            match event::decode(kind, body, 0).ok()? {
+                Event::Metadata(fact) if fact.key == HEADER_KEY => {
+                    let header = FileHeader::decode(fact.value).ok()?;
+                    (header.salt() == first.salt).then_some((header, block.header.seq))
+                }
+                _ => None,
+            }
+        });
+        let (header, seq) = copy?;
+        let mut trace = Trace::assemble(data, header, found);
+        trace.damage.insert(0, Damage::FileHeader { seq });
+        if at > FILE_HEADER_LEN {
+            trace.damage.insert(1, Damage::Bytes { range: FILE_HEADER_LEN as u64..at as u64 });
+        }
+        Some(trace)
+    }
+
+    /// Puts the trace together: sequence gaps, what of META and STATE is known.
+    fn assemble(data: &'a [u8], header: FileHeader, found: Found) -> Trace<'a> {
+        let Found { blocks: all, mut damage, truncated, index } = found;
+        let mut blocks = Vec::with_capacity(all.len());
+        let mut samples: Vec<(u64, usize)> = Vec::new();
+        let mut next = 0;
+        // The last META or STATE that is there, and whether all before it, back to a STATE, are.
+        let (mut last_meta, mut known) = (u64::MAX, true);
+        for mut block in all {
+            let BlockHeader { seq, kind, ordinal, .. } = block.header;
+            if seq < next {
+                damage.push(Damage::Order { offset: block.offset, seq });
+                continue;
+            }
+            if seq > next {
+                damage.push(lost(next, seq, index.as_deref()));
+            }
+            next = seq.saturating_add(1);
+            known &= block.header.last_meta == last_meta;
+            if matches!(kind, BlockKind::Meta | BlockKind::State) {
+                let sound = stored(data, block.offset as usize, &block.header)
+                    .is_some_and(|stored| xxh3_64(stored) == block.header.payload_hash);
+                if sound {
+                    known |= kind == BlockKind::State;
+                } else {
+                    damage.push(Damage::Payload { seq, kind });
+                    known = false;
+                }
+                last_meta = seq;
+            } else {
+                last_meta = block.header.last_meta;
+            }
+            block.metadata_known = known;
+            if kind == BlockKind::Samples && samples.last().is_none_or(|&(last, _)| last < ordinal) {
+                samples.push((ordinal, blocks.len()));
+            }
+            blocks.push(block);
+        }
+        // What the index lists beyond the last block that was found.
+        if let Some(end) =
+            index.as_deref().and_then(|index| index.last()).map(|entry| entry.seq.saturating_add(1))
+            && end > next
+        {
+            damage.push(lost(next, end, index.as_deref()));
+        }
+        Trace { data, header, blocks, damage, truncated, indexed: index.is_some(), samples }
+    }
+}
+
+/// What walking the headers gave.
+struct Found {
+    blocks: Vec<BlockRef>,
+    damage: Vec<Damage>,
+    truncated: bool,
+    index: Option<Vec<IndexEntry>>,
+}
+
+/// Walks the headers from `from` on.
+fn walk(data: &[u8], from: usize, salt: u32) -> Found {
+    let index = read_index(data, salt);
+    let mut found = Found { blocks: Vec::new(), damage: Vec::new(), truncated: false, index };
+    let mut at = from;
+    while at < data.len() {
+        if let Some(header) = block_at(data, at, salt) {
+            at += BLOCK_HEADER_LEN + header.stored_len as usize;
+            found.blocks.push(BlockRef {
+                offset: (at - BLOCK_HEADER_LEN - header.stored_len as usize) as u64,
+                header,
+                metadata_known: false,
+            });
+            continue;
+        }
+        if is_tail(data, at, salt) {
+            break;
+        }
+        let next = next_block(data, at, salt, found.index.as_deref());
+        let ended = found.blocks.iter().rev().take(64).any(|block| block.header.kind == BlockKind::End);
+        if next == data.len() && !ended && looks_cut(data, at, salt) {
+            found.truncated = true;
+        } else {
+            found.damage.push(Damage::Bytes { range: at as u64..next as u64 });
+        }
+        at = next;
+    }
+    found
+}
+
+/// The block at `at`, if its header is sound and its payload lies within the file.
+fn block_at(data: &[u8], at: usize, salt: u32) -> Option<BlockHeader> {
+    let header = BlockHeader::decode(data.get(at..)?)?;
+    let whole = stored(data, at, &header).is_some() && header.stored_len as usize <= limits::MAX_BLOCK_STORED;
+    (header.salt == salt && whole).then_some(header)
+}
+
+/// The stored payload behind the header at `at`.
+fn stored<'a>(data: &'a [u8], at: usize, header: &BlockHeader) -> Option<&'a [u8]> {
+    let start = at.checked_add(BLOCK_HEADER_LEN)?;
+    data.get(start..start.checked_add(header.stored_len as usize)?)
+}
+
+fn is_tail(data: &[u8], at: usize, salt: u32) -> bool {
+    Tail::decode(&data[at..]).is_ok_and(|tail| tail.salt == salt)
+}
+
+/// Where reading goes on after damage at `at`: the next sound block, the tail or the file's end.
+fn next_block(data: &[u8], at: usize, salt: u32, index: Option<&[IndexEntry]>) -> usize {
+    if let Some(index) = index {
+        let next = index.partition_point(|entry| entry.offset <= at as u64);
+        let next = index[next..].iter().map(|entry| entry.offset as usize);
+        if let Some(next) = next.take(16).find(|&next| block_at(data, next, salt).is_some()) {
+            return next;
+        }
+    }
+    if let Some((next, _)) = search(data, at + 1, Some(salt)) {
+        return next;
+    }
+    let tail = data.len().saturating_sub(TAIL_LEN);
+    if tail > at && is_tail(data, tail, salt) { tail } else { data.len() }
+}
+
+/// The first sound block at or after `from`; of any trace if no salt is given.
+fn search(data: &[u8], from: usize, salt: Option<u32>) -> Option<(usize, BlockHeader)> {
+    let mut opening = [0; 12];
+    opening[..4].copy_from_slice(&BLOCK_FRAME.to_le_bytes());
+    opening[4..8].copy_from_slice(&(BLOCK_HEADER_LEN as u32 - 8).to_le_bytes());
+    opening[8..].copy_from_slice(&BLOCK_MAGIC);
+    let mut from = from;
+    while let Some(rest) = data.get(from..) {
+        let at = from + rest.windows(opening.len()).position(|window| window == opening)?;
+        if let Some(header) = BlockHeader::decode(&data[at..])
+            && block_at(data, at, salt.unwrap_or(header.salt)).is_some()
+        {
+            return Some((at, header));
+        }
+        from = at + 1;
+    }
+    None
+}
+
+/// Whether what begins at `at` and reaches the file's end is a write that never completed: the beginning of a block or
+/// of a tail, or space that was never written.
+fn looks_cut(data: &[u8], at: usize, salt: u32) -> bool {
+    let rest = &data[at..];
+    if rest.iter().all(|&byte| byte == 0) {
+        return true;
+    }
+    match BlockHeader::decode(rest) {
+        Some(header) => header.salt == salt && header.stored_len as usize <= limits::MAX_BLOCK_STORED,
+        None => rest.len() < BLOCK_HEADER_LEN,
+    }
+}
+
+/// The index, if tail and INDEX blocks are sound and its offsets ascend within the file.
+fn read_index(data: &[u8], salt: u32) -> Option<Vec<IndexEntry>> {
+    let tail_at = data.len().checked_sub(TAIL_LEN)?;
+    let tail = Tail::decode(&data[tail_at..]).ok().filter(|tail| tail.salt == salt)?;
+    let mut at = usize::try_from(tail.index_offset).ok()?;
+    let mut entries: Vec<IndexEntry> = Vec::new();
+    let mut scratch = Scratch::new();
+    for _ in 0..tail.index_blocks {
+        let header = block_at(data, at, salt).filter(|header| header.kind == BlockKind::Index)?;
+        let stored = stored(data, at, &header)?;
+        decompress(&mut scratch.zstd, &mut scratch.raw, &header, stored).ok()?;
+        for event in Events::new(&scratch.raw, &header) {
+            if let Ok(Event::Index(more)) = event {
+                entries.extend(more);
+            }
+        }
+        at += BLOCK_HEADER_LEN + header.stored_len as usize;
+    }
+    let ascend = entries.windows(2).all(|pair| pair[0].offset < pair[1].offset && pair[0].seq < pair[1].seq);
+    let within = entries.last().is_none_or(|last| last.offset < data.len() as u64);
+    (at == tail_at && ascend && within).then_some(entries)
+}
+
+/// The damage that the sequence numbers from `first` to before `end` are missing.
+fn lost(first: u64, end: u64, index: Option<&[IndexEntry]>) -> Damage {
+    let listed = index.unwrap_or_default().iter().filter(|entry| (first..end).contains(&entry.seq));
+    let kinds = listed.map(|entry| BlockKind::from_code(entry.kind)).take(16).collect();
+    Damage::Lost { first, count: end - first, kinds }
+}

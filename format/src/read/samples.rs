@@ -1,0 +1,566 @@
+//! Decoding a SAMPLES block: stack images brought from sample to sample.
+
+use super::BlockError;
+use super::budget::ImageBudget;
+use crate::Malformed;
+use crate::bytes::Cursor;
+use crate::event::{self, Split};
+use crate::header::BlockHeader;
+use crate::sample::{MAX_IMAGE_WORDS, flag};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
+use stk_schema::event::{Event, Idle, RunState, kind};
+use stk_schema::limits;
+use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet};
+
+/// One step of a SAMPLES block, in stored order.
+#[derive(Debug)]
+pub enum Decoded<'a> {
+    /// A thread's registers and stack.
+    Sample(Sample<'a>),
+    /// Passes that found a thread as in its last [`Decoded::Sample`] of this block.
+    Same(Same),
+    /// Passes that found a thread as in its last sample of an earlier block, which `block` names.
+    Idle(Idle),
+    /// Any other event.
+    Other(Event<'a>),
+}
+
+/// A sample, decoded.
+#[derive(Clone, Debug)]
+pub struct Sample<'a> {
+    /// Thread instance id.
+    pub thread: u64,
+    /// The thread's slot in this block: small numbers, for tables.
+    pub slot: u32,
+    /// When its context was obtained, in ticks.
+    pub time: u64,
+    /// Which registers `registers` holds.
+    pub set: RegisterSet,
+    /// Register values in the set's order.
+    pub registers: &'a [u64],
+    /// Highest address of the thread's stack, exclusive.
+    pub stack_base: u64,
+    /// Address of the first byte of `stack`.
+    pub stack_start: u64,
+    /// The captured words, as bytes, from `stack_start` up.
+    pub stack: &'a [u8],
+    /// Whether `stack` ends below `stack_base`.
+    pub truncated: bool,
+    /// Lowest address from which on, to the end of `stack`, nothing changed since the slot's previous sample in this
+    /// block; the end of `stack` if there is none.
+    pub unchanged_from: u64,
+    /// Code bytes at the instruction pointer as last recorded in this block.
+    pub code_at_ip: Option<&'a [u8]>,
+    /// What the thread was doing.
+    pub state: RunState,
+    /// CPU time since the thread's event before, in the header's unit, if known and not zero.
+    pub cpu_delta: Option<i64>,
+    /// Given by the caller of a triggered sample.
+    pub tag: Option<u64>,
+    /// The unwind tables of the module at the instruction pointer were not recorded yet.
+    pub tables_pending: bool,
+    /// What CONTEXT_EXCEPTION_REQUEST answered.
+    pub context_reply: Option<u32>,
+    /// Address ranges beside the main stack.
+    pub extra: Extra<'a>,
+}
+
+/// Passes that found a thread unchanged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Same {
+    /// Thread instance id.
+    pub thread: u64,
+    /// The thread's slot in this block.
+    pub slot: u32,
+    /// Time of the first such pass, in ticks.
+    pub first: u64,
+    /// Time of the last such pass, in ticks.
+    pub last: u64,
+    /// Number of such passes.
+    pub ticks: u64,
+    /// What is known of its state.
+    pub state: RunState,
+    /// CPU time since the thread's event before, in the header's unit, if known and not zero.
+    pub cpu_delta: Option<i64>,
+}
+
+/// Address ranges of a sample: an iterator of (address, bytes).
+#[derive(Clone, Debug, Default)]
+pub struct Extra<'a> {
+    stored: &'a [u8],
+    left: usize,
+}
+
+impl<'a> Iterator for Extra<'a> {
+    type Item = (u64, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let mut cursor = Cursor::new(self.stored);
+        // Checked when the sample was decoded.
+        let range = (cursor.varint().ok()?, cursor.bytes(usize::MAX).ok()?);
+        self.stored = &self.stored[cursor.position()..];
+        Some(range)
+    }
+}
+
+/// A thread slot while its block is decoded.
+struct Slot {
+    thread: u64,
+    set: RegisterSet,
+    registers: [u64; MAX_REGISTERS],
+    image: Vec<u8>,
+    /// Bytes at the image's end that may not be zero.
+    used: usize,
+    anchor: u64,
+    stack_base: u64,
+    depth: usize,
+    captured: usize,
+    /// Whether it had a keyframe: before that, no other sample means anything.
+    keyed: bool,
+}
+
+/// All slots of a block; their image memory is kept for the next block.
+pub(crate) struct Slots {
+    slots: Vec<Slot>,
+    /// Slots in use in the current block.
+    live: usize,
+    budget: ImageBudget,
+    /// Image bytes taken from the budget.
+    held: usize,
+    runs: Vec<(u32, u32)>,
+    code: HashMap<u64, Range<usize>, BuildHasherDefault<AddressHasher>>,
+}
+
+/// Image bytes that a scratch keeps between blocks.
+const KEEP: usize = 16 << 20;
+/// Smallest image allocation.
+const LEAST_IMAGE: usize = 16 << 10;
+
+impl Slots {
+    pub fn new(budget: ImageBudget) -> Slots {
+        Slots { slots: Vec::new(), live: 0, budget, held: 0, runs: Vec::new(), code: HashMap::default() }
+    }
+
+    fn restart(&mut self) {
+        if self.held > KEEP {
+            self.slots.clear();
+            self.budget.give(self.held);
+            self.held = 0;
+        }
+        self.live = 0;
+        self.code.clear();
+    }
+
+    fn assign(&mut self, slot: u64, thread: u64, set: RegisterSet) -> bool {
+        if slot != self.live as u64 || self.live == limits::MAX_SLOTS {
+            return false;
+        }
+        if self.live == self.slots.len() {
+            self.slots.push(Slot {
+                thread,
+                set,
+                registers: [0; MAX_REGISTERS],
+                image: Vec::new(),
+                used: 0,
+                anchor: 0,
+                stack_base: 0,
+                depth: 0,
+                captured: 0,
+                keyed: false,
+            });
+        }
+        let entry = &mut self.slots[self.live];
+        entry.thread = thread;
+        entry.set = set;
+        entry.keyed = false;
+        self.live += 1;
+        true
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        self.budget.give(self.held);
+    }
+}
+
+/// The samples and other events of a SAMPLES block, in stored order.
+pub struct Samples<'s> {
+    split: Split<'s>,
+    raw: &'s [u8],
+    header: BlockHeader,
+    word: usize,
+    slots: &'s mut Slots,
+    time: u64,
+    /// Stack bytes decoded so far.
+    stack_bytes: u64,
+    failed: bool,
+}
+
+impl<'s> Samples<'s> {
+    pub(crate) fn new(raw: &'s [u8], header: &BlockHeader, word: usize, slots: &'s mut Slots) -> Samples<'s> {
+        slots.restart();
+        Samples {
+            split: Split::new(raw),
+            raw,
+            header: *header,
+            word,
+            slots,
+            time: header.first,
+            stack_bytes: 0,
+            failed: false,
+        }
+    }
+
+    /// The next step, or `None` at the block's end. What it borrows is valid until the next call. After an error there
+    /// is no more.
+    #[allow(clippy::should_implement_trait)] // it lends, which Iterator cannot
+    pub fn next(&mut self) -> Result<Option<Decoded<'_>>, BlockError> {
+        if self.failed {
+            return Ok(None);
+        }
+        // Set again below unless the step succeeds.
+        self.failed = true;
+        let header = self.header;
+        let error = move |malformed| BlockError::event(&header, malformed);
+        loop {
+            let Some((kind, body, at)) = self.split.next().map_err(error)? else {
+                self.failed = false;
+                return Ok(None);
+            };
+            let within = move |malformed: Malformed| error(Malformed { at: at + malformed.at });
+            match kind {
+                kind::SLOT => self.slot(body).map_err(within)?,
+                kind::SAMPLE => {
+                    let decoded = self.sample(body, at)?;
+                    // A reborrow of `self` for the caller: what was decoded lies in the slot.
+                    self.failed = false;
+                    return Ok(Some(match decoded {
+                        Step::Same(same) => Decoded::Same(same),
+                        Step::Sample(facts) => Decoded::Sample(self.view(facts)),
+                    }));
+                }
+                kind => {
+                    let event = event::decode(kind, body, self.header.first).map_err(within)?;
+                    self.failed = false;
+                    return Ok(Some(match event {
+                        Event::Idle(idle) => Decoded::Idle(idle),
+                        other => Decoded::Other(other),
+                    }));
+                }
+            }
+        }
+    }
+
+    fn slot(&mut self, body: &[u8]) -> Result<(), Malformed> {
+        let mut c = Cursor::new(body);
+        let (slot, thread, set) = (c.varint()?, c.varint()?, c.varint()?);
+        let set = RegisterSet::from_id(set).ok_or(c.malformed())?;
+        if self.slots.assign(slot, thread, set) { Ok(()) } else { Err(c.malformed()) }
+    }
+
+    fn sample(&mut self, body: &'s [u8], at: usize) -> Result<Step<'s>, BlockError> {
+        let header = self.header;
+        let within = move |malformed: Malformed| BlockError::Event { seq: header.seq, at: at + malformed.at };
+        let mut c = Cursor::new(body);
+        let head = Head::read(&mut c).map_err(within)?;
+        if head.slot >= self.slots.live as u64 {
+            return Err(within(Malformed { at: 0 }));
+        }
+        let slot = head.slot as usize;
+        self.time = self.time.wrapping_add(head.delta as u64);
+        if head.flags & flag::SAME != 0 {
+            let entry = &self.slots.slots[slot];
+            let (ticks, span) = (c.varint().map_err(within)?, c.varint().map_err(within)?);
+            if ticks == 0 || !entry.keyed {
+                return Err(within(c.malformed()));
+            }
+            return Ok(Step::Same(Same {
+                thread: entry.thread,
+                slot: slot as u32,
+                first: self.time,
+                last: self.time.wrapping_add(span),
+                ticks,
+                state: head.state,
+                cpu_delta: head.cpu,
+            }));
+        }
+        let word = self.word;
+        let shape = self.slots.registers_and_shape(slot, &head, &mut c, word).map_err(within)?;
+        self.stack_bytes += (shape.captured * word) as u64;
+        if self.stack_bytes > limits::MAX_BLOCK_STACK {
+            return Err(BlockError::Limit { seq: header.seq, what: "stack bytes" });
+        }
+        if !self.slots.grow(slot, shape.depth * word) {
+            return Err(BlockError::Budget { seq: header.seq });
+        }
+        let unchanged_from = self.slots.apply(slot, &shape, &mut c, word).map_err(within)?;
+        let entry = &self.slots.slots[slot];
+        let ip = entry.registers[IP];
+        if head.flags & flag::CODE != 0 {
+            let code = c.bytes(limits::MAX_CODE_BYTES).map_err(within)?;
+            let end = at + c.position();
+            self.slots.code.insert(ip, end - code.len()..end);
+        }
+        let extra = if head.flags & flag::EXTRA != 0 {
+            extra(&mut c, body).map_err(within)?
+        } else {
+            Extra::default()
+        };
+        let code = self.slots.code.get(&ip).filter(|range| !range.is_empty());
+        Ok(Step::Sample(Facts {
+            slot,
+            time: self.time,
+            unchanged_from,
+            code: code.map(|range| &self.raw[range.clone()]),
+            state: head.state,
+            cpu: head.cpu,
+            tag: head.tag,
+            context_reply: head.context_reply,
+            tables_pending: head.flags & flag::TABLES_PENDING != 0,
+            truncated: head.flags & flag::TRUNCATED != 0,
+            extra,
+        }))
+    }
+
+    fn view<'a>(&'a self, facts: Facts<'a>) -> Sample<'a> {
+        let slot = &self.slots.slots[facts.slot];
+        let start = slot.image.len() - slot.depth * self.word;
+        Sample {
+            thread: slot.thread,
+            slot: facts.slot as u32,
+            time: facts.time,
+            set: slot.set,
+            registers: &slot.registers[..slot.set.len()],
+            stack_base: slot.stack_base,
+            stack_start: slot.anchor - (slot.depth * self.word) as u64,
+            stack: &slot.image[start..start + slot.captured * self.word],
+            truncated: facts.truncated,
+            unchanged_from: facts.unchanged_from,
+            code_at_ip: facts.code,
+            state: facts.state,
+            cpu_delta: facts.cpu,
+            tag: facts.tag,
+            tables_pending: facts.tables_pending,
+            context_reply: facts.context_reply,
+            extra: facts.extra,
+        }
+    }
+}
+
+/// What decoding one SAMPLE event gave.
+enum Step<'s> {
+    Same(Same),
+    Sample(Facts<'s>),
+}
+
+/// What is known of a sample beside what its slot holds.
+struct Facts<'s> {
+    slot: usize,
+    time: u64,
+    unchanged_from: u64,
+    code: Option<&'s [u8]>,
+    state: RunState,
+    cpu: Option<i64>,
+    tag: Option<u64>,
+    context_reply: Option<u32>,
+    tables_pending: bool,
+    truncated: bool,
+    extra: Extra<'s>,
+}
+
+/// The fields that every SAMPLE begins with.
+struct Head {
+    slot: u64,
+    delta: i64,
+    flags: u64,
+    state: RunState,
+    tag: Option<u64>,
+    cpu: Option<i64>,
+    context_reply: Option<u32>,
+}
+
+impl Head {
+    fn read(c: &mut Cursor) -> Result<Head, Malformed> {
+        let (slot, delta, flags) = (c.varint()?, c.signed()?, c.varint()?);
+        Ok(Head {
+            slot,
+            delta,
+            flags,
+            state: RunState::from_code((flags & flag::STATE) >> flag::STATE_SHIFT),
+            tag: if flags & flag::TRIGGERED != 0 { Some(c.varint()?) } else { None },
+            cpu: if flags & flag::CPU != 0 { Some(c.signed()?) } else { None },
+            context_reply: if flags & flag::CONTEXT_REPLY != 0 { Some(c.varint32()?) } else { None },
+        })
+    }
+}
+
+/// Where a sample's words lie.
+struct Shape {
+    anchor: u64,
+    stack_base: u64,
+    depth: usize,
+    captured: usize,
+    keyframe: bool,
+}
+
+impl Slots {
+    /// Reads changed registers (into the slot) and the sample's shape (checked, but not yet the slot's).
+    fn registers_and_shape(
+        &mut self,
+        slot: usize,
+        head: &Head,
+        c: &mut Cursor,
+        word: usize,
+    ) -> Result<Shape, Malformed> {
+        let entry = &mut self.slots[slot];
+        let keyframe = head.flags & flag::KEYFRAME != 0;
+        if !keyframe && !entry.keyed {
+            return Err(c.malformed());
+        }
+        if keyframe {
+            entry.registers = [0; MAX_REGISTERS];
+            entry.keyed = true;
+        }
+        let mut mask = c.varint()?;
+        if mask >> entry.set.len() != 0 {
+            return Err(c.malformed());
+        }
+        while mask != 0 {
+            let bytes = c.take(word)?;
+            let mut value = [0; 8];
+            value[..word].copy_from_slice(bytes);
+            entry.registers[mask.trailing_zeros() as usize] = u64::from_le_bytes(value);
+            mask &= mask - 1;
+        }
+        let (mut anchor, mut stack_base) = (entry.anchor, entry.stack_base);
+        if keyframe {
+            anchor = c.varint()?;
+            let gap = c.varint()?.checked_mul(word as u64);
+            stack_base = gap.and_then(|gap| anchor.checked_add(gap)).ok_or(c.malformed())?;
+        }
+        let previous = if keyframe { 0 } else { entry.depth as i64 };
+        let depth = previous.checked_add(c.signed()?).and_then(|depth| usize::try_from(depth).ok());
+        let depth = depth.filter(|&depth| depth <= MAX_IMAGE_WORDS && (depth * word) as u64 <= anchor);
+        let depth = depth.ok_or(c.malformed())?;
+        let mut captured = depth;
+        if head.flags & flag::TRUNCATED != 0 {
+            captured = usize::try_from(c.varint()?).map_err(|_| c.malformed())?;
+        } else if anchor != stack_base {
+            return Err(c.malformed());
+        }
+        if captured > depth || captured > limits::MAX_SAMPLE_WORDS {
+            return Err(c.malformed());
+        }
+        Ok(Shape { anchor, stack_base, depth, captured, keyframe })
+    }
+
+    /// Makes a slot's image hold at least `len` bytes; `false` if the budget does not allow it.
+    fn grow(&mut self, slot: usize, len: usize) -> bool {
+        let entry = &mut self.slots[slot];
+        let have = entry.image.len();
+        if len <= have {
+            return true;
+        }
+        let want = len.next_power_of_two().max(LEAST_IMAGE);
+        if !self.budget.take(want - have) {
+            return false;
+        }
+        self.held += want - have;
+        let mut image = vec![0; want];
+        image[want - entry.used..].copy_from_slice(&entry.image[have - entry.used..]);
+        entry.image = image;
+        true
+    }
+
+    /// Reads the runs and the changed words into the slot's image; gives the lowest address from which on nothing
+    /// changed since the slot's previous sample.
+    fn apply(&mut self, slot: usize, shape: &Shape, c: &mut Cursor, word: usize) -> Result<u64, Malformed> {
+        let captured = shape.captured;
+        self.runs.clear();
+        let mut at = 0;
+        while at < captured {
+            let left = captured - at;
+            let changed = c.varint()?;
+            let same = c.varint()?;
+            // Both are compared before they are added: neither can be trusted to be small.
+            if changed > left as u64 || same > left as u64 - changed || changed + same == 0 {
+                return Err(c.malformed());
+            }
+            if changed > 0 {
+                self.runs.push((at as u32, changed as u32));
+            }
+            at += (changed + same) as usize;
+        }
+        let entry = &mut self.slots[slot];
+        if shape.keyframe {
+            let from = entry.image.len() - entry.used;
+            entry.image[from..].fill(0);
+            entry.used = 0;
+        }
+        let address = |depth: usize| shape.anchor - (depth * word) as u64;
+        let before = (address(entry_depth(entry, shape)), entry.captured);
+        let start = entry.image.len() - shape.depth * word;
+        entry.used = entry.used.max(shape.depth * word);
+        let mut changed_to = 0;
+        for &(at, len) in &self.runs {
+            let (at, len) = (at as usize, len as usize);
+            let words = c.take(len * word)?;
+            entry.image[start + at * word..][..words.len()].copy_from_slice(words);
+            changed_to = at + len;
+        }
+        let now = address(shape.depth);
+        let end = now + (captured * word) as u64;
+        let ends_as_before = before.0 + (before.1 * word) as u64 == end;
+        entry.anchor = shape.anchor;
+        entry.stack_base = shape.stack_base;
+        entry.depth = shape.depth;
+        entry.captured = captured;
+        if shape.keyframe || !ends_as_before {
+            return Ok(end);
+        }
+        // Words below the previous sample's stack pointer may equal the image, yet were no part of that sample.
+        Ok((now + (changed_to * word) as u64).max(before.0).min(end))
+    }
+}
+
+/// Depth of the slot's previous sample; at a keyframe there is none.
+fn entry_depth(entry: &Slot, shape: &Shape) -> usize {
+    if shape.keyframe { 0 } else { entry.depth }
+}
+
+/// Checks the address ranges at the cursor.
+fn extra<'s>(c: &mut Cursor<'s>, body: &'s [u8]) -> Result<Extra<'s>, Malformed> {
+    let left = c.count(limits::MAX_EXTRA_RANGES, 2)?;
+    let start = c.position();
+    for _ in 0..left {
+        c.varint()?;
+        c.bytes(usize::MAX)?;
+    }
+    Ok(Extra { stored: &body[start..c.position()], left })
+}
+
+/// Hashes instruction pointers: one multiplication, since nothing depends on how they collide but time, and the table
+/// is bounded by a block's events.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+}

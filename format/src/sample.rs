@@ -1,0 +1,761 @@
+//! Samples: the per-thread stack image and how a sample is written against it. `format/SPEC.md` draws the bodies.
+//!
+//! The writer keeps, per thread, an image of its stack anchored at the stack base. A sample is the runs of words that
+//! differ from the image, and the image then holds the sample. A pass that finds a thread as it was is not written but
+//! counted: passes in the block of the thread's last sample become one SAMPLE with the flag SAME, passes in later
+//! blocks one IDLE. Nothing here allocates but [`ThreadImage::new`] and [`ThreadImage::reserve`].
+//!
+//! ```text
+//! encoder.begin(&mut block, now)
+//!   encoder.sample(&mut block, &mut image, &raw)      a captured thread
+//!   encoder.same(&mut block, &mut image, now, state)  a thread known not to have run
+//! encoder.flush_idle(&mut block, &mut image)          every image, before the block is cut (and when a thread ends)
+//! ```
+
+use crate::block::{BlockBuffer, Rejected};
+use crate::bytes::{Bounded, Cursor, NoRoom, Sink};
+use crate::header::BlockKind;
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+use stk_schema::event::{Event, Idle, RunState, kind};
+use stk_schema::limits;
+use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet};
+
+/// Most image words: an image reaches from the stack base (or the anchor of a truncated one) to the lowest word
+/// that a sample held. Twice [`limits::MAX_SAMPLE_WORDS`].
+pub const MAX_IMAGE_WORDS: usize = 2 * limits::MAX_SAMPLE_WORDS;
+
+/// Bits of a SAMPLE's flags; `format/SPEC.md` gives the order of the fields that they announce.
+pub(crate) mod flag {
+    /// Passes that found the thread as in its previous sample of this block.
+    pub const SAME: u64 = 1;
+    /// Image and registers start from zero.
+    pub const KEYFRAME: u64 = 1 << 1;
+    /// Run state: two bits.
+    pub const STATE_SHIFT: u32 = 2;
+    #[cfg(feature = "std")]
+    pub const STATE: u64 = 3 << STATE_SHIFT;
+    /// Code bytes at the instruction pointer follow.
+    pub const CODE: u64 = 1 << 4;
+    /// A CPU delta follows.
+    pub const CPU: u64 = 1 << 5;
+    /// The captured words end below the stack base.
+    pub const TRUNCATED: u64 = 1 << 6;
+    /// A tag follows: the sample was asked for.
+    pub const TRIGGERED: u64 = 1 << 7;
+    /// The unwind tables of the module at the instruction pointer were not recorded yet.
+    pub const TABLES_PENDING: u64 = 1 << 8;
+    /// What CONTEXT_EXCEPTION_REQUEST answered follows.
+    pub const CONTEXT_REPLY: u64 = 1 << 9;
+    /// Address ranges beside the main stack follow.
+    pub const EXTRA: u64 = 1 << 10;
+}
+
+/// No SAMPLES block has this ordinal.
+const NO_BLOCK: u64 = u64::MAX;
+
+/// Most bytes that a pending SAME or IDLE takes: type, length, then at most six varints of ten bytes.
+pub(crate) const PENDING_MAX: usize = 64;
+
+/// What was captured of a thread at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct RawSample<'a> {
+    /// Thread instance id.
+    pub thread: u64,
+    /// When its context was obtained, in ticks.
+    pub time: u64,
+    /// Which registers `registers` holds.
+    pub set: RegisterSet,
+    /// Register values, as many as the set has.
+    pub registers: &'a [u64],
+    /// Highest address of the thread's stack, exclusive.
+    pub stack_base: u64,
+    /// Address of the first captured byte, a multiple of the word size; the stack pointer rounded down to a word.
+    pub stack_start: u64,
+    /// The stack from `stack_start` up: whole words, to `stack_base` unless truncated.
+    pub stack: &'a [u8],
+    /// Code bytes at the instruction pointer, at most [`limits::MAX_CODE_BYTES`]; `None` if they were not read.
+    pub code: Option<&'a [u8]>,
+    /// The thread's CPU time or cycle count so far, in the header's unit; `None` if not known.
+    pub cpu: Option<u64>,
+    /// What the thread was doing.
+    pub state: RunState,
+    /// Given by the caller of a triggered sample.
+    pub tag: Option<u64>,
+    /// The unwind tables of the module at the instruction pointer are not recorded yet.
+    pub tables_pending: bool,
+    /// What CONTEXT_EXCEPTION_REQUEST answered, if it was asked for: CONTEXT flags.
+    pub context_reply: Option<u32>,
+    /// Address ranges beside the main stack, at most [`limits::MAX_EXTRA_RANGES`].
+    pub extra: &'a [(u64, &'a [u8])],
+}
+
+/// What became of a sample that was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// It was written in full.
+    Written,
+    /// The thread was as in its last sample: counted, to be written by [`SampleEncoder::flush_idle`].
+    Unchanged,
+}
+
+/// What the writer remembers of a thread: its last sample, and the passes that found it unchanged since.
+pub struct ThreadImage {
+    /// The stack's highest words, ending at the anchor.
+    image: Vec<u8>,
+    /// Bytes at the image's end that may not be zero.
+    used: usize,
+    registers: [u64; MAX_REGISTERS],
+    set: RegisterSet,
+    thread: u64,
+    /// Address at which the image ends: the stack base, or below it if the stack is deeper than an image can be.
+    anchor: u64,
+    stack_base: u64,
+    /// Words from the anchor down to the first captured word of the last sample.
+    depth: usize,
+    /// Words captured by the last sample.
+    captured: usize,
+    tables_pending: bool,
+    /// Whether the fields above describe a sample that is in the trace.
+    valid: bool,
+    /// Keyframe epoch of that sample.
+    epoch: u64,
+    /// Ordinal of the SAMPLES block that holds it ...
+    block: u64,
+    /// ... and the thread's slot there.
+    slot: u32,
+    /// CPU reading when the last event of this thread was written, and the latest.
+    cpu_written: Option<u64>,
+    cpu_now: Option<u64>,
+    pending: Option<Pending>,
+}
+
+/// Passes that found the thread unchanged and are not written yet.
+#[derive(Clone, Copy)]
+struct Pending {
+    ticks: u64,
+    first: u64,
+    last: u64,
+    state: RunState,
+    /// Ordinal of the SAMPLES block that keeps room for it.
+    block: u64,
+}
+
+impl ThreadImage {
+    /// An image with room for `words` stack words.
+    pub fn new(words: usize, word: usize) -> Result<ThreadImage, TryReserveError> {
+        let mut image = ThreadImage {
+            image: Vec::new(),
+            used: 0,
+            registers: [0; MAX_REGISTERS],
+            set: RegisterSet::X64,
+            thread: 0,
+            anchor: 0,
+            stack_base: 0,
+            depth: 0,
+            captured: 0,
+            tables_pending: false,
+            valid: false,
+            epoch: 0,
+            block: NO_BLOCK,
+            slot: 0,
+            cpu_written: None,
+            cpu_now: None,
+            pending: None,
+        };
+        image.reserve(words, word)?;
+        Ok(image)
+    }
+
+    /// Makes room for `words` stack words of `word` bytes; keeps what the image holds. Allocates: not for the hot path.
+    pub fn reserve(&mut self, words: usize, word: usize) -> Result<(), TryReserveError> {
+        let len = words.min(MAX_IMAGE_WORDS) * word;
+        if len > self.image.len() {
+            let mut image = Vec::new();
+            image.try_reserve_exact(len)?;
+            image.resize(len - self.used, 0);
+            image.extend_from_slice(&self.image[self.image.len() - self.used..]);
+            self.image = image;
+        }
+        Ok(())
+    }
+
+    /// Makes the image ready for another thread, keeping its memory. Pending passes are lost unless flushed before.
+    pub fn reset(&mut self) {
+        self.valid = false;
+        self.block = NO_BLOCK;
+        self.cpu_written = None;
+        self.cpu_now = None;
+        self.pending = None;
+    }
+
+    /// Bytes of memory that the image holds.
+    pub fn memory(&self) -> usize {
+        self.image.len()
+    }
+
+    /// Whether a pass could be the same as this thread's last sample, so that [`SampleEncoder::same`] can be used.
+    pub fn has_sample(&self) -> bool {
+        self.valid
+    }
+
+    /// Where the last sample's captured words lie in the image.
+    fn last_stack(&self, word: usize) -> core::ops::Range<usize> {
+        let start = self.image.len() - self.depth * word;
+        start..start + self.captured * word
+    }
+
+    /// Whether `raw` shows the thread exactly as its last sample did.
+    fn is_same(&self, raw: &RawSample, captured: usize, word: usize) -> bool {
+        self.thread == raw.thread
+            && self.set == raw.set
+            && self.stack_base == raw.stack_base
+            && self.captured == captured
+            && self.tables_pending == raw.tables_pending
+            && self.anchor.wrapping_sub((self.depth * word) as u64) == raw.stack_start
+            && self.registers[..raw.registers.len()] == *raw.registers
+            && self.image[self.last_stack(word)] == raw.stack[..captured * word]
+    }
+}
+
+/// What a sample is written against.
+struct Against<'a> {
+    words: Words<'a>,
+    keyframe: bool,
+    /// Depth of the sample before, in words; 0 at a keyframe.
+    previous: usize,
+    /// Registers of the sample before; zero at a keyframe.
+    old: &'a [u64; MAX_REGISTERS],
+}
+
+/// Where the words of a sample come from.
+#[derive(Clone, Copy)]
+enum Words<'a> {
+    Captured(&'a [u8]),
+    /// From the image itself: an unchanged thread is due for a keyframe.
+    Image,
+}
+
+/// The fields of a SAMPLE that do not come from the image.
+struct Extras<'a> {
+    time: u64,
+    code: Option<&'a [u8]>,
+    state: RunState,
+    tag: Option<u64>,
+    context_reply: Option<u32>,
+    extra: &'a [(u64, &'a [u8])],
+}
+
+/// Numbers the SAMPLES blocks and writes samples into them.
+#[derive(Default)]
+pub struct SampleEncoder {
+    /// Ordinal of the next SAMPLES block.
+    next_block: u64,
+    /// Samples of an earlier epoch may no longer be cited.
+    epoch: u64,
+}
+
+impl SampleEncoder {
+    /// An encoder for a new trace.
+    pub fn new() -> SampleEncoder {
+        SampleEncoder::default()
+    }
+
+    /// Begins a SAMPLES block at `now` (ticks).
+    pub fn begin(&mut self, block: &mut BlockBuffer, now: u64) {
+        block.start(BlockKind::Samples, Some(self.next_block), now);
+        self.next_block += 1;
+    }
+
+    /// Makes the next event of every thread a keyframe: after each STATE block, and when a SAMPLES block was dropped
+    /// whole, so that no later IDLE cites what is not there.
+    pub fn renew_keyframes(&mut self) {
+        self.epoch += 1;
+    }
+
+    /// Takes a captured sample: written in full, or counted if the thread is as in its last sample. On an error nothing
+    /// of the sample is in the block, and the thread's next sample is a keyframe if need be.
+    pub fn sample(
+        &mut self,
+        block: &mut BlockBuffer,
+        image: &mut ThreadImage,
+        raw: &RawSample,
+    ) -> Result<Taken, Rejected> {
+        let word = block.word();
+        let captured = check(block, raw, word)?;
+        let renewed = image.valid && image.epoch == self.epoch;
+        let plain = raw.tag.is_none() && raw.context_reply.is_none() && raw.extra.is_empty();
+        if renewed && plain && image.is_same(raw, captured, word) {
+            self.count(block, image, raw.time, raw.state)?;
+            image.cpu_now = raw.cpu.or(image.cpu_now);
+            return Ok(Taken::Unchanged);
+        }
+        self.flush_idle(block, image)?;
+
+        let same_stack = image.valid && image.thread == raw.thread && image.stack_base == raw.stack_base;
+        let end = raw.stack_start + (captured * word) as u64;
+        let mut keyframe = !(renewed && same_stack) || image.set != raw.set || image.block != ordinal(block);
+        keyframe |= end > image.anchor || (image.anchor - raw.stack_start) as usize / word > MAX_IMAGE_WORDS;
+        let anchor = if keyframe { anchor(raw, end, word) } else { image.anchor };
+        let depth = (anchor - raw.stack_start) as usize / word;
+        if depth * word > image.image.len() {
+            return Err(Rejected::ImageTooSmall { words: depth });
+        }
+
+        let previous = if keyframe { 0 } else { image.depth };
+        if keyframe {
+            // A keyframe's image is all zero before its runs are applied.
+            let from = image.image.len() - image.used;
+            image.image[from..].fill(0);
+            image.used = 0;
+        }
+        if image.thread != raw.thread || image.set != raw.set {
+            image.reset();
+        }
+        let old = if keyframe { [0; MAX_REGISTERS] } else { image.registers };
+        image.thread = raw.thread;
+        image.set = raw.set;
+        image.stack_base = raw.stack_base;
+        image.tables_pending = raw.tables_pending;
+        image.registers[..raw.registers.len()].copy_from_slice(raw.registers);
+        image.anchor = anchor;
+        image.depth = depth;
+        image.captured = captured;
+        image.used = image.used.max(depth * word);
+        image.cpu_now = raw.cpu.or(image.cpu_now);
+        image.valid = false;
+        let extras = Extras {
+            time: raw.time,
+            code: raw.code,
+            state: raw.state,
+            tag: raw.tag,
+            context_reply: raw.context_reply,
+            extra: raw.extra,
+        };
+        let words = Words::Captured(&raw.stack[..captured * word]);
+        self.write(block, image, &extras, Against { words, keyframe, previous, old: &old })?;
+        Ok(Taken::Written)
+    }
+
+    /// Takes a pass at `time` (ticks) that knows, without looking, that the thread has not run since its last sample.
+    /// [`Rejected::NoSample`] if there is none: capture it.
+    pub fn same(
+        &mut self,
+        block: &mut BlockBuffer,
+        image: &mut ThreadImage,
+        time: u64,
+        state: RunState,
+    ) -> Result<Taken, Rejected> {
+        if block.kind != BlockKind::Samples {
+            return Err(Rejected::Invalid("not a SAMPLES block"));
+        }
+        if !image.valid {
+            return Err(Rejected::NoSample);
+        }
+        if image.epoch == self.epoch {
+            self.count(block, image, time, state)?;
+            return Ok(Taken::Unchanged);
+        }
+        // The last sample may no longer be cited: say it again, from the image.
+        self.flush_idle(block, image)?;
+        image.valid = false;
+        let extras = Extras { time, code: None, state, tag: None, context_reply: None, extra: &[] };
+        let zero = [0; MAX_REGISTERS];
+        let against = Against { words: Words::Image, keyframe: true, previous: 0, old: &zero };
+        self.write(block, image, &extras, against)?;
+        Ok(Taken::Written)
+    }
+
+    /// Writes the passes that were counted for this thread: one SAMPLE with the flag SAME, or one IDLE. Call it for every
+    /// image before the block is cut, and before an image is given to another thread. A block keeps room for it.
+    pub fn flush_idle(&mut self, block: &mut BlockBuffer, image: &mut ThreadImage) -> Result<(), Rejected> {
+        let Some(pending) = image.pending else { return Ok(()) };
+        let reserved = pending.block == ordinal(block);
+        let limit = if reserved { block.capacity() } else { block.limit() };
+        let start = block.buf.len();
+        let written = if image.valid && image.block == ordinal(block) {
+            put_same(block, image, &pending, limit)
+        } else {
+            put_idle(block, image, &pending, limit)
+        };
+        if written.is_err() {
+            block.buf.truncate(start);
+            return Err(Rejected::BlockFull);
+        }
+        image.pending = None;
+        if reserved {
+            block.pending -= 1;
+        }
+        block.events += 1;
+        block.samples = block.samples.saturating_add(u32::try_from(pending.ticks).unwrap_or(u32::MAX));
+        block.last = block.last.max(pending.last);
+        Ok(())
+    }
+
+    /// Counts a pass that found the thread unchanged.
+    fn count(
+        &mut self,
+        block: &mut BlockBuffer,
+        image: &mut ThreadImage,
+        time: u64,
+        state: RunState,
+    ) -> Result<(), Rejected> {
+        if let Some(pending) = &mut image.pending
+            && pending.state == state
+            && pending.block == ordinal(block)
+            && time >= pending.last
+        {
+            pending.ticks += 1;
+            pending.last = time;
+            return Ok(());
+        }
+        self.flush_idle(block, image)?;
+        if block.limit() < block.buf.len() + PENDING_MAX {
+            return Err(Rejected::BlockFull);
+        }
+        image.pending = Some(Pending { ticks: 1, first: time, last: time, state, block: ordinal(block) });
+        block.pending += 1;
+        Ok(())
+    }
+
+    /// Writes a full sample of what `image`'s fields say. Sets `image.valid` if it succeeds.
+    fn write(
+        &mut self,
+        block: &mut BlockBuffer,
+        image: &mut ThreadImage,
+        extras: &Extras,
+        against: Against,
+    ) -> Result<(), Rejected> {
+        let stack = (image.captured * block.word()) as u64;
+        if u64::from(block.stack_bytes) + stack > limits::MAX_BLOCK_STACK {
+            return Err(Rejected::BlockFull);
+        }
+        let has_slot = image.block == ordinal(block);
+        let slot = if has_slot { image.slot } else { block.slots };
+        if slot as usize >= limits::MAX_SLOTS {
+            return Err(Rejected::BlockFull);
+        }
+        let start = block.buf.len();
+        let written = (|| {
+            if !has_slot {
+                let limit = block.limit();
+                put_slot(&mut Bounded { buf: &mut block.buf, limit }, slot, image)?;
+            }
+            put_sample(block, image, slot, extras, against)
+        })();
+        let Ok(code) = written else {
+            block.buf.truncate(start);
+            return Err(Rejected::BlockFull);
+        };
+        if let Some((at, len)) = code {
+            block.remember_code(image.registers[IP], at, len);
+        }
+        block.slots += u32::from(!has_slot);
+        block.events += 1 + u32::from(!has_slot);
+        block.samples = block.samples.saturating_add(1);
+        block.stack_bytes += stack as u32;
+        block.sample_time = extras.time;
+        block.last = block.last.max(extras.time);
+        image.slot = slot;
+        image.block = ordinal(block);
+        image.epoch = self.epoch;
+        image.cpu_written = image.cpu_now;
+        image.valid = true;
+        Ok(())
+    }
+}
+
+/// The block's ordinal, which identifies it among all SAMPLES blocks.
+fn ordinal(block: &BlockBuffer) -> u64 {
+    block.ordinal.unwrap_or(u64::MAX)
+}
+
+/// Checks a raw sample against the limits; gives the number of words that it will hold.
+fn check(block: &BlockBuffer, raw: &RawSample, word: usize) -> Result<usize, Rejected> {
+    if block.kind != BlockKind::Samples {
+        return Err(Rejected::Invalid("not a SAMPLES block"));
+    }
+    if raw.registers.len() != raw.set.len() {
+        return Err(Rejected::Invalid("register count"));
+    }
+    let whole = |value: u64| value.is_multiple_of(word as u64);
+    if !(whole(raw.stack.len() as u64) && whole(raw.stack_start) && whole(raw.stack_base)) {
+        return Err(Rejected::Invalid("stack not made of whole words"));
+    }
+    let end = raw.stack_start.checked_add(raw.stack.len() as u64);
+    if end.is_none_or(|end| end > raw.stack_base) {
+        return Err(Rejected::Invalid("stack beyond its base"));
+    }
+    if raw.code.is_some_and(|code| code.len() > limits::MAX_CODE_BYTES) {
+        return Err(Rejected::Invalid("too many code bytes"));
+    }
+    if raw.extra.len() > limits::MAX_EXTRA_RANGES {
+        return Err(Rejected::Invalid("too many address ranges"));
+    }
+    Ok((raw.stack.len() / word).min(limits::MAX_SAMPLE_WORDS))
+}
+
+/// Where the image of a keyframe ends: at the stack base; for a truncated sample, which says nothing of the words
+/// there, no further above its end than it is long, so that the image stays small and the stack pointer can rise.
+fn anchor(raw: &RawSample, end: u64, word: usize) -> u64 {
+    let slack = (end - raw.stack_start).max(64 * word as u64);
+    raw.stack_base.min(end.saturating_add(slack))
+}
+
+fn put_slot(out: &mut Bounded, slot: u32, image: &ThreadImage) -> Result<(), NoRoom> {
+    let body = |out: &mut dyn FnMut(u64) -> Result<(), NoRoom>| {
+        out(u64::from(slot))?;
+        out(image.thread)?;
+        out(image.set as u64)
+    };
+    let mut length = crate::bytes::Counter(0);
+    body(&mut |value| length.varint(value))?;
+    out.varint(kind::SLOT)?;
+    out.varint(length.0 as u64)?;
+    body(&mut |value| out.varint(value))
+}
+
+/// Writes a SAMPLE event; its length is known only when it is written, so the body is moved up to it. Gives offset and length
+/// of the code bytes if it holds any.
+fn put_sample(
+    block: &mut BlockBuffer,
+    image: &mut ThreadImage,
+    slot: u32,
+    extras: &Extras,
+    against: Against,
+) -> Result<Option<(usize, usize)>, NoRoom> {
+    let (word, limit) = (block.word(), block.limit());
+    let keyframe = against.keyframe;
+    let code = extras.code.filter(|code| !block.code_known(image.registers[IP], code));
+    let cpu = cpu_delta(image);
+    let truncated = image.anchor != image.stack_base || image.captured < image.depth;
+    let mut flags = (extras.state as u64) << flag::STATE_SHIFT;
+    for (set, bit) in [
+        (keyframe, flag::KEYFRAME),
+        (code.is_some(), flag::CODE),
+        (cpu.is_some(), flag::CPU),
+        (truncated, flag::TRUNCATED),
+        (extras.tag.is_some(), flag::TRIGGERED),
+        (image.tables_pending, flag::TABLES_PENDING),
+        (extras.context_reply.is_some(), flag::CONTEXT_REPLY),
+        (!extras.extra.is_empty(), flag::EXTRA),
+    ] {
+        if set {
+            flags |= bit;
+        }
+    }
+    let delta = extras.time.wrapping_sub(block.sample_time) as i64;
+    let mut out = Bounded { buf: &mut block.buf, limit };
+    let body = open(&mut out)?;
+    out.varint(u64::from(slot))?;
+    out.signed(delta)?;
+    out.varint(flags)?;
+    if let Some(tag) = extras.tag {
+        out.varint(tag)?;
+    }
+    if let Some(cpu) = cpu {
+        out.signed(cpu)?;
+    }
+    if let Some(reply) = extras.context_reply {
+        out.varint(u64::from(reply))?;
+    }
+    put_registers(&mut out, image, against.old, word)?;
+    if keyframe {
+        out.varint(image.anchor)?;
+        out.varint((image.stack_base - image.anchor) / word as u64)?;
+    }
+    out.signed(image.depth as i64 - against.previous as i64)?;
+    if truncated {
+        out.varint(image.captured as u64)?;
+    }
+    put_stack(&mut out, image, against.words, word)?;
+    let mut code_at = None;
+    if let Some(code) = code {
+        out.bytes(code)?;
+        code_at = Some((out.buf.len() - code.len(), code.len()));
+    }
+    if !extras.extra.is_empty() {
+        out.varint(extras.extra.len() as u64)?;
+        for (address, bytes) in extras.extra {
+            out.varint(*address)?;
+            out.bytes(bytes)?;
+        }
+    }
+    let moved = close(&mut out, body);
+    Ok(code_at.map(|(at, len)| (at - moved, len)))
+}
+
+/// The mask of changed registers and their values.
+fn put_registers(
+    out: &mut Bounded,
+    image: &ThreadImage,
+    old: &[u64; MAX_REGISTERS],
+    word: usize,
+) -> Result<(), NoRoom> {
+    let count = image.set.len();
+    let mut mask = 0u64;
+    for (i, (now, old)) in image.registers[..count].iter().zip(old).enumerate() {
+        mask |= u64::from(now != old) << i;
+    }
+    out.varint(mask)?;
+    while mask != 0 {
+        out.put(&image.registers[mask.trailing_zeros() as usize].to_le_bytes()[..word])?;
+        mask &= mask - 1;
+    }
+    Ok(())
+}
+
+/// Run lengths, then the changed words; brings the image up to date.
+fn put_stack(out: &mut Bounded, image: &mut ThreadImage, words: Words, word: usize) -> Result<(), NoRoom> {
+    let range = image.last_stack(word);
+    let runs = out.buf.len();
+    match (words, word) {
+        (Words::Captured(now), 8) => put_runs::<8>(out, now, &image.image[range.clone()])?,
+        (Words::Captured(now), _) => put_runs::<4>(out, now, &image.image[range.clone()])?,
+        (Words::Image, _) => put_zero_runs(out, &image.image[range.clone()], word)?,
+    }
+    // The run lengths are read back from the buffer, so that they need no second place.
+    let end = out.buf.len();
+    let mut at = runs;
+    let mut start = range.start;
+    while at < end {
+        let (changed, same, used) = {
+            let mut cursor = Cursor::new(&out.buf[at..end]);
+            let pair = (cursor.varint().map_err(|_| NoRoom)?, cursor.varint().map_err(|_| NoRoom)?);
+            (pair.0 as usize * word, pair.1 as usize * word, cursor.position())
+        };
+        at += used;
+        if changed > 0 {
+            let stop = start + changed;
+            if let Words::Captured(now) = words {
+                let now = &now[start - range.start..stop - range.start];
+                out.put(now)?;
+                image.image[start..stop].copy_from_slice(now);
+            } else {
+                out.put(&image.image[start..stop])?;
+            }
+        }
+        start += changed + same;
+    }
+    Ok(())
+}
+
+/// Alternating run lengths (changed, same) of `now` against `before`, in words of `W` bytes.
+fn put_runs<const W: usize>(out: &mut Bounded, now: &[u8], before: &[u8]) -> Result<(), NoRoom> {
+    let len = now.len().min(before.len());
+    let (now, before) = (&now[..len], &before[..len]);
+    let mut at = 0;
+    while at < len {
+        let start = at;
+        while at < len && now[at..at + W] != before[at..at + W] {
+            at += W;
+        }
+        let changed = at;
+        // Whole cache lines first: most of a stack is as it was.
+        while at + 64 <= len && now[at..at + 64] == before[at..at + 64] {
+            at += 64;
+        }
+        while at < len && now[at..at + W] == before[at..at + W] {
+            at += W;
+        }
+        out.varint(((changed - start) / W) as u64)?;
+        out.varint(((at - changed) / W) as u64)?;
+    }
+    Ok(())
+}
+
+/// As [`put_runs`] against an image that is all zero.
+fn put_zero_runs(out: &mut Bounded, now: &[u8], word: usize) -> Result<(), NoRoom> {
+    let zero = |at: usize| now[at..at + word].iter().all(|&byte| byte == 0);
+    let mut at = 0;
+    while at < now.len() {
+        let start = at;
+        while at < now.len() && !zero(at) {
+            at += word;
+        }
+        let changed = at;
+        while at < now.len() && zero(at) {
+            at += word;
+        }
+        out.varint(((changed - start) / word) as u64)?;
+        out.varint(((at - changed) / word) as u64)?;
+    }
+    Ok(())
+}
+
+fn put_same(
+    block: &mut BlockBuffer,
+    image: &mut ThreadImage,
+    p: &Pending,
+    limit: usize,
+) -> Result<(), NoRoom> {
+    let cpu = cpu_delta(image);
+    let mut flags = flag::SAME | (p.state as u64) << flag::STATE_SHIFT;
+    if cpu.is_some() {
+        flags |= flag::CPU;
+    }
+    let delta = p.first.wrapping_sub(block.sample_time) as i64;
+    let mut out = Bounded { buf: &mut block.buf, limit };
+    let body = open(&mut out)?;
+    out.varint(u64::from(image.slot))?;
+    out.signed(delta)?;
+    out.varint(flags)?;
+    if let Some(cpu) = cpu {
+        out.signed(cpu)?;
+    }
+    out.varint(p.ticks)?;
+    out.varint(p.last - p.first)?;
+    close(&mut out, body);
+    block.sample_time = p.first;
+    image.cpu_written = image.cpu_now;
+    Ok(())
+}
+
+fn put_idle(block: &mut BlockBuffer, image: &ThreadImage, p: &Pending, limit: usize) -> Result<(), NoRoom> {
+    let idle = Idle {
+        thread: image.thread,
+        ticks: p.ticks,
+        first: p.first,
+        last: p.last,
+        block: image.block,
+        state: p.state,
+    };
+    let base = block.first;
+    crate::event::put(&Event::Idle(idle), base, &mut Bounded { buf: &mut block.buf, limit })
+}
+
+/// CPU time since this thread's last event, if it is known and not zero.
+fn cpu_delta(image: &ThreadImage) -> Option<i64> {
+    let delta = image.cpu_now?.wrapping_sub(image.cpu_written?) as i64;
+    (delta != 0).then_some(delta)
+}
+
+/// Bytes kept for a SAMPLE's length until it is known: enough for 2^28.
+const LENGTH_GAP: usize = 4;
+
+/// Starts a SAMPLE event; gives the offset of its body.
+fn open(out: &mut Bounded) -> Result<usize, NoRoom> {
+    out.varint(kind::SAMPLE)?;
+    out.put(&[0; LENGTH_GAP])?;
+    Ok(out.buf.len())
+}
+
+/// Writes the length of the event whose body starts at `body`; gives by how many bytes the body moved down.
+fn close(out: &mut Bounded, body: usize) -> usize {
+    let mut value = out.buf.len() - body;
+    let mut length = [0u8; LENGTH_GAP];
+    let mut used = 0;
+    while value >= 0x80 {
+        length[used] = value as u8 | 0x80;
+        value >>= 7;
+        used += 1;
+    }
+    length[used] = value as u8;
+    used += 1;
+    let at = body - LENGTH_GAP;
+    out.buf[at..at + used].copy_from_slice(&length[..used]);
+    let end = out.buf.len();
+    out.buf.copy_within(body..end, at + used);
+    out.buf.truncate(end - (LENGTH_GAP - used));
+    LENGTH_GAP - used
+}

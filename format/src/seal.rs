@@ -1,0 +1,251 @@
+//! From a filled block to the bytes that are appended to the file.
+
+use crate::block::BlockBuffer;
+use crate::bytes::{Bounded, Counter};
+use crate::event;
+use crate::header::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, FileHeader, TAIL_LEN, Tail};
+use alloc::vec::Vec;
+use stk_schema::event::IndexEntry;
+use xxhash_rust::xxh3::xxh3_64;
+use zstd_safe::{CCtx, CParameter, ResetDirective};
+
+/// zstd level: 1, since higher ones gain little on stack images and cost much.
+const LEVEL: i32 = 1;
+/// Entries per INDEX block: under a megabyte of events.
+const INDEX_ENTRIES: usize = 16_384;
+/// Bytes that make the compressor lay out its workspace for large blocks.
+const WARM_UP: usize = 512 << 10;
+/// zstd gives back its workspace after 128 small inputs in a row; a large one before that keeps it.
+const SMALL_IN_A_ROW: u32 = 100;
+
+/// Why a block could not be sealed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SealError {
+    /// The output buffer is smaller than [`sealed_bound`].
+    #[error("the output buffer is too small")]
+    OutTooSmall,
+    /// No memory for the compressor.
+    #[error("no memory for the compressor")]
+    NoMemory,
+    /// The compressor failed.
+    #[error("zstd: {0}")]
+    Zstd(&'static str),
+}
+
+/// Bytes that sealing a block of `raw` event bytes may need.
+pub fn sealed_bound(raw: usize) -> usize {
+    BLOCK_HEADER_LEN + zstd_safe::compress_bound(raw)
+}
+
+/// Compresses, numbers and checksums blocks in file order, and remembers them for the index. One per trace, owned by
+/// the thread that writes. After [`Sealer::new`], sealing a block does not allocate but for the index, which grows by
+/// 40 bytes a block and is given up if there is no memory for it.
+pub struct Sealer {
+    zstd: CCtx<'static>,
+    salt: u32,
+    next_seq: u64,
+    /// Offset at which the next block will be written.
+    offset: u64,
+    last_meta: u64,
+    ordinals: [u64; BlockKind::KNOWN],
+    small: u32,
+    zeros: Vec<u8>,
+    index: Vec<IndexEntry>,
+    /// Whether the index still lists every block.
+    index_whole: bool,
+    index_raw: Vec<u8>,
+    index_done: usize,
+    index_blocks: u32,
+    index_offset: u64,
+}
+
+impl Sealer {
+    /// A sealer for a new trace: the file so far is `header` alone.
+    pub fn new(header: &FileHeader) -> Result<Sealer, SealError> {
+        let mut sealer = Sealer {
+            zstd: CCtx::try_create().ok_or(SealError::NoMemory)?,
+            salt: header.salt(),
+            next_seq: 0,
+            offset: crate::header::FILE_HEADER_LEN as u64,
+            last_meta: u64::MAX,
+            ordinals: [0; BlockKind::KNOWN],
+            small: 0,
+            zeros: Vec::new(),
+            index: Vec::new(),
+            index_whole: true,
+            index_raw: Vec::new(),
+            index_done: 0,
+            index_blocks: 0,
+            index_offset: 0,
+        };
+        sealer.zstd.set_parameter(CParameter::CompressionLevel(LEVEL)).map_err(zstd_error)?;
+        sealer.zeros.try_reserve_exact(WARM_UP).map_err(|_| SealError::NoMemory)?;
+        sealer.zeros.resize(WARM_UP, 0);
+        sealer.warm_up()?;
+        Ok(sealer)
+    }
+
+    /// Seals a block into `out` (at least [`sealed_bound`] of its [`BlockBuffer::len`] bytes) and gives the bytes to append
+    /// to the file in one write. A block that is sealed must be written: the next one's offset counts on it.
+    pub fn seal<'o>(&mut self, block: &BlockBuffer, out: &'o mut [u8]) -> Result<&'o [u8], SealError> {
+        let ordinal = block.ordinal.unwrap_or_else(|| self.ordinal(block.kind));
+        let header = BlockHeader {
+            salt: self.salt,
+            seq: self.next_seq,
+            stored_len: 0,
+            raw_len: block.buf.len() as u32,
+            first: block.first,
+            last: block.last,
+            kind: block.kind,
+            codec: CODEC_ZSTD,
+            flags: 0,
+            events: block.events,
+            dropped: block.dropped,
+            last_meta: self.last_meta,
+            ordinal,
+            samples: block.samples,
+            stack_bytes: block.stack_bytes,
+            payload_hash: 0,
+        };
+        let sealed = self.frame(header, &block.buf, out)?;
+        if let Some(next) = self.ordinals.get_mut(usize::from(block.kind.code())) {
+            *next = ordinal + 1;
+        }
+        if matches!(block.kind, BlockKind::Meta | BlockKind::State) {
+            self.last_meta = header.seq;
+        }
+        let entry = IndexEntry {
+            offset: self.offset,
+            seq: header.seq,
+            kind: block.kind.code(),
+            first: header.first,
+            last: header.last,
+        };
+        self.index_whole = self.index_whole && self.index.try_reserve(1).is_ok();
+        if self.index_whole {
+            self.index.push(entry);
+        }
+        self.advance(sealed);
+        Ok(&out[..sealed])
+    }
+
+    /// The next piece of what ends a finished trace, after its END block: INDEX blocks, then the tail, then `None`. Each piece is
+    /// to be appended in one write. `out` needs [`sealed_bound`] of a megabyte. Allocates once. Without an index
+    /// (no memory for it) there is no tail either, which readers do without.
+    pub fn finish<'o>(&mut self, out: &'o mut [u8]) -> Result<Option<&'o [u8]>, SealError> {
+        if !self.index_whole || self.index_done > self.index.len() {
+            return Ok(None);
+        }
+        if self.index_done == self.index.len() && self.index_blocks > 0 {
+            self.index_done += 1;
+            let tail =
+                Tail { salt: self.salt, index_blocks: self.index_blocks, index_offset: self.index_offset };
+            let bytes = out.get_mut(..TAIL_LEN).ok_or(SealError::OutTooSmall)?;
+            bytes.copy_from_slice(&tail.encode());
+            return Ok(Some(bytes));
+        }
+        let end = (self.index_done + INDEX_ENTRIES).min(self.index.len());
+        let (first, last) = self.put_index(end)?;
+        let header = BlockHeader {
+            salt: self.salt,
+            seq: self.next_seq,
+            stored_len: 0,
+            raw_len: self.index_raw.len() as u32,
+            first,
+            last,
+            kind: BlockKind::Index,
+            codec: CODEC_ZSTD,
+            flags: 0,
+            events: 1,
+            dropped: 0,
+            last_meta: self.last_meta,
+            ordinal: u64::from(self.index_blocks),
+            samples: 0,
+            stack_bytes: 0,
+            payload_hash: 0,
+        };
+        let raw = core::mem::take(&mut self.index_raw);
+        let sealed = self.frame(header, &raw, out);
+        self.index_raw = raw;
+        let sealed = sealed?;
+        if self.index_blocks == 0 {
+            self.index_offset = self.offset;
+        }
+        self.index_blocks += 1;
+        self.index_done = end;
+        self.advance(sealed);
+        Ok(Some(&out[..sealed]))
+    }
+
+    /// Bytes of the file so far, the last sealed block included.
+    pub fn file_len(&self) -> u64 {
+        self.offset
+    }
+
+    /// Blocks sealed so far.
+    pub fn blocks(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Ordinal of the next block of `kind`.
+    fn ordinal(&self, kind: BlockKind) -> u64 {
+        self.ordinals.get(usize::from(kind.code())).copied().unwrap_or(0)
+    }
+
+    fn advance(&mut self, sealed: usize) {
+        self.offset += sealed as u64;
+        self.next_seq += 1;
+    }
+
+    /// Encodes one INDEX event with the entries up to `end`; gives their time span.
+    fn put_index(&mut self, end: usize) -> Result<(u64, u64), SealError> {
+        let entries = &self.index[self.index_done..end];
+        let first = entries.first().map_or(0, |entry| entry.first);
+        let last = entries.iter().map(|entry| entry.last).max().unwrap_or(first);
+        let mut body = Counter(0);
+        let _ = event::put_index(entries, first, &mut body);
+        self.index_raw.clear();
+        self.index_raw.try_reserve(body.0 + 16).map_err(|_| SealError::NoMemory)?;
+        let mut out = Bounded { buf: &mut self.index_raw, limit: body.0 + 16 };
+        let written = event::put_index_event(entries, first, body.0, &mut out);
+        written.map_err(|_| SealError::NoMemory)?;
+        Ok((first, last))
+    }
+
+    /// Compresses `raw` behind `header`, completes the header; gives the length of both.
+    fn frame(&mut self, mut header: BlockHeader, raw: &[u8], out: &mut [u8]) -> Result<usize, SealError> {
+        if out.len() < sealed_bound(raw.len()) {
+            return Err(SealError::OutTooSmall);
+        }
+        if raw.len() >= WARM_UP / 2 {
+            self.small = 0;
+        } else {
+            self.small += 1;
+            if self.small == SMALL_IN_A_ROW {
+                self.small = 0;
+                self.warm_up()?;
+            }
+        }
+        let (head, payload) = out.split_at_mut(BLOCK_HEADER_LEN);
+        let stored = self.zstd.compress2(payload, raw).map_err(zstd_error)?;
+        header.stored_len = stored as u32;
+        header.payload_hash = xxh3_64(&payload[..stored]);
+        head.copy_from_slice(&header.encode());
+        Ok(BLOCK_HEADER_LEN + stored)
+    }
+
+    /// Compresses a large input for nothing, so that the workspace is there and stays.
+    fn warm_up(&mut self) -> Result<(), SealError> {
+        let mut sink = [0u8; 1024];
+        let result = self.zstd.compress2(&mut sink[..], &self.zeros);
+        if result.is_err() {
+            self.zstd.reset(ResetDirective::SessionOnly).map_err(zstd_error)?;
+        }
+        Ok(())
+    }
+}
+
+fn zstd_error(code: usize) -> SealError {
+    SealError::Zstd(zstd_safe::get_error_name(code))
+}
