@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# Records a Windows program and converts the recording, from nothing but Rust and git on a fresh Debian 12.
+#
+#   examples/demo.sh                 sets up, builds, records examples/busy under Wine, converts
+#   examples/demo.sh --no-record     converts the recording that is kept in examples/traces; needs Rust alone
+#   examples/demo.sh --keep          for maintainers: records, and replaces the kept recording and its PDBs
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+record=1 keep= duration=5s rate=1000
+for argument in "$@"; do
+  case $argument in
+    --no-record) record= ;;
+    --keep) keep=1 duration=3s rate=250 ;; # small: it goes into the repository
+    -h | --help)
+      sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
+    *)
+      printf 'demo: unknown argument: %s (try --help)\n' "$argument" >&2
+      exit 2
+      ;;
+  esac
+done
+if [ -z "$record" ] && [ -n "$keep" ]; then
+  echo 'demo: --keep makes a recording, --no-record does not: give one of them' >&2
+  exit 2
+fi
+
+say() { printf '\n== %s\n' "$*"; }
+# Shows a command as a reader would type it, then runs it.
+run() {
+  printf '\n$ %s\n' "$(basename "$1") ${*:2}"
+  "$@"
+}
+
+traces=$STK_ROOT/examples/traces
+out=$STK_TARGET_DIR/demo
+mkdir -p "$out"
+
+if [ -n "$record" ]; then
+  setup_packages windows wine
+  setup_rust_target "$STK_WINDOWS_TARGET"
+  setup_wine
+
+  say "building agent.dll and inject.exe for Windows, and examples/busy"
+  setup_build_recorder
+  "$STK_ROOT/examples/busy/build.sh"
+fi
+say "building stk for this machine"
+(cd "$STK_ROOT" && cargo build --release -p stk)
+stk=$STK_TARGET_DIR/release/stk
+
+# record_busy FILE: starts busy, injects the agent for $duration, and leaves the trace in FILE.
+record_busy() {
+  local stage=$WINEPREFIX/drive_c/stk bin log=$out/busy.log started pid status=0
+  bin=$(setup_windows_bin "$STK_WINDOWS_TARGET")
+  # Everything is run from C:\stk, so that a trace names no folder of this machine.
+  rm -rf "$stage"
+  mkdir -p "$stage"
+  cp "$bin/agent.dll" "$bin/inject.exe" "$STK_TARGET_DIR"/examples/busy/*.{exe,dll,pdb} "$stage"
+  setup_wine_session
+  cd "$stage"
+  "$STK_WINE" busy.exe 60 </dev/null >"$log" 2>&1 &
+  started=$!
+  trap 'kill "$started" 2>/dev/null || true' EXIT
+  for _ in $(seq 150); do
+    grep -q ready "$log" && break
+    kill -0 "$started" 2>/dev/null || break
+    sleep 0.2
+  done
+  # The process id that Windows programs see, which is another than Linux's.
+  pid=$(sed -n 's/^pid \([0-9]*\).*/\1/p' "$log")
+  if [ -z "$pid" ]; then
+    cat "$log" >&2
+    echo 'demo: busy did not start under Wine' >&2
+    return 1
+  fi
+  echo "busy runs as process $pid"
+  run "$STK_WINE" inject.exe --pid "$pid" agent.dll -o demo.stk --duration "$duration" --rate "$rate" </dev/null || status=$?
+  kill "$started" 2>/dev/null || true
+  wait "$started" 2>/dev/null || true
+  trap - EXIT
+  cd "$STK_ROOT"
+  [ "$status" = 0 ] || return "$status"
+  mv "$stage/demo.stk" "$1"
+}
+
+if [ -n "$record" ]; then
+  say "recording examples/busy under Wine for $duration"
+  trace=$out/demo.stk
+  symbols=$STK_TARGET_DIR/examples/busy
+  record_busy "$trace"
+  if [ -n "$keep" ]; then
+    mkdir -p "$traces"
+    cp "$trace" "$traces/busy.stk"
+    cp "$symbols"/*.pdb "$traces/"
+    say "kept in examples/traces:"
+    ls -l "$traces"
+  fi
+else
+  trace=$traces/busy.stk
+  symbols=$traces
+  say "using the recording that is kept in examples/traces"
+fi
+
+cd "$out"
+name=$(basename "$trace" .stk)
+run "$stk" info "$trace"
+run "$stk" stats "$trace" -y "$symbols"
+run "$stk" convert "$trace" --to speedscope -y "$symbols" -o "$name.speedscope.json"
+run "$stk" convert "$trace" --to chrome -y "$symbols" -o "$name.chrome.json"
+rm -rf "$name.parquet"
+run "$stk" convert "$trace" --to parquet -y "$symbols" -o "$name.parquet"
+
+say "done. What there is, and how to look at it:"
+cat <<END
+  $trace
+      the recording: stk info, stk stats, stk verify
+  $out/$name.speedscope.json
+      open speedscope.app in a browser and drop the file on it; each thread is a profile of its own
+  $out/$name.chrome.json
+      open ui.perfetto.dev (or chrome://tracing) and drop the file on it: threads over time
+  $out/$name.parquet/
+      tables for any SQL engine, such as DuckDB:
+      select thread_name, count(*) from '$out/$name.parquet/samples/*.parquet' group by all order by 2 desc;
+END

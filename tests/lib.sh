@@ -1,0 +1,146 @@
+# The parts of tests/run.sh. Sourced by it after examples/setup.sh.
+
+STK_MSVC_TARGETS=(x86_64-pc-windows-msvc i686-pc-windows-msvc aarch64-pc-windows-msvc)
+
+tests_begin() {
+  tests_log=$(mktemp -d)
+  trap 'rm -rf "$tests_log"' EXIT
+  steps_passed=0 steps_failed=0
+  SECONDS=0
+  export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+  # Tests are always built to unwind; with programs built likewise, every dependency is compiled once for both, not twice.
+  export CARGO_PROFILE_RELEASE_PANIC=unwind
+}
+
+# step NAME COMMAND…: runs it, shows its output only if it fails, counts it, and goes on either way.
+step() {
+  local name=$1 from=$SECONDS
+  shift
+  # Not in a condition: `set -e` must hold inside.
+  set +e
+  (
+    set -e
+    "$@"
+  ) </dev/null >"$tests_log/step" 2>&1
+  local status=$?
+  set -e
+  if [ $status = 0 ]; then
+    steps_passed=$((steps_passed + 1))
+    printf 'step %s ... ok (%d s)\n' "$name" $((SECONDS - from))
+  else
+    steps_failed=$((steps_failed + 1))
+    tail -n 60 "$tests_log/step"
+    printf 'step %s ... FAILED\n' "$name"
+  fi
+  return 0
+}
+
+# must NAME COMMAND…: a step without which the rest makes no sense, run in this shell for what it exports.
+must() {
+  local name=$1 from=$SECONDS status=0
+  shift
+  "$@" </dev/null || status=$?
+  if [ $status != 0 ]; then
+    steps_failed=$((steps_failed + 1))
+    printf 'step %s ... FAILED\n' "$name"
+    tests_end
+  fi
+  steps_passed=$((steps_passed + 1))
+  printf 'step %s ... ok (%d s)\n' "$name" $((SECONDS - from))
+}
+
+# Programs for the end-to-end tests: tests/.cache/NAME.
+fetch_all() {
+  local name
+  export STK_FETCH_DIR=${STK_FETCH_DIR:-$STK_ROOT/tests/.cache}
+  for name in $("$STK_ROOT/tests/fetch.sh" --list); do
+    "$STK_ROOT/tests/fetch.sh" "$name" >/dev/null || return 1
+  done
+}
+
+# The Windows code as `cargo build --release` on Windows sees it, type-checked for MSVC. There is no SDK: C compilers are stubbed, nothing is linked.
+check_msvc() {
+  local target variable
+  for target in "${STK_MSVC_TARGETS[@]}"; do
+    for variable in CC CXX AR; do
+      export "${variable}_${target//-/_}=$STK_ROOT/tests/stub-cc.sh"
+    done
+    setup_cargo "$target" check -q
+  done
+}
+
+# The three programs for Windows, in the folder STK_WINDOWS_BIN.
+build_windows() {
+  setup_build_recorder -q &&
+    setup_cargo "$STK_WINDOWS_TARGET" build -q --release -p stk &&
+    STK_WINDOWS_BIN=$(setup_windows_bin "$STK_WINDOWS_TARGET") &&
+    export STK_WINDOWS_BIN
+}
+
+build_examples() {
+  export STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy STK_STRESS_DIR=$STK_TARGET_DIR/examples/stress
+  "$STK_ROOT/examples/busy/build.sh" && "$STK_ROOT/examples/stress/build.sh" && build_dll32
+}
+
+# A 32-bit DLL, which inject must refuse.
+build_dll32() {
+  export STK_DLL32=$STK_TARGET_DIR/examples/dll32/dll32.dll
+  [ -e "$STK_DLL32" ] && return 0
+  mkdir -p "$(dirname "$STK_DLL32")"
+  echo '__declspec(dllexport) int stk_agent_start(void *config) { return config == 0; }' |
+    clang-19 --target=i686-pc-windows-msvc -O1 -x c -c - -o "$STK_DLL32.obj" &&
+    lld-link-19 -dll -noentry -nodefaultlib -machine:x86 "-out:$STK_DLL32" "$STK_DLL32.obj"
+}
+
+# One selection of packages and targets for the whole run, so that no dependency is compiled twice with other features.
+build_host() {
+  cargo test -q --release --workspace --no-run &&
+    cargo build -q --release --workspace --bins &&
+    export STK_BIN=$STK_TARGET_DIR/release/stk
+}
+
+# Integration tests whose name begins with e2e_ need Wine; all others run on the host alone.
+test_targets() { # host|end-to-end
+  local file name
+  for file in */tests/*.rs cli/*/tests/*.rs; do
+    [ -e "$file" ] || continue
+    name=$(basename "$file" .rs)
+    case $1/$name in
+      host/e2e_*) ;;
+      host/* | end-to-end/e2e_*) printf -- '--test\n%s\n' "$name" ;;
+    esac
+  done
+}
+
+# cargo_tests host|end-to-end: runs them and keeps the output for the summary.
+cargo_tests() {
+  local kind=$1 status=0 targets
+  mapfile -t targets < <(test_targets "$kind")
+  printf '\n%s tests\n' "$kind"
+  if [ "$kind" = host ]; then
+    cargo test -q --release --workspace --no-fail-fast --lib --bins "${targets[@]}" </dev/null 2>&1 | tee "$tests_log/$kind" || status=1
+    cargo test -q --release --workspace --no-fail-fast --doc </dev/null 2>&1 | tee "$tests_log/$kind-doc" || status=1
+  elif [ ${#targets[@]} -gt 0 ]; then
+    # One after the other: they share two cores with what they record.
+    timeout "${STK_E2E_TIMEOUT:-2400}" cargo test --release --workspace --no-fail-fast "${targets[@]}" -- --test-threads=1 </dev/null 2>&1 |
+      tee "$tests_log/$kind" || status=1
+  fi
+  # A failure that no result line shows: a build error, a time-out.
+  if [ $status != 0 ] && ! grep -q '^test result: FAILED' "$tests_log/$kind"*; then steps_failed=$((steps_failed + 1)); fi
+  return 0
+}
+
+# The runner's summary, over cargo's result lines and the steps; the last line says it all.
+tests_end() {
+  local passed=0 failed=0 line
+  for line in "$tests_log"/host* "$tests_log"/end-to-end*; do
+    [ -e "$line" ] || continue
+    passed=$((passed + $(sed -n 's/^test result: .* \([0-9]*\) passed.*/\1/p' "$line" | paste -sd+ | sed 's/^$/0/')))
+    failed=$((failed + $(sed -n 's/^test result: .* \([0-9]*\) failed.*/\1/p' "$line" | paste -sd+ | sed 's/^$/0/')))
+  done
+  cat "$tests_log"/host* "$tests_log"/end-to-end* 2>/dev/null | sed -n '/^failures:$/,/^$/p' | grep '^    ' | sort -u | sed 's/^ */failed: /' || true
+  passed=$((passed + steps_passed))
+  failed=$((failed + steps_failed))
+  printf '\nSummary (%d min %d s): %d passed, %d failed\n' $((SECONDS / 60)) $((SECONDS % 60)) "$passed" "$failed"
+  [ "$failed" = 0 ] && exit 0 || exit 1
+}
