@@ -195,6 +195,7 @@ pub(crate) enum Fault {
     NoFunction,
     BadUnwindInfo,
     UnsupportedVersion(u8),
+    OtherArchitecture,
 }
 
 impl Fault {
@@ -202,6 +203,7 @@ impl Fault {
         match self {
             Fault::NoUnwindData => Stop::NoUnwindData { module, rva },
             Fault::NoFunction => Stop::NoFunction { module, rva },
+            Fault::OtherArchitecture => Stop::OtherArchitecture { module },
             Fault::BadUnwindInfo => Stop::BadUnwindInfo { module, rva },
             Fault::UnsupportedVersion(version) => Stop::UnsupportedVersion { module, rva, version },
         }

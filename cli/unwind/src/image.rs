@@ -259,7 +259,8 @@ fn find_exceptions(image: &ImageTables, rva: u32, len: u32) -> Exceptions {
 fn function_range(image: &ImageTables, rva: u32) -> Range<u32> {
     let found = match image.arch {
         Arch::X64 => crate::x64::function_range(image, rva),
-        Arch::Arm64 | Arch::X86 => None,
+        Arch::Arm64 => crate::arm64::function_range(image, rva),
+        Arch::X86 => None,
     };
     // Without a record the extent is unknown; the system's thread-start functions are at least this long
     // before the return address of the call that runs the thread.

@@ -1,4 +1,4 @@
-//! Unwinds Windows stacks (x64 so far) from captured bytes alone: on any operating system, with no debugger
+//! Unwinds Windows stacks (x64, arm64) from captured bytes alone: on any operating system, with no debugger
 //! library, no live process and no guess that does not say so.
 //!
 //! # What you provide
@@ -17,7 +17,8 @@
 //! thread-start functions near the stack's base.
 //!
 //! - x64: UNWIND_INFO versions 1 and 2, with prologues by offset and epilogues by following the code.
-//! - arm64 and x86: not yet.
+//! - arm64: packed and full `.xdata`, prologues and epilogues by counting unwind codes.
+//! - x86: not yet.
 //!
 //! An image file, a recorded trace or a live process are all the same to it: it reads nothing but what it is given
 //! and allocates nothing per frame. Wrong, cyclic or hostile tables and stacks end a walk with a reason.
@@ -69,6 +70,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arm64;
 mod cache;
 mod frame;
 mod image;

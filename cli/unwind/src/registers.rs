@@ -1,6 +1,6 @@
 //! Register sets, one form per architecture.
 
-use crate::{Arch, x64};
+use crate::{Arch, arm64, x64};
 
 /// The registers of a sample or of a recovered frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,6 +8,8 @@ use crate::{Arch, x64};
 pub enum Registers {
     /// x86-64.
     X64(x64::Registers),
+    /// AArch64.
+    Arm64(arm64::Registers),
 }
 
 impl Registers {
@@ -15,6 +17,7 @@ impl Registers {
     pub fn arch(&self) -> Arch {
         match self {
             Registers::X64(_) => Arch::X64,
+            Registers::Arm64(_) => Arch::Arm64,
         }
     }
 
@@ -22,6 +25,7 @@ impl Registers {
     pub fn ip(&self) -> u64 {
         match self {
             Registers::X64(r) => r.ip,
+            Registers::Arm64(r) => r.pc,
         }
     }
 
@@ -29,6 +33,7 @@ impl Registers {
     pub fn sp(&self) -> u64 {
         match self {
             Registers::X64(r) => r.gpr[x64::RSP],
+            Registers::Arm64(r) => r.sp,
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::cache::RuleCache;
 use crate::frame::Fault;
 use crate::memory::Memory;
-use crate::{Arch, Frame, ImageTables, Registers, Stop, Trust, x64};
+use crate::{Arch, Frame, ImageTables, Registers, Stop, Trust, arm64, x64};
 
 /// A module or code region as the caller numbers them: one *instance*, since the same image may be loaded again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,12 +73,13 @@ impl Default for WalkOptions {
 pub struct Walker {
     options: WalkOptions,
     x64: RuleCache<x64::Rule>,
+    arm64: RuleCache<arm64::Rule>,
 }
 
 impl Walker {
     /// A walker that knows no rules yet.
     pub fn new(options: WalkOptions) -> Self {
-        Walker { options, x64: RuleCache::new() }
+        Walker { options, x64: RuleCache::new(), arm64: RuleCache::new() }
     }
 
     /// Walks `sample`'s stack. `frames` is cleared and filled, innermost first; it holds at least the context frame.
@@ -90,6 +91,16 @@ impl Walker {
                     frames.push(frame);
                 })
             }
+            Registers::Arm64(r) => run::<arm64::Machine, M, _>(
+                &self.options,
+                &mut self.arm64,
+                modules,
+                sample,
+                *r,
+                |frame, _| {
+                    frames.push(frame);
+                },
+            ),
         }
     }
 
@@ -107,6 +118,16 @@ impl Walker {
                     each(&frame, &Registers::X64(*r));
                 })
             }
+            Registers::Arm64(r) => run::<arm64::Machine, M, _>(
+                &self.options,
+                &mut self.arm64,
+                modules,
+                sample,
+                *r,
+                |frame, r| {
+                    each(&frame, &Registers::Arm64(*r));
+                },
+            ),
         }
     }
 }
@@ -230,6 +251,9 @@ fn run<U: Unwinder, M: Modules, F: FnMut(Frame, &U::State)>(
         let stop = match stepped {
             Ok(next) => {
                 let address = U::ip(&state);
+                if U::sp(&state) <= sp && count > 1 {
+                    return Stop::Loop;
+                }
                 found = find(modules, &mut last, address.wrapping_sub(u64::from(next.position.back())));
                 if found.is_some() || next.position == Position::Context {
                     trust = next.trust;

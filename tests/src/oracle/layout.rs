@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use stk_unwind::{Arch, Registers, x64};
+use stk_unwind::{Arch, Registers, arm64, x64};
 
 /// What a file of states says of its image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,6 +124,7 @@ fn records(mut cursor: Cursor<'_>, header: &Header, chains: bool) -> Result<Vec<
         records.push(match header.arch {
             Arch::X64 if chains => x64_chain(&mut cursor)?,
             Arch::X64 => x64_state(&mut cursor)?,
+            Arch::Arm64 => arm64_state(&mut cursor)?,
             other => bail!("{} states cannot be read yet", other.as_str()),
         });
     }
@@ -150,6 +151,17 @@ fn x64_chain(cursor: &mut Cursor<'_>) -> Result<Record> {
     let stack = cursor.take(stack_len)?.to_vec();
     let registers = Registers::X64(x64::Registers { ip: 0, gpr });
     Ok(Record { rva, function_rva: 0, flags, registers, truth, stack })
+}
+
+fn arm64_state(cursor: &mut Cursor<'_>) -> Result<Record> {
+    let (rva, function_rva, flags) = (cursor.u32()?, cursor.u32()?, cursor.u16()?);
+    let _depth = cursor.u16()?;
+    let stack_len = cursor.u32()? as usize;
+    let (x, sp, d) = (cursor.u64s()?, cursor.u64()?, cursor.u64s()?);
+    let truth = vec![Truth { ip: cursor.u64()?, sp: cursor.u64()?, nonvolatile: cursor.u64s::<19>()?.to_vec() }];
+    let stack = cursor.take(stack_len)?.to_vec();
+    let registers = Registers::Arm64(arm64::Registers { pc: 0, sp, x, d });
+    Ok(Record { rva, function_rva, flags, registers, truth, stack })
 }
 
 fn x64_truth(cursor: &mut Cursor<'_>) -> Result<Truth> {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use stk_unwind::{
-    Arch, Found, ImageTables, ModuleId, Modules, Registers, Sample, Stop, Trust, WalkOptions, Walker, x64,
+    Arch, Found, ImageTables, ModuleId, Modules, Registers, Sample, Stop, Trust, WalkOptions, Walker, arm64, x64,
 };
 
 use super::image::Image;
@@ -147,6 +147,7 @@ fn sample<'a>(record: &'a Record, registers: &'a Registers, code: Option<&'a Ima
 fn at(record: &Record, base: u64) -> Registers {
     match record.registers {
         Registers::X64(r) => Registers::X64(x64::Registers { ip: base + u64::from(record.rva), ..r }),
+        Registers::Arm64(r) => Registers::Arm64(arm64::Registers { pc: base + u64::from(record.rva), ..r }),
         other => other,
     }
 }
@@ -154,6 +155,7 @@ fn at(record: &Record, base: u64) -> Registers {
 fn as_truth(registers: &Registers) -> Truth {
     let nonvolatile = match registers {
         Registers::X64(r) => [3, 5, 6, 7, 12, 13, 14, 15].map(|n: usize| r.gpr[n]).to_vec(),
+        Registers::Arm64(r) => [&r.x[19..30], &r.d[..]].concat(),
         _ => Vec::new(),
     };
     Truth { ip: registers.ip(), sp: registers.sp(), nonvolatile }

@@ -1,0 +1,13 @@
+//! AArch64: packed and full `.xdata`.
+//!
+//! Source: "ARM64 exception handling" of the MSVC documentation. Every unwind code stands for one instruction, so
+//! that prologues and epilogues are told by counting, without looking at code.
+
+mod info;
+mod registers;
+mod rule;
+mod step;
+
+pub use registers::Registers;
+pub(crate) use rule::{Rule, function_range};
+pub(crate) use step::Machine;

@@ -1,0 +1,184 @@
+//! From unwind data to a rule: where the caller's registers lie.
+
+use std::ops::Range;
+
+use super::info::{self, Operation};
+use super::registers::{FP, LR, NONVOLATILE, Nonvolatile, slot_of};
+use crate::frame::Fault;
+use crate::walk::{Place, Position};
+use crate::{ImageTables, Trust};
+
+/// An address relative to sp or fp of the frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) from_fp: bool,
+    pub(crate) offset: i64,
+}
+
+impl Slot {
+    fn plus(self, bytes: u32) -> Slot {
+        Slot { offset: self.offset + i64::from(bytes), ..self }
+    }
+}
+
+/// How the caller's program counter is had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// lr, as restored.
+    Lr,
+    /// sp and pc lie at the sp reached.
+    MachineFrame,
+    /// A CONTEXT lies at the sp reached.
+    Context,
+}
+
+/// What a function's frame is like at one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Full {
+    /// The caller's stack pointer.
+    pub(crate) sp: Slot,
+    /// Where the nonvolatile registers lie.
+    pub(crate) saved: [Option<Slot>; NONVOLATILE],
+    pub(crate) caller: Caller,
+    /// lr carries a pointer authentication code.
+    pub(crate) signed: bool,
+    /// The caller's address is exact.
+    pub(crate) exact: bool,
+    pub(crate) trust: Trust,
+    pub(crate) thread_start: bool,
+}
+
+/// The small form of [`Full`]: everything relative to one register, in words.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rule {
+    pub(crate) sp: i32,
+    /// Bit n: nonvolatile register n is saved.
+    pub(crate) saved: u32,
+    pub(crate) flags: u8,
+    /// Words from the caller's stack pointer.
+    pub(crate) slots: [i16; NONVOLATILE],
+}
+
+pub(crate) const THREAD_START: u8 = 1;
+pub(crate) const FROM_FP: u8 = 2;
+pub(crate) const SIGNED: u8 = 4;
+pub(crate) const LEAF: u8 = 8;
+
+impl Full {
+    pub(crate) fn leaf(trust: Trust) -> Full {
+        Full {
+            sp: Slot { from_fp: false, offset: 0 },
+            saved: [None; NONVOLATILE],
+            caller: Caller::Lr,
+            signed: false,
+            exact: false,
+            trust,
+            thread_start: false,
+        }
+    }
+}
+
+/// The rule at a place.
+pub(crate) fn compile(place: &Place<'_>) -> Result<Full, Fault> {
+    let inside = place.rva.wrapping_sub(place.position.back());
+    let Some((function, _)) = info::find(place.image, inside)? else {
+        if place.position == Position::Caller {
+            return Err(Fault::NoFunction);
+        }
+        let thread_start = place.image.is_thread_start(place.rva);
+        return Ok(Full { thread_start, ..Full::leaf(Trust::Leaf) });
+    };
+    let sequence = function.sequence(place.image, place.rva.wrapping_sub(function.begin))?;
+    let mut full = undo(sequence.operations())?;
+    full.thread_start = place.image.is_thread_start(function.begin);
+    if place.position == Position::Caller && full.caller == Caller::Lr && full.saved[LR - 19].is_none() {
+        // A function that has called another has saved lr.
+        return Err(Fault::BadUnwindInfo);
+    }
+    Ok(full)
+}
+
+/// Carries out the operations symbolically.
+fn undo(operations: &[Operation]) -> Result<Full, Fault> {
+    let mut full = Full::leaf(Trust::UnwindInfo);
+    let mut more_pairs = 0;
+    for &operation in operations {
+        let pairs = std::mem::take(&mut more_pairs);
+        match operation {
+            Operation::Alloc { size } => full.sp = full.sp.plus(size),
+            Operation::Save { first, count, offset, stride, release } => {
+                let at = full.sp.plus(offset);
+                for n in 0..count.saturating_add(2 * pairs) {
+                    save(&mut full, first.after(n), at.plus(u32::from(n) * stride));
+                }
+                full.sp = full.sp.plus(release);
+            }
+            Operation::SaveWithLr { first, offset, release } => {
+                let at = full.sp.plus(offset);
+                save(&mut full, first, at);
+                save(&mut full, Nonvolatile::X(LR as u8), at.plus(8));
+                full.sp = full.sp.plus(release);
+            }
+            Operation::SetSp { offset } => {
+                if full.saved[FP - 19].is_some() {
+                    // fp is its caller's by now.
+                    return Err(Fault::BadUnwindInfo);
+                }
+                full.sp = Slot { from_fp: true, offset: -i64::from(offset) };
+            }
+            Operation::SaveNext if pairs < 9 => more_pairs = pairs + 1,
+            Operation::SaveNext => return Err(Fault::BadUnwindInfo),
+            Operation::SignedLr => full.signed = true,
+            Operation::ClearUnwoundToCall => full.exact = true,
+            Operation::MachineFrame | Operation::Context => {
+                full.caller = match operation {
+                    Operation::Context => Caller::Context,
+                    _ => Caller::MachineFrame,
+                };
+                full.exact = true;
+                full.trust = Trust::MachineFrame;
+                return Ok(full);
+            }
+            Operation::Nop | Operation::EndOfScope | Operation::End => {}
+        }
+    }
+    Ok(full)
+}
+
+fn save(full: &mut Full, register: Nonvolatile, at: Slot) {
+    if let Some(n) = slot_of(register) {
+        full.saved[n] = Some(at);
+    }
+}
+
+/// The small form, if there is one.
+pub(crate) fn pack(full: &Full) -> Option<Rule> {
+    if full.caller != Caller::Lr || full.exact {
+        return None;
+    }
+    let flag = |on: bool, bit: u8| if on { bit } else { 0 };
+    let mut rule = Rule {
+        sp: i32::try_from(full.sp.offset).ok()?,
+        flags: flag(full.thread_start, THREAD_START)
+            | flag(full.sp.from_fp, FROM_FP)
+            | flag(full.signed, SIGNED)
+            | flag(full.trust == Trust::Leaf, LEAF),
+        ..Rule::default()
+    };
+    for (n, slot) in full.saved.iter().enumerate() {
+        let Some(slot) = slot else { continue };
+        let from_sp = slot.offset - full.sp.offset;
+        if slot.from_fp != full.sp.from_fp || from_sp % 8 != 0 {
+            return None;
+        }
+        rule.slots[n] = i16::try_from(from_sp / 8).ok()?;
+        rule.saved |= 1 << n;
+    }
+    Some(rule)
+}
+
+/// The extent of the function or fragment that holds `rva`.
+pub(crate) fn function_range(image: &ImageTables, rva: u32) -> Option<Range<u32>> {
+    let (function, end) = info::find(image, rva).ok()??;
+    Some(function.begin..end)
+}
