@@ -1,2 +1,4 @@
-//! inject
-fn main() {}
+//! inject.exe: see the library `stk_inject`.
+fn main() {
+    std::process::exit(stk_inject::main());
+}

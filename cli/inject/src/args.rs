@@ -1,0 +1,441 @@
+//! The command line: what the user typed, checked and turned into an [`Action`].
+
+use crate::{duration, pattern};
+use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use stk_schema::control;
+use stk_schema::limits;
+
+/// What inject is asked to do.
+#[derive(Debug)]
+pub enum Action {
+    /// Record a process.
+    Record(Record),
+    /// List processes.
+    Ps {
+        /// As JSON.
+        json: bool,
+    },
+    /// End the recording of a process.
+    Stop {
+        /// The process.
+        target: Target,
+        /// Milliseconds that the agent has for it.
+        timeout_ms: u32,
+    },
+}
+
+/// Which process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// By its id.
+    Pid(u32),
+    /// By its program's file name, which must be that of one process.
+    Name(String),
+    /// One that inject starts: program and arguments.
+    Launch(Vec<OsString>),
+}
+
+/// A recording.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Whom to record.
+    pub target: Target,
+    /// agent.dll; `None` = beside inject.exe.
+    pub dll: Option<PathBuf>,
+    /// Output file; see [`pattern`].
+    pub output: OsString,
+    /// Rate in millihertz.
+    pub rate_mhz: u32,
+    /// Milliseconds to record; 0 = until stopped.
+    pub duration_ms: u32,
+    /// Milliseconds before the first sample.
+    pub delay_ms: u32,
+    /// Most stack bytes per sample; 0 = the format's limit.
+    pub max_stack_bytes: u32,
+    /// `control::EMBED_*`.
+    pub embed: u32,
+    /// Folder of shared tables.
+    pub tables: Option<PathBuf>,
+    /// `control::FLAG_*`.
+    pub flags: u32,
+    /// Milliseconds that the target has to load the agent.
+    pub timeout_ms: u32,
+}
+
+/// Reads a command line, the program's name first.
+///
+/// # Errors
+/// clap's error, which also stands for `--help` and `--version`; it knows its text and exit code.
+pub fn parse<I: IntoIterator<Item = OsString>>(line: I) -> Result<Action, clap::Error> {
+    let matches = Cli::command().try_get_matches_from(line)?;
+    let cli = Cli::from_arg_matches(&matches)?;
+    match cli.command {
+        Some(Command::Ps { json }) => Ok(Action::Ps { json }),
+        Some(Command::Stop { target, timeout }) => {
+            Ok(Action::Stop { target: target.target(), timeout_ms: timeout })
+        }
+        None => Ok(Action::Record(cli.record.into())),
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  inject --pid 4404                       record until Ctrl-C, into <name>-4404-<time>.stk
+  inject --pid 4404 agent.dll -o a.stk -d 10s
+  inject --name app.exe -r 500 -d 1m      by name, 500 samples a second and thread, one minute
+  inject -o 'traces\\%n-%p.stk' -- app.exe --its-own option
+  inject ps                               which processes can be recorded, and why not
+  inject stop --pid 4404                  end a recording from elsewhere
+
+The trace is read by `stk` on any system: stk info, stk stats, stk convert a.stk --to speedscope.
+
+Exit codes: 0 recorded; 1 failed; 2 wrong usage; 3 no such process, denied or wrong architecture; 130 ended by
+Ctrl-C, the trace is complete. With `-- PROGRAM` the program's own code, or 125 if inject failed, 126 if the program
+cannot be run, 127 if it was not found.";
+
+/// Record the stacks of a running Windows process into a .stk trace.
+///
+/// Puts agent.dll into the process, which then samples every thread. No administrator rights are needed for one's own
+/// processes, no debugger is attached, and the process goes on while and after it is recorded.
+#[derive(Parser, Debug)]
+#[command(
+    name = "inject",
+    version,
+    after_help = EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    override_usage = "inject --pid PID [AGENT_DLL] [OPTIONS]\n       inject --name EXE [AGENT_DLL] [OPTIONS]\n       \
+                      inject [OPTIONS] -- PROGRAM [ARGS]...\n       inject ps [--json]\n       inject stop --pid PID"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    record: RecordArgs,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// List the processes: pid, name, architecture, .NET or not, whether recordable and why not
+    Ps {
+        /// Print JSON: {"version":1,"processes":[…]}
+        #[arg(long)]
+        json: bool,
+    },
+    /// End the recording of a process and finalise its trace
+    Stop {
+        #[command(flatten)]
+        target: TargetArgs,
+        /// How long the agent may take to write the end of the trace
+        #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse_ms)]
+        timeout: u32,
+    },
+}
+
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+struct TargetArgs {
+    /// The process to stop recording
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Option<u32>,
+    /// The process with this program file name, if there is exactly one
+    #[arg(short, long, value_name = "EXE")]
+    name: Option<String>,
+}
+
+impl TargetArgs {
+    fn target(self) -> Target {
+        match (self.pid, self.name) {
+            (Some(pid), _) => Target::Pid(pid),
+            (None, name) => Target::Name(name.unwrap_or_default()),
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("target").required(true).multiple(false).args(["pid", "name", "program"]))]
+struct RecordArgs {
+    /// The process to record
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Option<u32>,
+
+    /// The process with this program file name, if there is exactly one
+    #[arg(short, long, value_name = "EXE")]
+    name: Option<String>,
+
+    /// The agent [default: agent.dll beside inject.exe]
+    #[arg(value_name = "AGENT_DLL")]
+    dll: Option<PathBuf>,
+
+    /// The trace; %n stands for the program's name, %p for its pid, %t for the time
+    #[arg(short, long, value_name = "FILE", default_value = pattern::DEFAULT, value_parser = output)]
+    output: OsString,
+
+    /// Samples per second and thread, 0.001 to 20000
+    #[arg(short, long, value_name = "HZ", default_value = "1000", value_parser = rate_mhz)]
+    rate: u32,
+
+    /// Time to record, such as 10, 10s, 1m30s [default: until Ctrl-C, `inject stop` or the process's end]
+    #[arg(short, long, value_name = "TIME", value_parser = positive_ms)]
+    duration: Option<u32>,
+
+    /// Time to wait before the first sample
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::parse_ms)]
+    delay: u32,
+
+    /// Most stack bytes to keep per sample, such as 64k or 1M [default: the whole stack, up to 8 MiB]
+    #[arg(long, value_name = "MAX", value_parser = stack_bytes)]
+    stack_bytes: Option<u32>,
+
+    /// What of each module goes into the trace
+    #[arg(long, value_enum, default_value_t = Embed::Unwind)]
+    embed: Embed,
+
+    /// Store modules' tables in this folder, shared by many traces, instead of in each trace
+    #[arg(long, value_name = "DIR")]
+    tables: Option<PathBuf>,
+
+    /// Take one sample of every thread, then stop
+    #[arg(long, conflicts_with = "duration")]
+    once: bool,
+
+    /// Also walk each stack in the process while its thread is suspended (a diagnostic: not for production)
+    #[arg(long)]
+    check_walks: bool,
+
+    /// How long the process may take to load the agent
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = positive_ms)]
+    timeout: u32,
+
+    /// Fault injection for the tests: the agent panics after a second.
+    #[arg(long, hide = true)]
+    test_panic: bool,
+
+    /// Start this program and record it from its first instruction on
+    #[arg(last = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum Embed {
+    /// Nothing: offline work needs the image files
+    None,
+    /// Unwind data and export names: stacks need nothing but the trace
+    Unwind,
+    /// Executable sections too
+    Full,
+}
+
+impl From<RecordArgs> for Record {
+    fn from(args: RecordArgs) -> Record {
+        let target = match (args.pid, args.name) {
+            (Some(pid), _) => Target::Pid(pid),
+            (None, Some(name)) => Target::Name(name),
+            (None, None) => Target::Launch(args.program),
+        };
+        let mut flags = 0;
+        for (on, flag) in [
+            (args.once, control::FLAG_ONCE),
+            (args.check_walks, control::FLAG_CHECK_WALKS),
+            (args.test_panic, control::FLAG_TEST_PANIC),
+        ] {
+            flags |= if on { flag } else { 0 };
+        }
+        Record {
+            target,
+            dll: args.dll,
+            output: args.output,
+            rate_mhz: args.rate,
+            duration_ms: args.duration.unwrap_or(0),
+            delay_ms: args.delay,
+            max_stack_bytes: args.stack_bytes.unwrap_or(0),
+            embed: match args.embed {
+                Embed::None => control::EMBED_NONE,
+                Embed::Unwind => control::EMBED_UNWIND,
+                Embed::Full => control::EMBED_FULL,
+            },
+            tables: args.tables,
+            flags,
+            timeout_ms: args.timeout,
+        }
+    }
+}
+
+fn output(text: &str) -> Result<OsString, String> {
+    if text == "-" {
+        return Err("the recorded process writes the trace itself, into a file: name one".to_owned());
+    }
+    // Checked here, so that a slip is found before anything is touched; the values do not matter.
+    pattern::expand(text.as_ref(), pattern::Values { name: "", pid: 0, time: "" })?;
+    Ok(text.into())
+}
+
+fn rate_mhz(text: &str) -> Result<u32, String> {
+    let hz: f64 = text.parse().map_err(|_| format!("'{text}' is no number of samples per second"))?;
+    if !(0.001..=20_000.0).contains(&hz) {
+        return Err(format!("{text} samples per second: possible are 0.001 to 20000"));
+    }
+    Ok((hz * 1000.0).round() as u32)
+}
+
+fn positive_ms(text: &str) -> Result<u32, String> {
+    match duration::parse_ms(text)? {
+        0 => Err(format!("'{text}' is no time at all")),
+        ms => Ok(ms),
+    }
+}
+
+fn stack_bytes(text: &str) -> Result<u32, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let scale = match text[number.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1u64,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        unit => return Err(format!("'{unit}' is no unit of bytes: write 65536, 64k or 1M")),
+    };
+    let bytes = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(scale))
+        .ok_or_else(|| format!("'{text}' is no number of bytes: write 65536, 64k or 1M"))?;
+    // Below this not even one frame of most functions would fit.
+    const LEAST: u64 = 256;
+    let most = limits::MAX_SAMPLE_WORDS as u64 * 8;
+    if !(LEAST..=most).contains(&bytes) {
+        return Err(format!("{text} stack bytes: possible are {LEAST} to {most}"));
+    }
+    Ok(bytes as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(line: &[&str]) -> Record {
+        match parse_line(line) {
+            Ok(Action::Record(record)) => record,
+            other => panic!("{line:?} gave {other:?}"),
+        }
+    }
+
+    fn parse_line(line: &[&str]) -> Result<Action, clap::Error> {
+        parse(["inject"].iter().chain(line).map(OsString::from))
+    }
+
+    fn refused(line: &[&str]) -> String {
+        let error = parse_line(line).expect_err("must be refused");
+        assert_eq!(error.exit_code(), 2, "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_documented_line_means_what_it_says() {
+        let r = record(&["--pid", "4404", "agent.dll", "-o", "demo.stk", "--duration", "5s"]);
+        assert_eq!(r.target, Target::Pid(4404));
+        assert_eq!(r.dll.as_deref(), Some("agent.dll".as_ref()));
+        assert_eq!(r.output, "demo.stk");
+        assert_eq!(r.duration_ms, 5_000);
+        assert_eq!(r.rate_mhz, 1_000_000);
+        assert_eq!((r.max_stack_bytes, r.delay_ms, r.flags), (0, 0, 0));
+        assert_eq!(r.embed, control::EMBED_UNWIND);
+    }
+
+    #[test]
+    fn every_option_arrives() {
+        let r = record(&[
+            "--name",
+            "app.exe",
+            "-r",
+            "0.5",
+            "--delay",
+            "250ms",
+            "--stack-bytes",
+            "64k",
+            "--embed",
+            "full",
+            "--tables",
+            "t",
+            "--once",
+            "--check-walks",
+            "--test-panic",
+            "--timeout",
+            "3",
+        ]);
+        assert_eq!(r.target, Target::Name("app.exe".to_owned()));
+        assert_eq!(r.rate_mhz, 500);
+        assert_eq!(r.delay_ms, 250);
+        assert_eq!(r.max_stack_bytes, 65_536);
+        assert_eq!(r.embed, control::EMBED_FULL);
+        assert_eq!(r.tables.as_deref(), Some("t".as_ref()));
+        assert_eq!(r.flags, control::FLAG_ONCE | control::FLAG_CHECK_WALKS | control::FLAG_TEST_PANIC);
+        assert_eq!(r.timeout_ms, 3_000);
+        assert_eq!(r.output, pattern::DEFAULT);
+    }
+
+    #[test]
+    fn a_program_to_start_keeps_its_own_options() {
+        let r = record(&["agent.dll", "-d", "1m", "--", "app.exe", "--pid", "7", "ps"]);
+        assert_eq!(r.target, Target::Launch(["app.exe", "--pid", "7", "ps"].map(OsString::from).to_vec()));
+        assert_eq!(r.dll.as_deref(), Some("agent.dll".as_ref()));
+        assert_eq!(r.duration_ms, 60_000);
+    }
+
+    #[test]
+    fn exactly_one_target_is_asked_for() {
+        refused(&[]);
+        refused(&["agent.dll"]);
+        refused(&["--pid", "1", "--name", "a"]);
+        refused(&["--pid", "1", "--", "a.exe"]);
+        refused(&["--pid", "0"]);
+        refused(&["--pid", "x"]);
+        refused(&["stop"]);
+        refused(&["stop", "--pid", "1", "--name", "a"]);
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused() {
+        for (option, value) in [
+            ("-r", "0"),
+            ("-r", "20001"),
+            ("-r", "nan"),
+            ("-d", "0"),
+            ("-d", "x"),
+            ("--stack-bytes", "1"),
+            ("--stack-bytes", "9M"),
+            ("--stack-bytes", "1q"),
+            ("--embed", "some"),
+            ("-o", "-"),
+            ("-o", "a%z"),
+        ] {
+            refused(&["--pid", "1", option, value]);
+        }
+        refused(&["--pid", "1", "--once", "-d", "1"]);
+    }
+
+    #[test]
+    fn subcommands_are_told_from_the_dll() {
+        assert!(matches!(parse_line(&["ps", "--json"]), Ok(Action::Ps { json: true })));
+        assert!(matches!(parse_line(&["ps"]), Ok(Action::Ps { json: false })));
+        match parse_line(&["stop", "--pid", "12"]) {
+            Ok(Action::Stop { target, timeout_ms: 30_000 }) => assert_eq!(target, Target::Pid(12)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn help_names_examples_and_exit_codes() {
+        let help = parse_line(&["--help"]).expect_err("help is an error to clap");
+        assert_eq!(help.exit_code(), 0);
+        let text = help.to_string();
+        for part in ["inject --pid 4404", "Exit codes", "--stack-bytes", "inject stop"] {
+            assert!(text.contains(part), "{part} is missing from:\n{text}");
+        }
+    }
+}

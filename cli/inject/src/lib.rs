@@ -1,0 +1,57 @@
+//! inject.exe: puts agent.dll into a Windows process and steers the recording.
+//!
+//! What inject does, in order: it finds the process, checks everything that can be checked without touching it (rights,
+//! architecture, policies, the DLL's exports, the output), opens the output, loads the agent with a remote
+//! `LoadLibraryW`, calls `stk_agent_start` with a duplicated handle of the output, and then only reads the agent's status
+//! until the recording ends. It never suspends, reads or walks the target's threads: that is the agent's work.
+//!
+//! The portable half is tested on every host:
+//!
+//! * [`args`]: the command line.
+//! * [`duration`]: `10`, `10s`, `1m30s`.
+//! * [`pattern`]: output names such as `%n-%p-%t.stk`.
+//! * [`image`]: what a DLL's file or its loaded image says: architecture, exports, identity.
+//! * [`status`]: the status line.
+//! * [`list`]: the table and the JSON of `inject ps`.
+//! * [`uuid`]: the identity of a trace.
+//! * [`failure`]: errors with their exit codes.
+//!
+//! `windows` (on Windows only) holds everything that calls the system.
+
+pub mod args;
+pub mod duration;
+pub mod failure;
+pub mod image;
+pub mod list;
+pub mod pattern;
+pub mod status;
+pub mod uuid;
+#[cfg(windows)]
+pub mod windows;
+
+/// Runs inject with the process's own command line and returns its exit code.
+pub fn main() -> i32 {
+    let action = match args::parse(std::env::args_os()) {
+        Ok(action) => action,
+        Err(error) => {
+            // A closed pipe is no reason to fail: the user has seen what they wanted.
+            let _ = error.print();
+            return error.exit_code();
+        }
+    };
+    run(action)
+}
+
+#[cfg(windows)]
+fn run(action: args::Action) -> i32 {
+    windows::run(action)
+}
+
+#[cfg(not(windows))]
+fn run(_: args::Action) -> i32 {
+    let failure = failure::Failure::usage(
+        "inject records Windows processes and runs on Windows (or under Wine) only: build it for x86_64-pc-windows-gnu",
+    );
+    eprintln!("inject: {failure}");
+    failure.code()
+}

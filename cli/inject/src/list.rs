@@ -1,0 +1,108 @@
+//! The output of `inject ps`: a table for people, JSON for programs.
+
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// Version of the JSON; a change that breaks its readers raises it.
+pub const VERSION: u32 = 1;
+
+/// One process.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// Program file name.
+    pub name: String,
+    /// `x64`, `arm64`, `x86`; `null` if it cannot be told.
+    pub arch: Option<String>,
+    /// Its .NET runtime (`coreclr`, `clr`, `single-file`); `null` if it has none or that cannot be told.
+    pub dotnet: Option<&'static str>,
+    /// Whether `inject --pid` would work.
+    pub recordable: bool,
+    /// Whether it is being recorded now.
+    pub recording: bool,
+    /// Why it cannot be recorded; `null` if it can.
+    pub reason: Option<String>,
+}
+
+/// JSON: `{"version":1,"processes":[…]}`, one process a line.
+pub fn json(processes: &[Process]) -> String {
+    let lines: Vec<String> =
+        processes.iter().filter_map(|process| serde_json::to_string(process).ok()).collect();
+    format!("{{\"version\":{VERSION},\"processes\":[\n{}\n]}}\n", lines.join(",\n"))
+}
+
+/// A table with a heading, as wide as its contents.
+pub fn table(processes: &[Process]) -> String {
+    let mut name_width = "NAME".len();
+    for process in processes {
+        name_width = name_width.max(process.name.chars().count());
+    }
+    let mut text = String::new();
+    let _ =
+        writeln!(text, "{:>7}  {:<name_width$}  {:<5}  {:<11}  RECORDABLE", "PID", "NAME", "ARCH", ".NET");
+    for process in processes {
+        let recordable = match &process.reason {
+            _ if process.recording => "recording now",
+            Some(reason) => &format!("no: {reason}"),
+            None => "yes",
+        };
+        let _ = writeln!(
+            text,
+            "{:>7}  {:<name_width$}  {:<5}  {:<11}  {recordable}",
+            process.pid,
+            process.name,
+            process.arch.as_deref().unwrap_or("?"),
+            process.dotnet.unwrap_or("-"),
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<Process> {
+        let one = Process {
+            pid: 4404,
+            name: "größe.exe".to_owned(),
+            arch: Some("x64".to_owned()),
+            dotnet: Some("coreclr"),
+            recordable: true,
+            recording: false,
+            reason: None,
+        };
+        let two = Process {
+            pid: 4,
+            name: "System".to_owned(),
+            arch: None,
+            dotnet: None,
+            recordable: false,
+            recording: false,
+            reason: Some("access denied".to_owned()),
+        };
+        vec![one, two]
+    }
+
+    #[test]
+    fn the_table_lines_up() {
+        assert_eq!(
+            table(&samples()),
+            "    PID  NAME       ARCH   .NET         RECORDABLE\n   \
+             4404  größe.exe  x64    coreclr      yes\n      \
+             4  System     ?      -            no: access denied\n"
+        );
+    }
+
+    #[test]
+    fn the_json_is_versioned_and_holds_every_field() {
+        let value: serde_json::Value = serde_json::from_str(&json(&samples())).expect("JSON");
+        assert_eq!(value["version"], 1);
+        assert_eq!(value["processes"][0]["name"], "größe.exe");
+        assert_eq!(value["processes"][0]["dotnet"], "coreclr");
+        assert_eq!(value["processes"][0]["recordable"], true);
+        assert_eq!(value["processes"][1]["arch"], serde_json::Value::Null);
+        assert_eq!(value["processes"][1]["reason"], "access denied");
+    }
+}

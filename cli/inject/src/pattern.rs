@@ -1,0 +1,102 @@
+//! Output file names with placeholders: `%n` (program name), `%p` (pid), `%t` (local time), `%%`.
+
+use std::ffi::{OsStr, OsString};
+
+/// The default of `-o`, in the current folder of inject.
+pub const DEFAULT: &str = "%n-%p-%t.stk";
+
+/// What the placeholders stand for.
+#[derive(Clone, Copy, Debug)]
+pub struct Values<'a> {
+    /// The program's file name without `.exe`.
+    pub name: &'a str,
+    /// Process id.
+    pub pid: u32,
+    /// Local time, `20260131-235959`.
+    pub time: &'a str,
+}
+
+/// `pattern` with its placeholders filled in.
+///
+/// # Errors
+/// A sentence that names the placeholder, when it is none of the four.
+pub fn expand(pattern: &OsStr, values: Values) -> Result<OsString, String> {
+    let Some(pattern) = pattern.to_str() else {
+        // Only an unpaired surrogate can get here; such a name is taken as it stands.
+        return Ok(pattern.to_owned());
+    };
+    let mut name = String::with_capacity(pattern.len() + 32);
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            name.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('n') => name.push_str(values.name),
+            Some('p') => name.push_str(&values.pid.to_string()),
+            Some('t') => name.push_str(values.time),
+            Some('%') => name.push('%'),
+            other => {
+                let shown = other.map_or("%".to_owned(), |c| format!("%{c}"));
+                return Err(format!(
+                    "'{shown}' in '{pattern}' is no placeholder: use %n (name), %p (pid), %t (time) or %% (a percent sign)"
+                ));
+            }
+        }
+    }
+    Ok(name.into())
+}
+
+/// The file name in `path` (either slash separates).
+pub fn file_name(path: &str) -> &str {
+    path.rsplit(['\\', '/']).next().unwrap_or(path)
+}
+
+/// The file name in `path` without a final `.exe`.
+pub fn program_name(path: &str) -> &str {
+    let name = file_name(path);
+    match name.len().checked_sub(4) {
+        Some(stem)
+            if name.is_char_boundary(stem) && name[stem..].eq_ignore_ascii_case(".exe") && stem > 0 =>
+        {
+            &name[..stem]
+        }
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VALUES: Values = Values { name: "größe", pid: 4404, time: "20260131-235959" };
+
+    #[test]
+    fn the_default_holds_name_pid_and_time() {
+        let name = expand(OsStr::new(DEFAULT), VALUES).expect("the default is well formed");
+        assert_eq!(name, "größe-4404-20260131-235959.stk");
+    }
+
+    #[test]
+    fn a_name_without_placeholders_stays() {
+        assert_eq!(expand(OsStr::new(r"C:\träces\a.stk"), VALUES).expect("plain"), r"C:\träces\a.stk");
+        assert_eq!(expand(OsStr::new("100%%.stk"), VALUES).expect("escaped"), "100%.stk");
+    }
+
+    #[test]
+    fn unknown_placeholders_are_refused() {
+        assert!(expand(OsStr::new("a-%x.stk"), VALUES).expect_err("unknown").contains("%x"));
+        assert!(expand(OsStr::new("a%"), VALUES).is_err());
+    }
+
+    #[test]
+    fn program_names_lose_folder_and_exe_only() {
+        assert_eq!(program_name(r"C:\bin\Busy.EXE"), "Busy");
+        assert_eq!(program_name("app"), "app");
+        assert_eq!(program_name(r"Z:\x/größe.exe"), "größe");
+        assert_eq!(program_name("a.dll"), "a.dll");
+        assert_eq!(program_name(".exe"), ".exe");
+        assert_eq!(program_name("日本"), "日本");
+    }
+}

@@ -1,0 +1,74 @@
+//! The status line shown while recording.
+
+use crate::duration;
+use stk_schema::control::AgentStatus;
+
+/// `12.3 s   8 threads   12,345 samples   0 dropped   1.2 MB`.
+pub fn line(status: &AgentStatus) -> String {
+    let threads = if status.threads == 1 { "thread" } else { "threads" };
+    format!(
+        "{:>8}   {} {threads}   {} samples   {} dropped   {}",
+        duration::show(status.elapsed_ms),
+        status.threads,
+        grouped(status.samples),
+        grouped(status.dropped),
+        bytes(status.bytes),
+    )
+}
+
+/// The text of the agent's last failure.
+pub fn message(status: &AgentStatus) -> String {
+    let len = (status.message_len as usize).min(status.message.len());
+    String::from_utf8_lossy(&status.message[..len]).into_owned()
+}
+
+/// `n` with a comma between groups of three digits.
+pub fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `n` bytes in decimal units: `812 B`, `1.2 kB`, `34.5 MB`.
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];
+    if n < 1000 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1000.0;
+    let mut unit = 0;
+    // 999.95 would be shown as 1000.0.
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped_from_the_right() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_000), "1,000");
+        assert_eq!(grouped(12_345_678), "12,345,678");
+    }
+
+    #[test]
+    fn byte_units_do_not_reach_a_thousand() {
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1_000), "1.0 kB");
+        assert_eq!(bytes(999_949), "999.9 kB");
+        assert_eq!(bytes(999_951), "1.0 MB");
+        assert_eq!(bytes(34_500_000), "34.5 MB");
+    }
+}

@@ -1,0 +1,353 @@
+//! The agent inside another process, called through its exports.
+
+use super::process::{Module, Process};
+use super::remote::{self, Block, Call, Duplicate};
+use super::system;
+use crate::failure::Failure;
+use crate::image::{AgentExports, Identity, Image};
+use crate::status;
+use std::path::{Path, PathBuf};
+use stk_schema::control::{
+    AgentConfig, AgentStatus, CONTROL_VERSION, STATE_FAILED, STATE_RECORDING, STATE_STOPPING, StartResult,
+};
+use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleW, GetProcAddress};
+use windows_sys::s;
+use windows_sys::w;
+
+/// agent.dll as a file.
+#[derive(Debug)]
+pub struct AgentFile {
+    /// Absolute path.
+    pub path: PathBuf,
+    /// What it says of itself.
+    pub image: Image,
+}
+
+impl AgentFile {
+    /// Reads and checks a DLL; `None` is agent.dll beside inject.exe.
+    ///
+    /// # Errors
+    /// A sentence for the user: missing, unreadable, no DLL, not the agent.
+    pub fn open(path: Option<&Path>) -> Result<AgentFile, Failure> {
+        let path = match path {
+            Some(path) => path.to_owned(),
+            None => beside_inject()?,
+        };
+        let path = std::path::absolute(&path)
+            .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+        let shown = path.display();
+        let bytes = std::fs::read(&path).map_err(|error| {
+            Failure::failed(format!(
+                "{shown} cannot be read ({error}): put agent.dll beside inject.exe or name it on the command line"
+            ))
+        })?;
+        let image = Image::from_file(&bytes)
+            .map_err(|error| Failure::failed(format!("{shown} is {error}: name agent.dll")))?;
+        if !image.dll {
+            return Err(Failure::failed(format!("{shown} is a program and no DLL: name agent.dll")));
+        }
+        Ok(AgentFile { path, image })
+    }
+
+    /// Checks that it is the agent. Apart from [`AgentFile::open`], so that a DLL of another architecture is named as that.
+    ///
+    /// # Errors
+    /// A sentence that names the missing export.
+    pub fn check_exports(&self) -> Result<(), Failure> {
+        match self.image.agent_exports() {
+            Ok(_) => Ok(()),
+            Err(missing) => Err(Failure::failed(format!(
+                "{} does not export {missing}: it is no agent.dll of this stk",
+                self.path.display()
+            ))),
+        }
+    }
+}
+
+fn beside_inject() -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe().map_err(|error| {
+        Failure::failed(format!("inject.exe does not know where it is ({error}): name agent.dll"))
+    })?;
+    Ok(own.with_file_name(crate::image::AGENT_NAME))
+}
+
+/// An agent loaded in a process.
+#[derive(Debug)]
+pub struct Agent {
+    /// Where it was loaded from.
+    pub path: PathBuf,
+    base: u64,
+    identity: Identity,
+    exports: AgentExports,
+}
+
+/// The agents loaded in a process; more than one only if somebody loaded copies under different paths.
+pub fn loaded(process: &Process) -> Vec<Agent> {
+    let modules = process.modules().unwrap_or_default();
+    modules.into_iter().filter_map(|module| Agent::of(process, module)).collect()
+}
+
+/// The agent that is recording the process.
+///
+/// # Errors
+/// A sentence for the user, when an agent does not answer.
+pub fn recording(process: &Process, timeout_ms: u32) -> Result<Option<Agent>, Failure> {
+    for agent in loaded(process) {
+        if matches!(agent.status(process, timeout_ms)?.state, STATE_RECORDING | STATE_STOPPING) {
+            return Ok(Some(agent));
+        }
+    }
+    Ok(None)
+}
+
+/// The state of the process's agent (`control::STATE_*`), the one that records first; `None` without an agent.
+pub fn state(process: &Process, timeout_ms: u32) -> Option<u32> {
+    let states = loaded(process).into_iter().filter_map(|agent| agent.status(process, timeout_ms).ok());
+    states.map(|status| status.state).min_by_key(|&state| !matches!(state, STATE_RECORDING | STATE_STOPPING))
+}
+
+/// The agent that an earlier recording left in the process.
+///
+/// # Errors
+/// A sentence for the user: recorded already, failed before, or of another version and in the place of `file`.
+pub fn idle(process: &Process, file: &AgentFile, timeout_ms: u32) -> Result<Option<Agent>, Failure> {
+    let mut usable = Vec::new();
+    for agent in loaded(process) {
+        let status = match agent.status(process, timeout_ms) {
+            Ok(status) => status,
+            // Of another version: beside it `file` can be loaded, unless it lies where that one came from.
+            Err(failure) if process.has_ended() || agent.is_at(&file.path) => return Err(failure),
+            Err(_) => continue,
+        };
+        match status.state {
+            STATE_RECORDING | STATE_STOPPING => {
+                return Err(Failure::failed(format!(
+                    "{process} is being recorded already: end that with inject stop --pid {}",
+                    process.pid()
+                )));
+            }
+            STATE_FAILED => {
+                return Err(Failure::failed(format!(
+                    "the agent failed in {process} before and stays off there ({}): start the program anew",
+                    status::message(&status)
+                )));
+            }
+            _ => usable.push(agent),
+        }
+    }
+    usable.sort_by_key(|agent| (!agent.is_at(&file.path), agent.identity != file.image.identity));
+    Ok(usable.into_iter().next())
+}
+
+/// Loads the agent into the process.
+///
+/// # Errors
+/// A sentence for the user: blocked, or not in time.
+pub fn load(process: &Process, file: &AgentFile, timeout_ms: u32) -> Result<Agent, Failure> {
+    let path = system::wide(file.path.as_os_str());
+    let bytes: Vec<u8> = path.iter().flat_map(|unit| unit.to_le_bytes()).collect();
+    let argument = Block::new(process, &bytes)?;
+    // SAFETY: kernel32 is in every process; both names are zero-terminated.
+    let load_library = unsafe { GetProcAddress(GetModuleHandleW(w!("kernel32.dll")), s!("LoadLibraryW")) };
+    let Some(load_library) = load_library else {
+        return Err(Failure::failed("kernel32.dll has no LoadLibraryW"));
+    };
+    // System DLLs have one address in all processes of one architecture until the next boot.
+    match remote::call(process, load_library as usize as u64, argument.address(), timeout_ms)? {
+        Call::Returned(_) => {}
+        Call::ProcessEnded => {
+            return Err(Failure::target(format!("{process} ended while the agent was being loaded")));
+        }
+        Call::TimedOut => {
+            argument.leak();
+            return Err(Failure::target(format!(
+                "{process} did not load the agent within {} s: its loader lock is held (a DllMain waits) or it is suspended; \
+                 try again when it runs, or give it longer with --timeout",
+                timeout_ms.div_ceil(1000)
+            )));
+        }
+    }
+    // A thread's exit code has 32 bits, too few for an address: the module list tells whether and where it was loaded.
+    let found = loaded(process).into_iter().min_by_key(|agent| !agent.is_at(&file.path));
+    found.ok_or_else(|| {
+        Failure::target(format!(
+            "{process} could not load {}: a code integrity policy or security software blocks it, or its user may not read it; \
+             allow the file there, or copy it to a folder that everybody may read",
+            file.path.display()
+        ))
+    })
+}
+
+impl Agent {
+    fn of(process: &Process, module: Module) -> Option<Agent> {
+        let image = process.image(module.base).filter(Image::is_agent)?;
+        let exports = image.agent_exports().ok()?;
+        Some(Agent { path: module.path, base: module.base, identity: image.identity, exports })
+    }
+
+    fn is_at(&self, path: &Path) -> bool {
+        let lower = |path: &Path| path.to_string_lossy().replace('/', "\\").to_lowercase();
+        lower(&self.path) == lower(path)
+    }
+
+    /// Starts a recording. `output` and `ended` go to the agent, which closes them. Returns where its status can be read.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn start(
+        &self,
+        process: &Process,
+        config: &AgentConfig,
+        metadata: &[u8],
+        tables: &[u16],
+        handles: [Duplicate; 2],
+        timeout_ms: u32,
+    ) -> Result<u64, Failure> {
+        let [output, ended] = handles;
+        let metadata_block = Block::new(process, if metadata.is_empty() { &[0] } else { metadata })?;
+        let tables_bytes: Vec<u8> = tables.iter().flat_map(|unit| unit.to_le_bytes()).collect();
+        let tables_block = Block::new(process, if tables.is_empty() { &[0, 0] } else { &tables_bytes })?;
+        let config = AgentConfig {
+            output: output.value(),
+            ended_event: ended.value(),
+            metadata: if metadata.is_empty() { 0 } else { metadata_block.address() },
+            metadata_len: metadata.len() as u32,
+            tables_dir: if tables.is_empty() { 0 } else { tables_block.address() },
+            ..*config
+        };
+        let config_block = Block::new(process, config_bytes(&config))?;
+        let called =
+            remote::call(process, self.address(self.exports.start), config_block.address(), timeout_ms)?;
+        output.give();
+        ended.give();
+        let code = match called {
+            Call::Returned(code) => code,
+            Call::ProcessEnded => {
+                return Err(Failure::target(format!("{process} ended before the recording began")));
+            }
+            Call::TimedOut => {
+                for block in [metadata_block, tables_block, config_block] {
+                    block.leak();
+                }
+                return Err(Failure::failed(format!(
+                    "the agent in {process} did not begin within {} s: see later whether it did with inject ps, and end it with \
+                     inject stop --pid {}",
+                    timeout_ms.div_ceil(1000),
+                    process.pid()
+                )));
+            }
+        };
+        let mut answer = [0u8; size_of::<AgentConfig>()];
+        if !process.read(config_block.address(), &mut answer) {
+            return Err(Failure::target(format!("{process} ended before the recording began")));
+        }
+        let field = |at: usize, len: usize| {
+            answer[at..at + len].iter().rev().fold(0u64, |value, &byte| value << 8 | u64::from(byte))
+        };
+        let system_error = field(std::mem::offset_of!(AgentConfig, system_error), 4) as u32;
+        match StartResult::from_code(code) {
+            Some(StartResult::Ok) => Ok(field(std::mem::offset_of!(AgentConfig, status_address), 8)),
+            result => Err(refused(process, result, code, system_error)),
+        }
+    }
+
+    /// Ends the recording and waits until the trace is finalised. Also well if nothing was recording any more.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn stop(&self, process: &Process, timeout_ms: u32) -> Result<(), Failure> {
+        match remote::call(process, self.address(self.exports.stop), 0, timeout_ms)? {
+            Call::Returned(_) | Call::ProcessEnded => Ok(()),
+            Call::TimedOut => Err(Failure::failed(format!(
+                "the agent in {process} did not finish within {} s: the trace holds what was written so far",
+                timeout_ms.div_ceil(1000)
+            ))),
+        }
+    }
+
+    /// How its recording is going.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn status(&self, process: &Process, timeout_ms: u32) -> Result<AgentStatus, Failure> {
+        let mut blank = [0u8; size_of::<AgentStatus>()];
+        blank[..4].copy_from_slice(&(size_of::<AgentStatus>() as u32).to_le_bytes());
+        blank[4..8].copy_from_slice(&CONTROL_VERSION.to_le_bytes());
+        let block = Block::new(process, &blank)?;
+        match remote::call(process, self.address(self.exports.status), block.address(), timeout_ms)? {
+            Call::Returned(0) => read_status(process, block.address())
+                .ok_or_else(|| Failure::target(format!("{process} ended while its agent was being asked"))),
+            Call::Returned(_) => Err(Failure::failed(format!(
+                "{process} has loaded {}, which is of another stk version: start the program anew, or use that version's inject",
+                self.path.display()
+            ))),
+            Call::ProcessEnded => Err(Failure::target(format!("{process} has ended"))),
+            Call::TimedOut => {
+                block.leak();
+                Err(Failure::target(format!(
+                    "the agent in {process} does not answer: the process is suspended, or its loader lock is held; try again when it runs"
+                )))
+            }
+        }
+    }
+
+    fn address(&self, rva: u32) -> u64 {
+        self.base + u64::from(rva)
+    }
+}
+
+/// Reads an agent's status at `address`; `None` when the process is gone or it makes no sense.
+pub fn read_status(process: &Process, address: u64) -> Option<AgentStatus> {
+    let mut head = [0u8; 8];
+    if !process.read(address, &mut head) {
+        return None;
+    }
+    let size = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    let mut bytes = [0u8; size_of::<AgentStatus>()];
+    let known = size.clamp(head.len(), bytes.len());
+    if !process.read(address, &mut bytes[..known]) {
+        return None;
+    }
+    // SAFETY: both have the same size, and every field of AgentStatus is an integer or bytes: any bits are valid.
+    Some(unsafe { std::mem::transmute::<[u8; size_of::<AgentStatus>()], AgentStatus>(bytes) })
+}
+
+fn config_bytes(config: &AgentConfig) -> &[u8] {
+    let len = size_of::<AgentConfig>();
+    // SAFETY: AgentConfig is repr(C) without padding (its size is asserted in stk-schema), so that all its bytes are
+    // initialised; the slice borrows it.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(config).cast(), len) }
+}
+
+fn refused(process: &Process, result: Option<StartResult>, code: u32, system_error: u32) -> Failure {
+    let system = match system_error {
+        0 => String::new(),
+        code => format!(" ({})", std::io::Error::from_raw_os_error(code as i32)),
+    };
+    let agent = format!("the agent in {process}");
+    match result {
+        Some(StartResult::AlreadyRecording) => Failure::failed(format!(
+            "{process} is being recorded already: end that with inject stop --pid {}",
+            process.pid()
+        )),
+        Some(StartResult::BadOutput) => {
+            Failure::failed(format!("{agent} cannot write the output{system}: choose another file with -o"))
+        }
+        Some(StartResult::NoMemory) => Failure::failed(format!(
+            "{agent} had no memory for the recorder{system}: the process is near its limit"
+        )),
+        Some(StartResult::NoThread) => Failure::failed(format!("{agent} could not make its threads{system}")),
+        Some(StartResult::Disabled) => {
+            Failure::failed(format!("{agent} failed before and stays off: start the program anew"))
+        }
+        Some(StartResult::WrongArchitecture) => Failure::target(format!(
+            "{agent} runs on an emulated processor: record a native build of the program"
+        )),
+        Some(StartResult::BadConfig) => Failure::failed(format!(
+            "{agent} does not understand this inject: take inject.exe and agent.dll of the same stk version"
+        )),
+        Some(StartResult::Ok) | None => {
+            Failure::failed(format!("{agent} answered {code}, which this inject does not know{system}"))
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Everything that calls the system.
+//!
+//! * [`process`]: other processes: finding, opening, reading them.
+//! * [`refusal`]: why a process cannot be recorded.
+//! * [`remote`]: memory and threads in another process.
+//! * [`agent`]: the agent inside another process, called through its exports.
+//! * [`record`]: one recording from the first check to the last line.
+//! * [`output`]: the file that the agent writes.
+//! * [`launch`]: starting the program to be recorded.
+//! * [`ps`]: the list of processes.
+//! * [`console`]: what Ctrl-C does.
+//! * [`system`]: handles, events, error texts.
+
+pub mod agent;
+pub mod console;
+pub mod launch;
+pub mod output;
+pub mod process;
+pub mod ps;
+pub mod record;
+pub mod refusal;
+pub mod remote;
+pub mod system;
+
+use crate::args::{Action, Target};
+use crate::failure::{self, Failure};
+use process::Process;
+use std::io::Write as _;
+
+/// Does what was asked and returns the exit code; failures go to stderr.
+pub fn run(action: Action) -> i32 {
+    let done = match action {
+        Action::Record(record) => record::run(&record),
+        Action::Ps { json } => list(json),
+        Action::Stop { target, timeout_ms } => stop(&target, timeout_ms),
+    };
+    done.unwrap_or_else(|failure| {
+        eprintln!("inject: {failure}");
+        failure.code()
+    })
+}
+
+fn list(json: bool) -> Result<i32, Failure> {
+    let processes = ps::processes()?;
+    let text = if json { crate::list::json(&processes) } else { crate::list::table(&processes) };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed(format!("the list cannot be written: {error}")))
+        }
+        _ => Ok(failure::OK),
+    }
+}
+
+fn stop(target: &Target, timeout_ms: u32) -> Result<i32, Failure> {
+    let process = open(target)?;
+    let Some(agent) = agent::recording(&process, timeout_ms)? else {
+        return Err(Failure::failed(format!("{process} is not being recorded: nothing to stop")));
+    };
+    agent.stop(&process, timeout_ms)?;
+    let status = agent.status(&process, timeout_ms)?;
+    eprintln!("stopped {process}: {}", crate::status::line(&status).trim_start());
+    Ok(failure::OK)
+}
+
+/// Opens a process that runs already.
+fn open(target: &Target) -> Result<Process, Failure> {
+    match target {
+        Target::Pid(pid) => Process::open(*pid),
+        Target::Name(name) => Process::open(process::pid_of(name)?),
+        Target::Launch(_) => Err(Failure::usage("a program to start is no running process")),
+    }
+}

@@ -1,0 +1,76 @@
+//! The file that the agent writes.
+
+use crate::failure::Failure;
+use std::fs::{File, OpenOptions};
+use std::os::windows::fs::OpenOptionsExt;
+use std::os::windows::io::{AsHandle, BorrowedHandle};
+use std::path::{Path, PathBuf};
+use windows_sys::Win32::Storage::FileSystem::FILE_SHARE_READ;
+
+/// The opened output. Until [`Output::empty`] nothing of an earlier file is lost; unless [`Output::keep`] is called, a
+/// file that was not there before is deleted again.
+#[derive(Debug)]
+pub struct Output {
+    // In this order, since a file that is open cannot be deleted.
+    file: File,
+    unwanted: Unwanted,
+    path: PathBuf,
+}
+
+/// A file to be deleted on drop.
+#[derive(Debug)]
+struct Unwanted(Option<PathBuf>);
+
+impl Output {
+    /// Opens or creates the file; others may read but not write it from now on.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn open(path: &Path) -> Result<Output, Failure> {
+        let fail = |error| {
+            let shown = path.display();
+            Failure::failed(format!("{shown} cannot be written ({error}): choose another file with -o"))
+        };
+        let path = std::path::absolute(path).map_err(fail)?;
+        let mut options = OpenOptions::new();
+        options.write(true).share_mode(FILE_SHARE_READ);
+        let (file, unwanted) = match options.clone().create_new(true).open(&path) {
+            Ok(file) => (file, Unwanted(Some(path.clone()))),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                (options.open(&path).map_err(fail)?, Unwanted(None))
+            }
+            Err(error) => return Err(fail(error)),
+        };
+        Ok(Output { file, unwanted, path })
+    }
+
+    /// Empties the file: from here on it is the new trace's.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn empty(&self) -> Result<(), Failure> {
+        let emptied = self.file.set_len(0);
+        emptied
+            .map_err(|error| Failure::failed(format!("{} cannot be emptied ({error})", self.path.display())))
+    }
+
+    /// For duplication.
+    pub fn handle(&self) -> BorrowedHandle<'_> {
+        self.file.as_handle()
+    }
+
+    /// The agent has it now: closes our handle, leaves the file and returns its path.
+    pub fn keep(mut self) -> PathBuf {
+        self.unwanted.0 = None;
+        self.path
+    }
+}
+
+impl Drop for Unwanted {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // If it cannot be deleted, an empty file stays: no reason to hide the failure that led here.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Other processes: finding, opening, reading them.
+
+use super::refusal::{self, Refusal};
+use super::system;
+use crate::failure::Failure;
+use crate::image::{self, Image};
+use crate::pattern;
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::windows::ffi::OsStringExt;
+use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
+use std::path::PathBuf;
+use std::ptr;
+use std::time::Duration;
+use windows_sys::Win32::Foundation::{HANDLE, HMODULE};
+use windows_sys::Win32::System::Diagnostics::Debug::ReadProcessMemory;
+use windows_sys::Win32::System::Diagnostics::ToolHelp::{
+    CreateToolhelp32Snapshot, PROCESSENTRY32W, Process32FirstW, Process32NextW, TH32CS_SNAPPROCESS,
+};
+use windows_sys::Win32::System::ProcessStatus::{
+    K32EnumProcessModulesEx, K32GetModuleFileNameExW, LIST_MODULES_ALL,
+};
+use windows_sys::Win32::System::SystemInformation::IMAGE_FILE_MACHINE;
+use windows_sys::Win32::System::Threading::{
+    GetExitCodeProcess, GetProcessId, IsWow64Process, OpenProcess, PROCESS_CREATE_THREAD, PROCESS_DUP_HANDLE,
+    PROCESS_MACHINE_INFORMATION, PROCESS_NAME_WIN32, PROCESS_QUERY_INFORMATION,
+    PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE, PROCESS_VM_OPERATION, PROCESS_VM_READ,
+    PROCESS_VM_WRITE, ProcessMachineTypeInfo, QueryFullProcessImageNameW,
+};
+use windows_sys::core::BOOL;
+
+/// What recording needs: a thread and memory there, a handle given, its modules read, its end awaited.
+const RIGHTS: u32 = PROCESS_CREATE_THREAD
+    | PROCESS_VM_OPERATION
+    | PROCESS_VM_READ
+    | PROCESS_VM_WRITE
+    | PROCESS_DUP_HANDLE
+    | PROCESS_QUERY_INFORMATION
+    | PROCESS_SYNCHRONIZE;
+
+/// A process that can be recorded as far as its rights go.
+#[derive(Debug)]
+pub struct Process {
+    handle: OwnedHandle,
+    pid: u32,
+    name: String,
+}
+
+/// Why a process could not be opened.
+#[derive(Clone, Debug)]
+pub enum OpenError {
+    /// There is no such process.
+    NotFound,
+    /// It ended; somebody still holds a handle of it.
+    Ended,
+    /// It may not be opened.
+    Refused(Refusal),
+}
+
+/// What a process runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// `IMAGE_FILE_MACHINE_*` of the process.
+    pub process: IMAGE_FILE_MACHINE,
+    /// `IMAGE_FILE_MACHINE_*` of the processor.
+    pub native: IMAGE_FILE_MACHINE,
+}
+
+/// A module of another process.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// Load address.
+    pub base: u64,
+    /// Full path.
+    pub path: PathBuf,
+}
+
+/// A line of the system's process list.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Process id.
+    pub pid: u32,
+    /// Program file name.
+    pub name: String,
+}
+
+impl Process {
+    /// Opens a process with all rights that recording needs.
+    ///
+    /// # Errors
+    /// A sentence for the user: no such process, or why it is denied.
+    pub fn open(pid: u32) -> Result<Process, Failure> {
+        Process::try_open(pid).map_err(|error| match error {
+            OpenError::NotFound => Failure::target(format!(
+                "there is no process with pid {pid}: see inject ps for those that run"
+            )),
+            OpenError::Ended => Failure::target(format!("the process with pid {pid} has ended")),
+            OpenError::Refused(refusal) => {
+                let name = entries().ok().and_then(|all| all.into_iter().find(|entry| entry.pid == pid));
+                let name = name.map_or("the process".to_owned(), |entry| entry.name);
+                refusal.failure(&format!("{name} (pid {pid})"))
+            }
+        })
+    }
+
+    /// As [`Process::open`], with the cause kept.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub fn try_open(pid: u32) -> Result<Process, OpenError> {
+        const ACCESS_DENIED: u32 = 5;
+        let mut opened = open(pid, RIGHTS);
+        if opened.as_ref().is_err_and(|error| system::code(error) == ACCESS_DENIED)
+            && refusal::enable_debug_privilege()
+        {
+            opened = open(pid, RIGHTS);
+        }
+        let handle = opened.map_err(|error| match system::code(&error) {
+            ACCESS_DENIED => OpenError::Refused(refusal::why_denied(pid)),
+            _ => OpenError::NotFound,
+        })?;
+        Process::from_handle(handle, pid)
+    }
+
+    /// A process that inject has started, by the handle that it got then.
+    ///
+    /// # Errors
+    /// As [`Process::try_open`].
+    pub fn from_handle(handle: OwnedHandle, pid: u32) -> Result<Process, OpenError> {
+        // SAFETY: the handle is open.
+        // OpenProcess ignores the lowest two bits of a pid, so that a wrong one can open a neighbour's process.
+        if unsafe { GetProcessId(handle.as_raw_handle()) } != pid {
+            return Err(OpenError::NotFound);
+        }
+        let name = image_path(handle.as_handle()).unwrap_or_default();
+        let name = pattern::file_name(&name.to_string_lossy()).to_owned();
+        let process = Process { handle, pid, name };
+        if process.has_ended() { Err(OpenError::Ended) } else { Ok(process) }
+    }
+
+    /// Its handle, open as long as `self` lives.
+    pub fn handle(&self) -> BorrowedHandle<'_> {
+        self.handle.as_handle()
+    }
+
+    /// Its id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Its program's file name, such as `app.exe`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        system::wait(self.handle(), 0)
+    }
+
+    /// Its exit code, once it has ended.
+    pub fn exit_code(&self) -> u32 {
+        let mut code = 0;
+        // SAFETY: the handle is open and the code has room.
+        unsafe { GetExitCodeProcess(self.handle.as_raw_handle(), &mut code) };
+        code
+    }
+
+    /// What it runs on.
+    pub fn machine(&self) -> Machine {
+        machine(self.handle())
+    }
+
+    /// Fills `buffer` from its memory at `address`; false if not all of that could be read.
+    pub fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+        let Ok(address) = usize::try_from(address) else { return false };
+        let mut read = 0;
+        // SAFETY: the destination is the slice; the source is checked by the system.
+        let ok = unsafe {
+            let source = ptr::without_provenance(address);
+            ReadProcessMemory(
+                self.handle.as_raw_handle(),
+                source,
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                &mut read,
+            )
+        };
+        ok != 0 && read == buffer.len()
+    }
+
+    /// Its modules, the program first. Empty while it has not been initialised.
+    ///
+    /// # Errors
+    /// The system's, when the list keeps changing under the reader or cannot be read.
+    pub fn modules(&self) -> io::Result<Vec<Module>> {
+        const TRIES: u32 = 10;
+        for attempt in 1.. {
+            match self.module_handles() {
+                Ok(handles) => return Ok(handles.into_iter().map(|handle| self.module(handle)).collect()),
+                Err(error) if attempt == TRIES => return Err(error),
+                // The list changes while it is read; the next look finds it whole.
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Headers and exports of the module at `base`, as loaded.
+    pub fn image(&self, base: u64) -> Option<Image> {
+        Image::from_memory(|rva, buffer| self.read(base + u64::from(rva), buffer)).ok()
+    }
+
+    fn module_handles(&self) -> io::Result<Vec<HMODULE>> {
+        let mut handles: Vec<HMODULE> = vec![ptr::null_mut(); 512];
+        loop {
+            let have = size_of_val(&handles[..]) as u32;
+            let mut need = 0;
+            // SAFETY: pointer and size are those of the vector.
+            let ok = unsafe {
+                K32EnumProcessModulesEx(
+                    self.handle.as_raw_handle(),
+                    handles.as_mut_ptr(),
+                    have,
+                    &mut need,
+                    LIST_MODULES_ALL,
+                )
+            };
+            if ok == 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let count = need as usize / size_of::<HMODULE>();
+            if need <= have {
+                handles.truncate(count);
+                return Ok(handles);
+            }
+            handles.resize(count + 64, ptr::null_mut());
+        }
+    }
+
+    fn module(&self, handle: HMODULE) -> Module {
+        let mut path = vec![0u16; 32_768];
+        // SAFETY: pointer and length are those of the vector.
+        let len = unsafe {
+            K32GetModuleFileNameExW(self.handle.as_raw_handle(), handle, path.as_mut_ptr(), path.len() as u32)
+                as usize
+        };
+        Module { base: handle as u64, path: OsString::from_wide(&path[..len.min(path.len())]).into() }
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (pid {})", self.name, self.pid)
+    }
+}
+
+/// The system's process list.
+///
+/// # Errors
+/// A sentence for the user, when the list cannot be had.
+pub fn entries() -> Result<Vec<Entry>, Failure> {
+    // SAFETY: the snapshot handle is fresh.
+    let snapshot = unsafe { system::own(CreateToolhelp32Snapshot(TH32CS_SNAPPROCESS, 0)) }
+        .map_err(|error| Failure::failed(format!("the list of processes cannot be read: {error}")))?;
+    let mut entry =
+        PROCESSENTRY32W { dwSize: size_of::<PROCESSENTRY32W>() as u32, ..PROCESSENTRY32W::default() };
+    let mut all = Vec::new();
+    // SAFETY: the snapshot is open and the entry says its size.
+    let mut more = unsafe { Process32FirstW(snapshot.as_raw_handle(), &mut entry) };
+    while more != 0 {
+        let len = entry.szExeFile.iter().position(|&unit| unit == 0).unwrap_or(entry.szExeFile.len());
+        let name = String::from_utf16_lossy(&entry.szExeFile[..len]);
+        all.push(Entry { pid: entry.th32ProcessID, name });
+        // SAFETY: as above.
+        more = unsafe { Process32NextW(snapshot.as_raw_handle(), &mut entry) };
+    }
+    Ok(all)
+}
+
+/// The one process whose program is called `name`, with or without `.exe`, in any case.
+///
+/// # Errors
+/// A sentence for the user, when there is none or more than one.
+pub fn pid_of(name: &str) -> Result<u32, Failure> {
+    let wanted = pattern::program_name(name).to_lowercase();
+    let mut found = entries()?;
+    found.retain(|entry| pattern::program_name(&entry.name).to_lowercase() == wanted);
+    match &found[..] {
+        [one] => Ok(one.pid),
+        [] => {
+            Err(Failure::target(format!("no process is called '{name}': see inject ps for those that run")))
+        }
+        many => {
+            let pids: Vec<String> = many.iter().map(|entry| entry.pid.to_string()).collect();
+            let pids = pids.join(", ");
+            Err(Failure::usage(format!(
+                "{} processes are called '{name}': choose one with --pid of {pids}",
+                many.len()
+            )))
+        }
+    }
+}
+
+/// What the process behind `handle` runs on.
+pub fn machine(handle: BorrowedHandle) -> Machine {
+    const UNKNOWN: u16 = 0;
+    let (wow, native) = is_wow64(handle);
+    let mut machine = Machine { process: if wow == UNKNOWN { native } else { wow }, native };
+    // IsWow64Process2 does not tell x64 programs on ARM64 from native ones; this does, and came with Windows 11 as they did.
+    if let Some(function) = system::kernel32(c"GetProcessInformation") {
+        type Function = unsafe extern "system" fn(HANDLE, i32, *mut PROCESS_MACHINE_INFORMATION, u32) -> BOOL;
+        // SAFETY: this is the documented signature of GetProcessInformation.
+        let function =
+            unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, Function>(function) };
+        let mut info = PROCESS_MACHINE_INFORMATION::default();
+        let size = size_of_val(&info) as u32;
+        // SAFETY: the buffer has the size that is passed.
+        if unsafe { function(handle.as_raw_handle(), ProcessMachineTypeInfo, &mut info, size) } != 0
+            && info.ProcessMachine != UNKNOWN
+        {
+            machine.process = info.ProcessMachine;
+        }
+    }
+    machine
+}
+
+/// The emulated machine (0 = none) and the native one.
+fn is_wow64(handle: BorrowedHandle) -> (IMAGE_FILE_MACHINE, IMAGE_FILE_MACHINE) {
+    if let Some(function) = system::kernel32(c"IsWow64Process2") {
+        type Function =
+            unsafe extern "system" fn(HANDLE, *mut IMAGE_FILE_MACHINE, *mut IMAGE_FILE_MACHINE) -> BOOL;
+        // SAFETY: this is the documented signature of IsWow64Process2.
+        let function =
+            unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, Function>(function) };
+        let (mut wow, mut native) = (0, 0);
+        // SAFETY: both results have room.
+        if unsafe { function(handle.as_raw_handle(), &mut wow, &mut native) } != 0 {
+            return (wow, native);
+        }
+    }
+    // Before Windows 10 1511 there was only x86 on x64.
+    let mut wow = 0;
+    // SAFETY: the result has room.
+    let known = unsafe { IsWow64Process(handle.as_raw_handle(), &mut wow) };
+    let x86 = object::pe::IMAGE_FILE_MACHINE_I386;
+    if known != 0 && wow != 0 {
+        (x86, object::pe::IMAGE_FILE_MACHINE_AMD64)
+    } else {
+        (0, image::own_machine())
+    }
+}
+
+/// Opens a process with `rights`.
+///
+/// # Errors
+/// The system's.
+pub fn open(pid: u32, rights: u32) -> io::Result<OwnedHandle> {
+    // SAFETY: the handle is fresh.
+    unsafe { system::own(OpenProcess(rights, 0, pid)) }
+}
+
+/// Opens a process for the few questions that nearly everybody may ask.
+///
+/// # Errors
+/// The system's.
+pub fn open_limited(pid: u32) -> io::Result<OwnedHandle> {
+    open(pid, PROCESS_QUERY_LIMITED_INFORMATION)
+}
+
+fn image_path(handle: BorrowedHandle) -> Option<OsString> {
+    let mut path = vec![0u16; 32_768];
+    let mut len = path.len() as u32;
+    // SAFETY: pointer and length are those of the vector.
+    let ok = unsafe {
+        QueryFullProcessImageNameW(handle.as_raw_handle(), PROCESS_NAME_WIN32, path.as_mut_ptr(), &mut len)
+    };
+    (ok != 0).then(|| OsString::from_wide(&path[..(len as usize).min(path.len())]))
+}

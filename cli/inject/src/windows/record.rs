@@ -1,0 +1,294 @@
+//! One recording, from the first check to the last line.
+
+use super::agent::{self, Agent, AgentFile};
+use super::console;
+use super::launch::Launched;
+use super::output::Output;
+use super::process::Process;
+use super::refusal;
+use super::remote::Duplicate;
+use super::system::{self, Event};
+use crate::args::{Record, Target};
+use crate::failure::{self, Failure};
+use crate::{pattern, status, uuid};
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write as _};
+use std::path::{Path, PathBuf};
+use stk_schema::control::{AgentConfig, AgentStatus, CONTROL_VERSION, STATE_FAILED, STATE_STOPPED};
+use stk_schema::event::EndReason;
+
+/// The status line is renewed this often on a terminal.
+const TERMINAL_MS: u32 = 250;
+/// Off a terminal there is none; the status is read this often, so that it is known when the process dies.
+const QUIET_MS: u32 = 500;
+/// How long the agent may take to write the end of the trace.
+const STOP_MS: u32 = 30_000;
+
+/// Records as asked and returns the exit code.
+///
+/// # Errors
+/// A sentence for the user, when nothing was recorded or the trace is not whole.
+pub fn run(record: &Record) -> Result<i32, Failure> {
+    match &record.target {
+        Target::Launch(line) => launch(record, line).map_err(Failure::in_launch),
+        target => {
+            let process = super::open(target)?;
+            let interrupted = catch_interrupts()?;
+            Session::start(record, &process)?.run(interrupted)
+        }
+    }
+}
+
+/// Starts the program, records it and returns its exit code.
+fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
+    // Before the program is started, so that a missing agent costs nothing.
+    AgentFile::open(record.dll.as_deref())?;
+    let interrupted = catch_interrupts()?;
+    let launched = Launched::start(line)?;
+    let process = launched.process();
+    let session = Session::start(record, process)?;
+    launched.resume()?;
+    let recorded = session.run(interrupted);
+    if let Err(failure) = &recorded {
+        eprintln!("inject: {failure}");
+    }
+    if !process.has_ended() {
+        eprintln!("waiting for {process} to end");
+        system::wait(process.handle(), u32::MAX);
+    }
+    match recorded {
+        // Exit codes of Windows have 32 bits without a sign.
+        Ok(_) => Ok(process.exit_code() as i32),
+        Err(_) => Ok(failure::LAUNCH_FAILED),
+    }
+}
+
+fn catch_interrupts() -> Result<&'static Event, Failure> {
+    console::catch().map_err(|error| Failure::failed(format!("Ctrl-C cannot be caught: {error}")))
+}
+
+/// A recording that has begun.
+struct Session<'a> {
+    process: &'a Process,
+    agent: Agent,
+    path: PathBuf,
+    /// Signalled by the agent when the recording has ended.
+    ended: Event,
+    status_address: u64,
+    /// As last seen.
+    status: AgentStatus,
+    /// Whether stderr holds a status line without its end.
+    line_open: bool,
+}
+
+/// What ended a recording.
+enum End {
+    Interrupted,
+    ByAgent,
+    ProcessEnded,
+}
+
+impl<'a> Session<'a> {
+    /// Checks everything, loads the agent and starts it.
+    fn start(record: &Record, process: &'a Process) -> Result<Session<'a>, Failure> {
+        if process.pid() == std::process::id() {
+            return Err(Failure::usage(format!("pid {} is this inject itself", process.pid())));
+        }
+        let file = AgentFile::open(record.dll.as_deref())?;
+        let dll = (file.path.as_path(), &file.image);
+        refusal::check(process, Some(dll)).map_err(|refusal| refusal.failure(&process.to_string()))?;
+        file.check_exports()?;
+        let tables = record.tables.as_deref().map(tables_dir).transpose()?.unwrap_or_default();
+        let loaded = agent::idle(process, &file, record.timeout_ms)?;
+        let output = Output::open(&output_path(record, process)?)?;
+        let ended =
+            Event::new().map_err(|error| Failure::failed(format!("no event could be made: {error}")))?;
+
+        let agent = match loaded {
+            Some(agent) => agent,
+            None => agent::load(process, &file, record.timeout_ms)?,
+        };
+        output.empty()?;
+        let config = AgentConfig {
+            size: size_of::<AgentConfig>() as u32,
+            version: CONTROL_VERSION,
+            output: 0,
+            rate_mhz: record.rate_mhz,
+            max_stack_bytes: record.max_stack_bytes,
+            flags: record.flags,
+            embed: record.embed,
+            delay_ms: record.delay_ms,
+            duration_ms: record.duration_ms,
+            uuid: uuid::random(),
+            metadata: 0,
+            metadata_len: 0,
+            reserved: 0,
+            tables_dir: 0,
+            ended_event: 0,
+            status_address: 0,
+            system_error: 0,
+            reserved2: 0,
+        };
+        let handles = [Duplicate::new(process, output.handle())?, Duplicate::new(process, ended.handle())?];
+        let status_address =
+            agent.start(process, &config, &metadata(), &tables, handles, record.timeout_ms)?;
+        let path = output.keep();
+        eprintln!("recording {process} to {}", path.display());
+        let status = agent::read_status(process, status_address).unwrap_or(BLANK);
+        Ok(Session { process, agent, path, ended, status_address, status, line_open: false })
+    }
+
+    /// Waits for the end, says how it went and returns the exit code.
+    fn run(mut self, interrupted: &Event) -> Result<i32, Failure> {
+        let end = self.follow(interrupted);
+        if self.line_open {
+            eprintln!();
+        }
+        let end = end?;
+        let trace = format!("{}: {}", self.path.display(), status::line(&self.status).trim_start());
+        match end {
+            End::Interrupted => {
+                eprintln!("interrupted; {trace}");
+                Ok(failure::INTERRUPTED)
+            }
+            End::ProcessEnded => {
+                let code = self.process.exit_code();
+                eprintln!("{} ended with exit code {}; {trace}", self.process, show_exit_code(code));
+                Ok(failure::OK)
+            }
+            End::ByAgent => self.report(&trace),
+        }
+    }
+
+    fn follow(&mut self, interrupted: &Event) -> Result<End, Failure> {
+        let terminal = std::io::stderr().is_terminal();
+        let period = if terminal { TERMINAL_MS } else { QUIET_MS };
+        loop {
+            let handles = [interrupted.handle(), self.ended.handle(), self.process.handle()];
+            let signalled = system::wait_any(&handles, period);
+            if signalled == Some(0) {
+                self.agent.stop(self.process, STOP_MS)?;
+            }
+            match agent::read_status(self.process, self.status_address) {
+                Some(status) => self.status = status,
+                // Its memory goes a moment before its handle is signalled.
+                None if system::wait(self.process.handle(), 5_000) => {
+                    return Ok(if signalled == Some(0) { End::Interrupted } else { End::ProcessEnded });
+                }
+                None => {
+                    let text = format!("the agent's status in {} cannot be read any more", self.process);
+                    return Err(Failure::failed(text));
+                }
+            }
+            if terminal {
+                eprint!("\r{:<78}", status::line(&self.status));
+                let _ = std::io::stderr().flush();
+                self.line_open = true;
+            }
+            match signalled {
+                Some(0) => return Ok(End::Interrupted),
+                Some(2) => return Ok(End::ProcessEnded),
+                Some(_) => return Ok(self.ended_by_agent()),
+                None if matches!(self.status.state, STATE_STOPPED | STATE_FAILED) => {
+                    return Ok(self.ended_by_agent());
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// An agent that ends because its process exits is a moment ahead of the process.
+    fn ended_by_agent(&self) -> End {
+        let exiting = self.status.end_reason == EndReason::ProcessExit as u32;
+        if exiting && system::wait(self.process.handle(), 5_000) { End::ProcessEnded } else { End::ByAgent }
+    }
+
+    fn report(&self, trace: &str) -> Result<i32, Failure> {
+        let message = status::message(&self.status);
+        let message = if message.is_empty() { String::new() } else { format!(" ({message})") };
+        let reason = self.status.end_reason;
+        let is = |known: EndReason| reason == known as u32;
+        if is(EndReason::Duration) {
+            eprintln!("{trace}");
+        } else if is(EndReason::Stopped) {
+            eprintln!("stopped from elsewhere; {trace}");
+        } else if is(EndReason::SizeLimit) {
+            eprintln!("the size limit was reached{message}; {trace}");
+        } else {
+            let cause = if is(EndReason::Watchdog) {
+                "a thread stayed suspended too long and the agent's watchdog ended the recording"
+            } else if is(EndReason::WriteError) {
+                "the agent could not write the trace"
+            } else if is(EndReason::Panic) || self.status.state == STATE_FAILED {
+                "the agent failed and has switched itself off"
+            } else {
+                "the recording ended for a reason that this inject does not know"
+            };
+            return Err(Failure::failed(format!(
+                "{cause}{message}; {} goes on, and what was recorded is in {trace}",
+                self.process
+            )));
+        }
+        Ok(failure::OK)
+    }
+}
+
+const BLANK: AgentStatus = AgentStatus {
+    size: 0,
+    version: 0,
+    state: 0,
+    end_reason: 0,
+    threads: 0,
+    modules: 0,
+    samples: 0,
+    dropped: 0,
+    bytes: 0,
+    passes: 0,
+    elapsed_ms: 0,
+    system_error: 0,
+    message_len: 0,
+    message: [0; 256],
+};
+
+fn output_path(record: &Record, process: &Process) -> Result<PathBuf, Failure> {
+    let values = pattern::Values {
+        name: pattern::program_name(process.name()),
+        pid: process.pid(),
+        time: &system::local_time(),
+    };
+    let path = PathBuf::from(pattern::expand(&record.output, values).map_err(Failure::usage)?);
+    if path.is_dir() {
+        let shown = path.display();
+        let file = path.join(pattern::DEFAULT);
+        return Err(Failure::usage(format!("{shown} is a folder: write -o \"{}\"", file.display())));
+    }
+    Ok(path)
+}
+
+/// The folder's absolute path as the agent wants it; made if missing.
+fn tables_dir(path: &Path) -> Result<Vec<u16>, Failure> {
+    let fail = |error| Failure::failed(format!("--tables {}: {error}", path.display()));
+    std::fs::create_dir_all(path).map_err(fail)?;
+    Ok(system::wide(std::path::absolute(path).map_err(fail)?.as_os_str()))
+}
+
+/// What only inject knows: `key 0 value 0 …`.
+fn metadata() -> Vec<u8> {
+    let line: Vec<String> =
+        std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let mut bytes = Vec::new();
+    for (key, value) in
+        [("inject.version", env!("CARGO_PKG_VERSION")), ("inject.command_line", &line.join(" "))]
+    {
+        for text in [key, value] {
+            bytes.extend(text.bytes().filter(|&byte| byte != 0));
+            bytes.push(0);
+        }
+    }
+    bytes
+}
+
+/// Small codes as numbers, NTSTATUS values the way they are known: `0xC0000005`.
+fn show_exit_code(code: u32) -> String {
+    if code < 0x8000_0000 { code.to_string() } else { format!("0x{code:08X}") }
+}

@@ -1,0 +1,102 @@
+//! Handles, events, error texts, optional functions.
+
+use std::ffi::{CStr, OsStr};
+use std::io;
+use std::os::windows::ffi::OsStrExt;
+use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
+use std::ptr;
+use windows_sys::Win32::Foundation::{HANDLE, INVALID_HANDLE_VALUE, SYSTEMTIME, WAIT_OBJECT_0};
+use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleW, GetProcAddress};
+use windows_sys::Win32::System::SystemInformation::GetLocalTime;
+use windows_sys::Win32::System::Threading::{
+    CreateEventW, SetEvent, WaitForMultipleObjects, WaitForSingleObject,
+};
+use windows_sys::w;
+
+/// Takes ownership of a handle that a system call returned; null and INVALID_HANDLE_VALUE are its last error.
+///
+/// # Errors
+/// The calling thread's last error.
+///
+/// # Safety
+/// `handle` must be fresh: nobody else may own or close it.
+pub unsafe fn own(handle: HANDLE) -> io::Result<OwnedHandle> {
+    if handle.is_null() || handle == INVALID_HANDLE_VALUE {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, and the caller gives it to us.
+    Ok(unsafe { OwnedHandle::from_raw_handle(handle) })
+}
+
+/// `text` as the zero-terminated UTF-16 that the system wants.
+pub fn wide(text: &OsStr) -> Vec<u16> {
+    text.encode_wide().chain([0]).collect()
+}
+
+/// The system's code of `error`; 0 if it has none.
+pub fn code(error: &io::Error) -> u32 {
+    error.raw_os_error().unwrap_or(0) as u32
+}
+
+/// An event that is set once and stays set.
+#[derive(Debug)]
+pub struct Event(OwnedHandle);
+
+impl Event {
+    /// A new event, not set.
+    ///
+    /// # Errors
+    /// The system's, when it has no memory for one.
+    pub fn new() -> io::Result<Event> {
+        // SAFETY: no attributes, no name; the handle is fresh.
+        unsafe { own(CreateEventW(ptr::null(), 1, 0, ptr::null())) }.map(Event)
+    }
+
+    /// Sets it.
+    pub fn set(&self) {
+        // SAFETY: the event is open as long as `self` lives. It cannot fail for an open event.
+        unsafe { SetEvent(self.0.as_raw_handle()) };
+    }
+
+    /// Whether it is set.
+    pub fn is_set(&self) -> bool {
+        wait(self.handle(), 0)
+    }
+
+    /// For waiting.
+    pub fn handle(&self) -> BorrowedHandle<'_> {
+        self.0.as_handle()
+    }
+}
+
+/// Waits until `handle` is signalled; false after `ms` milliseconds.
+pub fn wait(handle: BorrowedHandle, ms: u32) -> bool {
+    // SAFETY: the handle is open.
+    unsafe { WaitForSingleObject(handle.as_raw_handle(), ms) == WAIT_OBJECT_0 }
+}
+
+/// Waits until one of `handles` (at most 64) is signalled and gives the index of the first that is; `None` after `ms` milliseconds.
+pub fn wait_any(handles: &[BorrowedHandle], ms: u32) -> Option<usize> {
+    // SAFETY: the handles are open, the pointer and count describe the slice, and a BorrowedHandle is a HANDLE (repr
+    // transparent).
+    let result = unsafe { WaitForMultipleObjects(handles.len() as u32, handles.as_ptr().cast(), 0, ms) };
+    let index = result.wrapping_sub(WAIT_OBJECT_0) as usize;
+    (index < handles.len()).then_some(index)
+}
+
+/// Address of a function of kernel32 that not every Windows (or Wine) has.
+pub fn kernel32(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
+    // SAFETY: kernel32 is in every process and is never unloaded; the name is zero-terminated.
+    unsafe { GetProcAddress(GetModuleHandleW(w!("kernel32.dll")), name.as_ptr().cast()) }
+}
+
+/// Local time as `20260131-235959`.
+pub fn local_time() -> String {
+    let mut now = SYSTEMTIME::default();
+    // SAFETY: it fills the struct it is given.
+    unsafe { GetLocalTime(&mut now) };
+    format!(
+        "{:04}{:02}{:02}-{:02}{:02}{:02}",
+        now.wYear, now.wMonth, now.wDay, now.wHour, now.wMinute, now.wSecond
+    )
+}
