@@ -37,6 +37,13 @@ impl Output {
         let (file, unwanted) = match options.clone().create_new(true).open(&path) {
             Ok(file) => (file, Unwanted(Some(path.clone()))),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                // Windows would refuse to open it; Wine does not when its user may do anything.
+                if std::fs::metadata(&path).is_ok_and(|known| known.permissions().readonly()) {
+                    let shown = path.display();
+                    return Err(Failure::failed(format!(
+                        "{shown} is read-only: choose another file with -o"
+                    )));
+                }
                 (options.open(&path).map_err(fail)?, Unwanted(None))
             }
             Err(error) => return Err(fail(error)),
