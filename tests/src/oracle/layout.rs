@@ -158,7 +158,8 @@ fn arm64_state(cursor: &mut Cursor<'_>) -> Result<Record> {
     let _depth = cursor.u16()?;
     let stack_len = cursor.u32()? as usize;
     let (x, sp, d) = (cursor.u64s()?, cursor.u64()?, cursor.u64s()?);
-    let truth = vec![Truth { ip: cursor.u64()?, sp: cursor.u64()?, nonvolatile: cursor.u64s::<19>()?.to_vec() }];
+    let truth =
+        vec![Truth { ip: cursor.u64()?, sp: cursor.u64()?, nonvolatile: cursor.u64s::<19>()?.to_vec() }];
     let stack = cursor.take(stack_len)?.to_vec();
     let registers = Registers::Arm64(arm64::Registers { pc: 0, sp, x, d });
     Ok(Record { rva, function_rva, flags, registers, truth, stack })

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use stk_unwind::{
-    Arch, Found, ImageTables, ModuleId, Modules, Registers, Sample, Stop, Trust, WalkOptions, Walker, arm64, x64,
+    Arch, Found, ImageTables, ModuleId, Modules, Registers, Sample, Stop, Trust, WalkOptions, Walker, arm64,
+    x64,
 };
 
 use super::image::Image;

@@ -1,0 +1,526 @@
+//! Builds the flat index from what a symbol file says.
+//!
+//! Every function is flattened as it is added: its own line rows and the rows of its inline sites become one list
+//! of address rows, each with the whole inline chain. Where code ranges overlap, [`IndexBuilder::finish`]
+//! decides once which function an address belongs to, so that a lookup has nothing left to decide.
+
+use std::collections::HashMap;
+
+use hashbrown::HashTable;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::flat::{self, FlatParts};
+use super::{IndexError, IndexHeader, SymbolIndex};
+
+/// No string, no node, no parent.
+pub(crate) const NONE: u32 = u32::MAX;
+/// More inline frames than this at one address are taken for damage and cut.
+const MAX_ACTIVE: usize = 512;
+/// Longest name that is kept, in bytes.
+const MAX_STRING: usize = 1 << 16;
+/// The string table is addressed with 32 bits.
+const MAX_STRINGS: usize = 1 << 31;
+
+/// What kind of record named a range. Lower kinds win where ranges overlap.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum RecordKind {
+    /// A procedure record (S_GPROC32, S_LPROC32), a DWARF subprogram.
+    Procedure = 0,
+    /// Code of a procedure that lies apart from it (S_SEPCODE).
+    SeparatedCode = 1,
+    /// A thunk (S_THUNK32) or incremental-link thunk (S_TRAMPOLINE).
+    Thunk = 2,
+    /// A public symbol (S_PUB32), with no size of its own.
+    Public = 3,
+    /// An entry of the image's COFF symbol table, with no size of its own.
+    CoffSymbol = 4,
+    /// An exported name, with no size of its own.
+    Export = 5,
+}
+
+impl RecordKind {
+    /// The kind that was stored as this number.
+    pub(crate) fn from_u8(value: u8) -> Option<RecordKind> {
+        use RecordKind::*;
+        [Procedure, SeparatedCode, Thunk, Public, CoffSymbol, Export].get(usize::from(value)).copied()
+    }
+}
+
+/// A string in the builder's table.
+pub(crate) type StrId = u32;
+
+/// A line row: addresses `start..end` come from `line` of `file`. Line 0 means none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LineRow {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+    pub(crate) file: StrId,
+    pub(crate) line: u32,
+}
+
+/// An inline site of a function.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InlineSite {
+    /// Index of the site that it is inlined into, below its own; [`NONE`] for the function itself.
+    pub(crate) parent: u32,
+    /// Name of the inlined function.
+    pub(crate) name: StrId,
+    /// File of the inlined function, for addresses without a row of their own.
+    pub(crate) file: StrId,
+    /// Line of the call, where the symbol file states it apart from line rows (DWARF); else 0.
+    pub(crate) call_line: u32,
+    /// File of the call, likewise, or [`NONE`].
+    pub(crate) call_file: StrId,
+}
+
+/// One row of an inline site.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InlineRow {
+    pub(crate) site: u32,
+    pub(crate) row: LineRow,
+}
+
+/// A function as the symbol file describes it.
+pub(crate) struct Function<'a> {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+    pub(crate) name: StrId,
+    pub(crate) kind: RecordKind,
+    /// The function's own rows, sorted by start; those outside the function are ignored.
+    pub(crate) lines: &'a [LineRow],
+    pub(crate) sites: &'a [InlineSite],
+    pub(crate) inlined: &'a [InlineRow],
+}
+
+/// A range of code with the rows that describe it.
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) name: StrId,
+    pub(super) kind: RecordKind,
+    first_row: u32,
+    row_count: u32,
+}
+
+/// From `start` on, code belongs to `node` and comes from `line`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) start: u32,
+    pub(super) node: u32,
+    pub(super) line: u32,
+}
+
+/// One frame of a chain; `parent` is the frame that it is inlined into.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Node {
+    pub(super) name: StrId,
+    pub(super) file: StrId,
+    pub(super) parent: u32,
+    /// With a parent: the line of the call in it. Without: the index of the span.
+    pub(super) extra: u32,
+}
+
+/// Collects the contents of one symbol file.
+pub(crate) struct IndexBuilder {
+    strings: Strings,
+    spans: Vec<Span>,
+    rows: Vec<Row>,
+    nodes: Vec<Node>,
+    omap: Vec<(u32, u32)>,
+    scratch: Scratch,
+}
+
+/// Buffers that are used again for each function.
+#[derive(Default)]
+struct Scratch {
+    nodes: HashMap<Node, u32, foldhash::fast::FixedState>,
+    inlined: Vec<InlineRow>,
+    boundaries: Vec<u32>,
+    active: Vec<Active>,
+    chain: Vec<u32>,
+    depths: Vec<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Active {
+    depth: u32,
+    site: u32,
+    row: LineRow,
+}
+
+impl IndexBuilder {
+    pub(crate) fn new() -> IndexBuilder {
+        IndexBuilder {
+            strings: Strings::default(),
+            spans: Vec::new(),
+            rows: Vec::new(),
+            nodes: Vec::new(),
+            omap: Vec::new(),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// The id of a string; bytes that are not UTF-8 are replaced.
+    pub(crate) fn string(&mut self, bytes: &[u8]) -> StrId {
+        let bytes = &bytes[..bytes.len().min(MAX_STRING)];
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.strings.intern(text),
+            Err(_) => self.strings.intern(&String::from_utf8_lossy(bytes)),
+        }
+    }
+
+    /// The string with this id.
+    pub(crate) fn text(&self, id: StrId) -> &str {
+        self.strings.get(id)
+    }
+
+    /// Sets the map that leads from the image's addresses to those of all ranges: sorted by the first.
+    pub(crate) fn set_omap(&mut self, omap: Vec<(u32, u32)>) {
+        self.omap = omap;
+    }
+
+    /// Ranges added so far, in the order in which they were added: start, end, name, kind.
+    pub(crate) fn ranges(&self) -> impl ExactSizeIterator<Item = (u32, u32, StrId, RecordKind)> + '_ {
+        self.spans.iter().map(|span| (span.start, span.end, span.name, span.kind))
+    }
+
+    /// Adds a function. One without a range is ignored.
+    pub(crate) fn add(&mut self, function: &Function<'_>) {
+        if function.start >= function.end {
+            return;
+        }
+        let first_row = self.rows.len();
+        let span = self.spans.len() as u32;
+        self.scratch.nodes.clear();
+        let from = function.lines.partition_point(|line| line.end <= function.start);
+        let to = function.lines.partition_point(|line| line.start < function.end);
+        let lines = function.lines.get(from..to).unwrap_or(&[]);
+        if function.inlined.is_empty() {
+            self.add_plain_rows(function, lines, span);
+        } else {
+            self.add_inlined_rows(function, lines, span);
+        }
+        self.spans.push(Span {
+            start: function.start,
+            end: function.end,
+            name: function.name,
+            kind: function.kind,
+            first_row: first_row as u32,
+            row_count: (self.rows.len() - first_row) as u32,
+        });
+    }
+
+    fn add_plain_rows(&mut self, function: &Function<'_>, lines: &[LineRow], span: u32) {
+        let first = self.rows.len();
+        let mut at = function.start;
+        for line in lines {
+            let (start, end) = (line.start.max(at), line.end.min(function.end));
+            if start >= end {
+                continue;
+            }
+            if start > at {
+                self.push_root(first, at, function, span, NONE, 0);
+            }
+            self.push_root(first, start, function, span, line.file, line.line);
+            at = end;
+        }
+        if at < function.end {
+            self.push_root(first, at, function, span, NONE, 0);
+        }
+    }
+
+    fn push_root(
+        &mut self,
+        first: usize,
+        at: u32,
+        function: &Function<'_>,
+        span: u32,
+        file: StrId,
+        line: u32,
+    ) {
+        let file = if line == 0 { NONE } else { file };
+        let node = self.node(Node { name: function.name, file, parent: NONE, extra: span });
+        self.push_row(first, Row { start: at, node, line });
+    }
+
+    fn push_row(&mut self, first: usize, row: Row) {
+        if let Some(last) = self.rows[first..].last()
+            && (last.node, last.line) == (row.node, row.line)
+        {
+            return;
+        }
+        self.rows.push(row);
+    }
+
+    fn node(&mut self, node: Node) -> u32 {
+        *self.scratch.nodes.entry(node).or_insert_with(|| {
+            self.nodes.push(node);
+            (self.nodes.len() - 1) as u32
+        })
+    }
+
+    /// Sweeps over the addresses at which any level's row begins or ends.
+    fn add_inlined_rows(&mut self, function: &Function<'_>, lines: &[LineRow], span: u32) {
+        let first = self.rows.len();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        self.scratch.nodes = std::mem::take(&mut scratch.nodes);
+
+        scratch.depths.clear();
+        for site in function.sites {
+            let depth = scratch.depths.get(site.parent as usize).map_or(1, |depth| depth + 1);
+            scratch.depths.push(depth);
+        }
+        scratch.inlined.clear();
+        scratch.inlined.extend(function.inlined.iter().filter_map(|inlined| {
+            let (start, end) = (inlined.row.start.max(function.start), inlined.row.end.min(function.end));
+            let row = LineRow { start, end, ..inlined.row };
+            (start < end).then_some(InlineRow { row, ..*inlined })
+        }));
+        scratch.inlined.sort_by_key(|inlined| inlined.row.start);
+        scratch.boundaries.clear();
+        scratch.boundaries.push(function.start);
+        for row in lines.iter().chain(scratch.inlined.iter().map(|inlined| &inlined.row)) {
+            scratch.boundaries.extend([row.start.max(function.start), row.end.min(function.end)]);
+        }
+        scratch.boundaries.sort_unstable();
+        scratch.boundaries.dedup();
+
+        scratch.active.clear();
+        let (mut next_line, mut next_inlined) = (0, 0);
+        for &at in &scratch.boundaries {
+            if at >= function.end {
+                break;
+            }
+            while lines.get(next_line).is_some_and(|line| line.end <= at) {
+                next_line += 1;
+            }
+            let own = lines.get(next_line).filter(|line| line.start <= at);
+            scratch.active.retain(|active| active.row.end > at);
+            while let Some(inlined) = scratch.inlined.get(next_inlined).filter(|i| i.row.start <= at) {
+                next_inlined += 1;
+                let depth = scratch.depths.get(inlined.site as usize).copied().unwrap_or(0);
+                if depth != 0 && scratch.active.len() < MAX_ACTIVE {
+                    scratch.active.push(Active { depth, site: inlined.site, row: inlined.row });
+                }
+            }
+            // The deepest site decides; its ancestors are in the chain even where they have no row of their
+            // own here, since code of the inner one cannot run without them.
+            let innermost = scratch.active.iter().max_by_key(|a| (a.depth, std::cmp::Reverse(a.site)));
+            scratch.chain.clear();
+            let mut site = innermost.map_or(NONE, |active| active.site);
+            while let Some(record) = function.sites.get(site as usize) {
+                scratch.chain.push(site);
+                site = if record.parent < site { record.parent } else { NONE };
+                if scratch.chain.len() > MAX_ACTIVE {
+                    break;
+                }
+            }
+
+            let row = self.chain_row(at, function, span, own, &scratch);
+            self.push_row(first, row);
+        }
+        std::mem::swap(&mut self.scratch.nodes, &mut scratch.nodes);
+        self.scratch = scratch;
+    }
+
+    /// The row of one address, with a node for every frame of its chain.
+    fn chain_row(
+        &mut self,
+        at: u32,
+        function: &Function<'_>,
+        span: u32,
+        own: Option<&LineRow>,
+        scratch: &Scratch,
+    ) -> Row {
+        let sites = function.sites;
+        let (mut file, mut line) =
+            own.filter(|own| own.line != 0).map_or((NONE, 0), |own| (own.file, own.line));
+        let call = |inner: Option<&u32>, file: &mut StrId, line: &mut u32| {
+            // DWARF states the call's place; a PDB leaves it to the caller's own row.
+            if let Some(site) = inner.and_then(|&site| sites.get(site as usize)).filter(|s| s.call_line != 0)
+            {
+                (*file, *line) = (site.call_file, site.call_line);
+            }
+        };
+        let mut inner = scratch.chain.iter().rev();
+        call(inner.clone().next(), &mut file, &mut line);
+        let mut node = self.node(Node { name: function.name, file, parent: NONE, extra: span });
+        while let Some(&site) = inner.next() {
+            let record = sites[site as usize];
+            let row = scratch.active.iter().rev().find(|active| active.site == site).map(|active| active.row);
+            let call_line = line;
+            (file, line) = row.map_or((record.file, 0), |row| (row.file, row.line));
+            call(inner.clone().next(), &mut file, &mut line);
+            node = self.node(Node { name: record.name, file, parent: node, extra: call_line });
+        }
+        Row { start: at, node, line }
+    }
+
+    /// Decides which range each address belongs to and lays the index out.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::TooLarge`] if the contents do not fit the format's 32-bit references.
+    pub(crate) fn finish(mut self, header: IndexHeader) -> Result<SymbolIndex, IndexError> {
+        if self.strings.bytes.len() >= MAX_STRINGS || self.rows.len() >= NONE as usize {
+            return Err(IndexError::TooLarge);
+        }
+        let pieces = disjoint(&self.spans);
+        let mut flat = FlatParts::default();
+        let mut new_nodes = vec![NONE; self.nodes.len()];
+        let mut new_spans = vec![NONE; self.spans.len()];
+        let mut end = 0;
+        for &(start, piece_end, span_index) in &pieces {
+            let span = self.spans[span_index as usize];
+            if start > end {
+                flat.push_row(end, NONE, 0);
+            }
+            end = piece_end;
+            if new_spans[span_index as usize] == NONE {
+                new_spans[span_index as usize] = flat.push_span(&span);
+            }
+            let rows = &self.rows[span.first_row as usize..(span.first_row + span.row_count) as usize];
+            let from = rows.partition_point(|row| row.start <= start).saturating_sub(1);
+            for row in rows[from..].iter().take_while(|row| row.start < piece_end) {
+                let node = flat.copy_node(row.node, &self.nodes, &mut new_nodes, &new_spans);
+                flat.push_row(row.start.max(start), node, row.line);
+            }
+        }
+        flat.push_row(end, NONE, 0);
+        drop(std::mem::take(&mut self.rows));
+        drop(std::mem::take(&mut self.nodes));
+        self.add_aliases(&new_spans, &mut flat);
+        let bytes = flat::write(&header, &flat, &self.strings.bytes, &self.omap)?;
+        SymbolIndex::from_bytes(bytes)
+    }
+
+    /// Ranges that lost to another one at the very same address (identical code folding, several public names)
+    /// stay as its further names.
+    fn add_aliases(&self, new_spans: &[u32], flat: &mut FlatParts) {
+        let mut winners: HashMap<u32, u32, foldhash::fast::FixedState> = HashMap::default();
+        for (span, &new) in self.spans.iter().zip(new_spans) {
+            if new != NONE {
+                winners.insert(span.start, new);
+            }
+        }
+        for (span, &new) in self.spans.iter().zip(new_spans) {
+            if new == NONE
+                && span.kind != RecordKind::SeparatedCode
+                && let Some(&winner) = winners.get(&span.start)
+            {
+                flat.push_alias(winner, span.name, span.kind);
+            }
+        }
+        flat.sort_aliases();
+    }
+}
+
+/// Cuts the ranges into disjoint pieces (start, end, range), sorted by address: at each address the lowest kind
+/// wins, then the range that begins last, then the one that was added first.
+fn disjoint(spans: &[Span]) -> Vec<(u32, u32, u32)> {
+    let mut pieces: Vec<(u32, u32, u32)> = Vec::new();
+    let mut order: Vec<u32> = (0..spans.len() as u32).collect();
+    order.sort_by_key(|&n| (spans[n as usize].kind, spans[n as usize].start, std::cmp::Reverse(n)));
+    let mut rest = order.as_slice();
+    while let Some(&first) = rest.first() {
+        let kind = spans[first as usize].kind;
+        let (tier, others) = rest.split_at(rest.partition_point(|&n| spans[n as usize].kind == kind));
+        rest = others;
+        let own = nested(spans, tier);
+        pieces = if pieces.is_empty() { own } else { fill_gaps(&pieces, &own) };
+    }
+    pieces
+}
+
+/// Pieces of one kind of range: a later beginning interrupts an earlier range, which goes on behind it.
+fn nested(spans: &[Span], sorted: &[u32]) -> Vec<(u32, u32, u32)> {
+    let mut pieces: Vec<(u32, u32, u32)> = Vec::with_capacity(sorted.len());
+    let mut open: Vec<u32> = Vec::new();
+    let mut at = 0u32;
+    let mut emit = |from: u32, to: u32, span: u32| {
+        if from < to {
+            pieces.push((from, to, span));
+        }
+    };
+    let mut close_until = |open: &mut Vec<u32>, at: &mut u32, limit: u32| {
+        while let Some(&top) = open.last() {
+            let end = spans[top as usize].end;
+            emit(*at, end.min(limit), top);
+            *at = (*at).max(end.min(limit));
+            if end > limit {
+                break;
+            }
+            open.pop();
+        }
+        *at = limit;
+    };
+    for &n in sorted {
+        close_until(&mut open, &mut at, spans[n as usize].start);
+        open.push(n);
+    }
+    close_until(&mut open, &mut at, u32::MAX);
+    pieces
+}
+
+/// `base` plus those parts of `filler` that `base` leaves free. Both are sorted and disjoint.
+fn fill_gaps(base: &[(u32, u32, u32)], filler: &[(u32, u32, u32)]) -> Vec<(u32, u32, u32)> {
+    let mut out = Vec::with_capacity(base.len() + filler.len());
+    let mut next = 0;
+    for &(start, end, span) in filler {
+        while base.get(next).is_some_and(|piece| piece.1 <= start) {
+            next += 1;
+        }
+        let mut at = start;
+        for piece in base[next..].iter().take_while(|piece| piece.0 < end) {
+            if at < piece.0 {
+                out.push((at, piece.0, span));
+            }
+            at = at.max(piece.1);
+        }
+        if at < end {
+            out.push((at, end, span));
+        }
+    }
+    out.extend_from_slice(base);
+    out.sort_unstable_by_key(|piece| piece.0);
+    out
+}
+
+/// Distinct strings: each a 32-bit length and its bytes. A string's id is its offset.
+#[derive(Default)]
+struct Strings {
+    bytes: Vec<u8>,
+    table: HashTable<u32>,
+}
+
+impl Strings {
+    fn intern(&mut self, text: &str) -> StrId {
+        let hash = xxh3_64(text.as_bytes());
+        let bytes = &self.bytes;
+        if let Some(&id) = self.table.find(hash, |&id| at(bytes, id) == text.as_bytes()) {
+            return id;
+        }
+        // Beyond the limit every new name is the first one; `finish` refuses such an index.
+        if self.bytes.len() >= MAX_STRINGS {
+            return 0;
+        }
+        let id = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(text.as_bytes());
+        let bytes = &self.bytes;
+        self.table.insert_unique(hash, id, |&id| xxh3_64(at(bytes, id)));
+        id
+    }
+
+    fn get(&self, id: StrId) -> &str {
+        std::str::from_utf8(at(&self.bytes, id)).unwrap_or("")
+    }
+}
+
+fn at(bytes: &[u8], id: u32) -> &[u8] {
+    let at = id as usize;
+    let len = crate::symbols::bytes::u32_at(bytes, at).unwrap_or(0) as usize;
+    bytes.get(at + 4..at + 4 + len).unwrap_or(&[])
+}

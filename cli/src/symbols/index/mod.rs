@@ -1,0 +1,395 @@
+//! The index: which function, inline chain, file and line each address of one image has.
+
+pub(crate) mod build;
+mod flat;
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use thiserror::Error;
+use xxhash_rust::xxh3::xxh3_64;
+
+use self::build::NONE;
+pub use self::build::RecordKind;
+use self::flat::{CHUNK, HEADER, SECTIONS, Section};
+use super::bytes::{slice_at, u32_at, u64_at};
+use crate::map::MappedFile;
+
+/// What an index was built from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u32)]
+pub enum Origin {
+    /// A PDB.
+    Pdb = 0,
+    /// DWARF sections of an image.
+    Dwarf = 1,
+    /// The COFF symbol table of an image.
+    Coff = 2,
+    /// The export directory of an image.
+    Exports = 3,
+}
+
+impl Origin {
+    fn from_u32(value: u32) -> Option<Origin> {
+        [Origin::Pdb, Origin::Dwarf, Origin::Coff, Origin::Exports].get(value as usize).copied()
+    }
+}
+
+/// Identity of the file that an index was built from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexHeader {
+    /// GUID of the PDB, zero for an image.
+    pub guid: [u8; 16],
+    /// Age of the PDB as its DBI stream counts it, zero for an image.
+    pub age: u32,
+    /// COFF machine number.
+    pub machine: u16,
+    /// TimeDateStamp of the image, zero for a PDB.
+    pub time_date_stamp: u32,
+    /// SizeOfImage of the image, zero for a PDB.
+    pub size_of_image: u32,
+    /// What kind of file it was.
+    pub origin: Origin,
+    /// Parts of the file (object files, line blocks) that were damaged and left out.
+    pub damaged_parts: u32,
+}
+
+/// Why an index cannot be used. In a cache that means: build it again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum IndexError {
+    /// Not an index at all.
+    #[error("is not a symbol index")]
+    NotAnIndex,
+    /// Written by another version of `stk`.
+    #[error("is a symbol index of another version")]
+    OtherVersion,
+    /// Bytes do not match their hash or make no sense.
+    #[error("is a damaged symbol index ({0})")]
+    Damaged(&'static str),
+    /// More than 2 GiB of names or 4 G rows.
+    #[error("holds more symbols than an index can")]
+    TooLarge,
+}
+
+/// An index, in memory or mapped from a cache file. Opening reads the header only; every 64 KiB of the rest is
+/// checked against its hash when it is first touched.
+pub struct SymbolIndex {
+    bytes: Storage,
+    header: IndexHeader,
+    sections: [(usize, usize); SECTIONS],
+    /// One flag a chunk: 1 once its hash was found right. Empty for an index that was built in this process.
+    checked: Box<[AtomicU8]>,
+}
+
+enum Storage {
+    Owned(Vec<u8>),
+    Mapped(MappedFile),
+}
+
+/// What an index says of one address.
+#[derive(Clone, Copy, Debug)]
+pub struct Hit<'i> {
+    index: &'i SymbolIndex,
+    node: u32,
+    line: u32,
+    rva: u32,
+}
+
+/// One frame of an address: the function that the code belongs to, or one that is inlined into it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Frame<'i> {
+    /// The record's own name, not demangled.
+    pub name: &'i str,
+    /// Source file, as the symbol file names it.
+    pub file: Option<&'i str>,
+    /// Line in `file`, from 1; none where no line row covers the address.
+    pub line: Option<u32>,
+    /// Whether the function is inlined into the next frame.
+    pub inline: bool,
+}
+
+/// The range of code that an address lies in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Range<'i> {
+    /// First rva.
+    pub start: u32,
+    /// First rva behind the range.
+    pub end: u32,
+    /// The record's own name.
+    pub name: &'i str,
+    /// What kind of record it was.
+    pub kind: RecordKind,
+    number: u32,
+}
+
+/// Frames of one address, innermost first.
+pub struct Frames<'i> {
+    index: &'i SymbolIndex,
+    node: u32,
+    line: u32,
+}
+
+impl std::fmt::Debug for SymbolIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SymbolIndex")
+            .field("header", &self.header)
+            .field("bytes", &self.data().len())
+            .finish()
+    }
+}
+
+impl SymbolIndex {
+    /// Takes over an index that this process has built.
+    pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<SymbolIndex, IndexError> {
+        let (header, sections) = flat::read_header(&bytes)?;
+        Ok(SymbolIndex { bytes: Storage::Owned(bytes), header, sections, checked: Box::default() })
+    }
+
+    /// Opens an index from a file.
+    ///
+    /// # Errors
+    ///
+    /// Says why the file is no index of this version, or that its header is damaged.
+    pub fn open(file: MappedFile) -> Result<SymbolIndex, IndexError> {
+        let (header, sections) = flat::read_header(&file)?;
+        let chunks = sections[Section::Chunks as usize].1 / 8;
+        let checked = (0..chunks).map(|_| AtomicU8::new(0)).collect();
+        Ok(SymbolIndex { bytes: Storage::Mapped(file), header, sections, checked })
+    }
+
+    /// The index as it is stored in a file.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.data()
+    }
+
+    /// Identity of the file that the index was built from.
+    pub fn header(&self) -> &IndexHeader {
+        &self.header
+    }
+
+    /// What covers `rva`, if anything does.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::Damaged`] if a part of a mapped index that the lookup needs does not match its hash.
+    pub fn lookup(&self, rva: u32) -> Result<Option<Hit<'_>>, IndexError> {
+        let Some(linked) = self.linked_rva(rva)? else { return Ok(None) };
+        let bucket = (linked >> 8) as usize;
+        let (count, lows) = (self.len(Section::Buckets) / 4, self.len(Section::RowLows));
+        let row = if bucket + 1 >= count {
+            lows
+        } else {
+            let bounds = self.bytes(Section::Buckets, bucket * 4, 8)?;
+            let (from, to) = (word(bounds, 0) as usize, word(bounds, 4) as usize);
+            let block = match to.checked_sub(from) {
+                Some(len) => self.bytes(Section::RowLows, from, len)?,
+                None => return Err(IndexError::Damaged("buckets")),
+            };
+            let low = linked as u8;
+            // Blocks hold a few dozen rows: counting all is faster than searching.
+            from + block.iter().map(|&start| usize::from(start <= low)).sum::<usize>()
+        };
+        let Some(row) = row.checked_sub(1) else { return Ok(None) };
+        let row = self.bytes(Section::Rows, row * 8, 8)?;
+        let (node, line) = (word(row, 0), word(row, 4));
+        if node == NONE {
+            return Ok(None);
+        }
+        self.check_chain(node)?;
+        Ok(Some(Hit { index: self, node, line, rva: linked }))
+    }
+
+    /// Every range of code in the index, by address.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<'_>> + '_ {
+        (0..(self.len(Section::Ranges) / 16) as u32).filter_map(|number| self.range(number))
+    }
+
+    /// Checks every part of a mapped index.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::Damaged`] if any part does not match its hash.
+    pub fn verify(&self) -> Result<(), IndexError> {
+        (0..self.checked.len()).try_for_each(|chunk| self.check_chunk(chunk))
+    }
+
+    /// Leads an image's rva to the one that the symbols are given for.
+    fn linked_rva(&self, rva: u32) -> Result<Option<u32>, IndexError> {
+        let len = self.len(Section::Omap);
+        if len == 0 {
+            return Ok(Some(rva));
+        }
+        let omap = self.bytes(Section::Omap, 0, len)?;
+        let (mut low, mut high) = (0, len / 8);
+        while low < high {
+            let middle = (low + high) / 2;
+            if word(omap, middle * 8) <= rva { low = middle + 1 } else { high = middle }
+        }
+        let Some(entry) = low.checked_sub(1) else { return Ok(None) };
+        let (from, to) = (word(omap, entry * 8), word(omap, entry * 8 + 4));
+        // A target of zero marks code that the post-link tool has added.
+        Ok((to != 0).then(|| to.wrapping_add(rva - from)))
+    }
+
+    /// Touches all that the chain's frames need, so that walking it cannot meet damage.
+    fn check_chain(&self, mut node: u32) -> Result<(), IndexError> {
+        if self.checked.is_empty() {
+            return Ok(());
+        }
+        for _ in 0..=self.len(Section::Nodes) / 16 {
+            let bytes = self.bytes(Section::Nodes, node as usize * 16, 16)?;
+            self.check_string(word(bytes, 0))?;
+            self.check_string(word(bytes, 4))?;
+            match word(bytes, 8) {
+                NONE => {
+                    let range = self.bytes(Section::Ranges, word(bytes, 12) as usize * 16, 16)?;
+                    return self.check_string(word(range, 8));
+                }
+                parent if parent < node => node = parent,
+                _ => return Err(IndexError::Damaged("nodes")),
+            }
+        }
+        Err(IndexError::Damaged("nodes"))
+    }
+
+    fn check_string(&self, id: u32) -> Result<(), IndexError> {
+        if id == NONE {
+            return Ok(());
+        }
+        let len = word(self.bytes(Section::Strings, id as usize, 4)?, 0);
+        self.bytes(Section::Strings, id as usize + 4, len as usize).map(drop)
+    }
+
+    fn string(&self, id: u32) -> Option<&str> {
+        let (start, len) = self.sections[Section::Strings as usize];
+        let strings = self.data().get(start..start + len)?;
+        let len = u32_at(strings, id as usize)? as usize;
+        std::str::from_utf8(slice_at(strings, id as usize + 4, len)?).ok()
+    }
+
+    fn range(&self, number: u32) -> Option<Range<'_>> {
+        let bytes = self.bytes(Section::Ranges, number as usize * 16, 16).ok()?;
+        Some(Range {
+            start: word(bytes, 0),
+            end: word(bytes, 4),
+            name: self.string(word(bytes, 8))?,
+            kind: RecordKind::from_u8(word(bytes, 12) as u8)?,
+            number,
+        })
+    }
+
+    #[inline]
+    fn len(&self, section: Section) -> usize {
+        self.sections[section as usize].1
+    }
+
+    /// Bytes of a section, their chunks checked.
+    #[inline]
+    fn bytes(&self, section: Section, at: usize, len: usize) -> Result<&[u8], IndexError> {
+        let (start, size) = self.sections[section as usize];
+        let end = at.checked_add(len).filter(|&end| end <= size).ok_or(IndexError::Damaged("reference"))?;
+        let (from, to) = (start + at, start + end);
+        if !self.checked.is_empty() && len != 0 {
+            for chunk in (from - HEADER) / CHUNK..=(to - 1 - HEADER) / CHUNK {
+                if self.checked.get(chunk).is_none_or(|flag| flag.load(Ordering::Relaxed) == 0) {
+                    self.check_chunk(chunk)?;
+                }
+            }
+        }
+        Ok(&self.data()[from..to])
+    }
+
+    #[cold]
+    fn check_chunk(&self, chunk: usize) -> Result<(), IndexError> {
+        let damaged = IndexError::Damaged("contents");
+        let (chunks, _) = self.sections[Section::Chunks as usize];
+        let from = HEADER + chunk * CHUNK;
+        let bytes = self.data().get(from..chunks.min(from + CHUNK)).ok_or(damaged)?;
+        if u64_at(self.data(), chunks + chunk * 8) != Some(xxh3_64(bytes)) {
+            return Err(damaged);
+        }
+        self.checked.get(chunk).ok_or(damaged)?.store(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[inline]
+    fn data(&self) -> &[u8] {
+        match &self.bytes {
+            Storage::Owned(bytes) => bytes,
+            Storage::Mapped(file) => file,
+        }
+    }
+}
+
+impl<'i> Hit<'i> {
+    /// The frames, innermost first; the last one is the function itself.
+    pub fn frames(&self) -> Frames<'i> {
+        Frames { index: self.index, node: self.node, line: self.line }
+    }
+
+    /// The range of code that holds the address.
+    pub fn range(&self) -> Option<Range<'i>> {
+        let nodes = |node: u32| self.index.bytes(Section::Nodes, node as usize * 16, 16).ok();
+        let mut node = nodes(self.node)?;
+        while word(node, 8) != NONE {
+            node = nodes(word(node, 8))?;
+        }
+        self.index.range(word(node, 12))
+    }
+
+    /// The address, as the symbol file counts it (it differs from the image's only where an OMAP moved code).
+    pub fn linked_rva(&self) -> u32 {
+        self.rva
+    }
+}
+
+impl<'i> Range<'i> {
+    /// Further names of the same code: functions folded into this one, other public names.
+    pub fn aliases(&self, index: &'i SymbolIndex) -> Vec<(&'i str, RecordKind)> {
+        let Ok(table) = index.bytes(Section::Aliases, 0, index.len(Section::Aliases)) else {
+            return Vec::new();
+        };
+        let (mut low, mut high) = (0, table.len() / 12);
+        while low < high {
+            let middle = (low + high) / 2;
+            if word(table, middle * 12) < self.number { low = middle + 1 } else { high = middle }
+        }
+        table[low * 12..]
+            .chunks_exact(12)
+            .take_while(|alias| word(alias, 0) == self.number)
+            .filter_map(|alias| {
+                Some((index.string(word(alias, 4))?, RecordKind::from_u8(word(alias, 8) as u8)?))
+            })
+            .collect()
+    }
+}
+
+impl<'i> Iterator for Frames<'i> {
+    type Item = Frame<'i>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Frame<'i>> {
+        if self.node == NONE {
+            return None;
+        }
+        let index = self.index;
+        let (start, len) = index.sections[Section::Nodes as usize];
+        let node = slice_at(index.data().get(start..start + len)?, self.node as usize * 16, 16)?;
+        let parent = word(node, 8);
+        // Parents come before their children, so a damaged index cannot make this endless.
+        let parent = if parent < self.node { parent } else { NONE };
+        let frame = Frame {
+            name: index.string(word(node, 0))?,
+            file: if word(node, 4) == NONE { None } else { index.string(word(node, 4)) },
+            line: (self.line != 0).then_some(self.line),
+            inline: parent != NONE,
+        };
+        (self.node, self.line) = (parent, word(node, 12));
+        Some(frame)
+    }
+}
+
+#[inline]
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32_at(bytes, at).unwrap_or(0)
+}

@@ -1,0 +1,22 @@
+//! Names, files and lines of code addresses.
+//!
+//! The caller provides: for each module its identity as recorded ([`ModuleKey`]) and the rvas of its distinct
+//! frames; a [`SymbolStore`] that knows the places to look. What is solved here: the PDB of exactly that build is found, read
+//! into a flat [`index::SymbolIndex`] (procedures, publics, thunks, inline sites, lines), and each address gets its chain
+//! of frames, innermost first, or a [`Reason`] for having no better name than `module.dll+0x1234`.
+//!
+//! Nothing is invented: a PDB of another build is reported and never used, and where no line row covers an
+//! address, none is given. Damaged and hostile files end in an error or in a part left out and counted.
+
+mod bytes;
+pub mod index;
+mod names;
+mod path;
+pub mod pdb;
+mod store;
+mod symbolizer;
+
+pub use names::{Demangle, demangle, undecorate_x86};
+pub use path::{PathElement, Store, SymbolPath};
+pub use store::{FoundPdb, Search, SymbolStore, file_name, image_id, pdb_id, safe_file_name};
+pub use symbolizer::{Location, ModuleKey, ModuleSymbols, Reason, Resolved, Source, Symbolizer};

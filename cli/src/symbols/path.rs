@@ -1,0 +1,154 @@
+//! The debuggers' symbol path syntax (Microsoft, "Symbol path for Windows debuggers").
+
+use std::path::{Path, PathBuf};
+
+/// A parsed symbol path: places to look, in order.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SymbolPath {
+    /// Its elements.
+    pub elements: Vec<PathElement>,
+}
+
+/// One element of a symbol path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PathElement {
+    /// A folder, flat or a symbol store.
+    Folder(PathBuf),
+    /// `srv*store*…*source`: what is found in the source, or in a later store, is copied to all before it.
+    Server {
+        /// Stores, nearest first; [`Store::Default`] stands for the cache folder of `stk`.
+        stores: Vec<Store>,
+        /// The last part, if it is a server's address.
+        url: Option<String>,
+    },
+    /// `cache*dir`: what the elements behind it find is copied to this store.
+    Cache(Store),
+}
+
+/// A folder that holds symbol files by identity.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Store {
+    /// The default store (`srv**url`, `cache*`).
+    Default,
+    /// This folder.
+    Folder(PathBuf),
+}
+
+impl SymbolPath {
+    /// Parses a symbol path; empty elements are skipped. Every text has a meaning: what is no other element is a folder.
+    pub fn parse(text: &str) -> SymbolPath {
+        SymbolPath { elements: text.split(';').filter_map(|element| parse_element(element.trim())).collect() }
+    }
+
+    /// Adds the elements of another path behind this one's.
+    pub fn extend(&mut self, other: SymbolPath) {
+        self.elements.extend(other.elements);
+    }
+
+    /// Addresses of all servers that the path names.
+    pub fn urls(&self) -> impl Iterator<Item = &str> {
+        self.elements.iter().filter_map(|element| match element {
+            PathElement::Server { url, .. } => url.as_deref(),
+            _ => None,
+        })
+    }
+}
+
+impl From<&Path> for SymbolPath {
+    /// One folder.
+    fn from(folder: &Path) -> SymbolPath {
+        SymbolPath { elements: vec![PathElement::Folder(folder.to_path_buf())] }
+    }
+}
+
+fn parse_element(element: &str) -> Option<PathElement> {
+    let mut parts = element.split('*').map(str::trim);
+    let first =
+        parts.next().filter(|first| !element.is_empty() && (!first.is_empty() || element.contains('*')))?;
+    if first.eq_ignore_ascii_case("srv") || first.eq_ignore_ascii_case("symsrv") {
+        // `symsrv*symsrv.dll*…` names the library that should do it.
+        let dll = first.eq_ignore_ascii_case("symsrv");
+        let parts: Vec<&str> = parts.skip(usize::from(dll)).collect();
+        return parse_server(&parts);
+    }
+    if first.eq_ignore_ascii_case("cache") && element.contains('*') {
+        return Some(PathElement::Cache(store(parts.next().unwrap_or(""))));
+    }
+    if is_url(element) {
+        // An address alone is taken as `srv*address`.
+        return parse_server(&[element]);
+    }
+    Some(PathElement::Folder(PathBuf::from(element)))
+}
+
+fn parse_server(parts: &[&str]) -> Option<PathElement> {
+    let (last, before) = parts.split_last()?;
+    let mut stores: Vec<Store> = before.iter().map(|part| store(part)).collect();
+    if is_url(last) {
+        if stores.is_empty() {
+            // What comes from a server is always kept somewhere.
+            stores.push(Store::Default);
+        }
+        return Some(PathElement::Server { stores, url: Some(last.trim_end_matches('/').to_owned()) });
+    }
+    stores.push(store(last));
+    Some(PathElement::Server { stores, url: None })
+}
+
+fn store(text: &str) -> Store {
+    if text.is_empty() { Store::Default } else { Store::Folder(PathBuf::from(text)) }
+}
+
+fn is_url(text: &str) -> bool {
+    let lower = text.get(..8).unwrap_or(text).to_ascii_lowercase();
+    lower.starts_with("http://") || lower.starts_with("https://")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> Store {
+        Store::Folder(PathBuf::from(name))
+    }
+
+    #[test]
+    fn folders_servers_and_caches_are_told_apart() {
+        let path =
+            SymbolPath::parse(r"C:\mine; cache*c:\c ;srv*C:\s*\\share\syms*https://example.org/symbols/;");
+        assert_eq!(
+            path.elements,
+            [
+                PathElement::Folder(PathBuf::from(r"C:\mine")),
+                PathElement::Cache(folder(r"c:\c")),
+                PathElement::Server {
+                    stores: vec![folder(r"C:\s"), folder(r"\\share\syms")],
+                    url: Some("https://example.org/symbols".to_owned()),
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn an_empty_store_is_the_default_one() {
+        let url = Some("http://localhost:1".to_owned());
+        for text in
+            ["srv*http://localhost:1", "SRV**http://localhost:1", "symsrv*symsrv.dll*http://localhost:1"]
+        {
+            let expected = PathElement::Server { stores: vec![Store::Default], url: url.clone() };
+            assert_eq!(SymbolPath::parse(text).elements, [expected], "{text}");
+        }
+        assert_eq!(SymbolPath::parse("cache*").elements, [PathElement::Cache(Store::Default)]);
+    }
+
+    #[test]
+    fn a_store_without_a_server_is_a_folder_of_identities() {
+        let expected = PathElement::Server { stores: vec![folder("/syms")], url: None };
+        assert_eq!(SymbolPath::parse("srv*/syms").elements, [expected]);
+    }
+
+    #[test]
+    fn empty_elements_mean_nothing() {
+        assert!(SymbolPath::parse(";; ;srv").elements.is_empty());
+    }
+}

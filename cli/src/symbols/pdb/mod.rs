@@ -1,0 +1,190 @@
+//! PDB files: who they belong to, and what they say, as an index.
+//!
+//! Read in place by own code: `pdb2` copies every stream, walks the directory again for each of them and, on damaged
+//! files, panics in places (a panic ends `stk`, which has no unwinder). It is the independent reader of the
+//! tests instead. Everything here answers damage with an error or leaves the damaged part out and counts it.
+
+mod dbi;
+mod lines;
+mod msf;
+mod records;
+mod types;
+
+use thiserror::Error;
+
+use self::dbi::Dbi;
+use self::msf::Msf;
+use self::types::Names;
+use super::bytes::{c_str_at, slice_at, u32_at};
+use super::index::build::IndexBuilder;
+use super::index::{IndexError, IndexHeader, Origin, SymbolIndex};
+
+const STREAM_INFO: u32 = 1;
+const STREAM_TYPES: u32 = 2;
+const STREAM_DBI: u32 = 3;
+const STREAM_IDS: u32 = 4;
+/// Feature code of a PDB made with `/DEBUG:FASTLINK`: it points to object files for all private symbols.
+const FEATURE_MINIMAL: u32 = 0x494e_494d;
+
+/// Why a PDB cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum PdbError {
+    /// The file begins otherwise than a PDB.
+    #[error("is not a PDB")]
+    NotPdb,
+    /// Visual C++ 6.0 and older.
+    #[error("is a PDB of an old format (before Visual Studio .NET), which is not read")]
+    OldFormat,
+    /// A portable PDB describes managed code.
+    #[error("is a portable PDB (.NET), which holds no native symbols")]
+    Portable,
+    /// A stream that every PDB has is missing.
+    #[error("is a damaged PDB: the {0} stream is missing")]
+    MissingStream(&'static str),
+    /// A structure makes no sense.
+    #[error("is a damaged PDB: bad {what} at {at:#x}")]
+    Corrupt {
+        /// Which structure.
+        what: &'static str,
+        /// Offset in the file or in the stream that holds it.
+        at: u64,
+    },
+    /// The symbols do not fit an index.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+}
+
+impl PdbError {
+    fn corrupt(what: &'static str, at: usize) -> PdbError {
+        PdbError::Corrupt { what, at: at as u64 }
+    }
+}
+
+/// Which image a PDB belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PdbIdentity {
+    /// GUID, as in the image's CodeView record.
+    pub guid: [u8; 16],
+    /// Age in the DBI stream: the one in the image's CodeView record.
+    pub age: u32,
+    /// Age in the information stream, which tools that rewrite a PDB raise.
+    pub info_age: u32,
+    /// COFF machine number.
+    pub machine: u16,
+    /// Made with `/DEBUG:FASTLINK`: private symbols stayed in the object files.
+    pub fastlink: bool,
+}
+
+/// An open PDB.
+pub struct PdbFile<'d> {
+    msf: Msf<'d>,
+    identity: PdbIdentity,
+    names_stream: Option<u32>,
+}
+
+impl<'d> PdbFile<'d> {
+    /// Reads the container and the identity.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the file.
+    pub fn open(data: &'d [u8]) -> Result<PdbFile<'d>, PdbError> {
+        if data.starts_with(b"BSJB") {
+            return Err(PdbError::Portable);
+        }
+        let msf = Msf::open(data)?;
+        let info = msf.stream(STREAM_INFO).ok_or(PdbError::MissingStream("information"))?.read_all()?;
+        let bad = |at| PdbError::corrupt("information stream", at);
+        let guid = *info.get(12..).and_then(|rest| rest.first_chunk()).ok_or(bad(12))?;
+        let info_age = u32_at(&info, 8).ok_or(bad(8))?;
+        let (names_stream, features_at) = named_stream(&info, b"/names").ok_or(bad(28))?;
+        let fastlink = info
+            .get(features_at..)
+            .is_some_and(|rest| rest.chunks_exact(4).any(|code| u32_at(code, 0) == Some(FEATURE_MINIMAL)));
+        // The DBI header alone: who only asks whose PDB it is should not pay for the modules.
+        let dbi = msf.stream(STREAM_DBI).ok_or(PdbError::MissingStream("debug information"))?;
+        let header = dbi.read(0, 64).ok_or(PdbError::corrupt("DBI header", 0))?;
+        let identity = PdbIdentity {
+            guid,
+            age: u32_at(&header, 8).unwrap_or(info_age),
+            info_age,
+            machine: super::bytes::u16_at(&header, 58).unwrap_or(0),
+            fastlink,
+        };
+        Ok(PdbFile { msf, identity, names_stream })
+    }
+
+    /// Which image the PDB belongs to.
+    pub fn identity(&self) -> &PdbIdentity {
+        &self.identity
+    }
+
+    /// Reads all symbols and lines into an index.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the file. Damage in one object file's part leaves that part out and is counted in
+    /// the index's header.
+    pub fn index(&self) -> Result<SymbolIndex, PdbError> {
+        let stream = self.msf.stream(STREAM_DBI).ok_or(PdbError::MissingStream("debug information"))?;
+        let dbi = Dbi::read(&self.msf, stream)?;
+        let ids = self.msf.stream(STREAM_IDS);
+        let types = self.msf.stream(STREAM_TYPES);
+        let function_names = Names::open(&self.msf, ids, types);
+        let names = match self.names_stream.and_then(|number| self.msf.stream(number)) {
+            Some(stream) => stream.read_all()?,
+            None => std::borrow::Cow::Borrowed(&[][..]),
+        };
+        let files = FileNames::open(&names);
+
+        let mut builder = IndexBuilder::new();
+        let damaged_parts = records::read(&self.msf, &dbi, &function_names, &files, &mut builder);
+        builder.set_omap(dbi.omap_to_source);
+        let header = IndexHeader {
+            guid: self.identity.guid,
+            age: dbi.age,
+            machine: dbi.machine,
+            time_date_stamp: 0,
+            size_of_image: 0,
+            origin: Origin::Pdb,
+            damaged_parts,
+        };
+        Ok(builder.finish(header)?)
+    }
+}
+
+/// The names of source files: the `/names` stream.
+struct FileNames<'d> {
+    strings: &'d [u8],
+}
+
+impl<'d> FileNames<'d> {
+    fn open(stream: &'d [u8]) -> FileNames<'d> {
+        let strings = u32_at(stream, 8).and_then(|len| slice_at(stream, 12, len as usize)).unwrap_or(&[]);
+        FileNames { strings }
+    }
+
+    /// The name at this offset.
+    fn get(&self, offset: u32) -> Option<&'d [u8]> {
+        c_str_at(self.strings, offset as usize).filter(|name| !name.is_empty())
+    }
+}
+
+/// Number of a stream by its name, and where the feature codes begin behind the table of names.
+fn named_stream(info: &[u8], wanted: &[u8]) -> Option<(Option<u32>, usize)> {
+    let strings_len = u32_at(info, 28)? as usize;
+    let strings = slice_at(info, 32, strings_len)?;
+    let mut at = 32 + strings_len;
+    let count = u32_at(info, at)? as usize;
+    at += 8; // size, capacity
+    for _ in 0..2 {
+        // bit vectors of present and of deleted entries
+        at = (u32_at(info, at)? as usize).checked_mul(4)?.checked_add(at + 4)?;
+    }
+    let entries = slice_at(info, at, count.checked_mul(8)?)?;
+    let found = entries.chunks_exact(8).find_map(|entry| {
+        (c_str_at(strings, u32_at(entry, 0)? as usize)? == wanted).then(|| u32_at(entry, 4)).flatten()
+    });
+    Some((found, at + entries.len()))
+}

@@ -1,0 +1,407 @@
+//! Names for the distinct addresses of a profile, a module a task.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use rayon::prelude::*;
+use stk_schema::Arch;
+use stk_schema::identity::{CodeView, GuidText};
+
+use super::index::{RecordKind, SymbolIndex};
+use super::names::{Demangle, demangle, undecorate_x86};
+use super::pdb::{PdbFile, PdbIdentity};
+use super::store::{Search, SymbolStore, file_name};
+
+/// Turns addresses into names, files and lines.
+#[derive(Debug)]
+pub struct Symbolizer {
+    store: SymbolStore,
+    demangle: Demangle,
+}
+
+/// What is known of a module whose addresses are to be named.
+#[derive(Clone, Copy, Debug)]
+pub struct ModuleKey<'a> {
+    /// Path as recorded (Windows syntax).
+    pub path: &'a str,
+    /// CodeView record, if the image has one.
+    pub code_view: Option<CodeView<'a>>,
+    /// TimeDateStamp of the image.
+    pub time_date_stamp: u32,
+    /// SizeOfImage of the image, in bytes.
+    pub size_of_image: u32,
+    /// Exported names by rva, sorted, from the trace.
+    pub exports: Option<&'a [(u32, Box<str>)]>,
+    /// Architecture.
+    pub arch: Arch,
+}
+
+/// Where a name comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Source {
+    /// A PDB.
+    Pdb,
+    /// DWARF or the COFF symbol table of the image.
+    Dwarf,
+    /// The nearest exported name at or below the address: not certain.
+    Export,
+    /// Module name and offset.
+    None,
+}
+
+/// Why an address has no better name.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The image does not say which PDB is its own.
+    NoCodeView,
+    /// No place holds a PDB of that name.
+    PdbNotFound {
+        /// The PDB's file name.
+        name: String,
+        /// GUID and age as symbol servers write them.
+        id: String,
+        /// How many places were looked into.
+        tried: usize,
+    },
+    /// There is a PDB of that name, but of another build.
+    PdbMismatch {
+        /// Where it is.
+        path: PathBuf,
+        /// What it is: GUID, age.
+        found: ([u8; 16], u32),
+        /// What the image wants: GUID, age.
+        wanted: ([u8; 16], u32),
+    },
+    /// The PDB, or the only one of that name, cannot be read.
+    PdbUnreadable {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: String,
+    },
+    /// The PDB refers to object files for its private symbols.
+    FastLink {
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// The symbols were read, but no record covers the address.
+    NotCovered {
+        /// Where the symbols are.
+        path: PathBuf,
+    },
+}
+
+/// One frame of an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Location<'a> {
+    /// Function as displayed: demangled; `name+0x12` for an export, `module.dll+0x1234` without any name.
+    pub function: &'a str,
+    /// The record's own name; empty without any.
+    pub raw: &'a str,
+    /// Source file, as the symbol file names it.
+    pub file: Option<&'a str>,
+    /// Line in `file`, from 1; none where no line row covers the address.
+    pub line: Option<u32>,
+    /// Whether the function is inlined into the next frame.
+    pub inline: bool,
+}
+
+/// What was found for one address.
+#[derive(Clone, Copy, Debug)]
+pub struct Resolved<'a> {
+    symbols: &'a ModuleSymbols,
+    first: u32,
+    count: u32,
+    /// Where the names come from.
+    pub source: Source,
+    /// Why there is no better name, if there is none.
+    pub reason: Option<&'a Reason>,
+    /// Bytes from the beginning of the outermost function, or from the export; the rva without any.
+    pub displacement: u32,
+}
+
+/// The names of one module's addresses, in the order in which they were asked for.
+#[derive(Debug)]
+pub struct ModuleSymbols {
+    /// The symbol file that was used.
+    pub file: Option<PathBuf>,
+    /// Why the module has no symbols, if it has none.
+    pub reason: Option<Reason>,
+    not_covered: Option<Reason>,
+    texts: Vec<Box<str>>,
+    frames: Vec<StoredFrame>,
+    addresses: Vec<StoredAddress>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct StoredFrame {
+    function: u32,
+    raw: u32,
+    file: Option<u32>,
+    line: Option<u32>,
+    inline: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct StoredAddress {
+    first: u32,
+    count: u32,
+    source: Source,
+    displacement: u32,
+}
+
+impl Symbolizer {
+    /// Names are looked for in `store` and shown in the style of `demangle`.
+    pub fn new(store: SymbolStore, demangle: Demangle) -> Symbolizer {
+        Symbolizer { store, demangle }
+    }
+
+    /// Where symbols are looked for.
+    pub fn store(&self) -> &SymbolStore {
+        &self.store
+    }
+
+    /// Names the addresses of many modules, in parallel; results in the order of the modules. The rvas of a module
+    /// are those to be looked up: of a caller, its return address − 1.
+    pub fn resolve_all(&self, modules: &[(ModuleKey<'_>, &[u32])]) -> Vec<ModuleSymbols> {
+        modules.par_iter().map(|(module, rvas)| self.resolve(module, rvas)).collect()
+    }
+
+    /// Names the addresses of one module.
+    pub fn resolve(&self, module: &ModuleKey<'_>, rvas: &[u32]) -> ModuleSymbols {
+        let (file, index, reason) = match self.index(module) {
+            Ok((path, index)) => (Some(path), Some(index), None),
+            Err(reason) => (None, None, Some(reason)),
+        };
+        let not_covered = file.clone().map(|path| Reason::NotCovered { path });
+        let mut writer = Writer::new(self.demangle, module);
+        for &rva in rvas {
+            writer.address(rva, index.as_ref());
+        }
+        writer.finish(file, reason, not_covered)
+    }
+
+    /// The symbols of a module.
+    ///
+    /// # Errors
+    ///
+    /// Says why there are none.
+    fn index(&self, module: &ModuleKey<'_>) -> Result<(PathBuf, SymbolIndex), Reason> {
+        let code_view = module.code_view.ok_or(Reason::NoCodeView)?;
+        let name = String::from_utf8_lossy(code_view.pdb_name);
+        let search = self.store.find_pdb(&name, &code_view.guid, code_view.age, module.path);
+        let Some(found) = search.found else { return Err(not_found(&search, &name, &code_view)) };
+        let unreadable = |error: &dyn fmt::Display| Reason::PdbUnreadable {
+            path: found.path.clone(),
+            error: error.to_string(),
+        };
+        let pdb = PdbFile::open(&found.file).map_err(|error| unreadable(&error))?;
+        if pdb.identity().fastlink {
+            return Err(Reason::FastLink { path: found.path.clone() });
+        }
+        let index = pdb.index().map_err(|error| unreadable(&error))?;
+        Ok((found.path, index))
+    }
+}
+
+/// The most telling of the reasons why a search found nothing.
+fn not_found(search: &Search, name: &str, code_view: &CodeView<'_>) -> Reason {
+    if let Some((path, PdbIdentity { guid, age, .. })) = search.mismatched.first() {
+        return Reason::PdbMismatch {
+            path: path.clone(),
+            found: (*guid, *age),
+            wanted: (code_view.guid, code_view.age),
+        };
+    }
+    if let Some((path, error)) = search.unreadable.first() {
+        return Reason::PdbUnreadable { path: path.clone(), error: error.clone() };
+    }
+    Reason::PdbNotFound {
+        name: file_name(name).to_owned(),
+        id: super::store::pdb_id(&code_view.guid, code_view.age),
+        tried: search.tried.len(),
+    }
+}
+
+/// Collects the results of one module.
+struct Writer<'a> {
+    demangle: Demangle,
+    module: &'a ModuleKey<'a>,
+    name: &'a str,
+    texts: Vec<Box<str>>,
+    ids: HashMap<Box<str>, u32>,
+    /// Demangled name of each raw one.
+    functions: HashMap<u32, u32>,
+    frames: Vec<StoredFrame>,
+    addresses: Vec<StoredAddress>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(demangle: Demangle, module: &'a ModuleKey<'a>) -> Writer<'a> {
+        let name = match file_name(module.path) {
+            "" => "unknown module",
+            name => name,
+        };
+        Writer {
+            demangle,
+            module,
+            name,
+            texts: Vec::new(),
+            ids: HashMap::new(),
+            functions: HashMap::new(),
+            frames: Vec::new(),
+            addresses: Vec::new(),
+        }
+    }
+
+    fn address(&mut self, rva: u32, index: Option<&SymbolIndex>) {
+        let first = self.frames.len() as u32;
+        let hit = index.and_then(|index| index.lookup(rva).ok().flatten());
+        let (source, displacement) = if let Some(hit) = hit {
+            let range = hit.range();
+            let decorated = range.is_some_and(|range| range.kind >= RecordKind::Public);
+            for frame in hit.frames() {
+                let raw = self.text(frame.name);
+                let function = self.function(raw, decorated && !frame.inline);
+                let file = frame.file.map(|file| self.text(file));
+                self.frames.push(StoredFrame { function, raw, file, line: frame.line, inline: frame.inline });
+            }
+            (Source::Pdb, range.map_or(0, |range| hit.linked_rva().wrapping_sub(range.start)))
+        } else if let Some((start, name)) = self.export(rva) {
+            let raw = self.text(name);
+            let function = self.function(raw, true);
+            let text = format!("{}+{:#x}", self.texts[function as usize], rva - start);
+            let function = if rva == start { function } else { self.text(&text) };
+            self.frames.push(StoredFrame { function, raw, file: None, line: None, inline: false });
+            (Source::Export, rva - start)
+        } else {
+            let function = self.text(&format!("{}+{rva:#x}", self.name));
+            let raw = self.text("");
+            self.frames.push(StoredFrame { function, raw, file: None, line: None, inline: false });
+            (Source::None, rva)
+        };
+        let count = self.frames.len() as u32 - first;
+        self.addresses.push(StoredAddress { first, count, source, displacement });
+    }
+
+    /// The nearest export at or below an address.
+    fn export(&self, rva: u32) -> Option<(u32, &'a str)> {
+        let exports = self.module.exports?;
+        let after = exports.partition_point(|export| export.0 <= rva);
+        let start = exports[..after].last()?.0;
+        // Of several names for one address the first in the alphabet, so that all traces agree.
+        let same = exports[..after].iter().rev().take_while(|export| export.0 == start);
+        same.map(|export| &*export.1).filter(|name| !name.is_empty()).min().map(|name| (start, name))
+    }
+
+    fn function(&mut self, raw: u32, decorated: bool) -> u32 {
+        if let Some(&function) = self.functions.get(&raw) {
+            return function;
+        }
+        let text = std::mem::take(&mut self.texts[raw as usize]);
+        let mut shown = demangle(&text, self.demangle);
+        if decorated && self.module.arch == Arch::X86 && self.demangle != Demangle::None && *shown == *text {
+            shown = undecorate_x86(&text).into();
+        }
+        let function = if *shown == *text { raw } else { self.text(&shown) };
+        drop(shown);
+        self.texts[raw as usize] = text;
+        self.functions.insert(raw, function);
+        function
+    }
+
+    fn text(&mut self, text: &str) -> u32 {
+        if let Some(&id) = self.ids.get(text) {
+            return id;
+        }
+        let id = self.texts.len() as u32;
+        self.texts.push(text.into());
+        self.ids.insert(text.into(), id);
+        id
+    }
+
+    fn finish(
+        self,
+        file: Option<PathBuf>,
+        reason: Option<Reason>,
+        not_covered: Option<Reason>,
+    ) -> ModuleSymbols {
+        let Writer { texts, frames, addresses, .. } = self;
+        ModuleSymbols { file, reason, not_covered, texts, frames, addresses }
+    }
+}
+
+impl ModuleSymbols {
+    /// How many addresses were asked for.
+    pub fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Whether no address was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.addresses.is_empty()
+    }
+
+    /// What was found for the address with this number in the list that was asked for.
+    pub fn get(&self, n: usize) -> Option<Resolved<'_>> {
+        let &StoredAddress { first, count, source, displacement } = self.addresses.get(n)?;
+        let reason = match source {
+            Source::Pdb | Source::Dwarf => None,
+            Source::Export | Source::None => self.reason.as_ref().or(self.not_covered.as_ref()),
+        };
+        Some(Resolved { symbols: self, first, count, source, reason, displacement })
+    }
+}
+
+impl<'a> Resolved<'a> {
+    /// The frames, innermost first; there is always one.
+    pub fn frames(&self) -> impl ExactSizeIterator<Item = Location<'a>> + use<'a> {
+        let symbols = self.symbols;
+        let text = |id: u32| &*symbols.texts[id as usize];
+        symbols.frames[self.first as usize..(self.first + self.count) as usize].iter().map(move |frame| {
+            Location {
+                function: text(frame.function),
+                raw: text(frame.raw),
+                file: frame.file.map(text),
+                line: frame.line,
+                inline: frame.inline,
+            }
+        })
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::NoCodeView => {
+                write!(f, "the image names no PDB (no CodeView record): build it with debug information")
+            }
+            Reason::PdbNotFound { name, id, tried } => write!(
+                f,
+                "{name} ({id}) is in none of {tried} places: put it beside the trace, or name its folder with -y"
+            ),
+            Reason::PdbMismatch { path, found, wanted } => write!(
+                f,
+                "{}: GUID {} age {} does not match the image ({} age {}): get the PDB of that very build",
+                path.display(),
+                GuidText(&found.0),
+                found.1,
+                GuidText(&wanted.0),
+                wanted.1
+            ),
+            Reason::PdbUnreadable { path, error } => {
+                write!(f, "{}: {error}: replace it by an intact copy", path.display())
+            }
+            Reason::FastLink { path } => write!(
+                f,
+                "{}: was linked with /DEBUG:FASTLINK and refers to object files: link with /DEBUG:FULL, or run mspdbcmf on it",
+                path.display()
+            ),
+            Reason::NotCovered { path } => {
+                write!(f, "{}: no record covers the address: the PDB may be a stripped one", path.display())
+            }
+        }
+    }
+}
