@@ -29,7 +29,7 @@ pub enum Rejected {
     #[error("the thread has no earlier sample")]
     NoSample,
     /// The arguments break a limit or contradict each other.
-    #[error("not a valid sample: {0}")]
+    #[error("against the format's limits: {0}")]
     Invalid(&'static str),
 }
 
@@ -131,6 +131,7 @@ impl BlockBuffer {
 
     /// Appends an event.
     pub fn push(&mut self, event: &Event) -> Result<(), Rejected> {
+        event::check(event).map_err(Rejected::Invalid)?;
         let start = self.buf.len();
         let limit = self.limit();
         let mut out = Bounded { buf: &mut self.buf, limit };

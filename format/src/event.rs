@@ -82,6 +82,32 @@ pub fn time_of(event: &Event) -> Option<u64> {
     })
 }
 
+/// Whether readers will accept `event`; says what breaks a limit.
+pub(crate) fn check(event: &Event) -> Result<(), &'static str> {
+    let name = |bytes: &[u8]| if bytes.len() > limits::MAX_NAME { Err("name too long") } else { Ok(()) };
+    let frames = |count: usize| if count > limits::MAX_WALK_FRAMES { Err("too many frames") } else { Ok(()) };
+    match event {
+        Event::ModuleLoad(e) if e.identities.len() > MAX_IDENTITIES => Err("too many identities"),
+        Event::ModuleLoad(e) => name(e.path),
+        Event::ThreadName { name: text, .. } => name(text),
+        Event::MethodName(e) => name(e.name),
+        Event::RuntimeInfo(e) => name(e.version).and(name(e.note)),
+        Event::Mark(e) => name(e.text),
+        Event::Redaction(e) => name(e.rule),
+        Event::Metadata(e) => name(e.key),
+        Event::End(e) => name(e.detail),
+        Event::SampleIps(e) => frames(e.ips.len()),
+        Event::CheckWalk(e) => frames(e.frames.len()),
+        Event::Blob(e) if e.total > limits::MAX_BLOB || e.bytes.len() > limits::MAX_BLOB_CHUNK => {
+            Err("BLOB too large")
+        }
+        Event::Blob(e) if e.offset.checked_add(e.bytes.len() as u64).is_none_or(|end| end > e.total) => {
+            Err("BLOB piece beyond its end")
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Appends the stored form of `event`; `base` is its block's first time.
 pub(crate) fn put(event: &Event, base: u64, out: &mut impl Sink) -> Result<(), NoRoom> {
     let mut length = Counter(0);

@@ -156,8 +156,8 @@ impl FileHeader {
         out
     }
 
-    /// Reads the header at the start of `data`. The version is judged before the checksum's reach could have changed
-    /// only for files whose checksum holds: a damaged header never poses as a newer version.
+    /// Reads the header at the start of `data`. The checksum is judged before the version, so that a damaged header never
+    /// poses as one of a newer version.
     pub fn decode(data: &[u8]) -> Result<FileHeader, HeaderError> {
         let Some(bytes) = data.first_chunk::<FILE_HEADER_LEN>() else {
             return Err(HeaderError::TooShort(data.len()));
@@ -457,4 +457,15 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_crc32c() {
+        // The check value of CRC-32/ISCSI.
+        assert_eq!(CRC.checksum(b"123456789"), 0xe306_9283);
+    }
 }

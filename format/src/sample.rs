@@ -199,6 +199,15 @@ impl ThreadImage {
         self.valid
     }
 
+    /// Zeroes all words that the last sample did not capture, as a keyframe has them.
+    fn forget_uncaptured(&mut self, word: usize) {
+        let stack = self.last_stack(word);
+        let from = self.image.len() - self.used;
+        self.image[from..stack.start].fill(0);
+        self.image[stack.end..].fill(0);
+        self.used = self.depth * word;
+    }
+
     /// Where the last sample's captured words lie in the image.
     fn last_stack(&self, word: usize) -> core::ops::Range<usize> {
         let start = self.image.len() - self.depth * word;
@@ -359,6 +368,7 @@ impl SampleEncoder {
         // The last sample may no longer be cited: say it again, from the image.
         self.flush_idle(block, image)?;
         image.valid = false;
+        image.forget_uncaptured(block.word());
         let extras = Extras { time, code: None, state, tag: None, context_reply: None, extra: &[] };
         let zero = [0; MAX_REGISTERS];
         let against = Against { words: Words::Image, keyframe: true, previous: 0, old: &zero };

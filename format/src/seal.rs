@@ -13,6 +13,8 @@ use zstd_safe::{CCtx, CParameter, ResetDirective};
 const LEVEL: i32 = 1;
 /// Entries per INDEX block: under a megabyte of events.
 const INDEX_ENTRIES: usize = 16_384;
+/// Index entries that there is room for from the start: an hour of recording.
+const INDEX_FIRST: usize = 16_384;
 /// Bytes that make the compressor lay out its workspace for large blocks.
 const WARM_UP: usize = 512 << 10;
 /// zstd gives back its workspace after 128 small inputs in a row; a large one before that keeps it.
@@ -39,8 +41,8 @@ pub fn sealed_bound(raw: usize) -> usize {
 }
 
 /// Compresses, numbers and checksums blocks in file order, and remembers them for the index. One per trace, owned by
-/// the thread that writes. After [`Sealer::new`], sealing a block does not allocate but for the index, which grows by
-/// 40 bytes a block and is given up if there is no memory for it.
+/// the thread that writes. After [`Sealer::new`], sealing a block does not allocate, but for the index once in an hour
+/// or so (40 bytes a block); it is given up if there is no memory for it.
 pub struct Sealer {
     zstd: CCtx<'static>,
     salt: u32,
@@ -82,6 +84,7 @@ impl Sealer {
         sealer.zstd.set_parameter(CParameter::CompressionLevel(LEVEL)).map_err(zstd_error)?;
         sealer.zeros.try_reserve_exact(WARM_UP).map_err(|_| SealError::NoMemory)?;
         sealer.zeros.resize(WARM_UP, 0);
+        sealer.index.try_reserve(INDEX_FIRST).map_err(|_| SealError::NoMemory)?;
         sealer.warm_up()?;
         Ok(sealer)
     }

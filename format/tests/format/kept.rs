@@ -1,0 +1,108 @@
+//! Files of released versions, read for ever.
+
+use crate::kept_list::{BLOB, beside_samples, blob_hash, blocks, registers};
+use stk_format::blob::Assembly;
+use stk_format::{BlockKind, CpuUnit, Decoded, HEADER_KEY, Scratch, Trace};
+use stk_schema::event::*;
+use stk_schema::{Arch, Os};
+
+const V1: &[u8] = include_bytes!("../data/format-v1.stk");
+
+#[test]
+fn version_1_header() {
+    let trace = Trace::open(V1).unwrap();
+    let header = trace.header();
+    assert_eq!((header.arch, header.os, &header.uuid), (Arch::X64, Os::Windows, b"format version 1"));
+    assert_eq!((header.clock_frequency, header.clock_start), (10_000_000, 100));
+    assert_eq!(
+        (header.utc_start, header.process_created),
+        (1_700_000_000_000_000_000, 1_699_999_999_000_000_000)
+    );
+    assert_eq!((header.pid, header.rate_mhz, header.boot_id), (4404, 1_000_000, 99));
+    assert_eq!(header.cpu_unit, CpuUnit::Cycles);
+    assert!(trace.is_complete() && trace.is_indexed() && trace.damage().is_empty());
+}
+
+#[test]
+fn version_1_events() {
+    let trace = Trace::open(V1).unwrap();
+    let mut scratch = Scratch::new();
+    let mut found = trace.blocks().iter();
+    let mut next = |scratch: &mut Scratch| {
+        let block = found.next().unwrap();
+        // What the writer itself puts first is not the caller's.
+        let own = |event: &Event| matches!(event, Event::Metadata(fact) if fact.key == HEADER_KEY);
+        let events = trace.events(block, scratch).unwrap().map(Result::unwrap);
+        let events: Vec<String> =
+            events.filter(|event| !own(event)).map(|event| format!("{event:?}")).collect();
+        (block.header.kind, block.header.first, events)
+    };
+    let text =
+        |events: &[Event]| -> Vec<String> { events.iter().map(|event| format!("{event:?}")).collect() };
+    let clock = Event::Clock(Clock { time: 100, utc: 1_700_000_000_000_000_000 });
+    assert_eq!(next(&mut scratch), (BlockKind::State, 100, text(&[clock])));
+    for (kind, first, events) in blocks() {
+        assert_eq!(next(&mut scratch), (kind, first, text(&events)));
+    }
+    assert_eq!(next(&mut scratch).0, BlockKind::Samples);
+    assert_eq!(next(&mut scratch).0, BlockKind::Samples);
+    let end = Event::End(End { time: 300, reason: 1, samples: 6, dropped: 12, detail: b"done" });
+    assert_eq!(next(&mut scratch), (BlockKind::End, 300, text(&[end])));
+    assert_eq!(next(&mut scratch).0, BlockKind::Index);
+    assert!(found.next().is_none());
+}
+
+#[test]
+fn version_1_blob() {
+    let trace = Trace::open(V1).unwrap();
+    let mut scratch = Scratch::new();
+    let block = trace.blocks().iter().find(|block| block.header.kind == BlockKind::Blob).unwrap();
+    let mut assembly = Assembly::new(blob_hash());
+    for event in trace.events(block, &mut scratch).unwrap() {
+        if let Event::Blob(piece) = event.unwrap() {
+            assembly.add(&piece).unwrap();
+        }
+    }
+    assert_eq!(assembly.finish().unwrap(), BLOB);
+}
+
+#[test]
+fn version_1_samples() {
+    let trace = Trace::open(V1).unwrap();
+    let mut scratch = Scratch::new();
+    let registers = registers(0x7ff6_0000_1234, 0x1f_ffe0);
+    let words = |words: &[u64]| -> Vec<u8> { words.iter().flat_map(|word| word.to_le_bytes()).collect() };
+    let mut blocks = trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples);
+
+    let mut samples = trace.samples(blocks.next().unwrap(), &mut scratch).unwrap();
+    let Some(Decoded::Sample(s)) = samples.next().unwrap() else { panic!() };
+    assert_eq!((s.thread, s.time, s.registers, s.stack), (5, 201, &registers[..], &words(&[1, 2, 3, 4])[..]));
+    assert_eq!((s.stack_start, s.stack_base, s.unchanged_from), (0x1f_ffe0, 0x20_0000, 0x20_0000));
+    assert_eq!(
+        (s.code_at_ip, s.cpu_delta, s.state),
+        (Some(&[0x48, 0x89, 0xc3][..]), None, RunState::Running)
+    );
+    assert_eq!((s.tag, s.tables_pending, s.context_reply, s.truncated), (None, false, None, false));
+    let Some(Decoded::Same(s)) = samples.next().unwrap() else { panic!() };
+    assert_eq!((s.thread, s.first, s.last, s.ticks, s.state), (5, 202, 203, 2, RunState::Waiting));
+    let Some(Decoded::Sample(s)) = samples.next().unwrap() else { panic!() };
+    assert_eq!((s.thread, s.time, s.registers, s.stack), (5, 204, &registers[..], &words(&[1, 9, 3, 4])[..]));
+    assert_eq!((s.unchanged_from, s.cpu_delta, s.state), (0x1f_fff0, Some(500), RunState::Unknown));
+    assert_eq!((s.tag, s.tables_pending, s.context_reply), (Some(42), true, Some(0x1000_0000)));
+    assert_eq!(s.code_at_ip, Some(&[0x48, 0x89, 0xc3][..]));
+    assert_eq!(s.extra.collect::<Vec<_>>(), [(0x7000, &b"beside the stack"[..])]);
+    assert!(samples.next().unwrap().is_none());
+
+    let mut samples = trace.samples(blocks.next().unwrap(), &mut scratch).unwrap();
+    for event in beside_samples() {
+        let Some(Decoded::Other(found)) = samples.next().unwrap() else { panic!() };
+        assert_eq!(found, event);
+    }
+    let Some(Decoded::Idle(idle)) = samples.next().unwrap() else { panic!() };
+    let waiting = RunState::Waiting;
+    assert_eq!(idle, Idle { thread: 5, ticks: 1, first: 209, last: 209, block: 0, state: waiting });
+    let Some(Decoded::Sample(s)) = samples.next().unwrap() else { panic!() };
+    assert_eq!((s.time, s.stack, s.truncated), (220, &words(&[1, 9])[..], true));
+    assert_eq!((s.stack_start, s.stack_base), (0x1f_ffe0, 0x20_0000));
+    assert!(samples.next().unwrap().is_none());
+}

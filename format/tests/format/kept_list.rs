@@ -1,0 +1,137 @@
+//! What `tests/data/format-v1.stk` holds. The file was made from this list once, by `examples/kept_trace.rs`, and is
+//! never made again: every later version of this crate must read it.
+
+use stk_format::BlockKind;
+use stk_schema::event::*;
+use stk_schema::identity::{CodeView, ContentHash, Identity, PeIdentity};
+
+/// Bytes of the BLOB.
+pub const BLOB: &[u8] = b"the bytes of an exception directory, as far as this trace is concerned";
+
+/// Events outside SAMPLES blocks: kind of block, its first time, events.
+pub fn blocks() -> Vec<(BlockKind, u64, Vec<Event<'static>>)> {
+    vec![
+        (
+            BlockKind::Blob,
+            100,
+            vec![Event::Blob(Blob { hash: blob_hash(), total: 70, offset: 0, bytes: BLOB })],
+        ),
+        (BlockKind::Meta, 110, modules_and_threads()),
+        (BlockKind::Meta, 120, code_and_runtimes()),
+        (
+            BlockKind::Dropped,
+            130,
+            vec![Event::Dropped(Dropped { time: 131, reason: 1, thread: 0, count: 12 })],
+        ),
+        (BlockKind::Other(0x80), 140, vec![Event::Unknown { kind: 0x4001, body: b"a vendor's" }]),
+    ]
+}
+
+/// The address of [`BLOB`].
+pub fn blob_hash() -> ContentHash {
+    stk_format::blob::content_hash(BLOB)
+}
+
+fn modules_and_threads() -> Vec<Event<'static>> {
+    let pe = PeIdentity { time_date_stamp: 0x1234_5678, size_of_image: 0x2_0000, check_sum: 0x9abc };
+    let codeview = CodeView { guid: *b"0123456789abcdef", age: 3, pdb_name: "größe.pdb".as_bytes() };
+    vec![
+        Event::Metadata(Metadata { key: b"host", value: b"lab-7" }),
+        Event::ModuleLoad(ModuleLoad {
+            instance: 1,
+            time: 105,
+            base: 0x7ff6_0000_0000,
+            size: 0x2_0000,
+            flags: ModuleFlags::AT_START | ModuleFlags::MAIN,
+            path: "C:\\Größe\\app.exe".as_bytes(),
+            identities: vec![
+                Identity::Pe(pe),
+                Identity::CodeView(codeview),
+                Identity::ElfBuildId(&[1, 2, 3]),
+                Identity::HeaderHash(ContentHash([9; 16])),
+                Identity::Unknown(77, b"later"),
+            ],
+        }),
+        Event::ModuleTables(ModuleTables {
+            instance: 1,
+            tables: vec![Table { kind: 2, rva: 0x1000, len: 70, hash: blob_hash() }],
+        }),
+        Event::ThreadStart(ThreadStart {
+            instance: 5,
+            time: 110,
+            tid: 4404,
+            flags: ThreadFlags::AT_START,
+            start_address: 0x7ff6_0000_1000,
+            stack_base: 0x20_0000,
+            created: 1_700_000_000_000_000_000,
+        }),
+        Event::ThreadName { instance: 5, time: 112, name: "größe".as_bytes() },
+        Event::ThreadExit { instance: 4, time: 113 },
+        Event::ModuleUnload { instance: 2, time: 114 },
+        Event::Parent(Parent { pid: 1, created: 2, trace: [3; 16] }),
+        Event::RateChange(RateChange { time: 115, rate_mhz: 500_000 }),
+        Event::Redaction(Redaction { rule: b"strings", words: 44 }),
+    ]
+}
+
+fn code_and_runtimes() -> Vec<Event<'static>> {
+    vec![
+        Event::CodeAdd(CodeAdd {
+            instance: 3,
+            time: 121,
+            kind: CodeKind::Jit as u64,
+            base: 0x7ff7_0000_0000,
+            size: 64,
+            image_base: 0x7ff7_0000_0000,
+            function: &[0, 0, 0, 0, 64, 0, 0, 0, 80, 0, 0, 0],
+            unwind: &[1, 0, 0, 0],
+            code: &[0xc3],
+        }),
+        Event::MethodName(MethodName {
+            time: 122,
+            base: 0x7ff7_0000_0000,
+            size: 64,
+            source: 1,
+            name: b"N.T.M()",
+        }),
+        Event::RuntimeInfo(RuntimeInfo {
+            module: 1,
+            time: 123,
+            kind: 1,
+            version: b"10.0.9",
+            descriptor: b"{}",
+            pointer_data: &[0; 8],
+            note: b"",
+        }),
+        Event::Nettrace(Nettrace { session: 1, time: 124, offset: 0, bytes: b"Nettrace" }),
+        Event::Exception(Exception { thread: 5, time: 125, code: 0xc000_0005, address: 0x1000 }),
+        Event::CodeRemove { instance: 3, time: 126 },
+        Event::Clock(Clock { time: 127, utc: 1_700_000_000_000_000_127 }),
+    ]
+}
+
+/// Events that belong to samples, in the second SAMPLES block.
+pub fn beside_samples() -> Vec<Event<'static>> {
+    vec![
+        Event::SampleIps(SampleIps { thread: 5, time: 210, ips: vec![0x1000, 0x2000, 0x0fff] }),
+        Event::CheckWalk(CheckWalk { thread: 5, time: 211, flags: 2, frames: vec![(1, 2), (3, 1)] }),
+        Event::ManagedThread(ManagedThread {
+            thread: 5,
+            time: 212,
+            address: 1,
+            state: 2,
+            preemptive_disabled: 1,
+            frame: 4,
+            exception: 0,
+        }),
+        Event::Memory(Memory { thread: 5, time: 213, address: 0x5000, bytes: b"memory" }),
+        Event::Mark(Mark { time: 214, thread: 0, tag: 7, text: "Größe".as_bytes() }),
+    ]
+}
+
+/// Registers of the samples: rip and rsp, the rest by number.
+pub fn registers(rip: u64, rsp: u64) -> Vec<u64> {
+    let mut registers: Vec<u64> = (0..17).map(|i| i * 0x1_0001).collect();
+    registers[..2].copy_from_slice(&[rip, rsp]);
+    registers
+}

@@ -1,0 +1,10 @@
+//! The format's tests, one module per question.
+
+mod common;
+mod damage;
+mod hostile;
+mod kept;
+mod kept_list;
+mod properties;
+mod round_trip;
+mod specification;

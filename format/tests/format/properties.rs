@@ -1,0 +1,241 @@
+//! Properties that hold for arbitrary events and stacks.
+
+use crate::common::{Op, ops, play, read_back};
+use proptest::prelude::*;
+use stk_format::event;
+use stk_schema::event::*;
+use stk_schema::identity::{CodeView, ContentHash, Identity, PeIdentity};
+use stk_schema::limits;
+
+/// Bytes that live as long as the test program: events borrow them.
+fn bytes(max: usize) -> impl Strategy<Value = &'static [u8]> {
+    proptest::collection::vec(any::<u8>(), 0..max).prop_map(|bytes| &*bytes.leak())
+}
+
+fn state() -> impl Strategy<Value = RunState> {
+    (0..3u64).prop_map(RunState::from_code)
+}
+
+fn hash() -> impl Strategy<Value = ContentHash> {
+    any::<[u8; 16]>().prop_map(ContentHash)
+}
+
+fn identity() -> impl Strategy<Value = Identity<'static>> {
+    prop_oneof![
+        any::<(u32, u32, u32)>().prop_map(|(time_date_stamp, size_of_image, check_sum)| Identity::Pe(
+            PeIdentity { time_date_stamp, size_of_image, check_sum }
+        )),
+        (any::<[u8; 16]>(), any::<u32>(), bytes(40))
+            .prop_map(|(guid, age, pdb_name)| Identity::CodeView(CodeView { guid, age, pdb_name })),
+        bytes(30).prop_map(Identity::ElfBuildId),
+        hash().prop_map(Identity::HeaderHash),
+        (5..u64::MAX, bytes(30)).prop_map(|(tag, bytes)| Identity::Unknown(tag, bytes)),
+    ]
+}
+
+fn modules_and_threads() -> impl Strategy<Value = Event<'static>> {
+    let table = (any::<u64>(), any::<u32>(), any::<u32>(), hash()).prop_map(|(kind, rva, len, hash)| Table {
+        kind,
+        rva,
+        len,
+        hash,
+    });
+    prop_oneof![
+        (any::<[u64; 5]>(), bytes(60), proptest::collection::vec(identity(), 0..4)).prop_map(
+            |([instance, time, base, size, flags], path, identities)| Event::ModuleLoad(ModuleLoad {
+                instance,
+                time,
+                base,
+                size,
+                flags: ModuleFlags::from_bits_retain(flags),
+                path,
+                identities
+            })
+        ),
+        any::<(u64, u64)>().prop_map(|(instance, time)| Event::ModuleUnload { instance, time }),
+        (any::<u64>(), proptest::collection::vec(table, 0..5))
+            .prop_map(|(instance, tables)| Event::ModuleTables(ModuleTables { instance, tables })),
+        (any::<[u64; 6]>(), any::<u32>()).prop_map(
+            |([instance, time, flags, start_address, stack_base, created], tid)| {
+                let flags = ThreadFlags::from_bits_retain(flags);
+                Event::ThreadStart(ThreadStart {
+                    instance,
+                    time,
+                    tid,
+                    flags,
+                    start_address,
+                    stack_base,
+                    created,
+                })
+            }
+        ),
+        any::<(u64, u64)>().prop_map(|(instance, time)| Event::ThreadExit { instance, time }),
+        (any::<u64>(), any::<u64>(), bytes(60)).prop_map(|(instance, time, name)| Event::ThreadName {
+            instance,
+            time,
+            name
+        }),
+        (any::<[u64; 5]>(), state()).prop_map(|([thread, ticks, first, last, block], state)| Event::Idle(
+            Idle { thread, ticks, first, last, block, state }
+        )),
+        any::<(u64, u64, Vec<u64>)>().prop_map(|(thread, time, ips)| Event::SampleIps(SampleIps {
+            thread,
+            time,
+            ips
+        })),
+        any::<(u64, u64, u64, Vec<(u64, u64)>)>().prop_map(|(thread, time, flags, frames)| Event::CheckWalk(
+            CheckWalk { thread, time, flags, frames }
+        )),
+    ]
+}
+
+fn code_and_runtimes() -> impl Strategy<Value = Event<'static>> {
+    prop_oneof![
+        (any::<[u64; 6]>(), bytes(30), bytes(30), bytes(99)).prop_map(
+            |([instance, time, kind, base, size, image_base], function, unwind, code)| Event::CodeAdd(
+                CodeAdd { instance, time, kind, base, size, image_base, function, unwind, code }
+            )
+        ),
+        any::<(u64, u64)>().prop_map(|(instance, time)| Event::CodeRemove { instance, time }),
+        (any::<[u64; 4]>(), bytes(60)).prop_map(|([time, base, size, source], name)| Event::MethodName(
+            MethodName { time, base, size, source, name }
+        )),
+        (any::<[u64; 3]>(), bytes(9), bytes(99), bytes(64), bytes(9)).prop_map(
+            |([module, time, kind], version, descriptor, pointer_data, note)| Event::RuntimeInfo(
+                RuntimeInfo { module, time, kind, version, descriptor, pointer_data, note }
+            )
+        ),
+        any::<[u64; 7]>().prop_map(
+            |[thread, time, address, state, preemptive_disabled, frame, exception]| {
+                Event::ManagedThread(ManagedThread {
+                    thread,
+                    time,
+                    address,
+                    state,
+                    preemptive_disabled,
+                    frame,
+                    exception,
+                })
+            }
+        ),
+        (any::<[u64; 3]>(), bytes(99)).prop_map(|([thread, time, address], bytes)| Event::Memory(Memory {
+            thread,
+            time,
+            address,
+            bytes
+        })),
+        (any::<[u64; 3]>(), bytes(99)).prop_map(|([session, time, offset], bytes)| Event::Nettrace(
+            Nettrace { session, time, offset, bytes }
+        )),
+    ]
+}
+
+fn others() -> impl Strategy<Value = Event<'static>> {
+    let entry = any::<(u64, u64, u8, u64, u64)>().prop_map(|(offset, seq, kind, first, last)| IndexEntry {
+        offset,
+        seq,
+        kind,
+        first,
+        last,
+    });
+    prop_oneof![
+        (any::<[u64; 3]>(), any::<u32>()).prop_map(|([thread, time, address], code)| Event::Exception(
+            Exception { thread, time, code, address }
+        )),
+        (any::<[u64; 3]>(), bytes(60)).prop_map(|([time, thread, tag], text)| Event::Mark(Mark {
+            time,
+            thread,
+            tag,
+            text
+        })),
+        any::<(u64, u32)>().prop_map(|(time, rate_mhz)| Event::RateChange(RateChange { time, rate_mhz })),
+        (bytes(60), any::<u64>()).prop_map(|(rule, words)| Event::Redaction(Redaction { rule, words })),
+        any::<(u32, u64, [u8; 16])>().prop_map(|(pid, created, trace)| Event::Parent(Parent {
+            pid,
+            created,
+            trace
+        })),
+        any::<(u64, u64)>().prop_map(|(time, utc)| Event::Clock(Clock { time, utc })),
+        any::<[u64; 4]>().prop_map(|[time, reason, thread, count]| Event::Dropped(Dropped {
+            time,
+            reason,
+            thread,
+            count
+        })),
+        (bytes(30), bytes(99)).prop_map(|(key, value)| Event::Metadata(Metadata { key, value })),
+        (hash(), 0..limits::MAX_BLOB - 100, bytes(99)).prop_map(|(hash, offset, bytes)| Event::Blob(Blob {
+            hash,
+            total: offset + bytes.len() as u64,
+            offset,
+            bytes
+        })),
+        proptest::collection::vec(entry, 0..5).prop_map(Event::Index),
+        (any::<[u64; 4]>(), bytes(60)).prop_map(|([time, reason, samples, dropped], detail)| Event::End(
+            End { time, reason, samples, dropped, detail }
+        )),
+        (30..u64::MAX, bytes(99)).prop_map(|(kind, body)| Event::Unknown { kind, body }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_event_comes_back(
+        event in prop_oneof![modules_and_threads(), code_and_runtimes(), others()],
+        base in any::<u64>(),
+    ) {
+        let stored = event::encode(&event, base);
+        // Type and length, read as SPEC.md says.
+        let (kind, at) = varint(&stored, 0);
+        let (len, at) = varint(&stored, at);
+        prop_assert_eq!(kind, event::kind_of(&event));
+        prop_assert_eq!(at + len as usize, stored.len());
+        prop_assert_eq!(event::decode(kind, &stored[at..], base), Ok(event));
+    }
+
+    #[test]
+    fn any_bytes_decode_to_an_event_or_an_error(kind in 0..40u64, body in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = event::decode(kind, &body, 0);
+    }
+
+    #[test]
+    fn any_run_of_samples_comes_back(ops in ops(120)) {
+        let played = play(&ops, 1 << 20);
+        read_back(&played, true)?;
+    }
+
+    #[test]
+    fn samples_that_fill_blocks_again_and_again_come_back(ops in ops(200)) {
+        let played = play(&ops, 4096);
+        read_back(&played, true)?;
+    }
+}
+
+#[test]
+fn a_thread_that_never_runs_costs_one_keyframe_and_one_idle_per_block() {
+    let mut ops = vec![Op::Change { thread: 0, seed: 1, depth: 300 }];
+    for _ in 0..10 {
+        ops.extend([Op::Same { thread: 0, state: RunState::Waiting }, Op::Again { thread: 0 }, Op::Cut]);
+    }
+    let played = play(&ops, 1 << 20);
+    read_back(&played, true).unwrap();
+    let trace = stk_format::Trace::open(&played.file).unwrap();
+    let samples = trace.blocks().iter().filter(|block| block.header.kind == stk_format::BlockKind::Samples);
+    let stack: Vec<u32> = samples.map(|block| block.header.stack_bytes).collect();
+    assert_eq!(stack, [2400, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+/// LEB128, independent of the crate's own reading.
+fn varint(bytes: &[u8], mut at: usize) -> (u64, usize) {
+    let (mut value, mut shift) = (0u64, 0);
+    loop {
+        let byte = bytes[at];
+        at += 1;
+        value |= u64::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte < 0x80 {
+            return (value, at);
+        }
+    }
+}
