@@ -1,0 +1,83 @@
+//! Code bytes at sampled instruction pointers, remembered: reading them is a system call, and hot code is sampled at the
+//! same few addresses over and over.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use super::sampler::{CODE_BYTES, CodeRead};
+
+/// Places; a power of two.
+const PLACES: usize = 4096;
+
+/// What was found at one address.
+#[derive(Clone, Copy)]
+pub struct Code {
+    ip: u64,
+    generation: u32,
+    len: u8,
+    /// Dynamic code can change at any time and is read anew.
+    image: bool,
+    bytes: [u8; CODE_BYTES],
+}
+
+impl Code {
+    const NONE: Code = Code { ip: 0, generation: 0, len: 0, image: false, bytes: [0; CODE_BYTES] };
+
+    /// The bytes; `None` if nothing could be read.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        self.bytes.get(..usize::from(self.len)).filter(|bytes| !bytes.is_empty())
+    }
+}
+
+/// The cache; allocates only when made.
+pub struct CodeCache {
+    places: Box<[Code]>,
+}
+
+impl CodeCache {
+    /// An empty cache.
+    pub fn new() -> CodeCache {
+        CodeCache { places: vec![Code::NONE; PLACES].into_boxed_slice() }
+    }
+
+    /// The code at `ip` while the loader's `generation` lasts, by `read` unless it is remembered.
+    pub fn get(&mut self, ip: u64, generation: u32, read: impl FnOnce(&mut [u8; CODE_BYTES]) -> CodeRead) -> &Code {
+        let place = (ip.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % PLACES;
+        let code = &mut self.places[place];
+        if !(code.ip == ip && code.generation == generation && code.image) {
+            let found = read(&mut code.bytes);
+            code.ip = ip;
+            code.generation = generation;
+            code.len = found.len.min(CODE_BYTES) as u8;
+            code.image = found.image && found.len != 0;
+        }
+        code
+    }
+}
+
+impl Default for CodeCache {
+    fn default() -> CodeCache {
+        CodeCache::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_images_code_is_read_once_per_generation_and_dynamic_code_every_time() {
+        let mut cache = CodeCache::new();
+        let mut reads = 0;
+        let mut get = |ip, generation, image| {
+            let code = *cache.get(ip, generation, |bytes| {
+                reads += 1;
+                bytes[0] = reads;
+                CodeRead { len: 1, image }
+            });
+            code.bytes().map(|bytes| bytes[0])
+        };
+        assert_eq!([get(16, 1, true), get(16, 1, true), get(16, 2, true)], [Some(1), Some(1), Some(2)]);
+        assert_eq!([get(32, 2, false), get(32, 2, false)], [Some(3), Some(4)]);
+    }
+}

@@ -1,0 +1,142 @@
+//! Events that are not samples, on their way into blocks: written at once, by a thread that may wait for a buffer.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use stk_format::{BlockBuffer, BlockKind, blob};
+use stk_schema::event::{Event, Table};
+use stk_schema::identity::ContentHash;
+
+use super::image::Part;
+use super::modules::Events;
+use super::shared::{Counters, Lane};
+
+/// Event bytes that the journal's buffers hold.
+pub const CAPACITY: usize = 2 << 20;
+/// Bytes of a BLOB per event: several fit a buffer.
+const PIECE: usize = 256 << 10;
+
+/// The clock and the patience of the journal's thread.
+pub trait Pace {
+    /// Now, in ticks.
+    fn now(&self) -> u64;
+
+    /// Waits a little for the writer; false to give up, since the recording is ending without it.
+    fn pause(&self) -> bool;
+}
+
+/// Writes events into blocks of one kind after the other.
+pub struct Journal<P> {
+    lane: Arc<Lane>,
+    counters: Arc<Counters>,
+    pace: P,
+    block: Option<Box<BlockBuffer>>,
+    kind: BlockKind,
+    lost: u64,
+}
+
+impl<P: Pace> Journal<P> {
+    /// A journal that takes its buffers, of [`CAPACITY`] bytes, from `lane`.
+    pub fn new(lane: Arc<Lane>, counters: Arc<Counters>, pace: P) -> Journal<P> {
+        Journal { lane, counters, pace, block: None, kind: BlockKind::Meta, lost: 0 }
+    }
+
+    /// The clock.
+    pub fn now(&self) -> u64 {
+        self.pace.now()
+    }
+
+    /// The blocks from now on are of this kind.
+    pub fn switch(&mut self, kind: BlockKind) {
+        if kind != self.kind {
+            self.flush();
+            self.kind = kind;
+        }
+    }
+
+    /// Hands what was written to the writer.
+    pub fn flush(&mut self) {
+        if let Some(mut block) = self.block.take() {
+            if block.is_empty() {
+                self.lane.put_back(block);
+            } else {
+                block.set_dropped(self.counters.dropped.load(Ordering::Relaxed));
+                self.lane.hand_over(block);
+            }
+        }
+    }
+
+    /// Events that could not be written, because the writer was gone or an event was larger than a block.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Writes a BLOB.
+    pub fn blob(&mut self, hash: ContentHash, bytes: &[u8]) {
+        let Some(pieces) = blob::pieces(hash, bytes, PIECE) else { return };
+        let kind = self.kind;
+        self.switch(BlockKind::Blob);
+        for piece in pieces {
+            self.event(&Event::Blob(piece));
+        }
+        self.switch(kind);
+    }
+
+    fn open(&mut self) -> Option<&mut BlockBuffer> {
+        if self.block.is_none() {
+            let mut block = loop {
+                match self.lane.take_free() {
+                    Some(block) => break block,
+                    None if !self.pace.pause() => return None,
+                    None => {}
+                }
+            };
+            block.begin(self.kind, self.pace.now());
+            self.block = Some(block);
+        }
+        self.block.as_deref_mut()
+    }
+}
+
+impl<P: Pace> Events for Journal<P> {
+    fn event(&mut self, event: &Event<'_>) {
+        for _ in 0..2 {
+            let Some(block) = self.open() else { break };
+            if block.push(event).is_ok() {
+                return;
+            }
+            self.flush();
+        }
+        self.lost += 1;
+    }
+}
+
+/// Where tables are kept outside of the trace.
+pub trait TableStore {
+    /// Stores `bytes` once under `hash`; false if it cannot be: the trace then carries them.
+    fn put(&mut self, hash: ContentHash, bytes: &[u8]) -> bool;
+}
+
+/// Which contents the trace (or the store beside it) has already.
+#[derive(Default)]
+pub struct Contents {
+    known: BTreeSet<[u8; 16]>,
+}
+
+impl Contents {
+    /// Has a part stored once, and gives the entry by which MODULE_TABLES names it.
+    pub fn put<P: Pace>(
+        &mut self,
+        part: &Part,
+        store: Option<&mut impl TableStore>,
+        journal: &mut Journal<P>,
+    ) -> Table {
+        let hash = blob::content_hash(&part.bytes);
+        if self.known.insert(hash.0) && !store.is_some_and(|store| store.put(hash, &part.bytes)) {
+            journal.blob(hash, &part.bytes);
+        }
+        Table { kind: part.kind as u64, rva: part.rva, len: part.bytes.len() as u32, hash }
+    }
+}

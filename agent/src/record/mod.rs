@@ -1,0 +1,20 @@
+//! What to record: portable, so that it is tested on any host with a fake target.
+//!
+//! ```text
+//! sampler      captures -> SAMPLES blocks        (its thread never waits)
+//! modules      notifications, snapshots -> MODULE_LOAD, MODULE_UNLOAD
+//! image        headers, identities, unwind tables, exports out of memory
+//! threads      enumerations -> THREAD_START, THREAD_EXIT, THREAD_NAME
+//! journal      those events and BLOBs -> META, STATE, BLOB blocks
+//! writer       blocks -> the file
+//! ```
+
+pub mod code;
+pub mod image;
+pub mod journal;
+pub mod modules;
+pub mod queue;
+pub mod sampler;
+pub mod shared;
+pub mod threads;
+pub mod writer;

@@ -1,0 +1,285 @@
+//! Which modules are mapped: notifications and snapshots, reconciled into instances.
+//!
+//! The same address can belong to different modules at different times, and the same module can come back at another
+//! address, so each load is an instance of its own. The loader's notifications are ordered and exact but begin when the
+//! recorder registers; a snapshot of the loader's list knows the modules before that, but races with loads. Rules:
+//! notifications are registered before the snapshot is taken, and a notified load of what the snapshot already
+//! showed is the same instance.
+
+use alloc::vec::Vec;
+use stk_schema::event::{Event, ModuleFlags, ModuleLoad, ModuleTables, Table};
+use stk_schema::identity::{CodeView, Identity};
+
+use super::image::Image;
+
+/// Takes events in the order in which they are to be written.
+pub trait Events {
+    /// Appends one event.
+    fn event(&mut self, event: &Event<'_>);
+}
+
+/// A module as a notification or a snapshot tells it.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Load address.
+    pub base: u64,
+    /// Bytes mapped.
+    pub size: u64,
+    /// Full path, WTF-8.
+    pub path: Vec<u8>,
+}
+
+/// A live module instance.
+#[derive(Debug)]
+pub struct Module {
+    /// Instance id.
+    pub instance: u64,
+    /// When it was loaded, in ticks.
+    pub time: u64,
+    /// What was seen.
+    pub seen: Seen,
+    /// How it became known.
+    pub flags: ModuleFlags,
+    /// Its headers, unless unreadable.
+    pub image: Option<Image>,
+    /// Its tables, once recorded.
+    pub tables: Option<Vec<Table>>,
+}
+
+impl Module {
+    fn overlaps(&self, seen: &Seen) -> bool {
+        self.seen.base < seen.base.saturating_add(seen.size) && seen.base < self.seen.base + self.seen.size
+    }
+
+    fn write_load(&self, flags: ModuleFlags, out: &mut impl Events) {
+        let mut identities = Vec::new();
+        if let Some(image) = &self.image {
+            identities.push(Identity::Pe(image.identity));
+            if let Some(record) = &image.code_view {
+                identities.push(Identity::CodeView(CodeView {
+                    guid: record.guid,
+                    age: record.age,
+                    pdb_name: &record.pdb_name,
+                }));
+            }
+            identities.push(Identity::HeaderHash(image.header_hash));
+        }
+        out.event(&Event::ModuleLoad(ModuleLoad {
+            instance: self.instance,
+            time: self.time,
+            base: self.seen.base,
+            size: self.seen.size,
+            flags,
+            path: &self.seen.path,
+            identities,
+        }));
+    }
+
+    fn write_tables(&self, out: &mut impl Events) {
+        if let Some(tables) = &self.tables {
+            out.event(&Event::ModuleTables(ModuleTables {
+                instance: self.instance,
+                tables: tables.clone(),
+            }));
+        }
+    }
+}
+
+/// The live modules of the process.
+#[derive(Debug)]
+pub struct Modules {
+    live: Vec<Module>,
+    next: u64,
+}
+
+impl Default for Modules {
+    fn default() -> Modules {
+        Modules { live: Vec::new(), next: 1 }
+    }
+}
+
+impl Modules {
+    /// The live modules, in the order in which they became known.
+    pub fn live(&self) -> &[Module] {
+        &self.live
+    }
+
+    /// A notified or snapshotted load at `time`. Writes MODULE_LOAD (and MODULE_UNLOAD for what must have been there
+    /// before, its own unload never having been seen) and returns the new instance; `None` if it was known already.
+    ///
+    /// `read` reads the image's headers; it is only called for a new instance.
+    pub fn loaded(
+        &mut self,
+        time: u64,
+        seen: Seen,
+        flags: ModuleFlags,
+        read: impl FnOnce(&Seen) -> Option<Image>,
+        out: &mut impl Events,
+    ) -> Option<u64> {
+        if let Some(known) = self.live.iter_mut().find(|module| is_same(&module.seen, &seen)) {
+            // Both saw the same load: the notification was queued before the snapshot was taken.
+            known.flags |= flags & ModuleFlags::NOTIFIED;
+            return None;
+        }
+        while let Some(stale) = self.live.iter().position(|module| module.overlaps(&seen)) {
+            let stale = self.live.remove(stale);
+            out.event(&Event::ModuleUnload { instance: stale.instance, time });
+        }
+        let image = read(&seen);
+        let mut module = Module { instance: self.next, time, seen, flags, image, tables: None };
+        if module.image.is_none() {
+            module.flags |= ModuleFlags::HEADERS_UNREADABLE;
+        }
+        self.next += 1;
+        module.write_load(module.flags, out);
+        let instance = module.instance;
+        self.live.push(module);
+        Some(instance)
+    }
+
+    /// A notified unload at `time`.
+    pub fn unloaded(&mut self, time: u64, base: u64, out: &mut impl Events) {
+        if let Some(index) = self.live.iter().position(|module| module.seen.base == base) {
+            let module = self.live.remove(index);
+            out.event(&Event::ModuleUnload { instance: module.instance, time });
+        }
+    }
+
+    /// After notifications were lost: what a new snapshot does not show any more was unloaded by `time`.
+    pub fn retain_shown(&mut self, time: u64, shown: &[Seen], out: &mut impl Events) {
+        self.live.retain(|module| {
+            let keep = shown.iter().any(|seen| is_same(&module.seen, seen));
+            if !keep {
+                out.event(&Event::ModuleUnload { instance: module.instance, time });
+            }
+            keep
+        });
+    }
+
+    /// The tables of an instance were recorded. Writes MODULE_TABLES, unless it was unloaded meanwhile.
+    pub fn tables_recorded(&mut self, instance: u64, tables: Vec<Table>, out: &mut impl Events) {
+        if let Some(module) = self.live.iter_mut().find(|module| module.instance == instance) {
+            module.tables = Some(tables);
+            module.write_tables(out);
+        }
+    }
+
+    /// The live module with this instance id.
+    pub fn get(&self, instance: u64) -> Option<&Module> {
+        self.live.iter().find(|module| module.instance == instance)
+    }
+
+    /// The live module whose load address is `base`.
+    pub fn based_at(&self, base: u64) -> Option<&Module> {
+        self.live.iter().find(|module| module.seen.base == base)
+    }
+
+    /// Restates every live module for a STATE block.
+    pub fn restate(&self, out: &mut impl Events) {
+        for module in &self.live {
+            module.write_load(module.flags | ModuleFlags::RESTATED, out);
+            module.write_tables(out);
+        }
+    }
+}
+
+/// Whether two sightings are of one mapping. Sizes may differ (the loader's list and the notification round
+/// differently under Wine), and a path may be cut, so the base decides, unless the paths contradict each other.
+fn is_same(one: &Seen, other: &Seen) -> bool {
+    one.base == other.base
+        && (one.path.is_empty()
+            || other.path.is_empty()
+            || one.path.starts_with(&other.path)
+            || other.path.starts_with(&one.path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+
+    #[derive(Default)]
+    struct Log(Vec<String>);
+
+    impl Events for Log {
+        fn event(&mut self, event: &Event<'_>) {
+            self.0.push(match event {
+                Event::ModuleLoad(load) => format!(
+                    "load {} {}{} at {:x}",
+                    load.instance,
+                    String::from_utf8_lossy(load.path),
+                    if load.flags.contains(ModuleFlags::RESTATED) { " again" } else { "" },
+                    load.base
+                ),
+                Event::ModuleUnload { instance, time } => format!("unload {instance} at time {time}"),
+                Event::ModuleTables(tables) => format!("tables {}", tables.instance),
+                other => format!("{other:?}"),
+            });
+        }
+    }
+
+    fn seen(base: u64, path: &str) -> Seen {
+        Seen { base, size: 0x1000, path: path.as_bytes().to_vec() }
+    }
+
+    fn load(modules: &mut Modules, time: u64, base: u64, path: &str, log: &mut Log) -> Option<u64> {
+        modules.loaded(time, seen(base, path), ModuleFlags::NOTIFIED, |_| None, log)
+    }
+
+    #[test]
+    fn a_load_that_both_notification_and_snapshot_saw_is_one_instance() {
+        let (mut modules, mut log) = (Modules::default(), Log::default());
+        modules.loaded(1, seen(0x1000, "a.dll"), ModuleFlags::AT_START, |_| None, &mut log);
+        assert_eq!(load(&mut modules, 2, 0x1000, "a.dll", &mut log), None);
+        assert_eq!(log.0, ["load 1 a.dll at 1000"]);
+        assert!(modules.live()[0].flags.contains(ModuleFlags::NOTIFIED));
+    }
+
+    #[test]
+    fn an_address_that_is_used_again_is_a_new_instance_even_if_the_unload_was_lost() {
+        let (mut modules, mut log) = (Modules::default(), Log::default());
+        load(&mut modules, 1, 0x1000, "a.dll", &mut log);
+        load(&mut modules, 5, 0x1800, "b.dll", &mut log);
+        modules.unloaded(7, 0x1800, &mut log);
+        load(&mut modules, 9, 0x1000, "a.dll", &mut log);
+        assert_eq!(
+            log.0,
+            [
+                "load 1 a.dll at 1000",
+                "unload 1 at time 5",
+                "load 2 b.dll at 1800",
+                "unload 2 at time 7",
+                "load 3 a.dll at 1000"
+            ]
+        );
+    }
+
+    #[test]
+    fn after_lost_notifications_a_snapshot_sets_things_right() {
+        let (mut modules, mut log) = (Modules::default(), Log::default());
+        load(&mut modules, 1, 0x1000, "a.dll", &mut log);
+        load(&mut modules, 1, 0x3000, "b.dll", &mut log);
+        let shown = [seen(0x3000, "b.dll"), seen(0x5000, "c.dll")];
+        log.0.clear();
+        modules.retain_shown(4, &shown, &mut log);
+        for one in shown {
+            modules.loaded(4, one, ModuleFlags::default(), |_| None, &mut log);
+        }
+        assert_eq!(log.0, ["unload 1 at time 4", "load 3 c.dll at 5000"]);
+    }
+
+    #[test]
+    fn tables_of_a_module_that_is_gone_are_not_attributed_to_its_successor() {
+        let (mut modules, mut log) = (Modules::default(), Log::default());
+        let first = load(&mut modules, 1, 0x1000, "a.dll", &mut log).unwrap();
+        modules.unloaded(2, 0x1000, &mut log);
+        load(&mut modules, 3, 0x1000, "a.dll", &mut log);
+        log.0.clear();
+        modules.tables_recorded(first, Vec::new(), &mut log);
+        assert!(log.0.is_empty());
+        modules.tables_recorded(2, Vec::new(), &mut log);
+        modules.restate(&mut log);
+        assert_eq!(log.0, ["tables 2", "load 2 a.dll again at 1000", "tables 2"]);
+    }
+}

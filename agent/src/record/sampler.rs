@@ -1,0 +1,445 @@
+//! The sampler: who is sampled when, what becomes of a capture, when a block is cut.
+//!
+//! It never waits for anybody. Without a free buffer samples are dropped and counted; the next sample of a thread that
+//! can be stored is a keyframe by the encoder's own rules. What is done while a thread is suspended is
+//! [`Target::capture`]'s business alone; everything here happens with all threads running.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use stk_format::{BlockBuffer, RawSample, Rejected, SampleEncoder, ThreadImage};
+use stk_schema::event::{DropReason, RunState};
+use stk_schema::limits;
+use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet};
+
+use super::code::CodeCache;
+use super::queue::Queue;
+use super::shared::{Counters, Lane, Signals};
+
+/// Code bytes read at the instruction pointer.
+pub const CODE_BYTES: usize = 64;
+/// Words for which a new thread's image has room; it grows as stacks do.
+const FIRST_IMAGE_WORDS: usize = 2048;
+/// Thread times come from a coarse clock: read no more often than it ticks, and less where nothing moves.
+const CPU_MS: u64 = 10;
+const CPU_IDLE_MS: u64 = 100;
+/// How long a triggered sample waits for its thread to be enumerated.
+const ORPHAN_MS: u64 = 500;
+
+/// What was captured of a thread. The stack buffer is preallocated and never grows.
+pub struct Capture {
+    /// When the context was obtained, in ticks.
+    pub time: u64,
+    /// Registers in the order of the register set.
+    pub registers: [u64; MAX_REGISTERS],
+    /// Highest address of the stack, exclusive.
+    pub stack_base: u64,
+    /// Address of the first captured byte.
+    pub stack_start: u64,
+    /// Bytes captured.
+    pub len: usize,
+    /// Room for them.
+    pub stack: Box<[u8]>,
+    /// What CONTEXT_EXCEPTION_REQUEST answered, if asked.
+    pub context_reply: Option<u32>,
+}
+
+impl Capture {
+    /// Room for `bytes` of stack.
+    pub fn new(bytes: usize) -> Capture {
+        Capture {
+            time: 0,
+            registers: [0; MAX_REGISTERS],
+            stack_base: 0,
+            stack_start: 0,
+            len: 0,
+            stack: alloc::vec![0; bytes].into_boxed_slice(),
+            context_reply: None,
+        }
+    }
+}
+
+/// How an attempt to capture ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Captured.
+    Captured,
+    /// The thread is gone or going; its end will be noticed.
+    Ended,
+    /// It could not be suspended.
+    NotSuspended,
+    /// Its context could not be read, or the watchdog resumed it.
+    NoContext,
+}
+
+/// What bytes were found at an instruction pointer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CodeRead {
+    /// Bytes read, from the start.
+    pub len: usize,
+    /// Whether they are an image's, which do not change while it is mapped.
+    pub image: bool,
+}
+
+/// The process that is recorded, as the sampler sees it.
+pub trait Target {
+    /// What is needed to sample a thread; dropping it lets the thread go.
+    type Thread;
+
+    /// Now, in ticks.
+    fn now(&mut self) -> u64;
+
+    /// The thread's cycle count, if the system has one: while it does not move the thread does not run.
+    fn cycles(&mut self, thread: &Self::Thread) -> Option<u64>;
+
+    /// The thread's CPU time by a coarse clock, for systems without cycle counts.
+    fn cpu_time(&mut self, thread: &Self::Thread) -> Option<u64>;
+
+    /// Captures registers and stack: the only thing that is done while the thread is suspended.
+    fn capture(&mut self, thread: &Self::Thread, into: &mut Capture) -> Outcome;
+
+    /// Reads code bytes so that a fault is an error.
+    fn code(&mut self, ip: u64, into: &mut [u8; CODE_BYTES]) -> CodeRead;
+}
+
+/// From the thread that enumerates threads to the sampler.
+pub enum ThreadCommand<T> {
+    /// Sample this thread from now on.
+    Add {
+        /// Instance id.
+        instance: u64,
+        /// System's thread id.
+        tid: u32,
+        /// What is needed to sample it.
+        thread: T,
+    },
+    /// The thread ended.
+    Remove {
+        /// Instance id.
+        instance: u64,
+    },
+}
+
+/// A sample that a thread of the target took of itself.
+pub struct Triggered<'a> {
+    /// System's thread id.
+    pub tid: u32,
+    /// The caller's tag.
+    pub tag: u64,
+    /// What it captured.
+    pub capture: &'a Capture,
+}
+
+/// What became of a triggered sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Accepted {
+    /// It is stored or counted as lost: its memory is free again.
+    Done,
+    /// Its thread is not known yet: offer it again.
+    Later,
+}
+
+struct Entry<T> {
+    instance: u64,
+    tid: u32,
+    thread: T,
+    image: ThreadImage,
+    /// Cycle count at its last stored sample; `None` if that cannot be compared with.
+    cycles: Option<u64>,
+    /// CPU time at the last reading.
+    cpu: Option<u64>,
+    /// When CPU time is due to be read again, in ticks.
+    cpu_due: u64,
+    /// Registers of its last sample.
+    registers: [u64; MAX_REGISTERS],
+    sampled: bool,
+}
+
+/// What a sampler needs from the outside.
+pub struct Wiring<T> {
+    /// Its buffers.
+    pub lane: Arc<Lane>,
+    /// Its counters.
+    pub counters: Arc<Counters>,
+    /// The recorder's signals.
+    pub signals: &'static Signals,
+    /// Threads that come and go.
+    pub commands: Arc<Queue<ThreadCommand<T>>>,
+}
+
+/// The state of the sampler thread.
+pub struct Sampler<T: Target> {
+    target: T,
+    wiring: Wiring<T::Thread>,
+    set: RegisterSet,
+    word: usize,
+    ticks_per_ms: u64,
+    encoder: SampleEncoder,
+    block: Option<Box<BlockBuffer>>,
+    /// When the current block was begun, in ticks.
+    begun: u64,
+    threads: Vec<Entry<T::Thread>>,
+    /// Images of threads that ended, for threads to come.
+    spare: Vec<ThreadImage>,
+    capture: Capture,
+    code: CodeCache,
+}
+
+impl<T: Target> Sampler<T> {
+    /// A sampler that captures up to `max_stack` bytes per sample.
+    pub fn new(
+        target: T,
+        wiring: Wiring<T::Thread>,
+        set: RegisterSet,
+        word: usize,
+        ticks_per_second: u64,
+        max_stack: usize,
+    ) -> Sampler<T> {
+        Sampler {
+            target,
+            wiring,
+            set,
+            word,
+            ticks_per_ms: (ticks_per_second / 1000).max(1),
+            encoder: SampleEncoder::new(),
+            block: None,
+            begun: 0,
+            threads: Vec::new(),
+            spare: Vec::new(),
+            capture: Capture::new(max_stack),
+            code: CodeCache::new(),
+        }
+    }
+
+    /// Samples every thread once.
+    pub fn pass(&mut self) {
+        let start = self.target.now();
+        self.take_commands();
+        if self.wiring.signals.renew.swap(false, Ordering::AcqRel) {
+            self.cut();
+            self.encoder.renew_keyframes();
+        }
+        for index in 0..self.threads.len() {
+            self.sample(index);
+        }
+        let end = self.target.now();
+        let age = limits::CUT_MS * self.ticks_per_ms;
+        if self.block.as_ref().is_some_and(|block| block.wants_cut(end) || end.saturating_sub(self.begun) >= age) {
+            self.cut();
+        }
+        let counters = &self.wiring.counters;
+        counters.passes.fetch_add(1, Ordering::Relaxed);
+        let nanoseconds = end.saturating_sub(start) as u128 * 1_000_000 / u128::from(self.ticks_per_ms);
+        counters.pass_ns.fetch_add(nanoseconds as u64, Ordering::Relaxed);
+    }
+
+    /// Cuts the last block.
+    pub fn finish(&mut self) {
+        self.take_commands();
+        self.cut();
+    }
+
+    /// Stores a sample that a thread took of itself.
+    pub fn triggered(&mut self, triggered: &Triggered<'_>) -> Accepted {
+        self.take_commands();
+        let Some(index) = self.threads.iter().position(|entry| entry.tid == triggered.tid) else {
+            if self.target.now().saturating_sub(triggered.capture.time) < ORPHAN_MS * self.ticks_per_ms {
+                return Accepted::Later;
+            }
+            self.wiring.counters.lose(DropReason::NoThread, 1);
+            return Accepted::Done;
+        };
+        self.store(index, Some(triggered), RunState::Running, None);
+        if let Some(entry) = self.threads.get_mut(index) {
+            // The last stored sample is not one that the cycle count belongs to.
+            entry.cycles = None;
+            entry.registers = triggered.capture.registers;
+        }
+        Accepted::Done
+    }
+
+    /// Number of threads that are sampled.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    fn sample(&mut self, index: usize) {
+        let Some(entry) = self.threads.get_mut(index) else { return };
+        let cycles = self.target.cycles(&entry.thread);
+        if cycles.is_some() && cycles == entry.cycles && entry.image.has_sample() {
+            self.store_same(index);
+            return;
+        }
+        match self.target.capture(&entry.thread, &mut self.capture) {
+            Outcome::Captured => {}
+            // Its THREAD_EXIT follows: nothing is missing.
+            Outcome::Ended => return,
+            Outcome::NotSuspended => return self.wiring.counters.lose(DropReason::NoThread, 1),
+            Outcome::NoContext => return self.wiring.counters.lose(DropReason::NoContext, 1),
+        }
+        let moved = entry.sampled && entry.registers != self.capture.registers;
+        let mut ran = moved || cycles.is_some() && entry.cycles.is_some();
+        let mut cpu = cycles;
+        if cycles.is_none() && self.capture.time >= entry.cpu_due {
+            cpu = self.target.cpu_time(&entry.thread);
+            ran |= cpu.is_some() && entry.cpu.is_some() && cpu != entry.cpu;
+            entry.cpu = cpu;
+            let pause = if moved { CPU_MS } else { CPU_IDLE_MS };
+            entry.cpu_due = self.capture.time + pause * self.ticks_per_ms;
+        }
+        entry.registers = self.capture.registers;
+        entry.sampled = true;
+        let state = if ran { RunState::Running } else { RunState::Unknown };
+        let stored = self.store(index, None, state, cpu);
+        if let Some(entry) = self.threads.get_mut(index) {
+            entry.cycles = if stored { cycles } else { None };
+        }
+    }
+
+    /// Stores a pass that found the thread not to have run; true if it is stored.
+    fn store_same(&mut self, index: usize) -> bool {
+        for _ in 0..2 {
+            if !self.open_block() {
+                break;
+            }
+            let now = self.target.now();
+            let (Some(block), Some(entry)) = (&mut self.block, self.threads.get_mut(index)) else { break };
+            match self.encoder.same(block, &mut entry.image, now, RunState::Waiting) {
+                Ok(_) => {
+                    self.wiring.counters.samples.fetch_add(1, Ordering::Relaxed);
+                    return true;
+                }
+                Err(Rejected::BlockFull) => self.cut(),
+                Err(_) => break,
+            }
+        }
+        self.wiring.counters.lose(DropReason::BuffersFull, 1);
+        false
+    }
+
+    /// Stores what was captured; true if it is stored.
+    fn store(&mut self, index: usize, triggered: Option<&Triggered<'_>>, state: RunState, cpu: Option<u64>) -> bool {
+        let signals = &self.wiring.signals;
+        let generation = signals.loader_generation.load(Ordering::Acquire);
+        let tables_pending = signals.tables_pending.load(Ordering::Acquire) != 0;
+        let capture = triggered.map_or(&self.capture, |triggered| triggered.capture);
+        let ip = capture.registers[IP];
+        // Read into the cache before the attempts: the capture stays borrowed through them.
+        let code = *self.code.get(ip, generation, |bytes| self.target.code(ip, bytes));
+        let mut reason = DropReason::BuffersFull;
+        for _ in 0..3 {
+            if !self.open_block() {
+                break;
+            }
+            let capture = triggered.map_or(&self.capture, |triggered| triggered.capture);
+            let (Some(block), Some(entry)) = (&mut self.block, self.threads.get_mut(index)) else { break };
+            let raw = RawSample {
+                thread: entry.instance,
+                time: capture.time,
+                set: self.set,
+                registers: capture.registers.get(..self.set.len()).unwrap_or(&[]),
+                stack_base: capture.stack_base,
+                stack_start: capture.stack_start,
+                stack: capture.stack.get(..capture.len).unwrap_or(&[]),
+                code: code.bytes(),
+                cpu,
+                state,
+                tag: triggered.map(|triggered| triggered.tag),
+                tables_pending,
+                context_reply: capture.context_reply,
+                extra: &[],
+            };
+            match self.encoder.sample(block, &mut entry.image, &raw) {
+                Ok(_) => {
+                    self.wiring.counters.samples.fetch_add(1, Ordering::Relaxed);
+                    return true;
+                }
+                Err(Rejected::BlockFull) => self.cut(),
+                Err(Rejected::ImageTooSmall { words }) => {
+                    // Twice what is needed now, so that a growing stack does not come here at every step.
+                    let room = words.saturating_mul(2);
+                    let mut made = entry.image.reserve(room, self.word).is_ok();
+                    made = made || entry.image.reserve(words, self.word).is_ok();
+                    if !made {
+                        reason = DropReason::TableFull;
+                        break;
+                    }
+                }
+                Err(_) => {
+                    reason = DropReason::NoContext;
+                    break;
+                }
+            }
+        }
+        self.wiring.counters.lose(reason, 1);
+        false
+    }
+
+    /// Whether there is a block to write into, taking a free buffer if need be.
+    fn open_block(&mut self) -> bool {
+        if self.block.is_none()
+            && let Some(mut block) = self.wiring.lane.take_free()
+        {
+            self.begun = self.target.now();
+            self.encoder.begin(&mut block, self.begun);
+            self.block = Some(block);
+        }
+        self.block.is_some()
+    }
+
+    /// Hands the current block to the writer.
+    fn cut(&mut self) {
+        let Some(mut block) = self.block.take() else { return };
+        for entry in &mut self.threads {
+            // The block keeps room for these.
+            let _ = self.encoder.flush_idle(&mut block, &mut entry.image);
+        }
+        block.set_dropped(self.wiring.counters.dropped.load(Ordering::Relaxed));
+        self.wiring.lane.hand_over(block);
+    }
+
+    fn take_commands(&mut self) {
+        while let Some(command) = self.wiring.commands.pop() {
+            match command {
+                ThreadCommand::Add { instance, tid, thread } => self.add(instance, tid, thread),
+                ThreadCommand::Remove { instance } => self.remove(instance),
+            }
+        }
+    }
+
+    fn add(&mut self, instance: u64, tid: u32, thread: T::Thread) {
+        let image = match self.spare.pop() {
+            Some(image) => image,
+            None => match ThreadImage::new(FIRST_IMAGE_WORDS, self.word) {
+                Ok(image) => image,
+                Err(_) => return self.wiring.counters.lose(DropReason::TableFull, 1),
+            },
+        };
+        self.threads.push(Entry {
+            instance,
+            tid,
+            thread,
+            image,
+            cycles: None,
+            cpu: None,
+            cpu_due: 0,
+            registers: [0; MAX_REGISTERS],
+            sampled: false,
+        });
+    }
+
+    fn remove(&mut self, instance: u64) {
+        let Some(index) = self.threads.iter().position(|entry| entry.instance == instance) else { return };
+        let mut entry = self.threads.swap_remove(index);
+        if let Some(block) = &mut self.block {
+            let _ = self.encoder.flush_idle(block, &mut entry.image);
+        }
+        entry.image.reset();
+        // Big images are not kept: their thread's stack was the exception.
+        if self.spare.len() < 64 && entry.image.memory() <= 1 << 20 {
+            self.spare.push(entry.image);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What the recorder's threads share: block buffers on their way to the writer, and counters.
+
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use stk_format::{BlockBuffer, FileHeader};
+use stk_schema::event::DropReason;
+
+use super::queue::Queue;
+
+/// Number of [`DropReason`]s, 0 included.
+pub const REASONS: usize = 7;
+
+/// Buffers that go from one thread to the writer and back.
+pub struct Lane {
+    free: Queue<Box<BlockBuffer>>,
+    full: Queue<Box<BlockBuffer>>,
+}
+
+impl Lane {
+    /// A lane of `count` buffers for `capacity` event bytes each; `None` without the memory.
+    pub fn new(count: usize, capacity: usize, header: &FileHeader) -> Option<Lane> {
+        let lane = Lane { free: Queue::new(count), full: Queue::new(count) };
+        for _ in 0..count {
+            let buffer = Box::new(BlockBuffer::new(capacity, header).ok()?);
+            lane.free.push(buffer).ok()?;
+        }
+        Some(lane)
+    }
+
+    /// An empty buffer, or `None` while all wait for the writer.
+    pub fn take_free(&self) -> Option<Box<BlockBuffer>> {
+        self.free.pop()
+    }
+
+    /// Hands a filled buffer to the writer.
+    pub fn hand_over(&self, buffer: Box<BlockBuffer>) {
+        // There are no more buffers than places.
+        let _ = self.full.push(buffer);
+    }
+
+    /// The oldest filled buffer.
+    pub fn take_full(&self) -> Option<Box<BlockBuffer>> {
+        self.full.pop()
+    }
+
+    /// Gives a buffer back.
+    pub fn put_back(&self, buffer: Box<BlockBuffer>) {
+        let _ = self.free.push(buffer);
+    }
+}
+
+/// Counters of a recording, written by its threads and read for the status and the trace.
+#[derive(Default)]
+pub struct Counters {
+    /// Samples taken, idle ones included.
+    pub samples: AtomicU64,
+    /// Samples lost.
+    pub dropped: AtomicU64,
+    /// Sampler passes.
+    pub passes: AtomicU64,
+    /// Bytes appended to the output.
+    pub bytes: AtomicU64,
+    /// Nanoseconds for which threads were held suspended, all samples together.
+    pub suspended_ns: AtomicU64,
+    /// Longest time for which a thread was held suspended, in nanoseconds.
+    pub suspended_max_ns: AtomicU64,
+    /// Suspensions.
+    pub suspensions: AtomicU64,
+    /// Nanoseconds spent in passes, all together.
+    pub pass_ns: AtomicU64,
+    /// Losses by [`DropReason`].
+    reasons: [AtomicU64; REASONS],
+}
+
+impl Counters {
+    /// Counts `count` losses. Passes that were skipped ([`DropReason::Late`]) and module events
+    /// ([`DropReason::RingFull`]) are no lost samples and do not count as such.
+    pub fn lose(&self, reason: DropReason, count: u64) {
+        if let Some(counter) = self.reasons.get(reason as usize) {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+        if !matches!(reason, DropReason::Late | DropReason::RingFull) {
+            self.dropped.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Losses so far for the reason with this code.
+    pub fn lost(&self, reason: usize) -> u64 {
+        self.reasons.get(reason).map_or(0, |counter| counter.load(Ordering::Relaxed))
+    }
+}
+
+/// Signals between the recorder's threads.
+#[derive(Default)]
+pub struct Signals {
+    /// Why to stop: an `EndReason` code; 0 = go on.
+    pub stop: AtomicU32,
+    /// Loader events whose modules' tables are not recorded yet.
+    pub tables_pending: AtomicU32,
+    /// Grows with every loader event: code read before may be another module's now.
+    pub loader_generation: AtomicU32,
+    /// A STATE block was written: every thread needs a keyframe.
+    pub renew: AtomicBool,
+    /// The first enumeration of threads is complete.
+    pub threads_known: AtomicBool,
+}
+
+impl Signals {
+    /// Asks for the end of the recording; the first reason stays.
+    pub fn request_stop(&self, reason: stk_schema::event::EndReason) {
+        let _ = self.stop.compare_exchange(0, reason as u32, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Whether the recording is to end.
+    pub fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire) != 0
+    }
+}

@@ -1,0 +1,170 @@
+//! Which threads live: enumerations, compared one with the next, into instances.
+//!
+//! The system reuses thread ids, but not while a handle to the thread is open; the recorder holds one for every
+//! thread that it knows, so that within an enumeration the id tells threads apart.
+
+use alloc::vec::Vec;
+use stk_schema::event::{Event, ThreadFlags, ThreadStart};
+
+use super::modules::Events;
+
+/// A live thread as the recorder knows it.
+#[derive(Debug)]
+pub struct Thread<H> {
+    /// Instance id.
+    pub instance: u64,
+    /// What was written of it.
+    pub start: ThreadStart,
+    /// Its description, WTF-8.
+    pub name: Vec<u8>,
+    /// When its name was set or last changed, in ticks.
+    pub named: u64,
+    /// The handle that keeps its id from being reused.
+    pub handle: H,
+}
+
+/// The live threads of the process.
+#[derive(Debug)]
+pub struct Threads<H> {
+    live: Vec<Thread<H>>,
+    next: u64,
+}
+
+impl<H> Default for Threads<H> {
+    fn default() -> Threads<H> {
+        Threads { live: Vec::new(), next: 1 }
+    }
+}
+
+impl<H> Threads<H> {
+    /// The live threads, in the order in which they became known.
+    pub fn live(&self) -> &[Thread<H>] {
+        &self.live
+    }
+
+    /// The handles of the live threads, by instance.
+    pub fn handles_mut(&mut self) -> impl Iterator<Item = (u64, &mut H)> {
+        self.live.iter_mut().map(|thread| (thread.instance, &mut thread.handle))
+    }
+
+    /// Whether a live thread has this id.
+    pub fn knows(&self, tid: u32) -> bool {
+        self.live.iter().any(|thread| thread.start.tid == tid)
+    }
+
+    /// Adds a thread and writes THREAD_START; `start.instance` is assigned here and returned.
+    pub fn started(&mut self, mut start: ThreadStart, handle: H, out: &mut impl Events) -> u64 {
+        start.instance = self.next;
+        self.next += 1;
+        out.event(&Event::ThreadStart(start));
+        self.live.push(Thread { instance: start.instance, start, name: Vec::new(), named: 0, handle });
+        start.instance
+    }
+
+    /// Removes the threads that have `ended`, writes THREAD_EXIT for each and hands it to `gone`.
+    pub fn remove_ended(
+        &mut self,
+        time: u64,
+        mut ended: impl FnMut(&Thread<H>) -> bool,
+        mut gone: impl FnMut(Thread<H>),
+        out: &mut impl Events,
+    ) {
+        let mut index = 0;
+        while let Some(thread) = self.live.get(index) {
+            if ended(thread) {
+                let thread = self.live.remove(index);
+                out.event(&Event::ThreadExit { instance: thread.instance, time });
+                gone(thread);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// Compares names with those known and writes THREAD_NAME where one changed.
+    pub fn rename(&mut self, time: u64, mut name_of: impl FnMut(&Thread<H>) -> Option<Vec<u8>>, out: &mut impl Events) {
+        for thread in &mut self.live {
+            if let Some(name) = name_of(thread)
+                && name != thread.name
+            {
+                out.event(&Event::ThreadName { instance: thread.instance, time, name: &name });
+                thread.name = name;
+                thread.named = time;
+            }
+        }
+    }
+
+    /// Restates every live thread for a STATE block.
+    pub fn restate(&self, out: &mut impl Events) {
+        for thread in &self.live {
+            let mut start = thread.start;
+            start.flags |= ThreadFlags::RESTATED;
+            out.event(&Event::ThreadStart(start));
+            if !thread.name.is_empty() {
+                out.event(&Event::ThreadName { instance: thread.instance, time: thread.named, name: &thread.name });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+
+    #[derive(Default)]
+    struct Log(Vec<String>);
+
+    impl Events for Log {
+        fn event(&mut self, event: &Event<'_>) {
+            self.0.push(match event {
+                Event::ThreadStart(start) => format!("start {} tid {} {:?}", start.instance, start.tid, start.flags.bits()),
+                Event::ThreadExit { instance, time } => format!("exit {instance} at {time}"),
+                Event::ThreadName { instance, name, .. } => {
+                    format!("name {instance} {}", String::from_utf8_lossy(name))
+                }
+                other => format!("{other:?}"),
+            });
+        }
+    }
+
+    fn start(tid: u32) -> ThreadStart {
+        ThreadStart {
+            instance: 0,
+            time: 1,
+            tid,
+            flags: ThreadFlags::empty(),
+            start_address: 0,
+            stack_base: 0,
+            created: 0,
+        }
+    }
+
+    #[test]
+    fn a_thread_id_that_is_used_again_is_a_new_instance() {
+        let (mut threads, mut log) = (Threads::<u8>::default(), Log::default());
+        threads.started(start(40), 0, &mut log);
+        threads.started(start(44), 1, &mut log);
+        let mut gone = Vec::new();
+        threads.remove_ended(9, |thread| thread.handle == 0, |thread| gone.push(thread.handle), &mut log);
+        threads.started(start(40), 2, &mut log);
+        assert_eq!(gone, [0]);
+        assert_eq!(log.0.iter().map(|line| &line[..7]).collect::<Vec<_>>(), ["start 1", "start 2", "exit 1 ", "start 3"]);
+    }
+
+    #[test]
+    fn a_name_is_written_when_it_changes_and_restated_with_its_thread() {
+        let (mut threads, mut log) = (Threads::<u8>::default(), Log::default());
+        threads.started(start(40), 0, &mut log);
+        log.0.clear();
+        threads.rename(5, |_| Some(Vec::new()), &mut log);
+        threads.rename(6, |_| Some("Zähler".into()), &mut log);
+        threads.rename(7, |_| Some("Zähler".into()), &mut log);
+        threads.rename(8, |_| None, &mut log);
+        assert_eq!(log.0, ["name 1 Zähler"]);
+        threads.restate(&mut log);
+        assert_eq!(log.0.len(), 3);
+        assert_eq!(log.0[2], "name 1 Zähler");
+    }
+}

@@ -1,0 +1,135 @@
+//! System functions that have no import library here or that older systems lack, found once by name.
+
+use core::ffi::{c_char, c_void};
+use core::mem::transmute_copy;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use alloc::boxed::Box;
+use windows_sys::Win32::Foundation::HANDLE;
+use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleW, GetProcAddress};
+use windows_sys::Win32::System::Performance::{QueryPerformanceCounter, QueryPerformanceFrequency};
+use windows_sys::w;
+
+/// NTSTATUS; negative values are errors.
+pub type Status = i32;
+
+pub type NtReadVirtualMemory =
+    unsafe extern "system" fn(HANDLE, *const c_void, *mut c_void, usize, *mut usize) -> Status;
+pub type NtQueryInformationThread =
+    unsafe extern "system" fn(HANDLE, u32, *mut c_void, u32, *mut u32) -> Status;
+pub type NtGetNextThread =
+    unsafe extern "system" fn(HANDLE, HANDLE, u32, u32, u32, *mut HANDLE) -> Status;
+pub type NtSetTimerResolution = unsafe extern "system" fn(u32, u8, *mut u32) -> Status;
+pub type LdrRegisterDllNotification =
+    unsafe extern "system" fn(u32, *const c_void, *mut c_void, *mut *mut c_void) -> Status;
+pub type RtlGetVersion = unsafe extern "system" fn(*mut VersionInfo) -> Status;
+pub type RtlGetCurrentPeb = unsafe extern "system" fn() -> *const u8;
+pub type WineGetVersion = unsafe extern "C" fn() -> *const c_char;
+pub type QueryThreadCycleTime = unsafe extern "system" fn(HANDLE, *mut u64) -> i32;
+pub type IsWow64Process2 = unsafe extern "system" fn(HANDLE, *mut u16, *mut u16) -> i32;
+pub type PreciseTime = unsafe extern "system" fn(*mut u64);
+
+/// RTL_OSVERSIONINFOW.
+#[repr(C)]
+pub struct VersionInfo {
+    pub size: u32,
+    pub major: u32,
+    pub minor: u32,
+    pub build: u32,
+    pub platform: u32,
+    pub service_pack: [u16; 128],
+}
+
+/// The functions found in this process. Those that every supported system has are not optional.
+pub struct Api {
+    pub read_memory: NtReadVirtualMemory,
+    pub query_thread: NtQueryInformationThread,
+    pub current_peb: RtlGetCurrentPeb,
+    pub next_thread: Option<NtGetNextThread>,
+    pub set_timer_resolution: Option<NtSetTimerResolution>,
+    pub register_notification: Option<LdrRegisterDllNotification>,
+    pub version: Option<RtlGetVersion>,
+    pub wine_version: Option<WineGetVersion>,
+    pub thread_cycles: Option<QueryThreadCycleTime>,
+    pub is_wow64: Option<IsWow64Process2>,
+    pub precise_time: Option<PreciseTime>,
+    /// Ticks of the performance counter per second.
+    pub frequency: u64,
+}
+
+static API: AtomicPtr<Api> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The functions, found at the first call; `None` on a system without the ones that cannot be missing.
+pub fn api() -> Option<&'static Api> {
+    // SAFETY: the pointer is null or that of a box that is never freed.
+    if let Some(api) = unsafe { API.load(Ordering::Acquire).as_ref() } {
+        return Some(api);
+    }
+    let found = Box::into_raw(Box::new(find()?));
+    // A second thread that looked at the same moment found the same: its box is the one that stays or is left.
+    API.store(found, Ordering::Release);
+    // SAFETY: as above.
+    unsafe { found.as_ref() }
+}
+
+/// Ticks of the performance counter.
+pub fn ticks() -> u64 {
+    let mut now = 0;
+    // SAFETY: writes one i64; it cannot fail since Windows XP.
+    unsafe { QueryPerformanceCounter(&mut now) };
+    now as u64
+}
+
+/// UTC in nanoseconds since the Unix epoch.
+pub fn utc(api: &Api) -> u64 {
+    let mut time = 0u64;
+    match api.precise_time {
+        // SAFETY: writes one FILETIME, which has the size of a u64 and no stricter alignment.
+        Some(precise) => unsafe { precise(&mut time) },
+        // SAFETY: as above.
+        None => unsafe {
+            windows_sys::Win32::System::SystemInformation::GetSystemTimeAsFileTime((&raw mut time).cast())
+        },
+    }
+    unix_nanoseconds(time)
+}
+
+/// A FILETIME's 100 ns units since 1601 as nanoseconds since 1970; 0 for times before.
+pub fn unix_nanoseconds(filetime: u64) -> u64 {
+    filetime.saturating_sub(116_444_736_000_000_000).saturating_mul(100)
+}
+
+fn find() -> Option<Api> {
+    // SAFETY: the names are zero-terminated; ntdll and kernel32 are mapped in every process and never leave.
+    let (ntdll, kernel32) = unsafe { (GetModuleHandleW(w!("ntdll.dll")), GetModuleHandleW(w!("kernel32.dll"))) };
+    let find = |module, name: &core::ffi::CStr| {
+        // SAFETY: the name is zero-terminated.
+        unsafe { GetProcAddress(module, name.as_ptr().cast()) }
+    };
+    /// Gives a found function its type, which the caller takes from the system's documentation.
+    unsafe fn typed<T: Copy>(function: unsafe extern "system" fn() -> isize) -> T {
+        const { assert!(size_of::<T>() == size_of::<usize>()) };
+        // SAFETY: the sizes are equal, and the caller names the function's true type.
+        unsafe { transmute_copy(&function) }
+    }
+    let mut frequency = 0;
+    // SAFETY: writes one i64.
+    unsafe { QueryPerformanceFrequency(&mut frequency) };
+    // SAFETY: each function is given the type that the Windows SDK, phnt or Wine's headers declare for its name.
+    unsafe {
+        Some(Api {
+            read_memory: typed(find(ntdll, c"NtReadVirtualMemory")?),
+            query_thread: typed(find(ntdll, c"NtQueryInformationThread")?),
+            current_peb: typed(find(ntdll, c"RtlGetCurrentPeb")?),
+            next_thread: find(ntdll, c"NtGetNextThread").map(|function| typed(function)),
+            set_timer_resolution: find(ntdll, c"NtSetTimerResolution").map(|function| typed(function)),
+            register_notification: find(ntdll, c"LdrRegisterDllNotification").map(|function| typed(function)),
+            version: find(ntdll, c"RtlGetVersion").map(|function| typed(function)),
+            wine_version: find(ntdll, c"wine_get_version").map(|function| typed(function)),
+            thread_cycles: find(kernel32, c"QueryThreadCycleTime").map(|function| typed(function)),
+            is_wow64: find(kernel32, c"IsWow64Process2").map(|function| typed(function)),
+            precise_time: find(kernel32, c"GetSystemTimePreciseAsFileTime").map(|function| typed(function)),
+            frequency: (frequency as u64).max(1),
+        })
+    }
+}

@@ -1,0 +1,445 @@
+//! The third thread: which threads and modules there are, and what their images say. It alone may meet the loader's lock, and
+//! wait for it: sampling and writing go on meanwhile.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use stk_format::BlockKind;
+use stk_schema::control::{EMBED_FULL, EMBED_NONE};
+use stk_schema::event::{Clock, DropReason, Dropped, Event, Metadata, ModuleFlags, ThreadFlags, ThreadStart};
+use stk_schema::limits;
+
+use super::api::{Api, ticks, utc};
+use super::hints;
+use super::host;
+use super::loader::{self, Change};
+use super::memory::OwnMemory;
+use super::output::TablesFolder;
+use super::peb::Peb;
+use super::state::{SIGNALS, STATUS};
+use super::target::Sampled;
+use super::thread::{self, ThreadHandle};
+use crate::record::image::{Image, Part};
+use crate::record::journal::{Contents, Journal, Pace};
+use crate::record::modules::{Events, Modules, Seen};
+use crate::record::queue::Queue;
+use crate::record::sampler::ThreadCommand;
+use crate::record::shared::{Counters, REASONS};
+use crate::record::threads::Threads;
+
+/// Milliseconds between enumerations of the threads.
+const ENUMERATE_MS: u64 = 50;
+/// Milliseconds between looks at the threads' names: they come after the start and may change.
+const NAMES_MS: u64 = 200;
+/// Milliseconds between reports of losses.
+const LOSSES_MS: u64 = 1000;
+/// How often a snapshot of the loader's list that raced with a change is taken again.
+const SNAPSHOT_TRIES: usize = 20;
+
+/// The clock of the journal, and its patience.
+pub struct CensusPace {
+    /// Whether the writer is still there.
+    pub writer_alive: fn() -> bool,
+}
+
+impl Pace for CensusPace {
+    fn now(&self) -> u64 {
+        ticks()
+    }
+
+    fn pause(&self) -> bool {
+        // SAFETY: no preconditions.
+        unsafe { windows_sys::Win32::System::Threading::Sleep(2) };
+        (self.writer_alive)()
+    }
+}
+
+/// What the census is told at its start.
+pub struct Settings {
+    /// `EMBED_*`.
+    pub embed: u32,
+    /// Metadata from the config: `key 0 value 0 …`.
+    pub metadata: Vec<u8>,
+    /// Folder of shared tables.
+    pub folder: Option<TablesFolder>,
+    /// Load address of the agent itself.
+    pub own_base: u64,
+    /// Ticks per millisecond.
+    pub ticks_per_ms: u64,
+}
+
+/// A live thread's handle and whether the sampler has been told of it.
+struct Known {
+    handle: Arc<ThreadHandle>,
+    told: Option<Sampled>,
+    own: bool,
+}
+
+/// The state of the tables thread.
+pub struct Census {
+    api: &'static Api,
+    memory: OwnMemory,
+    peb: Peb,
+    settings: Settings,
+    journal: Journal<CensusPace>,
+    counters: Arc<Counters>,
+    commands: Arc<Queue<ThreadCommand<Sampled>>>,
+    threads: Threads<Known>,
+    modules: Modules,
+    contents: Contents,
+    /// Instances whose tables are to be read.
+    unread: VecDeque<u64>,
+    /// Removals that the sampler's queue had no room for.
+    removals: VecDeque<u64>,
+    own_threads: fn() -> Vec<u32>,
+    enumerate_due: u64,
+    names_due: u64,
+    losses_due: u64,
+    state_at: u64,
+    reported: [u64; REASONS],
+}
+
+impl Census {
+    /// A census that has looked at nothing yet.
+    pub fn new(
+        api: &'static Api,
+        settings: Settings,
+        journal: Journal<CensusPace>,
+        counters: Arc<Counters>,
+        commands: Arc<Queue<ThreadCommand<Sampled>>>,
+        own_threads: fn() -> Vec<u32>,
+    ) -> Census {
+        Census {
+            api,
+            memory: OwnMemory(api),
+            peb: Peb::current(api),
+            settings,
+            journal,
+            counters,
+            commands,
+            threads: Threads::default(),
+            modules: Modules::default(),
+            contents: Contents::default(),
+            unread: VecDeque::new(),
+            removals: VecDeque::new(),
+            own_threads,
+            enumerate_due: 0,
+            names_due: 0,
+            losses_due: 0,
+            state_at: 0,
+            reported: [0; REASONS],
+        }
+    }
+
+    /// The first look: the STATE block that opens the trace.
+    pub fn begin(&mut self) {
+        // Until the snapshot is worked off, every sample's tables may be missing.
+        SIGNALS.tables_pending.fetch_add(1, Ordering::AcqRel);
+        self.journal.switch(BlockKind::State);
+        self.clock();
+        self.metadata();
+        self.enumerate(ThreadFlags::AT_START);
+        self.names();
+        SIGNALS.threads_known.store(true, Ordering::Release);
+
+        let notified = loader::listen(self.api);
+        self.snapshot(ModuleFlags::AT_START);
+        if !notified {
+            self.fact("recorder.warning", b"loader notifications cannot be had: module events come from snapshots alone");
+        }
+        self.journal.switch(BlockKind::Meta);
+        SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
+        self.state_at = ticks();
+    }
+
+    /// One round; true if there is more to do at once.
+    pub fn step(&mut self, bytes_since_state: u64) -> bool {
+        let now = ticks();
+        self.drain_loader();
+        let mut hinted = false;
+        while let Some(tid) = hints::next() {
+            hinted |= !self.threads.knows(tid);
+        }
+        if hinted || now >= self.enumerate_due {
+            self.enumerate(ThreadFlags::empty());
+        }
+        if now >= self.names_due {
+            self.names();
+        }
+        if now >= self.losses_due {
+            self.losses();
+        }
+        let seconds = limits::STATE_SECONDS * 1000 * self.settings.ticks_per_ms;
+        if bytes_since_state >= limits::STATE_BYTES || now.saturating_sub(self.state_at) >= seconds {
+            self.restate();
+        }
+        self.journal.flush();
+        if let Some(instance) = self.unread.pop_front() {
+            self.read_tables(instance);
+            self.journal.flush();
+        }
+        self.publish();
+        !self.unread.is_empty()
+    }
+
+    /// The last round: what is known now is written; tables that were not read yet are read until `deadline` (ticks).
+    pub fn finish(&mut self, deadline: u64) {
+        self.drain_loader();
+        self.enumerate(ThreadFlags::empty());
+        self.names();
+        self.journal.flush();
+        while ticks() < deadline
+            && let Some(instance) = self.unread.pop_front()
+        {
+            self.read_tables(instance);
+            self.drain_loader();
+        }
+        loader::ignore();
+        self.losses();
+        self.measurements();
+        self.journal.flush();
+    }
+
+    /// Hands over what was written; for the end of the process.
+    pub fn flush(&mut self) {
+        self.journal.flush();
+    }
+
+    // ---- threads ----
+
+    fn enumerate(&mut self, flags: ThreadFlags) {
+        let now = ticks();
+        self.enumerate_due = now + ENUMERATE_MS * self.settings.ticks_per_ms;
+        let own = (self.own_threads)();
+        let removals = &mut self.removals;
+        self.threads.remove_ended(
+            now,
+            |thread| thread.handle.handle.ended(),
+            |thread| {
+                if !thread.handle.own {
+                    removals.push_back(thread.instance);
+                }
+            },
+            &mut self.journal,
+        );
+        let (api, threads, journal) = (self.api, &mut self.threads, &mut self.journal);
+        thread::enumerate(api, |found| {
+            let Some((tid, teb)) = found.identity(api) else { return };
+            if threads.knows(tid) || found.ended() {
+                return;
+            }
+            let Some(handle) = found.duplicate().map(Arc::new) else { return };
+            let own = own.contains(&tid);
+            let (_, base) = teb.stack();
+            let mut flags = flags;
+            flags.set(ThreadFlags::RECORDER, own);
+            flags.set(ThreadFlags::NO_STACK_BOUNDS, base == 0);
+            let start = ThreadStart {
+                instance: 0,
+                time: now,
+                tid,
+                flags,
+                start_address: handle.start_address(api),
+                stack_base: base as u64,
+                created: handle.times().map_or(0, |(created, _)| created),
+            };
+            let told = (!own).then(|| Sampled { handle: handle.clone(), tid, teb });
+            threads.started(start, Known { handle, told, own }, journal);
+        });
+        self.tell();
+    }
+
+    /// Tells the sampler of threads that came and went, as far as its queue has room.
+    fn tell(&mut self) {
+        while let Some(&instance) = self.removals.front() {
+            if self.commands.push(ThreadCommand::Remove { instance }).is_err() {
+                return;
+            }
+            self.removals.pop_front();
+        }
+        let commands = &self.commands;
+        for (instance, known) in self.threads.handles_mut() {
+            let Some(thread) = known.told.take() else { continue };
+            let add = ThreadCommand::Add { instance, tid: thread.tid, thread };
+            if let Err(ThreadCommand::Add { thread, .. }) = commands.push(add) {
+                known.told = Some(thread);
+            }
+        }
+    }
+
+    fn names(&mut self) {
+        let now = ticks();
+        self.names_due = now + NAMES_MS * self.settings.ticks_per_ms;
+        let api = self.api;
+        self.threads.rename(now, |thread| thread.handle.handle.name(api), &mut self.journal);
+    }
+
+    // ---- modules ----
+
+    fn drain_loader(&mut self) {
+        let mut changed = false;
+        while let Some(change) = loader::next() {
+            changed = true;
+            match change {
+                Change::Loaded { time, mut seen, path_cut } => {
+                    if path_cut {
+                        seen.path = self.path_of(seen.base);
+                    }
+                    if !self.load(time, seen, ModuleFlags::NOTIFIED) {
+                        SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
+                    }
+                }
+                Change::Unloaded { time, base } => {
+                    let unread = &mut self.unread;
+                    if let Some(module) = self.modules.based_at(base) {
+                        let instance = module.instance;
+                        let before = unread.len();
+                        unread.retain(|&one| one != instance);
+                        SIGNALS.tables_pending.fetch_sub((before - unread.len()) as u32, Ordering::AcqRel);
+                    }
+                    self.modules.unloaded(time, base, &mut self.journal);
+                }
+            }
+        }
+        let lost = loader::take_lost();
+        if lost != 0 {
+            self.counters.lose(DropReason::RingFull, lost);
+            self.snapshot(ModuleFlags::empty());
+        }
+        if changed {
+            // Module events are written at once: samples of new code must find their module.
+            self.journal.flush();
+        }
+    }
+
+    /// Compares with the loader's list.
+    fn snapshot(&mut self, flags: ModuleFlags) {
+        let Some(shown) = (0..SNAPSHOT_TRIES).find_map(|_| self.peb.modules(&self.memory)) else {
+            self.fact("recorder.warning", b"the loader's list of modules could not be read");
+            return;
+        };
+        let now = ticks();
+        self.modules.retain_shown(now, &shown, &mut self.journal);
+        let main = shown.first().map(|seen| seen.base);
+        if let Some(first) = shown.first()
+            && flags.contains(ModuleFlags::AT_START)
+        {
+            self.fact("exe", &first.path.clone());
+        }
+        for seen in shown {
+            let mut flags = flags;
+            flags.set(ModuleFlags::MAIN, Some(seen.base) == main);
+            flags.set(ModuleFlags::RECORDER, seen.base == self.settings.own_base);
+            SIGNALS.tables_pending.fetch_add(1, Ordering::AcqRel);
+            if !self.load(now, seen, flags) {
+                SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// A module was seen; false if it was known already. True leaves one pending table to be settled.
+    fn load(&mut self, time: u64, seen: Seen, flags: ModuleFlags) -> bool {
+        let memory = self.memory;
+        let read = |seen: &Seen| Image::read(&memory, seen.base, seen.size);
+        let Some(instance) = self.modules.loaded(time, seen, flags, read, &mut self.journal) else { return false };
+        self.unread.push_back(instance);
+        true
+    }
+
+    /// Reads and writes the tables of a module.
+    fn read_tables(&mut self, instance: u64) {
+        let mut tables = Vec::new();
+        let (memory, embed) = (self.memory, self.settings.embed);
+        if let Some(image) = self.modules.get(instance).and_then(|module| module.image.as_ref()) {
+            let (contents, journal, folder) = (&mut self.contents, &mut self.journal, &mut self.settings.folder);
+            let mut store = |part: Part| tables.push(contents.put(&part, folder.as_mut(), journal));
+            if embed != EMBED_NONE {
+                image.unwind_parts(&memory, &mut store);
+            }
+            if embed == EMBED_FULL {
+                image.code_parts(&memory, &mut store);
+            }
+        }
+        // The loader tells of an unload before it unmaps: if it has told nothing, what was read was this module's.
+        self.drain_loader();
+        self.modules.tables_recorded(instance, tables, &mut self.journal);
+        SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// The full path of the module at `base`, for a notification that could not hold it.
+    fn path_of(&self, base: u64) -> Vec<u8> {
+        let shown = self.peb.modules(&self.memory).unwrap_or_default();
+        shown.into_iter().find(|seen| seen.base == base).map(|seen| seen.path).unwrap_or_default()
+    }
+
+    // ---- the rest ----
+
+    fn clock(&mut self) {
+        let event = Event::Clock(Clock { time: ticks(), utc: utc(self.api) });
+        self.journal.event(&event);
+    }
+
+    fn metadata(&mut self) {
+        let journal = &mut self.journal;
+        host::facts(self.api, |key, value| {
+            journal.event(&Event::Metadata(Metadata { key: key.as_bytes(), value }));
+        });
+        let mut texts = self.settings.metadata.split(|&byte| byte == 0);
+        while let (Some(key), Some(value)) = (texts.next(), texts.next()) {
+            if !key.is_empty() && key.len() + value.len() <= limits::MAX_NAME {
+                self.journal.event(&Event::Metadata(Metadata { key, value }));
+            }
+        }
+    }
+
+    fn fact(&mut self, key: &str, value: &[u8]) {
+        self.journal.event(&Event::Metadata(Metadata { key: key.as_bytes(), value }));
+    }
+
+    /// Writes DROPPED for what was lost since the last report.
+    fn losses(&mut self) {
+        let now = ticks();
+        self.losses_due = now + LOSSES_MS * self.settings.ticks_per_ms;
+        for (reason, reported) in self.reported.iter_mut().enumerate() {
+            let lost = self.counters.lost(reason);
+            let count = lost - *reported;
+            if count != 0 {
+                *reported = lost;
+                let event = Event::Dropped(Dropped { time: now, reason: reason as u64, thread: 0, count });
+                self.journal.event(&event);
+            }
+        }
+    }
+
+    /// What recording cost, as metadata.
+    fn measurements(&mut self) {
+        let counters = self.counters.clone();
+        for (key, value) in [
+            ("recorder.passes", &counters.passes),
+            ("recorder.pass_ns", &counters.pass_ns),
+            ("recorder.suspensions", &counters.suspensions),
+            ("recorder.suspended_ns", &counters.suspended_ns),
+            ("recorder.suspended_max_ns", &counters.suspended_max_ns),
+        ] {
+            self.fact(key, alloc::format!("{}", value.load(Ordering::Relaxed)).as_bytes());
+        }
+    }
+
+    fn restate(&mut self) {
+        self.state_at = ticks();
+        self.journal.switch(BlockKind::State);
+        self.clock();
+        self.modules.restate(&mut self.journal);
+        self.threads.restate(&mut self.journal);
+        self.journal.switch(BlockKind::Meta);
+        SIGNALS.renew.store(true, Ordering::Release);
+    }
+
+    fn publish(&self) {
+        let sampled = self.threads.live().iter().filter(|thread| !thread.handle.own).count();
+        STATUS.threads.store(sampled as u32, Ordering::Relaxed);
+        STATUS.modules.store(self.modules.live().len() as u32, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,104 @@
+//! A CONTEXT's registers in the order of the trace's register set, per architecture.
+
+use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet, SP};
+use stk_schema::{Arch, registers};
+use windows_sys::Win32::System::Diagnostics::Debug as sys;
+
+/// What the agent was built for.
+#[cfg(target_arch = "x86_64")]
+pub const ARCH: Arch = Arch::X64;
+#[cfg(target_arch = "aarch64")]
+pub const ARCH: Arch = Arch::Arm64;
+#[cfg(target_arch = "x86")]
+pub const ARCH: Arch = Arch::X86;
+
+/// Its register set.
+pub const SET: RegisterSet = RegisterSet::general(ARCH);
+
+/// CONTROL and INTEGER. On arm64 also the vector registers, since d8 to d15 belong to the callers.
+#[cfg(target_arch = "x86_64")]
+const FLAGS: u32 = 0x0010_0003;
+#[cfg(target_arch = "aarch64")]
+const FLAGS: u32 = 0x0040_0007;
+#[cfg(target_arch = "x86")]
+const FLAGS: u32 = 0x0001_0003;
+
+/// CONTEXT_EXCEPTION_REQUEST: asks whether the context is one that the system vouches for. Under WOW64 a thread in the
+/// 64-bit world has a stale one.
+#[cfg(target_arch = "x86")]
+const REQUEST: u32 = 0x4000_0000;
+#[cfg(not(target_arch = "x86"))]
+const REQUEST: u32 = 0;
+
+/// A CONTEXT, aligned as the system demands.
+#[repr(C, align(16))]
+pub struct Context(pub sys::CONTEXT);
+
+impl Context {
+    /// A context that asks for what the trace stores.
+    pub fn request() -> Context {
+        // SAFETY: CONTEXT is plain data, for which zero is valid.
+        let mut context = Context(unsafe { core::mem::zeroed() });
+        context.ask();
+        context
+    }
+
+    /// Sets the request again: the system overwrites it.
+    pub fn ask(&mut self) {
+        self.0.ContextFlags = (FLAGS | REQUEST) as _;
+    }
+
+    /// What was answered to the exception request, if it was made.
+    pub fn reply(&self) -> Option<u32> {
+        (REQUEST != 0).then_some(self.0.ContextFlags as u32)
+    }
+
+    /// The registers in stored order.
+    pub fn registers(&self) -> [u64; MAX_REGISTERS] {
+        let mut values = [0; MAX_REGISTERS];
+        fill(&self.0, &mut values);
+        values
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn fill(context: &sys::CONTEXT, values: &mut [u64; MAX_REGISTERS]) {
+    values[IP] = context.Rip;
+    values[SP] = context.Rsp;
+    let general = [
+        context.Rax, context.Rcx, context.Rdx, context.Rbx, context.Rsp, context.Rbp, context.Rsi, context.Rdi,
+        context.R8, context.R9, context.R10, context.R11, context.R12, context.R13, context.R14, context.R15,
+    ];
+    for (number, value) in general.into_iter().enumerate() {
+        values[registers::x64_index(number)] = value;
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn fill(context: &sys::CONTEXT, values: &mut [u64; MAX_REGISTERS]) {
+    // SAFETY: the union's array covers x0 to x30; all of it is plain data.
+    let x = unsafe { context.Anonymous.X };
+    let _ = registers::IP;
+    values[IP] = context.Pc;
+    values[SP] = context.Sp;
+    values[2] = x[30];
+    values[3] = x[29];
+    values[4..33].copy_from_slice(&x[..29]);
+    for (index, value) in values[33..41].iter_mut().enumerate() {
+        // SAFETY: the union's array of doubles is plain data; the low half of a vector register is its d register.
+        *value = unsafe { context.V[8 + index].D[0] }.to_bits();
+    }
+}
+
+#[cfg(target_arch = "x86")]
+fn fill(context: &sys::CONTEXT, values: &mut [u64; MAX_REGISTERS]) {
+    let _ = registers::IP;
+    let all = [
+        context.Eip, context.Esp, context.Eax, context.Ecx, context.Edx, context.Ebx, context.Ebp, context.Esi,
+        context.Edi, context.EFlags,
+    ];
+    debug_assert!(IP == 0 && SP == 1);
+    for (value, register) in values.iter_mut().zip(all) {
+        *value = u64::from(register);
+    }
+}

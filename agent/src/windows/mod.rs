@@ -1,0 +1,89 @@
+//! How it is recorded: the only part of the agent that calls the system, and the exports.
+
+mod api;
+mod census;
+mod context;
+mod heap;
+mod hints;
+mod host;
+mod loader;
+mod memory;
+mod output;
+mod panic;
+mod peb;
+mod session;
+mod state;
+mod suspend;
+mod target;
+mod text;
+mod thread;
+mod trigger;
+
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use stk_schema::control::{AgentConfig, AgentStatus, CONTROL_VERSION, StartResult};
+use windows_sys::Win32::System::SystemServices::{DLL_PROCESS_ATTACH, DLL_PROCESS_DETACH, DLL_THREAD_ATTACH};
+
+/// Load address of the agent.
+static MODULE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// The loader's entry point. Runs under the loader's lock: nothing here waits.
+#[unsafe(no_mangle)]
+extern "system" fn DllMain(module: *mut c_void, reason: u32, reserved: *mut c_void) -> i32 {
+    match reason {
+        DLL_PROCESS_ATTACH => MODULE.store(module, Ordering::Release),
+        DLL_THREAD_ATTACH => session::thread_started(),
+        // With a null `reserved` the agent would be unloaded, which pinning prevents while it has work.
+        DLL_PROCESS_DETACH if !reserved.is_null() => session::process_exit(),
+        _ => {}
+    }
+    1
+}
+
+/// Export: starts a recording; see [`stk_schema::control::EXPORT_START`].
+///
+/// # Safety
+/// `config` is null or points to the size that the config says, readable and writable during the call, as is what it
+/// points to.
+#[unsafe(no_mangle)]
+unsafe extern "system" fn stk_agent_start(config: *mut AgentConfig) -> u32 {
+    // SAFETY: the caller's promise; the size and version come first and are looked at before anything else.
+    let result = unsafe {
+        if config.is_null()
+            || (*config).version != CONTROL_VERSION
+            || ((*config).size as usize) < size_of::<AgentConfig>()
+        {
+            StartResult::BadConfig
+        } else {
+            session::start(&mut *config, MODULE.load(Ordering::Acquire))
+        }
+    };
+    result as u32
+}
+
+/// Export: stops the recording and waits until the trace is finalised; see [`stk_schema::control::EXPORT_STOP`].
+#[unsafe(no_mangle)]
+extern "system" fn stk_agent_stop(_unused: *mut c_void) -> u32 {
+    if session::stop() { 0 } else { 1 }
+}
+
+/// Export: copies the status; see [`stk_schema::control::EXPORT_STATUS`].
+///
+/// # Safety
+/// `status` is null or points to the size that it says, writable during the call.
+#[unsafe(no_mangle)]
+unsafe extern "system" fn stk_agent_status(status: *mut AgentStatus) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if status.is_null()
+            || (*status).version != CONTROL_VERSION
+            || ((*status).size as usize) < size_of::<AgentStatus>()
+        {
+            return 1;
+        }
+        *status = state::STATUS.copy();
+    }
+    0
+}

@@ -1,0 +1,93 @@
+//! What happens when the recorder itself fails: the thread parks for ever, the trace and the status say so, and the
+//! target goes on.
+
+use core::cell::UnsafeCell;
+use core::fmt::Write;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// Where the first panic was, for END's detail and the status.
+pub struct Message {
+    /// 0 = none, 1 = being written, 2 = whole.
+    state: AtomicU32,
+    len: AtomicUsize,
+    text: UnsafeCell<[u8; 256]>,
+}
+
+// SAFETY: only the thread that moved `state` from 0 to 1 writes, and readers wait for 2.
+unsafe impl Sync for Message {}
+
+static MESSAGE: Message =
+    Message { state: AtomicU32::new(0), len: AtomicUsize::new(0), text: UnsafeCell::new([0; 256]) };
+
+/// The first panic's message, if any thread of the recorder panicked in this process.
+pub fn message() -> Option<&'static str> {
+    if MESSAGE.state.load(Ordering::Acquire) != 2 {
+        return None;
+    }
+    // SAFETY: `state` is 2: the text is whole and never written again.
+    let text = unsafe { &*MESSAGE.text.get() };
+    let text = text.get(..MESSAGE.len.load(Ordering::Relaxed))?;
+    Some(core::str::from_utf8(text).unwrap_or("the recorder panicked"))
+}
+
+/// Whether a thread of the recorder panicked in this process.
+pub fn happened() -> bool {
+    MESSAGE.state.load(Ordering::Acquire) != 0
+}
+
+/// Keeps the first panic's place and text.
+#[cfg_attr(test, allow(dead_code))]
+fn keep(info: &core::panic::PanicInfo<'_>) {
+    if MESSAGE.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        return;
+    }
+    // SAFETY: this thread alone moved `state` to 1.
+    let mut writer = Cut { into: unsafe { &mut *MESSAGE.text.get() }, len: 0 };
+    if let Some(place) = info.location() {
+        // The file's last component: the path is that of the machine that built the agent.
+        let file = place.file().rsplit(['/', '\\']).next().unwrap_or("");
+        let _ = write!(writer, "{}:{}: ", file, place.line());
+    }
+    let _ = write!(writer, "{}", info.message());
+    MESSAGE.len.store(writer.len, Ordering::Relaxed);
+    MESSAGE.state.store(2, Ordering::Release);
+}
+
+/// Writes as much as fits, whole characters only.
+struct Cut<'a> {
+    into: &'a mut [u8],
+    len: usize,
+}
+
+impl Write for Cut<'_> {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        for character in text.chars() {
+            let mut bytes = [0; 4];
+            let bytes = character.encode_utf8(&mut bytes).as_bytes();
+            match self.into.get_mut(self.len..self.len + bytes.len()) {
+                Some(place) => place.copy_from_slice(bytes),
+                None => break,
+            }
+            self.len += bytes.len();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    keep(info);
+    // The writer thread (or the watchdog, if it was the writer that panicked) polls `happened` and ends the trace; the
+    // watchdog resumes a thread that this one had suspended.
+    loop {
+        // SAFETY: no preconditions.
+        unsafe { windows_sys::Win32::System::Threading::Sleep(u32::MAX) };
+    }
+}
+
+/// rustup's `core` and `alloc` for windows-gnu are built to unwind, so their .xdata names a personality routine that only `std`
+/// defines. The agent is built with `panic = "abort"` and never unwinds through them: the address must exist, no more.
+#[cfg(all(target_env = "gnu", not(test)))]
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() {}

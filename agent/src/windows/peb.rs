@@ -1,0 +1,114 @@
+//! The few fields of the process environment block that the recorder reads, by offset (winternl.h and phnt; the same
+//! from Windows 7 to 11 and under Wine 8).
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ptr;
+
+use super::api::Api;
+use super::memory::OwnMemory;
+use super::text::wtf8;
+use crate::record::image::Memory;
+use crate::record::modules::Seen;
+
+#[cfg(target_pointer_width = "64")]
+mod offsets {
+    pub const LOADER_DATA: u64 = 0x18;
+    pub const FAST_PEB_LOCK: usize = 0x38;
+    pub const LOADER_LOCK: usize = 0x110;
+    pub const LIST: u64 = 0x10;
+    pub const BASE: usize = 0x30;
+    pub const SIZE: usize = 0x40;
+    pub const NAME_LEN: usize = 0x48;
+    pub const NAME: usize = 0x50;
+    pub const ENTRY: usize = 0x58;
+    pub const OWNER: usize = 0x10;
+}
+#[cfg(target_pointer_width = "32")]
+mod offsets {
+    pub const LOADER_DATA: u64 = 0x0c;
+    pub const FAST_PEB_LOCK: usize = 0x1c;
+    pub const LOADER_LOCK: usize = 0xa0;
+    pub const LIST: u64 = 0x0c;
+    pub const BASE: usize = 0x18;
+    pub const SIZE: usize = 0x20;
+    pub const NAME_LEN: usize = 0x24;
+    pub const NAME: usize = 0x28;
+    pub const ENTRY: usize = 0x2c;
+    pub const OWNER: usize = 0x0c;
+}
+
+/// More modules than any process has; ends a walk that a racing change sent in circles.
+const MAX_MODULES: usize = 16_384;
+
+/// The process environment block.
+#[derive(Clone, Copy)]
+pub struct Peb(*const u8);
+
+// SAFETY: the block lives as long as the process and is only read.
+unsafe impl Send for Peb {}
+// SAFETY: as above.
+unsafe impl Sync for Peb {}
+
+impl Peb {
+    /// This process's.
+    pub fn current(api: &Api) -> Peb {
+        // SAFETY: no preconditions.
+        Peb(unsafe { (api.current_peb)() })
+    }
+
+    /// Whether thread `tid` is inside ExitProcess: RtlExitUserProcess takes the loader lock and the PEB lock and then
+    /// has every other thread terminated. Were the sampler terminated while it holds that thread suspended, nobody
+    /// would resume it and the process would never end.
+    ///
+    /// Two plain reads; between them and a suspension the thread may still enter ExitProcess, but then it is stopped
+    /// before it terminates anybody.
+    pub fn is_exiting(&self, tid: u32) -> bool {
+        self.owner(offsets::FAST_PEB_LOCK) == tid as usize && self.owner(offsets::LOADER_LOCK) == tid as usize
+    }
+
+    fn owner(&self, lock: usize) -> usize {
+        // SAFETY: the field holds null or the address of one of ntdll's static critical sections, whose owner is a
+        // word that may change at any time, hence volatile.
+        unsafe {
+            let section: *const u8 = ptr::read_volatile(self.0.add(lock).cast());
+            if section.is_null() { 0 } else { ptr::read_volatile(section.add(offsets::OWNER).cast()) }
+        }
+    }
+
+    /// The loader's list of modules, the executable first; read without the loader's lock, so that a racing load or unload can
+    /// cut it short: `None` tells that it did not come back to its head.
+    pub fn modules(&self, memory: &OwnMemory) -> Option<Vec<Seen>> {
+        let data = memory.pointer(self.0 as u64 + offsets::LOADER_DATA)?;
+        let head = data + offsets::LIST;
+        let mut modules = Vec::new();
+        let mut link = memory.pointer(head)?;
+        while link != head {
+            if modules.len() == MAX_MODULES {
+                return None;
+            }
+            let mut entry = [0; offsets::ENTRY];
+            if !memory.read(link, &mut entry) {
+                return None;
+            }
+            let base = word(&entry, offsets::BASE);
+            if base != 0 {
+                let len = u16::from_le_bytes([entry[offsets::NAME_LEN], entry[offsets::NAME_LEN + 1]]);
+                let mut name = vec![0; usize::from(len)];
+                if !memory.read(word(&entry, offsets::NAME), &mut name) {
+                    name.clear();
+                }
+                let units = name.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
+                modules.push(Seen { base, size: word(&entry, offsets::SIZE) & 0xffff_ffff, path: wtf8(units) });
+            }
+            link = word(&entry, 0);
+        }
+        Some(modules)
+    }
+}
+
+fn word(entry: &[u8; offsets::ENTRY], at: usize) -> u64 {
+    let mut bytes = [0; size_of::<usize>()];
+    bytes.copy_from_slice(&entry[at..at + size_of::<usize>()]);
+    usize::from_le_bytes(bytes) as u64
+}

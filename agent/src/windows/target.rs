@@ -1,0 +1,92 @@
+//! This process as the sampler sees it.
+
+use alloc::sync::Arc;
+use core::mem::zeroed;
+use core::sync::atomic::Ordering;
+
+use windows_sys::Win32::System::Memory::{MEM_IMAGE, MEMORY_BASIC_INFORMATION, VirtualQuery};
+
+use super::api::{Api, ticks};
+use super::context::Context;
+use super::memory::OwnMemory;
+use super::peb::Peb;
+use super::suspend;
+use super::thread::{Teb, ThreadHandle};
+use crate::record::sampler::{CODE_BYTES, Capture, CodeRead, Outcome, Target};
+use crate::record::shared::Counters;
+
+/// A thread that is sampled.
+pub struct Sampled {
+    /// Open as long as the sampler or the census knows the thread.
+    pub handle: Arc<ThreadHandle>,
+    /// Its id.
+    pub tid: u32,
+    /// Its environment block.
+    pub teb: Teb,
+}
+
+/// This process.
+pub struct OwnProcess {
+    api: &'static Api,
+    peb: Peb,
+    context: Context,
+    counters: Arc<Counters>,
+    has_cycles: bool,
+}
+
+impl OwnProcess {
+    /// This process; `has_cycles` tells whether the system counts cycles.
+    pub fn new(api: &'static Api, counters: Arc<Counters>, has_cycles: bool) -> OwnProcess {
+        OwnProcess { api, peb: Peb::current(api), context: Context::request(), counters, has_cycles }
+    }
+}
+
+impl Target for OwnProcess {
+    type Thread = Sampled;
+
+    fn now(&mut self) -> u64 {
+        ticks()
+    }
+
+    fn cycles(&mut self, thread: &Sampled) -> Option<u64> {
+        let query = self.api.thread_cycles.filter(|_| self.has_cycles)?;
+        let mut cycles = 0;
+        // SAFETY: the handle is open with THREAD_QUERY_INFORMATION; the result is one u64.
+        (unsafe { query(thread.handle.raw(), &mut cycles) } != 0).then_some(cycles)
+    }
+
+    fn cpu_time(&mut self, thread: &Sampled) -> Option<u64> {
+        thread.handle.times().map(|(_, cpu)| cpu)
+    }
+
+    fn capture(&mut self, thread: &Sampled, into: &mut Capture) -> Outcome {
+        let (outcome, timing) =
+            suspend::capture(thread.handle.raw(), thread.tid, thread.teb, &self.peb, &mut self.context, into);
+        if outcome != Outcome::NotSuspended && timing.ticks != 0 {
+            let nanoseconds = timing.ticks * 1_000_000_000 / self.api.frequency;
+            self.counters.suspensions.fetch_add(1, Ordering::Relaxed);
+            self.counters.suspended_ns.fetch_add(nanoseconds, Ordering::Relaxed);
+            self.counters.suspended_max_ns.fetch_max(nanoseconds, Ordering::Relaxed);
+        }
+        // A thread that ended since its last sample can be neither suspended nor read: that is no loss.
+        match outcome {
+            Outcome::NotSuspended | Outcome::NoContext if thread.handle.ended() => Outcome::Ended,
+            outcome => outcome,
+        }
+    }
+
+    fn code(&mut self, ip: u64, into: &mut [u8; CODE_BYTES]) -> CodeRead {
+        let memory = OwnMemory(self.api);
+        let mut len = memory.read_some(ip, into);
+        let to_page_end = 4096 - (ip % 4096) as usize;
+        if len == 0 && to_page_end < CODE_BYTES {
+            // The next page is not there.
+            len = into.get_mut(..to_page_end).map_or(0, |start| memory.read_some(ip, start));
+        }
+        // SAFETY: plain data; the query only writes it.
+        let mut info: MEMORY_BASIC_INFORMATION = unsafe { zeroed() };
+        // SAFETY: the address is only looked up, not read.
+        let known = unsafe { VirtualQuery(ip as usize as *const _, &mut info, size_of_val(&info)) } != 0;
+        CodeRead { len, image: known && info.Type == MEM_IMAGE }
+    }
+}

@@ -1,0 +1,235 @@
+//! `stk_capture`: a thread of the target records its own stack. It copies into one of a few preallocated places and
+//! leaves the rest to the sampler; if all are taken the sample is dropped and counted. No lock, no allocation, no wait.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use stk_schema::registers::{IP, MAX_REGISTERS, SP};
+use windows_sys::Win32::System::Threading::GetCurrentThreadId;
+
+use super::api::ticks;
+use super::context::Context;
+use super::thread::Teb;
+use crate::record::sampler::Capture;
+
+/// Captures that can wait for the sampler.
+const PLACES: usize = 8;
+const WORD: usize = size_of::<usize>();
+
+const FREE: u32 = 0;
+const FILLING: u32 = 1;
+const READY: u32 = 2;
+const READING: u32 = 3;
+
+struct Place {
+    state: AtomicU32,
+    content: UnsafeCell<Content>,
+}
+
+/// What a thread captured of itself.
+pub struct Content {
+    /// Its id.
+    pub tid: u32,
+    /// The caller's tag.
+    pub tag: u64,
+    /// Registers and stack.
+    pub capture: Capture,
+}
+
+/// The places in which threads leave their captures.
+pub struct Triggers {
+    places: Box<[Place]>,
+}
+
+// SAFETY: whoever moves a place's state from FREE to FILLING or from READY to READING alone touches its content.
+unsafe impl Sync for Triggers {}
+// SAFETY: the content is plain memory.
+unsafe impl Send for Triggers {}
+
+impl Triggers {
+    /// Places with room for `bytes` of stack each.
+    pub fn new(bytes: usize) -> Triggers {
+        let place = || Place {
+            state: AtomicU32::new(FREE),
+            content: UnsafeCell::new(Content { tid: 0, tag: 0, capture: Capture::new(bytes) }),
+        };
+        Triggers { places: (0..PLACES).map(|_| place()).collect::<Vec<_>>().into_boxed_slice() }
+    }
+
+    /// Stores the calling thread's state at its call of `stk_capture`, as `context` holds it; `return_at` is where the return
+    /// address lies, which the caller's own frame begins above. False if all places are taken.
+    ///
+    /// # Safety
+    /// `context` must be of the calling thread, in a frame below `return_at`, which must lie on its stack.
+    pub unsafe fn capture(&self, context: &Context, return_at: usize, tag: u64) -> bool {
+        let now = ticks();
+        let claim = |place: &&Place| {
+            place.state.compare_exchange(FREE, FILLING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let Some(place) = self.places.iter().find(claim) else { return false };
+        // SAFETY: this thread moved the state from FREE to FILLING.
+        let content = unsafe { &mut *place.content.get() };
+        content.tag = tag;
+        // SAFETY: no preconditions.
+        content.tid = unsafe { GetCurrentThreadId() };
+        let capture = &mut content.capture;
+        capture.time = now;
+        capture.registers = context.registers();
+        // SAFETY: by the caller's promise this is the return address of `stk_capture`.
+        capture.registers[IP] = unsafe { (return_at as *const usize).read() } as u64;
+        correct(&mut capture.registers, return_at);
+        let sp = return_at + WORD + POPPED;
+        capture.registers[SP] = sp as u64;
+        let (limit, base) = Teb::current().stack();
+        let start = sp & !(WORD - 1);
+        capture.stack_base = base as u64;
+        capture.stack_start = base as u64;
+        capture.len = 0;
+        if (limit..base).contains(&start) {
+            capture.stack_start = start as u64;
+            capture.len = (base - start).min(capture.stack.len()) & !(WORD - 1);
+            // SAFETY: the calling thread's own stack from its caller's frame up, all of it committed.
+            unsafe {
+                core::ptr::copy_nonoverlapping(start as *const u8, capture.stack.as_mut_ptr(), capture.len);
+            }
+        }
+        place.state.store(READY, Ordering::Release);
+        true
+    }
+
+    /// Offers every waiting capture, oldest first, to `take`; one that it does not take stays.
+    pub fn offer(&self, mut take: impl FnMut(&Content) -> bool) {
+        let mut last = 0;
+        for _ in 0..PLACES {
+            let ready = |place: &&Place| place.state.load(Ordering::Acquire) == READY;
+            // SAFETY: a place that is READY is only changed by this, the one consumer.
+            let time = |place: &&Place| unsafe { (*place.content.get()).capture.time };
+            let Some(place) = self.places.iter().filter(ready).filter(|place| time(place) > last).min_by_key(time)
+            else {
+                return;
+            };
+            last = time(&place);
+            place.state.store(READING, Ordering::Relaxed);
+            // SAFETY: the state is READING, which only this thread sets and leaves.
+            let taken = take(unsafe { &*place.content.get() });
+            place.state.store(if taken { FREE } else { READY }, Ordering::Release);
+        }
+    }
+}
+
+/// Sets what the context cannot know, because `stk_capture` had to change it before it called RtlCaptureContext.
+fn correct(registers: &mut [u64; MAX_REGISTERS], return_at: usize) {
+    #[cfg(target_arch = "x86")]
+    {
+        // SAFETY: `stk_capture` pushed its caller's ebp right below the return address.
+        registers[6] = u64::from(unsafe { ((return_at - WORD) as *const u32).read() });
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        // After the return lr still holds the return address.
+        registers[2] = registers[IP];
+    }
+    let _ = (registers, return_at);
+}
+
+/// Bytes of arguments that `stk_capture` removes from its caller's stack when it returns.
+#[cfg(target_arch = "x86")]
+const POPPED: usize = 8;
+#[cfg(not(target_arch = "x86"))]
+const POPPED: usize = 0;
+
+// The exported function. It must know its caller's registers and stack pointer exactly, so it is written by hand: its prologue leaves the
+// callee-saved registers as they are, and RtlCaptureContext, called from it, stores them. It carries its own unwind
+// information, since it can be sampled like any other code.
+
+/// Export `stk_capture`: see `stk_schema::control::EXPORT_CAPTURE`.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
+    // 0x20 shadow space, 0x4d0 CONTEXT, 8 tag, 0x10 padding: on entry rsp is 8 modulo 16, so that it is aligned after.
+    core::arch::naked_asm!(
+        ".seh_proc stk_capture",
+        "sub rsp, 0x508",
+        ".seh_stackalloc 0x508",
+        ".seh_endprologue",
+        "mov [rsp + 0x4f0], rcx",
+        "lea rcx, [rsp + 0x20]",
+        "call {capture_context}",
+        "lea rcx, [rsp + 0x20]",
+        "lea rdx, [rsp + 0x508]",
+        "mov r8, [rsp + 0x4f0]",
+        "call {captured}",
+        "add rsp, 0x508",
+        "ret",
+        ".seh_endproc",
+        capture_context = sym windows_sys::Win32::System::Diagnostics::Debug::RtlCaptureContext,
+        captured = sym super::session::captured,
+    )
+}
+
+/// Export `stk_capture`: see `stk_schema::control::EXPORT_CAPTURE`.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
+    // 0x390 CONTEXT, 0x10 tag; below them fp and lr. The return address is handed over in memory, where the other
+    // architectures have it.
+    core::arch::naked_asm!(
+        ".seh_proc stk_capture",
+        "stp x29, x30, [sp, #-16]!",
+        ".seh_save_fplr_x 16",
+        "sub sp, sp, #0x3a0",
+        ".seh_stackalloc 0x3a0",
+        ".seh_endprologue",
+        "str x0, [sp, #0x390]",
+        "mov x0, sp",
+        "bl {capture_context}",
+        "ldr x30, [sp, #0x3a8]",
+        "mov x0, sp",
+        "add x1, sp, #0x3a8",
+        "ldr x2, [sp, #0x390]",
+        "bl {captured}",
+        ".seh_startepilogue",
+        "add sp, sp, #0x3a0",
+        ".seh_stackalloc 0x3a0",
+        "ldp x29, x30, [sp], #16",
+        ".seh_save_fplr_x 16",
+        ".seh_endepilogue",
+        "ret",
+        ".seh_endproc",
+        capture_context = sym windows_sys::Win32::System::Diagnostics::Debug::RtlCaptureContext,
+        captured = sym super::session::captured,
+    )
+}
+
+/// Export `stk_capture`: see `stk_schema::control::EXPORT_CAPTURE`.
+#[cfg(target_arch = "x86")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
+    // RtlCaptureContext on x86 stores ebp, esp and eip of its caller's caller by the frame chain; the frame here is a
+    // regular one, so that ebp comes out as the caller's.
+    core::arch::naked_asm!(
+        "push ebp",
+        "mov ebp, esp",
+        "and esp, -16",
+        "sub esp, 0x2d0",
+        "push esp",
+        "call {capture_context}",
+        "mov eax, esp",
+        "push dword ptr [ebp + 12]",
+        "push dword ptr [ebp + 8]",
+        "lea edx, [ebp + 4]",
+        "push edx",
+        "push eax",
+        "call {captured}",
+        "mov esp, ebp",
+        "pop ebp",
+        "ret 8",
+        capture_context = sym windows_sys::Win32::System::Diagnostics::Debug::RtlCaptureContext,
+        captured = sym super::session::captured,
+    )
+}
