@@ -18,7 +18,7 @@ use stk_schema::{Os, limits};
 use windows_sys::Win32::Foundation::{CloseHandle, GetLastError, HANDLE, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Threading::{
     CREATE_WAITABLE_TIMER_HIGH_RESOLUTION, CreateEventW, CreateThread, CreateWaitableTimerExW, GetCurrentProcessId,
-    GetCurrentThread, GetCurrentThreadId, INFINITE, SetEvent, SetThreadPriority, SetWaitableTimer, Sleep,
+    GetCurrentThread, INFINITE, SetEvent, SetThreadPriority, SetWaitableTimer, Sleep,
     THREAD_PRIORITY_BELOW_NORMAL, THREAD_PRIORITY_HIGHEST, THREAD_PRIORITY_LOWEST, THREAD_PRIORITY_TIME_CRITICAL,
     TIMER_ALL_ACCESS, WaitForMultipleObjects, WaitForSingleObject,
 };
@@ -33,7 +33,7 @@ use super::trigger::Triggers;
 use super::{heap, hints, host, panic, suspend, text};
 use crate::record::journal::{self, Journal};
 use crate::record::queue::Queue;
-use crate::record::sampler::{Accepted, Sampler, ThreadCommand, Triggered, Wiring};
+use crate::record::sampler::{Accepted, Sampler, Triggered, Wiring};
 use crate::record::shared::{Counters, Lane};
 use crate::record::writer::{WriteError, Writer};
 

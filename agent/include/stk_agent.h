@@ -1,0 +1,112 @@
+/*
+ * agent.dll: records the stacks of the process that it is loaded into. The same structs as stk-schema's `control`.
+ *
+ * Load the DLL, call stk_agent_start with a config, later stk_agent_stop. Another recording may be started after that
+ * in the same process. The DLL stays mapped once it has recorded. All functions are safe from any thread; start and
+ * stop must not be called from DllMain.
+ *
+ * All fields are fixed in width and lie without padding, the same for 32- and 64-bit processes; addresses and handles
+ * are kept in 64 bits.
+ */
+#ifndef STK_AGENT_H
+#define STK_AGENT_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_M_IX86) || defined(__i386__)
+#define STK_AGENT_CALL __stdcall
+#else
+#define STK_AGENT_CALL
+#endif
+
+#define STK_CONTROL_VERSION 1u
+
+/* stk_agent_config.flags */
+#define STK_FLAG_ONCE 1u                   /* one sample of every thread, then stop */
+#define STK_FLAG_CHECK_WALKS 2u            /* also walk each sample in the target (diagnostic) */
+#define STK_FLAG_TEST_PANIC 0x80000000u    /* fault injection for tests */
+
+/* stk_agent_config.embed */
+#define STK_EMBED_NONE 0u
+#define STK_EMBED_UNWIND 1u
+#define STK_EMBED_FULL 2u
+
+typedef struct stk_agent_config {
+    uint32_t size;               /* sizeof(stk_agent_config) */
+    uint32_t version;            /* STK_CONTROL_VERSION */
+    uint64_t output;             /* file handle, open for writing at the end of an empty file; the agent closes it */
+    uint32_t rate_mhz;           /* sampling rate in millihertz: 1000000 is 1 kHz; 1 to 20000000 */
+    uint32_t max_stack_bytes;    /* most stack bytes per sample; 0 = the format's limit */
+    uint32_t flags;              /* STK_FLAG_* */
+    uint32_t embed;              /* STK_EMBED_* */
+    uint32_t delay_ms;           /* wait before the first sample */
+    uint32_t duration_ms;        /* length of the recording; 0 = until stopped */
+    uint8_t uuid[16];            /* random identity of the trace */
+    uint64_t metadata;           /* address of "key\0value\0...", UTF-8; 0 = none */
+    uint32_t metadata_len;       /* its bytes */
+    uint32_t reserved;           /* 0 */
+    uint64_t tables_dir;         /* address of a zero-terminated UTF-16 path of a folder of shared tables; 0 = none */
+    uint64_t ended_event;        /* event handle that is signalled at the end; the agent closes it; 0 = none */
+    uint64_t status_address;     /* out: address of the live stk_agent_state */
+    uint32_t system_error;       /* out: the system's error code when the start failed */
+    uint32_t reserved2;          /* 0 */
+} stk_agent_config;
+
+/* What stk_agent_start returns. */
+enum stk_start_result {
+    STK_START_OK = 0,
+    STK_START_ALREADY_RECORDING = 1,
+    STK_START_BAD_CONFIG = 2,
+    STK_START_BAD_OUTPUT = 3,
+    STK_START_NO_MEMORY = 4,
+    STK_START_NO_THREAD = 5,
+    STK_START_DISABLED = 6,
+    STK_START_WRONG_ARCHITECTURE = 7
+};
+
+/* stk_agent_state.state */
+#define STK_STATE_IDLE 0u
+#define STK_STATE_RECORDING 1u
+#define STK_STATE_STOPPING 2u
+#define STK_STATE_STOPPED 3u
+#define STK_STATE_FAILED 4u
+
+typedef struct stk_agent_state {
+    uint32_t size;               /* sizeof(stk_agent_state) */
+    uint32_t version;            /* STK_CONTROL_VERSION */
+    uint32_t state;              /* STK_STATE_* */
+    uint32_t end_reason;         /* of the last recording: 1 stopped, 2 process exit, 3 duration, 4 watchdog, 5 panic,
+                                    6 write error, 7 size limit; 0 = none yet */
+    uint32_t threads;            /* live threads known, the recorder's own left out */
+    uint32_t modules;            /* live modules known */
+    uint64_t samples;            /* taken, idle ones included */
+    uint64_t dropped;            /* lost */
+    uint64_t bytes;              /* appended to the output */
+    uint64_t passes;             /* of the sampler */
+    uint64_t elapsed_ms;         /* since the start */
+    uint32_t system_error;       /* of the last failure; 0 = none */
+    uint32_t message_len;        /* bytes of message */
+    uint8_t message[256];        /* the last failure in words, UTF-8 */
+} stk_agent_state;
+
+/* Starts a recording; returns an stk_start_result. The output handle and the event are the agent's from now on. */
+uint32_t STK_AGENT_CALL stk_agent_start(stk_agent_config *config);
+
+/* Stops and waits until the trace is finalised: 0; 1 if nothing was recording. The argument is ignored. */
+uint32_t STK_AGENT_CALL stk_agent_stop(void *unused);
+
+/* Copies the status: 0; 1 if size or version do not fit. */
+uint32_t STK_AGENT_CALL stk_agent_status(stk_agent_state *status);
+
+/* The calling thread records its own stack now, under a tag: 0 recorded, 1 nothing is recording, 2 dropped. */
+uint32_t STK_AGENT_CALL stk_capture(uint64_t tag);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

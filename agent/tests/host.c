@@ -1,0 +1,195 @@
+/*
+ * A program with a few threads that loads agent.dll itself and drives it through one scenario: the agent's own end to
+ * end test, without inject. Prints what it saw, one `key value` a line.
+ *
+ *   host.exe AGENT_DLL OUTPUT SCENARIO
+ */
+#include <windows.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../include/stk_agent.h"
+
+typedef uint32_t(STK_AGENT_CALL *start_fn)(stk_agent_config *);
+typedef uint32_t(STK_AGENT_CALL *stop_fn)(void *);
+typedef uint32_t(STK_AGENT_CALL *status_fn)(stk_agent_state *);
+typedef uint32_t(STK_AGENT_CALL *capture_fn)(uint64_t);
+typedef HRESULT(WINAPI *describe_fn)(HANDLE, PCWSTR);
+
+static start_fn agent_start;
+static stop_fn agent_stop;
+static status_fn agent_status;
+static capture_fn agent_capture;
+
+static volatile LONG leaving;
+static volatile LONG64 work;
+
+__attribute__((noinline)) int leaf(int n)
+{
+    int sum = 0;
+    for (int i = 0; i < n; i++) {
+        sum += i * i;
+        work = sum;
+    }
+    return sum;
+}
+
+__attribute__((noinline)) int nested(int n, int depth)
+{
+    volatile char room[256];
+    room[depth & 255] = (char)n;
+    int result = depth == 0 ? leaf(2000) : nested(n + 1, depth - 1);
+    return result + room[depth & 255];
+}
+
+static DWORD WINAPI worker(void *depth)
+{
+    while (!leaving)
+        nested(0, (int)(INT_PTR)depth);
+    return 0;
+}
+
+static DWORD WINAPI waiter(void *event)
+{
+    WaitForSingleObject(event, INFINITE);
+    return 0;
+}
+
+static DWORD WINAPI brief(void *unused)
+{
+    Sleep(120);
+    return 0;
+}
+
+__attribute__((noinline)) uint32_t capture_here(uint64_t tag)
+{
+    uint32_t result = agent_capture(tag);
+    work += result;
+    return result;
+}
+
+static void describe(HANDLE thread, const wchar_t *name)
+{
+    describe_fn set = (describe_fn)(void *)GetProcAddress(GetModuleHandleA("kernel32.dll"), "SetThreadDescription");
+    if (set)
+        set(thread, name);
+}
+
+static uint32_t start(const char *output, uint32_t flags, uint32_t rate_mhz, uint32_t duration_ms)
+{
+    static const char metadata[] = "label\0from the host";
+    stk_agent_config config;
+    memset(&config, 0, sizeof config);
+    config.size = sizeof config;
+    config.version = STK_CONTROL_VERSION;
+    config.output = (uint64_t)(UINT_PTR)CreateFileA(output, GENERIC_WRITE, FILE_SHARE_READ, NULL, CREATE_ALWAYS, 0, NULL);
+    config.rate_mhz = rate_mhz;
+    config.flags = flags;
+    config.embed = STK_EMBED_UNWIND;
+    config.duration_ms = duration_ms;
+    for (int i = 0; i < 16; i++)
+        config.uuid[i] = (uint8_t)(i * 17 + 3);
+    config.metadata = (uint64_t)(UINT_PTR)metadata;
+    config.metadata_len = sizeof metadata;
+    uint32_t result = agent_start(&config);
+    if (result)
+        printf("start_failed %u error %u\n", result, config.system_error);
+    return result;
+}
+
+static void print_status(void)
+{
+    stk_agent_state status;
+    memset(&status, 0, sizeof status);
+    status.size = sizeof status;
+    status.version = STK_CONTROL_VERSION;
+    agent_status(&status);
+    printf("state %u\nend_reason %u\nthreads %u\nmodules %u\nsamples %llu\ndropped %llu\nbytes %llu\npasses %llu\nelapsed_ms %llu\nmessage %.*s\n",
+           status.state, status.end_reason, status.threads, status.modules, (unsigned long long)status.samples,
+           (unsigned long long)status.dropped, (unsigned long long)status.bytes, (unsigned long long)status.passes,
+           (unsigned long long)status.elapsed_ms, (int)status.message_len, (const char *)status.message);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4)
+        return 2;
+    const char *output = argv[2], *scenario = argv[3];
+    HMODULE agent = LoadLibraryA(argv[1]);
+    if (!agent) {
+        printf("load_failed %lu\n", GetLastError());
+        return 1;
+    }
+    agent_start = (start_fn)(void *)GetProcAddress(agent, "stk_agent_start");
+    agent_stop = (stop_fn)(void *)GetProcAddress(agent, "stk_agent_stop");
+    agent_status = (status_fn)(void *)GetProcAddress(agent, "stk_agent_status");
+    agent_capture = (capture_fn)(void *)GetProcAddress(agent, "stk_capture");
+    if (!agent_start || !agent_stop || !agent_status || !agent_capture)
+        return 1;
+
+    HANDLE event = CreateEventA(NULL, TRUE, FALSE, NULL), threads[5];
+    for (int i = 0; i < 3; i++)
+        threads[i] = CreateThread(NULL, 0, worker, (void *)(INT_PTR)(10 + 20 * i), 0, NULL);
+    threads[3] = CreateThread(NULL, 0, waiter, event, 0, NULL);
+    threads[4] = CreateThread(NULL, 0, waiter, event, 0, NULL);
+    describe(threads[0], L"shallow");
+    describe(threads[2], L"tiefer F\u00e4den \U0001F9F5");
+    describe(threads[3], L"waiter");
+
+    printf("capture_idle %u\n", agent_capture(1));
+    printf("stop_idle %u\n", agent_stop(NULL));
+    if (!strcmp(scenario, "plain")) {
+        if (start(output, 0, 1000000, 0))
+            return 1;
+        printf("again %u\n", start("other.stk", 0, 1000000, 0));
+        for (int i = 0; i < 8; i++) {
+            CloseHandle(CreateThread(NULL, 0, brief, NULL, 0, NULL));
+            HMODULE dll = LoadLibraryA(i & 1 ? "version.dll" : "winmm.dll");
+            Sleep(150);
+            printf("captured %u\n", capture_here(100 + i));
+            FreeLibrary(dll);
+        }
+        Sleep(atoi(argc > 4 ? argv[4] : "500"));
+        printf("stop %u\n", agent_stop(NULL));
+    } else if (!strcmp(scenario, "once")) {
+        if (start(output, STK_FLAG_ONCE, 1000000, 0))
+            return 1;
+        Sleep(4000);
+    } else if (!strcmp(scenario, "duration")) {
+        if (start(output, 0, 200000, 700))
+            return 1;
+        Sleep(5000);
+    } else if (!strcmp(scenario, "cycles")) {
+        for (int i = 0; i < 10; i++) {
+            if (start(output, 0, 1000000, 0))
+                return 1;
+            Sleep(120);
+            printf("stop %u\n", agent_stop(NULL));
+            /* The last of the recorder's threads may still be on its way out. */
+            Sleep(100);
+        }
+    } else if (!strcmp(scenario, "panic")) {
+        if (start(output, STK_FLAG_TEST_PANIC, 1000000, 0))
+            return 1;
+        Sleep(4000);
+        printf("again %u\n", start("other.stk", 0, 1000000, 0));
+    } else if (!strcmp(scenario, "exit")) {
+        if (start(output, 0, 1000000, 0))
+            return 1;
+        Sleep(1500);
+        print_status();
+        return 7;
+    } else {
+        return 2;
+    }
+    LONG64 before = work;
+    Sleep(50);
+    printf("alive %d\n", work != before);
+    print_status();
+    leaving = 1;
+    SetEvent(event);
+    printf("joined %d\n", WaitForMultipleObjects(5, threads, TRUE, 5000) == WAIT_OBJECT_0);
+    return 0;
+}
