@@ -41,7 +41,12 @@ impl CodeCache {
     }
 
     /// The code at `ip` while the loader's `generation` lasts, by `read` unless it is remembered.
-    pub fn get(&mut self, ip: u64, generation: u32, read: impl FnOnce(&mut [u8; CODE_BYTES]) -> CodeRead) -> &Code {
+    pub fn get(
+        &mut self,
+        ip: u64,
+        generation: u32,
+        read: impl FnOnce(&mut [u8; CODE_BYTES]) -> CodeRead,
+    ) -> &Code {
         let place = (ip.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % PLACES;
         let code = &mut self.places[place];
         if !(code.ip == ip && code.generation == generation && code.image) {

@@ -181,11 +181,7 @@ impl Image {
                 pe::MACHINE_ARM64 => mark_arm64(&functions, &mut pages),
                 _ => {}
             }
-            store(Part {
-                kind: TableKind::ExceptionDirectory,
-                rva: self.exceptions.start,
-                bytes: functions,
-            });
+            store(Part { kind: TableKind::ExceptionDirectory, rva: self.exceptions.start, bytes: functions });
             pages.store(TableKind::UnwindInfo, store);
         }
         if let Some(exports) = self.bytes(memory, self.exports.clone()) {
@@ -203,7 +199,13 @@ impl Image {
         }
     }
 
-    fn store_range(&self, memory: &impl Memory, kind: TableKind, range: Range<u32>, store: &mut impl FnMut(Part)) {
+    fn store_range(
+        &self,
+        memory: &impl Memory,
+        kind: TableKind,
+        range: Range<u32>,
+        store: &mut impl FnMut(Part),
+    ) {
         let rva = range.start;
         if let Some(bytes) = self.bytes(memory, range) {
             store(Part { kind, rva, bytes });
@@ -227,7 +229,8 @@ impl Image {
     }
 
     fn read_code_view(&self, memory: &impl Memory) -> Option<CodeViewRecord> {
-        let directory = self.bytes(memory, self.debug.start..self.debug.end.min(self.debug.start + 28 * 64))?;
+        let directory =
+            self.bytes(memory, self.debug.start..self.debug.end.min(self.debug.start + 28 * 64))?;
         let entry = directory.chunks_exact(28).find(|entry| u32_at(entry, 12) == Some(DEBUG_CODEVIEW))?;
         let range = bounded(u32_at(entry, 20)?, u32_at(entry, 16)?.min(PAGE), self.size);
         let record = self.bytes(memory, range.clone())?;
@@ -376,7 +379,7 @@ fn mark_x64(functions: &[u8], pages: &mut Pages<'_, impl Memory>) {
             let Some([flags, _prologue, codes, _frame]) = pages.get::<4>(rva) else { break };
             let flags = flags >> 3;
             // The array of codes always has an even number of places.
-            let codes = (u32::from(codes) + 1) / 2 * 4;
+            let codes = u32::from(codes).div_ceil(2) * 4;
             pages.mark(rva, 4 + codes);
             let after = rva.saturating_add(4 + codes);
             if flags & pe::UNW_FLAG_CHAININFO != 0 {
@@ -400,7 +403,9 @@ fn mark_arm64(functions: &[u8], pages: &mut Pages<'_, impl Memory>) {
         let Some(first) = pages.get::<4>(data).map(u32::from_le_bytes) else { continue };
         let (mut epilogues, mut words, mut header) = (first >> 22 & 0x1f, first >> 27, 4);
         if epilogues == 0 && words == 0 {
-            let Some(second) = pages.get::<4>(data.saturating_add(4)).map(u32::from_le_bytes) else { continue };
+            let Some(second) = pages.get::<4>(data.saturating_add(4)).map(u32::from_le_bytes) else {
+                continue;
+            };
             (epilogues, words, header) = (second & 0xffff, second >> 16 & 0xff, 8);
         }
         let scopes = if first >> 21 & 1 != 0 { 0 } else { epilogues };

@@ -77,10 +77,7 @@ impl Module {
 
     fn write_tables(&self, out: &mut impl Events) {
         if let Some(tables) = &self.tables {
-            out.event(&Event::ModuleTables(ModuleTables {
-                instance: self.instance,
-                tables: tables.clone(),
-            }));
+            out.event(&Event::ModuleTables(ModuleTables { instance: self.instance, tables: tables.clone() }));
         }
     }
 }

@@ -86,8 +86,7 @@ impl<T> Queue<T> {
                     Ok(_) => {
                         // SAFETY: this thread won pop number `head`, and the cell's turn says that it holds a value.
                         let value = unsafe { (*cell.value.get()).assume_init_read() };
-                        cell.turn
-                            .store(head.wrapping_add(self.mask).wrapping_add(1), Ordering::Release);
+                        cell.turn.store(head.wrapping_add(self.mask).wrapping_add(1), Ordering::Release);
                         return Some(value);
                     }
                     Err(now) => head = now,
@@ -118,7 +117,10 @@ mod tests {
             assert_eq!(queue.push(value), Ok(()));
         }
         assert_eq!(queue.push(4), Err(4));
-        assert_eq!((0..5).map(|_| queue.pop()).collect::<Vec<_>>(), [Some(0), Some(1), Some(2), Some(3), None]);
+        assert_eq!(
+            (0..5).map(|_| queue.pop()).collect::<Vec<_>>(),
+            [Some(0), Some(1), Some(2), Some(3), None]
+        );
         assert_eq!(queue.push(5), Ok(()));
         assert_eq!(queue.pop(), Some(5));
     }

@@ -226,7 +226,11 @@ impl<T: Target> Sampler<T> {
         }
         let end = self.target.now();
         let age = limits::CUT_MS * self.ticks_per_ms;
-        if self.block.as_ref().is_some_and(|block| block.wants_cut(end) || end.saturating_sub(self.begun) >= age) {
+        if self
+            .block
+            .as_ref()
+            .is_some_and(|block| block.wants_cut(end) || end.saturating_sub(self.begun) >= age)
+        {
             self.cut();
         }
         let counters = &self.wiring.counters;
@@ -320,7 +324,13 @@ impl<T: Target> Sampler<T> {
     }
 
     /// Stores what was captured; true if it is stored.
-    fn store(&mut self, index: usize, triggered: Option<&Triggered<'_>>, state: RunState, cpu: Option<u64>) -> bool {
+    fn store(
+        &mut self,
+        index: usize,
+        triggered: Option<&Triggered<'_>>,
+        state: RunState,
+        cpu: Option<u64>,
+    ) -> bool {
         let signals = &self.wiring.signals;
         let generation = signals.loader_generation.load(Ordering::Acquire);
         let tables_pending = signals.tables_pending.load(Ordering::Acquire) != 0;

@@ -82,7 +82,12 @@ impl<H> Threads<H> {
     }
 
     /// Compares names with those known and writes THREAD_NAME where one changed.
-    pub fn rename(&mut self, time: u64, mut name_of: impl FnMut(&Thread<H>) -> Option<Vec<u8>>, out: &mut impl Events) {
+    pub fn rename(
+        &mut self,
+        time: u64,
+        mut name_of: impl FnMut(&Thread<H>) -> Option<Vec<u8>>,
+        out: &mut impl Events,
+    ) {
         for thread in &mut self.live {
             if let Some(name) = name_of(thread)
                 && name != thread.name
@@ -101,7 +106,11 @@ impl<H> Threads<H> {
             start.flags |= ThreadFlags::RESTATED;
             out.event(&Event::ThreadStart(start));
             if !thread.name.is_empty() {
-                out.event(&Event::ThreadName { instance: thread.instance, time: thread.named, name: &thread.name });
+                out.event(&Event::ThreadName {
+                    instance: thread.instance,
+                    time: thread.named,
+                    name: &thread.name,
+                });
             }
         }
     }
@@ -119,7 +128,9 @@ mod tests {
     impl Events for Log {
         fn event(&mut self, event: &Event<'_>) {
             self.0.push(match event {
-                Event::ThreadStart(start) => format!("start {} tid {} {:?}", start.instance, start.tid, start.flags.bits()),
+                Event::ThreadStart(start) => {
+                    format!("start {} tid {} {:?}", start.instance, start.tid, start.flags.bits())
+                }
                 Event::ThreadExit { instance, time } => format!("exit {instance} at {time}"),
                 Event::ThreadName { instance, name, .. } => {
                     format!("name {instance} {}", String::from_utf8_lossy(name))
@@ -150,7 +161,10 @@ mod tests {
         threads.remove_ended(9, |thread| thread.handle == 0, |thread| gone.push(thread.handle), &mut log);
         threads.started(start(40), 2, &mut log);
         assert_eq!(gone, [0]);
-        assert_eq!(log.0.iter().map(|line| &line[..7]).collect::<Vec<_>>(), ["start 1", "start 2", "exit 1 ", "start 3"]);
+        assert_eq!(
+            log.0.iter().map(|line| &line[..7]).collect::<Vec<_>>(),
+            ["start 1", "start 2", "exit 1 ", "start 3"]
+        );
     }
 
     #[test]

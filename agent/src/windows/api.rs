@@ -17,8 +17,7 @@ pub type NtReadVirtualMemory =
     unsafe extern "system" fn(HANDLE, *const c_void, *mut c_void, usize, *mut usize) -> Status;
 pub type NtQueryInformationThread =
     unsafe extern "system" fn(HANDLE, u32, *mut c_void, u32, *mut u32) -> Status;
-pub type NtGetNextThread =
-    unsafe extern "system" fn(HANDLE, HANDLE, u32, u32, u32, *mut HANDLE) -> Status;
+pub type NtGetNextThread = unsafe extern "system" fn(HANDLE, HANDLE, u32, u32, u32, *mut HANDLE) -> Status;
 pub type NtSetTimerResolution = unsafe extern "system" fn(u32, u8, *mut u32) -> Status;
 pub type LdrRegisterDllNotification =
     unsafe extern "system" fn(u32, *const c_void, *mut c_void, *mut *mut c_void) -> Status;
@@ -101,7 +100,8 @@ pub fn unix_nanoseconds(filetime: u64) -> u64 {
 
 fn find() -> Option<Api> {
     // SAFETY: the names are zero-terminated; ntdll and kernel32 are mapped in every process and never leave.
-    let (ntdll, kernel32) = unsafe { (GetModuleHandleW(w!("ntdll.dll")), GetModuleHandleW(w!("kernel32.dll"))) };
+    let (ntdll, kernel32) =
+        unsafe { (GetModuleHandleW(w!("ntdll.dll")), GetModuleHandleW(w!("kernel32.dll"))) };
     let find = |module, name: &core::ffi::CStr| {
         // SAFETY: the name is zero-terminated.
         unsafe { GetProcAddress(module, name.as_ptr().cast()) }

@@ -147,7 +147,10 @@ impl Census {
         let notified = loader::listen(self.api);
         self.snapshot(ModuleFlags::AT_START);
         if !notified {
-            self.fact("recorder.warning", b"loader notifications cannot be had: module events come from snapshots alone");
+            self.fact(
+                "recorder.warning",
+                b"loader notifications cannot be had: module events come from snapshots alone",
+            );
         }
         self.journal.switch(BlockKind::Meta);
         SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
@@ -343,7 +346,9 @@ impl Census {
     fn load(&mut self, time: u64, seen: Seen, flags: ModuleFlags) -> bool {
         let memory = self.memory;
         let read = |seen: &Seen| Image::read(&memory, seen.base, seen.size);
-        let Some(instance) = self.modules.loaded(time, seen, flags, read, &mut self.journal) else { return false };
+        let Some(instance) = self.modules.loaded(time, seen, flags, read, &mut self.journal) else {
+            return false;
+        };
         self.unread.push_back(instance);
         true
     }
@@ -353,7 +358,8 @@ impl Census {
         let mut tables = Vec::new();
         let (memory, embed) = (self.memory, self.settings.embed);
         if let Some(image) = self.modules.get(instance).and_then(|module| module.image.as_ref()) {
-            let (contents, journal, folder) = (&mut self.contents, &mut self.journal, &mut self.settings.folder);
+            let (contents, journal, folder) =
+                (&mut self.contents, &mut self.journal, &mut self.settings.folder);
             let mut store = |part: Part| tables.push(contents.put(&part, folder.as_mut(), journal));
             if embed != EMBED_NONE {
                 image.unwind_parts(&memory, &mut store);

@@ -50,7 +50,7 @@ impl Context {
 
     /// What was answered to the exception request, if it was made.
     pub fn reply(&self) -> Option<u32> {
-        (REQUEST != 0).then_some(self.0.ContextFlags as u32)
+        (REQUEST != 0).then_some(self.0.ContextFlags)
     }
 
     /// The registers in stored order.
@@ -66,8 +66,22 @@ fn fill(context: &sys::CONTEXT, values: &mut [u64; MAX_REGISTERS]) {
     values[IP] = context.Rip;
     values[SP] = context.Rsp;
     let general = [
-        context.Rax, context.Rcx, context.Rdx, context.Rbx, context.Rsp, context.Rbp, context.Rsi, context.Rdi,
-        context.R8, context.R9, context.R10, context.R11, context.R12, context.R13, context.R14, context.R15,
+        context.Rax,
+        context.Rcx,
+        context.Rdx,
+        context.Rbx,
+        context.Rsp,
+        context.Rbp,
+        context.Rsi,
+        context.Rdi,
+        context.R8,
+        context.R9,
+        context.R10,
+        context.R11,
+        context.R12,
+        context.R13,
+        context.R14,
+        context.R15,
     ];
     for (number, value) in general.into_iter().enumerate() {
         values[registers::x64_index(number)] = value;
@@ -94,8 +108,16 @@ fn fill(context: &sys::CONTEXT, values: &mut [u64; MAX_REGISTERS]) {
 fn fill(context: &sys::CONTEXT, values: &mut [u64; MAX_REGISTERS]) {
     let _ = registers::IP;
     let all = [
-        context.Eip, context.Esp, context.Eax, context.Ecx, context.Edx, context.Ebx, context.Ebp, context.Esi,
-        context.Edi, context.EFlags,
+        context.Eip,
+        context.Esp,
+        context.Eax,
+        context.Ecx,
+        context.Edx,
+        context.Ebx,
+        context.Ebp,
+        context.Esi,
+        context.Edi,
+        context.EFlags,
     ];
     debug_assert!(IP == 0 && SP == 1);
     for (value, register) in values.iter_mut().zip(all) {

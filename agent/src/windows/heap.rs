@@ -96,8 +96,12 @@ unsafe impl GlobalAlloc for PrivateHeap {
 fn alloc_at_exit(layout: Layout) -> *mut u8 {
     let mut used = EXIT_USED.load(Ordering::Acquire);
     loop {
-        let Some(start) = (used - 1).checked_next_multiple_of(layout.align().max(1)) else { return null_mut() };
-        let Some(end) = start.checked_add(layout.size()).filter(|&end| end <= EXIT_BYTES) else { return null_mut() };
+        let Some(start) = (used - 1).checked_next_multiple_of(layout.align().max(1)) else {
+            return null_mut();
+        };
+        let Some(end) = start.checked_add(layout.size()).filter(|&end| end <= EXIT_BYTES) else {
+            return null_mut();
+        };
         match EXIT_USED.compare_exchange(used, end + 1, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: `start..end` lies in the arena and was handed to nobody else. The arena is aligned to 16; the
             // recorder allocates nothing with a larger alignment at exit.

@@ -124,7 +124,8 @@ unsafe extern "system" fn callback(reason: u32, data: *const Data, _context: *mu
         return;
     }
     // SAFETY: null or a box that is never freed once this callback is registered; the loader passes valid data.
-    let (Some(notes), Some(data)) = (unsafe { NOTES.load(Ordering::Acquire).as_ref() }, unsafe { data.as_ref() })
+    let (Some(notes), Some(data)) =
+        (unsafe { NOTES.load(Ordering::Acquire).as_ref() }, unsafe { data.as_ref() })
     else {
         return;
     };

@@ -4,7 +4,9 @@ use alloc::vec::Vec;
 use core::ptr::{null, null_mut};
 
 use stk_schema::identity::ContentHash;
-use windows_sys::Win32::Foundation::{CloseHandle, GENERIC_WRITE, GetLastError, HANDLE, INVALID_HANDLE_VALUE};
+use windows_sys::Win32::Foundation::{
+    CloseHandle, GENERIC_WRITE, GetLastError, HANDLE, INVALID_HANDLE_VALUE,
+};
 use windows_sys::Win32::Storage::FileSystem::{
     CREATE_ALWAYS, CreateFileW, DeleteFileW, FILE_ATTRIBUTE_NORMAL, FILE_SHARE_READ, GetFileAttributesW,
     INVALID_FILE_ATTRIBUTES, MoveFileExW, WriteFile,
@@ -67,11 +69,8 @@ impl TableStore for TablesFolder {
                 return true;
             }
             // Written beside and renamed: a reader, or another process that records, never sees half a table.
-            let temporary = self.file(format_args!(
-                "{hash}.{:x}-{:x}.tmp",
-                GetCurrentProcessId(),
-                GetCurrentThreadId()
-            ));
+            let temporary =
+                self.file(format_args!("{hash}.{:x}-{:x}.tmp", GetCurrentProcessId(), GetCurrentThreadId()));
             let handle = CreateFileW(
                 temporary.as_ptr(),
                 GENERIC_WRITE,

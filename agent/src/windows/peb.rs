@@ -99,7 +99,11 @@ impl Peb {
                     name.clear();
                 }
                 let units = name.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
-                modules.push(Seen { base, size: word(&entry, offsets::SIZE) & 0xffff_ffff, path: wtf8(units) });
+                modules.push(Seen {
+                    base,
+                    size: word(&entry, offsets::SIZE) & 0xffff_ffff,
+                    path: wtf8(units),
+                });
             }
             link = word(&entry, 0);
         }

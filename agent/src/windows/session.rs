@@ -10,17 +10,17 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use stk_format::{BlockBuffer, CpuUnit, FileHeader};
 use stk_schema::control::{
-    AgentConfig, CONTROL_VERSION, EMBED_FULL, FLAG_CHECK_WALKS, FLAG_ONCE, FLAG_TEST_PANIC, STATE_FAILED, STATE_IDLE,
-    STATE_RECORDING, STATE_STOPPED, STATE_STOPPING, StartResult,
+    AgentConfig, CONTROL_VERSION, EMBED_FULL, FLAG_CHECK_WALKS, FLAG_ONCE, FLAG_TEST_PANIC, STATE_FAILED,
+    STATE_IDLE, STATE_RECORDING, STATE_STOPPED, STATE_STOPPING, StartResult,
 };
 use stk_schema::event::{DropReason, End, EndReason};
 use stk_schema::{Os, limits};
 use windows_sys::Win32::Foundation::{CloseHandle, GetLastError, HANDLE, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Threading::{
-    CREATE_WAITABLE_TIMER_HIGH_RESOLUTION, CreateEventW, CreateThread, CreateWaitableTimerExW, GetCurrentProcessId,
-    GetCurrentThread, INFINITE, SetEvent, SetThreadPriority, SetWaitableTimer, Sleep,
-    THREAD_PRIORITY_BELOW_NORMAL, THREAD_PRIORITY_HIGHEST, THREAD_PRIORITY_LOWEST, THREAD_PRIORITY_TIME_CRITICAL,
-    TIMER_ALL_ACCESS, WaitForMultipleObjects, WaitForSingleObject,
+    CREATE_WAITABLE_TIMER_HIGH_RESOLUTION, CreateEventW, CreateThread, CreateWaitableTimerExW,
+    GetCurrentProcessId, GetCurrentThread, INFINITE, SetEvent, SetThreadPriority, SetWaitableTimer, Sleep,
+    THREAD_PRIORITY_BELOW_NORMAL, THREAD_PRIORITY_HIGHEST, THREAD_PRIORITY_LOWEST,
+    THREAD_PRIORITY_TIME_CRITICAL, TIMER_ALL_ACCESS, WaitForMultipleObjects, WaitForSingleObject,
 };
 
 use super::api::{self, Api, ticks, utc};
@@ -305,10 +305,11 @@ fn prepare(
     let commands = Arc::new(Queue::new(COMMANDS));
     let ticks_per_ms = (api.frequency / 1000).max(1);
 
-    let writer = Writer::new(&header, capacity.max(journal::CAPACITY), output).map_err(|error| match error {
-        WriteError::System(code) => (StartResult::BadOutput, code),
-        WriteError::Seal(_) => no_memory,
-    })?;
+    let writer =
+        Writer::new(&header, capacity.max(journal::CAPACITY), output).map_err(|error| match error {
+            WriteError::System(code) => (StartResult::BadOutput, code),
+            WriteError::Seal(_) => no_memory,
+        })?;
     let settings = Settings {
         embed: config.embed,
         // SAFETY: the host promises that many readable bytes at that address for the length of the start.
@@ -374,7 +375,14 @@ fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
         let mut tid = 0;
         // SAFETY: `entry` takes the seat; the thread is made suspended, so that none runs before all exist.
         let handle = unsafe {
-            CreateThread(null(), THREAD_STACK, Some(entry), seat.cast(), CREATE_SUSPENDED | STACK_IS_RESERVE, &mut tid)
+            CreateThread(
+                null(),
+                THREAD_STACK,
+                Some(entry),
+                seat.cast(),
+                CREATE_SUSPENDED | STACK_IS_RESERVE,
+                &mut tid,
+            )
         };
         if handle.is_null() {
             // SAFETY: no thread took the seat.
@@ -469,7 +477,7 @@ impl Session {
         if self.delay_ms != 0 {
             self.wait_until(self.started + u64::from(self.delay_ms) * self.ticks_per_ms);
         }
-        while self.once && !SIGNALS.threads_known.load(Ordering::Acquire) && !SIGNALS.stopping() {
+        while !SIGNALS.threads_known.load(Ordering::Acquire) && !SIGNALS.stopping() {
             // SAFETY: no preconditions.
             unsafe { Sleep(1) };
         }
@@ -717,8 +725,12 @@ impl Timer {
     fn new(api: &Api) -> Timer {
         // SAFETY: plain calls; the handle is owned by the result.
         unsafe {
-            let mut handle =
-                CreateWaitableTimerExW(null(), null(), CREATE_WAITABLE_TIMER_HIGH_RESOLUTION, TIMER_ALL_ACCESS);
+            let mut handle = CreateWaitableTimerExW(
+                null(),
+                null(),
+                CREATE_WAITABLE_TIMER_HIGH_RESOLUTION,
+                TIMER_ALL_ACCESS,
+            );
             if handle.is_null() {
                 // Before Windows 10 1803: an ordinary timer, as fine as the system's clock interrupt can be made.
                 if let Some(set_resolution) = api.set_timer_resolution {
@@ -778,7 +790,8 @@ fn end_reason() -> EndReason {
 fn counts_cycles(api: &Api) -> bool {
     let mut cycles = 0;
     // SAFETY: the calling thread's pseudo handle; the result is one u64.
-    api.thread_cycles.is_some_and(|query| unsafe { query(GetCurrentThread(), &mut cycles) } != 0 && cycles != 0)
+    api.thread_cycles
+        .is_some_and(|query| unsafe { query(GetCurrentThread(), &mut cycles) } != 0 && cycles != 0)
 }
 
 /// Ids of the recorder's threads.

@@ -106,7 +106,8 @@ impl Triggers {
             let ready = |place: &&Place| place.state.load(Ordering::Acquire) == READY;
             // SAFETY: a place that is READY is only changed by this, the one consumer.
             let time = |place: &&Place| unsafe { (*place.content.get()).capture.time };
-            let Some(place) = self.places.iter().filter(ready).filter(|place| time(place) > last).min_by_key(time)
+            let Some(place) =
+                self.places.iter().filter(ready).filter(|place| time(place) > last).min_by_key(time)
             else {
                 return;
             };
