@@ -32,19 +32,19 @@ impl<R: Copy + Default> RuleCache<R> {
     }
 
     #[inline(always)]
-    pub(crate) fn get(&self, key: u64) -> Option<R> {
+    pub(crate) fn get(&self, key: u64) -> Option<&R> {
         let home = self.home(key);
         let entry = self.entries.get(home)?;
-        if entry.key == key { Some(entry.rule) } else { self.probe(home, key) }
+        if entry.key == key { Some(&entry.rule) } else { self.probe(home, key) }
     }
 
     #[inline]
-    fn probe(&self, home: usize, key: u64) -> Option<R> {
+    fn probe(&self, home: usize, key: u64) -> Option<&R> {
         let mask = self.entries.len() - 1;
         (1..PROBES)
             .map(|step| &self.entries[(home + step) & mask])
             .find(|entry| entry.key == key)
-            .map(|entry| entry.rule)
+            .map(|entry| &entry.rule)
     }
 
     #[cold]
@@ -97,8 +97,9 @@ mod tests {
             cache.insert(RuleCache::<u64>::key(7, rva % 2 == 0, rva), u64::from(rva));
         }
         assert_eq!(cache.entries.len(), MOST);
-        let hit = (0..600_000u32)
-            .filter_map(|rva| cache.get(RuleCache::<u64>::key(7, rva % 2 == 0, rva)).map(|rule| (rva, rule)));
+        let hit = (0..600_000u32).filter_map(|rva| {
+            cache.get(RuleCache::<u64>::key(7, rva % 2 == 0, rva)).map(|&rule| (rva, rule))
+        });
         let mut hits = 0;
         for (rva, rule) in hit {
             assert_eq!(rule, u64::from(rva));

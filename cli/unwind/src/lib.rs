@@ -72,7 +72,9 @@
 
 pub mod arm64;
 mod cache;
+mod engine;
 mod frame;
+mod history;
 mod image;
 mod memory;
 mod registers;
@@ -80,6 +82,7 @@ mod walk;
 pub mod x64;
 
 pub use frame::{Frame, Stop, Trust};
+pub use history::History;
 pub use image::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
 pub use registers::Registers;
 pub use walk::{Found, ModuleId, Modules, Sample, WalkOptions, Walker};

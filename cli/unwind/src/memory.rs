@@ -7,26 +7,34 @@ use crate::Stop;
 pub(crate) struct Memory<'a> {
     bytes: &'a [u8],
     start: u64,
+    end: u64,
     base: Option<u64>,
     truncated: bool,
 }
 
 impl<'a> Memory<'a> {
     pub(crate) fn new(bytes: &'a [u8], start: u64, base: Option<u64>, truncated: bool) -> Self {
-        Memory { bytes, start, base, truncated }
+        Memory { bytes, start, end: start.saturating_add(bytes.len() as u64), base, truncated }
+    }
+
+    /// The address behind the last captured byte.
+    #[inline(always)]
+    pub(crate) fn end(&self) -> u64 {
+        self.end
     }
 
     /// The word at `address`.
     #[inline(always)]
     pub(crate) fn u64(&self, address: u64) -> Result<u64, Stop> {
-        let at = address.wrapping_sub(self.start);
-        let Some(end) = at.checked_add(8) else { return Err(self.missing(address)) };
-        match self.bytes.get(at as usize..end as usize) {
-            Some(word) if end <= self.bytes.len() as u64 => {
-                Ok(u64::from_le_bytes(word.try_into().unwrap_or_default()))
-            }
-            _ => Err(self.missing(address)),
+        match self.at(address).and_then(|bytes| bytes.first_chunk()) {
+            Some(word) => Ok(u64::from_le_bytes(*word)),
+            None => Err(self.missing(address)),
         }
+    }
+
+    #[inline(always)]
+    fn at(&self, address: u64) -> Option<&'a [u8]> {
+        self.bytes.get(usize::try_from(address.wrapping_sub(self.start)).ok()?..)
     }
 
     /// Why the word at `address` is not there.

@@ -1,9 +1,9 @@
-//! The walk: what the caller provides, and the loop that every architecture shares.
+//! The walk as the caller sees it: what it provides, how it starts.
 
 use crate::cache::RuleCache;
-use crate::frame::Fault;
-use crate::memory::Memory;
-use crate::{Arch, Frame, ImageTables, Registers, Stop, Trust, arm64, x64};
+use crate::engine::{Sink, Unwinder, run};
+use crate::history::{History, Recorder};
+use crate::{Frame, ImageTables, Registers, Stop, arm64, x64};
 
 /// A module or code region as the caller numbers them: one *instance*, since the same image may be loaded again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,33 +73,36 @@ impl Default for WalkOptions {
 pub struct Walker {
     options: WalkOptions,
     x64: RuleCache<x64::Rule>,
+    trail: Vec<x64::Step>,
     arm64: RuleCache<arm64::Rule>,
 }
 
 impl Walker {
     /// A walker that knows no rules yet.
     pub fn new(options: WalkOptions) -> Self {
-        Walker { options, x64: RuleCache::new(), arm64: RuleCache::new() }
+        Walker { options, x64: RuleCache::new(), trail: Vec::new(), arm64: RuleCache::new() }
     }
 
     /// Walks `sample`'s stack. `frames` is cleared and filled, innermost first; it holds at least the context frame.
     pub fn walk<M: Modules>(&mut self, modules: &M, sample: &Sample<'_>, frames: &mut Vec<Frame>) -> Stop {
         frames.clear();
+        let options = &self.options;
         match sample.registers {
-            Registers::X64(r) => {
-                run::<x64::Machine, M, _>(&self.options, &mut self.x64, modules, sample, *r, |frame, _| {
-                    frames.push(frame);
-                })
-            }
+            Registers::X64(r) => run::<x64::Lazy, M, _>(
+                options,
+                &mut self.x64,
+                modules,
+                sample,
+                &mut x64::State::new(r, &mut self.trail),
+                &mut Collect(frames),
+            ),
             Registers::Arm64(r) => run::<arm64::Machine, M, _>(
-                &self.options,
+                options,
                 &mut self.arm64,
                 modules,
                 sample,
-                *r,
-                |frame, _| {
-                    frames.push(frame);
-                },
+                &mut { *r },
+                &mut Collect(frames),
             ),
         }
     }
@@ -110,221 +113,75 @@ impl Walker {
         &mut self,
         modules: &M,
         sample: &Sample<'_>,
-        mut each: impl FnMut(&Frame, &Registers),
+        each: impl FnMut(&Frame, &Registers),
     ) -> Stop {
+        let options = &self.options;
+        let sink = &mut Each(each);
         match sample.registers {
             Registers::X64(r) => {
-                run::<x64::Machine, M, _>(&self.options, &mut self.x64, modules, sample, *r, |frame, r| {
-                    each(&frame, &Registers::X64(*r));
-                })
+                run::<x64::Machine, M, _>(options, &mut self.x64, modules, sample, &mut { *r }, sink)
             }
+            Registers::Arm64(r) => {
+                run::<arm64::Machine, M, _>(options, &mut self.arm64, modules, sample, &mut { *r }, sink)
+            }
+        }
+    }
+
+    /// Walks a thread's next sample, and of its stack only what changed since the one that `history` is of.
+    ///
+    /// `unchanged_from` is the lowest address from which on the stack's bytes are the same as then; pass
+    /// `u64::MAX` where that is not known, or if modules were loaded or unloaded between the two. As soon as the
+    /// walk comes to a frame that was there before, whose stack lies above `unchanged_from` and whose callers
+    /// depend on no register that has another value now, the callers found then are taken over: they are what a
+    /// whole walk would find. [`History::frames`] holds the result.
+    pub fn walk_again<M: Modules>(
+        &mut self,
+        modules: &M,
+        sample: &Sample<'_>,
+        unchanged_from: u64,
+        history: &mut History,
+    ) -> Stop {
+        let options = &self.options;
+        let mut recorder = Recorder::new(history, sample, unchanged_from, options.max_frames);
+        let stop = match sample.registers {
+            Registers::X64(r) => run::<x64::Lazy, M, _>(
+                options,
+                &mut self.x64,
+                modules,
+                sample,
+                &mut x64::State::new(r, &mut self.trail),
+                &mut recorder,
+            ),
             Registers::Arm64(r) => run::<arm64::Machine, M, _>(
-                &self.options,
+                options,
                 &mut self.arm64,
                 modules,
                 sample,
-                *r,
-                |frame, r| {
-                    each(&frame, &Registers::Arm64(*r));
-                },
+                &mut { *r },
+                &mut recorder,
             ),
-        }
-    }
-}
-
-/// Whether an address is about to be executed or to be returned to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Position {
-    /// Exact: a sample's or an interrupted frame's instruction pointer.
-    Context,
-    /// After a call: the function is the one that holds the byte before.
-    Caller,
-}
-
-impl Position {
-    /// By how much to look before the address for the code that it belongs to.
-    pub(crate) fn back(self) -> u32 {
-        match self {
-            Position::Context => 0,
-            Position::Caller => 1,
-        }
-    }
-}
-
-/// A place in an image for which a rule is wanted.
-pub(crate) struct Place<'a> {
-    pub(crate) image: &'a ImageTables,
-    pub(crate) rva: u32,
-    pub(crate) position: Position,
-    /// Code from `rva` on that was recorded with the sample.
-    pub(crate) code: Option<&'a [u8]>,
-}
-
-/// What one step gave, besides the new registers.
-#[derive(Clone, Copy)]
-pub(crate) struct Stepped {
-    pub(crate) trust: Trust,
-    pub(crate) position: Position,
-}
-
-/// What an architecture adds to the walk.
-pub(crate) trait Unwinder {
-    const ARCH: Arch;
-    /// The registers and whatever else goes from frame to frame.
-    type State: Copy;
-    /// A compiled rule as the cache holds it: small.
-    type Rule: Copy + Default;
-    /// A rule that need not be small.
-    type Full;
-
-    fn ip(state: &Self::State) -> u64;
-    fn sp(state: &Self::State) -> u64;
-    /// Whether the rule is for a function that starts threads.
-    fn starts_thread(rule: &Self::Rule) -> bool;
-    fn full_starts_thread(rule: &Self::Full) -> bool;
-
-    /// Makes the rule for a place from the image's tables and code.
-    fn compile(place: &Place<'_>) -> Result<Self::Full, Fault>;
-    /// The small form, if the rule has one.
-    fn pack(full: &Self::Full) -> Option<Self::Rule>;
-    fn apply(rule: &Self::Rule, state: &mut Self::State, memory: &Memory<'_>) -> Result<Stepped, Stop>;
-    fn apply_full(full: &Self::Full, state: &mut Self::State, memory: &Memory<'_>) -> Result<Stepped, Stop>;
-    /// For an innermost frame outside every module: taken to be a leaf.
-    fn leaf(state: &mut Self::State, memory: &Memory<'_>) -> Result<Stepped, Stop>;
-    /// Searches the stack for a return address.
-    fn scan<M: Modules>(
-        state: &mut Self::State,
-        memory: &Memory<'_>,
-        modules: &M,
-        position: Position,
-    ) -> Option<Stepped>;
-    /// Last resort of one architecture, tried even where scanning is off.
-    fn fallback<M: Modules>(
-        _state: &mut Self::State,
-        _memory: &Memory<'_>,
-        _modules: &M,
-        _position: Position,
-    ) -> Option<Stepped> {
-        None
-    }
-}
-
-fn run<U: Unwinder, M: Modules, F: FnMut(Frame, &U::State)>(
-    options: &WalkOptions,
-    cache: &mut RuleCache<U::Rule>,
-    modules: &M,
-    sample: &Sample<'_>,
-    mut state: U::State,
-    mut each: F,
-) -> Stop {
-    let memory = Memory::new(sample.stack, sample.stack_start, sample.stack_base, sample.truncated);
-    let mut position = Position::Context;
-    let mut trust = Trust::Context;
-    let mut count = 0usize;
-    let mut last: Option<Found<'_>> = None;
-    let mut found = find(modules, &mut last, U::ip(&state));
-    loop {
-        let ip = U::ip(&state);
-        let sp = U::sp(&state);
-        let rva = found.map_or(0, |found| ip.wrapping_sub(found.base) as u32);
-        let frame = Frame { address: ip, sp, module: found.map(|found| found.module), rva, trust };
-        each(frame, &state);
-        count += 1;
-        if count >= options.max_frames {
-            return Stop::DepthLimit;
-        }
-        let before = state;
-        let (stepped, starts_thread) = match found {
-            Some(found) => {
-                let key = RuleCache::<U::Rule>::key(found.image_key, position == Position::Context, rva);
-                if let Some(rule) = cache.get(key) {
-                    (U::apply(&rule, &mut state, &memory), U::starts_thread(&rule))
-                } else {
-                    let code = if count == 1 { sample.code_at_ip } else { None };
-                    let place = Place { image: found.image, rva, position, code };
-                    miss::<U>(cache, key, found.module, &place, &mut state, &memory)
-                }
-            }
-            None if position == Position::Context => (U::leaf(&mut state, &memory), false),
-            None => (Err(Stop::NoModule { address: ip }), false),
         };
-        let stop = match stepped {
-            Ok(next) => {
-                let address = U::ip(&state);
-                if U::sp(&state) <= sp && count > 1 {
-                    return Stop::Loop;
-                }
-                found = find(modules, &mut last, address.wrapping_sub(u64::from(next.position.back())));
-                if found.is_some() || next.position == Position::Context {
-                    trust = next.trust;
-                    position = next.position;
-                    continue;
-                }
-                if address == 0 { Stop::ZeroReturnAddress } else { Stop::NoModule { address } }
-            }
-            Err(stop) => stop,
-        };
-        if starts_thread && ends_thread(stop) && memory.near_base(sp) {
-            return Stop::ThreadStart;
-        }
-        state = before;
-        let guessed = match U::fallback(&mut state, &memory, modules, position) {
-            None if options.scan => U::scan(&mut state, &memory, modules, position),
-            guessed => guessed,
-        };
-        match guessed {
-            Some(next) => {
-                let inside = U::ip(&state).wrapping_sub(u64::from(next.position.back()));
-                found = find(modules, &mut last, inside);
-                trust = next.trust;
-                position = next.position;
-            }
-            None => return stop,
-        }
+        recorder.finish(stop)
     }
 }
 
-/// Whether a stop is what one finds above a thread's first function.
-fn ends_thread(stop: Stop) -> bool {
-    matches!(stop, Stop::ZeroReturnAddress | Stop::EndOfStack | Stop::NoModule { .. })
+/// Keeps the frames alone.
+struct Collect<'a>(&'a mut Vec<Frame>);
+
+impl<U: Unwinder> Sink<U> for Collect<'_> {
+    #[inline(always)]
+    fn frame(&mut self, frame: Frame, _: &U::State) {
+        self.0.push(frame);
+    }
 }
 
-/// The module that holds `address`: mostly the one of the frame before.
-#[inline(always)]
-fn find<'m, M: Modules>(modules: &'m M, last: &mut Option<Found<'m>>, address: u64) -> Option<Found<'m>> {
-    if let Some(found) = *last
-        && address.wrapping_sub(found.base) < u64::from(found.image.size())
-    {
-        return Some(found);
-    }
-    let found = modules.find(address);
-    if found.is_some() {
-        *last = found;
-    }
-    found
-}
+/// Hands frames and registers to a function.
+struct Each<F>(F);
 
-/// Compiles the rule of a place, keeps it if it is small, and applies it.
-#[cold]
-fn miss<U: Unwinder>(
-    cache: &mut RuleCache<U::Rule>,
-    key: u64,
-    module: ModuleId,
-    place: &Place<'_>,
-    state: &mut U::State,
-    memory: &Memory<'_>,
-) -> (Result<Stepped, Stop>, bool) {
-    if place.image.arch() != U::ARCH {
-        return (Err(Stop::OtherArchitecture { module }), false);
+impl<U: Unwinder, F: FnMut(&Frame, &Registers)> Sink<U> for Each<F> {
+    fn frame(&mut self, frame: Frame, state: &U::State) {
+        (self.0)(&frame, &U::registers(state));
     }
-    let full = match U::compile(place) {
-        Ok(full) => full,
-        Err(fault) => return (Err(fault.at(module, place.rva)), false),
-    };
-    if let Some(rule) = U::pack(&full) {
-        cache.insert(key, rule);
-    }
-    (U::apply_full(&full, state, memory), U::full_starts_thread(&full))
 }
 
 #[cfg(test)]

@@ -75,6 +75,7 @@ pub fn score(image: &Image, code: Option<&Image>, states: &States) -> Result<Sco
     let space = Space { image, outside: ImageTables::new(states.header.arch, 0x1000_0000).build() };
     let mut score = Score::default();
     let mut walker = walker(states);
+    let mut frames = Vec::new();
     for record in &states.records {
         let mut callers: Vec<(Truth, Trust)> = Vec::new();
         let registers = at(record, image.base);
@@ -82,6 +83,12 @@ pub fn score(image: &Image, code: Option<&Image>, states: &States) -> Result<Sco
         let stop = walker.walk_with_registers(&space, &sample, |frame, registers| {
             callers.push((as_truth(registers), frame.trust));
         });
+        // The walk that restores registers only where needed must find the same frames.
+        let same_stop = walker.walk(&space, &sample, &mut frames) == stop;
+        let found = frames.iter().map(|frame| (frame.address, frame.sp));
+        if !same_stop || !found.eq(callers.iter().map(|(caller, _)| (caller.ip, caller.sp))) {
+            callers.truncate(1);
+        }
         callers.remove(0);
         let wrong = record
             .truth

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::info::{self, Operation};
 use super::registers::{FP, LR, NONVOLATILE, Nonvolatile, slot_of};
+use crate::engine::{Place, Position};
 use crate::frame::Fault;
-use crate::walk::{Place, Position};
 use crate::{ImageTables, Trust};
 
 /// An address relative to sp or fp of the frame.

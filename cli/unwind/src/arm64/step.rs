@@ -3,9 +3,10 @@
 use super::Registers;
 use super::registers::{FP, LR};
 use super::rule::{self, Caller, FROM_FP, Full, LEAF, Rule, SIGNED, Slot, THREAD_START};
+use crate::engine::{Facts, Place, Position, Stepped, Unwinder};
 use crate::frame::Fault;
 use crate::memory::Memory;
-use crate::walk::{Modules, Place, Position, Stepped, Unwinder};
+use crate::walk::Modules;
 use crate::{Arch, Stop, Trust};
 
 /// The arm64 unwinder.
@@ -14,6 +15,8 @@ pub(crate) struct Machine;
 impl Unwinder for Machine {
     const ARCH: Arch = Arch::Arm64;
     type State = Registers;
+    type Checkpoint = (u64, u64, u64);
+    const BASE: u8 = 1;
     type Rule = Rule;
     type Full = Full;
 
@@ -27,13 +30,42 @@ impl Unwinder for Machine {
         state.sp
     }
 
-    #[inline(always)]
-    fn starts_thread(rule: &Rule) -> bool {
-        rule.flags & THREAD_START != 0
+    fn registers(state: &Registers) -> crate::Registers {
+        crate::Registers::Arm64(*state)
     }
 
-    fn full_starts_thread(full: &Full) -> bool {
-        full.thread_start
+    #[inline(always)]
+    fn checkpoint(state: &Registers) -> (u64, u64, u64) {
+        (state.pc, state.sp, state.x[LR])
+    }
+
+    fn restore(state: &mut Registers, (pc, sp, lr): (u64, u64, u64)) {
+        state.pc = pc;
+        state.sp = sp;
+        state.x[LR] = lr;
+    }
+
+    #[inline(always)]
+    fn base(state: &Registers) -> u64 {
+        state.x[FP]
+    }
+
+    #[inline(always)]
+    fn facts(rule: &Rule) -> Facts {
+        Facts {
+            starts_thread: rule.flags & THREAD_START != 0,
+            uses: u8::from(rule.flags & FROM_FP != 0),
+            restores: u8::from(rule.saved & (1 << (FP - 19)) != 0),
+        }
+    }
+
+    fn full_facts(full: &Full) -> Facts {
+        let uses = full.saved.iter().flatten().chain([&full.sp]).any(|slot| slot.from_fp);
+        Facts {
+            starts_thread: full.thread_start,
+            uses: u8::from(uses),
+            restores: u8::from(full.saved[FP - 19].is_some()),
+        }
     }
 
     fn compile(place: &Place<'_>) -> Result<Full, Fault> {

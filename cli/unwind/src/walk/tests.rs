@@ -2,7 +2,7 @@
 //! the same frame) and a self-referencing frame-register function (3000h).
 
 use super::*;
-use crate::x64;
+use crate::{Arch, Trust, x64};
 
 const BASE: u64 = 0x7ff6_0000_0000;
 const STACK: u64 = 0x10_0000;
@@ -75,6 +75,14 @@ fn walk_with(
     // Rules from the cache give what compiling them gave.
     let mut again = Vec::new();
     assert_eq!(walker.walk(&space(), &sample, &mut again), stop);
+    assert_eq!(again, frames);
+    // So does restoring every register on the way.
+    again.clear();
+    let with_registers = walker.walk_with_registers(&space(), &sample, |frame, registers| {
+        assert_eq!((registers.ip(), registers.sp()), (frame.address, frame.sp));
+        again.push(*frame);
+    });
+    assert_eq!(with_registers, stop);
     assert_eq!(again, frames);
     Run { frames, stop }
 }
@@ -217,4 +225,139 @@ fn scanning_is_off_by_default_and_marked_when_on() {
     Walker::new(options).walk(&space, &sample, &mut frames);
     assert_eq!(frames.len(), 2);
     assert_eq!((frames[1].rva, frames[1].sp, frames[1].trust), (0x1040, STACK + 0x40, Trust::Scan));
+}
+
+#[test]
+fn a_function_that_has_called_another_cannot_rest_on_a_volatile_register() {
+    // Frame register r10.
+    let image = ImageTables::new(Arch::X64, 0x8000)
+        .range(0x1000, vec![0x90; 0x100])
+        .range(0x5000, [0x1000u32, 0x1100, 0x6000, 0x2000, 0x2100, 0x6010].map(u32::to_le_bytes).concat())
+        .exception_directory(0x5000, 24)
+        .range(0x6000, vec![0x01, 0x04, 0x01, 0x00, 0x04, 0x42])
+        .range(0x6010, vec![0x01, 0x03, 0x01, 0x0a, 0x03, 0x03])
+        .build();
+    let stack: Vec<u8> = frame(BASE + 0x2050).iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut gpr = [STACK; 16];
+    gpr[10] = STACK + 0x40;
+    let registers = Registers::X64(x64::Registers { ip: BASE + 0x1050, gpr });
+    let sample = Sample {
+        registers: &registers,
+        stack: &stack,
+        stack_start: STACK,
+        stack_base: None,
+        truncated: true,
+        code_at_ip: None,
+    };
+    let mut frames = Vec::new();
+    let stop = Walker::new(WalkOptions::default()).walk(&Space { image }, &sample, &mut frames);
+    assert_eq!(stop, Stop::BadUnwindInfo { module: ModuleId(3), rva: 0x2050 });
+}
+
+/// Two functions with plain frames (1000h, and 2000h that starts threads), one that finds its frame by rbp (3000h:
+/// push rbp; mov rbp,rsp; sub rsp,20h).
+fn frames_by_rbp() -> Space {
+    let records = [0x1000u32, 0x1100, 0x6000, 0x2000, 0x2100, 0x6000, 0x3000, 0x3100, 0x6010];
+    let image = ImageTables::new(Arch::X64, 0x8000)
+        .range(0x1000, vec![0x90; 0x2200])
+        .range(0x5000, records.map(u32::to_le_bytes).concat())
+        .exception_directory(0x5000, 36)
+        .range(0x6000, vec![0x01, 0x04, 0x01, 0x00, 0x04, 0x42])
+        .range(0x6010, vec![0x01, 0x08, 0x03, 0x05, 0x08, 0x32, 0x04, 0x03, 0x01, 0x50])
+        .thread_start(0x2010)
+        .build();
+    Space { image }
+}
+
+struct Next {
+    rip: u64,
+    sp: u64,
+    rbp: u64,
+    words: Vec<u64>,
+}
+
+/// Walks one sample after the other with a history and checks each against a whole walk. Returns what was reused.
+fn walk_again(space: &Space, samples: &[(Next, u64)]) -> Vec<usize> {
+    let mut walker = Walker::new(WalkOptions::default());
+    let mut history = History::default();
+    let mut reused = Vec::new();
+    for (next, unchanged_from) in samples {
+        let stack: Vec<u8> = next.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut gpr = [0; 16];
+        gpr[x64::RSP] = next.sp;
+        gpr[x64::RBP] = next.rbp;
+        let registers = Registers::X64(x64::Registers { ip: next.rip, gpr });
+        let base = STACK + 0x200;
+        let sample = Sample {
+            registers: &registers,
+            stack: &stack,
+            stack_start: base - stack.len() as u64,
+            stack_base: Some(base),
+            truncated: false,
+            code_at_ip: None,
+        };
+        let mut whole = Vec::new();
+        let stop = walker.walk(space, &sample, &mut whole);
+        assert_eq!(walker.walk_again(space, &sample, *unchanged_from, &mut history), stop);
+        assert_eq!(history.frames(), &whole[..]);
+        assert_eq!(history.stop(), Some(stop));
+        reused.push(history.reused());
+    }
+    reused
+}
+
+/// The stack from `sp` to the base at STACK + 200h: frames of the function at 1000h, then the one at 2000h.
+fn deep(innermost: u64, count: usize) -> Next {
+    let mut words = vec![0u64; 8];
+    let mut return_address = 0;
+    for n in 0..count {
+        let at = if n == 0 { 0x2020 } else { 0x1020 };
+        words.splice(..0, frame(return_address));
+        return_address = BASE + at;
+    }
+    words.splice(..0, frame(return_address));
+    Next { rip: innermost, sp: STACK + 0x200 - words.len() as u64 * 8, rbp: 0, words }
+}
+
+#[test]
+fn takes_over_the_callers_that_did_not_change() {
+    let space = frames_by_rbp();
+    let first = deep(BASE + 0x1050, 5);
+    let kept_from = first.sp;
+    let samples =
+        [(first, 0), (deep(BASE + 0x1060, 5), kept_from), (deep(BASE + 0x1070, 7), kept_from + 0x30)];
+    assert_eq!(walk_again(&space, &samples), [0, 5, 5]);
+}
+
+#[test]
+fn takes_over_nothing_that_may_have_changed() {
+    let space = frames_by_rbp();
+    let samples = [(deep(BASE + 0x1050, 5), 0), (deep(BASE + 0x1050, 5), u64::MAX)];
+    assert_eq!(walk_again(&space, &samples), [0, 0]);
+    // The word that was the fourth frame's return address is another now, and the caller says so.
+    let mut other = deep(BASE + 0x1050, 5);
+    let changed = other.sp + 3 * 0x30 + 0x28;
+    other.words[3 * 6 + 5] = BASE + 0x1040;
+    assert_eq!(walk_again(&space, &[(deep(BASE + 0x1050, 5), 0), (other, changed + 8)]), [0, 1]);
+}
+
+#[test]
+fn a_caller_that_depends_on_rbp_is_taken_over_only_with_the_same_rbp() {
+    let space = frames_by_rbp();
+    // The function at 1000h was called by the one at 3000h, which finds its frame by rbp; two frames of it lie there
+    // with the same contents, and rbp says which one is meant.
+    let base = STACK + 0x200;
+    let rbp = base - 0x40;
+    let mut words = vec![0u64; 32];
+    let at = |address: u64| ((address - (base - 0x100)) / 8) as usize;
+    words[at(base - 0x100 + 0x28)] = BASE + 0x3040;
+    for slot in [rbp, rbp - 0x40] {
+        words[at(slot)] = 7;
+        words[at(slot + 8)] = if slot == rbp { BASE + 0x1020 } else { BASE + 0x2020 };
+    }
+    let sample = |rbp| Next { rip: BASE + 0x1050, sp: base - 0x100, rbp, words: words.clone() };
+    let samples = [(sample(rbp), 0), (sample(rbp), base - 0x100), (sample(rbp - 0x40), base - 0x100)];
+    let reused = walk_again(&space, &samples);
+    assert!(reused[1] > 0, "{reused:?}");
+    assert_eq!(reused[2], 0);
 }

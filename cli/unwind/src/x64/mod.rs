@@ -4,11 +4,13 @@
 //! UNWIND_INFO from the epilogue codes that MSVC (`/d2epilogunwind`) and LLVM emit.
 
 mod info;
+mod lazy;
 mod registers;
 mod rule;
 mod run;
 mod step;
 
+pub(crate) use lazy::{Lazy, State, Step};
 pub use registers::{RBP, RBX, RDI, RSI, RSP, Registers};
 pub(crate) use rule::{Rule, function_range};
 pub(crate) use step::Machine;

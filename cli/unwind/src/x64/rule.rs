@@ -6,8 +6,8 @@ use super::info::{self, Operation, RuntimeFunction, UnwindInfo};
 use super::registers::nonvolatile;
 use super::run::{self, Run};
 use super::{RSP, Registers};
+use crate::engine::{Place, Position};
 use crate::frame::Fault;
-use crate::walk::{Place, Position};
 use crate::{ImageTables, Trust};
 
 /// An address relative to a register of the frame.
@@ -55,6 +55,12 @@ impl Full {
         }
     }
 
+    /// Whether the rule rests on registers only that a called function preserves.
+    fn survives_a_call(&self) -> bool {
+        let mut slots = self.saved.iter().flatten().chain([&self.return_address]);
+        slots.all(|slot| slot.register == RSP as u8 || nonvolatile(slot.register).is_some())
+    }
+
     /// Whether the frame holds nothing but its return address.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Full { thread_start: self.thread_start, ..Full::empty(self.trust) }
@@ -64,18 +70,60 @@ impl Full {
 /// The small form of [`Full`]: everything relative to one register, in words, within 256 KB.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rule {
-    /// From the base register to the stack pointer after the return.
-    pub(crate) cfa: i32,
-    pub(crate) base: u8,
-    pub(crate) flags: u8,
-    pub(crate) trust: u8,
+    /// From the base register to the stack pointer after the return, in bytes.
+    cfa: i32,
+    /// The base register in the low four bits, the trust in the next two, and [`THREAD_START`].
+    meta: u8,
     /// Bit n: nonvolatile register n is saved.
     pub(crate) saved: u8,
+    /// Words in use above the stack pointer after the return: saves in the home space.
+    pub(crate) above: u8,
     /// Words from the stack pointer after the return to each saved register.
-    pub(crate) slots: [i16; 8],
+    slots: [i16; 8],
 }
 
-pub(crate) const THREAD_START: u8 = 1;
+const THREAD_START: u8 = 0x40;
+/// The base register of most rules.
+pub(crate) const RSP_BASE: u8 = RSP as u8;
+
+impl Rule {
+    #[inline(always)]
+    pub(crate) fn base(&self) -> u8 {
+        self.meta & 15
+    }
+
+    /// Whether the frame is found by this register.
+    #[inline(always)]
+    pub(crate) fn is_by(&self, register: u8) -> bool {
+        self.base() == register
+    }
+
+    /// The stack pointer after the return, from the base register's value.
+    #[inline(always)]
+    pub(crate) fn cfa(&self, base: u64) -> u64 {
+        base.wrapping_add(i64::from(self.cfa) as u64)
+    }
+
+    /// Where nonvolatile register `n` lies.
+    #[inline(always)]
+    pub(crate) fn slot(&self, n: usize, cfa: u64) -> u64 {
+        cfa.wrapping_add((i64::from(self.slots[n & 7]) * 8) as u64)
+    }
+
+    #[inline(always)]
+    pub(crate) fn trust(&self) -> Trust {
+        match self.meta >> 4 & 3 {
+            0 => Trust::UnwindInfo,
+            1 => Trust::UnwindInfoNoCode,
+            _ => Trust::Leaf,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn starts_thread(&self) -> bool {
+        self.meta & THREAD_START != 0
+    }
+}
 
 /// The rule at a place.
 pub(crate) fn compile(place: &Place<'_>) -> Result<Full, Fault> {
@@ -86,7 +134,13 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<Full, Fault> {
     };
     let root = info::root(image, function)?;
     let mut full = match place.position {
-        Position::Caller => from_codes(image, &function, place.rva, Trust::UnwindInfo)?,
+        Position::Caller => {
+            let full = from_codes(image, &function, place.rva, Trust::UnwindInfo)?;
+            if !full.survives_a_call() {
+                return Err(Fault::BadUnwindInfo);
+            }
+            full
+        }
         Position::Context => match run::to_return(place, Some((&function, &root))) {
             Run::Returns(full) => full,
             Run::Stays => from_codes(image, &function, place.rva, Trust::UnwindInfo)?,
@@ -104,40 +158,32 @@ pub(crate) fn pack(full: &Full) -> Option<Rule> {
     }
     let base = full.return_address.register;
     let cfa = full.return_address.offset.checked_add(8)?;
+    let trust = match full.trust {
+        Trust::UnwindInfo => 0,
+        Trust::UnwindInfoNoCode => 1,
+        Trust::Leaf => 2,
+        _ => return None,
+    };
+    let thread_start = if full.thread_start { THREAD_START } else { 0 };
     let mut rule = Rule {
         cfa: i32::try_from(cfa).ok()?,
-        base,
-        flags: if full.thread_start { THREAD_START } else { 0 },
-        trust: trust_code(full.trust)?,
+        meta: (base & 15) | trust << 4 | thread_start,
         ..Rule::default()
     };
     for (n, slot) in full.saved.iter().enumerate() {
         let Some(slot) = slot else { continue };
         let from_cfa = slot.offset.checked_sub(cfa)?;
-        if slot.register != base || from_cfa % 8 != 0 {
+        // Below the stack pointer nothing is saved.
+        if slot.register != base || from_cfa % 8 != 0 || (base == RSP_BASE && slot.offset < 0) {
             return None;
         }
         rule.slots[n] = i16::try_from(from_cfa / 8).ok()?;
         rule.saved |= 1 << n;
-    }
-    Some(rule)
-}
-
-const TRUSTS: [Trust; 3] = [Trust::UnwindInfo, Trust::UnwindInfoNoCode, Trust::Leaf];
-
-fn trust_code(trust: Trust) -> Option<u8> {
-    TRUSTS.iter().position(|&t| t == trust).map(|n| n as u8)
-}
-
-impl Rule {
-    #[inline(always)]
-    pub(crate) fn trust(&self) -> Trust {
-        match self.trust {
-            0 => Trust::UnwindInfo,
-            1 => Trust::UnwindInfoNoCode,
-            _ => Trust::Leaf,
+        if let Ok(above) = u64::try_from(from_cfa / 8) {
+            rule.above = rule.above.max(u8::try_from(above + 1).ok()?);
         }
     }
+    Some(rule)
 }
 
 /// The extent of the function (all its fragments are told by its first one) that holds `rva`.

@@ -11,7 +11,7 @@ use super::RSP;
 use super::info::{self, RuntimeFunction};
 use super::registers::nonvolatile;
 use super::rule::{self, Full, Slot};
-use crate::walk::Place;
+use crate::engine::Place;
 use crate::{ImageTables, Trust};
 
 /// What following the code gave.

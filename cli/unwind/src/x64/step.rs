@@ -1,11 +1,12 @@
 //! From one frame to its caller.
 
-use super::registers::NONVOLATILE;
-use super::rule::{self, Full, Rule, THREAD_START};
-use super::{RSP, Registers};
+use super::registers::{NONVOLATILE, NONVOLATILE_BITS};
+use super::rule::{self, Full, RSP_BASE, Rule};
+use super::{RBP, RSP, Registers};
+use crate::engine::{Facts, Place, Position, Stepped, Unwinder};
 use crate::frame::Fault;
 use crate::memory::Memory;
-use crate::walk::{Modules, Place, Position, Stepped, Unwinder};
+use crate::walk::Modules;
 use crate::{Arch, Stop, Trust};
 
 /// The x64 unwinder.
@@ -14,6 +15,8 @@ pub(crate) struct Machine;
 impl Unwinder for Machine {
     const ARCH: Arch = Arch::X64;
     type State = Registers;
+    type Checkpoint = (u64, u64);
+    const BASE: u8 = NONVOLATILE_BITS[RBP];
     type Rule = Rule;
     type Full = Full;
 
@@ -27,13 +30,39 @@ impl Unwinder for Machine {
         state.gpr[RSP]
     }
 
-    #[inline(always)]
-    fn starts_thread(rule: &Rule) -> bool {
-        rule.flags & THREAD_START != 0
+    fn registers(state: &Registers) -> crate::Registers {
+        crate::Registers::X64(*state)
     }
 
-    fn full_starts_thread(full: &Full) -> bool {
-        full.thread_start
+    #[inline(always)]
+    fn checkpoint(state: &Registers) -> (u64, u64) {
+        (state.ip, state.gpr[RSP])
+    }
+
+    fn restore(state: &mut Registers, (ip, rsp): (u64, u64)) {
+        state.ip = ip;
+        state.gpr[RSP] = rsp;
+    }
+
+    #[inline(always)]
+    fn base(state: &Registers) -> u64 {
+        state.gpr[RBP]
+    }
+
+    #[inline(always)]
+    fn facts(rule: &Rule) -> Facts {
+        Facts {
+            starts_thread: rule.starts_thread(),
+            uses: NONVOLATILE_BITS[usize::from(rule.base())],
+            restores: rule.saved,
+        }
+    }
+
+    fn full_facts(full: &Full) -> Facts {
+        let slots = full.saved.iter().flatten().chain([&full.return_address]);
+        let uses = slots.fold(0, |uses, slot| uses | NONVOLATILE_BITS[usize::from(slot.register & 15)]);
+        let restores = (0..8).filter(|&n| full.saved[n].is_some()).fold(0, |bits, n| bits | 1 << n);
+        Facts { starts_thread: full.thread_start, uses, restores }
     }
 
     fn compile(place: &Place<'_>) -> Result<Full, Fault> {
@@ -46,21 +75,14 @@ impl Unwinder for Machine {
 
     #[inline(always)]
     fn apply(rule: &Rule, registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
-        let sp = registers.gpr[RSP];
-        let cfa = registers.gpr[usize::from(rule.base & 15)].wrapping_add(i64::from(rule.cfa) as u64);
-        if cfa <= sp || (cfa | sp) & 7 != 0 {
-            return Err(bad_stack_pointer(sp, cfa));
-        }
+        let cfa = rule.cfa(registers.gpr[usize::from(rule.base())]);
+        check(rule, registers.gpr[RSP], cfa, memory)?;
         let ip = memory.u64(cfa - 8)?;
         let mut saved = rule.saved;
         while saved != 0 {
             let n = (saved.trailing_zeros() & 7) as usize;
             saved &= saved - 1;
-            let at = cfa.wrapping_add((i64::from(rule.slots[n]) * 8) as u64);
-            if at < sp {
-                return Err(Stop::BadMemory { address: at });
-            }
-            registers.gpr[usize::from(NONVOLATILE[n])] = memory.u64(at)?;
+            registers.gpr[usize::from(NONVOLATILE[n])] = memory.u64(rule.slot(n, cfa))?;
         }
         registers.ip = ip;
         registers.gpr[RSP] = cfa;
@@ -118,6 +140,31 @@ impl Unwinder for Machine {
         }
         None
     }
+}
+
+/// Whether the step can be taken: the stack grows, is aligned, and all that is to be read is there.
+#[inline(always)]
+pub(crate) fn check(rule: &Rule, sp: u64, cfa: u64, memory: &Memory<'_>) -> Result<(), Stop> {
+    if cfa <= sp || (cfa | sp) & 7 != 0 {
+        return Err(bad_stack_pointer(sp, cfa));
+    }
+    let end = cfa.saturating_add(u64::from(rule.above) * 8);
+    if end > memory.end() {
+        // The return address is missed first.
+        return Err(memory.missing(if cfa > memory.end() { cfa - 8 } else { end - 8 }));
+    }
+    if rule.is_by(RSP_BASE) { Ok(()) } else { check_slots(rule, sp, cfa) }
+}
+
+/// By rsp, slots below the stack pointer are ruled out when the rule is made; by another register they depend on it.
+fn check_slots(rule: &Rule, sp: u64, cfa: u64) -> Result<(), Stop> {
+    for n in (0..8).filter(|n| rule.saved >> n & 1 != 0) {
+        let address = rule.slot(n, cfa);
+        if address < sp || address >= cfa.saturating_add(u64::from(rule.above) * 8) {
+            return Err(Stop::BadMemory { address });
+        }
+    }
+    Ok(())
 }
 
 /// Names the stack pointer at fault: this frame's own, or the one that its caller would have.

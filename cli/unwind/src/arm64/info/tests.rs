@@ -3,7 +3,7 @@
 use super::*;
 use crate::Trust;
 use crate::arm64::rule::{self, Full, Slot};
-use crate::walk::{Place, Position};
+use crate::engine::{Place, Position};
 use crate::{Arch, ImageTables};
 
 const FUNCTION: u32 = 0x1000;

@@ -1,0 +1,255 @@
+//! The loop that every architecture shares, and what each adds to it.
+
+use crate::cache::RuleCache;
+use crate::frame::Fault;
+use crate::memory::Memory;
+use crate::walk::{Found, ModuleId, Modules, Sample, WalkOptions};
+use crate::{Arch, Frame, ImageTables, Registers, Stop, Trust};
+
+/// Whether an address is about to be executed or to be returned to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Position {
+    /// Exact: a sample's or an interrupted frame's instruction pointer.
+    Context,
+    /// After a call: the function is the one that holds the byte before.
+    Caller,
+}
+
+impl Position {
+    /// By how much to look before the address for the code that it belongs to.
+    pub(crate) fn back(self) -> u32 {
+        match self {
+            Position::Context => 0,
+            Position::Caller => 1,
+        }
+    }
+}
+
+/// A place in an image for which a rule is wanted.
+pub(crate) struct Place<'a> {
+    pub(crate) image: &'a ImageTables,
+    pub(crate) rva: u32,
+    pub(crate) position: Position,
+    /// Code from `rva` on that was recorded with the sample.
+    pub(crate) code: Option<&'a [u8]>,
+}
+
+/// What one step gave, besides the new registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Stepped {
+    pub(crate) trust: Trust,
+    pub(crate) position: Position,
+}
+
+/// What an architecture adds to the walk.
+pub(crate) trait Unwinder {
+    const ARCH: Arch;
+    /// The bit of [`base`](Self::base) in [`Facts`].
+    const BASE: u8;
+    /// The registers and whatever else goes from frame to frame.
+    type State;
+    /// What of a state is needed to try another way after a step has failed.
+    type Checkpoint: Copy;
+    /// A compiled rule as the cache holds it: small.
+    type Rule: Copy + Default;
+    /// A rule that need not be small.
+    type Full;
+
+    fn ip(state: &Self::State) -> u64;
+    fn sp(state: &Self::State) -> u64;
+    fn registers(state: &Self::State) -> Registers;
+    fn checkpoint(state: &Self::State) -> Self::Checkpoint;
+    fn restore(state: &mut Self::State, checkpoint: Self::Checkpoint);
+    /// The register by which callers mostly find their frames, if not by the stack pointer.
+    fn base(state: &Self::State) -> u64;
+
+    /// What a rule does besides stepping.
+    fn facts(rule: &Self::Rule) -> Facts;
+    fn full_facts(full: &Self::Full) -> Facts;
+
+    /// Makes the rule for a place from the image's tables and code.
+    fn compile(place: &Place<'_>) -> Result<Self::Full, Fault>;
+    /// The small form, if the rule has one.
+    fn pack(full: &Self::Full) -> Option<Self::Rule>;
+    /// Steps to the caller. Reads no stack below the frame's stack pointer.
+    fn apply(rule: &Self::Rule, state: &mut Self::State, memory: &Memory<'_>) -> Result<Stepped, Stop>;
+    fn apply_full(full: &Self::Full, state: &mut Self::State, memory: &Memory<'_>) -> Result<Stepped, Stop>;
+    /// For an innermost frame outside every module: taken to be a leaf.
+    fn leaf(state: &mut Self::State, memory: &Memory<'_>) -> Result<Stepped, Stop>;
+    /// Searches the stack for a return address.
+    fn scan<M: Modules>(
+        state: &mut Self::State,
+        memory: &Memory<'_>,
+        modules: &M,
+        position: Position,
+    ) -> Option<Stepped>;
+    /// Last resort of one architecture, tried even where scanning is off.
+    fn fallback<M: Modules>(
+        _state: &mut Self::State,
+        _memory: &Memory<'_>,
+        _modules: &M,
+        _position: Position,
+    ) -> Option<Stepped> {
+        None
+    }
+}
+
+/// What is to be known of a rule besides how it steps.
+#[derive(Clone, Copy)]
+pub(crate) struct Facts {
+    /// The function starts threads.
+    pub(crate) starts_thread: bool,
+    /// The registers, besides the stack pointer, that the step depends on: one bit each, as the architecture
+    /// numbers them.
+    pub(crate) uses: u8,
+    /// Those that the step restores from the stack.
+    pub(crate) restores: u8,
+}
+
+impl Facts {
+    /// A step that cannot be taken, whatever the registers are.
+    const NONE: Facts = Facts { starts_thread: false, uses: 0, restores: 0 };
+    /// A step that may depend on anything.
+    const ANY: Facts = Facts { starts_thread: false, uses: u8::MAX, restores: 0 };
+}
+
+/// What becomes of the frames.
+pub(crate) trait Sink<U: Unwinder> {
+    fn frame(&mut self, frame: Frame, state: &U::State);
+    /// The step from the last frame.
+    #[inline(always)]
+    fn step(&mut self, _facts: Facts) {}
+    /// Where the walk can end because what follows `frame`, reached by a return, is known.
+    #[inline(always)]
+    fn known(&mut self, _frame: &Frame, _state: &U::State) -> Option<Stop> {
+        None
+    }
+}
+
+/// Walks one stack.
+pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
+    options: &WalkOptions,
+    cache: &mut RuleCache<U::Rule>,
+    modules: &M,
+    sample: &Sample<'_>,
+    state: &mut U::State,
+    sink: &mut S,
+) -> Stop {
+    let memory = Memory::new(sample.stack, sample.stack_start, sample.stack_base, sample.truncated);
+    let mut position = Position::Context;
+    let mut trust = Trust::Context;
+    let mut count = 0usize;
+    let mut last: Option<Found<'_>> = None;
+    let mut found = find(modules, &mut last, U::ip(state));
+    loop {
+        let ip = U::ip(state);
+        let sp = U::sp(state);
+        let rva = found.map_or(0, |found| ip.wrapping_sub(found.base) as u32);
+        let frame = Frame { address: ip, sp, module: found.map(|found| found.module), rva, trust };
+        if position == Position::Caller
+            && let Some(stop) = sink.known(&frame, state)
+        {
+            return stop;
+        }
+        sink.frame(frame, state);
+        count += 1;
+        if count >= options.max_frames {
+            return Stop::DepthLimit;
+        }
+        let before = U::checkpoint(state);
+        let (stepped, facts) = match found {
+            Some(found) => {
+                let key = RuleCache::<U::Rule>::key(found.image_key, position == Position::Context, rva);
+                if let Some(rule) = cache.get(key) {
+                    (U::apply(rule, state, &memory), U::facts(rule))
+                } else {
+                    let code = if count == 1 { sample.code_at_ip } else { None };
+                    let place = Place { image: found.image, rva, position, code };
+                    miss::<U>(cache, key, found.module, &place, state, &memory)
+                }
+            }
+            None if position == Position::Context => (U::leaf(state, &memory), Facts::ANY),
+            None => (Err(Stop::NoModule { address: ip }), Facts::NONE),
+        };
+        sink.step(facts);
+        let stop = match stepped {
+            Ok(next) => {
+                let address = U::ip(state);
+                if U::sp(state) <= sp && count > 1 {
+                    return Stop::Loop;
+                }
+                found = find(modules, &mut last, address.wrapping_sub(u64::from(next.position.back())));
+                if found.is_some() || next.position == Position::Context {
+                    trust = next.trust;
+                    position = next.position;
+                    continue;
+                }
+                if address == 0 { Stop::ZeroReturnAddress } else { Stop::NoModule { address } }
+            }
+            Err(stop) => stop,
+        };
+        if facts.starts_thread && ends_thread(stop) && memory.near_base(sp) {
+            return Stop::ThreadStart;
+        }
+        U::restore(state, before);
+        let guessed = match U::fallback(state, &memory, modules, position) {
+            None if options.scan => U::scan(state, &memory, modules, position),
+            guessed => guessed,
+        };
+        let Some(next) = guessed else { return stop };
+        sink.step(Facts::ANY);
+        if U::sp(state) <= sp && count > 1 {
+            return Stop::Loop;
+        }
+        let inside = U::ip(state).wrapping_sub(u64::from(next.position.back()));
+        found = find(modules, &mut last, inside);
+        trust = next.trust;
+        position = next.position;
+    }
+}
+
+/// Whether a stop is what one finds above a thread's first function.
+fn ends_thread(stop: Stop) -> bool {
+    matches!(stop, Stop::ZeroReturnAddress | Stop::EndOfStack | Stop::NoModule { .. })
+}
+
+/// The module that holds `address`: mostly the one of the frame before.
+#[inline(always)]
+fn find<'m, M: Modules>(modules: &'m M, last: &mut Option<Found<'m>>, address: u64) -> Option<Found<'m>> {
+    if let Some(found) = *last
+        && address.wrapping_sub(found.base) < u64::from(found.image.size())
+    {
+        return Some(found);
+    }
+    let found = modules.find(address);
+    if found.is_some() {
+        *last = found;
+    }
+    found
+}
+
+/// Compiles the rule of a place, keeps it if it is small, and applies it.
+#[cold]
+fn miss<U: Unwinder>(
+    cache: &mut RuleCache<U::Rule>,
+    key: u64,
+    module: ModuleId,
+    place: &Place<'_>,
+    state: &mut U::State,
+    memory: &Memory<'_>,
+) -> (Result<Stepped, Stop>, Facts) {
+    if place.image.arch() != U::ARCH {
+        return (Err(Stop::OtherArchitecture { module }), Facts::NONE);
+    }
+    let full = match U::compile(place) {
+        Ok(full) => full,
+        Err(fault) => return (Err(fault.at(module, place.rva)), Facts::NONE),
+    };
+    match U::pack(&full) {
+        Some(rule) => {
+            cache.insert(key, rule);
+            (U::apply(&rule, state, memory), U::facts(&rule))
+        }
+        None => (U::apply_full(&full, state, memory), U::full_facts(&full)),
+    }
+}

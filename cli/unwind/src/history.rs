@@ -1,0 +1,138 @@
+//! Walking only what changed since a thread's last sample.
+
+use crate::engine::{Facts, Sink, Unwinder};
+use crate::{Frame, Sample, Stop};
+
+/// A thread's last walk: its frames, and what they depended on.
+#[derive(Debug, Default, Clone)]
+pub struct History {
+    frames: Vec<Frame>,
+    marks: Vec<Mark>,
+    /// Frames of the walk in progress, until it meets the last one.
+    fresh: Vec<Frame>,
+    fresh_marks: Vec<Mark>,
+    stop: Option<Stop>,
+    reused: usize,
+    /// The upper end of the captured stack, its base, and whether the capture was cut.
+    extent: (u64, Option<u64>, bool),
+}
+
+/// What the callers of a frame depend on.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mark {
+    /// The registers that the frame's own step uses and restores; see [`Facts`].
+    uses: u8,
+    restores: u8,
+    /// The registers that the step or any later one depends on.
+    needs: u8,
+    /// The base register's value; see [`Unwinder::base`].
+    base: u64,
+}
+
+impl History {
+    /// The last walk's frames, innermost first.
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// Why the last walk ended; `None` before the first one.
+    pub fn stop(&self) -> Option<Stop> {
+        self.stop
+    }
+
+    /// How many of the outermost frames were taken over from the walk before: those are the same frames.
+    pub fn reused(&self) -> usize {
+        self.reused
+    }
+
+    /// Forgets everything, for another thread.
+    pub fn clear(&mut self) {
+        self.frames.clear();
+        self.marks.clear();
+        self.stop = None;
+        self.reused = 0;
+    }
+}
+
+/// Records a walk into a history and ends it where the last one goes on.
+pub(crate) struct Recorder<'a> {
+    history: &'a mut History,
+    unchanged_from: u64,
+    max_frames: usize,
+    extent: (u64, Option<u64>, bool),
+    /// The first of the last walk's frames that may still be met.
+    next: usize,
+    /// How many of them are left out, because the walk has met the one before.
+    met: Option<usize>,
+}
+
+impl<'a> Recorder<'a> {
+    pub(crate) fn new(
+        history: &'a mut History,
+        sample: &Sample<'_>,
+        unchanged_from: u64,
+        max_frames: usize,
+    ) -> Self {
+        history.fresh.clear();
+        history.fresh_marks.clear();
+        let end = sample.stack_start.saturating_add(sample.stack.len() as u64);
+        let extent = (end, sample.stack_base, sample.truncated);
+        // A walk that was cut for its depth would go on; one of another extent may have ended for that.
+        let is_usable = extent == history.extent && history.stop.is_some_and(|stop| stop != Stop::DepthLimit);
+        // The innermost frame of the last walk was no caller.
+        let next = if is_usable { 1 } else { usize::MAX };
+        Recorder { history, unchanged_from, max_frames, extent, next, met: None }
+    }
+
+    /// Puts the new frames before those taken over.
+    pub(crate) fn finish(self, stop: Stop) -> Stop {
+        let History { frames, marks, fresh, fresh_marks, .. } = self.history;
+        let kept = self.met.unwrap_or(frames.len());
+        let mut needs = marks.get(kept).map_or(0, |mark| mark.needs);
+        for mark in fresh_marks.iter_mut().rev() {
+            needs = mark.uses | (needs & !mark.restores);
+            mark.needs = needs;
+        }
+        let reused = frames.len() - kept;
+        frames.splice(..kept, fresh.drain(..));
+        marks.splice(..kept, fresh_marks.drain(..));
+        self.history.stop = Some(stop);
+        self.history.reused = reused;
+        self.history.extent = self.extent;
+        stop
+    }
+}
+
+impl<U: Unwinder> Sink<U> for Recorder<'_> {
+    fn frame(&mut self, frame: Frame, state: &U::State) {
+        self.history.fresh.push(frame);
+        self.history.fresh_marks.push(Mark { base: U::base(state), ..Mark::default() });
+    }
+
+    fn step(&mut self, facts: Facts) {
+        if let Some(mark) = self.history.fresh_marks.last_mut() {
+            mark.uses = facts.uses;
+            mark.restores = facts.restores;
+        }
+    }
+
+    fn known(&mut self, frame: &Frame, state: &U::State) -> Option<Stop> {
+        let old = &self.history.frames;
+        while old.get(self.next).is_some_and(|old| old.sp < frame.sp) {
+            self.next += 1;
+        }
+        let met = old.get(self.next)?;
+        if met != frame || frame.sp < self.unchanged_from {
+            return None;
+        }
+        let mark = &self.history.marks[self.next];
+        // Callers that rest on any other register than the usual one are walked again.
+        let same_registers = mark.needs == 0 || (mark.needs == U::BASE && mark.base == U::base(state));
+        let depth = self.history.fresh.len() + old.len() - self.next;
+        if !same_registers || depth >= self.max_frames {
+            return None;
+        }
+        self.met = Some(self.next);
+        self.history.stop
+    }
+}
