@@ -15,9 +15,11 @@ clang=${STK_CLANG:-clang-19}
 # Compiled from the repository's root, and with no other folder named: the PDBs say `examples/busy/größe.cpp` on every machine.
 cd "$root"
 recipe=$(cat examples/busy/*.cpp examples/busy/*.hpp examples/busy/build.sh | sha256sum; "$clang" --version)
-if [ -e "$out/busy.exe" ] && [ "$(cat "$out/recipe" 2>/dev/null)" = "$recipe" ]; then exit 0; fi
+is_built() { [ -e "$out/busy.exe" ] && [ "$(cat "$out/recipe" 2>/dev/null)" = "$recipe" ]; }
+if is_built; then exit 0; fi
 exec 9>"$out/lock"
 flock 9
+if is_built; then exit 0; fi # another script has built it meanwhile
 
 compile=(--target=x86_64-w64-mingw32 -std=c++17 -O2 -g -gcodeview -fno-exceptions -fno-rtti -Wall -Wextra -Werror
   -ffile-compilation-dir=. -gno-codeview-command-line)

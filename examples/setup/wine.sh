@@ -36,7 +36,6 @@ setup_wine() {
 }
 
 setup_wine_prefix() {
-  exec 9>&- # not to be inherited by wineserver
   local stamp=$1 log="$WINEPREFIX.log"
   setup_say "making a Wine prefix in $WINEPREFIX"
   rm -rf "$WINEPREFIX"
@@ -47,7 +46,7 @@ setup_wine_prefix() {
         "$STK_ROOT/examples/setup/bcryptprimitives.c" -ladvapi32 &&
       # The registry is on disk only when the server has gone.
       timeout 60 wineserver -w
-  } </dev/null >"$log" 2>&1; then
+  } </dev/null >"$log" 2>&1 9>&-; then # wineserver outlives this shell and must not inherit the lock
     tail -n 20 "$log" >&2
     setup_fail "Wine could not make a prefix (log: $log)"
     return 1

@@ -11,9 +11,11 @@ clang=${STK_CLANGXX:-clang++-19}
 
 cd "$root"
 recipe=$(cat examples/stress/*.cpp examples/stress/build.sh | sha256sum; "$clang" --version)
-if [ -e "$out/stress.exe" ] && [ "$(cat "$out/recipe" 2>/dev/null)" = "$recipe" ]; then exit 0; fi
+is_built() { [ -e "$out/stress.exe" ] && [ "$(cat "$out/recipe" 2>/dev/null)" = "$recipe" ]; }
+if is_built; then exit 0; fi
 exec 9>"$out/lock"
 flock 9
+if is_built; then exit 0; fi # another script has built it meanwhile
 
 flags=(--target=x86_64-w64-mingw32 -std=c++17 -O2 -g -gcodeview -Wall -Wextra -Werror -fuse-ld=lld
   -ffile-compilation-dir=. -gno-codeview-command-line
