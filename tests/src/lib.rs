@@ -1,3 +1,11 @@
 //! What crosses crates: oracles, golden outputs, end to end under Wine.
+//!
+//! * [`oracle`]: emulator truth for the unwinders.
+//! * [`wine`]: Windows programs under Wine, and inject.exe recording them.
+//! * [`recorded`]: a trace as the format's own reader sees it, without stk's analysis.
+//! * [`stk`]: the host's `stk` and what it writes.
 
 pub mod oracle;
+pub mod recorded;
+pub mod stk;
+pub mod wine;

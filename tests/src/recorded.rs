@@ -1,0 +1,220 @@
+//! A trace as the format's own reader sees it: events and raw samples, without stk's unwinding, symbols or timeline.
+//! What the tests compare stk's outputs with.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use stk_format::{Decoded, FileHeader, Scratch, Trace};
+use stk_schema::event::{Event, ModuleFlags, ThreadFlags};
+use stk_schema::registers::IP;
+
+/// All of a trace that the tests ask about.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The file header.
+    pub header: FileHeader,
+    /// Whether the recording was finished.
+    pub complete: bool,
+    /// Whether the file ends within a block.
+    pub cut: bool,
+    /// Whether index and tail are there.
+    pub indexed: bool,
+    /// What is damaged or missing, as text; empty for a sound trace, finished or not.
+    pub damage: Vec<String>,
+    /// Modules by instance id.
+    pub modules: BTreeMap<u64, Module>,
+    /// Threads by instance id.
+    pub threads: BTreeMap<u64, Thread>,
+    /// Metadata.
+    pub metadata: BTreeMap<String, String>,
+    /// Samples with registers and stack, in file order.
+    pub samples: Vec<Sample>,
+    /// Passes that found a thread unchanged.
+    pub unchanged: u64,
+    /// Samples or events that were dropped, by reason.
+    pub dropped: BTreeMap<u64, u64>,
+    /// The END event: reason, samples, dropped, detail.
+    pub end: Option<(u64, u64, u64, String)>,
+}
+
+/// A module instance.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Module {
+    /// Full path.
+    pub path: String,
+    /// Load address.
+    pub base: u64,
+    /// Bytes.
+    pub size: u64,
+    /// When it was loaded, in ticks.
+    pub load: u64,
+    /// When it was unloaded, in ticks; `u64::MAX` if it was not.
+    pub unload: u64,
+    /// How it became known.
+    pub flags: ModuleFlags,
+    /// Whether a MODULE_TABLES names at least one table of it.
+    pub has_tables: bool,
+}
+
+/// A thread instance.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Thread {
+    /// The system's id.
+    pub tid: u32,
+    /// Its last name; empty if it has none.
+    pub name: String,
+    /// How it became known.
+    pub flags: ThreadFlags,
+    /// When it was first seen, in ticks.
+    pub start: u64,
+    /// When it ended, in ticks; `u64::MAX` if it did not.
+    pub exit: u64,
+}
+
+/// A sample with registers and stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// Thread instance.
+    pub thread: u64,
+    /// When, in ticks.
+    pub time: u64,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Bytes of stack.
+    pub stack: u64,
+    /// Whether the stack is cut below its base.
+    pub truncated: bool,
+    /// Given by the caller of stk_capture.
+    pub tag: Option<u64>,
+}
+
+impl Module {
+    /// File name.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('\\').next().unwrap_or_default()
+    }
+
+    /// Whether it held `address` at `time`.
+    pub fn holds(&self, address: u64, time: u64) -> bool {
+        (self.load..self.unload).contains(&time) && (self.base..self.base + self.size).contains(&address)
+    }
+}
+
+impl Recorded {
+    /// Reads a trace.
+    ///
+    /// # Panics
+    /// When it cannot be opened at all.
+    #[track_caller]
+    pub fn open(path: &Path) -> Recorded {
+        let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let trace = Trace::open(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let mut recorded = Recorded {
+            header: *trace.header(),
+            complete: trace.is_complete(),
+            cut: trace.is_cut(),
+            indexed: trace.is_indexed(),
+            damage: trace.damage().iter().map(|damage| damage.to_string()).collect(),
+            modules: BTreeMap::new(),
+            threads: BTreeMap::new(),
+            metadata: BTreeMap::new(),
+            samples: Vec::new(),
+            unchanged: 0,
+            dropped: BTreeMap::new(),
+            end: None,
+        };
+        let mut scratch = Scratch::new();
+        for error in trace.verify(&mut scratch) {
+            recorded.damage.push(error.to_string());
+        }
+        for block in trace.blocks() {
+            if block.header.kind == stk_format::BlockKind::Samples {
+                let Ok(mut samples) = trace.samples(block, &mut scratch) else { continue };
+                while let Ok(Some(decoded)) = samples.next() {
+                    match decoded {
+                        Decoded::Sample(sample) => recorded.samples.push(Sample {
+                            thread: sample.thread,
+                            time: sample.time,
+                            ip: sample.registers[IP],
+                            stack: sample.stack.len() as u64,
+                            truncated: sample.truncated,
+                            tag: sample.tag,
+                        }),
+                        Decoded::Same(same) => recorded.unchanged += same.ticks,
+                        Decoded::Idle(idle) => recorded.unchanged += idle.ticks,
+                        Decoded::Other(event) => recorded.event(&event),
+                    }
+                }
+            } else {
+                let Ok(mut events) = trace.events(block, &mut scratch) else { continue };
+                while let Some(Ok(event)) = events.next() {
+                    recorded.event(&event);
+                }
+            }
+        }
+        recorded
+    }
+
+    /// The modules with this file name, by load time.
+    pub fn modules_named(&self, name: &str) -> Vec<&Module> {
+        let mut found: Vec<&Module> = self.modules.values().filter(|module| module.name() == name).collect();
+        found.sort_by_key(|module| module.load);
+        found
+    }
+
+    /// The instances of threads with this name.
+    pub fn threads_named(&self, name: &str) -> Vec<u64> {
+        self.threads.iter().filter(|(_, thread)| thread.name == name).map(|(&instance, _)| instance).collect()
+    }
+
+    /// The samples of one thread instance.
+    pub fn samples_of(&self, thread: u64) -> impl Iterator<Item = &Sample> {
+        self.samples.iter().filter(move |sample| sample.thread == thread)
+    }
+
+    fn event(&mut self, event: &Event) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match event {
+            Event::ModuleLoad(load) if !load.flags.contains(ModuleFlags::RESTATED) => {
+                let module = Module {
+                    path: text(load.path),
+                    base: load.base,
+                    size: load.size,
+                    load: load.time,
+                    unload: u64::MAX,
+                    flags: load.flags,
+                    has_tables: false,
+                };
+                let twice = self.modules.insert(load.instance, module);
+                assert_eq!(twice, None, "module instance {} is loaded twice", load.instance);
+            }
+            Event::ModuleUnload { instance, time } => {
+                let module =
+                    self.modules.get_mut(instance).expect("a module is loaded before it is unloaded");
+                module.unload = *time;
+            }
+            Event::ModuleTables(tables) => {
+                if let Some(module) = self.modules.get_mut(&tables.instance) {
+                    module.has_tables |= !tables.tables.is_empty();
+                }
+            }
+            Event::ThreadStart(start) if !start.flags.contains(ThreadFlags::RESTATED) => {
+                let (tid, flags) = (start.tid, start.flags);
+                let thread = Thread { tid, name: String::new(), flags, start: start.time, exit: u64::MAX };
+                let twice = self.threads.insert(start.instance, thread);
+                assert_eq!(twice, None, "thread instance {} starts twice", start.instance);
+            }
+            Event::ThreadExit { instance, time } => {
+                self.threads.get_mut(instance).expect("a thread starts before it ends").exit = *time;
+            }
+            Event::ThreadName { instance, name, .. } => {
+                self.threads.get_mut(instance).expect("a thread starts before it is named").name = text(name);
+            }
+            Event::Metadata(fact) => {
+                self.metadata.insert(text(fact.key), text(fact.value));
+            }
+            Event::Dropped(dropped) => *self.dropped.entry(dropped.reason).or_default() += dropped.count,
+            Event::End(end) => self.end = Some((end.reason, end.samples, end.dropped, text(end.detail))),
+            _ => {}
+        }
+    }
+}

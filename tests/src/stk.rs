@@ -1,0 +1,153 @@
+//! The host's `stk` and what it writes.
+
+use crate::wine;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What a run of `stk` gave.
+#[derive(Debug)]
+pub struct Ran {
+    /// Exit code.
+    pub code: Option<i32>,
+    /// What it printed to stdout.
+    pub stdout: String,
+    /// What it printed to stderr.
+    pub stderr: String,
+}
+
+/// Runs `stk` in `folder`.
+pub fn run(folder: &Path, arguments: &[&str]) -> Ran {
+    let mut command = Command::new(wine::path("STK_BIN"));
+    let output = command.args(arguments).current_dir(folder).stdin(Stdio::null()).output();
+    let output = output.unwrap_or_else(|error| panic!("stk cannot be run: {error}"));
+    Ran {
+        code: output.status.code(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Runs `stk` in `folder` and takes its stdout for JSON; it must succeed.
+#[track_caller]
+pub fn json(folder: &Path, arguments: &[&str]) -> Value {
+    let ran = run(folder, arguments);
+    assert_eq!(ran.code, Some(0), "stk {}\n{}{}", arguments.join(" "), ran.stdout, ran.stderr);
+    serde_json::from_str(&ran.stdout)
+        .unwrap_or_else(|error| panic!("stk {} prints no JSON: {error}\n{}", arguments.join(" "), ran.stdout))
+}
+
+/// A speedscope file: one profile a thread, each a sequence of stacks in time.
+#[derive(Debug)]
+pub struct Speedscope {
+    /// All profiles.
+    pub threads: Vec<Profile>,
+}
+
+/// A thread's stacks in time.
+#[derive(Debug)]
+pub struct Profile {
+    /// Name of the profile, which holds that of the thread.
+    pub name: String,
+    /// When each stack begins and ends, in the file's unit, and its frames, root first.
+    pub stacks: Vec<(f64, f64, Vec<Frame>)>,
+}
+
+/// A frame of a speedscope file.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Frame {
+    /// Function.
+    pub name: String,
+    /// Source file; empty if it is not known.
+    pub file: String,
+    /// Line; 0 if it is not known.
+    pub line: u64,
+}
+
+impl Speedscope {
+    /// Converts `trace` in `folder` with symbols from `symbols` and reads the result.
+    #[track_caller]
+    pub fn of(folder: &Path, trace: &str, symbols: &Path) -> Speedscope {
+        let out = format!("{trace}.speedscope.json");
+        let symbols = symbols.display().to_string();
+        let ran = run(folder, &["convert", trace, "--to", "speedscope", "-y", &symbols, "-o", &out]);
+        assert_eq!(ran.code, Some(0), "stk convert {trace}\n{}", ran.stderr);
+        let text = std::fs::read_to_string(folder.join(out)).expect("stk wrote it");
+        Speedscope::read(&serde_json::from_str(&text).expect("a speedscope file is JSON"))
+    }
+
+    fn read(file: &Value) -> Speedscope {
+        let frames: Vec<Frame> = array(&file["shared"]["frames"]).iter().map(Frame::read).collect();
+        let threads =
+            array(&file["profiles"]).iter().map(|profile| Profile::read(profile, &frames)).collect();
+        Speedscope { threads }
+    }
+
+    /// The profiles whose name holds `name`.
+    pub fn named(&self, name: &str) -> Vec<&Profile> {
+        self.threads.iter().filter(|profile| profile.name.contains(name)).collect()
+    }
+}
+
+impl Profile {
+    fn read(profile: &Value, frames: &[Frame]) -> Profile {
+        assert_eq!(profile["type"], "sampled");
+        let (samples, weights) = (array(&profile["samples"]), array(&profile["weights"]));
+        assert_eq!(samples.len(), weights.len(), "samples and weights differ in number");
+        let mut time = profile["startValue"].as_f64().expect("startValue is a number");
+        let mut stacks = Vec::new();
+        for (sample, weight) in samples.iter().zip(weights) {
+            let stack = array(sample).iter().map(|index| {
+                let index = index.as_u64().expect("a frame index is a number") as usize;
+                frames.get(index).expect("a frame index is in range").clone()
+            });
+            let end = time + weight.as_f64().expect("a weight is a number");
+            stacks.push((time, end, stack.collect()));
+            time = end;
+        }
+        let name = profile["name"].as_str().expect("a profile has a name").to_owned();
+        Profile { name, stacks }
+    }
+
+    /// Whether some stack holds these functions one under the other, outermost first, with nothing between.
+    pub fn has_chain(&self, functions: &[&str]) -> bool {
+        self.stacks.iter().any(|(_, _, stack)| {
+            stack
+                .windows(functions.len())
+                .any(|part| part.iter().zip(functions).all(|(frame, name)| frame.is(name)))
+        })
+    }
+
+    /// A frame of function `name`, from the stack where it comes first.
+    pub fn frame(&self, name: &str) -> Option<&Frame> {
+        self.stacks.iter().flat_map(|(_, _, stack)| stack).find(|frame| frame.is(name))
+    }
+
+    /// The stack at `time`.
+    pub fn at(&self, time: f64) -> Option<&[Frame]> {
+        let index = self.stacks.partition_point(|&(_, end, _)| end <= time);
+        let (start, _, stack) = self.stacks.get(index)?;
+        (*start <= time).then_some(stack)
+    }
+}
+
+impl Frame {
+    fn read(frame: &Value) -> Frame {
+        Frame {
+            name: frame["name"].as_str().expect("a frame has a name").to_owned(),
+            file: frame["file"].as_str().unwrap_or_default().to_owned(),
+            line: frame["line"].as_u64().unwrap_or(0),
+        }
+    }
+
+    /// Whether it is of function `name`: scopes before it and parameters after it do not matter.
+    pub fn is(&self, name: &str) -> bool {
+        let bare = self.name.split('(').next().unwrap_or_default();
+        let bare = bare.rsplit("::").next().unwrap_or(bare);
+        bare == name || bare.rsplit('!').next() == Some(name)
+    }
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], |array| array)
+}

@@ -1,0 +1,123 @@
+//! inject.exe at work.
+
+use super::{Folder, command, path, read_lossy, wait_for};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A running inject.exe, killed on drop.
+#[derive(Debug)]
+pub struct Inject {
+    child: Child,
+    out: PathBuf,
+    err: PathBuf,
+    line: String,
+}
+
+/// What an inject.exe left behind.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// The command line, for messages.
+    pub line: String,
+    /// Exit code.
+    pub code: Option<i32>,
+    /// What it printed to stdout.
+    pub stdout: String,
+    /// What it printed to stderr.
+    pub stderr: String,
+}
+
+impl Inject {
+    /// Runs inject.exe in `folder` to its end.
+    pub fn run(folder: &Folder, arguments: &[&str]) -> Finished {
+        Inject::start(folder, arguments).finish()
+    }
+
+    /// Starts inject.exe in `folder`.
+    pub fn start(folder: &Folder, arguments: &[&str]) -> Inject {
+        Inject::start_in(folder, folder.path(), arguments)
+    }
+
+    /// Starts inject.exe in `home`, with its logs in `folder`.
+    pub fn start_in(folder: &Folder, home: &Path, arguments: &[&str]) -> Inject {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let out = folder.file(&format!("inject-{number}.out"));
+        let err = folder.file(&format!("inject-{number}.err"));
+        let create =
+            |path: &Path| File::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let exe = path("STK_WINDOWS_BIN").join("inject.exe");
+        let child =
+            command(&exe).args(arguments).current_dir(home).stdout(create(&out)).stderr(create(&err)).spawn();
+        let child =
+            child.unwrap_or_else(|error| panic!("{} cannot be run under Wine: {error}", exe.display()));
+        Inject { child, out, err, line: format!("inject {}", arguments.join(" ")) }
+    }
+
+    /// Waits until it records.
+    pub fn wait_until_recording(&mut self) {
+        let line = self.line.clone();
+        wait_for(&format!("{line} to record"), || {
+            let text = read_lossy(&self.err);
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("{line} ended with {status}:\n{text}");
+            }
+            text.starts_with("recording ").then_some(())
+        });
+    }
+
+    /// Ctrl-C.
+    pub fn interrupt(&self) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill").args(["-INT", &pid]).stdout(Stdio::null()).status();
+        assert!(status.is_ok_and(|status| status.success()), "no signal could be sent to {}", self.line);
+    }
+
+    /// Waits for its end.
+    pub fn finish(mut self) -> Finished {
+        let status = wait_for(&format!("{} to end", self.line), || {
+            self.child.try_wait().expect("a child can be waited for")
+        });
+        Finished {
+            line: self.line.clone(),
+            code: status.code(),
+            stdout: read_lossy(&self.out),
+            stderr: read_lossy(&self.err),
+        }
+    }
+}
+
+impl Drop for Inject {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Finished {
+    /// Checks the exit code.
+    #[track_caller]
+    pub fn expect(&self, code: i32) -> &Finished {
+        assert_eq!(self.code, Some(code), "{}\n{}{}", self.line, self.stdout, self.stderr);
+        self
+    }
+
+    /// Checks that stderr holds `text`.
+    #[track_caller]
+    pub fn says(&self, text: &str) -> &Finished {
+        assert!(self.stderr.contains(text), "{} does not say '{text}':\n{}", self.line, self.stderr);
+        self
+    }
+
+    /// Checks that it refused in one clear sentence: nothing on stdout, one line that begins with `inject: `.
+    #[track_caller]
+    pub fn refuses(&self, code: i32, text: &str) -> &Finished {
+        self.expect(code).says(text);
+        assert_eq!(self.stderr.lines().count(), 1, "{} says more than one line:\n{}", self.line, self.stderr);
+        assert!(self.stderr.starts_with("inject: ") && self.stdout.is_empty(), "{}", self.stderr);
+        self
+    }
+}

@@ -1,0 +1,102 @@
+//! Windows programs under Wine, and inject.exe recording them.
+//!
+//! What is run and where it lies comes from the environment that `tests/run.sh` sets (see tests/README.md). A missing
+//! variable is a failure: these tests are never skipped.
+//!
+//! All output of the programs goes to files, not pipes: Wine's services would hold a pipe open after the program's end.
+
+mod inject;
+mod program;
+
+pub use inject::{Finished, Inject};
+pub use program::Program;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// No step of a test takes longer unless something hangs.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The path in an environment variable of tests/README.md.
+pub fn path(variable: &str) -> PathBuf {
+    match std::env::var_os(variable) {
+        Some(value) => value.into(),
+        None => {
+            panic!("{variable} is not set: run tests/run.sh, or prepare the shell as tests/README.md says")
+        }
+    }
+}
+
+/// Whether the long forms of tests are asked for (`tests/run.sh --long`).
+pub fn long() -> bool {
+    std::env::var_os("STK_LONG").is_some_and(|value| value == "1")
+}
+
+/// A command that runs a Windows program.
+pub fn command(program: &Path) -> Command {
+    let mut command = Command::new(path("STK_WINE"));
+    command.arg(program).stdin(std::process::Stdio::null());
+    command
+}
+
+/// The same path as Windows programs see it.
+pub fn windows_path(path: &Path) -> String {
+    format!("Z:{}", path.display()).replace('/', "\\")
+}
+
+/// Asks until `what` gives something.
+///
+/// # Panics
+/// After [`PATIENCE`], naming what was waited for.
+pub fn wait_for<T>(name: &str, mut what: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = what() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {name}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A folder of a test's own, deleted at its end unless the test fails.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// A new folder, whose name is not ASCII: whatever works there works elsewhere.
+    pub fn new(test: &str) -> Folder {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("stk-größe-{test}-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Folder(path)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("kept for a look: {}", self.0.display());
+        } else {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// Reads a text file that another process may be writing; empty if it is not there yet.
+fn read_lossy(path: &Path) -> String {
+    std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).replace('\r', "")).unwrap_or_default()
+}

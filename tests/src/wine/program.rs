@@ -1,0 +1,105 @@
+//! A Windows program to be recorded.
+
+use super::{Folder, command, path, read_lossy, wait_for};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+
+/// A running Windows program, killed on drop.
+#[derive(Debug)]
+pub struct Program {
+    child: Child,
+    log: PathBuf,
+    pid: u32,
+}
+
+impl Program {
+    /// examples/busy, for `seconds` (0 = until it is killed), once it is ready.
+    pub fn busy(folder: &Folder, seconds: u32) -> Program {
+        let home = path("STK_BUSY_DIR");
+        Program::ready(folder, &home, &home.join("busy.exe"), &[&seconds.to_string()])
+    }
+
+    /// examples/stress, for `seconds`, once it is ready.
+    pub fn stress(folder: &Folder, seconds: u32) -> Program {
+        let home = path("STK_STRESS_DIR");
+        Program::ready(folder, &home, &home.join("stress.exe"), &[&seconds.to_string()])
+    }
+
+    /// Starts `exe` in the folder `home` and waits until it has printed `pid N` and `ready`.
+    pub fn ready(folder: &Folder, home: &Path, exe: &Path, arguments: &[&str]) -> Program {
+        let mut program = Program::start(folder, home, exe, arguments);
+        let exe = exe.display();
+        program.pid = wait_for(&format!("{exe} to be ready"), || {
+            let text = program.output();
+            if let Ok(Some(status)) = program.child.try_wait() {
+                panic!("{exe} ended with {status} before it was ready:\n{text}");
+            }
+            let pid = text.lines().find_map(|line| line.strip_prefix("pid "))?.trim().parse().ok()?;
+            text.contains("ready\n").then_some(pid)
+        });
+        program
+    }
+
+    /// Starts `exe` in the folder `home`; its Windows process id is not known (0).
+    pub fn start(folder: &Folder, home: &Path, exe: &Path, arguments: &[&str]) -> Program {
+        let name = exe.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let log = folder.file(&format!("{name}.log"));
+        let out = File::create(&log).unwrap_or_else(|error| panic!("{}: {error}", log.display()));
+        let err = out.try_clone().expect("a file handle can be duplicated");
+        let child = command(exe).args(arguments).current_dir(home).stdout(out).stderr(err).spawn();
+        let child =
+            child.unwrap_or_else(|error| panic!("{} cannot be run under Wine: {error}", exe.display()));
+        Program { child, log, pid: 0 }
+    }
+
+    /// Its process id as Windows programs see it.
+    pub fn pid(&self) -> String {
+        self.pid.to_string()
+    }
+
+    /// Its process id as Linux sees it.
+    pub fn unix_pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// What it has printed so far.
+    pub fn output(&self) -> String {
+        read_lossy(&self.log)
+    }
+
+    /// Waits for its own end.
+    pub fn wait(&mut self) -> ExitStatus {
+        wait_for("the recorded program to end", || self.child.try_wait().expect("a child can be waited for"))
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Ends it by SIGKILL: the kernel's way, of which Wine learns afterwards.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("a child can be killed");
+        self.wait();
+    }
+
+    /// Ends it by TerminateProcess, called in another Windows program.
+    pub fn terminate(&mut self) {
+        let log = File::create(self.log.with_extension("taskkill")).expect("the log's folder is there");
+        let mut kill: Command = command(Path::new("taskkill.exe"));
+        kill.args(["/f", "/pid", &self.pid()]).stdout(log.try_clone().expect("duplicate")).stderr(log);
+        let status = kill.status().expect("Wine has a taskkill");
+        assert!(status.success(), "taskkill ended with {status}");
+        self.wait();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if self.is_running() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

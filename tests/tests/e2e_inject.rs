@@ -1,0 +1,194 @@
+//! inject.exe's own promises: what it refuses and how, how recordings end, ps, stop, launch mode.
+
+use serde_json::Value;
+use std::process::Command;
+use stk_schema::event::EndReason;
+use stk_tests::recorded::Recorded;
+use stk_tests::wine::{self, Finished, Folder, Inject, Program};
+
+/// The line of `inject ps --json` for this process.
+fn listed(folder: &Folder, pid: &str) -> Value {
+    let list = Inject::run(folder, &["ps", "--json"]);
+    let list: Value = serde_json::from_str(&list.expect(0).stdout).expect("ps --json prints JSON");
+    assert_eq!(list["version"], 1);
+    let processes = list["processes"].as_array().expect("a list").clone();
+    let wanted: Value = pid.parse::<u32>().expect("a number").into();
+    let found = processes.into_iter().find(|process| process["pid"] == wanted);
+    found.unwrap_or_else(|| panic!("process {pid} is not listed"))
+}
+
+fn end_reason(folder: &Folder, trace: &str) -> u64 {
+    let recorded = Recorded::open(&folder.file(trace));
+    assert!(recorded.complete && recorded.damage.is_empty(), "{trace}: {:?}", recorded.damage);
+    recorded.end.expect("a complete trace has an END").0
+}
+
+#[test]
+fn what_cannot_work_is_refused_in_one_sentence_and_leaves_no_file() {
+    let folder = Folder::new("refused");
+    let busy = Program::busy(&folder, 0);
+    let pid = busy.pid();
+    let with = |arguments: &[&str]| -> Finished {
+        Inject::run(&folder, &[&["--pid", &pid, "-o", "x.stk", "-d", "200ms"], arguments].concat())
+    };
+
+    let run = |arguments: &[&str]| Inject::run(&folder, &[arguments, &["-o", "x.stk", "-d", "1"]].concat());
+    run(&["--pid", "999999"]).refuses(3, "no process with pid 999999");
+    // Windows ignores a pid's two lowest bits when it opens a process; inject must not take a neighbour.
+    let neighbour = (pid.parse::<u32>().expect("a number") + 1).to_string();
+    run(&["--pid", &neighbour]).refuses(3, &format!("no process with pid {neighbour}"));
+    run(&["--name", "nobody.exe"]).refuses(3, "nobody.exe");
+
+    with(&[&wine::windows_path(&wine::path("STK_DLL32"))]).refuses(3, "is x64, but dll32.dll is x86");
+    let plugin = wine::path("STK_BUSY_DIR").join("plugin_ä.dll");
+    with(&[&wine::windows_path(&plugin)]).refuses(1, "stk_agent_start").says("plugin_ä.dll");
+    with(&["missing.dll"]).refuses(1, "missing.dll cannot be read");
+    std::fs::write(folder.file("text.dll"), "no DLL at all").expect("writable");
+    with(&["text.dll"]).refuses(1, "text.dll is no PE image");
+    with(&[&wine::windows_path(&wine::path("STK_BUSY_DIR").join("busy.exe"))])
+        .refuses(1, "busy.exe is a program");
+    assert!(!folder.file("x.stk").exists(), "a refused recording left a file");
+
+    Inject::run(&folder, &["--pid", &pid, "-o", "nowhere/x.stk"]).refuses(1, "nowhere");
+    Inject::run(&folder, &["--pid", &pid, "-o", "."]).refuses(2, "is a folder");
+    Inject::run(&folder, &["stop", "--pid", &pid]).refuses(1, "not being recorded");
+    Inject::run(&folder, &["--pid", "x"]).expect(2);
+    Inject::run(&folder, &[]).expect(2);
+
+    // None of that has touched the process: it can still be recorded.
+    let line = listed(&folder, &pid);
+    assert_eq!(
+        (&line["recordable"], &line["recording"]),
+        (&Value::Bool(true), &Value::Bool(false)),
+        "{line}"
+    );
+    with(&[]).expect(0);
+}
+
+#[test]
+fn a_read_only_output_is_refused_and_keeps_its_bytes() {
+    let folder = Folder::new("read-only");
+    let busy = Program::busy(&folder, 0);
+    let file = folder.file("kept.stk");
+    std::fs::write(&file, "somebody's work").expect("writable");
+    let mut permissions = std::fs::metadata(&file).expect("there").permissions();
+    permissions.set_readonly(true);
+    std::fs::set_permissions(&file, permissions).expect("ours");
+    Inject::run(&folder, &["--pid", &busy.pid(), "-o", "kept.stk", "-d", "1"]).refuses(1, "read-only");
+    assert_eq!(std::fs::read(&file).expect("there"), b"somebody's work");
+}
+
+#[test]
+fn a_second_inject_is_refused_while_the_first_goes_on() {
+    let folder = Folder::new("second");
+    let busy = Program::busy(&folder, 0);
+    let mut first = Inject::start(&folder, &["--pid", &busy.pid(), "-o", "first.stk"]);
+    first.wait_until_recording();
+    assert_eq!(listed(&folder, &busy.pid())["recording"], true);
+    Inject::run(&folder, &["--pid", &busy.pid(), "-o", "second.stk"]).refuses(1, "being recorded already");
+    assert!(!folder.file("second.stk").exists());
+    Inject::run(&folder, &["stop", "--name", "BUSY"]).expect(0).says("stopped busy.exe");
+    first.finish().expect(0).says("stopped from elsewhere");
+    assert_eq!(end_reason(&folder, "first.stk"), EndReason::Stopped as u64);
+}
+
+#[test]
+fn ctrl_c_finalises_the_trace() {
+    let folder = Folder::new("ctrl-c");
+    let busy = Program::busy(&folder, 0);
+    let mut inject = Inject::start(&folder, &["--pid", &busy.pid(), "-o", "träce.stk"]);
+    inject.wait_until_recording();
+    inject.interrupt();
+    inject.finish().expect(130).says("interrupted").says("träce.stk");
+    assert_eq!(end_reason(&folder, "träce.stk"), EndReason::Stopped as u64);
+}
+
+#[test]
+fn a_duration_ends_by_itself_in_a_file_named_after_program_pid_and_time() {
+    let folder = Folder::new("duration");
+    let busy = Program::busy(&folder, 0);
+    let finished = Inject::run(&folder, &["--pid", &busy.pid(), "-d", "500ms", "--delay", "100ms"]);
+    finished.expect(0).says(&format!("recording busy.exe (pid {}) to ", busy.pid()));
+    let names =
+        std::fs::read_dir(folder.path()).expect("ours").map(|entry| entry.expect("readable").file_name());
+    let traces: Vec<String> =
+        names.filter_map(|name| name.into_string().ok()).filter(|name| name.ends_with(".stk")).collect();
+    let [trace] = &traces[..] else { panic!("one trace was expected: {traces:?}") };
+    assert!(trace.starts_with(&format!("busy-{}-20", busy.pid())), "{trace}");
+    assert!(finished.stderr.contains(trace.as_str()), "the name is not printed: {}", finished.stderr);
+    assert_eq!(end_reason(&folder, trace), EndReason::Duration as u64);
+}
+
+#[test]
+fn an_earlier_file_is_replaced_whole() {
+    let folder = Folder::new("replaced");
+    let busy = Program::busy(&folder, 0);
+    std::fs::write(folder.file("t.stk"), vec![0x55; 8 << 20]).expect("writable");
+    Inject::run(&folder, &["--pid", &busy.pid(), "-o", "t.stk", "-d", "300ms"]).expect(0);
+    assert_eq!(end_reason(&folder, "t.stk"), EndReason::Duration as u64);
+}
+
+#[test]
+fn once_takes_one_sample_of_every_thread() {
+    let folder = Folder::new("once");
+    let busy = Program::busy(&folder, 0);
+    Inject::run(&folder, &["--pid", &busy.pid(), "-o", "once.stk", "--once"]).expect(0);
+    let recorded = Recorded::open(&folder.file("once.stk"));
+    assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
+    for name in ["main", "recursion", "leaf loops", "größe", "spawner", "plugins", "waiter"] {
+        let [thread] = recorded.threads_named(name)[..] else {
+            panic!("one thread '{name}': {:?}", recorded.threads)
+        };
+        assert_eq!(recorded.samples_of(thread).count(), 1, "samples of '{name}'");
+    }
+}
+
+#[test]
+fn a_process_that_cannot_load_the_agent_in_time_is_left_alone() {
+    let folder = Folder::new("stopped");
+    let busy = Program::busy(&folder, 0);
+    let signal = |name: &str| {
+        let status = Command::new("kill").args([name, &busy.unix_pid()]).status();
+        assert!(status.is_ok_and(|status| status.success()), "no signal {name} could be sent");
+    };
+    // To inject it looks like a loader lock that is held: the remote thread does not come to an end.
+    signal("-STOP");
+    let finished = Inject::run(&folder, &["--pid", &busy.pid(), "-o", "x.stk", "-d", "1", "--timeout", "1s"]);
+    signal("-CONT");
+    finished.refuses(3, "loader lock is held");
+    assert!(!folder.file("x.stk").exists(), "a refused recording left a file");
+    // When it runs again, it does what it was asked late, and can be recorded.
+    Inject::run(&folder, &["--pid", &busy.pid(), "-o", "x.stk", "-d", "300ms"]).expect(0);
+    assert_eq!(end_reason(&folder, "x.stk"), EndReason::Duration as u64);
+}
+
+#[test]
+fn a_launched_program_is_recorded_from_its_start_and_its_exit_code_passed_on() {
+    let folder = Folder::new("launch");
+    let busy = wine::windows_path(&wine::path("STK_BUSY_DIR").join("busy.exe"));
+    // Its plug-ins are found in its own folder.
+    let finished = Inject::run(&folder, &["-o", "launched.stk", "--", &busy, "1"]);
+    finished.expect(0).says("busy.exe").says("ended with exit code 0");
+    assert!(finished.stdout.contains("checksum a9a6d267ba599d58"), "{}", finished.stdout);
+    let recorded = Recorded::open(&folder.file("launched.stk"));
+    assert!(recorded.damage.is_empty(), "{:?}", recorded.damage);
+    let [waiter] = recorded.threads_named("waiter")[..] else { panic!("no waiter: {:?}", recorded.threads) };
+    let started_late = recorded.threads[&waiter].start > recorded.header.clock_start;
+    assert!(started_late, "the program had run before the recording began");
+
+    let cmd = ["-o", "cmd.stk", "--", "cmd.exe", "/c", "exit 7"];
+    Inject::run(&folder, &cmd).expect(7);
+}
+
+#[test]
+fn injects_own_failures_in_launch_mode_are_125_to_127() {
+    let folder = Folder::new("launch-fails");
+    let x = ["-o", "x.stk"];
+    Inject::run(&folder, &[&x[..], &["--", "nobody.exe"]].concat()).refuses(127, "nobody.exe");
+    Inject::run(&folder, &[&x[..], &["missing.dll", "--", "cmd.exe", "/c", "exit 7"]].concat())
+        .refuses(125, "missing.dll");
+    std::fs::write(folder.file("text.exe"), "no program at all").expect("writable");
+    let text = wine::windows_path(&folder.file("text.exe"));
+    Inject::run(&folder, &[&x[..], &["--", &text]].concat()).refuses(126, "text.exe");
+    assert!(!folder.file("x.stk").exists());
+}

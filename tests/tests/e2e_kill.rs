@@ -1,0 +1,47 @@
+//! The target dies in the middle of a recording: whatever was written is there, and nothing else is wrong.
+
+use std::time::Duration;
+use stk_tests::recorded::Recorded;
+use stk_tests::stk;
+use stk_tests::wine::{Folder, Inject, Program};
+
+/// As often as the issue asks for, each way.
+const TIMES: u32 = 25;
+
+#[test]
+fn a_target_killed_by_terminate_process_leaves_a_truncated_trace_that_converts() {
+    for number in 0..TIMES {
+        kill_while_recording("terminated", number, Program::terminate);
+    }
+}
+
+#[test]
+fn a_target_killed_by_sigkill_leaves_a_truncated_trace_that_converts() {
+    for number in 0..TIMES {
+        kill_while_recording("killed", number, Program::kill);
+    }
+}
+
+fn kill_while_recording(name: &str, number: u32, kill: impl Fn(&mut Program)) {
+    let folder = Folder::new(name);
+    let mut busy = Program::busy(&folder, 0);
+    let mut inject = Inject::start(&folder, &["--pid", &busy.pid(), "-o", "dead.stk"]);
+    inject.wait_until_recording();
+    // A moment of its own each time, from the first block to somewhere in the fourth.
+    std::thread::sleep(Duration::from_millis(400 + u64::from(number) * 23));
+    kill(&mut busy);
+    inject.finish().expect(0).says("ended with exit code").says("dead.stk");
+
+    let recorded = Recorded::open(&folder.file("dead.stk"));
+    assert!(!recorded.complete, "a killed process cannot have finished its trace");
+    assert!(recorded.damage.is_empty(), "completed blocks are damaged: {:?}", recorded.damage);
+    assert!(!recorded.samples.is_empty(), "nothing of the recording is left");
+
+    let verify = stk::run(folder.path(), &["verify", "dead.stk"]);
+    assert_eq!(verify.code, Some(0), "{}{}", verify.stdout, verify.stderr);
+    let said = format!("{}{}", verify.stdout, verify.stderr);
+    assert!(said.contains("truncated"), "stk verify does not say that it is truncated:\n{said}");
+    let convert = stk::run(folder.path(), &["convert", "dead.stk", "--to", "speedscope"]);
+    assert_eq!(convert.code, Some(0), "{}", convert.stderr);
+    assert!(folder.file("dead.speedscope.json").exists());
+}

@@ -1,0 +1,122 @@
+//! How recordings begin, end and fail in the target, and what the trace says of it.
+
+use stk_schema::event::EndReason;
+use stk_tests::recorded::Recorded;
+use stk_tests::wine::{Folder, Inject, Program};
+
+/// What busy prints at its end, in every run, unless something disturbed it (examples/busy/README.md).
+const UNDISTURBED: &str = "checksum a9a6d267ba599d58";
+
+#[track_caller]
+fn ends_undisturbed(busy: &mut Program) {
+    let status = busy.wait();
+    let output = busy.output();
+    assert!(
+        status.success() && output.contains(UNDISTURBED) && !output.contains("WRONG"),
+        "{status}\n{output}"
+    );
+}
+
+#[test]
+fn ten_recordings_of_one_process_with_one_copy_of_the_agent() {
+    let folder = Folder::new("ten");
+    let mut busy = Program::busy(&folder, 12);
+    let mut agents = Vec::new();
+    for number in 0..10 {
+        let trace = format!("{number}.stk");
+        Inject::run(&folder, &["--pid", &busy.pid(), "-o", &trace, "-d", "250ms"]).expect(0);
+        let recorded = Recorded::open(&folder.file(&trace));
+        assert!(recorded.complete && recorded.damage.is_empty(), "{trace}: {:?}", recorded.damage);
+        assert!(!recorded.samples.is_empty(), "{trace} holds no sample");
+        let (reason, ..) = recorded.end.clone().expect("a complete trace has an END");
+        assert_eq!(reason, EndReason::Duration as u64, "{trace}");
+        let loaded: Vec<u64> = recorded.modules_named("agent.dll").iter().map(|module| module.base).collect();
+        let [agent] = loaded[..] else { panic!("{trace}: one agent.dll was expected: {loaded:x?}") };
+        agents.push(agent);
+    }
+    agents.dedup();
+    assert_eq!(agents.len(), 1, "the agent moved: {agents:x?}");
+    ends_undisturbed(&mut busy);
+}
+
+#[test]
+fn a_target_that_exits_by_itself_leaves_a_sound_trace() {
+    let folder = Folder::new("exits");
+    let mut busy = Program::busy(&folder, 2);
+    let mut inject = Inject::start(&folder, &["--pid", &busy.pid(), "-o", "exits.stk"]);
+    inject.wait_until_recording();
+    ends_undisturbed(&mut busy);
+    inject.finish().expect(0).says("ended with exit code 0").says("exits.stk");
+    let recorded = Recorded::open(&folder.file("exits.stk"));
+    assert!(recorded.damage.is_empty(), "{:?}", recorded.damage);
+    assert!(!recorded.samples.is_empty());
+    if let Some((reason, ..)) = recorded.end {
+        assert_eq!(reason, EndReason::ProcessExit as u64);
+    }
+}
+
+#[test]
+fn an_agent_that_panics_parks_itself_and_says_so_and_the_target_goes_on() {
+    let folder = Folder::new("panic");
+    let mut busy = Program::busy(&folder, 6);
+    let finished = Inject::run(&folder, &["--pid", &busy.pid(), "-o", "panic.stk", "--test-panic"]);
+    finished.expect(1).says("the agent failed and has switched itself off").says("busy.exe");
+    let recorded = Recorded::open(&folder.file("panic.stk"));
+    assert!(recorded.damage.is_empty(), "{:?}", recorded.damage);
+    assert!(!recorded.samples.is_empty(), "what was recorded before the panic is lost");
+    let (reason, _, _, detail) = recorded.end.expect("the trace says how it ended");
+    assert_eq!(reason, EndReason::Panic as u64);
+    assert!(!detail.is_empty(), "the trace does not say where the agent panicked");
+    // It stays off in this process, and says why.
+    Inject::run(&folder, &["--pid", &busy.pid(), "-o", "again.stk"]).refuses(1, "failed in busy.exe");
+    assert!(busy.is_running());
+    ends_undisturbed(&mut busy);
+}
+
+#[test]
+fn every_thread_of_the_target_is_recorded_and_none_of_the_recorder() {
+    let folder = Folder::new("threads");
+    let mut busy = Program::busy(&folder, 4);
+    Inject::run(&folder, &["--pid", &busy.pid(), "-o", "threads.stk", "-d", "2s"]).expect(0);
+    let recorded = Recorded::open(&folder.file("threads.stk"));
+    for name in ["main", "recursion", "leaf loops", "größe", "spawner", "plugins", "waiter"] {
+        let [thread] = recorded.threads_named(name)[..] else {
+            panic!("one thread '{name}': {:?}", recorded.threads)
+        };
+        assert!(recorded.samples_of(thread).count() > 0, "no sample of '{name}'");
+    }
+    // Short-lived threads: more than one, each with an end, and thread ids that come back are other instances.
+    let workers = recorded.threads.values().filter(|thread| thread.name.starts_with("worker ")).count();
+    assert!(workers > 1, "{workers} short-lived threads were seen");
+    let agent = recorded.modules_named("agent.dll");
+    let [agent] = agent[..] else { panic!("one agent.dll: {agent:?}") };
+    let own = recorded.samples.iter().filter(|sample| agent.holds(sample.ip, sample.time)).count();
+    assert_eq!(own, 0, "samples of the recorder's own code");
+    ends_undisturbed(&mut busy);
+}
+
+#[test]
+fn modules_are_recorded_with_their_times_and_one_address_belongs_to_two() {
+    let folder = Folder::new("modules");
+    let busy = Program::busy(&folder, 0);
+    Inject::run(&folder, &["--pid", &busy.pid(), "-o", "modules.stk", "-d", "4s"]).expect(0);
+    let recorded = Recorded::open(&folder.file("modules.stk"));
+    for name in ["busy.exe", "ntdll.dll", "kernel32.dll"] {
+        let found = recorded.modules_named(name);
+        let [module] = found[..] else { panic!("one {name}: {found:?}") };
+        assert!(module.has_tables, "{name} has no tables in the trace");
+    }
+    let (a, b) = (recorded.modules_named("plugin_a.dll"), recorded.modules_named("plugin_ä.dll"));
+    assert!(!a.is_empty() && !b.is_empty(), "a plug-in was not seen: {:?}", recorded.modules);
+    let shared = a.iter().flat_map(|a| b.iter().map(move |b| (a, b))).filter(|(a, b)| a.base == b.base);
+    let mut count = 0;
+    for (a, b) in shared {
+        assert!(
+            a.unload <= b.load || b.unload <= a.load,
+            "both at {:#x} at the same time: {a:?} {b:?}",
+            a.base
+        );
+        count += 1;
+    }
+    assert!(count > 0, "the plug-ins never shared an address: {a:x?} {b:x?}");
+}
