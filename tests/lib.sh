@@ -79,7 +79,16 @@ build_windows() {
 
 build_examples() {
   export STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy STK_STRESS_DIR=$STK_TARGET_DIR/examples/stress
-  "$STK_ROOT/examples/busy/build.sh" && "$STK_ROOT/examples/stress/build.sh" && build_dll32
+  "$STK_ROOT/examples/busy/build.sh" && "$STK_ROOT/examples/stress/build.sh" && build_dll32 &&
+    build_slow_dll
+}
+
+# A DLL that takes its time to load.
+build_slow_dll() {
+  export STK_SLOW_DLL=$STK_TARGET_DIR/examples/slow_dll/slow.dll
+  [ "$STK_SLOW_DLL" -nt "$STK_ROOT/tests/programs/slow_dll.c" ] && return 0
+  mkdir -p "$(dirname "$STK_SLOW_DLL")"
+  x86_64-w64-mingw32-gcc -O1 -shared -s -o "$STK_SLOW_DLL" "$STK_ROOT/tests/programs/slow_dll.c"
 }
 
 # A 32-bit DLL, which inject must refuse.

@@ -1,7 +1,6 @@
 //! inject.exe's own promises: what it refuses and how, how recordings end, ps, stop, launch mode.
 
 use serde_json::Value;
-use std::process::Command;
 use stk_schema::event::EndReason;
 use stk_tests::recorded::Recorded;
 use stk_tests::wine::{self, Finished, Folder, Inject, Program};
@@ -144,22 +143,17 @@ fn once_takes_one_sample_of_every_thread() {
 }
 
 #[test]
-fn a_process_that_cannot_load_the_agent_in_time_is_left_alone() {
-    let folder = Folder::new("stopped");
-    let busy = Program::busy(&folder, 0);
-    let signal = |name: &str| {
-        let status = Command::new("kill").args([name, &busy.unix_pid()]).status();
-        assert!(status.is_ok_and(|status| status.success()), "no signal {name} could be sent");
-    };
-    // To inject it looks like a loader lock that is held: the remote thread does not come to an end.
-    signal("-STOP");
-    let finished = Inject::run(&folder, &["--pid", &busy.pid(), "-o", "x.stk", "-d", "1", "--timeout", "1s"]);
-    signal("-CONT");
+fn a_loader_lock_that_is_held_is_a_time_out_and_does_no_harm() {
+    let folder = Folder::new("loader-lock");
+    let mut busy = Program::busy(&folder, 8);
+    let slow = wine::windows_path(&wine::path("STK_SLOW_DLL"));
+    let finished = Inject::run(&folder, &["--pid", &busy.pid(), &slow, "-o", "x.stk", "-d", "1", "--timeout", "1s"]);
     finished.refuses(3, "loader lock is held");
     assert!(!folder.file("x.stk").exists(), "a refused recording left a file");
-    // When it runs again, it does what it was asked late, and can be recorded.
+    // When the lock is free again, the process can be recorded.
     Inject::run(&folder, &["--pid", &busy.pid(), "-o", "x.stk", "-d", "300ms"]).expect(0);
     assert_eq!(end_reason(&folder, "x.stk"), EndReason::Duration as u64);
+    assert!(busy.wait().success(), "{}", busy.output());
 }
 
 #[test]

@@ -58,11 +58,6 @@ impl Program {
         self.pid.to_string()
     }
 
-    /// Its process id as Linux sees it.
-    pub fn unix_pid(&self) -> String {
-        self.child.id().to_string()
-    }
-
     /// What it has printed so far.
     pub fn output(&self) -> String {
         read_lossy(&self.log)
