@@ -147,7 +147,8 @@ fn a_loader_lock_that_is_held_is_a_time_out_and_does_no_harm() {
     let folder = Folder::new("loader-lock");
     let mut busy = Program::busy(&folder, 8);
     let slow = wine::windows_path(&wine::path("STK_SLOW_DLL"));
-    let finished = Inject::run(&folder, &["--pid", &busy.pid(), &slow, "-o", "x.stk", "-d", "1", "--timeout", "1s"]);
+    let finished =
+        Inject::run(&folder, &["--pid", &busy.pid(), &slow, "-o", "x.stk", "-d", "1", "--timeout", "1s"]);
     finished.refuses(3, "loader lock is held");
     assert!(!folder.file("x.stk").exists(), "a refused recording left a file");
     // When the lock is free again, the process can be recorded.
