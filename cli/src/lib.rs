@@ -1,9 +1,15 @@
 //! The library behind `stk`: opens `.stk` traces, rebuilds module timelines, unwinds, symbolizes and writes profiles.
 //!
 //! See DESIGN in the repository's README for the way of the data. One module per concern:
-//! [`profile`] is what a conversion produces, [`output`] has one writer per format.
+//! [`trace`] opens a file and reads what was loaded where and when, [`image`] is what is known of a module, [`profile`] is
+//! what a conversion produces, [`symbols`] names its frames, [`output`] has one writer per format, [`commands`] is the
+//! command line.
+#![deny(unsafe_code)]
 
+pub mod commands;
+pub mod image;
 pub mod map;
 pub mod output;
 pub mod profile;
 pub mod symbols;
+pub mod trace;

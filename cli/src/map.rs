@@ -53,6 +53,23 @@ impl MappedFile {
         file.read_to_end(&mut bytes)?;
         Ok(MappedFile { bytes: Bytes::Read(bytes) })
     }
+
+    /// Says that a part of the file is not needed in memory for now: what was read of a large file then does not count
+    /// as this process's memory. It can be read again at any time. Where the system knows no such call (Windows), it
+    /// trims mapped pages by itself when memory is short.
+    pub fn release(&self, range: std::ops::Range<usize>) {
+        #[cfg(unix)]
+        if let Bytes::Mapped(map) = &self.bytes {
+            let end = range.end.min(map.len());
+            let start = range.start.min(end);
+            // SAFETY: for a read-only mapping of a file MADV_DONTNEED only drops pages, which the next access reads
+            // from the file again. A failure changes nothing.
+            let _ =
+                unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
+        }
+        #[cfg(not(unix))]
+        let _ = range;
+    }
 }
 
 impl Deref for MappedFile {
@@ -63,6 +80,12 @@ impl Deref for MappedFile {
             Bytes::Mapped(map) => map,
             Bytes::Read(bytes) => bytes,
         }
+    }
+}
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
 

@@ -7,10 +7,14 @@
 //!
 //! Determinism: the same trace and the same symbols give the same ids and the same order whatever the number of threads.
 
+mod build;
 mod runs;
+mod symbolize;
 mod tree;
 
+pub use build::{BuildOptions, build};
 pub use runs::{Batch, Run, RunFlags, Runs};
+pub use symbolize::{Missing, MissingSymbols, missing_symbols, symbolize};
 pub use tree::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId, Placement};
 
 use stk_schema::Arch;
@@ -37,7 +41,7 @@ pub struct Profile {
     pub images: Vec<Image>,
     /// Module instances: an image at an address for a time, by load time.
     pub modules: Vec<ModuleInstance>,
-    /// Threads by instance id.
+    /// Threads by instance id; then those of which only samples are known, by first appearance.
     pub threads: Vec<ThreadInfo>,
     /// Points in time that the user or the target marked.
     pub marks: Vec<MarkInfo>,
@@ -166,7 +170,7 @@ pub struct MarkInfo {
 /// Why stacks end.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct StopInfo {
-    /// Stable short name, as `stk_unwind::Stop::as_str` gives it, or `stack lost`, `modules unknown`.
+    /// Stable short name, as `stk_unwind::Stop::as_str` gives it, or `stack-lost`, `modules-unknown`, `registers-unknown`.
     pub reason: &'static str,
     /// Module to blame: file name; empty if none.
     pub module: String,
@@ -224,8 +228,8 @@ impl FrameSymbols {
 /// Interned texts.
 #[derive(Default, Debug)]
 pub struct Strings {
-    texts: Vec<Box<str>>,
-    ids: std::collections::HashMap<Box<str>, StrId>,
+    texts: Vec<std::sync::Arc<str>>,
+    ids: std::collections::HashMap<std::sync::Arc<str>, StrId>,
 }
 
 impl Strings {
@@ -235,8 +239,9 @@ impl Strings {
             return id;
         }
         let id = StrId(self.texts.len() as u32);
-        self.texts.push(text.into());
-        self.ids.insert(text.into(), id);
+        let text: std::sync::Arc<str> = text.into();
+        self.texts.push(text.clone());
+        self.ids.insert(text, id);
         id
     }
 
@@ -257,7 +262,7 @@ pub struct Losses {
     pub lost_idle_spans: u64,
     /// Events of unknown type.
     pub unknown_events: u64,
-    /// Samples taken before their module's tables were recorded.
+    /// Samples taken before their module's tables were recorded, which then never were: their stacks end there.
     pub tables_pending: u64,
 }
 

@@ -1,0 +1,436 @@
+//! `stk info`: what was recorded.
+
+use super::{Exit, count, print, report, size, span, utc, verify};
+use crate::trace::{Timeline, Trace, TraceFile, drop_reason_name};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use stk_schema::event::{EndReason, ModuleFlags, TableKind, ThreadFlags};
+
+/// Says what a trace holds, without decoding its samples.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stk info app.stk
+  stk info --json *.stk | jq '.traces[].samples'")]
+pub struct Args {
+    /// Traces
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print JSON: {\"version\": 1, \"traces\": [...]}
+    #[arg(long)]
+    json: bool,
+    /// List all modules and threads, however many
+    #[arg(short, long)]
+    all: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let mut exit = Exit::Ok;
+    let mut infos = Vec::new();
+    for path in &args.files {
+        match info(path) {
+            Ok(info) => {
+                if !info.damage.is_empty() {
+                    exit = exit.worse(Exit::Damaged);
+                }
+                infos.push(info);
+            }
+            Err(error) => {
+                report(&error);
+                exit = exit.worse(verify::exit_of(&error));
+            }
+        }
+    }
+    if args.json {
+        let document = Document { version: 1, traces: infos };
+        print(&format!("{}\n", serde_json::to_string_pretty(&document)?))?;
+    } else {
+        let texts: Vec<String> = infos.iter().map(|info| text(info, args.all)).collect();
+        print(&texts.join("\n"))?;
+    }
+    Ok(exit)
+}
+
+/// The JSON output. Its version grows when a field changes its meaning or goes; new fields may come at any time.
+#[derive(Serialize)]
+struct Document {
+    version: u32,
+    traces: Vec<Info>,
+}
+
+#[derive(Serialize)]
+struct Info {
+    file: String,
+    bytes: u64,
+    trace_id: String,
+    process: String,
+    pid: u32,
+    arch: &'static str,
+    start_utc: String,
+    duration_ns: u64,
+    interval_ns: u64,
+    complete: bool,
+    end: Option<EndInfo>,
+    samples: u64,
+    dropped: u64,
+    drops: BTreeMap<String, u64>,
+    damage: Vec<String>,
+    unknown_events: u64,
+    blocks: BTreeMap<&'static str, BlockInfo>,
+    embedded: Embedded,
+    metadata: Vec<(String, String)>,
+    runtimes: Vec<RuntimeInfo>,
+    marks: usize,
+    exceptions: u64,
+    dynamic_code_regions: usize,
+    redacted_words: BTreeMap<String, u64>,
+    threads: Vec<ThreadInfo>,
+    modules: Vec<ModuleInfo>,
+}
+
+#[derive(Serialize)]
+struct EndInfo {
+    reason: &'static str,
+    detail: String,
+}
+
+#[derive(Default, Serialize)]
+struct BlockInfo {
+    blocks: u64,
+    stored_bytes: u64,
+    raw_bytes: u64,
+}
+
+/// What of the images the trace carries.
+#[derive(Default, Serialize)]
+struct Embedded {
+    /// Bytes by kind of table; a table that several images share counts once.
+    tables: BTreeMap<&'static str, u64>,
+    /// Bytes that all of it takes in the file.
+    stored_bytes: u64,
+    /// Images with, and without, what unwinding needs.
+    images_with_unwind_data: usize,
+    images_without: usize,
+}
+
+#[derive(Serialize)]
+struct RuntimeInfo {
+    kind: &'static str,
+    version: String,
+    note: String,
+}
+
+#[derive(Serialize)]
+struct ThreadInfo {
+    tid: u32,
+    name: String,
+    start_ns: Option<u64>,
+    exit_ns: Option<u64>,
+    recorder: bool,
+}
+
+#[derive(Serialize)]
+struct ModuleInfo {
+    name: String,
+    path: String,
+    base: String,
+    size: u64,
+    debug_id: String,
+    code_id: String,
+    pdb: String,
+    load_ns: Option<u64>,
+    unload_ns: Option<u64>,
+    embedded_bytes: u64,
+}
+
+fn info(path: &Path) -> anyhow::Result<Info> {
+    let file = TraceFile::open(path)?;
+    let trace = file.read()?;
+    let timeline = &trace.timeline;
+    let header = trace.header();
+    let mut blocks: BTreeMap<&'static str, BlockInfo> = BTreeMap::new();
+    for block in trace.blocks().blocks() {
+        let entry = blocks.entry(block.header.kind.name()).or_default();
+        entry.blocks += 1;
+        entry.stored_bytes += u64::from(block.header.stored_len);
+        entry.raw_bytes += u64::from(block.header.raw_len);
+    }
+    Ok(Info {
+        file: trace.source.clone(),
+        bytes: file.len(),
+        trace_id: trace.id(),
+        process: trace.process(),
+        pid: header.pid,
+        arch: header.arch.name(),
+        start_utc: utc(header.utc_start),
+        duration_ns: trace.clock.ns(trace.last()),
+        interval_ns: trace.interval_ns(),
+        complete: trace.blocks().is_complete(),
+        end: timeline
+            .end
+            .as_ref()
+            .map(|end| EndInfo { reason: end_reason_name(end.reason), detail: end.detail.clone() }),
+        samples: trace.samples(),
+        dropped: trace.dropped(),
+        drops: timeline
+            .dropped
+            .iter()
+            .map(|(&reason, &n)| (drop_reason_name(reason).to_owned(), n))
+            .collect(),
+        damage: trace.damage.clone(),
+        unknown_events: timeline.unknown_events,
+        blocks,
+        embedded: embedded(&trace),
+        metadata: timeline.metadata.clone(),
+        runtimes: timeline
+            .runtimes
+            .iter()
+            .map(|runtime| RuntimeInfo {
+                kind: runtime_name(runtime.kind),
+                version: runtime.version.clone(),
+                note: runtime.note.clone(),
+            })
+            .collect(),
+        marks: timeline.marks.len(),
+        exceptions: timeline.exceptions,
+        dynamic_code_regions: timeline.code.len(),
+        redacted_words: timeline.redacted.clone(),
+        threads: threads(&trace),
+        modules: modules(&trace),
+    })
+}
+
+fn threads(trace: &Trace<'_>) -> Vec<ThreadInfo> {
+    let clock = trace.clock;
+    let threads = trace.timeline.threads.iter().map(|thread| ThreadInfo {
+        tid: thread.tid,
+        name: thread.name.clone(),
+        start_ns: (!thread.flags.contains(ThreadFlags::AT_START)).then(|| clock.ns(thread.start)),
+        exit_ns: thread.exit.map(|exit| clock.ns(exit)),
+        recorder: thread.flags.contains(ThreadFlags::RECORDER),
+    });
+    threads.collect()
+}
+
+fn modules(trace: &Trace<'_>) -> Vec<ModuleInfo> {
+    let Timeline { modules, images, .. } = &trace.timeline;
+    let clock = trace.clock;
+    let modules = modules.iter().map(|module| {
+        let record = &images[module.image.0 as usize];
+        let image = &record.image;
+        ModuleInfo {
+            name: image.name.clone(),
+            path: image.path.clone(),
+            base: format!("{:#x}", module.base),
+            size: module.size,
+            debug_id: image.debug_id.clone(),
+            code_id: image.code_id.clone(),
+            pdb: image.pdb_name.clone(),
+            load_ns: (!module.flags.contains(ModuleFlags::AT_START)).then(|| clock.ns(module.load)),
+            unload_ns: module.unload.map(|unload| clock.ns(unload)),
+            embedded_bytes: record.tables.iter().map(|table| u64::from(table.len)).sum(),
+        }
+    });
+    modules.collect()
+}
+
+fn embedded(trace: &Trace<'_>) -> Embedded {
+    let mut embedded = Embedded { stored_bytes: trace.blobs.stored_bytes, ..Embedded::default() };
+    let mut seen = HashSet::new();
+    for record in &trace.timeline.images {
+        for table in &record.tables {
+            if seen.insert(table.hash) {
+                *embedded.tables.entry(table_name(table.kind)).or_default() += u64::from(table.len);
+            }
+        }
+        let unwinds = |kind: u64| kind == TableKind::ExceptionDirectory as u64;
+        if record.tables.iter().any(|table| unwinds(table.kind)) {
+            embedded.images_with_unwind_data += 1;
+        } else {
+            embedded.images_without += 1;
+        }
+    }
+    embedded
+}
+
+/// Modules and threads that are listed unless `--all` is given.
+const LISTED: usize = 40;
+
+fn text(info: &Info, all: bool) -> String {
+    let mut out = String::new();
+    let mut line = |label: &str, value: &str| {
+        if !value.is_empty() {
+            let _ = writeln!(out, "{label:<10} {value}");
+        }
+    };
+    line("trace", &format!("{} ({}, {})", info.file, size(info.bytes), info.trace_id));
+    let fact = |key: &str| {
+        info.metadata.iter().rev().find(|(k, _)| k == key).map_or("", |(_, value)| value.as_str())
+    };
+    line("process", &format!("{} (pid {}, {})", info.process, info.pid, info.arch));
+    line("command", fact("command_line"));
+    line("machine", &machine(info));
+    let rate = 1e9 / info.interval_ns.max(1) as f64;
+    line("recorded", &format!("{} for {} at {rate:.0} Hz", info.start_utc, span(info.duration_ns)));
+    line("recorder", fact("recorder.version"));
+    line("ended", &ending(info));
+    let per_sample = info.bytes as f64 / info.samples.max(1) as f64;
+    line("samples", &format!("{} ({per_sample:.0} bytes each)", count(info.samples)));
+    if info.dropped > 0 || !info.drops.is_empty() {
+        let reasons: Vec<String> =
+            info.drops.iter().map(|(reason, n)| format!("{} {reason}", count(*n))).collect();
+        line("dropped", &format!("{}  {}", count(info.dropped), reasons.join(", ")));
+    }
+    for damage in &info.damage {
+        line("damage", damage);
+    }
+    if info.unknown_events > 0 {
+        line("skipped", &format!("{} events of unknown type", count(info.unknown_events)));
+    }
+    line("blocks", &blocks_text(info));
+    line("embedded", &embedded_text(info));
+    for runtime in &info.runtimes {
+        line("runtime", format!("{} {} {}", runtime.kind, runtime.version, runtime.note).trim_end());
+    }
+    for (rule, words) in &info.redacted_words {
+        line("redacted", &format!("{} words: {rule}", count(*words)));
+    }
+    for (label, n) in [
+        ("marks", info.marks as u64),
+        ("exceptions", info.exceptions),
+        ("code", info.dynamic_code_regions as u64),
+    ] {
+        if n > 0 {
+            line(label, &count(n));
+        }
+    }
+    threads_text(info, all, &mut out);
+    modules_text(info, all, &mut out);
+    out
+}
+
+fn machine(info: &Info) -> String {
+    let keys = ["host", "os.name", "os.build", "wine", "cpu.name", "cpu.count"];
+    let mut parts = Vec::new();
+    for key in keys {
+        if let Some((_, value)) = info.metadata.iter().rev().find(|(known, _)| known == key) {
+            parts.push(if key == "host" { value.clone() } else { format!("{key} {value}") });
+        }
+    }
+    parts.join(", ")
+}
+
+fn ending(info: &Info) -> String {
+    match &info.end {
+        Some(end) if end.detail.is_empty() => end.reason.to_owned(),
+        Some(end) => format!("{}: {}", end.reason, end.detail),
+        None => {
+            "not finished: the target or the recorder was ended; what was written before is there".to_owned()
+        }
+    }
+}
+
+fn blocks_text(info: &Info) -> String {
+    let parts = info.blocks.iter().map(|(kind, block)| {
+        format!(
+            "{} {kind} ({} stored, {} of events)",
+            count(block.blocks),
+            size(block.stored_bytes),
+            size(block.raw_bytes)
+        )
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+fn embedded_text(info: &Info) -> String {
+    let embedded = &info.embedded;
+    let tables: Vec<String> =
+        embedded.tables.iter().map(|(kind, bytes)| format!("{kind} {}", size(*bytes))).collect();
+    format!(
+        "unwind data of {} of {} images; {}; {} in the file ({:.0} %)",
+        embedded.images_with_unwind_data,
+        embedded.images_with_unwind_data + embedded.images_without,
+        if tables.is_empty() { "no tables".to_owned() } else { tables.join(", ") },
+        size(embedded.stored_bytes),
+        100.0 * embedded.stored_bytes as f64 / info.bytes.max(1) as f64,
+    )
+}
+
+fn threads_text(info: &Info, all: bool, out: &mut String) {
+    let _ = writeln!(out, "threads    {}", count(info.threads.len() as u64));
+    let shown = if all { info.threads.len() } else { LISTED };
+    for thread in info.threads.iter().take(shown) {
+        let _ = writeln!(
+            out,
+            "  {:>8}  {} .. {}  {}{}",
+            thread.tid,
+            thread.start_ns.map_or("before".to_owned(), span),
+            thread.exit_ns.map_or("end".to_owned(), span),
+            thread.name,
+            if thread.recorder { "(recorder)" } else { "" },
+        );
+    }
+    more(info.threads.len(), shown, out);
+}
+
+fn modules_text(info: &Info, all: bool, out: &mut String) {
+    let _ = writeln!(out, "modules    {}", count(info.modules.len() as u64));
+    let shown = if all { info.modules.len() } else { LISTED };
+    for module in info.modules.iter().take(shown) {
+        let mut line = format!("  {:>18}  {}", module.base, module.path);
+        if module.load_ns.is_some() || module.unload_ns.is_some() {
+            let load = module.load_ns.map_or("before".to_owned(), span);
+            let _ = write!(line, "  {load} .. {}", module.unload_ns.map_or("end".to_owned(), span));
+        }
+        if !module.pdb.is_empty() {
+            let _ = write!(line, "  {} {}", module.pdb, module.debug_id);
+        }
+        if module.embedded_bytes == 0 {
+            line.push_str("  (no unwind data)");
+        }
+        let _ = writeln!(out, "{line}");
+    }
+    more(info.modules.len(), shown, out);
+}
+
+fn more(total: usize, shown: usize, out: &mut String) {
+    if total > shown {
+        let _ = writeln!(out, "  ... and {} more (--all lists them)", count((total - shown) as u64));
+    }
+}
+
+fn table_name(kind: u64) -> &'static str {
+    match TableKind::from_code(kind) {
+        Some(TableKind::Headers) => "headers",
+        Some(TableKind::ExceptionDirectory) => "exception directories",
+        Some(TableKind::UnwindInfo) => "unwind info",
+        Some(TableKind::Exports) => "exports",
+        Some(TableKind::Code) => "code",
+        Some(TableKind::Debug) => "debug directories",
+        None => "others",
+    }
+}
+
+fn runtime_name(kind: u64) -> &'static str {
+    match kind {
+        1 => ".NET",
+        2 => ".NET Framework",
+        3 => ".NET single-file",
+        _ => "unknown runtime",
+    }
+}
+
+fn end_reason_name(reason: u64) -> &'static str {
+    const NAMES: [(EndReason, &str); 7] = [
+        (EndReason::Stopped, "stopped"),
+        (EndReason::ProcessExit, "the process was exiting"),
+        (EndReason::Duration, "the duration had passed"),
+        (EndReason::Watchdog, "stopped by the watchdog: a thread was suspended for too long"),
+        (EndReason::Panic, "the recorder failed"),
+        (EndReason::WriteError, "the output could not be written"),
+        (EndReason::SizeLimit, "the size limit was reached"),
+    ];
+    NAMES.iter().find(|(code, _)| *code as u64 == reason).map_or("for an unknown reason", |(_, name)| name)
+}

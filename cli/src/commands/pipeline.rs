@@ -1,0 +1,175 @@
+//! From a `.stk` file to a symbolized profile, as `convert` and `stats` do it.
+
+use super::{Exit, Progress, SelectArgs, count, warn};
+use crate::image::{self, ModuleImage};
+use crate::profile::{BuildOptions, MissingSymbols, Profile, Runs, build, missing_symbols, symbolize};
+use crate::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
+use crate::trace::{Trace, TraceFile};
+use std::path::{Path, PathBuf};
+
+/// Options of commands that make a profile of a trace.
+#[derive(clap::Args, Clone, Default, Debug)]
+pub struct ProfileArgs {
+    /// Folders with PDBs: a path in the debuggers' syntax (dir;cache*dir;srv*dir); may be repeated. _NT_SYMBOL_PATH, the
+    /// current folder and the trace's folder are searched too
+    #[arg(short = 'y', long = "symbol-path", value_name = "PATH", help_heading = "Symbols")]
+    pub symbol_path: Vec<String>,
+    /// How much of a mangled name to show
+    #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Symbols")]
+    pub demangle: Demangle,
+    /// Exit with code 5 if less than this percentage of the frames has a name from symbols
+    #[arg(long, value_name = "PCT", value_parser = parse_percent, help_heading = "Symbols")]
+    pub require_symbols: Option<f64>,
+    /// Where unwind data is missing, search the stack for return addresses. Such frames are guesses and marked as such
+    #[arg(long, help_heading = "What to take")]
+    pub scan: bool,
+    /// Which part of the trace.
+    #[command(flatten)]
+    pub select: SelectArgs,
+}
+
+impl ProfileArgs {
+    /// Checks what the parser cannot.
+    ///
+    /// # Errors
+    ///
+    /// A usage error.
+    pub fn check(&self) -> anyhow::Result<()> {
+        self.select.check()
+    }
+
+    /// Where to look for the symbols of a trace: the arguments first, then the environment.
+    fn store(&self, trace: &Path) -> SymbolStore {
+        let mut path = SymbolPath::default();
+        for text in &self.symbol_path {
+            path.extend(SymbolPath::parse(text));
+        }
+        if let Some(text) = std::env::var_os("_NT_SYMBOL_PATH") {
+            path.extend(SymbolPath::parse(&text.to_string_lossy()));
+        }
+        SymbolStore::with_defaults(path, [trace])
+    }
+}
+
+/// A trace made into a profile.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Everything but the runs.
+    pub profile: Profile,
+    /// The runs.
+    pub runs: Runs,
+    /// What its names lack.
+    pub missing: MissingSymbols,
+    /// How reading went: whole, or damaged in part.
+    pub exit: Exit,
+}
+
+/// Reads a trace, walks its samples and names its frames. Runs in the rayon pool that it is called in.
+///
+/// # Errors
+///
+/// When the file cannot be read at all, or a chosen thread is not in it.
+pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Result<Loaded> {
+    let file = TraceFile::open(path)?;
+    let trace = file.read()?;
+    progress.add_total(trace.samples());
+    let options = BuildOptions {
+        from_ns: args.select.from,
+        until_ns: args.select.until,
+        threads: args.select.threads(&trace)?,
+        scan: args.scan,
+        runs_limit: None,
+    };
+    let store = args.store(path);
+    let images = load_images(&trace, &store);
+    let (mut profile, runs) = build(&trace, &images, &options, progress.done())?;
+    symbolize(&mut profile, &images, &Symbolizer::new(store, args.demangle));
+    let missing = missing_symbols(&profile, &runs)?;
+    let damaged = trace.lost_blocks || !profile.losses.damaged_blocks.is_empty();
+    Ok(Loaded { profile, runs, missing, exit: if damaged { Exit::Damaged } else { Exit::Ok } })
+}
+
+/// Loads the images of a trace and logs what could not be used.
+pub fn load_images(trace: &Trace<'_>, store: &SymbolStore) -> Vec<ModuleImage> {
+    let images = image::load_images(trace, &|image| find_image(store, image));
+    for (known, record) in images.iter().zip(&trace.timeline.images) {
+        for problem in &known.problems {
+            log::warn!("{}: {}: {problem}", trace.source, record.image.name);
+        }
+    }
+    images
+}
+
+/// The image file of a module whose unwind data the trace lacks, in the folders where symbols are looked for.
+fn find_image(_store: &SymbolStore, image: &crate::profile::Image) -> Option<PathBuf> {
+    log::debug!("{}: the trace carries no unwind data of it", image.name);
+    None
+}
+
+/// Modules without symbols that the closing lines name; the rest is counted.
+const SHOWN: usize = 8;
+
+/// Says on standard error what was lost and what could not be named.
+pub fn closing_lines(loaded: &Loaded) {
+    let Loaded { profile, missing, .. } = loaded;
+    let source = &profile.trace.source;
+    let losses = &profile.losses;
+    for damage in &losses.damaged_blocks {
+        warn(&format!("{source}: {damage}"));
+    }
+    if !profile.trace.complete {
+        warn(&format!("{source}: the recording was not finished; what was written before its end is there"));
+    }
+    for (reason, dropped) in &losses.dropped {
+        warn(&format!("{source}: {} dropped while recording: {reason}", count(*dropped)));
+    }
+    if losses.lost_idle_spans > 0 {
+        let spans = count(losses.lost_idle_spans);
+        warn(&format!("{source}: {spans} idle spans have no stack: it was in a lost block"));
+    }
+    if losses.unknown_events > 0 {
+        let events = count(losses.unknown_events);
+        warn(&format!("{source}: {events} events of unknown type were skipped; a newer stk may know them"));
+    }
+    if losses.tables_pending > 0 {
+        let samples = count(losses.tables_pending);
+        warn(&format!("{source}: {samples} stacks end early: their module's unwind data was never recorded"));
+    }
+    if missing.modules.is_empty() {
+        return;
+    }
+    eprintln!(
+        "stk: {source}: {:.1} % of the frames have names from symbols; without are:",
+        100.0 * missing.share()
+    );
+    let width =
+        missing.modules.iter().take(SHOWN).map(|module| module.module.chars().count()).max().unwrap_or(0);
+    for module in missing.modules.iter().take(SHOWN) {
+        eprintln!("  {:width$}  {} samples: {}", module.module, count(module.samples), module.reason);
+    }
+    if missing.modules.len() > SHOWN {
+        eprintln!("  and {} more", missing.modules.len() - SHOWN);
+    }
+}
+
+/// Whether a profile has the symbols that `--require-symbols` asks for.
+pub fn check_symbols(loaded: &Loaded, args: &ProfileArgs) -> Exit {
+    let share = 100.0 * loaded.missing.share();
+    match args.require_symbols {
+        Some(required) if share < required => {
+            let source = &loaded.profile.trace.source;
+            eprintln!(
+                "stk: {source}: {share:.1} % of the frames have names from symbols, {required} % are required"
+            );
+            Exit::Symbols
+        }
+        _ => Exit::Ok,
+    }
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').trim().parse::<f64>() {
+        Ok(value) if (0.0..=100.0).contains(&value) => Ok(value),
+        _ => Err("give a percentage from 0 to 100".into()),
+    }
+}

@@ -1,0 +1,161 @@
+//! `stk verify`: decodes every block and says what is lost.
+
+use super::{Exit, Progress, count, print, report, size, span, utc};
+use crate::trace::{Trace, TraceError, TraceFile};
+use rayon::prelude::*;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use stk_format::{BlockKind, OpenError, Scratch};
+
+/// Checks traces block by block. Exit code 0: whole, or only cut off at the end with no completed block lost; 4: damaged.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stk verify app.stk
+  stk verify *.stk && echo all whole")]
+pub struct Args {
+    /// Traces
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Threads to use; by default as many as there are processors
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let pool = super::pool(args.jobs)?;
+    let progress = Progress::new("blocks");
+    let mut exit = Exit::Ok;
+    for path in &args.files {
+        match pool.install(|| verify(path, &progress)) {
+            Ok((text, verdict)) => {
+                print(&text)?;
+                exit = exit.worse(verdict);
+            }
+            Err(error) => {
+                report(&error);
+                exit = exit.worse(exit_of(&error));
+            }
+        }
+    }
+    Ok(exit)
+}
+
+/// The exit code for a trace that cannot be read: a damaged one is damage, one that is not there or no trace is failure.
+pub(super) fn exit_of(error: &anyhow::Error) -> Exit {
+    match error.downcast_ref::<TraceError>() {
+        Some(TraceError::Open { source: OpenError::Header(stk_format::HeaderError::Damaged), .. }) => {
+            Exit::Damaged
+        }
+        _ => Exit::Failure,
+    }
+}
+
+fn verify(path: &Path, progress: &Progress) -> anyhow::Result<(String, Exit)> {
+    let file = TraceFile::open(path)?;
+    let trace = file.read()?;
+    let blocks = trace.blocks().blocks();
+    progress.add_total(blocks.len() as u64);
+    let mut findings: Vec<String> = trace.damage.clone();
+    // Blocks of other kinds have been read whole by the first pass, and what is wrong with them is in `damage`.
+    let samples: Vec<_> = trace.sample_blocks().collect();
+    let errors: Vec<_> = samples
+        .par_iter()
+        .map_init(Scratch::new, |scratch, block| {
+            let result = trace.blocks().verify_block(block, scratch);
+            progress.done().fetch_add(1, Ordering::Relaxed);
+            result.err()
+        })
+        .collect();
+    let mut lost_samples = 0;
+    for (block, error) in samples.iter().zip(errors) {
+        if let Some(error) = error {
+            lost_samples += u64::from(block.header.samples);
+            let what = format!(
+                "{error}; up to {} samples between {} and {} are lost",
+                count(block.header.samples.into()),
+                span(trace.clock.ns(block.header.first)),
+                span(trace.clock.ns(block.header.last)),
+            );
+            findings.push(what);
+        }
+    }
+    let unknown: u64 = trace
+        .sample_blocks()
+        .filter(|block| !block.metadata_known)
+        .map(|block| u64::from(block.header.samples))
+        .sum();
+    if unknown > 0 {
+        findings.push(format!(
+            "{} samples have no known modules, up to the next STATE block: a META block before them is lost",
+            count(unknown)
+        ));
+    }
+    for (rva, problem) in blob_problems(&trace) {
+        findings.push(format!("{rva}: {problem}"));
+    }
+    Ok(verdict(&trace, &file, &findings, lost_samples))
+}
+
+/// Image parts that the trace names but does not carry whole.
+fn blob_problems(trace: &Trace<'_>) -> Vec<(String, String)> {
+    let records = &trace.timeline.images;
+    let wanted = records.iter().flat_map(|record| record.tables.iter().map(|table| table.hash));
+    let blobs = trace.blobs.read(trace.blocks(), wanted);
+    let mut problems = Vec::new();
+    for record in records {
+        for table in &record.tables {
+            if let Some(Err(problem)) = blobs.get(&table.hash) {
+                problems.push((record.image.name.clone(), problem.to_string()));
+            }
+        }
+    }
+    problems
+}
+
+fn verdict(trace: &Trace<'_>, file: &TraceFile, findings: &[String], lost_samples: u64) -> (String, Exit) {
+    let mut text = String::new();
+    let blocks = trace.blocks();
+    let (state, exit) = if !findings.is_empty() {
+        ("damaged", Exit::Damaged)
+    } else if !blocks.is_complete() {
+        ("truncated, no completed block lost", Exit::Ok)
+    } else {
+        ("whole", Exit::Ok)
+    };
+    let of_kind = |kind| blocks.blocks().iter().filter(|block| block.header.kind == kind).count() as u64;
+    let _ = writeln!(
+        text,
+        "{}: {state}: {}, {} blocks ({} of samples), {} samples over {} from {}",
+        trace.source,
+        size(file.len()),
+        count(blocks.blocks().len() as u64),
+        count(of_kind(BlockKind::Samples)),
+        count(trace.samples()),
+        span(trace.clock.ns(trace.last())),
+        utc(trace.header().utc_start),
+    );
+    for finding in findings {
+        let _ = writeln!(text, "  {finding}");
+    }
+    if lost_samples > 0 {
+        let _ = writeln!(text, "  in all up to {} samples lost", count(lost_samples));
+    }
+    if !blocks.is_complete() {
+        let how = if blocks.is_cut() {
+            "the file ends within a block"
+        } else {
+            "the file ends after a whole block"
+        };
+        let _ =
+            writeln!(text, "  the recording was not finished ({how}): the target or the recorder was ended");
+    }
+    if let Some(end) = trace.timeline.end.as_ref().filter(|end| !end.detail.is_empty()) {
+        let _ = writeln!(text, "  the recorder said at its end: {}", end.detail);
+    }
+    if blocks.is_complete() && !blocks.is_indexed() {
+        let _ = writeln!(text, "  the index is missing or damaged; it was rebuilt and nothing depends on it");
+    }
+    (text, exit)
+}

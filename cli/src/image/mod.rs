@@ -1,0 +1,203 @@
+//! What is known of an image: unwind tables, export names and the system's thread-start functions, from the trace
+//! itself or from a file on disk of the same identity.
+
+mod pe;
+
+use crate::map::MappedFile;
+use crate::profile::Image;
+use crate::trace::{BlobProblem, ImageRecord, Trace};
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stk_schema::event::TableKind;
+use stk_schema::identity::ContentHash;
+use stk_unwind::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
+
+pub use pe::Exports;
+
+/// What is known of one image.
+#[derive(Debug)]
+pub struct ModuleImage {
+    /// Unwind tables and code, for the walker.
+    pub tables: ImageTables,
+    /// Names of exported functions.
+    pub exports: Exports,
+    /// Where it all came from.
+    pub source: ImageSource,
+    /// What could not be used, one sentence each.
+    pub problems: Vec<String>,
+}
+
+/// Where the knowledge of an image came from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ImageSource {
+    /// The trace carries its tables.
+    Trace,
+    /// A file on disk with the same TimeDateStamp and SizeOfImage.
+    File(PathBuf),
+    /// Nowhere: only its name and extent are known.
+    Nowhere,
+}
+
+/// Loads every image of a trace, an image a task. Where the trace carries no unwind tables, `find_file` may name a file
+/// of the image; its identity is checked here.
+pub fn load_images(
+    trace: &Trace<'_>,
+    find_file: &(dyn Fn(&Image) -> Option<PathBuf> + Sync),
+) -> Vec<ModuleImage> {
+    let arch = arch(trace.header().arch);
+    let records = &trace.timeline.images;
+    let wanted = records.iter().flat_map(|record| record.tables.iter().map(|table| table.hash));
+    let blobs = trace.blobs.read(trace.blocks(), wanted);
+    records.par_iter().map(|record| load(record, arch, &blobs, find_file)).collect()
+}
+
+/// The walker's name for an architecture.
+pub fn arch(arch: stk_schema::Arch) -> Arch {
+    match arch {
+        stk_schema::Arch::X64 => Arch::X64,
+        stk_schema::Arch::Arm64 => Arch::Arm64,
+        stk_schema::Arch::X86 => Arch::X86,
+    }
+}
+
+type Loaded = HashMap<ContentHash, Result<Vec<u8>, BlobProblem>>;
+
+fn load(
+    record: &ImageRecord,
+    arch: Arch,
+    blobs: &Loaded,
+    find_file: &(dyn Fn(&Image) -> Option<PathBuf> + Sync),
+) -> ModuleImage {
+    let mut problems = Vec::new();
+    let parts = Parts::of(record, blobs, &mut problems);
+    if parts.can_unwind() {
+        return parts.image(record, arch, problems);
+    }
+    if let Some(path) = find_file(&record.image) {
+        match from_file(&path, &record.image) {
+            Ok(image) => return image,
+            Err(problem) => problems.push(format!("{}: {problem}", path.display())),
+        }
+    }
+    parts.image(record, arch, problems)
+}
+
+/// The parts of an image that a trace carries.
+#[derive(Default)]
+struct Parts<'a> {
+    headers: Option<&'a [u8]>,
+    exceptions: Option<(u32, u32)>,
+    exports: Option<(u32, &'a [u8])>,
+    /// Everything with bytes that unwinding can use, by RVA.
+    ranges: Vec<(u32, &'a [u8])>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(record: &ImageRecord, blobs: &'a Loaded, problems: &mut Vec<String>) -> Parts<'a> {
+        let mut parts = Parts::default();
+        for table in &record.tables {
+            let bytes = match blobs.get(&table.hash) {
+                Some(Ok(bytes)) => bytes.as_slice(),
+                Some(Err(problem)) => {
+                    problems.push(problem.to_string());
+                    continue;
+                }
+                None => continue,
+            };
+            match TableKind::from_code(table.kind) {
+                Some(TableKind::Headers) => {
+                    parts.headers = Some(bytes);
+                    parts.ranges.push((table.rva, bytes));
+                }
+                Some(TableKind::ExceptionDirectory) => {
+                    parts.exceptions = Some((table.rva, bytes.len() as u32));
+                    parts.ranges.push((table.rva, bytes));
+                }
+                Some(TableKind::UnwindInfo | TableKind::Code) => parts.ranges.push((table.rva, bytes)),
+                Some(TableKind::Exports) => parts.exports = Some((table.rva, bytes)),
+                Some(TableKind::Debug) | None => {}
+            }
+        }
+        parts
+    }
+
+    fn headers(&self) -> Option<pe::Headers> {
+        pe::Headers::parse(self.headers?)
+    }
+
+    /// Whether the trace tells all that unwinding needs: the exception directory, or that there is none.
+    fn can_unwind(&self) -> bool {
+        self.exceptions.is_some() || self.headers().is_some_and(|headers| headers.exceptions == (0, 0))
+    }
+
+    fn image(&self, record: &ImageRecord, arch: Arch, mut problems: Vec<String>) -> ModuleImage {
+        let headers = self.headers();
+        let exports = match self.exports {
+            Some((rva, bytes)) => {
+                // The recorded range may begin before the directory itself.
+                let directory = headers.map(|headers| headers.exports).filter(|&(_, len)| len != 0);
+                let (start, len) = directory.unwrap_or((rva, bytes.len() as u32));
+                pe::exports(bytes, rva, start, len).unwrap_or_else(|problem| {
+                    problems.push(problem);
+                    Exports::default()
+                })
+            }
+            None => Exports::default(),
+        };
+        let size = record.image.size;
+        let mut builder = ImageTables::new(headers.and_then(|headers| headers.arch).unwrap_or(arch), size);
+        for &(rva, bytes) in &self.ranges {
+            builder = builder.range(rva, bytes);
+        }
+        let directory =
+            self.exceptions.or(headers.map(|headers| headers.exceptions).filter(|&d| d == (0, 0)));
+        if let Some((rva, len)) = directory {
+            builder = builder.exception_directory(rva, len);
+        }
+        let source = if self.ranges.is_empty() && self.exports.is_none() {
+            ImageSource::Nowhere
+        } else {
+            ImageSource::Trace
+        };
+        ModuleImage { tables: with_thread_starts(builder, &exports).build(), exports, source, problems }
+    }
+}
+
+/// Reads an image file, if it is the one that was loaded.
+fn from_file(path: &Path, wanted: &Image) -> Result<ModuleImage, String> {
+    let map = MappedFile::open(path).map_err(|error| error.to_string())?;
+    let file = pe::File::parse(&map).ok_or("is not a PE image")?;
+    let (stamp, size) = (file.headers.time_date_stamp, file.headers.size_of_image);
+    if wanted.code_id.is_empty() {
+        return Err("cannot be compared: the trace has no identity of the module".into());
+    }
+    if (stamp, size) != (wanted.time_date_stamp, wanted.size) {
+        return Err(format!("is {stamp:08X}{size:x}, not {}", wanted.code_id));
+    }
+    let arch = file.headers.arch.ok_or("is for a processor that is not supported")?;
+    let exports = file.exports(&map).unwrap_or_default();
+    let (exception_rva, exception_len) = file.headers.exceptions;
+    let sections = file.sections;
+    let bytes: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(map);
+    let mut builder = ImageTables::new(arch, size).exception_directory(exception_rva, exception_len);
+    for section in sections {
+        builder = builder.range(section.rva, SharedBytes::part(bytes.clone(), section.file_range));
+    }
+    Ok(ModuleImage {
+        tables: with_thread_starts(builder, &exports).build(),
+        exports,
+        source: ImageSource::File(path.to_owned()),
+        problems: Vec::new(),
+    })
+}
+
+/// Exports of ntdll and kernel32 in which every thread of Windows and of Wine begins. The main thread begins in
+/// `RtlUserThreadStart` too.
+const THREAD_STARTS: [&str; 2] = ["BaseThreadInitThunk", "RtlUserThreadStart"];
+
+fn with_thread_starts(builder: ImageTablesBuilder, exports: &Exports) -> ImageTablesBuilder {
+    let starts = exports.iter().filter(|(_, name)| THREAD_STARTS.contains(&&**name));
+    starts.fold(builder, |builder, (rva, _)| builder.thread_start(*rva))
+}

@@ -1,0 +1,139 @@
+//! The parts of a PE image that are read here, from its headers in memory or from a file. All offsets are checked.
+
+use object::LittleEndian as LE;
+use object::pe;
+use object::read::pe::{ExportTable, ImageNtHeaders, ImageOptionalHeader};
+use std::ops::Range;
+use stk_unwind::Arch;
+
+/// What the PE headers say (PE format, "Optional header data directories").
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Headers {
+    /// `None`: a processor that is not supported.
+    pub arch: Option<Arch>,
+    pub time_date_stamp: u32,
+    pub size_of_image: u32,
+    /// RVA and length of the exception directory; (0, 0) if there is none.
+    pub exceptions: (u32, u32),
+    /// RVA and length of the export directory; (0, 0) if there is none.
+    pub exports: (u32, u32),
+}
+
+impl Headers {
+    /// Reads headers that begin with the DOS header.
+    pub fn parse(bytes: &[u8]) -> Option<Headers> {
+        Headers::parse_with_sections(bytes).map(|(headers, _)| headers)
+    }
+
+    fn parse_with_sections(bytes: &[u8]) -> Option<(Headers, Vec<Section>)> {
+        let dos = pe::ImageDosHeader::parse(bytes).ok()?;
+        let offset = u64::from(dos.nt_headers_offset());
+        match object::read::pe::optional_header_magic(bytes).ok()? {
+            pe::IMAGE_NT_OPTIONAL_HDR64_MAGIC => parse_nt::<pe::ImageNtHeaders64>(bytes, offset),
+            pe::IMAGE_NT_OPTIONAL_HDR32_MAGIC => parse_nt::<pe::ImageNtHeaders32>(bytes, offset),
+            _ => None,
+        }
+    }
+}
+
+fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers, Vec<Section>)> {
+    let (headers, directories) = H::parse(bytes, &mut offset).ok()?;
+    let directory = |index| {
+        let found = directories.get(index).map(|directory| directory.address_range());
+        found.filter(|&(rva, len)| rva != 0 && len != 0).unwrap_or((0, 0))
+    };
+    let file = headers.file_header();
+    let arch = match file.machine.get(LE) {
+        pe::IMAGE_FILE_MACHINE_AMD64 => Some(Arch::X64),
+        pe::IMAGE_FILE_MACHINE_ARM64 => Some(Arch::Arm64),
+        pe::IMAGE_FILE_MACHINE_I386 => Some(Arch::X86),
+        _ => None,
+    };
+    // Absent from headers that were cut off behind the directories.
+    let sections = headers.sections(bytes, offset).ok().map(|table| {
+        let section = |section: &pe::ImageSectionHeader| {
+            let (start, len) = section.pe_file_range();
+            let start = start as usize;
+            Section {
+                rva: section.virtual_address.get(LE),
+                file_range: start..start.saturating_add(len as usize),
+            }
+        };
+        table.iter().map(section).collect()
+    });
+    let headers = Headers {
+        arch,
+        time_date_stamp: file.time_date_stamp.get(LE),
+        size_of_image: headers.optional_header().size_of_image(),
+        exceptions: directory(pe::IMAGE_DIRECTORY_ENTRY_EXCEPTION),
+        exports: directory(pe::IMAGE_DIRECTORY_ENTRY_EXPORT),
+    };
+    Some((headers, sections.unwrap_or_default()))
+}
+
+/// Where a section lies in memory and in the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Section {
+    pub rva: u32,
+    pub file_range: Range<usize>,
+}
+
+/// An image file.
+pub(super) struct File {
+    pub headers: Headers,
+    pub sections: Vec<Section>,
+}
+
+impl File {
+    pub fn parse(bytes: &[u8]) -> Option<File> {
+        let (headers, sections) = Headers::parse_with_sections(bytes)?;
+        Some(File { headers, sections })
+    }
+
+    pub fn exports(&self, bytes: &[u8]) -> Option<Exports> {
+        let (rva, len) = self.headers.exports;
+        let section =
+            self.sections.iter().filter(|section| section.rva <= rva).max_by_key(|section| section.rva)?;
+        let data = bytes.get(section.file_range.start..section.file_range.end.min(bytes.len()))?;
+        exports(data, section.rva, rva, len).ok()
+    }
+}
+
+/// Names of an image's exported functions: RVA and name, sorted.
+pub type Exports = Vec<(u32, Box<str>)>;
+
+/// No real image exports more; a forged count ends here.
+const MAX_EXPORTS: usize = 1 << 20;
+/// No real name is longer.
+const MAX_NAME: usize = 8 << 10;
+
+/// Reads the export directory at RVA `start`, `len` bytes long, within `bytes`, which begin at `bytes_rva`. Forwarders and
+/// functions without a name are left out.
+pub(super) fn exports(bytes: &[u8], bytes_rva: u32, start: u32, len: u32) -> Result<Exports, String> {
+    let problem = |what: &dyn std::fmt::Display| format!("export directory: {what}");
+    let offset = start.checked_sub(bytes_rva).ok_or_else(|| problem(&"outside the recorded bytes"))?;
+    // Its names may lie behind it, so the slice goes on to the end.
+    let data = bytes.get(offset as usize..).ok_or_else(|| problem(&"outside the recorded bytes"))?;
+    let table = ExportTable::parse(data, start).map_err(|error| problem(&error))?;
+    let mut exports = Exports::new();
+    let mut room = data.len();
+    for (name, ordinal) in table.name_iter().take(MAX_EXPORTS) {
+        let Some(target) = table.address_by_index(ordinal.into()).ok().filter(|&rva| rva != 0) else {
+            continue;
+        };
+        // A target within the directory is a forwarder's text.
+        if target.checked_sub(start).is_some_and(|inside| inside < len) {
+            continue;
+        }
+        let Ok(name) = table.name_from_pointer(name) else { continue };
+        // Names that overlap could stand for far more bytes than there are.
+        room = match room.checked_sub(name.len()) {
+            Some(room) => room,
+            None => return Err(problem(&"its names overlap")),
+        };
+        exports.push((target, String::from_utf8_lossy(&name[..name.len().min(MAX_NAME)]).into()));
+    }
+    exports.sort();
+    exports.dedup();
+    Ok(exports)
+}

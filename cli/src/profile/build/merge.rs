@@ -1,0 +1,375 @@
+//! Blocks merged in order: one call tree, one list of runs a thread.
+
+use super::block::{BlockProfile, Stack, Step, Walked};
+use super::{Inputs, PlacedBlock};
+use crate::profile::{
+    CallTree, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance, Node, NodeId, Profile,
+    Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo, TraceInfo,
+};
+use crate::trace::{Mark, drop_reason_name};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use stk_format::CpuUnit;
+use stk_schema::event::{ModuleFlags, RunState, ThreadFlags};
+
+/// Merges block after block.
+pub(super) struct Merger<'i> {
+    inputs: &'i Inputs<'i>,
+    frames: FrameTable,
+    tree: CallTree,
+    stops: Vec<StopInfo>,
+    stop_ids: HashMap<StopInfo, StopId>,
+    threads: Vec<ThreadInfo>,
+    states: Vec<ThreadState>,
+    thread_ids: HashMap<u64, u32>,
+    runs: Runs,
+    marks: Vec<Mark>,
+    dropped: BTreeMap<u64, u64>,
+    losses: Losses,
+    /// Ordinals of blocks that broke off: which sample of a thread was its last there is not known.
+    broken: HashSet<u64>,
+}
+
+/// A thread on its way through the blocks.
+#[derive(Default)]
+struct ThreadState {
+    /// The run that its next sample ends or goes on with; its weight is not known yet.
+    open: Option<Run>,
+    /// Its last sample and the ordinal of the block that holds it.
+    last: Option<(u64, Merged)>,
+}
+
+/// A stack in the profile's ids.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Merged {
+    node: Option<NodeId>,
+    stop: StopId,
+    flags: RunFlags,
+}
+
+impl<'i> Merger<'i> {
+    pub fn new(inputs: &'i Inputs<'i>) -> Merger<'i> {
+        let clock = inputs.trace.clock;
+        let threads: Vec<ThreadInfo> = inputs
+            .trace
+            .timeline
+            .threads
+            .iter()
+            .filter(|thread| !thread.flags.contains(ThreadFlags::RECORDER))
+            .map(|thread| ThreadInfo {
+                instance: thread.instance,
+                tid: thread.tid,
+                name: thread.name.clone(),
+                start_ns: (!thread.flags.contains(ThreadFlags::AT_START)).then(|| clock.ns(thread.start)),
+                exit_ns: thread.exit.map(|exit| clock.ns(exit)),
+                samples: 0,
+                active_samples: 0,
+            })
+            .collect();
+        let thread_ids = threads.iter().enumerate().map(|(i, thread)| (thread.instance, i as u32)).collect();
+        let states = threads.iter().map(|_| ThreadState::default()).collect();
+        Merger {
+            inputs,
+            frames: FrameTable::default(),
+            tree: CallTree::default(),
+            stops: Vec::new(),
+            stop_ids: HashMap::new(),
+            threads,
+            states,
+            thread_ids,
+            runs: inputs.options.runs_limit.map_or_else(Runs::default, Runs::with_limit),
+            marks: Vec::new(),
+            dropped: inputs.trace.timeline.dropped.clone(),
+            losses: Losses::default(),
+            broken: HashSet::new(),
+        }
+    }
+
+    /// Merges the next block.
+    pub fn block(&mut self, placed: &PlacedBlock, block: BlockProfile) -> io::Result<()> {
+        if placed.after_loss {
+            self.break_runs()?;
+        }
+        let ordinal = placed.block.header.ordinal;
+        let mut local = Local::new(&block);
+        for step in &block.steps {
+            let thread = self.thread(step.thread);
+            let stack = match step.stack {
+                Stack::Known(walked) => {
+                    let merged = self.merged(&block, &mut local, walked);
+                    self.states[thread as usize].last = Some((ordinal, merged));
+                    merged
+                }
+                Stack::LastOf(cited) => self.last_of(thread, cited),
+            };
+            if step.samples != 0 {
+                self.step(thread, step, stack)?;
+            }
+        }
+        self.marks.extend(block.marks);
+        for (reason, count) in block.dropped {
+            *self.dropped.entry(reason).or_default() += count;
+        }
+        self.losses.unknown_events += block.unknown_events;
+        self.losses.tables_pending += block.tables_pending;
+        if let Some(error) = block.error {
+            self.losses.damaged_blocks.push(error.to_string());
+            self.broken.insert(ordinal);
+            self.break_runs()?;
+        }
+        Ok(())
+    }
+
+    /// The finished profile, without names.
+    pub fn finish(mut self) -> io::Result<(Profile, Runs)> {
+        self.break_runs()?;
+        let trace = self.inputs.trace;
+        let (clock, timeline) = (trace.clock, &trace.timeline);
+        let modules = timeline
+            .modules
+            .iter()
+            .map(|module| ModuleInstance {
+                instance: module.instance,
+                image: module.image,
+                base: module.base,
+                size: module.size,
+                load_ns: (!module.flags.contains(ModuleFlags::AT_START)).then(|| clock.ns(module.load)),
+                unload_ns: module.unload.map(|unload| clock.ns(unload)),
+            })
+            .collect();
+        let mut marks: Vec<&Mark> = timeline.marks.iter().chain(&self.marks).collect();
+        marks.sort_by_key(|mark| (mark.time, mark.thread));
+        let marks = marks
+            .into_iter()
+            .map(|mark| MarkInfo {
+                time_ns: clock.ns(mark.time),
+                thread: self.thread_ids.get(&mark.thread).copied(),
+                tag: mark.tag,
+                text: mark.text.clone(),
+            })
+            .collect();
+        self.losses.unknown_events += timeline.unknown_events;
+        self.losses.damaged_blocks.splice(0..0, trace.damage.iter().cloned());
+        self.losses.dropped = dropped(&self.dropped, trace.dropped());
+        let profile = Profile {
+            trace: trace_info(self.inputs),
+            images: timeline.images.iter().map(|record| record.image.clone()).collect(),
+            modules,
+            threads: self.threads,
+            marks,
+            frames: self.frames,
+            tree: self.tree,
+            stops: self.stops,
+            symbols: FrameSymbols::default(),
+            losses: self.losses,
+        };
+        Ok((profile, self.runs))
+    }
+
+    /// Takes samples of a thread.
+    fn step(&mut self, thread: u32, step: &Step, stack: Merged) -> io::Result<()> {
+        let clock = self.inputs.trace.clock;
+        let i = thread as usize;
+        let samples = u32::try_from(step.samples).unwrap_or(u32::MAX);
+        let info = &mut self.threads[i];
+        info.samples += u64::from(samples);
+        if step.state != RunState::Waiting {
+            info.active_samples += u64::from(samples);
+        }
+        // A clock that goes back (a forged time) must not make a run end before it begins.
+        let earliest = self.states[i].open.map_or(0, |open| open.last_ns);
+        let first_ns = clock.ns(step.first).max(earliest);
+        let run = Run {
+            node: stack.node,
+            stop: stack.stop,
+            first_ns,
+            last_ns: clock.ns(step.last).max(first_ns),
+            weight_ns: 0,
+            samples,
+            cpu_ns: self.cpu_ns(step.cpu),
+            state: step.state,
+            flags: stack.flags,
+        };
+        let open = &mut self.states[i].open;
+        match open {
+            Some(open)
+                if (open.node, open.stop, open.state, open.flags)
+                    == (run.node, run.stop, run.state, run.flags) =>
+            {
+                open.last_ns = run.last_ns;
+                open.samples = open.samples.saturating_add(run.samples);
+                open.cpu_ns = open.cpu_ns.saturating_add(run.cpu_ns);
+                Ok(())
+            }
+            _ => {
+                let Some(mut before) = open.replace(run) else { return Ok(()) };
+                before.weight_ns = run.first_ns - before.first_ns;
+                self.runs.push(thread, before)
+            }
+        }
+    }
+
+    /// Ends all open runs one interval after their last samples: what followed is not known.
+    fn break_runs(&mut self) -> io::Result<()> {
+        let interval = self.inputs.trace.interval_ns();
+        let until = self.inputs.options.until_ns.unwrap_or(u64::MAX);
+        for (i, state) in self.states.iter_mut().enumerate() {
+            if let Some(mut run) = state.open.take() {
+                let exit = self.threads[i].exit_ns.unwrap_or(u64::MAX);
+                let end = run.last_ns.saturating_add(interval).min(exit).min(until).max(run.last_ns);
+                run.weight_ns = end - run.first_ns;
+                self.runs.push(i as u32, run)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The stack that an idle thread had in the block that its IDLE cites.
+    fn last_of(&mut self, thread: u32, cited: u64) -> Merged {
+        match self.states[thread as usize].last {
+            Some((block, stack)) if block == cited && !self.broken.contains(&cited) => {
+                Merged { flags: stack.flags - RunFlags::TRIGGERED, ..stack }
+            }
+            _ => {
+                self.losses.lost_idle_spans += 1;
+                let stop = self.stop(StopInfo { reason: "stack-lost", module: String::new() });
+                Merged { node: None, stop, flags: RunFlags::STACK_LOST }
+            }
+        }
+    }
+
+    /// A block's stack in the profile's ids.
+    fn merged(&mut self, block: &BlockProfile, local: &mut Local, walked: Walked) -> Merged {
+        let stop = match local.stops[usize::from(walked.stop)] {
+            Some(stop) => stop,
+            None => {
+                let (reason, module) = block.stops[usize::from(walked.stop)];
+                let timeline = &self.inputs.trace.timeline;
+                let image = module.map(|module| timeline.modules[module as usize].image);
+                let module = image.map(|image| timeline.images[image.0 as usize].image.name.clone());
+                let stop = self.stop(StopInfo { reason, module: module.unwrap_or_default() });
+                local.stops[usize::from(walked.stop)] = Some(stop);
+                stop
+            }
+        };
+        Merged { node: walked.node.map(|node| self.node(block, local, node)), stop, flags: walked.flags }
+    }
+
+    /// A block's node in the profile's ids: goes up to the first caller that is known, then down again.
+    fn node(&mut self, block: &BlockProfile, local: &mut Local, leaf: NodeId) -> NodeId {
+        let nodes = block.tree.nodes();
+        let mut next = Some(leaf);
+        let mut parent = None;
+        while let Some(node) = next {
+            if let Some(known) = local.nodes[node.0 as usize] {
+                parent = Some(known);
+                break;
+            }
+            local.path.push(node);
+            next = nodes[node.0 as usize].parent;
+        }
+        while let Some(node) = local.path.pop() {
+            let frame = nodes[node.0 as usize].frame;
+            let frame = match local.frames[frame.0 as usize] {
+                Some(known) => known,
+                None => {
+                    let known = self.frames.intern(block.frames.keys()[frame.0 as usize]);
+                    local.frames[frame.0 as usize] = Some(known);
+                    known
+                }
+            };
+            let known = self.tree.intern(Node { parent, frame });
+            local.nodes[node.0 as usize] = Some(known);
+            parent = Some(known);
+        }
+        // The path held at least the leaf unless that was known.
+        parent.unwrap_or(leaf)
+    }
+
+    fn stop(&mut self, stop: StopInfo) -> StopId {
+        let stops = &mut self.stops;
+        *self.stop_ids.entry(stop).or_insert_with_key(|stop| {
+            // As in a block: more distinct reasons than ids can only be forged.
+            if stops.len() > usize::from(u16::MAX) {
+                return StopId(0);
+            }
+            stops.push(stop.clone());
+            StopId((stops.len() - 1) as u16)
+        })
+    }
+
+    /// Index of a thread; one that no block tells of (its META is lost) is known by its instance id alone.
+    fn thread(&mut self, instance: u64) -> u32 {
+        *self.thread_ids.entry(instance).or_insert_with(|| {
+            self.threads.push(ThreadInfo {
+                instance,
+                tid: 0,
+                name: format!("unknown thread {instance}"),
+                start_ns: None,
+                exit_ns: None,
+                samples: 0,
+                active_samples: 0,
+            });
+            self.states.push(ThreadState::default());
+            (self.threads.len() - 1) as u32
+        })
+    }
+
+    fn cpu_ns(&self, delta: i64) -> u64 {
+        match self.inputs.trace.header().cpu_unit {
+            CpuUnit::Time100ns => u64::try_from(delta).unwrap_or(0).saturating_mul(100),
+            // Cycles cannot be turned into time without the clock rate that they were counted at.
+            CpuUnit::Cycles | CpuUnit::None => 0,
+        }
+    }
+}
+
+/// What of a block is in the profile already.
+struct Local {
+    frames: Vec<Option<FrameId>>,
+    nodes: Vec<Option<NodeId>>,
+    stops: Vec<Option<StopId>>,
+    path: Vec<NodeId>,
+}
+
+impl Local {
+    fn new(block: &BlockProfile) -> Local {
+        Local {
+            frames: vec![None; block.frames.keys().len()],
+            nodes: vec![None; block.tree.nodes().len()],
+            stops: vec![None; block.stops.len()],
+            path: Vec::new(),
+        }
+    }
+}
+
+fn trace_info(inputs: &Inputs<'_>) -> TraceInfo {
+    let trace = inputs.trace;
+    let header = trace.header();
+    TraceInfo {
+        trace_id: trace.id(),
+        source: trace.source.clone(),
+        arch: header.arch,
+        pid: header.pid,
+        process: trace.process(),
+        host: trace.fact("host").unwrap_or_default().to_owned(),
+        start_utc_ns: header.utc_start,
+        duration_ns: trace.clock.ns(trace.last()),
+        interval_ns: trace.interval_ns(),
+        metadata: trace.timeline.metadata.clone(),
+        complete: trace.blocks().is_complete(),
+    }
+}
+
+/// Dropped samples by reason, and what the running total says beyond them.
+fn dropped(by_reason: &BTreeMap<u64, u64>, total: u64) -> Vec<(String, u64)> {
+    let mut list: Vec<(String, u64)> = Vec::new();
+    for (&reason, &count) in by_reason {
+        list.push((drop_reason_name(reason).to_owned(), count));
+    }
+    let told: u64 = list.iter().map(|(_, count)| count).sum();
+    if total > told {
+        list.push(("reason not recorded".to_owned(), total - told));
+    }
+    list
+}

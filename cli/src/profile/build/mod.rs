@@ -1,0 +1,187 @@
+//! From a trace to a profile: every SAMPLES block is walked into a call tree of its own, a block a task, and the trees are
+//! merged in block order. At most two windows of blocks are in memory at once, whatever the trace's length.
+
+mod block;
+mod merge;
+mod registers;
+
+use self::block::{BlockProfile, Step, Worker};
+use self::merge::Merger;
+use super::{ImageId, Profile, Runs};
+use crate::image::ModuleImage;
+use crate::trace::Trace;
+use rayon::prelude::*;
+use std::collections::HashSet;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stk_format::{BlockError, BlockKind, BlockRef, ImageBudget};
+use stk_unwind::ModuleId;
+
+/// What to build a profile from, and how.
+#[derive(Clone, Default, Debug)]
+pub struct BuildOptions {
+    /// Only samples from this time on, nanoseconds since trace start.
+    pub from_ns: Option<u64>,
+    /// Only samples before this time, nanoseconds since trace start.
+    pub until_ns: Option<u64>,
+    /// Only these threads (instance ids); `None` = all.
+    pub threads: Option<HashSet<u64>>,
+    /// Where nothing else helps, search stacks for what looks like a return address.
+    pub scan: bool,
+    /// Runs to hold in memory before they go to a temporary file; `None` = the default.
+    pub runs_limit: Option<usize>,
+}
+
+/// Builds the profile of a trace, without names. Uses the rayon pool that it is called in; the result does not depend on
+/// that pool's size. `done` counts samples as they are finished.
+///
+/// # Errors
+///
+/// When the runs' temporary file cannot be written. Damaged blocks are no error: see [`Losses`](super::Losses).
+pub fn build(
+    trace: &Trace<'_>,
+    images: &[ModuleImage],
+    options: &BuildOptions,
+    done: &AtomicU64,
+) -> io::Result<(Profile, Runs)> {
+    let inputs = Inputs { trace, images, options };
+    let blocks = wanted_blocks(&inputs);
+    let budget = ImageBudget::default();
+    let workers = Mutex::new(Vec::new());
+    let mut merger = Merger::new(&inputs);
+    let mut finished: Vec<(PlacedBlock, BlockProfile)> = Vec::new();
+    let window = 4 * rayon::current_num_threads();
+    for blocks in blocks.chunks(window) {
+        let (walked, merged) = rayon::join(
+            || walk_window(&inputs, blocks, &budget, &workers),
+            || {
+                finished.drain(..).try_for_each(|(block, profile)| {
+                    done.fetch_add(u64::from(block.block.header.samples), Ordering::Relaxed);
+                    merger.block(&block, profile)
+                })
+            },
+        );
+        merged?;
+        finished.extend(blocks.iter().copied().zip(walked));
+        if let Some(block) = blocks.last() {
+            trace.release(block.block.offset as usize);
+        }
+    }
+    for (block, profile) in finished {
+        done.fetch_add(u64::from(block.block.header.samples), Ordering::Relaxed);
+        merger.block(&block, profile)?;
+    }
+    merger.finish()
+}
+
+/// A SAMPLES block in the trace.
+#[derive(Clone, Copy, Debug)]
+struct PlacedBlock {
+    block: BlockRef,
+    /// Whether blocks are missing between it and the SAMPLES block before.
+    after_loss: bool,
+}
+
+/// What all workers share.
+struct Inputs<'i> {
+    trace: &'i Trace<'i>,
+    images: &'i [ModuleImage],
+    options: &'i BuildOptions,
+}
+
+impl Inputs<'_> {
+    fn wants_thread(&self, instance: u64) -> bool {
+        self.options.threads.as_ref().is_none_or(|wanted| wanted.contains(&instance))
+    }
+
+    fn image_of(&self, module: ModuleId) -> ImageId {
+        self.trace.timeline.modules[module.0 as usize].image
+    }
+
+    /// Leaves of a step what lies in the wanted time; its samples are evenly spaced.
+    fn clip(&self, mut step: Step) -> Step {
+        let wanted = |ticks: u64| {
+            let ns = self.trace.clock.ns(ticks);
+            self.options.from_ns.is_none_or(|from| from <= ns)
+                && self.options.until_ns.is_none_or(|until| ns < until)
+        };
+        if wanted(step.first) && wanted(step.last) || step.samples == 0 {
+            return step;
+        }
+        let span = step.last.saturating_sub(step.first);
+        let gaps = step.samples.saturating_sub(1).max(1);
+        let at = |i: u64| step.first + (u128::from(span) * u128::from(i) / u128::from(gaps)) as u64;
+        // Wanted samples follow each other, so both ends can be searched for.
+        let first = partition(step.samples, |i| {
+            self.options.from_ns.is_some_and(|from| self.trace.clock.ns(at(i)) < from)
+        });
+        let end = partition(step.samples, |i| {
+            self.options.until_ns.is_none_or(|until| self.trace.clock.ns(at(i)) < until)
+        });
+        if first < end {
+            let (from, to) = (at(first), at(end - 1));
+            step.cpu = (i128::from(step.cpu) * i128::from(end - first) / i128::from(step.samples)) as i64;
+            (step.first, step.last, step.samples) = (from, to, end - first);
+        } else {
+            step.samples = 0;
+        }
+        step
+    }
+}
+
+/// The SAMPLES blocks that can matter: all that begin before the end of the wanted time, since a thread that is idle in
+/// it may have its stack in any of them.
+fn wanted_blocks(inputs: &Inputs<'_>) -> Vec<PlacedBlock> {
+    let mut blocks = Vec::new();
+    let mut next = 0;
+    let mut lost = false;
+    for block in inputs.trace.blocks().blocks() {
+        lost |= block.header.seq != next;
+        next = block.header.seq.saturating_add(1);
+        if block.header.kind == BlockKind::Samples {
+            let begins = inputs.trace.clock.ns(block.header.first);
+            if inputs.options.until_ns.is_none_or(|until| begins < until) {
+                blocks.push(PlacedBlock { block: *block, after_loss: std::mem::take(&mut lost) });
+            }
+        }
+    }
+    blocks
+}
+
+/// Walks a few blocks, a block a task.
+fn walk_window<'i>(
+    inputs: &'i Inputs<'i>,
+    blocks: &[PlacedBlock],
+    budget: &ImageBudget,
+    workers: &Mutex<Vec<Worker<'i>>>,
+) -> Vec<BlockProfile> {
+    // No worker panics while it holds the lock, which is only held for a push or a pop.
+    let idle = || workers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let walk = |block: &PlacedBlock| {
+        let worker = idle().pop();
+        let mut worker = worker.unwrap_or_else(|| Worker::new(inputs, budget));
+        let profile = worker.block(&block.block);
+        idle().push(worker);
+        profile
+    };
+    let mut profiles: Vec<BlockProfile> = blocks.par_iter().map(walk).collect();
+    for (profile, block) in profiles.iter_mut().zip(blocks) {
+        if matches!(profile.error, Some(BlockError::Budget { .. })) {
+            // Others had the memory; now nobody has.
+            idle().clear();
+            *profile = walk(block);
+        }
+    }
+    profiles
+}
+
+/// How many of the numbers below `len` satisfy `before`, which holds for the first of them and then never again.
+fn partition(len: u64, before: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if before(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}

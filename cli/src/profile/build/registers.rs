@@ -1,0 +1,65 @@
+//! Recorded registers as the walker takes them.
+
+use stk_schema::registers::{IP, RegisterSet, SP, x64_index};
+use stk_unwind::{Registers, arm64, x64};
+
+/// The registers of a sample; `None` for a set that cannot be walked.
+pub(super) fn registers(set: RegisterSet, values: &[u64]) -> Option<Registers> {
+    if values.len() != set.len() {
+        return None;
+    }
+    match set {
+        RegisterSet::X64 => {
+            let gpr = std::array::from_fn(|n| values[x64_index(n)]);
+            Some(Registers::X64(x64::Registers { ip: values[IP], gpr }))
+        }
+        RegisterSet::Arm64 => {
+            // Stored after pc and sp: lr, fp, x0–x28, d8–d15.
+            let x = std::array::from_fn(|n| match n {
+                29 => values[3],
+                30 => values[2],
+                n => values[4 + n],
+            });
+            let d = std::array::from_fn(|n| values[33 + n]);
+            Some(Registers::Arm64(arm64::Registers { pc: values[IP], sp: values[SP], x, d }))
+        }
+        RegisterSet::X86 => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each register's value is its index in the stored order, so that names tell where it must go.
+    fn numbered(set: RegisterSet) -> (Vec<u64>, impl Fn(&str) -> u64) {
+        let of = move |name: &str| set.names().iter().position(|known| *known == name).unwrap() as u64;
+        ((0..set.len() as u64).collect(), of)
+    }
+
+    #[test]
+    fn x64_registers_go_where_the_instruction_set_numbers_them() {
+        let (values, of) = numbered(RegisterSet::X64);
+        let Some(Registers::X64(r)) = registers(RegisterSet::X64, &values) else { panic!("not x64") };
+        let names = [
+            "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+            "r14", "r15",
+        ];
+        assert_eq!(r.gpr.to_vec(), names.map(&of));
+        assert_eq!(r.ip, of("rip"));
+    }
+
+    #[test]
+    fn arm64_registers_go_where_the_instruction_set_numbers_them() {
+        let (values, of) = numbered(RegisterSet::Arm64);
+        let Some(Registers::Arm64(r)) = registers(RegisterSet::Arm64, &values) else { panic!("not arm64") };
+        assert_eq!((r.pc, r.sp, r.x[29], r.x[30]), (of("pc"), of("sp"), of("fp"), of("lr")));
+        assert!((0..29).all(|n| r.x[n] == of(&format!("x{n}"))));
+        assert!((0..8).all(|n| r.d[n] == of(&format!("d{}", n + 8))));
+    }
+
+    #[test]
+    fn a_short_set_is_no_set() {
+        assert!(registers(RegisterSet::X64, &[1, 2]).is_none());
+    }
+}

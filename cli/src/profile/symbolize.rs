@@ -1,0 +1,269 @@
+//! Names for the distinct frames of a profile, and what is missing.
+
+use super::{
+    FrameKey, FrameSymbols, ImageId, NameSource, NamedFrame, NodeId, Placement, Profile, Runs, StrId,
+};
+use crate::image::ModuleImage;
+use crate::symbols::{ModuleKey, ModuleSymbols, Resolved, Source, Symbolizer};
+use rayon::prelude::*;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use stk_schema::identity::CodeView;
+
+/// Fills [`Profile::symbols`]. A caller's frame is looked up at its return address − 1; its name, if nothing is known,
+/// shows the return address itself. Uses the rayon pool that it is called in, a module a task.
+pub fn symbolize(profile: &mut Profile, images: &[ModuleImage], symbolizer: &Symbolizer) {
+    let wanted = wanted(profile);
+    let modules: Vec<(ModuleKey<'_>, &[u32])> =
+        wanted.iter().map(|(image, rvas)| (module_key(profile, *image, images), rvas.as_slice())).collect();
+    // Large modules first, so that the last task to begin is a small one.
+    let mut order: Vec<usize> = (0..modules.len()).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(modules[i].1.len()));
+    let mut resolved: Vec<(usize, ModuleSymbols)> =
+        order.into_par_iter().map(|i| (i, symbolizer.resolve(&modules[i].0, modules[i].1))).collect();
+    resolved.sort_by_key(|(i, _)| *i);
+    let of_image: HashMap<ImageId, usize> =
+        wanted.iter().enumerate().map(|(i, (image, _))| (*image, i)).collect();
+    let mut names = Names { symbols: FrameSymbols::default() };
+    names.symbols.starts.push(0);
+    for key in profile.frames.keys() {
+        match key.place {
+            Placement::Image(image, rva) => {
+                let i = of_image[&image];
+                let n = wanted[i].1.binary_search(&lookup_rva(key, rva)).ok();
+                let name = &profile.images[image.0 as usize].name;
+                names.frame(name, rva, n.and_then(|n| resolved[i].1.get(n)));
+            }
+            Placement::Unknown(address) => names.unknown(address),
+        }
+    }
+    profile.symbols = names.symbols;
+}
+
+/// How many samples hold at least one frame whose module has no symbols.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Missing {
+    /// Module's file name.
+    pub module: String,
+    /// Samples with a frame in it that has no better name than an export or an offset.
+    pub samples: u64,
+    /// Distinct frames without a name.
+    pub frames: u64,
+    /// Why, and what to do.
+    pub reason: String,
+}
+
+/// What a profile's names lack.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct MissingSymbols {
+    /// Frames of all samples.
+    pub frames: u64,
+    /// Frames of all samples that have a name from symbols.
+    pub named: u64,
+    /// Modules without symbols, by samples affected.
+    pub modules: Vec<Missing>,
+}
+
+impl MissingSymbols {
+    /// Share of frames, weighted by samples, that have a name from symbols: 0 to 1; 1 if there are no frames.
+    pub fn share(&self) -> f64 {
+        if self.frames == 0 { 1.0 } else { self.named as f64 / self.frames as f64 }
+    }
+}
+
+/// Sums up what symbolization did not find.
+///
+/// # Errors
+///
+/// When the runs' temporary file cannot be read.
+pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymbols> {
+    let sets = ReasonSets::new(profile);
+    let mut samples: Vec<u64> = Vec::new();
+    let (mut frames, mut named) = (0u64, 0u64);
+    runs.for_each(|batch| {
+        for run in batch.runs {
+            if let Some(NodeId(node)) = run.node {
+                let facts = sets.nodes[node as usize];
+                let count = u64::from(run.samples);
+                frames += count * u64::from(facts.depth);
+                named += count * u64::from(facts.named);
+                if samples.len() <= facts.set as usize {
+                    samples.resize(sets.sets.len(), 0);
+                }
+                samples[facts.set as usize] += count;
+            }
+        }
+        Ok::<(), io::Error>(())
+    })?;
+    let mut by_reason: BTreeMap<(ImageId, StrId), (u64, u64)> = BTreeMap::new();
+    for (set, count) in samples.iter().enumerate() {
+        for &key in &sets.sets[set] {
+            by_reason.entry(key).or_default().0 += count;
+        }
+    }
+    for (key, reason) in profile.frames.keys().iter().zip(&profile.symbols.reason) {
+        if let (Placement::Image(image, _), Some(reason)) = (key.place, *reason) {
+            by_reason.entry((image, reason)).or_default().1 += 1;
+        }
+    }
+    let mut modules: Vec<Missing> = by_reason
+        .into_iter()
+        .map(|((image, reason), (samples, frames))| Missing {
+            module: profile.images[image.0 as usize].name.clone(),
+            samples,
+            frames,
+            reason: profile.symbols.strings.get(reason).to_owned(),
+        })
+        .collect();
+    modules.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.module.cmp(&b.module)));
+    Ok(MissingSymbols { frames, named, modules })
+}
+
+/// Distinct addresses to look up, by image, sorted.
+fn wanted(profile: &Profile) -> Vec<(ImageId, Vec<u32>)> {
+    let mut by_image: BTreeMap<ImageId, Vec<u32>> = BTreeMap::new();
+    for key in profile.frames.keys() {
+        if let Placement::Image(image, rva) = key.place {
+            by_image.entry(image).or_default().push(lookup_rva(key, rva));
+        }
+    }
+    for rvas in by_image.values_mut() {
+        rvas.sort_unstable();
+        rvas.dedup();
+    }
+    by_image.into_iter().collect()
+}
+
+fn lookup_rva(key: &FrameKey, rva: u32) -> u32 {
+    if key.exact { rva } else { rva.saturating_sub(1) }
+}
+
+fn module_key<'a>(profile: &'a Profile, image: ImageId, images: &'a [ModuleImage]) -> ModuleKey<'a> {
+    let facts = &profile.images[image.0 as usize];
+    let known = &images[image.0 as usize];
+    ModuleKey {
+        path: &facts.path,
+        code_view: facts.code_view.map(|(guid, age)| CodeView {
+            guid,
+            age,
+            pdb_name: facts.pdb_name.as_bytes(),
+        }),
+        time_date_stamp: facts.time_date_stamp,
+        size_of_image: facts.size,
+        exports: Some(&known.exports),
+        arch: match known.tables.arch() {
+            stk_unwind::Arch::X64 => stk_schema::Arch::X64,
+            stk_unwind::Arch::Arm64 => stk_schema::Arch::Arm64,
+            stk_unwind::Arch::X86 => stk_schema::Arch::X86,
+            _ => profile.trace.arch,
+        },
+    }
+}
+
+/// Collects the names of frames, in the order of the frame table.
+struct Names {
+    symbols: FrameSymbols,
+}
+
+impl Names {
+    fn frame(&mut self, module: &str, rva: u32, resolved: Option<Resolved<'_>>) {
+        let Some(resolved) = resolved.filter(|resolved| resolved.source != Source::None) else {
+            let reason = resolved.and_then(|resolved| resolved.reason.map(ToString::to_string));
+            let reason = reason.unwrap_or_else(|| "no symbol covers the address".to_owned());
+            return self.nameless(&format!("{module}+{rva:#x}"), &reason);
+        };
+        let symbols = &mut self.symbols;
+        let exported = resolved.source == Source::Export;
+        for location in resolved.frames() {
+            // The nearest export without the distance from it: what a function is called must not depend on the line.
+            let function = match location.function.rsplit_once("+0x") {
+                Some((name, _)) if exported && resolved.displacement != 0 => name,
+                _ => location.function,
+            };
+            symbols.named.push(NamedFrame {
+                function: symbols.strings.intern(function),
+                file: location.file.map(|file| symbols.strings.intern(file)),
+                line: location.line,
+                inline: location.inline,
+            });
+        }
+        let reason = resolved.reason.map(|reason| symbols.strings.intern(&reason.to_string()));
+        let source = match resolved.source {
+            Source::Pdb => NameSource::Pdb,
+            Source::Dwarf => NameSource::Dwarf,
+            Source::Export => NameSource::Export,
+            Source::None => NameSource::None,
+        };
+        self.end(source, reason);
+    }
+
+    fn unknown(&mut self, address: u64) {
+        self.nameless(&format!("{address:#x}"), "in no module that was loaded at that time");
+    }
+
+    fn nameless(&mut self, text: &str, reason: &str) {
+        let strings = &mut self.symbols.strings;
+        let (function, reason) = (strings.intern(text), strings.intern(reason));
+        self.symbols.named.push(NamedFrame { function, file: None, line: None, inline: false });
+        self.end(NameSource::None, Some(reason));
+    }
+
+    fn end(&mut self, source: NameSource, reason: Option<StrId>) {
+        let symbols = &mut self.symbols;
+        symbols.source.push(source);
+        symbols.reason.push(reason);
+        symbols.starts.push(symbols.named.len() as u32);
+    }
+}
+
+/// For each stack which (module, reason) pairs its frames lack symbols for. Few distinct sets of pairs occur.
+struct ReasonSets {
+    sets: Vec<Vec<(ImageId, StrId)>>,
+    nodes: Vec<NodeFacts>,
+}
+
+#[derive(Clone, Copy)]
+struct NodeFacts {
+    set: u32,
+    depth: u16,
+    named: u16,
+}
+
+impl ReasonSets {
+    fn new(profile: &Profile) -> ReasonSets {
+        let mut sets: Vec<Vec<(ImageId, StrId)>> = vec![Vec::new()];
+        let mut grown: HashMap<(u32, (ImageId, StrId)), u32> = HashMap::new();
+        let mut ids: HashMap<Vec<(ImageId, StrId)>, u32> = HashMap::from([(Vec::new(), 0)]);
+        let mut nodes: Vec<NodeFacts> = Vec::with_capacity(profile.tree.nodes().len());
+        for node in profile.tree.nodes() {
+            let parent =
+                node.parent.map_or(NodeFacts { set: 0, depth: 0, named: 0 }, |p| nodes[p.0 as usize]);
+            let frame = node.frame.0 as usize;
+            let image = match profile.frames.keys()[frame].place {
+                Placement::Image(image, _) => Some(image),
+                Placement::Unknown(_) => None,
+            };
+            let lacks = image.zip(profile.symbols.reason[frame]);
+            let set = match lacks {
+                Some(pair) => *grown.entry((parent.set, pair)).or_insert_with(|| {
+                    let mut set = sets[parent.set as usize].clone();
+                    if let Err(at) = set.binary_search(&pair) {
+                        set.insert(at, pair);
+                    }
+                    *ids.entry(set).or_insert_with_key(|set| {
+                        sets.push(set.clone());
+                        (sets.len() - 1) as u32
+                    })
+                }),
+                None => parent.set,
+            };
+            let named = matches!(profile.symbols.source[frame], NameSource::Pdb | NameSource::Dwarf);
+            nodes.push(NodeFacts {
+                set,
+                depth: parent.depth.saturating_add(1),
+                named: parent.named.saturating_add(u16::from(named)),
+            });
+        }
+        ReasonSets { sets, nodes }
+    }
+}

@@ -1,0 +1,140 @@
+//! Byte strings that the trace carries once, under the hash of their content.
+
+use rayon::prelude::*;
+use std::collections::{BTreeSet, HashMap};
+use stk_format::blob::{Assembly, BlobError};
+use stk_format::{BlockError, BlockKind, BlockRef, Scratch};
+use stk_schema::event::Event;
+use stk_schema::identity::ContentHash;
+
+/// Where the BLOBs of a trace lie. They are decoded on demand.
+#[derive(Default, Debug)]
+pub struct Blobs {
+    known: HashMap<ContentHash, Location>,
+    /// Bytes that BLOB blocks take in the file.
+    pub stored_bytes: u64,
+}
+
+#[derive(Default, Debug)]
+struct Location {
+    total: u64,
+    /// Positions in the trace's list of blocks, ascending.
+    blocks: Vec<usize>,
+}
+
+/// Why a BLOB cannot be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BlobProblem {
+    /// No block that can be read holds a piece of it.
+    #[error("BLOB {0} is not in the trace")]
+    Missing(ContentHash),
+    /// Its pieces do not make it whole.
+    #[error(transparent)]
+    Bad(#[from] BlobError),
+}
+
+impl Blobs {
+    /// Finds the BLOBs, a block a task.
+    pub(super) fn locate(trace: &stk_format::Trace<'_>, damage: &mut Vec<String>) -> Blobs {
+        let blocks: Vec<(usize, &BlockRef)> = blob_blocks(trace).collect();
+        type Pieces = (Vec<(ContentHash, u64)>, Option<BlockError>);
+        let found: Vec<Pieces> = blocks
+            .par_iter()
+            .map_init(Scratch::new, |scratch, (_, block)| {
+                let mut pieces = Vec::new();
+                let error =
+                    each_blob(trace, block, scratch, |blob| pieces.push((blob.hash, blob.total))).err();
+                (pieces, error)
+            })
+            .collect();
+        let mut blobs = Blobs::default();
+        for ((at, block), (pieces, error)) in blocks.into_iter().zip(found) {
+            blobs.stored_bytes += u64::from(block.header.stored_len);
+            damage.extend(error.map(|error| error.to_string()));
+            for (hash, total) in pieces {
+                let location = blobs.known.entry(hash).or_default();
+                location.total = total;
+                if location.blocks.last() != Some(&at) {
+                    location.blocks.push(at);
+                }
+            }
+        }
+        blobs
+    }
+
+    /// Length of a BLOB, if any of it is in the trace.
+    pub fn len_of(&self, hash: ContentHash) -> Option<u64> {
+        self.known.get(&hash).map(|location| location.total)
+    }
+
+    /// Number of distinct BLOBs.
+    pub fn count(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Bytes of all BLOBs together.
+    pub fn total_bytes(&self) -> u64 {
+        self.known.values().map(|location| location.total).sum()
+    }
+
+    /// Reads BLOBs; each block that holds a piece is decoded once.
+    pub fn read(
+        &self,
+        trace: &stk_format::Trace<'_>,
+        wanted: impl IntoIterator<Item = ContentHash>,
+    ) -> HashMap<ContentHash, Result<Vec<u8>, BlobProblem>> {
+        let mut result = HashMap::new();
+        let mut assemblies: HashMap<ContentHash, Assembly> = HashMap::new();
+        let mut blocks: BTreeSet<usize> = BTreeSet::new();
+        for hash in wanted {
+            match self.known.get(&hash) {
+                Some(location) => {
+                    assemblies.insert(hash, Assembly::new(hash));
+                    blocks.extend(&location.blocks);
+                }
+                None => {
+                    result.insert(hash, Err(BlobProblem::Missing(hash)));
+                }
+            }
+        }
+        let mut scratch = Scratch::new();
+        let mut contradicted: HashMap<ContentHash, BlobError> = HashMap::new();
+        for at in blocks {
+            // A block that breaks off has been reported when it was first seen; the assembly misses its pieces.
+            let _ = each_blob(trace, &trace.blocks()[at], &mut scratch, |blob| {
+                if let Some(assembly) = assemblies.get_mut(&blob.hash)
+                    && let Err(error) = assembly.add(blob)
+                {
+                    contradicted.insert(blob.hash, error);
+                }
+            });
+        }
+        for (hash, assembly) in assemblies {
+            let bytes = assembly.finish();
+            // A contradicting piece only matters if the rest is not whole without it.
+            result.insert(
+                hash,
+                bytes.map_err(|error| BlobProblem::Bad(contradicted.get(&hash).copied().unwrap_or(error))),
+            );
+        }
+        result
+    }
+}
+
+fn blob_blocks<'t>(trace: &'t stk_format::Trace<'_>) -> impl Iterator<Item = (usize, &'t BlockRef)> {
+    trace.blocks().iter().enumerate().filter(|(_, block)| block.header.kind == BlockKind::Blob)
+}
+
+fn each_blob(
+    trace: &stk_format::Trace<'_>,
+    block: &BlockRef,
+    scratch: &mut Scratch,
+    mut visit: impl FnMut(&stk_schema::event::Blob<'_>),
+) -> Result<(), BlockError> {
+    for event in trace.events(block, scratch)? {
+        if let Event::Blob(blob) = event? {
+            visit(&blob);
+        }
+    }
+    Ok(())
+}

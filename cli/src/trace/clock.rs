@@ -1,0 +1,57 @@
+//! The trace's clock: ticks to nanoseconds since the start of the trace.
+
+use stk_format::FileHeader;
+
+/// Converts ticks of the trace's clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Clock {
+    start: u64,
+    frequency: u64,
+}
+
+impl Clock {
+    /// The clock that a file header describes.
+    pub fn new(header: &FileHeader) -> Clock {
+        Clock { start: header.clock_start, frequency: header.clock_frequency.max(1) }
+    }
+
+    /// Nanoseconds since the start of the trace; 0 for what came before it.
+    pub fn ns(&self, ticks: u64) -> u64 {
+        self.span_ns(ticks.saturating_sub(self.start))
+    }
+
+    /// Nanoseconds that `ticks` last.
+    pub fn span_ns(&self, ticks: u64) -> u64 {
+        if 1_000_000_000 % self.frequency == 0 {
+            return ticks.saturating_mul(1_000_000_000 / self.frequency);
+        }
+        u64::try_from(u128::from(ticks) * 1_000_000_000 / u128::from(self.frequency)).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stk_schema::{Arch, Os};
+
+    fn clock(frequency: u64, start: u64) -> Clock {
+        let mut header = FileHeader::new(Arch::X64, Os::Windows, [1; 16], frequency);
+        header.clock_start = start;
+        Clock::new(&header)
+    }
+
+    #[test]
+    fn a_10_mhz_clock_counts_hundreds_of_nanoseconds() {
+        let clock = clock(10_000_000, 5_000);
+        assert_eq!(clock.ns(5_003), 300);
+        assert_eq!(clock.ns(4_000), 0, "before the start");
+    }
+
+    #[test]
+    fn a_frequency_that_does_not_divide_a_second_is_exact_to_the_nanosecond() {
+        let clock = clock(3, 0);
+        assert_eq!(clock.ns(1), 333_333_333);
+        assert_eq!(clock.ns(3 * 86_400), 86_400_000_000_000, "no error adds up over a day");
+        assert_eq!(clock.ns(u64::MAX), u64::MAX, "a forged time saturates");
+    }
+}

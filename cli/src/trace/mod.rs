@@ -1,0 +1,246 @@
+//! Opens a `.stk` file and reads, in a first pass, everything but the samples: what was loaded where and when, which
+//! threads ran, and where the image parts lie that the trace carries.
+
+mod blobs;
+mod clock;
+mod timeline;
+
+pub use blobs::{BlobProblem, Blobs};
+pub use clock::Clock;
+pub use timeline::{
+    CodeRegion, End, ImageRecord, Live, Mark, Module, Runtime, Thread, Timeline, TimelineBuilder, View,
+    drop_reason_name,
+};
+
+use crate::map::MappedFile;
+use std::io;
+use std::path::{Path, PathBuf};
+use stk_format::{BlockKind, BlockRef, Damage, FileHeader, OpenError, Scratch};
+use stk_schema::event::ModuleFlags;
+
+/// Why a trace cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The file cannot be opened or mapped.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The bytes are no trace that this version reads.
+    #[error("{}: {source}", path.display())]
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        source: OpenError,
+    },
+}
+
+/// A trace whose first pass is done. It borrows the file's bytes, which [`TraceFile`] holds.
+pub struct Trace<'a> {
+    /// Path or name, for messages.
+    pub source: String,
+    /// Modules, threads and facts.
+    pub timeline: Timeline,
+    /// Its clock.
+    pub clock: Clock,
+    /// Parts of images and other byte strings.
+    pub blobs: Blobs,
+    /// What is wrong with its blocks outside SAMPLES, one sentence each.
+    pub damage: Vec<String>,
+    /// Whether damage cost completed blocks (a file that only ends early has lost none).
+    pub lost_blocks: bool,
+    blocks: stk_format::Trace<'a>,
+    file: Option<&'a MappedFile>,
+}
+
+/// A mapped `.stk` file.
+#[derive(Debug)]
+pub struct TraceFile {
+    path: PathBuf,
+    bytes: MappedFile,
+}
+
+impl TraceFile {
+    /// Maps a file.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses.
+    pub fn open(path: &Path) -> Result<TraceFile, TraceError> {
+        let bytes =
+            MappedFile::open(path).map_err(|source| TraceError::Io { path: path.to_owned(), source })?;
+        Ok(TraceFile { path: path.to_owned(), bytes })
+    }
+
+    /// Bytes of the file.
+    pub fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Whether the file is empty.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Does the first pass. Damage is no error as long as there is a header: see [`Trace::damage`].
+    ///
+    /// # Errors
+    ///
+    /// When the file is no trace that this version reads.
+    pub fn read(&self) -> Result<Trace<'_>, TraceError> {
+        let mut trace = Trace::read(&self.bytes, &self.path.display().to_string())
+            .map_err(|source| TraceError::Open { path: self.path.clone(), source })?;
+        trace.file = Some(&self.bytes);
+        trace.release(self.bytes.len());
+        Ok(trace)
+    }
+}
+
+impl<'a> Trace<'a> {
+    /// Does the first pass over a trace in memory. `source` names it in messages.
+    ///
+    /// # Errors
+    ///
+    /// When the bytes are no trace that this version reads.
+    pub fn read(data: &'a [u8], source: &str) -> Result<Trace<'a>, OpenError> {
+        let blocks = stk_format::Trace::open(data)?;
+        let mut damage: Vec<String> = blocks.damage().iter().map(ToString::to_string).collect();
+        let timeline = read_timeline(&blocks, &mut damage);
+        let blobs = Blobs::locate(&blocks, &mut damage);
+        Ok(Trace {
+            source: source.to_owned(),
+            timeline,
+            clock: Clock::new(blocks.header()),
+            blobs,
+            lost_blocks: !damage.is_empty(),
+            damage,
+            blocks,
+            file: None,
+        })
+    }
+
+    /// The file header.
+    pub fn header(&self) -> &FileHeader {
+        self.blocks.header()
+    }
+
+    /// The reader of the trace's blocks.
+    pub fn blocks(&self) -> &stk_format::Trace<'a> {
+        &self.blocks
+    }
+
+    /// The SAMPLES blocks in file order.
+    pub fn sample_blocks(&self) -> impl Iterator<Item = &BlockRef> {
+        self.blocks.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples)
+    }
+
+    /// Samples that the blocks say they hold.
+    pub fn samples(&self) -> u64 {
+        self.sample_blocks().map(|block| u64::from(block.header.samples)).sum()
+    }
+
+    /// Time of the last event, in ticks.
+    pub fn last(&self) -> u64 {
+        let blocks = self.blocks.blocks().iter().map(|block| block.header.last).max().unwrap_or(0);
+        blocks.max(self.timeline.last).max(self.header().clock_start)
+    }
+
+    /// Nominal time between two samples of a thread, in nanoseconds; a millisecond if the trace does not tell.
+    pub fn interval_ns(&self) -> u64 {
+        match self.header().rate_mhz {
+            0 => 1_000_000,
+            rate => 1_000_000_000_000 / u64::from(rate),
+        }
+    }
+
+    /// UUID of the trace, 32 hex digits.
+    pub fn id(&self) -> String {
+        self.header().uuid.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The latest value of a METADATA key.
+    pub fn fact(&self, key: &str) -> Option<&str> {
+        self.timeline.metadata.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
+    }
+
+    /// File name of the executable, or `pid N` if it is not known.
+    pub fn process(&self) -> String {
+        let timeline = &self.timeline;
+        let main = timeline.modules.iter().find(|module| module.flags.contains(ModuleFlags::MAIN));
+        let name = main.map(|module| timeline.images[module.image.0 as usize].image.name.clone());
+        name.unwrap_or_else(|| format!("pid {}", self.header().pid))
+    }
+
+    /// Samples that the recorder dropped, by the running total of the block headers.
+    pub fn dropped(&self) -> u64 {
+        let blocks = self.blocks.blocks().iter().map(|block| block.header.dropped).max().unwrap_or(0);
+        blocks.max(self.timeline.end.as_ref().map_or(0, |end| end.dropped))
+    }
+
+    /// Tells the system that the file's bytes before `end` are not needed in memory for now.
+    pub fn release(&self, end: usize) {
+        if let Some(file) = self.file {
+            file.release(0..end);
+        }
+    }
+}
+
+/// META, STATE and END blocks, in order.
+fn read_timeline(blocks: &stk_format::Trace<'_>, damage: &mut Vec<String>) -> Timeline {
+    let mut builder = TimelineBuilder::default();
+    let mut scratch = Scratch::new();
+    let mut next = 0;
+    // Whether a block that could have told of modules or threads is missing since the last STATE.
+    let mut lost = false;
+    for block in blocks.blocks() {
+        lost |= block.header.seq != next;
+        next = block.header.seq.saturating_add(1);
+        if matches!(block.header.kind, BlockKind::Samples | BlockKind::Blob | BlockKind::Index) {
+            continue;
+        }
+        let events = match blocks.events(block, &mut scratch) {
+            Ok(events) => events,
+            Err(error) => {
+                lost = true;
+                note(damage, blocks, block, error);
+                continue;
+            }
+        };
+        let renews = block.header.kind == BlockKind::State && std::mem::take(&mut lost);
+        if renews {
+            builder.begin_state_after_loss();
+        }
+        for event in events {
+            match event {
+                Ok(event) => builder.add(&event),
+                Err(error) => {
+                    lost = true;
+                    note(damage, blocks, block, error);
+                }
+            }
+        }
+        if renews {
+            builder.end_state(block.header.first);
+        }
+    }
+    builder.finish()
+}
+
+/// Adds what is wrong with a block unless opening the trace has already told.
+fn note(
+    damage: &mut Vec<String>,
+    blocks: &stk_format::Trace<'_>,
+    block: &BlockRef,
+    error: stk_format::BlockError,
+) {
+    let told =
+        blocks.damage().iter().any(|d| matches!(d, Damage::Payload { seq, .. } if *seq == block.header.seq));
+    if !told {
+        damage.push(error.to_string());
+    }
+}
