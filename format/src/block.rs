@@ -173,11 +173,13 @@ impl BlockBuffer {
 
     /// Whether the block is due to be cut: by size, by the stack it stands for, or by age at `now` (ticks).
     pub fn wants_cut(&self, now: u64) -> bool {
-        let age = self.header.clock_frequency.saturating_mul(limits::CUT_MS) / 1000;
+        let ticks = |ms: u64| self.header.clock_frequency.saturating_mul(ms) / 1000;
+        let (age, stack) = (now.saturating_sub(self.first), u64::from(self.stack_bytes));
         !self.is_empty()
             && (self.buf.len() >= limits::CUT_RAW
-                || u64::from(self.stack_bytes) >= limits::CUT_STACK
-                || now.saturating_sub(self.first) >= age)
+                || stack >= limits::CUT_STACK
+                || age >= ticks(limits::CUT_MS) && stack >= limits::CUT_STACK_SETTLED
+                || age >= ticks(limits::CUT_MS_MOST))
     }
 
     /// Bytes of a stack word.

@@ -7,10 +7,19 @@ use crate::header::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, FileHe
 use alloc::vec::Vec;
 use stk_schema::event::IndexEntry;
 use xxhash_rust::xxh3::xxh3_64;
-use zstd_safe::{CCtx, CParameter, ResetDirective};
+use zstd_safe::{CCtx, CParameter, ResetDirective, Strategy};
 
-/// zstd level: 1, since higher ones gain little on stack images and cost much.
+/// zstd level that what is not set below is taken from.
 const LEVEL: i32 = 1;
+/// Two hash tables of moderate size instead of level 1's one: 4 to 6 % smaller on stack images for a tenth more time
+/// (level 3 gains another half percent for twice that), in 0.9 MB of memory.
+const PARAMETERS: [CParameter; 5] = [
+    CParameter::Strategy(Strategy::ZSTD_dfast),
+    CParameter::WindowLog(20),
+    CParameter::HashLog(16),
+    CParameter::ChainLog(15),
+    CParameter::MinMatch(5),
+];
 /// Entries per INDEX block: under a megabyte of events.
 const INDEX_ENTRIES: usize = 16_384;
 /// Index entries that there is room for from the start: an hour of recording.
@@ -82,6 +91,9 @@ impl Sealer {
             index_offset: 0,
         };
         sealer.zstd.set_parameter(CParameter::CompressionLevel(LEVEL)).map_err(zstd_error)?;
+        for parameter in PARAMETERS {
+            sealer.zstd.set_parameter(parameter).map_err(zstd_error)?;
+        }
         sealer.zeros.try_reserve_exact(WARM_UP).map_err(|_| SealError::NoMemory)?;
         sealer.zeros.resize(WARM_UP, 0);
         sealer.index.try_reserve(INDEX_FIRST).map_err(|_| SealError::NoMemory)?;
