@@ -65,12 +65,13 @@ pub struct Frame {
 }
 
 impl Speedscope {
-    /// Converts `trace` in `folder` with symbols from `symbols` and reads the result.
+    /// Converts `trace` in `folder` with symbols from `symbols`, a frame for each source line, and reads the result.
     #[track_caller]
     pub fn of(folder: &Path, trace: &str, symbols: &Path) -> Speedscope {
         let out = format!("{trace}.speedscope.json");
         let symbols = symbols.display().to_string();
-        let ran = run(folder, &["convert", trace, "--to", "speedscope", "-y", &symbols, "-o", &out]);
+        let ran =
+            run(folder, &["convert", trace, "--to", "speedscope", "--lines", "-y", &symbols, "-o", &out]);
         assert_eq!(ran.code, Some(0), "stk convert {trace}\n{}", ran.stderr);
         let text = std::fs::read_to_string(folder.join(out)).expect("stk wrote it");
         Speedscope::read(&serde_json::from_str(&text).expect("a speedscope file is JSON"))
@@ -83,10 +84,32 @@ impl Speedscope {
         Speedscope { threads }
     }
 
-    /// The profiles whose name holds `name`.
+    /// The profiles of threads with this name.
     pub fn named(&self, name: &str) -> Vec<&Profile> {
-        self.threads.iter().filter(|profile| profile.name.contains(name)).collect()
+        let start = format!("{name} (");
+        self.threads.iter().filter(|profile| profile.name.starts_with(&start)).collect()
     }
+
+    /// All stacks with their weights, gaps left out.
+    pub fn stacks(&self) -> impl Iterator<Item = (f64, &[Frame])> {
+        let all = self.threads.iter().flat_map(|profile| &profile.stacks);
+        all.filter(|(_, _, stack)| !stack.is_empty()).map(|(start, end, stack)| (end - start, &stack[..]))
+    }
+
+    /// Share of the stacks, by weight, that satisfy `wanted`.
+    pub fn share(&self, wanted: impl Fn(&[Frame]) -> bool) -> f64 {
+        let (mut part, mut all) = (0.0, 0.0);
+        for (weight, stack) in self.stacks() {
+            all += weight;
+            part += if wanted(stack) { weight } else { 0.0 };
+        }
+        part / all
+    }
+}
+
+/// Why a stack does not reach its thread's start, if it does not.
+pub fn incomplete(stack: &[Frame]) -> Option<&str> {
+    stack.first()?.name.strip_prefix("[incomplete stack: ")?.strip_suffix(']')
 }
 
 impl Profile {
@@ -140,14 +163,40 @@ impl Frame {
         }
     }
 
-    /// Whether it is of function `name`: scopes before it and parameters after it do not matter.
+    /// Whether it is of function `name`: scopes before it, and parameters, line and module after it do not matter.
     pub fn is(&self, name: &str) -> bool {
-        let bare = self.name.split('(').next().unwrap_or_default();
-        let bare = bare.rsplit("::").next().unwrap_or(bare);
-        bare == name || bare.rsplit('!').next() == Some(name)
+        self.function() == name
+    }
+
+    /// The bare function name.
+    fn function(&self) -> &str {
+        let name = self.name.split(" [").next().unwrap_or_default();
+        let name = name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches(':');
+        let name = name.find('(').filter(|&at| at > 0).map_or(name, |at| &name[..at]);
+        name.rsplit("::").next().unwrap_or(name)
     }
 }
 
 fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], |array| array)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_function_names_are_found() {
+        for (shown, bare) in [
+            ("recurse_even:14", "recurse_even"),
+            ("`anonymous namespace'::worker_main:25", "worker_main"),
+            ("plugin_run:12 [plugin_a.dll]", "plugin_run"),
+            ("ns::f(int, ns::T):3", "f"),
+            ("ntdll.dll+0x1234", "ntdll.dll+0x"),
+            ("RtlUserThreadStart", "RtlUserThreadStart"),
+        ] {
+            let frame = Frame { name: shown.to_owned(), file: String::new(), line: 0 };
+            assert_eq!(frame.function(), bare, "{shown}");
+        }
+    }
 }

@@ -1,0 +1,215 @@
+//! examples/busy, recorded and symbolized: known functions on known threads, with their lines.
+//!
+//! What is expected comes from busy's sources and README, and from the events of the trace as the format's own reader sees
+//! them; what is checked is what `stk convert` writes.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use stk_tests::recorded::Recorded;
+use stk_tests::stk::{self, Frame, Profile, Speedscope};
+use stk_tests::wine::{self, Folder, Inject, Program};
+
+struct Run {
+    recorded: Recorded,
+    speedscope: Speedscope,
+}
+
+/// One recording for all tests of this file.
+fn busy() -> &'static Run {
+    static RUN: OnceLock<Run> = OnceLock::new();
+    RUN.get_or_init(|| {
+        let folder = Folder::new("busy");
+        let mut busy = Program::busy(&folder, 12);
+        let inject = Inject::run(&folder, &["--pid", &busy.pid(), "-o", "größe.stk", "-d", "8s"]);
+        inject.expect(0);
+        let status = busy.wait();
+        let output = busy.output();
+        assert!(status.success() && output.contains("checksum a9a6d267ba599d58"), "{status}\n{output}");
+        let recorded = Recorded::open(&folder.file("größe.stk"));
+        let speedscope = Speedscope::of(folder.path(), "größe.stk", &wine::path("STK_BUSY_DIR"));
+        Run { recorded, speedscope }
+    })
+}
+
+/// The profile of the one thread with this name.
+fn thread(name: &str) -> &'static Profile {
+    let found = busy().speedscope.named(name);
+    let [profile] = found[..] else {
+        let names: Vec<&String> = busy().speedscope.threads.iter().map(|profile| &profile.name).collect();
+        panic!("one thread '{name}' was expected among {names:?}");
+    };
+    profile
+}
+
+fn source(file: &str) -> (PathBuf, String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/busy").join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    (path, text)
+}
+
+/// The only line of a source file of busy that holds `code`.
+fn line_of(file: &str, code: &str) -> u64 {
+    let (_, text) = source(file);
+    let mut lines = text.lines().enumerate().filter(|(_, line)| line.contains(code));
+    let (line, _) = lines.next().unwrap_or_else(|| panic!("{file} does not hold '{code}'"));
+    assert!(lines.next().is_none(), "{file} holds '{code}' more than once");
+    line as u64 + 1
+}
+
+/// Checks that every frame of `function` on `profile` is in `file`, on a line of the function that begins with the line that
+/// holds `head` and ends with the next line that is a closing brace.
+fn lies_in(profile: &Profile, function: &str, file: &str, head: &str) {
+    let first = line_of(file, head);
+    let (_, text) = source(file);
+    let length =
+        text.lines().skip(first as usize).position(|line| line == "}").expect("a closing brace") as u64;
+    let frames: Vec<&Frame> =
+        profile.stacks.iter().flat_map(|(_, _, stack)| stack).filter(|frame| frame.is(function)).collect();
+    assert!(!frames.is_empty(), "no frame of {function} on {}", profile.name);
+    for frame in frames {
+        let name = frame.file.rsplit(['/', '\\']).next().unwrap_or_default();
+        assert_eq!(name, file, "{function} on {}", profile.name);
+        let inside = (first..=first + length + 1).contains(&frame.line);
+        assert!(
+            inside,
+            "{function} at line {} of {file}, which lies in {first} to {}",
+            frame.line,
+            first + length + 1
+        );
+    }
+}
+
+#[track_caller]
+fn has(profile: &Profile, chain: &[&str]) {
+    let shown = || profile.stacks.iter().map(|(_, _, stack)| stack).max_by_key(|stack| stack.len());
+    assert!(
+        profile.has_chain(chain),
+        "{} never shows {chain:?}; its deepest stack: {:#?}",
+        profile.name,
+        shown()
+    );
+}
+
+#[test]
+fn every_stack_reaches_the_thread_start_or_says_why_not() {
+    let speedscope = &busy().speedscope;
+    let mut stacks = 0;
+    for (_, stack) in speedscope.stacks() {
+        stacks += 1;
+        let start = stack[0].is("RtlUserThreadStart") || stack[0].name.starts_with("ntdll.dll");
+        assert!(
+            start || stk::incomplete(stack).is_some(),
+            "a stack neither complete nor explained: {stack:#?}"
+        );
+    }
+    assert!(stacks > 0);
+    let complete = speedscope.share(|stack| stk::incomplete(stack).is_none());
+    assert!(complete > 0.99, "{:.2} % of the stacks reach the thread start", 100.0 * complete);
+}
+
+#[test]
+fn deep_recursion_shows_every_level_with_its_line() {
+    let recursion = thread("recursion");
+    has(recursion, &["recursion_main", "recurse_even", "recurse_odd", "recurse_even", "recurse_odd"]);
+    has(recursion, &["recurse_odd", "recurse_even", "recursion_bottom"]);
+    lies_in(
+        recursion,
+        "recurse_even",
+        "recursion.cpp",
+        "uint64_t recurse_even(unsigned depth, uint64_t seed) {",
+    );
+    lies_in(recursion, "recursion_bottom", "recursion.cpp", "uint64_t recursion_bottom(uint64_t seed) {");
+    // 151 calls: README.md of busy. Each lies on the line of its own call.
+    let calls = |stack: &[Frame]| {
+        stack.iter().filter(|frame| frame.is("recurse_even") || frame.is("recurse_odd")).count()
+    };
+    let deepest =
+        recursion.stacks.iter().map(|(_, _, stack)| stack).max_by_key(|stack| calls(stack)).expect("stacks");
+    assert_eq!(calls(deepest), 151);
+    let (even, odd) = ("return mix(recurse_odd(depth - 1", "uint64_t below = recurse_even(depth - 1");
+    let at_bottom = deepest.iter().position(|frame| frame.is("recursion_bottom"));
+    let callers = deepest.iter().take(at_bottom.unwrap_or(deepest.len()).saturating_sub(1));
+    for frame in callers.filter(|frame| frame.is("recurse_even") || frame.is("recurse_odd")) {
+        let code = if frame.is("recurse_even") { even } else { odd };
+        assert_eq!(frame.line, line_of("recursion.cpp", code), "{}", frame.name);
+    }
+}
+
+#[test]
+fn leaf_functions_are_found_below_their_caller() {
+    let leaves = thread("leaf loops");
+    for leaf in ["leaf_multiply", "leaf_divide", "leaf_shuffle"] {
+        has(leaves, &["leaves_main", "leaf_loops", leaf]);
+        lies_in(leaves, leaf, "leaf_loops.cpp", &format!("static uint64_t {leaf}(uint64_t value) {{"));
+    }
+}
+
+#[test]
+fn inlined_functions_are_frames_of_their_own_and_names_are_not_ascii() {
+    let sizes = thread("größe");
+    has(sizes, &["sizes_main", "measure_sizes", "measure_one", "rotate_and_add"]);
+    has(sizes, &["measure_sizes", "measure_one", "rotate_and_add", "rotate_left"]);
+    lies_in(sizes, "measure_sizes", "größe.cpp", "uint64_t measure_sizes(uint64_t seed) {");
+    lies_in(sizes, "measure_one", "inlined.hpp", "uint64_t measure_one(uint64_t sum, uint64_t value) {");
+    lies_in(
+        sizes,
+        "rotate_and_add",
+        "inlined.hpp",
+        "uint64_t rotate_and_add(uint64_t sum, uint64_t value) {",
+    );
+    // What is inlined is called from the line of the call.
+    let call = line_of("größe.cpp", "sum = measure_one(sum, i);");
+    for (_, _, stack) in &sizes.stacks {
+        for pair in stack.windows(2).filter(|pair| pair[1].is("measure_one")) {
+            assert_eq!(pair[0].line, call, "{pair:?}");
+        }
+    }
+}
+
+#[test]
+fn threads_that_wait_or_live_shortly_have_their_stacks_too() {
+    has(thread("waiter"), &["waiter_main", "wait_for_event"]);
+    lies_in(thread("waiter"), "wait_for_event", "waiter.cpp", "bool wait_for_event(HANDLE event) {");
+    has(thread("spawner"), &["spawner_main", "spawn_worker"]);
+    assert!(thread("main").frame("main").is_some(), "the main thread never shows main");
+    let workers = (0..10).flat_map(|number| busy().speedscope.named(&format!("worker {number}")));
+    let mut seen = 0;
+    for worker in workers {
+        seen += usize::from(worker.has_chain(&["worker_main", "short_lived_work"]));
+    }
+    assert!(seen > 0, "no short-lived thread was seen at work");
+}
+
+#[test]
+fn a_reused_address_belongs_to_the_dll_that_lay_there_at_the_time() {
+    let Run { recorded, .. } = busy();
+    let plugins = thread("plugins");
+    let [instance] = recorded.threads_named("plugins")[..] else { panic!("one thread 'plugins'") };
+    let mut right = [0, 0];
+    for sample in recorded.samples_of(instance) {
+        let mine = |name: &str| {
+            recorded.modules_named(name).iter().any(|module| module.holds(sample.ip, sample.time))
+        };
+        let (a, b) = (mine("plugin_a.dll"), mine("plugin_ä.dll"));
+        if !a && !b {
+            continue;
+        }
+        let time = recorded.header.nanoseconds(sample.time) as f64;
+        let stack = plugins.at(time).unwrap_or_else(|| panic!("no stack at {time} ns"));
+        let shows = |name: &str| stack.iter().any(|frame| frame.is(name));
+        let (theirs, others) =
+            if a { ("plugin_a_work", "plugin_b_work") } else { ("plugin_b_work", "plugin_a_work") };
+        assert!(!shows(others), "at {time} ns {theirs}'s DLL lay there, but the stack is {stack:#?}");
+        assert!(shows("load_and_call") && shows("plugin_run"), "at {time} ns: {stack:#?}");
+        right[usize::from(b)] += usize::from(shows(theirs));
+    }
+    assert!(right[0] > 0 && right[1] > 0, "samples in plugin_a_work and plugin_b_work: {right:?}");
+    let reused = recorded
+        .modules_named("plugin_a.dll")
+        .iter()
+        .any(|a| recorded.modules_named("plugin_ä.dll").iter().any(|b| a.base == b.base && a.load != b.load));
+    assert!(reused, "no address was used twice");
+    lies_in(plugins, "plugin_a_work", "plugin_a.cpp", "uint64_t plugin_a_work(uint64_t seed) {");
+    lies_in(plugins, "plugin_b_work", "plugin_b.cpp", "uint64_t plugin_b_work(uint64_t seed) {");
+    has(plugins, &["plugins_main", "use_plugins", "load_and_call", "plugin_run"]);
+}

@@ -1,0 +1,77 @@
+//! Programs that nobody here wrote: they are injected, recorded and converted, and go on undisturbed.
+
+use std::path::Path;
+use stk_tests::recorded::Recorded;
+use stk_tests::stk::{self, Speedscope};
+use stk_tests::wine::{self, Folder, Inject, Program};
+
+fn programs() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
+}
+
+/// Records `target` for some seconds and converts that.
+fn record(folder: &Folder, target: &[&str]) -> (Recorded, Speedscope) {
+    let finished = Inject::run(folder, &[target, &["-o", "real.stk", "-d", "5s"]].concat());
+    finished.expect(0);
+    let recorded = Recorded::open(&folder.file("real.stk"));
+    assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
+    // Neither ships a PDB: names come from the exports in the trace.
+    let speedscope = Speedscope::of(folder.path(), "real.stk", folder.path());
+    (recorded, speedscope)
+}
+
+#[test]
+fn cmake_from_its_wheel_is_recorded_to_the_thread_start() {
+    let folder = Folder::new("cmake");
+    let exe = wine::path("STK_FETCH_DIR").join("cmake/cmake/data/bin/cmake.exe");
+    let script = wine::windows_path(&programs().join("recurse.cmake"));
+    let mut cmake = Program::start(&folder, folder.path(), &exe, &["-P", &script]);
+    wine::wait_for("cmake to be at work", || cmake.output().contains("ready").then_some(()));
+    let (recorded, speedscope) = record(&folder, &["--name", "cmake.exe"]);
+    assert!(cmake.is_running(), "cmake ended: {}", cmake.output());
+
+    let deepest = recorded.samples.iter().map(|sample| sample.stack).max().unwrap_or(0);
+    assert!(deepest > 16 << 10, "the deepest stack has {deepest} bytes only");
+    let complete = speedscope.share(|stack| stk::incomplete(stack).is_none());
+    assert!(
+        complete > 0.99,
+        "{:.2} % of the stacks reach the thread start: {:?}",
+        100.0 * complete,
+        reasons(&speedscope)
+    );
+    let frames = speedscope.stacks().map(|(_, stack)| stack.len()).max().unwrap_or(0);
+    assert!(frames > 64, "the deepest stack has {frames} frames only");
+}
+
+#[test]
+fn node_from_its_package_is_recorded_to_the_thread_start() {
+    let folder = Folder::new("node");
+    let exe = wine::path("STK_FETCH_DIR").join("node/bin/node.exe");
+    let script = wine::windows_path(&programs().join("work.js"));
+    let mut node = Program::ready(&folder, folder.path(), &exe, &[&script, "12"]);
+    let (recorded, speedscope) = record(&folder, &["--pid", &node.pid()]);
+    assert!(recorded.threads.len() > 1, "node has several threads: {:?}", recorded.threads);
+    let status = node.wait();
+    assert!(status.success() && node.output().contains("rounds ok"), "{status}\n{}", node.output());
+
+    // Compiled JavaScript lies in no module: such stacks say so, and are left out here until its unwind data is recorded.
+    let jit = |stack: &[stk::Frame]| stk::incomplete(stack) == Some("no-module");
+    let compiled = speedscope.share(jit);
+    let complete = speedscope.share(|stack| stk::incomplete(stack).is_none()) / (1.0 - compiled);
+    assert!(
+        complete > 0.99,
+        "{:.2} % of the other stacks reach the thread start: {:?}",
+        100.0 * complete,
+        reasons(&speedscope)
+    );
+}
+
+/// Shares of the reasons why stacks are incomplete, for messages.
+fn reasons(speedscope: &Speedscope) -> Vec<(String, f64)> {
+    let mut all: Vec<String> =
+        speedscope.stacks().filter_map(|(_, stack)| stk::incomplete(stack)).map(str::to_owned).collect();
+    all.sort();
+    all.dedup();
+    let share = |reason: &String| speedscope.share(|stack| stk::incomplete(stack) == Some(reason));
+    all.iter().map(|reason| (reason.clone(), share(reason))).collect()
+}
