@@ -72,8 +72,18 @@ pub(crate) trait Unwinder {
     /// The small form, if the rule has one.
     fn pack(full: &Self::Full) -> Option<Self::Rule>;
     /// Steps to the caller. Reads no stack below the frame's stack pointer.
-    fn apply(rule: &Self::Rule, state: &mut Self::State, memory: &Memory<'_>) -> Result<Stepped, Stop>;
-    fn apply_full(full: &Self::Full, state: &mut Self::State, memory: &Memory<'_>) -> Result<Stepped, Stop>;
+    fn apply<M: Modules>(
+        rule: &Self::Rule,
+        state: &mut Self::State,
+        memory: &Memory<'_>,
+        modules: &M,
+    ) -> Result<Stepped, Stop>;
+    fn apply_full<M: Modules>(
+        full: &Self::Full,
+        state: &mut Self::State,
+        memory: &Memory<'_>,
+        modules: &M,
+    ) -> Result<Stepped, Stop>;
     /// For an innermost frame outside every module: taken to be a leaf.
     fn leaf(state: &mut Self::State, memory: &Memory<'_>) -> Result<Stepped, Stop>;
     /// Searches the stack for a return address.
@@ -83,15 +93,6 @@ pub(crate) trait Unwinder {
         modules: &M,
         position: Position,
     ) -> Option<Stepped>;
-    /// Last resort of one architecture, tried even where scanning is off.
-    fn fallback<M: Modules>(
-        _state: &mut Self::State,
-        _memory: &Memory<'_>,
-        _modules: &M,
-        _position: Position,
-    ) -> Option<Stepped> {
-        None
-    }
 }
 
 /// What is to be known of a rule besides how it steps.
@@ -161,11 +162,11 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
             Some(found) => {
                 let key = RuleCache::<U::Rule>::key(found.image_key, position == Position::Context, rva);
                 if let Some(rule) = cache.get(key) {
-                    (U::apply(rule, state, &memory), U::facts(rule))
+                    (U::apply(rule, state, &memory, modules), U::facts(rule))
                 } else {
                     let code = if count == 1 { sample.code_at_ip } else { None };
                     let place = Place { image: found.image, rva, position, code };
-                    miss::<U>(cache, key, found.module, &place, state, &memory)
+                    miss::<U, M>(cache, key, found.module, &place, state, &memory, modules)
                 }
             }
             None if position == Position::Context => (U::leaf(state, &memory), Facts::ANY),
@@ -192,10 +193,10 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
             return Stop::ThreadStart;
         }
         U::restore(state, before);
-        let guessed = match U::fallback(state, &memory, modules, position) {
-            None if options.scan => U::scan(state, &memory, modules, position),
-            guessed => guessed,
-        };
+        if !options.scan {
+            return stop;
+        }
+        let guessed = U::scan(state, &memory, modules, position);
         let Some(next) = guessed else { return stop };
         sink.step(Facts::ANY);
         if U::sp(state) <= sp && count > 1 {
@@ -230,13 +231,14 @@ fn find<'m, M: Modules>(modules: &'m M, last: &mut Option<Found<'m>>, address: u
 
 /// Compiles the rule of a place, keeps it if it is small, and applies it.
 #[cold]
-fn miss<U: Unwinder>(
+fn miss<U: Unwinder, M: Modules>(
     cache: &mut RuleCache<U::Rule>,
     key: u64,
     module: ModuleId,
     place: &Place<'_>,
     state: &mut U::State,
     memory: &Memory<'_>,
+    modules: &M,
 ) -> (Result<Stepped, Stop>, Facts) {
     if place.image.arch() != U::ARCH {
         return (Err(Stop::OtherArchitecture { module }), Facts::NONE);
@@ -248,8 +250,8 @@ fn miss<U: Unwinder>(
     match U::pack(&full) {
         Some(rule) => {
             cache.insert(key, rule);
-            (U::apply(&rule, state, memory), U::facts(&rule))
+            (U::apply(&rule, state, memory, modules), U::facts(&rule))
         }
-        None => (U::apply_full(&full, state, memory), U::full_facts(&full)),
+        None => (U::apply_full(&full, state, memory, modules), U::full_facts(&full)),
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::x86::X86Tables;
+
 /// The processor architecture of code and registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -84,6 +86,7 @@ pub struct ImageTables {
     ranges: Vec<Known>,
     exceptions: Exceptions,
     thread_starts: Vec<Range<u32>>,
+    x86: X86Tables,
 }
 
 #[derive(Debug)]
@@ -114,6 +117,7 @@ pub struct ImageTablesBuilder {
     ranges: Vec<Known>,
     directory: Option<(u32, u32)>,
     thread_starts: Vec<u32>,
+    x86: X86Tables,
 }
 
 impl ImageTables {
@@ -126,6 +130,7 @@ impl ImageTables {
             ranges: Vec::new(),
             directory: None,
             thread_starts: Vec::new(),
+            x86: X86Tables::default(),
         }
     }
 
@@ -164,6 +169,10 @@ impl ImageTables {
         }
     }
 
+    pub(crate) fn x86(&self) -> &X86Tables {
+        &self.x86
+    }
+
     /// Whether the function that begins at `begin` is one of the system's thread-start functions.
     pub(crate) fn is_thread_start(&self, begin: u32) -> bool {
         self.thread_starts.iter().any(|function| function.contains(&begin))
@@ -192,6 +201,12 @@ impl ImageTablesBuilder {
         self
     }
 
+    /// x86 only: the FrameData and FPO records of the image's PDB.
+    pub fn x86(mut self, tables: X86Tables) -> Self {
+        self.x86 = tables;
+        self
+    }
+
     /// Finishes the image.
     pub fn build(mut self) -> ImageTables {
         self.ranges.retain(|known| !known.bytes.range.is_empty());
@@ -216,6 +231,7 @@ impl ImageTablesBuilder {
             ranges: self.ranges,
             exceptions: Exceptions::Unknown,
             thread_starts: Vec::new(),
+            x86: self.x86,
         };
         if let Some((rva, len)) = self.directory {
             image.exceptions = find_exceptions(&image, rva, len);
@@ -260,7 +276,7 @@ fn function_range(image: &ImageTables, rva: u32) -> Range<u32> {
     let found = match image.arch {
         Arch::X64 => crate::x64::function_range(image, rva),
         Arch::Arm64 => crate::arm64::function_range(image, rva),
-        Arch::X86 => None,
+        Arch::X86 => image.x86.function(rva),
     };
     // Without a record the extent is unknown; the system's thread-start functions are at least this long
     // before the return address of the call that runs the thread.

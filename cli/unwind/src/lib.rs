@@ -1,4 +1,4 @@
-//! Unwinds Windows stacks (x64, arm64) from captured bytes alone: on any operating system, with no debugger
+//! Unwinds Windows stacks (x64, arm64, x86) from captured bytes alone: on any operating system, with no debugger
 //! library, no live process and no guess that does not say so.
 //!
 //! # What you provide
@@ -7,7 +7,8 @@
 //!   them, the stack's base and some code bytes at the instruction pointer.
 //! - For each image an [`ImageTables`]: its bytes by RVA as far as you know them (at least `.pdata` and the unwind
 //!   info that it points to; code too, if epilogues of the innermost frame shall be told without recorded code
-//!   bytes), where its exception directory lies, and which of its functions start threads.
+//!   bytes), where its exception directory lies, and which of its functions start threads. For x86, the FrameData
+//!   and FPO records of its PDB ([`X86Tables`](x86::X86Tables)).
 //! - A [`Modules`]: which image is loaded where at the moment of the sample.
 //!
 //! # What it solves
@@ -18,7 +19,7 @@
 //!
 //! - x64: UNWIND_INFO versions 1 and 2, with prologues by offset and epilogues by following the code.
 //! - arm64: packed and full `.xdata`, prologues and epilogues by counting unwind codes.
-//! - x86: not yet.
+//! - x86: the code itself, the PDB's FrameData and FPO, chained frame pointers.
 //!
 //! An image file, a recorded trace or a live process are all the same to it: it reads nothing but what it is given
 //! and allocates nothing per frame. Wrong, cyclic or hostile tables and stacks end a walk with a reason.
@@ -73,6 +74,7 @@
 pub mod arm64;
 mod cache;
 mod engine;
+mod flow;
 mod frame;
 mod history;
 mod image;
@@ -80,6 +82,7 @@ mod memory;
 mod registers;
 mod walk;
 pub mod x64;
+pub mod x86;
 
 pub use frame::{Frame, Stop, Trust};
 pub use history::History;

@@ -32,6 +32,14 @@ impl<'a> Memory<'a> {
         }
     }
 
+    /// The double word at `address`.
+    pub(crate) fn u32(&self, address: u64) -> Result<u32, Stop> {
+        match self.at(address).and_then(|bytes| bytes.first_chunk()) {
+            Some(word) => Ok(u32::from_le_bytes(*word)),
+            None => Err(self.missing(address)),
+        }
+    }
+
     #[inline(always)]
     fn at(&self, address: u64) -> Option<&'a [u8]> {
         self.bytes.get(usize::try_from(address.wrapping_sub(self.start)).ok()?..)

@@ -1,15 +1,16 @@
 //! Register sets, one form per architecture.
 
-use crate::{Arch, arm64, x64};
+use crate::{Arch, arm64, x64, x86};
 
 /// The registers of a sample or of a recovered frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Registers {
     /// x86-64.
     X64(x64::Registers),
     /// AArch64.
     Arm64(arm64::Registers),
+    /// 32-bit x86.
+    X86(x86::Registers),
 }
 
 impl Registers {
@@ -18,6 +19,7 @@ impl Registers {
         match self {
             Registers::X64(_) => Arch::X64,
             Registers::Arm64(_) => Arch::Arm64,
+            Registers::X86(_) => Arch::X86,
         }
     }
 
@@ -26,6 +28,7 @@ impl Registers {
         match self {
             Registers::X64(r) => r.ip,
             Registers::Arm64(r) => r.pc,
+            Registers::X86(r) => u64::from(r.ip),
         }
     }
 
@@ -34,6 +37,7 @@ impl Registers {
         match self {
             Registers::X64(r) => r.gpr[x64::RSP],
             Registers::Arm64(r) => r.sp,
+            Registers::X86(r) => u64::from(r.gpr[x86::ESP]),
         }
     }
 }

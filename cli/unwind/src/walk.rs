@@ -3,7 +3,7 @@
 use crate::cache::RuleCache;
 use crate::engine::{Sink, Unwinder, run};
 use crate::history::{History, Recorder};
-use crate::{Frame, ImageTables, Registers, Stop, arm64, x64};
+use crate::{Frame, ImageTables, Registers, Stop, arm64, x64, x86};
 
 /// A module or code region as the caller numbers them: one *instance*, since the same image may be loaded again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -75,36 +75,25 @@ pub struct Walker {
     x64: RuleCache<x64::Rule>,
     trail: Vec<x64::Step>,
     arm64: RuleCache<arm64::Rule>,
+    x86: RuleCache<x86::Rule>,
 }
 
 impl Walker {
     /// A walker that knows no rules yet.
     pub fn new(options: WalkOptions) -> Self {
-        Walker { options, x64: RuleCache::new(), trail: Vec::new(), arm64: RuleCache::new() }
+        Walker {
+            options,
+            x64: RuleCache::new(),
+            trail: Vec::new(),
+            arm64: RuleCache::new(),
+            x86: RuleCache::new(),
+        }
     }
 
     /// Walks `sample`'s stack. `frames` is cleared and filled, innermost first; it holds at least the context frame.
     pub fn walk<M: Modules>(&mut self, modules: &M, sample: &Sample<'_>, frames: &mut Vec<Frame>) -> Stop {
         frames.clear();
-        let options = &self.options;
-        match sample.registers {
-            Registers::X64(r) => run::<x64::Lazy, M, _>(
-                options,
-                &mut self.x64,
-                modules,
-                sample,
-                &mut x64::State::new(r, &mut self.trail),
-                &mut Collect(frames),
-            ),
-            Registers::Arm64(r) => run::<arm64::Machine, M, _>(
-                options,
-                &mut self.arm64,
-                modules,
-                sample,
-                &mut { *r },
-                &mut Collect(frames),
-            ),
-        }
+        self.run(modules, sample, &mut Collect(frames))
     }
 
     /// As [`walk`](Self::walk), but hands each frame over together with the registers recovered for it. Of a
@@ -115,15 +104,13 @@ impl Walker {
         sample: &Sample<'_>,
         each: impl FnMut(&Frame, &Registers),
     ) -> Stop {
-        let options = &self.options;
         let sink = &mut Each(each);
         match sample.registers {
+            // The other x64 unwinder restores registers only where the walk needs them.
             Registers::X64(r) => {
-                run::<x64::Machine, M, _>(options, &mut self.x64, modules, sample, &mut { *r }, sink)
+                run::<x64::Machine, M, _>(&self.options, &mut self.x64, modules, sample, &mut { *r }, sink)
             }
-            Registers::Arm64(r) => {
-                run::<arm64::Machine, M, _>(options, &mut self.arm64, modules, sample, &mut { *r }, sink)
-            }
+            _ => self.run(modules, sample, sink),
         }
     }
 
@@ -133,7 +120,8 @@ impl Walker {
     /// `u64::MAX` where that is not known, or if modules were loaded or unloaded between the two. As soon as the
     /// walk comes to a frame that was there before, whose stack lies above `unchanged_from` and whose callers
     /// depend on no register that has another value now, the callers found then are taken over: they are what a
-    /// whole walk would find. [`History::frames`] holds the result.
+    /// whole walk would find. [`History::frames`] holds the result. (x86 stacks are walked whole each time: there a
+    /// step may rest on any register.)
     pub fn walk_again<M: Modules>(
         &mut self,
         modules: &M,
@@ -141,27 +129,30 @@ impl Walker {
         unchanged_from: u64,
         history: &mut History,
     ) -> Stop {
-        let options = &self.options;
-        let mut recorder = Recorder::new(history, sample, unchanged_from, options.max_frames);
-        let stop = match sample.registers {
-            Registers::X64(r) => run::<x64::Lazy, M, _>(
-                options,
-                &mut self.x64,
-                modules,
-                sample,
-                &mut x64::State::new(r, &mut self.trail),
-                &mut recorder,
-            ),
-            Registers::Arm64(r) => run::<arm64::Machine, M, _>(
-                options,
-                &mut self.arm64,
-                modules,
-                sample,
-                &mut { *r },
-                &mut recorder,
-            ),
-        };
+        let mut recorder = Recorder::new(history, sample, unchanged_from, self.options.max_frames);
+        let stop = self.run(modules, sample, &mut recorder);
         recorder.finish(stop)
+    }
+
+    fn run<M, S>(&mut self, modules: &M, sample: &Sample<'_>, sink: &mut S) -> Stop
+    where
+        M: Modules,
+        S: for<'a> Sink<x64::Lazy<'a>> + Sink<arm64::Machine> + Sink<x86::Machine>,
+    {
+        let options = &self.options;
+        match sample.registers {
+            Registers::X64(r) => {
+                let state = &mut x64::State::new(r, &mut self.trail);
+                run::<x64::Lazy<'_>, M, _>(options, &mut self.x64, modules, sample, state, sink)
+            }
+            Registers::Arm64(r) => {
+                run::<arm64::Machine, M, _>(options, &mut self.arm64, modules, sample, &mut { *r }, sink)
+            }
+            Registers::X86(r) => {
+                let state = &mut x86::State::new(*r);
+                run::<x86::Machine, M, _>(options, &mut self.x86, modules, sample, state, sink)
+            }
+        }
     }
 }
 

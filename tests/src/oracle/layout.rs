@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use stk_unwind::{Arch, Registers, arm64, x64};
+use stk_unwind::{Arch, Registers, arm64, x64, x86};
 
 /// What a file of states says of its image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +125,8 @@ fn records(mut cursor: Cursor<'_>, header: &Header, chains: bool) -> Result<Vec<
             Arch::X64 if chains => x64_chain(&mut cursor)?,
             Arch::X64 => x64_state(&mut cursor)?,
             Arch::Arm64 => arm64_state(&mut cursor)?,
-            other => bail!("{} states cannot be read yet", other.as_str()),
+            Arch::X86 => x86_state(&mut cursor)?,
+            other => bail!("states of {} have no layout", other.as_str()),
         });
     }
     ensure!(cursor.rest.is_empty(), "{} bytes after the last record", cursor.rest.len());
@@ -165,6 +166,24 @@ fn arm64_state(cursor: &mut Cursor<'_>) -> Result<Record> {
     Ok(Record { rva, function_rva, flags, registers, truth, stack })
 }
 
+fn x86_state(cursor: &mut Cursor<'_>) -> Result<Record> {
+    let (rva, function_rva, flags) = (cursor.u32()?, cursor.u32()?, cursor.u16()?);
+    let _depth = cursor.u16()?;
+    let stack_len = cursor.u32()? as usize;
+    let gpr = cursor.u32s()?;
+    let [ip, sp, nonvolatile @ ..] = cursor.u32s::<6>()?.map(u64::from);
+    let truth = vec![Truth { ip, sp, nonvolatile: nonvolatile.to_vec() }];
+    let stack = cursor.take(stack_len)?.to_vec();
+    Ok(Record {
+        rva,
+        function_rva,
+        flags,
+        registers: Registers::X86(x86::Registers { ip: 0, gpr }),
+        truth,
+        stack,
+    })
+}
+
 fn x64_truth(cursor: &mut Cursor<'_>) -> Result<Truth> {
     Ok(Truth { ip: cursor.u64()?, sp: cursor.u64()?, nonvolatile: cursor.u64s::<8>()?.to_vec() })
 }
@@ -191,6 +210,14 @@ impl<'a> Cursor<'a> {
 
     fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.take(8)?.try_into()?))
+    }
+
+    fn u32s<const N: usize>(&mut self) -> Result<[u32; N]> {
+        let mut words = [0; N];
+        for word in &mut words {
+            *word = self.u32()?;
+        }
+        Ok(words)
     }
 
     fn u64s<const N: usize>(&mut self) -> Result<[u64; N]> {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use stk_unwind::{
     Arch, Found, ImageTables, ModuleId, Modules, Registers, Sample, Stop, Trust, WalkOptions, Walker, arm64,
-    x64,
+    x64, x86,
 };
 
 use super::image::Image;
@@ -46,11 +46,12 @@ pub struct Wrong {
     pub stop: Stop,
 }
 
-/// Everything but the image is one module without tables, so that a true caller outside the image is a frame and
-/// the walk ends there.
+/// The page that the emulator scripts return to is a module without tables, so that a true caller there is a frame
+/// and the walk ends with it.
 struct Space<'a> {
     image: &'a Image,
     outside: ImageTables,
+    returns: u64,
 }
 
 impl Modules for Space<'_> {
@@ -59,8 +60,9 @@ impl Modules for Space<'_> {
         if address.wrapping_sub(image.base) < u64::from(image.tables.size()) {
             Some(Found { module: ModuleId(0), base: image.base, image: &image.tables, image_key: 0 })
         } else {
-            let base = address & !0xfff_ffff;
-            Some(Found { module: ModuleId(1), base, image: &self.outside, image_key: 1 })
+            let base = self.returns;
+            let is_inside = address.wrapping_sub(base) < u64::from(self.outside.size());
+            is_inside.then_some(Found { module: ModuleId(1), base, image: &self.outside, image_key: 1 })
         }
     }
 }
@@ -72,7 +74,9 @@ const EXAMPLES: usize = 20;
 /// carries the 64 code bytes that a recorder takes (`code` then holds the code that the image may lack).
 pub fn score(image: &Image, code: Option<&Image>, states: &States) -> Result<Score> {
     belong_together(code.unwrap_or(image), states)?;
-    let space = Space { image, outside: ImageTables::new(states.header.arch, 0x1000_0000).build() };
+    let arch = states.header.arch;
+    let returns = if arch == Arch::X86 { 0x5000_0000 } else { 0x50_0000_0000 } - 0x10;
+    let space = Space { image, outside: ImageTables::new(arch, 0x1020).build(), returns };
     let mut score = Score::default();
     let mut walker = walker(states);
     let mut frames = Vec::new();
@@ -156,7 +160,7 @@ fn at(record: &Record, base: u64) -> Registers {
     match record.registers {
         Registers::X64(r) => Registers::X64(x64::Registers { ip: base + u64::from(record.rva), ..r }),
         Registers::Arm64(r) => Registers::Arm64(arm64::Registers { pc: base + u64::from(record.rva), ..r }),
-        other => other,
+        Registers::X86(r) => Registers::X86(x86::Registers { ip: base as u32 + record.rva, ..r }),
     }
 }
 
@@ -164,7 +168,7 @@ fn as_truth(registers: &Registers) -> Truth {
     let nonvolatile = match registers {
         Registers::X64(r) => [3, 5, 6, 7, 12, 13, 14, 15].map(|n: usize| r.gpr[n]).to_vec(),
         Registers::Arm64(r) => [&r.x[19..30], &r.d[..]].concat(),
-        _ => Vec::new(),
+        Registers::X86(r) => [x86::EBX, x86::EBP, x86::ESI, x86::EDI].map(|n| u64::from(r.gpr[n])).to_vec(),
     };
     Truth { ip: registers.ip(), sp: registers.sp(), nonvolatile }
 }

@@ -77,7 +77,12 @@ impl Unwinder for Machine {
     }
 
     #[inline(always)]
-    fn apply(rule: &Rule, registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
+    fn apply<M: Modules>(
+        rule: &Rule,
+        registers: &mut Registers,
+        memory: &Memory<'_>,
+        _: &M,
+    ) -> Result<Stepped, Stop> {
         let base = if rule.flags & FROM_FP != 0 { registers.x[FP] } else { registers.sp };
         let sp = base.wrapping_add(i64::from(rule.sp) as u64);
         check_sp(registers.sp, sp, rule.saved & (1 << (LR - 19)) == 0)?;
@@ -100,46 +105,17 @@ impl Unwinder for Machine {
         Ok(Stepped { trust, position: Position::Caller })
     }
 
-    fn apply_full(full: &Full, registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
-        let old = *registers;
-        let address = |slot: Slot| {
-            let base = if slot.from_fp { old.x[FP] } else { old.sp };
-            base.wrapping_add(slot.offset as u64)
-        };
-        let sp = address(full.sp);
-        check_sp(old.sp, sp, full.saved[LR - 19].is_none())?;
-        for (n, slot) in full.saved.iter().enumerate() {
-            let Some(slot) = slot else { continue };
-            let at = address(*slot);
-            if at < old.sp {
-                return Err(Stop::BadMemory { address: at });
-            }
-            *registers.nonvolatile_mut(n) = memory.u64(at)?;
-        }
-        if full.signed {
-            registers.x[LR] = strip(registers.x[LR]);
-        }
-        match full.caller {
-            Caller::Lr => {
-                registers.sp = sp;
-                registers.pc = registers.x[LR];
-            }
-            Caller::MachineFrame => {
-                registers.sp = memory.u64(sp)?;
-                registers.pc = memory.u64(sp.saturating_add(8))?;
-                check_sp(old.sp, registers.sp, false)?;
-            }
-            Caller::Context => {
-                read_context(registers, sp, memory)?;
-                check_sp(old.sp, registers.sp, false)?;
-            }
-        }
-        let position = if full.exact { Position::Context } else { Position::Caller };
-        Ok(Stepped { trust: full.trust, position })
+    fn apply_full<M: Modules>(
+        full: &Full,
+        registers: &mut Registers,
+        memory: &Memory<'_>,
+        _: &M,
+    ) -> Result<Stepped, Stop> {
+        step_full(full, registers, memory)
     }
 
     fn leaf(registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
-        Self::apply_full(&Full::leaf(Trust::LeafOutside), registers, memory)
+        step_full(&Full::leaf(Trust::LeafOutside), registers, memory)
     }
 
     fn scan<M: Modules>(
@@ -168,6 +144,45 @@ impl Unwinder for Machine {
         }
         None
     }
+}
+
+/// A step by a rule in full generality.
+fn step_full(full: &Full, registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
+    let old = *registers;
+    let address = |slot: Slot| {
+        let base = if slot.from_fp { old.x[FP] } else { old.sp };
+        base.wrapping_add(slot.offset as u64)
+    };
+    let sp = address(full.sp);
+    check_sp(old.sp, sp, full.saved[LR - 19].is_none())?;
+    for (n, slot) in full.saved.iter().enumerate() {
+        let Some(slot) = slot else { continue };
+        let at = address(*slot);
+        if at < old.sp {
+            return Err(Stop::BadMemory { address: at });
+        }
+        *registers.nonvolatile_mut(n) = memory.u64(at)?;
+    }
+    if full.signed {
+        registers.x[LR] = strip(registers.x[LR]);
+    }
+    match full.caller {
+        Caller::Lr => {
+            registers.sp = sp;
+            registers.pc = registers.x[LR];
+        }
+        Caller::MachineFrame => {
+            registers.sp = memory.u64(sp)?;
+            registers.pc = memory.u64(sp.saturating_add(8))?;
+            check_sp(old.sp, registers.sp, false)?;
+        }
+        Caller::Context => {
+            read_context(registers, sp, memory)?;
+            check_sp(old.sp, registers.sp, false)?;
+        }
+    }
+    let position = if full.exact { Position::Context } else { Position::Caller };
+    Ok(Stepped { trust: full.trust, position })
 }
 
 /// Only the innermost function leaves the stack pointer as it is, and then its caller is in lr.

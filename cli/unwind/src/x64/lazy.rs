@@ -132,7 +132,12 @@ impl<'a> Unwinder for Lazy<'a> {
     }
 
     #[inline(always)]
-    fn apply(rule: &Rule, state: &mut State<'a>, memory: &Memory<'_>) -> Result<Stepped, Stop> {
+    fn apply<M: Modules>(
+        rule: &Rule,
+        state: &mut State<'a>,
+        memory: &Memory<'_>,
+        _: &M,
+    ) -> Result<Stepped, Stop> {
         let base = if rule.is_by(RSP_BASE) { state.rsp } else { other_base(rule, state, memory)? };
         let cfa = rule.cfa(base);
         step::check(rule, state.rsp, cfa, memory)?;
@@ -148,9 +153,14 @@ impl<'a> Unwinder for Lazy<'a> {
         Ok(Stepped { trust: rule.trust(), position: Position::Caller })
     }
 
-    fn apply_full(full: &Full, state: &mut State<'a>, memory: &Memory<'_>) -> Result<Stepped, Stop> {
+    fn apply_full<M: Modules>(
+        full: &Full,
+        state: &mut State<'a>,
+        memory: &Memory<'_>,
+        modules: &M,
+    ) -> Result<Stepped, Stop> {
         state.settle(memory)?;
-        let stepped = Machine::apply_full(full, &mut state.origin, memory);
+        let stepped = Machine::apply_full(full, &mut state.origin, memory, modules);
         if stepped.is_ok() {
             state.adopt();
         }

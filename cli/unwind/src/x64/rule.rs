@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use super::info::{self, Operation, RuntimeFunction, UnwindInfo};
-use super::registers::nonvolatile;
+use super::registers::{NONVOLATILE, nonvolatile};
 use super::run::{self, Run};
 use super::{RSP, Registers};
 use crate::engine::{Place, Position};
+use crate::flow::{self, Mode, Start, Value};
 use crate::frame::Fault;
 use crate::{ImageTables, Trust};
 
@@ -208,10 +209,40 @@ fn leaf(place: &Place<'_>) -> Result<Full, Fault> {
     }
     let mut full = match run::to_return(place, None) {
         Run::Returns(full) => Full { trust: Trust::Leaf, ..full },
-        Run::Stays | Run::Unknown => Full::empty(Trust::Leaf),
+        // Assembler without unwind data is not always the leaf that the ABI says it is.
+        Run::Stays => followed(place).unwrap_or(Full::empty(Trust::Leaf)),
+        Run::Unknown => Full::empty(Trust::Leaf),
     };
     full.thread_start = place.image.is_thread_start(place.rva);
     Ok(full)
+}
+
+/// The frame as the code's way to its return tells it.
+fn followed(place: &Place<'_>) -> Option<Full> {
+    const MODE: Mode = Mode { bits: 64, nonvolatile: &NONVOLATILE };
+    let outcome = flow::follow(&Start {
+        image: place.image,
+        mode: MODE,
+        rva: place.rva,
+        bounds: None,
+        after_call: false,
+        code: place.code,
+    })?;
+    let slot = |(register, offset)| Slot { register, offset };
+    let mut full = Full::empty(Trust::Leaf);
+    full.return_address = slot(outcome.return_address);
+    full.popped = outcome.popped.unwrap_or(0);
+    if outcome.sp != (outcome.return_address.0, outcome.return_address.1 + 8) {
+        return None;
+    }
+    for (n, register) in NONVOLATILE.into_iter().enumerate() {
+        full.saved[n] = match outcome.registers[usize::from(register)] {
+            Value::Start(same, 0) if same == register => None,
+            Value::Word(base, offset) => Some(slot((base, offset))),
+            _ => return None,
+        };
+    }
+    Some(full)
 }
 
 /// The code at the instruction pointer is not known: version 2 tells epilogues all the same.

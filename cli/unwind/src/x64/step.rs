@@ -74,7 +74,12 @@ impl Unwinder for Machine {
     }
 
     #[inline(always)]
-    fn apply(rule: &Rule, registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
+    fn apply<M: Modules>(
+        rule: &Rule,
+        registers: &mut Registers,
+        memory: &Memory<'_>,
+        _: &M,
+    ) -> Result<Stepped, Stop> {
         let cfa = rule.cfa(registers.gpr[usize::from(rule.base())]);
         check(rule, registers.gpr[RSP], cfa, memory)?;
         let ip = memory.u64(cfa - 8)?;
@@ -89,36 +94,18 @@ impl Unwinder for Machine {
         Ok(Stepped { trust: rule.trust(), position: Position::Caller })
     }
 
-    fn apply_full(full: &Full, registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
-        let old = *registers;
-        let sp = old.gpr[RSP];
-        let at = full.return_address.address(&old);
-        let popped = at.wrapping_add(8 + u64::from(full.popped));
-        if at < sp || popped <= at || (at | sp) & 7 != 0 {
-            return Err(bad_stack_pointer(sp, popped));
-        }
-        let ip = memory.u64(at)?;
-        let next = if full.machine_frame { memory.u64(at.saturating_add(24))? } else { popped };
-        if next <= sp || next & 7 != 0 {
-            return Err(bad_stack_pointer(sp, next));
-        }
-        for (n, slot) in full.saved.iter().enumerate() {
-            let Some(slot) = slot else { continue };
-            let address = slot.address(&old);
-            if address < sp {
-                return Err(Stop::BadMemory { address });
-            }
-            registers.gpr[usize::from(NONVOLATILE[n])] = memory.u64(address)?;
-        }
-        registers.ip = ip;
-        registers.gpr[RSP] = next;
-        let position = if full.machine_frame { Position::Context } else { Position::Caller };
-        Ok(Stepped { trust: full.trust, position })
+    fn apply_full<M: Modules>(
+        full: &Full,
+        registers: &mut Registers,
+        memory: &Memory<'_>,
+        _: &M,
+    ) -> Result<Stepped, Stop> {
+        step_full(full, registers, memory)
     }
 
     fn leaf(registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
         let full = Full::empty(Trust::LeafOutside);
-        Self::apply_full(&full, registers, memory)
+        step_full(&full, registers, memory)
     }
 
     fn scan<M: Modules>(
@@ -140,6 +127,34 @@ impl Unwinder for Machine {
         }
         None
     }
+}
+
+/// A step by a rule in full generality.
+fn step_full(full: &Full, registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
+    let old = *registers;
+    let sp = old.gpr[RSP];
+    let at = full.return_address.address(&old);
+    let popped = at.wrapping_add(8 + u64::from(full.popped));
+    if at < sp || popped <= at || (at | sp) & 7 != 0 {
+        return Err(bad_stack_pointer(sp, popped));
+    }
+    let ip = memory.u64(at)?;
+    let next = if full.machine_frame { memory.u64(at.saturating_add(24))? } else { popped };
+    if next <= sp || next & 7 != 0 {
+        return Err(bad_stack_pointer(sp, next));
+    }
+    for (n, slot) in full.saved.iter().enumerate() {
+        let Some(slot) = slot else { continue };
+        let address = slot.address(&old);
+        if address < sp {
+            return Err(Stop::BadMemory { address });
+        }
+        registers.gpr[usize::from(NONVOLATILE[n])] = memory.u64(address)?;
+    }
+    registers.ip = ip;
+    registers.gpr[RSP] = next;
+    let position = if full.machine_frame { Position::Context } else { Position::Caller };
+    Ok(Stepped { trust: full.trust, position })
 }
 
 /// Whether the step can be taken: the stack grows, is aligned, and all that is to be read is there.

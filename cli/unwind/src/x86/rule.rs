@@ -1,0 +1,126 @@
+//! What can be said of a place without looking at the stack.
+
+use std::ops::Range;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+
+use super::registers::NONVOLATILE;
+use super::{ESP, Registers};
+use crate::ImageTables;
+use crate::engine::{Place, Position};
+use crate::flow::{self, Mode, Outcome, Start, Value};
+use crate::frame::Fault;
+
+/// A register plus an offset.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Slot {
+    register: u8,
+    offset: i32,
+}
+
+/// Where the caller's value of a nonvolatile register is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Saved {
+    /// The register still holds it.
+    #[default]
+    Kept,
+    Word(Slot),
+    /// Computed from another register.
+    Computed(Slot),
+}
+
+/// How the code itself returns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Return {
+    pub(crate) return_address: Slot,
+    pub(crate) sp: Slot,
+    pub(crate) saved: [Saved; 4],
+}
+
+/// Ways to find the caller of one place.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rule {
+    /// By following the code.
+    pub(crate) code: Option<Return>,
+    /// By the record of that number.
+    pub(crate) record: Option<u32>,
+    /// Bytes of arguments that the function's return pops, where known.
+    pub(crate) popped: Option<u16>,
+    pub(crate) thread_start: bool,
+    /// By how much to look before the instruction pointer for the code that it belongs to.
+    pub(crate) back: u32,
+}
+
+impl Slot {
+    pub(crate) fn address(self, registers: &Registers) -> u32 {
+        registers.gpr[usize::from(self.register & 7)].wrapping_add(self.offset as u32)
+    }
+
+    /// Whether it depends on esp.
+    pub(crate) fn is_by_esp(self) -> bool {
+        usize::from(self.register) == ESP
+    }
+}
+
+const MODE: Mode = Mode { bits: 32, nonvolatile: &NONVOLATILE };
+
+/// The rule at a place.
+pub(crate) fn compile(place: &Place<'_>) -> Result<Rule, Fault> {
+    let image = place.image;
+    let inside = place.rva.wrapping_sub(place.position.back());
+    let bounds = image.x86().function(inside);
+    let start = Start {
+        image,
+        mode: MODE,
+        rva: place.rva,
+        bounds: bounds.clone(),
+        after_call: place.position == Position::Caller,
+        code: place.code,
+    };
+    let outcome = flow::follow(&start);
+    let popped = match &bounds {
+        Some(bounds) => popped_by(image, bounds),
+        None => None,
+    };
+    Ok(Rule {
+        code: outcome.as_ref().and_then(returns),
+        record: image.x86().find(inside).and_then(|index| u32::try_from(index).ok()),
+        popped: popped.or(outcome.and_then(|outcome| u16::try_from(outcome.popped?).ok())),
+        thread_start: image.is_thread_start(inside),
+        back: place.position.back(),
+    })
+}
+
+fn returns(outcome: &Outcome) -> Option<Return> {
+    let slot = |(register, offset): (u8, i64)| Some(Slot { register, offset: i32::try_from(offset).ok()? });
+    let mut saved = [Saved::Kept; 4];
+    for (n, place) in saved.iter_mut().enumerate() {
+        *place = match outcome.registers[usize::from(NONVOLATILE[n])] {
+            Value::Start(register, 0) if register == NONVOLATILE[n] => Saved::Kept,
+            Value::Start(register, offset) => Saved::Computed(slot((register, offset))?),
+            Value::Word(register, offset) => Saved::Word(slot((register, offset))?),
+            Value::Unknown | Value::Constant(_) => return None,
+        };
+    }
+    Some(Return { return_address: slot(outcome.return_address)?, sp: slot(outcome.sp)?, saved })
+}
+
+/// What the returns of a function pop, if they agree. Code is decoded from end to end; jump tables among it decode as
+/// something, which no return of another count survives.
+fn popped_by(image: &ImageTables, bounds: &Range<u32>) -> Option<u16> {
+    let code = image.bytes(bounds.start)?;
+    let code = code.get(..bounds.len()).unwrap_or(code);
+    let mut decoder = Decoder::with_ip(32, code, u64::from(bounds.start), DecoderOptions::NONE);
+    let mut popped = None;
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        if instruction.flow_control() == FlowControl::Return {
+            let bytes = if instruction.op_count() == 0 { 0 } else { instruction.immediate16() };
+            if popped.is_some_and(|popped| popped != bytes) {
+                return None;
+            }
+            popped = Some(bytes);
+        }
+    }
+    popped
+}

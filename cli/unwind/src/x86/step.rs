@@ -1,0 +1,320 @@
+//! From one frame to its caller: the first of several ways whose result bears checking.
+
+use iced_x86::{Decoder, DecoderOptions, Mnemonic};
+
+use super::program::Input;
+use super::registers::NONVOLATILE;
+use super::rule::{self, Return, Rule, Saved};
+use super::tables::{How, Record};
+use super::{EBP, ESP, Registers};
+use crate::engine::{Facts, Place, Position, Stepped, Unwinder};
+use crate::frame::Fault;
+use crate::memory::Memory;
+use crate::walk::Modules;
+use crate::{Arch, Stop, Trust};
+
+/// The registers, and what is known of the stack pointer beyond them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct State {
+    pub(crate) registers: Registers,
+    /// Bytes of arguments that the called function popped, besides its return address; `None` if unknown.
+    popped: Option<u16>,
+}
+
+impl State {
+    pub(crate) fn new(registers: Registers) -> Self {
+        State { registers, popped: Some(0) }
+    }
+}
+
+/// The x86 unwinder.
+pub(crate) struct Machine;
+
+/// A way to the caller, and whether what was found there says that it is right.
+struct Found {
+    registers: Registers,
+    trust: Trust,
+}
+
+impl Unwinder for Machine {
+    const ARCH: Arch = Arch::X86;
+    const BASE: u8 = 1;
+    type State = State;
+    type Checkpoint = State;
+    type Rule = Rule;
+    type Full = Rule;
+
+    fn ip(state: &State) -> u64 {
+        u64::from(state.registers.ip)
+    }
+
+    fn sp(state: &State) -> u64 {
+        u64::from(state.registers.gpr[ESP])
+    }
+
+    fn registers(state: &State) -> crate::Registers {
+        crate::Registers::X86(state.registers)
+    }
+
+    fn checkpoint(state: &State) -> State {
+        *state
+    }
+
+    fn restore(state: &mut State, checkpoint: State) {
+        *state = checkpoint;
+    }
+
+    fn base(state: &State) -> u64 {
+        u64::from(state.registers.gpr[EBP])
+    }
+
+    /// What a step rests on is not told by the rule alone: several ways are tried.
+    fn facts(rule: &Rule) -> Facts {
+        Facts { starts_thread: rule.thread_start, uses: u8::MAX, restores: 0 }
+    }
+
+    fn full_facts(full: &Rule) -> Facts {
+        Self::facts(full)
+    }
+
+    fn compile(place: &Place<'_>) -> Result<Rule, Fault> {
+        rule::compile(place)
+    }
+
+    fn pack(full: &Rule) -> Option<Rule> {
+        Some(*full)
+    }
+
+    fn apply<M: Modules>(
+        rule: &Rule,
+        state: &mut State,
+        memory: &Memory<'_>,
+        modules: &M,
+    ) -> Result<Stepped, Stop> {
+        let step = Step { rule, state, memory, modules };
+        let found = step.caller()?;
+        state.registers = found.registers;
+        state.popped = rule.popped;
+        Ok(Stepped { trust: found.trust, position: Position::Caller })
+    }
+
+    fn apply_full<M: Modules>(
+        full: &Rule,
+        state: &mut State,
+        memory: &Memory<'_>,
+        modules: &M,
+    ) -> Result<Stepped, Stop> {
+        Self::apply(full, state, memory, modules)
+    }
+
+    fn leaf(state: &mut State, memory: &Memory<'_>) -> Result<Stepped, Stop> {
+        let sp = state.registers.gpr[ESP];
+        state.registers.ip = memory.u32(u64::from(sp))?;
+        state.registers.gpr[ESP] = sp.wrapping_add(4);
+        state.popped = None;
+        Ok(Stepped { trust: Trust::LeafOutside, position: Position::Caller })
+    }
+
+    fn scan<M: Modules>(state: &mut State, memory: &Memory<'_>, modules: &M, _: Position) -> Option<Stepped> {
+        let mut at = state.registers.gpr[ESP];
+        while let Ok(word) = memory.u32(u64::from(at)) {
+            if is_return_address(modules, word) == Some(Call::Known) {
+                state.registers.ip = word;
+                state.registers.gpr[ESP] = at.wrapping_add(4);
+                state.popped = None;
+                return Some(Stepped { trust: Trust::Scan, position: Position::Caller });
+            }
+            at = at.checked_add(4)?;
+        }
+        None
+    }
+}
+
+/// What lies before a return address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    /// A call instruction.
+    Known,
+    /// Code that is not known, in a known module.
+    Unknown,
+}
+
+struct Step<'a, M> {
+    rule: &'a Rule,
+    state: &'a State,
+    memory: &'a Memory<'a>,
+    modules: &'a M,
+}
+
+impl<M: Modules> Step<'_, M> {
+    fn caller(&self) -> Result<Found, Stop> {
+        let mut stop = None;
+        let mut attempt = |found: Result<Registers, Stop>, trust: Trust| match found {
+            Ok(registers) => Some(Found { registers, trust }),
+            Err(why) => {
+                stop.get_or_insert(why);
+                None
+            }
+        };
+        // The code says exactly what the processor will do, in prologues and epilogues as well.
+        if let Some(code) = &self.rule.code
+            && let Some(found) = attempt(self.by_code(code), Trust::Code)
+        {
+            return Ok(found);
+        }
+        let tables = self.modules.find(u64::from(self.state.registers.ip.wrapping_sub(self.rule.back)));
+        if let Some(record) = self.rule.record
+            && let Some(record) = tables.and_then(|found| found.image.x86().record(record as usize))
+            && let Some(found) = attempt(self.by_record(record), Trust::FrameData)
+        {
+            return Ok(found);
+        }
+        if let Some(found) = attempt(self.by_frame_pointer(), Trust::FramePointer) {
+            return Ok(found);
+        }
+        Err(stop.unwrap_or(Stop::BadStackPointer { sp: u64::from(self.state.registers.gpr[ESP]) }))
+    }
+
+    /// esp behind the arguments that the called function popped, as far as that is known.
+    fn registers(&self) -> Registers {
+        let mut registers = self.state.registers;
+        registers.gpr[ESP] = registers.gpr[ESP].wrapping_add(u32::from(self.state.popped.unwrap_or(0)));
+        registers
+    }
+
+    fn by_code(&self, code: &Return) -> Result<Registers, Stop> {
+        let registers = self.registers();
+        if self.state.popped.is_none() && code.return_address.is_by_esp() {
+            return Err(Stop::BadStackPointer { sp: u64::from(registers.gpr[ESP]) });
+        }
+        let mut found = registers;
+        found.ip = self.read(code.return_address.address(&registers))?;
+        found.gpr[ESP] = code.sp.address(&registers);
+        for (n, saved) in code.saved.iter().enumerate() {
+            let register = &mut found.gpr[usize::from(NONVOLATILE[n])];
+            match saved {
+                Saved::Kept => {}
+                Saved::Word(slot) => *register = self.read(slot.address(&registers))?,
+                Saved::Computed(slot) => *register = slot.address(&registers),
+            }
+        }
+        self.check(&found)?;
+        Ok(found)
+    }
+
+    fn by_record(&self, record: &Record) -> Result<Registers, Stop> {
+        let registers = self.registers();
+        match &record.how {
+            How::Program(program) => {
+                let return_address = if program.searches() {
+                    Some(self.search(registers.gpr[ESP].wrapping_add(record.frame))?)
+                } else {
+                    None
+                };
+                let input = Input {
+                    registers: &registers,
+                    locals: record.locals,
+                    saved: record.saved,
+                    params: record.params,
+                    return_address,
+                };
+                let found = program.run(&input, |at| self.read(at).ok());
+                let found = found.ok_or(Stop::BadMemory { address: u64::from(registers.gpr[ESP]) })?;
+                self.check(&found)?;
+                Ok(found)
+            }
+            How::Above { uses_ebp } => {
+                let at = self.search(registers.gpr[ESP].wrapping_add(record.frame))?;
+                let mut found = registers;
+                found.ip = self.read(at)?;
+                found.gpr[ESP] = at.wrapping_add(4);
+                if *uses_ebp {
+                    found.gpr[EBP] = self.read(at.wrapping_sub(4))?;
+                }
+                self.check(&found)?;
+                Ok(found)
+            }
+        }
+    }
+
+    /// The saved frame pointer and the return address above it, both checked.
+    fn by_frame_pointer(&self) -> Result<Registers, Stop> {
+        let registers = self.registers();
+        let ebp = registers.gpr[EBP];
+        let mut found = registers;
+        found.gpr[EBP] = self.read(ebp)?;
+        found.ip = self.read(ebp.wrapping_add(4))?;
+        found.gpr[ESP] = ebp.wrapping_add(8);
+        self.check(&found)?;
+        if is_return_address(self.modules, found.ip).is_none() {
+            return Err(no_module(found.ip));
+        }
+        Ok(found)
+    }
+
+    /// Searches from `start` up for the return address: while arguments are being pushed it lies above the place
+    /// that the record gives.
+    fn search(&self, start: u32) -> Result<u32, Stop> {
+        const WORDS: u32 = 128;
+        let mut uncertain = None;
+        for n in 0..WORDS {
+            let at = start.wrapping_add(n * 4);
+            let word = match self.read(at) {
+                Ok(word) => word,
+                Err(stop) => return uncertain.ok_or(stop),
+            };
+            match is_return_address(self.modules, word) {
+                Some(Call::Known) => return Ok(at),
+                Some(Call::Unknown) if n == 0 => return Ok(at),
+                Some(Call::Unknown) => uncertain = uncertain.or(Some(at)),
+                None => {}
+            }
+        }
+        uncertain.ok_or(Stop::BadMemory { address: u64::from(start) })
+    }
+
+    /// A word of the frame: nothing is read below esp.
+    fn read(&self, at: u32) -> Result<u32, Stop> {
+        if at < self.state.registers.gpr[ESP] {
+            return Err(Stop::BadMemory { address: u64::from(at) });
+        }
+        self.memory.u32(u64::from(at))
+    }
+
+    /// The caller's stack lies above, and its address is one to return to.
+    fn check(&self, found: &Registers) -> Result<(), Stop> {
+        let sp = found.gpr[ESP];
+        if sp <= self.state.registers.gpr[ESP] || sp & 3 != 0 {
+            return Err(Stop::BadStackPointer { sp: u64::from(sp) });
+        }
+        match is_return_address(self.modules, found.ip) {
+            Some(_) => Ok(()),
+            None => Err(no_module(found.ip)),
+        }
+    }
+}
+
+fn no_module(address: u32) -> Stop {
+    if address == 0 { Stop::ZeroReturnAddress } else { Stop::NoModule { address: u64::from(address) } }
+}
+
+/// Whether a word points into a known module, behind a call as far as the code there is known.
+fn is_return_address<M: Modules>(modules: &M, word: u32) -> Option<Call> {
+    let found = modules.find(u64::from(word.checked_sub(1)?))?;
+    let rva = u32::try_from(u64::from(word).checked_sub(found.base)?).ok()?;
+    if found.image.arch() != Arch::X86 {
+        return None;
+    }
+    let Some(before) = found.image.bytes_before(rva) else { return Some(Call::Unknown) };
+    ends_with_call(before).then_some(Call::Known)
+}
+
+/// Whether the bytes end with a call instruction, of any of its encodings.
+fn ends_with_call(before: &[u8]) -> bool {
+    (2..=7).any(|len| {
+        let Some(start) = before.len().checked_sub(len) else { return false };
+        let mut decoder = Decoder::new(32, &before[start..], DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        instruction.mnemonic() == Mnemonic::Call && instruction.len() == len
+    })
+}

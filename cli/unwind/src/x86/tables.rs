@@ -1,0 +1,152 @@
+//! What a PDB says of an x86 image's frames.
+
+use std::ops::Range;
+
+use super::program::Program;
+
+/// One FrameData record ("New FPO"): how to find the caller from a range of code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrameData {
+    /// The first RVA that the record describes.
+    pub rva: u32,
+    /// How many bytes of code it describes.
+    pub len: u32,
+    /// Bytes of local variables.
+    pub locals: u32,
+    /// Bytes of parameters.
+    pub params: u32,
+    /// Bytes of prologue that are left from `rva` on.
+    pub prologue: u32,
+    /// Bytes of saved registers.
+    pub saved: u32,
+    /// The record begins a function.
+    pub is_function_start: bool,
+    /// The program, such as `$T0 .raSearch = $eip $T0 ^ = $esp $T0 4 + =`.
+    pub program: String,
+}
+
+/// One FPO record (FPO_DATA), of code without FrameData: mostly assembler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fpo {
+    /// The function's first RVA.
+    pub rva: u32,
+    /// Its bytes of code.
+    pub len: u32,
+    /// Bytes of local variables.
+    pub locals: u32,
+    /// Bytes of parameters.
+    pub params: u32,
+    /// Bytes of saved registers.
+    pub saved: u32,
+    /// The function uses ebp as its frame pointer.
+    pub uses_ebp: bool,
+}
+
+/// The frame records of one x86 image.
+#[derive(Debug, Default)]
+pub struct X86Tables {
+    frames: Vec<Record>,
+    /// Extents of functions, sorted.
+    functions: Vec<Range<u32>>,
+}
+
+/// A record as it is searched.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) rva: u32,
+    pub(crate) len: u32,
+    /// Bytes between esp, where no argument is being pushed, and the return address.
+    pub(crate) frame: u32,
+    pub(crate) locals: u32,
+    pub(crate) saved: u32,
+    pub(crate) params: u32,
+    pub(crate) how: How,
+}
+
+/// How a record finds the caller.
+#[derive(Debug)]
+pub(crate) enum How {
+    Program(Program),
+    /// FPO: the return address lies above locals and saved registers, or above ebp.
+    Above {
+        uses_ebp: bool,
+    },
+}
+
+impl X86Tables {
+    /// Takes the records of a PDB's FrameData and FPO streams, in any order. A record whose program does not parse is
+    /// left out: how many, [`X86Tables::len`] tells.
+    pub fn new(frame_data: impl IntoIterator<Item = FrameData>, fpo: impl IntoIterator<Item = Fpo>) -> Self {
+        let mut functions = Vec::new();
+        let mut frames = Vec::new();
+        for record in frame_data {
+            if record.is_function_start {
+                functions.push(record.rva..record.rva.saturating_add(record.len));
+            }
+            let Some(program) = Program::parse(&record.program) else { continue };
+            frames.push(Record {
+                rva: record.rva,
+                len: record.len,
+                frame: record.locals.saturating_add(record.saved),
+                locals: record.locals,
+                saved: record.saved,
+                params: record.params,
+                how: How::Program(program),
+            });
+        }
+        for record in fpo {
+            functions.push(record.rva..record.rva.saturating_add(record.len));
+            frames.push(Record {
+                rva: record.rva,
+                len: record.len,
+                frame: record.locals.saturating_add(record.saved),
+                locals: record.locals,
+                saved: record.saved,
+                params: record.params,
+                how: How::Above { uses_ebp: record.uses_ebp },
+            });
+        }
+        // Of the records that hold a place, the one that begins last is the most exact.
+        frames.sort_by_key(|record| (record.rva, std::cmp::Reverse(record.len)));
+        functions.sort_by_key(|function: &Range<u32>| (function.start, function.end));
+        functions.dedup();
+        X86Tables { frames, functions }
+    }
+
+    /// Adds the extents of functions (S_GPROC32 and S_LPROC32), for code that has no record.
+    pub fn with_functions(mut self, functions: impl IntoIterator<Item = Range<u32>>) -> Self {
+        self.functions.extend(functions);
+        self.functions.sort_by_key(|function| (function.start, function.end));
+        self.functions.dedup_by_key(|function| function.start);
+        self
+    }
+
+    /// Usable records.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether there is no usable record.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// The most exact record that holds `rva`, by index.
+    pub(crate) fn find(&self, rva: u32) -> Option<usize> {
+        let after = self.frames.partition_point(|record| record.rva <= rva);
+        // Records nest: a function's own encloses those of its prologue's later stages.
+        const NESTED: usize = 64;
+        let holds = |index: &usize| rva - self.frames[*index].rva < self.frames[*index].len;
+        (after.saturating_sub(NESTED)..after).rev().find(holds)
+    }
+
+    pub(crate) fn record(&self, index: usize) -> Option<&Record> {
+        self.frames.get(index)
+    }
+
+    /// The extent of the function that holds `rva`.
+    pub(crate) fn function(&self, rva: u32) -> Option<Range<u32>> {
+        let after = self.functions.partition_point(|function| function.start <= rva);
+        self.functions[..after].last().filter(|function| function.contains(&rva)).cloned()
+    }
+}
