@@ -144,8 +144,9 @@ impl Census {
         self.names();
         SIGNALS.threads_known.store(true, Ordering::Release);
 
+        let since = ticks();
         let notified = loader::listen(self.api);
-        self.snapshot(ModuleFlags::AT_START);
+        self.snapshot(ModuleFlags::AT_START, since);
         if !notified {
             self.fact(
                 "recorder.warning",
@@ -282,6 +283,7 @@ impl Census {
     // ---- modules ----
 
     fn drain_loader(&mut self) {
+        let since = ticks();
         let mut changed = false;
         while let Some(change) = loader::next() {
             changed = true;
@@ -309,7 +311,7 @@ impl Census {
         let lost = loader::take_lost();
         if lost != 0 {
             self.counters.lose(DropReason::RingFull, lost);
-            self.snapshot(ModuleFlags::empty());
+            self.snapshot(ModuleFlags::empty(), since);
         }
         if changed {
             // Module events are written at once: samples of new code must find their module.
@@ -317,8 +319,10 @@ impl Census {
         }
     }
 
-    /// Compares with the loader's list.
-    fn snapshot(&mut self, flags: ModuleFlags) {
+    /// Compares with the loader's list. What it shows counts as loaded at `since`, which must lie before every notification
+    /// that is still queued: a module that was unloaded and loaded again before the list was read shows there too, and its
+    /// unload, still to come, must not precede its load.
+    fn snapshot(&mut self, flags: ModuleFlags, since: u64) {
         let Some(shown) = (0..SNAPSHOT_TRIES).find_map(|_| self.peb.modules(&self.memory)) else {
             self.fact("recorder.warning", b"the loader's list of modules could not be read");
             return;
@@ -336,7 +340,7 @@ impl Census {
             flags.set(ModuleFlags::MAIN, Some(seen.base) == main);
             flags.set(ModuleFlags::RECORDER, seen.base == self.settings.own_base);
             SIGNALS.tables_pending.fetch_add(1, Ordering::AcqRel);
-            if !self.load(now, seen, flags) {
+            if !self.load(since, seen, flags) {
                 SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
             }
         }
