@@ -20,8 +20,7 @@ fn busy() -> &'static Run {
     RUN.get_or_init(|| {
         let folder = Folder::new("busy");
         let mut busy = Program::busy(&folder, 12);
-        let inject = Inject::run(&folder, &["--pid", &busy.pid(), "-o", "größe.stk", "-d", "8s"]);
-        inject.expect(0);
+        Inject::record(&folder, &["--pid", &busy.pid(), "-o", "größe.stk", "-d", "8s"]);
         let status = busy.wait();
         let output = busy.output();
         assert!(status.success() && output.contains("checksum a9a6d267ba599d58"), "{status}\n{output}");

@@ -123,7 +123,7 @@ fn an_earlier_file_is_replaced_whole() {
     let folder = Folder::new("replaced");
     let busy = Program::busy(&folder, 0);
     std::fs::write(folder.file("t.stk"), vec![0x55; 8 << 20]).expect("writable");
-    Inject::run(&folder, &["--pid", &busy.pid(), "-o", "t.stk", "-d", "300ms"]).expect(0);
+    Inject::record(&folder, &["--pid", &busy.pid(), "-o", "t.stk", "-d", "300ms"]);
     assert_eq!(end_reason(&folder, "t.stk"), EndReason::Duration as u64);
 }
 
@@ -152,7 +152,7 @@ fn a_loader_lock_that_is_held_is_a_time_out_and_does_no_harm() {
     finished.refuses(3, "loader lock is held");
     assert!(!folder.file("x.stk").exists(), "a refused recording left a file");
     // When the lock is free again, the process can be recorded.
-    Inject::run(&folder, &["--pid", &busy.pid(), "-o", "x.stk", "-d", "300ms"]).expect(0);
+    Inject::record(&folder, &["--pid", &busy.pid(), "-o", "x.stk", "-d", "300ms"]);
     assert_eq!(end_reason(&folder, "x.stk"), EndReason::Duration as u64);
     assert!(busy.wait().success(), "{}", busy.output());
 }

@@ -24,7 +24,7 @@ fn ten_recordings_of_one_process_with_one_copy_of_the_agent() {
     let mut agents = Vec::new();
     for number in 0..10 {
         let trace = format!("{number}.stk");
-        Inject::run(&folder, &["--pid", &busy.pid(), "-o", &trace, "-d", "250ms"]).expect(0);
+        Inject::record(&folder, &["--pid", &busy.pid(), "-o", &trace, "-d", "250ms"]);
         let recorded = Recorded::open(&folder.file(&trace));
         assert!(recorded.complete && recorded.damage.is_empty(), "{trace}: {:?}", recorded.damage);
         assert!(!recorded.samples.is_empty(), "{trace} holds no sample");
@@ -77,7 +77,7 @@ fn an_agent_that_panics_parks_itself_and_says_so_and_the_target_goes_on() {
 fn every_thread_of_the_target_is_recorded_and_none_of_the_recorder() {
     let folder = Folder::new("threads");
     let mut busy = Program::busy(&folder, 4);
-    Inject::run(&folder, &["--pid", &busy.pid(), "-o", "threads.stk", "-d", "2s"]).expect(0);
+    Inject::record(&folder, &["--pid", &busy.pid(), "-o", "threads.stk", "-d", "2s"]);
     let recorded = Recorded::open(&folder.file("threads.stk"));
     for name in ["main", "recursion", "leaf loops", "größe", "spawner", "plugins", "waiter"] {
         let [thread] = recorded.threads_named(name)[..] else {
@@ -99,7 +99,7 @@ fn every_thread_of_the_target_is_recorded_and_none_of_the_recorder() {
 fn modules_are_recorded_with_their_times_and_one_address_belongs_to_two() {
     let folder = Folder::new("modules");
     let busy = Program::busy(&folder, 0);
-    Inject::run(&folder, &["--pid", &busy.pid(), "-o", "modules.stk", "-d", "4s"]).expect(0);
+    Inject::record(&folder, &["--pid", &busy.pid(), "-o", "modules.stk", "-d", "4s"]);
     let recorded = Recorded::open(&folder.file("modules.stk"));
     for name in ["busy.exe", "ntdll.dll", "kernel32.dll"] {
         let found = recorded.modules_named(name);

@@ -11,8 +11,7 @@ fn programs() -> std::path::PathBuf {
 
 /// Records `target` for some seconds and converts that.
 fn record(folder: &Folder, target: &[&str]) -> (Recorded, Speedscope) {
-    let finished = Inject::run(folder, &[target, &["-o", "real.stk", "-d", "5s"]].concat());
-    finished.expect(0);
+    Inject::record(folder, &[target, &["-o", "real.stk", "-d", "5s"]].concat());
     let recorded = Recorded::open(&folder.file("real.stk"));
     assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
     // Neither ships a PDB: names come from the exports in the trace.
