@@ -11,6 +11,7 @@
 //! * [`duration`]: `10`, `10s`, `1m30s`.
 //! * [`pattern`]: output names such as `%n-%p-%t.stk`.
 //! * [`image`]: what a DLL's file or its loaded image says: architecture, exports, identity.
+//! * [`companion`]: the other build of inject, for processes of another architecture.
 //! * [`status`]: the status line.
 //! * [`list`]: the table and the JSON of `inject ps`.
 //! * [`uuid`]: the identity of a trace.
@@ -19,6 +20,7 @@
 //! `windows` (on Windows only) holds everything that calls the system.
 
 pub mod args;
+pub mod companion;
 pub mod duration;
 pub mod failure;
 pub mod image;

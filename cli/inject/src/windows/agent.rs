@@ -3,8 +3,9 @@
 use super::process::{Module, Process};
 use super::remote::{self, Block, Call, Duplicate};
 use super::system;
+use crate::companion;
 use crate::failure::Failure;
-use crate::image::{AgentExports, Identity, Image};
+use crate::image::{self, AgentExports, Identity, Image};
 use crate::status;
 use std::path::{Path, PathBuf};
 use stk_schema::control::{
@@ -68,7 +69,10 @@ fn beside_inject() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe().map_err(|error| {
         Failure::failed(format!("inject.exe does not know where it is ({error}): name agent.dll"))
     })?;
-    Ok(own.with_file_name(crate::image::AGENT_NAME))
+    let names = companion::agent_names(image::own_machine());
+    let mut paths = names.iter().map(|name| own.with_file_name(name));
+    let found = paths.clone().find(|path| path.is_file());
+    Ok(found.or_else(|| paths.next()).unwrap_or(own))
 }
 
 /// An agent loaded in a process.

@@ -7,12 +7,14 @@
 //! * [`record`]: one recording from the first check to the last line.
 //! * [`output`]: the file that the agent writes.
 //! * [`launch`]: starting the program to be recorded.
+//! * [`handover`]: processes of another architecture.
 //! * [`ps`]: the list of processes.
 //! * [`console`]: what Ctrl-C does.
 //! * [`system`]: handles, events, error texts.
 
 pub mod agent;
 pub mod console;
+pub mod handover;
 pub mod launch;
 pub mod output;
 pub mod process;
@@ -53,6 +55,9 @@ fn list(json: bool) -> Result<i32, Failure> {
 
 fn stop(target: &Target, timeout_ms: u32) -> Result<i32, Failure> {
     let process = open(target)?;
+    if let Some(other) = handover::companion(&process) {
+        return handover::run(&other);
+    }
     let Some(agent) = agent::recording(&process, timeout_ms)? else {
         return Err(Failure::failed(format!("{process} is not being recorded: nothing to stop")));
     };

@@ -1,6 +1,7 @@
 //! The list of processes with what recording them would meet.
 
 use super::agent;
+use super::handover;
 use super::process::{self, Module, OpenError, Process};
 use super::refusal;
 use crate::failure::Failure;
@@ -49,6 +50,11 @@ fn describe(pid: u32, name: String) -> list::Process {
     };
     let modules = process.modules().unwrap_or_default();
     line.dotnet = dotnet(&process, &modules);
+    if handover::companion(&process).is_some() {
+        // What that inject would meet is for it to find out.
+        line.recordable = true;
+        return line;
+    }
     match refusal::check(&process, None) {
         Err(refusal) => line.reason = Some(refusal.cause),
         Ok(()) => match agent::state(&process, STATUS_MS) {

@@ -2,6 +2,7 @@
 
 use super::agent::{self, Agent, AgentFile};
 use super::console;
+use super::handover;
 use super::launch::Launched;
 use super::output::Output;
 use super::process::Process;
@@ -33,6 +34,9 @@ pub fn run(record: &Record) -> Result<i32, Failure> {
         Target::Launch(line) => launch(record, line).map_err(Failure::in_launch),
         target => {
             let process = super::open(target)?;
+            if let Some(other) = handover::companion(&process) {
+                return handover::run(&other);
+            }
             let interrupted = catch_interrupts()?;
             Session::start(record, &process)?.run(interrupted)
         }
@@ -46,6 +50,11 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
     let interrupted = catch_interrupts()?;
     let launched = Launched::start(line)?;
     let process = launched.process();
+    if let Some(other) = handover::companion(process) {
+        // It starts the program anew: this one has not run one instruction.
+        drop(launched);
+        return handover::run(&other);
+    }
     let session = Session::start(record, process)?;
     launched.resume()?;
     let recorded = session.run(interrupted);

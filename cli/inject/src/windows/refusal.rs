@@ -2,6 +2,7 @@
 
 use super::process::{self, Machine, Process};
 use super::system;
+use crate::companion;
 use crate::failure::Failure;
 use crate::image::{self, Image};
 use std::ffi::c_void;
@@ -62,19 +63,20 @@ pub fn architecture(machine: Machine, dll: Option<(&Path, &Image)>) -> Result<()
             "this is not supported: record a native ARM64 build of the program",
         ));
     }
+    if machine.process != image::own_machine() {
+        let own = image::machine_name(image::own_machine());
+        let way_out = match companion::inject_for(image::own_machine(), machine.process) {
+            Some(name) => format!("run {name} of the same release instead, with the same arguments"),
+            None => format!("use the inject and agent of stk's {process} build"),
+        };
+        return Err(Refusal::new(format!("is {process}, but this inject is {own}"), way_out));
+    }
     if let Some((path, image)) = dll
         && image.machine != machine.process
     {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         return Err(Refusal::new(
             format!("is {process}, but {name} is {}", image::machine_name(image.machine)),
-            format!("use the inject and agent of stk's {process} build"),
-        ));
-    }
-    if machine.process != image::own_machine() {
-        let own = image::machine_name(image::own_machine());
-        return Err(Refusal::new(
-            format!("is {process}, but this inject is {own}"),
             format!("use the inject and agent of stk's {process} build"),
         ));
     }
