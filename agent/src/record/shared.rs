@@ -61,10 +61,15 @@ pub struct Counters {
     pub passes: AtomicU64,
     /// Bytes appended to the output.
     pub bytes: AtomicU64,
-    /// Nanoseconds for which threads were held suspended, all samples together.
+    /// Nanoseconds from before the call that suspends to after the call that resumes, all samples together; part of
+    /// it the thread still ran, or waited for its turn to stop.
     pub suspended_ns: AtomicU64,
-    /// Longest time for which a thread was held suspended, in nanoseconds.
+    /// The longest of these.
     pub suspended_max_ns: AtomicU64,
+    /// Nanoseconds of them after the context was obtained, when the thread certainly stood still.
+    pub held_ns: AtomicU64,
+    /// The longest of these.
+    pub held_max_ns: AtomicU64,
     /// Suspensions.
     pub suspensions: AtomicU64,
     /// Nanoseconds spent in passes, all together.

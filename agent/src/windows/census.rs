@@ -156,6 +156,7 @@ impl Census {
         self.journal.switch(BlockKind::Meta);
         SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
         self.state_at = ticks();
+        self.publish();
     }
 
     /// One round; true if there is more to do at once.
@@ -432,6 +433,8 @@ impl Census {
             ("recorder.suspensions", &counters.suspensions),
             ("recorder.suspended_ns", &counters.suspended_ns),
             ("recorder.suspended_max_ns", &counters.suspended_max_ns),
+            ("recorder.held_ns", &counters.held_ns),
+            ("recorder.held_max_ns", &counters.held_max_ns),
         ] {
             self.fact(key, alloc::format!("{}", value.load(Ordering::Relaxed)).as_bytes());
         }

@@ -53,6 +53,17 @@ impl Context {
         (REQUEST != 0).then_some(self.0.ContextFlags)
     }
 
+    /// The stack pointer.
+    pub fn stack_pointer(&self) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        let sp = self.0.Rsp as usize;
+        #[cfg(target_arch = "aarch64")]
+        let sp = self.0.Sp as usize;
+        #[cfg(target_arch = "x86")]
+        let sp = self.0.Esp as usize;
+        sp
+    }
+
     /// The registers in stored order.
     pub fn registers(&self) -> [u64; MAX_REGISTERS] {
         let mut values = [0; MAX_REGISTERS];

@@ -28,9 +28,10 @@ use super::census::{Census, CensusPace, Settings};
 use super::context::{self, Context};
 use super::output::{OutputFile, TablesFolder};
 use super::state::{SIGNALS, STATUS, reset_signals};
+use super::suspend::{Rescue, Watch};
 use super::target::{OwnProcess, Sampled};
 use super::trigger::Triggers;
-use super::{heap, hints, host, panic, suspend, text};
+use super::{heap, hints, host, panic, text};
 use crate::record::journal::{self, Journal};
 use crate::record::queue::Queue;
 use crate::record::sampler::{Accepted, Sampler, Triggered, Wiring};
@@ -50,6 +51,8 @@ const THREAD_STACK: usize = 512 << 10;
 
 /// A thread may be suspended for this long.
 const SUSPENDED_MS: u64 = 100;
+/// A sampler that does not go on for this long after its thread was resumed is stuck.
+const STUCK_MS: u64 = 2_000;
 /// Milliseconds between the watchdog's looks.
 const WATCH_MS: u32 = 20;
 /// Milliseconds between the writer's looks at its queues.
@@ -569,14 +572,25 @@ impl Session {
 
     fn run_watchdog(&self) {
         set_priority(THREAD_PRIORITY_HIGHEST);
+        let mut watch = Watch::default();
+        let mut rescued = 0;
         while !FINISHED.load(Ordering::Acquire) {
-            if suspend::rescue(SUSPENDED_MS * self.ticks_per_ms) {
+            let passes = self.counters.passes.load(Ordering::Relaxed);
+            match watch.look(SUSPENDED_MS * self.ticks_per_ms) {
+                Rescue::None => {}
+                Rescue::WhileAsked => rescued = passes + 1,
+                Rescue::WhileStopped => SIGNALS.request_stop(EndReason::Watchdog),
+            }
+            // The pass in which a thread was resumed has not come to its end since: the sampler hangs.
+            if rescued == passes + 1 && watch.idle_for(STUCK_MS * self.ticks_per_ms) {
                 SIGNALS.request_stop(EndReason::Watchdog);
-                wake_all();
             }
             if panic::happened() {
                 SIGNALS.request_stop(EndReason::Panic);
                 self.finish_for_panicked_writer();
+            }
+            if SIGNALS.stopping() {
+                wake_all();
             }
             // SAFETY: the event lives as long as the process.
             unsafe { WaitForSingleObject(ENDED.load(Ordering::Acquire), WATCH_MS) };

@@ -6,7 +6,6 @@
 
 use core::sync::atomic::{AtomicIsize, AtomicU64, Ordering, fence};
 
-use stk_schema::registers::SP;
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Diagnostics::Debug::GetThreadContext;
 use windows_sys::Win32::System::Threading::{ResumeThread, SuspendThread};
@@ -21,16 +20,29 @@ use crate::record::sampler::{Capture, Outcome};
 const COPY_STEP: usize = 64 << 10;
 const WORD: usize = size_of::<usize>();
 
-/// Who may resume the suspended thread: a sequence number and, in the low bit, whether one is suspended. Whoever clears the bit
-/// resumes.
-static HELD: AtomicU64 = AtomicU64::new(0);
+/// The suspension that is under way: a sequence number and, in the low two bits, its phase. Whoever brings the phase back to
+/// [`FREE`] resumes the thread.
+static HELD: AtomicU64 = AtomicU64::new(FREE);
 static HANDLE_HELD: AtomicIsize = AtomicIsize::new(0);
-static HELD_SINCE: AtomicU64 = AtomicU64::new(0);
 
-/// A moment's measurements of one capture.
+/// No thread is suspended.
+const FREE: u64 = 0;
+/// The sampler is about to call SuspendThread or in it: whether the thread is suspended cannot be told, and resuming it now
+/// could undo a suspension of the target's own.
+const ASKING: u64 = 1;
+/// SuspendThread has returned; the system may still be stopping the thread, or wait for it to be scheduled so that it can stop.
+const ASKED: u64 = 2;
+/// The thread's context was obtained: it stands still.
+const STOPPED: u64 = 3;
+const PHASE: u64 = 3;
+
+/// How long a capture took.
+#[derive(Clone, Copy, Default)]
 pub struct Timing {
-    /// Ticks from before the suspension to after the resumption.
-    pub ticks: u64,
+    /// Ticks from before the call that suspends to after the call that resumes.
+    pub total: u64,
+    /// Ticks of them after the context was obtained: copy and resumption.
+    pub held: u64,
 }
 
 /// Suspends `thread`, captures it into `into`, resumes it.
@@ -43,31 +55,33 @@ pub fn capture(
     into: &mut Capture,
 ) -> (Outcome, Timing) {
     if peb.is_exiting(tid) {
-        return (Outcome::Ended, Timing { ticks: 0 });
+        return (Outcome::Ended, Timing::default());
     }
     context.ask();
     let before = ticks();
     let counter_before = counter();
-    let ticket = hold(thread, before);
+    let ticket = hold(thread);
     // SAFETY: the handle is open with THREAD_SUSPEND_RESUME.
     if unsafe { SuspendThread(thread) } == u32::MAX {
-        let _ = release(ticket);
-        return (Outcome::NotSuspended, Timing { ticks: 0 });
+        enter(ticket | ASKING, FREE);
+        return (Outcome::NotSuspended, Timing::default());
     }
+    enter(ticket | ASKING, ASKED);
 
     // ---- suspended: nothing but the context and plain copies from here ...
     // SAFETY: the handle is open with THREAD_GET_CONTEXT; the context is aligned and says what it asks for. It is not the
     // calling thread's.
     let ok = unsafe { GetThreadContext(thread, &mut context.0) } != 0;
     let counter_at = counter();
+    let held = enter(ticket | ASKED, STOPPED);
     let mut complete = false;
-    if ok {
+    if ok && held {
         let (limit, base) = teb.stack();
         // SAFETY: the thread is suspended, and what lies between its stack limit and base, both read after the
         // suspension, is committed. If the watchdog has resumed it meanwhile, `copy` stops at the next step.
-        complete = unsafe { copy(context, limit, base, ticket, into) };
+        complete = unsafe { copy(context, limit, base, ticket | STOPPED, into) };
     }
-    let mine = release(ticket);
+    let mine = held && enter(ticket | STOPPED, FREE);
     if mine {
         // SAFETY: the handle is open with THREAD_SUSPEND_RESUME, and this is the one resumption of the suspension above.
         unsafe { ResumeThread(thread) };
@@ -76,46 +90,76 @@ pub fn capture(
 
     let counter_after = counter();
     let after = ticks();
-    let timing = Timing { ticks: after - before };
+    let time = between(before, after, counter_before, counter_at, counter_after);
+    let timing = Timing { total: after - before, held: after - time };
     if !ok || !complete || !mine {
         return (Outcome::NoContext, timing);
     }
-    into.time = between(before, after, counter_before, counter_at, counter_after);
+    into.time = time;
     into.registers = context.registers();
     into.context_reply = context.reply();
     (Outcome::Captured, timing)
 }
 
-/// The watchdog's look: resumes the thread that has been suspended for more than `most` ticks; true if there was one.
-pub fn rescue(most: u64) -> bool {
-    let held = HELD.load(Ordering::Acquire);
-    if held & 1 == 0 {
-        return false;
+/// What the watchdog found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rescue {
+    /// Nothing to do.
+    None,
+    /// Resumed a thread that the system had not reported as stopped in time: on a loaded machine it may just not have been
+    /// scheduled. Its sample is lost, no more.
+    WhileAsked,
+    /// Resumed a thread that stood still for too long: the sampler is stuck.
+    WhileStopped,
+}
+
+/// The watchdog's view of the suspension that is under way. It takes the time itself, so that the sampler need not
+/// ask the clock while a thread is suspended.
+#[derive(Default)]
+pub struct Watch {
+    seen: u64,
+    since: u64,
+}
+
+impl Watch {
+    /// Looks, and resumes a thread that has been in one phase of the same suspension for more than `most` ticks.
+    pub fn look(&mut self, most: u64) -> Rescue {
+        let held = HELD.load(Ordering::Acquire);
+        let now = ticks();
+        if held != self.seen {
+            *self = Watch { seen: held, since: now };
+        }
+        if !matches!(held & PHASE, ASKED | STOPPED) || now.saturating_sub(self.since) < most {
+            return Rescue::None;
+        }
+        let handle = HANDLE_HELD.load(Ordering::Relaxed);
+        // Unless the word is still the same, the handle may be that of another suspension.
+        fence(Ordering::Acquire);
+        if !enter(held, FREE) {
+            return Rescue::None;
+        }
+        // SAFETY: the sampler's handle, which stays open while the sampler is in `capture`.
+        unsafe { ResumeThread(handle as HANDLE) };
+        if held & PHASE == STOPPED { Rescue::WhileStopped } else { Rescue::WhileAsked }
     }
-    let since = HELD_SINCE.load(Ordering::Relaxed);
-    let handle = HANDLE_HELD.load(Ordering::Relaxed);
-    fence(Ordering::Acquire);
-    // Unless the word is still the same, what was read next to it may belong to another suspension.
-    if ticks().saturating_sub(since) < most || !release(held) {
-        return false;
+
+    /// Whether nothing has changed for `span` ticks.
+    pub fn idle_for(&self, span: u64) -> bool {
+        ticks().saturating_sub(self.since) >= span
     }
-    // SAFETY: the sampler's handle, which stays open while the sampler is in `capture`.
-    unsafe { ResumeThread(handle as HANDLE) };
-    true
 }
 
 /// Announces a suspension; gives its ticket.
-fn hold(thread: HANDLE, now: u64) -> u64 {
+fn hold(thread: HANDLE) -> u64 {
     HANDLE_HELD.store(thread as isize, Ordering::Relaxed);
-    HELD_SINCE.store(now, Ordering::Relaxed);
-    let ticket = (HELD.load(Ordering::Relaxed) + 2) | 1;
-    HELD.store(ticket, Ordering::Release);
+    let ticket = (HELD.load(Ordering::Relaxed) & !PHASE) + (PHASE + 1);
+    HELD.store(ticket | ASKING, Ordering::Release);
     ticket
 }
 
-/// Claims the right to resume; false if the other side has it.
-fn release(ticket: u64) -> bool {
-    HELD.compare_exchange(ticket, ticket & !1, Ordering::AcqRel, Ordering::Acquire).is_ok()
+/// Moves the suspension `from` to another phase; false if the other side has ended it.
+fn enter(from: u64, phase: u64) -> bool {
+    HELD.compare_exchange(from, (from & !PHASE) | phase, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
 /// Copies the stack from the stack pointer up; false if the watchdog resumed the thread meanwhile.
@@ -123,7 +167,7 @@ fn release(ticket: u64) -> bool {
 /// # Safety
 /// `limit..base` must be the suspended thread's committed stack.
 unsafe fn copy(context: &Context, limit: usize, base: usize, ticket: u64, into: &mut Capture) -> bool {
-    let sp = context.registers()[SP] as usize;
+    let sp = context.stack_pointer();
     let start = sp & !(WORD - 1);
     into.stack_base = base as u64;
     if start < limit || start >= base {

@@ -62,11 +62,14 @@ impl Target for OwnProcess {
     fn capture(&mut self, thread: &Sampled, into: &mut Capture) -> Outcome {
         let (outcome, timing) =
             suspend::capture(thread.handle.raw(), thread.tid, thread.teb, &self.peb, &mut self.context, into);
-        if outcome != Outcome::NotSuspended && timing.ticks != 0 {
-            let nanoseconds = timing.ticks * 1_000_000_000 / self.api.frequency;
+        if timing.total != 0 {
+            let nanoseconds = |ticks: u64| ticks * 1_000_000_000 / self.api.frequency;
+            let (total, held) = (nanoseconds(timing.total), nanoseconds(timing.held));
             self.counters.suspensions.fetch_add(1, Ordering::Relaxed);
-            self.counters.suspended_ns.fetch_add(nanoseconds, Ordering::Relaxed);
-            self.counters.suspended_max_ns.fetch_max(nanoseconds, Ordering::Relaxed);
+            self.counters.suspended_ns.fetch_add(total, Ordering::Relaxed);
+            self.counters.suspended_max_ns.fetch_max(total, Ordering::Relaxed);
+            self.counters.held_ns.fetch_add(held, Ordering::Relaxed);
+            self.counters.held_max_ns.fetch_max(held, Ordering::Relaxed);
         }
         // A thread that ended since its last sample can be neither suspended nor read: that is no loss.
         match outcome {
