@@ -61,27 +61,29 @@ impl<H> Threads<H> {
         start.instance
     }
 
-    /// Removes the threads that have `ended`, writes THREAD_EXIT for each and hands it to `gone`.
+    /// Removes the threads that have ended, writes THREAD_EXIT for each and hands it to `gone`. `ended` tells when a thread
+    /// ended, in ticks.
     pub fn remove_ended(
         &mut self,
-        time: u64,
-        mut ended: impl FnMut(&Thread<H>) -> bool,
+        mut ended: impl FnMut(&Thread<H>) -> Option<u64>,
         mut gone: impl FnMut(Thread<H>),
         out: &mut impl Events,
     ) {
         let mut index = 0;
         while let Some(thread) = self.live.get(index) {
-            if ended(thread) {
-                let thread = self.live.remove(index);
-                out.event(&Event::ThreadExit { instance: thread.instance, time });
-                gone(thread);
-            } else {
+            let Some(time) = ended(thread) else {
                 index += 1;
-            }
+                continue;
+            };
+            let thread = self.live.remove(index);
+            // Clocks differ in grain: no thread ends before it was seen.
+            out.event(&Event::ThreadExit { instance: thread.instance, time: time.max(thread.start.time) });
+            gone(thread);
         }
     }
 
-    /// Compares names with those known and writes THREAD_NAME where one changed.
+    /// Compares names with those known and writes THREAD_NAME where one changed. `name_of` gives `None` for a thread that is
+    /// not to be looked at.
     pub fn rename(
         &mut self,
         time: u64,
@@ -158,7 +160,11 @@ mod tests {
         threads.started(start(40), 0, &mut log);
         threads.started(start(44), 1, &mut log);
         let mut gone = Vec::new();
-        threads.remove_ended(9, |thread| thread.handle == 0, |thread| gone.push(thread.handle), &mut log);
+        threads.remove_ended(
+            |thread| (thread.handle == 0).then_some(9),
+            |thread| gone.push(thread.handle),
+            &mut log,
+        );
         threads.started(start(40), 2, &mut log);
         assert_eq!(gone, [0]);
         assert_eq!(

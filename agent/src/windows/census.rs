@@ -27,12 +27,14 @@ use crate::record::modules::{Events, Modules, Seen};
 use crate::record::queue::Queue;
 use crate::record::sampler::ThreadCommand;
 use crate::record::shared::{Counters, REASONS};
-use crate::record::threads::Threads;
+use crate::record::threads::{Thread, Threads};
 
 /// Milliseconds between enumerations of the threads.
 const ENUMERATE_MS: u64 = 50;
-/// Milliseconds between looks at the threads' names: they come after the start and may change.
-const NAMES_MS: u64 = 200;
+/// Milliseconds between looks at all threads' names, which may change at any time ...
+const NAMES_MS: u64 = 500;
+/// ... and age up to which a thread's name is looked for at every enumeration: it comes right after the start.
+const YOUNG_MS: u64 = 300;
 /// Milliseconds between reports of losses.
 const LOSSES_MS: u64 = 1000;
 /// How often a snapshot of the loader's list that raced with a change is taken again.
@@ -169,8 +171,6 @@ impl Census {
         }
         if hinted || now >= self.enumerate_due {
             self.enumerate(ThreadFlags::empty());
-        }
-        if now >= self.names_due {
             self.names();
         }
         if now >= self.losses_due {
@@ -218,17 +218,7 @@ impl Census {
         let now = ticks();
         self.enumerate_due = now + ENUMERATE_MS * self.settings.ticks_per_ms;
         let own = (self.own_threads)();
-        let removals = &mut self.removals;
-        self.threads.remove_ended(
-            now,
-            |thread| thread.handle.handle.ended(),
-            |thread| {
-                if !thread.handle.own {
-                    removals.push_back(thread.instance);
-                }
-            },
-            &mut self.journal,
-        );
+        self.remove_ended(now);
         let (api, threads, journal) = (self.api, &mut self.threads, &mut self.journal);
         thread::enumerate(api, |found| {
             let Some((tid, teb)) = found.identity(api) else { return };
@@ -248,7 +238,7 @@ impl Census {
                 flags,
                 start_address: handle.start_address(api),
                 stack_base: base as u64,
-                created: handle.times().map_or(0, |(created, _)| created),
+                created: handle.times().map_or(0, |times| times.created),
             };
             let told = (!own).then(|| Sampled { handle: handle.clone(), tid, teb });
             threads.started(start, Known { handle, told, own }, journal);
@@ -274,11 +264,54 @@ impl Census {
         }
     }
 
+    fn remove_ended(&mut self, now: u64) {
+        let (api, removals) = (self.api, &mut self.removals);
+        let ended: Vec<u64> = self
+            .threads
+            .live()
+            .iter()
+            .filter(|thread| thread.handle.handle.ended())
+            .map(|thread| thread.instance)
+            .collect();
+        if ended.is_empty() {
+            return;
+        }
+        // A thread that lived shorter than names are looked at still has its name now.
+        let last_name = |thread: &Thread<Known>| {
+            if ended.contains(&thread.instance) { thread.handle.handle.name(api) } else { None }
+        };
+        self.threads.rename(now, last_name, &mut self.journal);
+        let (utc_now, per_ms) = (utc(api), self.settings.ticks_per_ms);
+        self.threads.remove_ended(
+            |thread| {
+                if !ended.contains(&thread.instance) {
+                    return None;
+                }
+                let exited = thread.handle.handle.times().map_or(utc_now, |times| times.exited);
+                let ago = u128::from(utc_now.saturating_sub(exited)) * u128::from(per_ms) / 1_000_000;
+                Some(now.saturating_sub(ago as u64))
+            },
+            |thread| {
+                if !thread.handle.own {
+                    removals.push_back(thread.instance);
+                }
+            },
+            &mut self.journal,
+        );
+    }
+
+    /// Looks for new names: at every call those of young threads, which get them about now, at times all.
     fn names(&mut self) {
         let now = ticks();
-        self.names_due = now + NAMES_MS * self.settings.ticks_per_ms;
-        let api = self.api;
-        self.threads.rename(now, |thread| thread.handle.handle.name(api), &mut self.journal);
+        let all = now >= self.names_due;
+        if all {
+            self.names_due = now + NAMES_MS * self.settings.ticks_per_ms;
+        }
+        let (api, young) = (self.api, now.saturating_sub(YOUNG_MS * self.settings.ticks_per_ms));
+        let name = |thread: &Thread<Known>| {
+            if all || thread.start.time > young { thread.handle.handle.name(api) } else { None }
+        };
+        self.threads.rename(now, name, &mut self.journal);
     }
 
     // ---- modules ----

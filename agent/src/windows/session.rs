@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use stk_format::{BlockBuffer, CpuUnit, FileHeader};
 use stk_schema::control::{
-    AgentConfig, CONTROL_VERSION, EMBED_FULL, FLAG_CHECK_WALKS, FLAG_ONCE, FLAG_TEST_PANIC, STATE_FAILED,
-    STATE_IDLE, STATE_RECORDING, STATE_STOPPED, STATE_STOPPING, StartResult,
+    AgentConfig, CONTROL_VERSION, EMBED_FULL, FLAG_ONCE, FLAG_TEST_PANIC, STATE_FAILED, STATE_IDLE,
+    STATE_RECORDING, STATE_STOPPED, STATE_STOPPING, StartResult,
 };
 use stk_schema::event::{DropReason, End, EndReason};
 use stk_schema::{Os, limits};
@@ -245,7 +245,7 @@ fn check(config: &AgentConfig) -> Result<(), StartResult> {
         && config.size as usize >= size_of::<AgentConfig>()
         && (1..=20_000_000).contains(&config.rate_mhz)
         && config.embed <= EMBED_FULL
-        && config.flags & !(FLAG_ONCE | FLAG_CHECK_WALKS | FLAG_TEST_PANIC) == 0
+        && config.flags & !(FLAG_ONCE | FLAG_TEST_PANIC) == 0
         && config.metadata_len as usize <= 1 << 20
         && config.output != 0
         && config.reserved == 0

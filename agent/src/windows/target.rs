@@ -56,7 +56,7 @@ impl Target for OwnProcess {
     }
 
     fn cpu_time(&mut self, thread: &Sampled) -> Option<u64> {
-        thread.handle.times().map(|(_, cpu)| cpu)
+        thread.handle.times().map(|times| times.cpu)
     }
 
     fn capture(&mut self, thread: &Sampled, into: &mut Capture) -> Outcome {

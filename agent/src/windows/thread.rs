@@ -102,13 +102,17 @@ impl ThreadHandle {
         if status >= 0 { address as u64 } else { 0 }
     }
 
-    /// When it was created, in nanoseconds since the Unix epoch (0 if unknown), and its CPU time in units of 100 ns.
-    pub fn times(&self) -> Option<(u64, u64)> {
+    /// Its times, as far as they are known.
+    pub fn times(&self) -> Option<Times> {
         let mut times = [0u64; 4];
         let [created, exited, kernel, user] = times.each_mut().map(|time| core::ptr::from_mut(time).cast());
         // SAFETY: four FILETIMEs, each the size of a u64 with no stricter alignment.
         let ok = unsafe { GetThreadTimes(self.0, created, exited, kernel, user) } != 0;
-        ok.then(|| (unix_nanoseconds(times[0]), times[2].wrapping_add(times[3])))
+        ok.then(|| Times {
+            created: unix_nanoseconds(times[0]),
+            exited: unix_nanoseconds(times[1]),
+            cpu: times[2].wrapping_add(times[3]),
+        })
     }
 
     /// Its description, WTF-8; empty if it has none, `None` if the system cannot tell.
@@ -135,6 +139,17 @@ impl Drop for ThreadHandle {
         // SAFETY: this owns the handle.
         unsafe { CloseHandle(self.0) };
     }
+}
+
+/// Times of a thread.
+#[derive(Clone, Copy)]
+pub struct Times {
+    /// When it was created, in nanoseconds since the Unix epoch; 0 if unknown.
+    pub created: u64,
+    /// When it ended, likewise; meaningless before.
+    pub exited: u64,
+    /// CPU time so far, in units of 100 ns.
+    pub cpu: u64,
 }
 
 /// A thread environment block. Its memory stays while the thread lives, hence while it is suspended.
