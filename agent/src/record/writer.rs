@@ -88,6 +88,11 @@ impl<O: Output> Writer<O> {
         }
     }
 
+    /// Where the trace went.
+    pub fn into_output(self) -> O {
+        self.output
+    }
+
     /// Bytes appended.
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -1,0 +1,592 @@
+//! The portable half against a fake process: what was there is what a reader finds.
+
+#![cfg(not(windows))]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use agent::record::journal::{self, Contents, Journal, Pace, TableStore};
+use agent::record::modules::Events as _;
+use agent::record::queue::Queue;
+use agent::record::sampler::{
+    Accepted, CODE_BYTES, Capture, CodeRead, Outcome, Sampler, Target, ThreadCommand, Triggered, Wiring,
+};
+use agent::record::shared::{Counters, Lane, Signals};
+use agent::record::writer::{Output, WriteError, Writer};
+use stk_format::{BlockBuffer, BlockKind, Decoded, FileHeader, Scratch, Trace, blob};
+use stk_schema::event::{DropReason, End, EndReason, Event, Metadata, RunState, TableKind};
+use stk_schema::identity::ContentHash;
+use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet, SP};
+use stk_schema::{Arch, Os};
+
+/// Ticks per second: a tick is a microsecond.
+const FREQUENCY: u64 = 1_000_000;
+const MS: u64 = 1000;
+const STACK_BASE: u64 = 0x7000_0000;
+const MAX_STACK: usize = 64 << 10;
+
+/// A thread of the fake process.
+#[derive(Clone)]
+struct FakeThread {
+    registers: [u64; MAX_REGISTERS],
+    /// Its whole stack, ending at the base.
+    stack: Vec<u8>,
+    cycles: Option<u64>,
+    cpu_time: Option<u64>,
+    outcome: Outcome,
+    captures: u32,
+}
+
+/// The fake process: its clock and threads.
+#[derive(Default)]
+struct World {
+    now: u64,
+    threads: BTreeMap<u64, FakeThread>,
+    code_reads: u32,
+}
+
+struct Fake(Rc<RefCell<World>>);
+
+impl Target for Fake {
+    type Thread = u64;
+
+    fn now(&mut self) -> u64 {
+        self.0.borrow().now
+    }
+
+    fn cycles(&mut self, thread: &u64) -> Option<u64> {
+        self.0.borrow().threads[thread].cycles
+    }
+
+    fn cpu_time(&mut self, thread: &u64) -> Option<u64> {
+        self.0.borrow().threads[thread].cpu_time
+    }
+
+    fn capture(&mut self, thread: &u64, into: &mut Capture) -> Outcome {
+        let mut world = self.0.borrow_mut();
+        world.now += 10;
+        let now = world.now;
+        let thread = world.threads.get_mut(thread).unwrap();
+        thread.captures += 1;
+        fill(thread, now, into);
+        thread.outcome
+    }
+
+    fn code(&mut self, ip: u64, into: &mut [u8; CODE_BYTES]) -> CodeRead {
+        self.0.borrow_mut().code_reads += 1;
+        into.fill(ip as u8);
+        CodeRead { len: CODE_BYTES, image: true }
+    }
+}
+
+fn fill(thread: &FakeThread, now: u64, into: &mut Capture) {
+    into.time = now;
+    into.registers = thread.registers;
+    into.stack_base = STACK_BASE;
+    into.stack_start = STACK_BASE - thread.stack.len() as u64;
+    into.len = thread.stack.len().min(into.stack.len());
+    into.stack[..into.len].copy_from_slice(&thread.stack[..into.len]);
+}
+
+/// A sampler over a fake process, with its writer.
+struct Rig {
+    world: Rc<RefCell<World>>,
+    sampler: Sampler<Fake>,
+    lane: Arc<Lane>,
+    counters: Arc<Counters>,
+    signals: &'static Signals,
+    commands: Arc<Queue<ThreadCommand<u64>>>,
+    writer: Writer<Memory>,
+    header: FileHeader,
+}
+
+/// The file.
+#[derive(Clone, Default)]
+struct Memory(Rc<RefCell<Vec<u8>>>, Option<usize>);
+
+impl Output for Memory {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), u32> {
+        let mut file = self.0.borrow_mut();
+        if self.1.is_some_and(|room| file.len() + bytes.len() > room) {
+            return Err(112);
+        }
+        file.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl Rig {
+    fn new(buffers: usize) -> Rig {
+        let mut header = FileHeader::new(Arch::X64, Os::Windows, [7; 16], FREQUENCY);
+        header.clock_start = 0;
+        let world = Rc::new(RefCell::new(World { now: 1, ..World::default() }));
+        let lane = Arc::new(Lane::new(buffers, 4 << 20, &header).unwrap());
+        let counters = Arc::new(Counters::default());
+        let signals: &'static Signals = Box::leak(Box::default());
+        let commands = Arc::new(Queue::new(64));
+        let wiring =
+            Wiring { lane: lane.clone(), counters: counters.clone(), signals, commands: commands.clone() };
+        let sampler = Sampler::new(Fake(world.clone()), wiring, RegisterSet::X64, 8, FREQUENCY, MAX_STACK);
+        let writer = Writer::new(&header, 4 << 20, Memory::default()).unwrap();
+        Rig { world, sampler, lane, counters, signals, commands, writer, header }
+    }
+
+    fn add(&mut self, instance: u64, words: usize) {
+        let mut thread = FakeThread {
+            registers: [0; MAX_REGISTERS],
+            stack: Vec::new(),
+            cycles: None,
+            cpu_time: None,
+            outcome: Outcome::Captured,
+            captures: 0,
+        };
+        set_stack(&mut thread, words, instance);
+        self.world.borrow_mut().threads.insert(instance, thread);
+        let add = ThreadCommand::Add { instance, tid: instance as u32 * 4, thread: instance };
+        assert!(self.commands.push(add).is_ok());
+    }
+
+    fn thread(&self, instance: u64, change: impl FnOnce(&mut FakeThread)) {
+        change(self.world.borrow_mut().threads.get_mut(&instance).unwrap());
+    }
+
+    /// A pass at `ms`.
+    fn pass(&mut self, ms: u64) {
+        let now = self.world.borrow().now.max(ms * MS);
+        self.world.borrow_mut().now = now;
+        self.sampler.pass();
+    }
+
+    fn write(&mut self) {
+        while let Some(block) = self.lane.take_full() {
+            self.writer.block(&block).unwrap();
+            self.lane.put_back(block);
+        }
+    }
+
+    /// Ends the trace and gives the file.
+    fn finish(mut self) -> Vec<u8> {
+        self.sampler.finish();
+        self.write();
+        let mut block = BlockBuffer::new(64 << 10, &self.header).unwrap();
+        let end = End {
+            time: self.world.borrow().now,
+            reason: EndReason::Stopped as u64,
+            samples: self.counters.samples.load(Ordering::Relaxed),
+            dropped: self.counters.dropped.load(Ordering::Relaxed),
+            detail: b"",
+        };
+        self.writer.end(&mut block, end).unwrap();
+        self.writer.into_output().0.take()
+    }
+}
+
+/// A stack of `words` words whose contents depend on `seed`.
+fn set_stack(thread: &mut FakeThread, words: usize, seed: u64) {
+    thread.stack = (0..words as u64).flat_map(|word| (word * 31 + seed).to_le_bytes()).collect();
+    thread.registers[SP] = STACK_BASE - thread.stack.len() as u64;
+    thread.registers[IP] = 0x40_0000 + seed * 16;
+}
+
+/// What a reader finds, in stored order.
+#[derive(Clone, PartialEq, Debug)]
+enum Found {
+    Sample {
+        thread: u64,
+        time: u64,
+        ip: u64,
+        stack: Vec<u8>,
+        truncated: bool,
+        state: RunState,
+        tag: Option<u64>,
+    },
+    Same {
+        thread: u64,
+        ticks: u64,
+    },
+    Idle {
+        thread: u64,
+        ticks: u64,
+        block: u64,
+    },
+}
+
+fn read(file: &[u8]) -> Vec<(u64, Found)> {
+    let trace = Trace::open(file).unwrap();
+    assert!(trace.is_complete(), "{:?}", trace.damage());
+    let mut scratch = Scratch::new();
+    let mut found = Vec::new();
+    for block in trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples) {
+        let ordinal = block.header.ordinal;
+        let mut samples = trace.samples(block, &mut scratch).unwrap();
+        while let Some(decoded) = samples.next().unwrap() {
+            let one = match decoded {
+                Decoded::Sample(sample) => Found::Sample {
+                    thread: sample.thread,
+                    time: sample.time,
+                    ip: sample.registers[IP],
+                    stack: sample.stack.to_vec(),
+                    truncated: sample.truncated,
+                    state: sample.state,
+                    tag: sample.tag,
+                },
+                Decoded::Same(same) => Found::Same { thread: same.thread, ticks: same.ticks },
+                Decoded::Idle(idle) => {
+                    Found::Idle { thread: idle.thread, ticks: idle.ticks, block: idle.block }
+                }
+                Decoded::Other(other) => panic!("{other:?}"),
+            };
+            found.push((ordinal, one));
+        }
+    }
+    found
+}
+
+fn samples(found: &[(u64, Found)]) -> Vec<(u64, Vec<u8>)> {
+    found
+        .iter()
+        .filter_map(|(_, one)| match one {
+            Found::Sample { thread, stack, .. } => Some((*thread, stack.clone())),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn stacks_that_grow_shrink_and_change_read_back_word_for_word() {
+    let mut rig = Rig::new(4);
+    rig.add(1, 40);
+    rig.add(2, 3);
+    let mut expected = Vec::new();
+    // Depths that grow beyond the first image, shrink, and pass several block cuts.
+    for step in 0..400u64 {
+        let words = (step * 37 % 5000) as usize + 1;
+        rig.thread(1, |thread| set_stack(thread, words, step));
+        rig.thread(2, |thread| set_stack(thread, 3, step));
+        for thread in [1, 2] {
+            expected.push((thread, rig.world.borrow().threads[&thread].stack.clone()));
+        }
+        rig.pass(step * 2);
+        rig.write();
+    }
+    let file = rig.finish();
+    assert_eq!(samples(&read(&file)), expected);
+}
+
+#[test]
+fn a_thread_whose_cycles_stand_still_is_not_suspended_again() {
+    let mut rig = Rig::new(4);
+    rig.add(1, 10);
+    rig.thread(1, |thread| thread.cycles = Some(100));
+    for ms in 0..50 {
+        rig.pass(ms);
+    }
+    assert_eq!(rig.world.borrow().threads[&1].captures, 1);
+    rig.thread(1, |thread| {
+        thread.cycles = Some(101);
+        set_stack(thread, 10, 9);
+    });
+    rig.pass(50);
+    assert_eq!(rig.world.borrow().threads[&1].captures, 2);
+    assert_eq!(rig.counters.samples.load(Ordering::Relaxed), 51);
+    let found = read(&rig.finish());
+    assert!(matches!(found[1].1, Found::Same { ticks: 49, .. }), "{found:?}");
+    assert!(matches!(found[2].1, Found::Sample { state: RunState::Running, .. }), "{found:?}");
+}
+
+#[test]
+fn without_cycle_counts_an_unchanged_thread_is_unknown_and_a_changed_one_ran() {
+    let mut rig = Rig::new(4);
+    rig.add(1, 10);
+    rig.pass(0);
+    rig.thread(1, |thread| set_stack(thread, 10, 5));
+    rig.pass(1);
+    let states: Vec<_> = read(&rig.finish())
+        .into_iter()
+        .map(|(_, one)| match one {
+            Found::Sample { state, .. } => state,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(states, [RunState::Unknown, RunState::Running]);
+}
+
+#[test]
+fn a_block_is_cut_after_a_quarter_of_a_second_even_if_nothing_ran() {
+    let mut rig = Rig::new(4);
+    rig.add(1, 10);
+    for ms in 0..1000 {
+        rig.pass(ms);
+        rig.write();
+    }
+    let found = read(&rig.finish());
+    let idle: Vec<_> = found.iter().filter(|(_, one)| matches!(one, Found::Idle { .. })).collect();
+    assert!(idle.len() >= 3, "{found:?}");
+    // Every IDLE names the block of the one sample there is.
+    assert!(idle.iter().all(|(_, one)| matches!(one, Found::Idle { block: 0, .. })), "{idle:?}");
+    let passes: u64 = found
+        .iter()
+        .map(|(_, one)| match one {
+            Found::Same { ticks, .. } | Found::Idle { ticks, .. } => *ticks,
+            Found::Sample { .. } => 1,
+        })
+        .sum();
+    assert_eq!(passes, 1000);
+}
+
+#[test]
+fn after_a_state_block_no_idle_cites_what_lies_before_it() {
+    let mut rig = Rig::new(4);
+    rig.add(1, 10);
+    for ms in 0..600 {
+        if ms == 300 {
+            rig.signals.renew.store(true, Ordering::Release);
+        }
+        rig.pass(ms);
+        rig.write();
+    }
+    let found = read(&rig.finish());
+    let keyframes: Vec<_> = found
+        .iter()
+        .filter(|(_, one)| matches!(one, Found::Sample { .. }))
+        .map(|(block, _)| *block)
+        .collect();
+    assert_eq!(keyframes.len(), 2, "{found:?}");
+    for (block, one) in &found {
+        if let Found::Idle { block: cited, .. } = one {
+            assert!(*block < keyframes[1] || *cited >= keyframes[1], "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn without_a_free_buffer_samples_are_dropped_and_counted_and_what_follows_is_whole() {
+    let mut rig = Rig::new(2);
+    rig.add(1, 2000);
+    let mut expected = Vec::new();
+    for ms in 0..2000u64 {
+        rig.thread(1, |thread| set_stack(thread, 2000, ms * ms));
+        let before = rig.counters.samples.load(Ordering::Relaxed);
+        rig.pass(ms);
+        if rig.counters.samples.load(Ordering::Relaxed) != before {
+            expected.push((1, rig.world.borrow().threads[&1].stack.clone()));
+        }
+        // The disk is slow for a while.
+        if !(400..1200).contains(&ms) {
+            rig.write();
+        }
+    }
+    let dropped = rig.counters.dropped.load(Ordering::Relaxed);
+    assert!(dropped > 100, "{dropped}");
+    assert_eq!(dropped, rig.counters.lost(DropReason::BuffersFull as usize));
+    assert_eq!(expected.len() as u64 + dropped, 2000);
+    let file = rig.finish();
+    assert_eq!(samples(&read(&file)), expected);
+}
+
+#[test]
+fn a_stack_beyond_the_limit_is_cut_at_its_base_and_flagged() {
+    let mut rig = Rig::new(4);
+    rig.add(1, MAX_STACK / 8 + 100);
+    rig.pass(0);
+    let stack = rig.world.borrow().threads[&1].stack.clone();
+    match &read(&rig.finish())[0].1 {
+        Found::Sample { stack: found, truncated, .. } => {
+            assert!(truncated);
+            assert!(*found == stack[..MAX_STACK], "the words from the stack pointer up");
+        }
+        other => panic!("{other:?}"),
+    };
+}
+
+#[test]
+fn a_triggered_sample_carries_its_tag_and_makes_the_next_look_a_real_one() {
+    let mut rig = Rig::new(4);
+    rig.add(1, 10);
+    rig.thread(1, |thread| thread.cycles = Some(5));
+    rig.pass(0);
+    let mut capture = Capture::new(MAX_STACK);
+    let mut own = rig.world.borrow().threads[&1].clone();
+    set_stack(&mut own, 20, 77);
+    fill(&own, 3 * MS, &mut capture);
+    let triggered = Triggered { tid: 4, tag: 42, capture: &capture };
+    assert_eq!(rig.sampler.triggered(&triggered), Accepted::Done);
+    // The cycle count has not moved since the last look, but the last stored sample is another one.
+    rig.pass(4);
+    assert_eq!(rig.world.borrow().threads[&1].captures, 2);
+    let found = read(&rig.finish());
+    let tags: Vec<_> = found
+        .iter()
+        .map(|(_, one)| match one {
+            Found::Sample { tag, stack, .. } => (*tag, stack.len()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(tags, [(None, 80), (Some(42), 160), (None, 80)]);
+}
+
+#[test]
+fn a_triggered_sample_of_an_unknown_thread_waits_for_it_and_is_counted_if_it_never_comes() {
+    let mut rig = Rig::new(4);
+    let capture = Capture::new(64);
+    let triggered = Triggered { tid: 8, tag: 1, capture: &capture };
+    assert_eq!(rig.sampler.triggered(&triggered), Accepted::Later);
+    rig.world.borrow_mut().now = 2000 * MS;
+    assert_eq!(rig.sampler.triggered(&triggered), Accepted::Done);
+    assert_eq!(rig.counters.lost(DropReason::NoThread as usize), 1);
+}
+
+#[test]
+fn losses_are_counted_by_their_reason_and_an_ended_thread_is_no_loss() {
+    let mut rig = Rig::new(4);
+    for (instance, outcome) in [(1, Outcome::Ended), (2, Outcome::NotSuspended), (3, Outcome::NoContext)] {
+        rig.add(instance, 10);
+        rig.thread(instance, |thread| thread.outcome = outcome);
+    }
+    rig.pass(0);
+    let lost = |reason| rig.counters.lost(reason as usize);
+    assert_eq!((lost(DropReason::NoThread), lost(DropReason::NoContext)), (1, 1));
+    assert_eq!(rig.counters.dropped.load(Ordering::Relaxed), 2);
+    assert_eq!(rig.counters.samples.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_thread_that_ends_leaves_its_idle_passes_in_the_trace() {
+    let mut rig = Rig::new(4);
+    rig.add(1, 10);
+    for ms in 0..20 {
+        rig.pass(ms);
+    }
+    assert!(rig.commands.push(ThreadCommand::Remove { instance: 1 }).is_ok());
+    rig.add(2, 10);
+    rig.pass(20);
+    assert_eq!(rig.sampler.threads(), 1);
+    let found = read(&rig.finish());
+    assert!(found.iter().any(|(_, one)| *one == Found::Same { thread: 1, ticks: 19 }), "{found:?}");
+}
+
+#[test]
+fn code_at_one_address_is_read_once_until_a_module_comes_or_goes() {
+    let mut rig = Rig::new(4);
+    rig.add(1, 10);
+    for ms in 0..5 {
+        rig.pass(ms);
+    }
+    assert_eq!(rig.world.borrow().code_reads, 1);
+    rig.signals.loader_generation.fetch_add(1, Ordering::AcqRel);
+    rig.pass(5);
+    assert_eq!(rig.world.borrow().code_reads, 2);
+}
+
+#[test]
+fn after_a_failed_write_nothing_more_is_appended_and_the_file_stays_readable() {
+    let mut rig = Rig::new(4);
+    let file = Memory(Rc::default(), Some(400_000));
+    let mut writer = Writer::new(&rig.header, 4 << 20, file.clone()).unwrap();
+    rig.add(1, 100);
+    let mut error = None;
+    for ms in 0..4_000u64 {
+        rig.thread(1, |thread| set_stack(thread, 100, ms * ms * ms));
+        rig.pass(ms);
+        while let Some(block) = rig.lane.take_full() {
+            error = error.or(writer.block(&block).err());
+            rig.lane.put_back(block);
+        }
+    }
+    assert_eq!(error, Some(WriteError::System(112)));
+    assert_eq!(writer.failure(), error);
+    let file = file.0.borrow();
+    let trace = Trace::open(&file).unwrap();
+    assert!(!trace.is_complete());
+    assert!(trace.blocks().len() > 1, "{}", trace.blocks().len());
+    assert!(trace.verify(&mut Scratch::new()).is_empty());
+}
+
+/// A clock that stands still, and no patience.
+struct NoPace;
+
+impl Pace for NoPace {
+    fn now(&self) -> u64 {
+        5
+    }
+
+    fn pause(&self) -> bool {
+        false
+    }
+}
+
+struct NoStore;
+
+impl TableStore for NoStore {
+    fn put(&mut self, _hash: ContentHash, _bytes: &[u8]) -> bool {
+        false
+    }
+}
+
+struct Folder(BTreeMap<[u8; 16], Vec<u8>>);
+
+impl TableStore for Folder {
+    fn put(&mut self, hash: ContentHash, bytes: &[u8]) -> bool {
+        self.0.insert(hash.0, bytes.to_vec());
+        true
+    }
+}
+
+fn journal(buffers: usize) -> (Journal<NoPace>, Arc<Lane>, Memory, Writer<Memory>) {
+    let header = FileHeader::new(Arch::X64, Os::Windows, [9; 16], FREQUENCY);
+    let lane = Arc::new(Lane::new(buffers, journal::CAPACITY, &header).unwrap());
+    let file = Memory::default();
+    let writer = Writer::new(&header, journal::CAPACITY, file.clone()).unwrap();
+    (Journal::new(lane.clone(), Arc::default(), NoPace), lane, file, writer)
+}
+
+#[test]
+fn a_table_is_stored_once_however_often_it_is_seen_and_reads_back() {
+    let (mut journal, lane, file, mut writer) = journal(8);
+    let part = |rva, byte| agent::record::image::Part {
+        kind: TableKind::UnwindInfo,
+        rva,
+        bytes: (0..700_000u32).map(|index| (index >> 8) as u8 ^ byte).collect(),
+    };
+    let mut contents = Contents::default();
+    let first = contents.put(&part(0x1000, 1), None::<&mut NoStore>, &mut journal);
+    let again = contents.put(&part(0x9000, 1), None::<&mut NoStore>, &mut journal);
+    let mut folder = Folder(BTreeMap::new());
+    let outside = contents.put(&part(0x1000, 2), Some(&mut folder), &mut journal);
+    journal.flush();
+    while let Some(block) = lane.take_full() {
+        writer.block(&block).unwrap();
+        lane.put_back(block);
+    }
+    assert_eq!((first.hash, first.len), (again.hash, again.len));
+    assert_eq!((first.rva, again.rva), (0x1000, 0x9000));
+    assert_eq!(folder.0[&outside.hash.0], part(0, 2).bytes);
+
+    let file = file.0.borrow();
+    let trace = Trace::open(&file).unwrap();
+    let mut scratch = Scratch::new();
+    let mut assembly = blob::Assembly::new(first.hash);
+    let mut bytes = 0;
+    for block in trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Blob) {
+        for event in trace.events(block, &mut scratch).unwrap() {
+            if let Event::Blob(piece) = event.unwrap() {
+                bytes += piece.bytes.len();
+                assembly.add(&piece).unwrap();
+            }
+        }
+    }
+    assert_eq!(bytes, 700_000);
+    assert!(assembly.finish().unwrap() == part(0, 1).bytes);
+}
+
+#[test]
+fn a_journal_without_a_writer_gives_up_and_counts_instead_of_waiting_for_ever() {
+    let (mut journal, lane, _file, _writer) = journal(2);
+    let kept: Vec<_> = std::iter::from_fn(|| lane.take_free()).collect();
+    assert_eq!(kept.len(), 2);
+    journal.event(&Event::Metadata(Metadata { key: b"k", value: b"v" }));
+    assert_eq!(journal.lost(), 1);
+}
