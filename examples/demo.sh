@@ -28,9 +28,10 @@ if [ -z "$record" ] && [ -n "$keep" ]; then
 fi
 
 say() { printf '\n== %s\n' "$*"; }
-# Shows a command as a reader would type it, then runs it.
+# Shows a command as one would type it in the repository, then runs it.
 run() {
-  printf '\n$ %s\n' "$(basename "$1") ${*:2}"
+  local shown="$(basename "$1") ${*:2}"
+  printf '\n$ %s\n' "${shown//"$STK_ROOT/"/}"
   "$@"
 }
 
@@ -77,7 +78,13 @@ record_busy() {
     return 1
   fi
   echo "busy runs as process $pid"
-  run "$STK_WINE" inject.exe --pid "$pid" agent.dll -o demo.stk --duration "$duration" --rate "$rate" </dev/null || status=$?
+  # Where other programs keep all processors busy, a thread may not stop within the agent's time limit, and the agent gives up to be
+  # safe: then once more.
+  for _ in 1 2 3; do
+    status=0
+    run "$STK_WINE" inject.exe --pid "$pid" agent.dll -o demo.stk --duration "$duration" --rate "$rate" </dev/null || status=$?
+    [ "$status" != 0 ] || break
+  done
   kill "$started" 2>/dev/null || true
   wait "$started" 2>/dev/null || true
   trap - EXIT
@@ -104,24 +111,24 @@ else
   say "using the recording that is kept in examples/traces"
 fi
 
-cd "$out"
 name=$(basename "$trace" .stk)
+to=$out/$name
 run "$stk" info "$trace"
 run "$stk" stats "$trace" -y "$symbols"
-run "$stk" convert "$trace" --to speedscope -y "$symbols" -o "$name.speedscope.json"
-run "$stk" convert "$trace" --to chrome -y "$symbols" -o "$name.chrome.json"
-rm -rf "$name.parquet"
-run "$stk" convert "$trace" --to parquet -y "$symbols" -o "$name.parquet"
+run "$stk" convert "$trace" --to speedscope -y "$symbols" -o "$to.speedscope.json"
+run "$stk" convert "$trace" --to chrome -y "$symbols" -o "$to.chrome.json"
+rm -rf "$to.parquet"
+run "$stk" convert "$trace" --to parquet -y "$symbols" -o "$to.parquet"
 
 say "done. What there is, and how to look at it:"
 cat <<END
   $trace
       the recording: stk info, stk stats, stk verify
-  $out/$name.speedscope.json
+  $to.speedscope.json
       open speedscope.app in a browser and drop the file on it; each thread is a profile of its own
-  $out/$name.chrome.json
+  $to.chrome.json
       open ui.perfetto.dev (or chrome://tracing) and drop the file on it: threads over time
-  $out/$name.parquet/
+  $to.parquet/
       tables for any SQL engine, such as DuckDB:
-      select thread_name, count(*) from '$out/$name.parquet/samples/*.parquet' group by all order by 2 desc;
+      select thread_name, count(*) from '$to.parquet/samples/*.parquet' group by all order by 2 desc;
 END
