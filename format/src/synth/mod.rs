@@ -12,6 +12,8 @@
 //! ```
 
 use crate::blob;
+pub mod grow;
+
 use crate::block::{BlockBuffer, Rejected};
 use crate::header::{BlockKind, CpuUnit, FileHeader};
 use crate::sample::{RawSample, SampleEncoder, ThreadImage};

@@ -2,6 +2,7 @@
 
 mod common;
 mod damage;
+mod grown;
 mod hostile;
 mod kept;
 mod kept_list;
