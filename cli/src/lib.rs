@@ -12,4 +12,6 @@ pub mod map;
 pub mod output;
 pub mod profile;
 pub mod symbols;
+#[cfg(test)]
+mod testing;
 pub mod trace;

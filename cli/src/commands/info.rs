@@ -278,10 +278,9 @@ fn text(info: &Info, all: bool) -> String {
     line("ended", &ending(info));
     let per_sample = info.bytes as f64 / info.samples.max(1) as f64;
     line("samples", &format!("{} ({per_sample:.0} bytes each)", count(info.samples)));
-    if info.dropped > 0 || !info.drops.is_empty() {
-        let reasons: Vec<String> =
-            info.drops.iter().map(|(reason, n)| format!("{} {reason}", count(*n))).collect();
-        line("dropped", &format!("{}  {}", count(info.dropped), reasons.join(", ")));
+    line("dropped", &format!("{} samples", count(info.dropped)));
+    for (reason, n) in &info.drops {
+        line("", &format!("{} times: {reason}", count(*n)));
     }
     for damage in &info.damage {
         line("damage", damage);

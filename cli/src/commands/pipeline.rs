@@ -121,7 +121,10 @@ pub fn closing_lines(loaded: &Loaded) {
         warn(&format!("{source}: the recording was not finished; what was written before its end is there"));
     }
     for (reason, dropped) in &losses.dropped {
-        warn(&format!("{source}: {} dropped while recording: {reason}", count(*dropped)));
+        warn(&format!(
+            "{source}: samples were not taken or lost while recording: {} times {reason}",
+            count(*dropped)
+        ));
     }
     if losses.lost_idle_spans > 0 {
         let spans = count(losses.lost_idle_spans);

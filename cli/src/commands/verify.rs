@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
 /// The exit code for a trace that cannot be read: a damaged one is damage, one that is not there or no trace is failure.
 pub(super) fn exit_of(error: &anyhow::Error) -> Exit {
     match error.downcast_ref::<TraceError>() {
-        Some(TraceError::Open { source: OpenError::Header(stk_format::HeaderError::Damaged), .. }) => {
+        Some(TraceError::Open { cause: OpenError::Header(stk_format::HeaderError::Damaged), .. }) => {
             Exit::Damaged
         }
         _ => Exit::Failure,

@@ -23,20 +23,20 @@ use stk_schema::event::ModuleFlags;
 #[non_exhaustive]
 pub enum TraceError {
     /// The file cannot be opened or mapped.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {cause}", path.display())]
     Io {
         /// Which file.
         path: PathBuf,
         /// What the system says.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The bytes are no trace that this version reads.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {cause}", path.display())]
     Open {
         /// Which file.
         path: PathBuf,
         /// What is wrong.
-        source: OpenError,
+        cause: OpenError,
     },
 }
 
@@ -73,7 +73,7 @@ impl TraceFile {
     /// When the system refuses.
     pub fn open(path: &Path) -> Result<TraceFile, TraceError> {
         let bytes =
-            MappedFile::open(path).map_err(|source| TraceError::Io { path: path.to_owned(), source })?;
+            MappedFile::open(path).map_err(|cause| TraceError::Io { path: path.to_owned(), cause })?;
         Ok(TraceFile { path: path.to_owned(), bytes })
     }
 
@@ -94,7 +94,7 @@ impl TraceFile {
     /// When the file is no trace that this version reads.
     pub fn read(&self) -> Result<Trace<'_>, TraceError> {
         let mut trace = Trace::read(&self.bytes, &self.path.display().to_string())
-            .map_err(|source| TraceError::Open { path: self.path.clone(), source })?;
+            .map_err(|cause| TraceError::Open { path: self.path.clone(), cause })?;
         trace.file = Some(&self.bytes);
         trace.release(self.bytes.len());
         Ok(trace)
@@ -110,6 +110,7 @@ impl<'a> Trace<'a> {
     pub fn read(data: &'a [u8], source: &str) -> Result<Trace<'a>, OpenError> {
         let blocks = stk_format::Trace::open(data)?;
         let mut damage: Vec<String> = blocks.damage().iter().map(ToString::to_string).collect();
+        let opening = damage.len();
         let timeline = read_timeline(&blocks, &mut damage);
         let blobs = Blobs::locate(&blocks, &mut damage);
         Ok(Trace {
@@ -117,7 +118,8 @@ impl<'a> Trace<'a> {
             timeline,
             clock: Clock::new(blocks.header()),
             blobs,
-            lost_blocks: !damage.is_empty(),
+            lost_blocks: damage.len() > opening
+                || blocks.damage().iter().any(|damage| loses(&blocks, damage)),
             damage,
             blocks,
             file: None,
@@ -229,6 +231,16 @@ fn read_timeline(blocks: &stk_format::Trace<'_>, damage: &mut Vec<String>) -> Ti
         }
     }
     builder.finish()
+}
+
+/// Whether damage cost a completed block. Behind END there are only index and tail, on which nothing depends.
+fn loses(blocks: &stk_format::Trace<'_>, damage: &Damage) -> bool {
+    let end = blocks.blocks().iter().find(|block| block.header.kind == BlockKind::End);
+    match damage {
+        Damage::FileHeader { .. } => false,
+        Damage::Bytes { range } => end.is_none_or(|end| range.start < end.offset),
+        _ => true,
+    }
 }
 
 /// Adds what is wrong with a block unless opening the trace has already told.

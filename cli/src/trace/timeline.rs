@@ -231,6 +231,11 @@ impl View<'_> {
         self.live[..after].last().filter(|live| address <= live.last)
     }
 
+    /// A number that stays the same as long as the modules do.
+    pub fn epoch(&self) -> usize {
+        self.next
+    }
+
     /// The modules, by address.
     pub fn live(&self) -> &[Live] {
         &self.live

@@ -326,6 +326,36 @@ impl<'s> Samples<'s> {
         }))
     }
 
+    /// The latest sample of a slot once more: what a [`Decoded::Same`] or a later IDLE stands for. Of the fields that say
+    /// what happened at its time (`time`, `state`, `cpu_delta`, `tag`, `extra`) nothing is kept; `None` if the slot had no
+    /// sample yet.
+    pub fn last_sample(&self, slot: u32) -> Option<Sample<'_>> {
+        let at = slot as usize;
+        let entry = self.slots.slots[..self.slots.live].get(at).filter(|entry| entry.keyed)?;
+        let code = self.slots.code.get(&entry.registers[IP]).filter(|range| !range.is_empty());
+        let end = entry.anchor - ((entry.depth - entry.captured) * self.word) as u64;
+        let facts = Facts {
+            slot: at,
+            time: self.time,
+            unchanged_from: u64::MAX,
+            code: code.map(|range| &self.raw[range.clone()]),
+            state: RunState::Unknown,
+            cpu: None,
+            tag: None,
+            context_reply: None,
+            tables_pending: false,
+            truncated: end < entry.stack_base,
+            extra: Extra::default(),
+        };
+        Some(self.view(facts))
+    }
+
+    /// The slot of a thread, if it has had a sample in this block so far.
+    pub fn slot_of(&self, thread: u64) -> Option<u32> {
+        let slots = &self.slots.slots[..self.slots.live];
+        slots.iter().rposition(|slot| slot.keyed && slot.thread == thread).map(|slot| slot as u32)
+    }
+
     fn view<'a>(&'a self, facts: Facts<'a>) -> Sample<'a> {
         let slot = &self.slots.slots[facts.slot];
         let start = slot.image.len() - slot.depth * self.word;

@@ -5,9 +5,9 @@ use super::registers::registers;
 use crate::profile::{CallTree, FrameKey, FrameTable, Node, NodeId, Placement, RunFlags};
 use crate::trace::{Mark, View};
 use std::collections::HashMap;
-use stk_format::{BlockError, BlockRef, Decoded, ImageBudget, Sample, Scratch};
+use stk_format::{BlockError, BlockRef, Decoded, ImageBudget, Same, Sample, Samples, Scratch};
 use stk_schema::event::{Event, RunState};
-use stk_unwind::{Found, Frame, ModuleId, Modules, Stop, Trust, WalkOptions, Walker};
+use stk_unwind::{Found, History, ModuleId, Modules, Stop, Trust, WalkOptions, Walker};
 
 /// What one block gave. Ids are the block's own.
 #[derive(Default)]
@@ -22,6 +22,8 @@ pub(super) struct BlockProfile {
     pub unknown_events: u64,
     /// Samples that ended for want of tables which the trace never got.
     pub tables_pending: u64,
+    /// Threads whose last stack here will mean something else from a time (in ticks) on, since a module of it goes or comes.
+    pub expires: Vec<(u64, u64)>,
     /// Why the block could not be read to its end.
     pub error: Option<BlockError>,
 }
@@ -43,6 +45,49 @@ pub(super) struct Step {
     pub cpu: i64,
     pub state: RunState,
     pub stack: Stack,
+}
+
+impl Step {
+    /// The part before `time` (maybe of no samples) and the part from then on. Samples are evenly spaced.
+    pub fn split(self, time: u64) -> (Step, Option<Step>) {
+        if self.last < time {
+            return (self, None);
+        }
+        let n = partition(self.samples, |i| self.time_of(i) < time);
+        let rest = self.part(n, self.samples);
+        (self.part(0, n), (rest.samples != 0).then_some(rest))
+    }
+
+    /// The samples from number `first` to before number `end`.
+    pub fn part(self, first: u64, end: u64) -> Step {
+        if first >= end {
+            return Step { samples: 0, cpu: 0, ..self };
+        }
+        Step {
+            first: self.time_of(first),
+            last: self.time_of(end - 1),
+            samples: end - first,
+            cpu: (i128::from(self.cpu) * i128::from(end - first) / i128::from(self.samples)) as i64,
+            ..self
+        }
+    }
+
+    /// When sample number `i` was taken.
+    pub fn time_of(&self, i: u64) -> u64 {
+        let span = self.last.saturating_sub(self.first);
+        let gaps = self.samples.saturating_sub(1).max(1);
+        self.first + (u128::from(span) * u128::from(i) / u128::from(gaps)) as u64
+    }
+}
+
+/// How many of the numbers below `len` satisfy `before`, which holds for the first of them and then never again.
+pub(super) fn partition(len: u64, before: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if before(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,16 +113,20 @@ pub(super) struct Worker<'i> {
     scratch: Scratch,
     walker: Walker,
     view: View<'i>,
-    walk: Vec<Frame>,
     slots: Vec<Slot>,
 }
 
 /// A thread within a block.
 #[derive(Default)]
 struct Slot {
-    /// Its last walk, innermost frame first, and the node of each frame.
-    frames: Vec<Frame>,
+    /// Its last walk, and the node of each frame, outermost first.
+    history: History,
     nodes: Vec<NodeId>,
+    /// Which modules were there at that time.
+    epoch: usize,
+    /// From when on its last walk may mean something else, in ticks.
+    expires: u64,
+    thread: u64,
     last: Option<Walked>,
     /// Index of its latest step.
     step: Option<usize>,
@@ -94,30 +143,17 @@ impl<'i> Worker<'i> {
             scratch: Scratch::with_budget(budget),
             walker: Walker::new(options),
             view: inputs.trace.timeline.view(),
-            walk: Vec::new(),
             slots: Vec::new(),
         }
     }
 
     /// Reads a block as far as it can be read.
     pub fn block(&mut self, block: &BlockRef) -> BlockProfile {
-        let Worker { inputs, scratch, walker, view, walk, slots } = self;
-        for slot in slots.iter_mut() {
-            slot.live = false;
-        }
-        let mut reader = Reader {
-            inputs,
-            walker,
-            view,
-            walk,
-            slots,
-            known: block.metadata_known,
-            stop_ids: HashMap::new(),
-            out: BlockProfile::default(),
-        };
-        match inputs.trace.blocks().samples(block, scratch) {
+        let (mut reader, samples) = self.read(block);
+        match samples {
             Ok(mut samples) => loop {
                 match samples.next() {
+                    Ok(Some(Decoded::Same(same))) => reader.same(&samples, same),
                     Ok(Some(decoded)) => reader.step(decoded),
                     Ok(None) => break,
                     Err(error) => {
@@ -128,7 +164,54 @@ impl<'i> Worker<'i> {
             },
             Err(error) => reader.out.error = Some(error),
         }
+        for slot in reader.slots.iter().filter(|slot| slot.live && slot.expires != u64::MAX) {
+            reader.out.expires.push((slot.thread, slot.expires));
+        }
         reader.out
+    }
+
+    /// Walks a thread's last sample of a block once more, among the modules of another time. The result's only step has
+    /// that stack; there is none if the block does not hold what it did before.
+    pub fn again(&mut self, block: &BlockRef, thread: u64, time: u64) -> BlockProfile {
+        let (mut reader, samples) = self.read(block);
+        if let Ok(mut samples) = samples {
+            while let Ok(Some(_)) = samples.next() {}
+            let last = samples.slot_of(thread).and_then(|slot| samples.last_sample(slot));
+            if let Some(mut sample) = last {
+                sample.time = time;
+                let stack = Stack::Known(reader.walk(&sample));
+                let expires = reader.slots[sample.slot as usize].expires;
+                let step = Step {
+                    thread,
+                    first: time,
+                    last: time,
+                    samples: 0,
+                    cpu: 0,
+                    state: RunState::Unknown,
+                    stack,
+                };
+                reader.out.steps.push(step);
+                reader.out.expires.push((thread, expires));
+            }
+        }
+        reader.out
+    }
+
+    fn read<'w>(&'w mut self, block: &BlockRef) -> (Reader<'w, 'i>, Result<Samples<'w>, BlockError>) {
+        let Worker { inputs, scratch, walker, view, slots } = self;
+        for slot in slots.iter_mut() {
+            slot.live = false;
+        }
+        let reader = Reader {
+            inputs,
+            walker,
+            view,
+            slots,
+            known: block.metadata_known,
+            stop_ids: HashMap::new(),
+            out: BlockProfile::default(),
+        };
+        (reader, inputs.trace.blocks().samples(block, scratch))
     }
 }
 
@@ -137,7 +220,6 @@ struct Reader<'w, 'i> {
     inputs: &'i Inputs<'i>,
     walker: &'w mut Walker,
     view: &'w mut View<'i>,
-    walk: &'w mut Vec<Frame>,
     slots: &'w mut Vec<Slot>,
     /// Whether modules are known.
     known: bool,
@@ -165,22 +247,8 @@ impl Reader<'_, '_> {
                 };
                 self.push(Some(slot), step);
             }
-            Decoded::Same(same) => {
-                let Some(walked) = self.slots.get(same.slot as usize).filter(|s| s.live).and_then(|s| s.last)
-                else {
-                    return;
-                };
-                let step = Step {
-                    thread: same.thread,
-                    first: same.first,
-                    last: same.last,
-                    samples: same.ticks,
-                    cpu: same.cpu_delta.unwrap_or(0),
-                    state: same.state,
-                    stack: Stack::Known(Walked { flags: walked.flags - RunFlags::TRIGGERED, ..walked }),
-                };
-                self.push(Some(same.slot as usize), step);
-            }
+            // The caller's: it needs what the slot holds.
+            Decoded::Same(_) => {}
             Decoded::Idle(idle) => {
                 if self.inputs.wants_thread(idle.thread) {
                     let step = Step {
@@ -196,6 +264,38 @@ impl Reader<'_, '_> {
                 }
             }
             Decoded::Other(event) => self.other(&event),
+        }
+    }
+
+    /// Samples that are as the one before. Where a module of that stack went meanwhile, the same words mean something else
+    /// from then on.
+    fn same(&mut self, samples: &Samples<'_>, same: Same) {
+        let at = same.slot as usize;
+        let mut step = Step {
+            thread: same.thread,
+            first: same.first,
+            last: same.last,
+            samples: same.ticks,
+            cpu: same.cpu_delta.unwrap_or(0),
+            state: same.state,
+            stack: Stack::LastOf(0),
+        };
+        let mut rest = Some(step);
+        while let Some(next) = rest.take() {
+            let Some(slot) = self.slots.get(at).filter(|slot| slot.live) else { return };
+            let Some(walked) = slot.last else { return };
+            let walked = Walked { flags: walked.flags - RunFlags::TRIGGERED, ..walked };
+            (step, rest) = next.split(slot.expires);
+            if step.samples != 0 {
+                step.stack = Stack::Known(walked);
+                self.push(Some(at), step);
+            }
+            if let Some(rest) = &rest
+                && let Some(mut sample) = samples.last_sample(same.slot)
+            {
+                sample.time = rest.first;
+                self.walk(&sample);
+            }
         }
     }
 
@@ -241,10 +341,11 @@ impl Reader<'_, '_> {
         }
         let slot = &mut self.slots[at];
         if !slot.live {
-            slot.frames.clear();
+            slot.history.clear();
             slot.nodes.clear();
             slot.step = None;
             slot.live = true;
+            slot.thread = sample.thread;
         }
         let mut flags = RunFlags::empty();
         flags.set(RunFlags::TRUNCATED, sample.truncated);
@@ -263,7 +364,11 @@ impl Reader<'_, '_> {
                     truncated: sample.truncated,
                     code_at_ip: sample.code_at_ip,
                 };
-                let stop = self.walker.walk(&space, &input, self.walk);
+                // Under other modules even the same words mean something else.
+                let epoch = self.view.epoch();
+                let unchanged_from = if epoch == slot.epoch { sample.unchanged_from } else { u64::MAX };
+                slot.epoch = epoch;
+                let stop = self.walker.walk_again(&space, &input, unchanged_from, &mut slot.history);
                 if sample.tables_pending && matches!(stop, Stop::NoUnwindData { .. }) {
                     self.out.tables_pending += 1;
                 }
@@ -276,21 +381,21 @@ impl Reader<'_, '_> {
                 Walked { node: None, stop: self.stop((reason, None)), flags }
             }
         };
-        self.slots[at].last = Some(walked);
+        let slot = &mut self.slots[at];
+        slot.last = Some(walked);
+        slot.expires = self.inputs.expires(slot.history.frames(), sample.time);
         walked
     }
 
-    /// Interns the frames of the last walk from the root on; those that are as in the slot's walk before cost nothing.
+    /// Interns the frames of the last walk from the root on; those that were taken over from the walk before have their
+    /// nodes.
     fn intern(&mut self, at: usize) -> Option<NodeId> {
-        let Reader { walk, slots, out, inputs, .. } = self;
-        let slot = &mut slots[at];
-        let same = |(new, old): &(&Frame, &Frame)| {
-            new.address == old.address && new.module == old.module && new.trust == old.trust
-        };
-        let common = walk.iter().rev().zip(slot.frames.iter().rev()).take_while(same).count();
-        slot.nodes.truncate(common);
-        let mut parent = slot.nodes.last().copied();
-        for frame in walk.iter().rev().skip(common) {
+        let Reader { slots, out, inputs, .. } = self;
+        let Slot { history, nodes, .. } = &mut slots[at];
+        let frames = history.frames();
+        nodes.truncate(history.reused());
+        let mut parent = nodes.last().copied();
+        for frame in frames.iter().rev().skip(nodes.len()) {
             let place = match frame.module {
                 Some(module) => Placement::Image(inputs.image_of(module), frame.rva),
                 None => Placement::Unknown(frame.address),
@@ -299,10 +404,9 @@ impl Reader<'_, '_> {
             let exact = matches!(frame.trust, Trust::Context | Trust::MachineFrame);
             let frame = out.frames.intern(FrameKey { place, exact, trust: frame.trust });
             let node = out.tree.intern(Node { parent, frame });
-            slot.nodes.push(node);
+            nodes.push(node);
             parent = Some(node);
         }
-        std::mem::swap(&mut slot.frames, *walk);
         parent
     }
 

@@ -1,6 +1,6 @@
 //! Blocks merged in order: one call tree, one list of runs a thread.
 
-use super::block::{BlockProfile, Stack, Step, Walked};
+use super::block::{BlockProfile, Stack, Step, Walked, Worker};
 use super::{Inputs, PlacedBlock};
 use crate::profile::{
     CallTree, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance, Node, NodeId, Profile,
@@ -9,7 +9,7 @@ use crate::profile::{
 use crate::trace::{Mark, drop_reason_name};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
-use stk_format::CpuUnit;
+use stk_format::{CpuUnit, ImageBudget};
 use stk_schema::event::{ModuleFlags, RunState, ThreadFlags};
 
 /// Merges block after block.
@@ -28,6 +28,8 @@ pub(super) struct Merger<'i> {
     losses: Losses,
     /// Ordinals of blocks that broke off: which sample of a thread was its last there is not known.
     broken: HashSet<u64>,
+    /// Walks stacks again whose modules went while their thread was idle: made when the first is met.
+    walker: Option<Worker<'i>>,
 }
 
 /// A thread on its way through the blocks.
@@ -35,8 +37,17 @@ pub(super) struct Merger<'i> {
 struct ThreadState {
     /// The run that its next sample ends or goes on with; its weight is not known yet.
     open: Option<Run>,
-    /// Its last sample and the ordinal of the block that holds it.
-    last: Option<(u64, Merged)>,
+    last: Option<Last>,
+}
+
+/// A thread's last sample.
+#[derive(Clone, Copy)]
+struct Last {
+    /// Ordinal of the block that holds it.
+    block: u64,
+    stack: Merged,
+    /// From when on the stack may mean something else, in ticks.
+    expires: u64,
 }
 
 /// A stack in the profile's ids.
@@ -82,6 +93,7 @@ impl<'i> Merger<'i> {
             dropped: inputs.trace.timeline.dropped.clone(),
             losses: Losses::default(),
             broken: HashSet::new(),
+            walker: None,
         }
     }
 
@@ -94,16 +106,20 @@ impl<'i> Merger<'i> {
         let mut local = Local::new(&block);
         for step in &block.steps {
             let thread = self.thread(step.thread);
-            let stack = match step.stack {
+            match step.stack {
                 Stack::Known(walked) => {
-                    let merged = self.merged(&block, &mut local, walked);
-                    self.states[thread as usize].last = Some((ordinal, merged));
-                    merged
+                    let stack = self.merged(&block, &mut local, walked);
+                    self.states[thread as usize].last =
+                        Some(Last { block: ordinal, stack, expires: u64::MAX });
+                    self.step(thread, step, stack)?;
                 }
-                Stack::LastOf(cited) => self.last_of(thread, cited),
-            };
-            if step.samples != 0 {
-                self.step(thread, step, stack)?;
+                Stack::LastOf(cited) => self.idle(thread, *step, cited)?,
+            }
+        }
+        for &(thread, expires) in &block.expires {
+            let thread = self.thread(thread);
+            if let Some(last) = &mut self.states[thread as usize].last {
+                last.expires = expires;
             }
         }
         self.marks.extend(block.marks);
@@ -168,6 +184,9 @@ impl<'i> Merger<'i> {
 
     /// Takes samples of a thread.
     fn step(&mut self, thread: u32, step: &Step, stack: Merged) -> io::Result<()> {
+        if step.samples == 0 {
+            return Ok(());
+        }
         let clock = self.inputs.trace.clock;
         let i = thread as usize;
         let samples = u32::try_from(step.samples).unwrap_or(u32::MAX);
@@ -224,18 +243,38 @@ impl<'i> Merger<'i> {
         Ok(())
     }
 
-    /// The stack that an idle thread had in the block that its IDLE cites.
-    fn last_of(&mut self, thread: u32, cited: u64) -> Merged {
-        match self.states[thread as usize].last {
-            Some((block, stack)) if block == cited && !self.broken.contains(&cited) => {
-                Merged { flags: stack.flags - RunFlags::TRIGGERED, ..stack }
-            }
-            _ => {
+    /// Takes samples of a thread that was as in the block that its IDLE cites. Where a module of its stack went meanwhile,
+    /// the same words mean something else from then on.
+    fn idle(&mut self, thread: u32, step: Step, cited: u64) -> io::Result<()> {
+        let mut rest = Some(step);
+        while let Some(next) = rest.take() {
+            let last = self.states[thread as usize].last.filter(|last| last.block == cited);
+            let Some(last) = last.filter(|_| !self.broken.contains(&cited)) else {
                 self.losses.lost_idle_spans += 1;
                 let stop = self.stop(StopInfo { reason: "stack-lost", module: String::new() });
-                Merged { node: None, stop, flags: RunFlags::STACK_LOST }
+                return self.step(thread, &next, Merged { node: None, stop, flags: RunFlags::STACK_LOST });
+            };
+            let stack = Merged { flags: last.stack.flags - RunFlags::TRIGGERED, ..last.stack };
+            let (before, from) = next.split(last.expires);
+            self.step(thread, &before, stack)?;
+            if let Some(from) = &from {
+                self.states[thread as usize].last = self.walk_again(cited, from);
             }
+            rest = from;
         }
+        Ok(())
+    }
+
+    /// Walks a thread's last sample of a block among the modules of a later time.
+    fn walk_again(&mut self, cited: u64, step: &Step) -> Option<Last> {
+        let inputs = self.inputs;
+        let block = inputs.trace.blocks().samples_block(cited)?;
+        let walker = self.walker.get_or_insert_with(|| Worker::new(inputs, &ImageBudget::default()));
+        let again = walker.again(block, step.thread, step.first);
+        let Stack::Known(walked) = again.steps.first()?.stack else { return None };
+        let stack = self.merged(&again, &mut Local::new(&again), walked);
+        let expires = again.expires.first().map_or(u64::MAX, |(_, expires)| *expires);
+        Some(Last { block: cited, stack, expires })
     }
 
     /// A block's stack in the profile's ids.

@@ -5,18 +5,18 @@ mod block;
 mod merge;
 mod registers;
 
-use self::block::{BlockProfile, Step, Worker};
+use self::block::{BlockProfile, Step, Worker, partition};
 use self::merge::Merger;
 use super::{ImageId, Profile, Runs};
 use crate::image::ModuleImage;
-use crate::trace::Trace;
+use crate::trace::{Module, Trace};
 use rayon::prelude::*;
 use std::collections::HashSet;
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stk_format::{BlockError, BlockKind, BlockRef, ImageBudget};
-use stk_unwind::ModuleId;
+use stk_unwind::{Frame, ModuleId};
 
 /// What to build a profile from, and how.
 #[derive(Clone, Default, Debug)]
@@ -45,7 +45,7 @@ pub fn build(
     options: &BuildOptions,
     done: &AtomicU64,
 ) -> io::Result<(Profile, Runs)> {
-    let inputs = Inputs { trace, images, options };
+    let inputs = Inputs::new(trace, images, options);
     let blocks = wanted_blocks(&inputs);
     let budget = ImageBudget::default();
     let workers = Mutex::new(Vec::new());
@@ -88,9 +88,21 @@ struct Inputs<'i> {
     trace: &'i Trace<'i>,
     images: &'i [ModuleImage],
     options: &'i BuildOptions,
+    /// Modules that came after the start.
+    late: Vec<usize>,
+    /// Whether any module ever comes or goes.
+    changes: bool,
 }
 
-impl Inputs<'_> {
+impl<'i> Inputs<'i> {
+    fn new(trace: &'i Trace<'i>, images: &'i [ModuleImage], options: &'i BuildOptions) -> Inputs<'i> {
+        let modules = &trace.timeline.modules;
+        let late: Vec<usize> =
+            (0..modules.len()).filter(|&i| modules[i].load > trace.header().clock_start).collect();
+        let changes = !late.is_empty() || modules.iter().any(|module| module.unload.is_some());
+        Inputs { trace, images, options, late, changes }
+    }
+
     fn wants_thread(&self, instance: u64) -> bool {
         self.options.threads.as_ref().is_none_or(|wanted| wanted.contains(&instance))
     }
@@ -100,7 +112,7 @@ impl Inputs<'_> {
     }
 
     /// Leaves of a step what lies in the wanted time; its samples are evenly spaced.
-    fn clip(&self, mut step: Step) -> Step {
+    fn clip(&self, step: Step) -> Step {
         let wanted = |ticks: u64| {
             let ns = self.trace.clock.ns(ticks);
             self.options.from_ns.is_none_or(|from| from <= ns)
@@ -109,24 +121,27 @@ impl Inputs<'_> {
         if wanted(step.first) && wanted(step.last) || step.samples == 0 {
             return step;
         }
-        let span = step.last.saturating_sub(step.first);
-        let gaps = step.samples.saturating_sub(1).max(1);
-        let at = |i: u64| step.first + (u128::from(span) * u128::from(i) / u128::from(gaps)) as u64;
         // Wanted samples follow each other, so both ends can be searched for.
-        let first = partition(step.samples, |i| {
-            self.options.from_ns.is_some_and(|from| self.trace.clock.ns(at(i)) < from)
-        });
-        let end = partition(step.samples, |i| {
-            self.options.until_ns.is_none_or(|until| self.trace.clock.ns(at(i)) < until)
-        });
-        if first < end {
-            let (from, to) = (at(first), at(end - 1));
-            step.cpu = (i128::from(step.cpu) * i128::from(end - first) / i128::from(step.samples)) as i64;
-            (step.first, step.last, step.samples) = (from, to, end - first);
-        } else {
-            step.samples = 0;
-        }
-        step
+        let ns = |i| self.trace.clock.ns(step.time_of(i));
+        let first = partition(step.samples, |i| self.options.from_ns.is_some_and(|from| ns(i) < from));
+        let end = partition(step.samples, |i| self.options.until_ns.is_none_or(|until| ns(i) < until));
+        step.part(first, end)
+    }
+
+    /// From when on these frames, walked at `time`, may mean something else: a module of theirs goes, or one comes to where
+    /// there was none. In ticks.
+    fn expires(&self, frames: &[Frame], time: u64) -> u64 {
+        let modules = &self.trace.timeline.modules;
+        let expiry = |frame: &Frame| match frame.module {
+            Some(module) => modules[module.0 as usize].unload,
+            None => {
+                let inside = frame.address.saturating_sub(1);
+                let covers =
+                    |module: &&Module| inside.wrapping_sub(module.base) < module.size && module.load > time;
+                self.late.iter().map(|&i| &modules[i]).filter(covers).map(|module| module.load).min()
+            }
+        };
+        if self.changes { frames.iter().filter_map(expiry).min().unwrap_or(u64::MAX) } else { u64::MAX }
     }
 }
 
@@ -176,12 +191,5 @@ fn walk_window<'i>(
     profiles
 }
 
-/// How many of the numbers below `len` satisfy `before`, which holds for the first of them and then never again.
-fn partition(len: u64, before: impl Fn(u64) -> bool) -> u64 {
-    let (mut low, mut high) = (0, len);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if before(middle) { low = middle + 1 } else { high = middle }
-    }
-    low
-}
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Recorded registers as the walker takes them.
 
 use stk_schema::registers::{IP, RegisterSet, SP, x64_index};
-use stk_unwind::{Registers, arm64, x64};
+use stk_unwind::{Registers, arm64, x64, x86};
 
 /// The registers of a sample; `None` for a set that cannot be walked.
 pub(super) fn registers(set: RegisterSet, values: &[u64]) -> Option<Registers> {
@@ -23,7 +23,11 @@ pub(super) fn registers(set: RegisterSet, values: &[u64]) -> Option<Registers> {
             let d = std::array::from_fn(|n| values[33 + n]);
             Some(Registers::Arm64(arm64::Registers { pc: values[IP], sp: values[SP], x, d }))
         }
-        RegisterSet::X86 => None,
+        RegisterSet::X86 => {
+            // The order of the general registers is that of x64's first eight.
+            let gpr = std::array::from_fn(|n| values[x64_index(n)] as u32);
+            Some(Registers::X86(x86::Registers { ip: values[IP] as u32, gpr }))
+        }
     }
 }
 
@@ -56,6 +60,15 @@ mod tests {
         assert_eq!((r.pc, r.sp, r.x[29], r.x[30]), (of("pc"), of("sp"), of("fp"), of("lr")));
         assert!((0..29).all(|n| r.x[n] == of(&format!("x{n}"))));
         assert!((0..8).all(|n| r.d[n] == of(&format!("d{}", n + 8))));
+    }
+
+    #[test]
+    fn x86_registers_go_where_the_instruction_set_numbers_them() {
+        let (values, of) = numbered(RegisterSet::X86);
+        let Some(Registers::X86(r)) = registers(RegisterSet::X86, &values) else { panic!("not x86") };
+        let names = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
+        assert_eq!(r.gpr.map(u64::from), names.map(&of));
+        assert_eq!(u64::from(r.ip), of("eip"));
     }
 
     #[test]

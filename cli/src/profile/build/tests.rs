@@ -1,0 +1,393 @@
+use crate::image::load_images;
+use crate::profile::{BuildOptions, NodeId, Placement, Profile, Run, RunFlags, Runs, build};
+use crate::testing::{self, FIRST_FUNCTION, Image, in_function};
+use crate::trace::Trace;
+use std::collections::HashSet;
+use std::sync::atomic::AtomicU64;
+use stk_schema::Arch;
+use stk_schema::event::{Event, Mark, RunState};
+
+const BASE: u64 = 0x1_4000_0000;
+const STACK: u64 = 0x10_0000;
+
+fn profile_with(file: &[u8], options: &BuildOptions) -> (Profile, Runs) {
+    let trace = Trace::read(file, "test.stk").unwrap();
+    let images = load_images(&trace, &|_| None);
+    build(&trace, &images, options, &AtomicU64::new(0)).unwrap()
+}
+
+fn profile(file: &[u8]) -> (Profile, Runs) {
+    profile_with(file, &BuildOptions::default())
+}
+
+fn runs_of(profile: &Profile, runs: &Runs, tid: u32) -> Vec<Run> {
+    let mut all = Vec::new();
+    let visited: std::io::Result<()> = runs.for_each(|batch| {
+        if profile.threads[batch.thread as usize].tid == tid {
+            all.extend(batch.runs);
+        }
+        Ok(())
+    });
+    visited.unwrap();
+    all
+}
+
+/// `module+function number` of each frame, leaf first.
+fn names(profile: &Profile, node: Option<NodeId>) -> Vec<String> {
+    let frames = node.into_iter().flat_map(|node| profile.tree.frames(node));
+    let name = |frame: crate::profile::FrameId| match profile.frames.keys()[frame.0 as usize].place {
+        Placement::Image(image, rva) => {
+            let name = &profile.images[image.0 as usize].name;
+            format!("{name}:{}", (rva - FIRST_FUNCTION) / testing::FUNCTION_SIZE)
+        }
+        Placement::Unknown(address) => format!("{address:#x}"),
+    };
+    frames.map(name).collect()
+}
+
+fn stop(profile: &Profile, run: &Run) -> &'static str {
+    profile.stops[usize::from(run.stop.0)].reason
+}
+
+/// One thread that goes from function to function, a sample a millisecond.
+fn walk_about(samples: u64, functions: u32, cut_every: u64) -> Vec<u8> {
+    let mut builder = testing::trace();
+    Image::new(r"C:\app\app.exe", functions).load(&mut builder, 0, BASE);
+    let threads = [builder.thread(0, 1, "eins", STACK), builder.thread(0, 2, "zwei", 2 * STACK)];
+    for i in 0..samples {
+        for (t, &thread) in threads.iter().enumerate() {
+            let i = i + t as u64;
+            let calls: Vec<u64> = (0..3 + i % 5)
+                .map(|depth| in_function(BASE, ((i / 3 * 7 + depth * 13) % u64::from(functions)) as u32))
+                .collect();
+            testing::sample(&mut builder, thread, 10_000 * (i + 1), (t as u64 + 1) * STACK, &calls);
+        }
+        if i % cut_every == cut_every - 1 {
+            builder.cut();
+        }
+    }
+    builder.finish()
+}
+
+#[test]
+fn a_stack_reaches_the_thread_start_by_recorded_unwind_data() {
+    let mut builder = testing::trace();
+    Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    let thread = builder.thread(0, 4711, "worker", STACK);
+    testing::sample(
+        &mut builder,
+        thread,
+        10_000,
+        STACK,
+        &[in_function(BASE, 1), in_function(BASE, 2), in_function(BASE, 3)],
+    );
+    let (profile, runs) = profile(&builder.finish());
+    let runs = runs_of(&profile, &runs, 4711);
+    assert_eq!(runs.len(), 1);
+    assert_eq!(
+        names(&profile, runs[0].node),
+        ["app.exe:3", "app.exe:2", "app.exe:1", "kernel32.dll:0", "ntdll.dll:0"]
+    );
+    assert_eq!(stop(&profile, &runs[0]), "thread-start");
+    assert_eq!((runs[0].first_ns, runs[0].samples), (1_000_000, 1));
+    assert_eq!(runs[0].weight_ns, 1_000_000, "the last sample stands for one interval");
+    assert!(
+        profile.frames.keys()[0].exact || profile.frames.keys().iter().filter(|key| key.exact).count() == 1
+    );
+}
+
+#[test]
+fn equal_samples_make_one_run_that_lasts_until_the_next_stack() {
+    let mut builder = testing::trace();
+    Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    let thread = builder.thread(0, 1, "", STACK);
+    for i in 1..=3 {
+        testing::sample(&mut builder, thread, i * 10_000, STACK, &[in_function(BASE, 1)]);
+    }
+    testing::sample(&mut builder, thread, 50_000, STACK, &[in_function(BASE, 2)]);
+    let (profile, runs) = profile(&builder.finish());
+    let runs = runs_of(&profile, &runs, 1);
+    // The second and third are the same as the first and come as SAME, whose state is the recorder's own.
+    let first: Vec<&Run> = runs.iter().filter(|run| names(&profile, run.node)[0] == "app.exe:1").collect();
+    assert_eq!(first.iter().map(|run| run.samples).sum::<u32>(), 3);
+    assert_eq!(first.iter().map(|run| run.weight_ns).sum::<u64>(), 4_000_000);
+    assert_eq!(runs.last().map(|run| run.samples), Some(1));
+}
+
+#[test]
+fn the_same_address_belongs_to_the_module_that_is_loaded_at_the_time() {
+    let mut builder = testing::trace();
+    let thread = builder.thread(0, 1, "", STACK);
+    let at = |n| in_function(BASE, n);
+    let first = Image::new(r"C:\app\first.dll", 8).load(&mut builder, 5_000, BASE);
+    testing::sample(&mut builder, thread, 10_000, STACK, &[at(1)]);
+    builder.unload(15_000, first);
+    testing::sample(&mut builder, thread, 20_000, STACK, &[at(2)]);
+    let second = Image::new(r"C:\app\second.dll", 8).load(&mut builder, 25_000, BASE);
+    testing::sample(&mut builder, thread, 30_000, STACK, &[at(1)]);
+    builder.unload(35_000, second);
+    Image::new(r"C:\app\first.dll", 8).load(&mut builder, 36_000, BASE);
+    testing::sample(&mut builder, thread, 40_000, STACK, &[at(1)]);
+    let (profile, runs) = profile(&builder.finish());
+    let leaves: Vec<String> =
+        runs_of(&profile, &runs, 1).iter().map(|run| names(&profile, run.node)[0].clone()).collect();
+    assert_eq!(leaves, ["first.dll:1", &format!("{:#x}", at(2)), "second.dll:1", "first.dll:1"]);
+    assert_eq!(profile.images.len(), 4, "the image that came back is the same image");
+    assert_eq!(profile.modules.len(), 5);
+}
+
+#[test]
+fn an_unchanged_stack_changes_its_meaning_when_its_module_goes() {
+    let file = |cut: bool| {
+        let mut builder = testing::trace();
+        let idle = builder.thread(0, 1, "", STACK);
+        let first = Image::new(r"C:\app\first.dll", 8).load(&mut builder, 5_000, BASE);
+        testing::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 1)]);
+        builder.same(idle, 20_000, RunState::Waiting);
+        builder.cut();
+        builder.same(idle, 30_000, RunState::Waiting);
+        if cut {
+            builder.cut();
+        }
+        // The module events are written later than the samples that they concern, as a recorder may do it.
+        builder.same(idle, 40_000, RunState::Waiting);
+        builder.same(idle, 50_000, RunState::Waiting);
+        builder.same(idle, 60_000, RunState::Waiting);
+        builder.unload(35_000, first);
+        Image::new(r"C:\app\second.dll", 8).load(&mut builder, 45_000, BASE);
+        builder.same(idle, 70_000, RunState::Waiting);
+        builder.finish()
+    };
+    for cut in [false, true] {
+        let (profile, runs) = profile(&file(cut));
+        let leaves: Vec<(String, u64, u64)> = runs_of(&profile, &runs, 1)
+            .iter()
+            .map(|run| {
+                (names(&profile, run.node)[0].clone(), run.first_ns / 1_000_000, run.last_ns / 1_000_000)
+            })
+            .collect();
+        let unknown = format!("{:#x}", in_function(BASE, 1));
+        assert_eq!(
+            leaves,
+            [
+                ("first.dll:1".to_owned(), 1, 1),
+                ("first.dll:1".to_owned(), 2, 3),
+                (unknown, 4, 4),
+                ("second.dll:1".to_owned(), 5, 7)
+            ]
+        );
+    }
+}
+
+#[test]
+fn an_idle_thread_keeps_the_stack_of_the_block_that_is_cited() {
+    let mut builder = testing::trace();
+    Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    let idle = builder.thread(0, 1, "idle", STACK);
+    let busy = builder.thread(0, 2, "busy", 2 * STACK);
+    testing::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 5)]);
+    for block in 0..3 {
+        for i in 0..10 {
+            let time = 20_000 + block * 100_000 + i * 10_000;
+            builder.same(idle, time, RunState::Waiting);
+            testing::sample(&mut builder, busy, time, 2 * STACK, &[in_function(BASE, (i % 3) as u32)]);
+        }
+        builder.cut();
+    }
+    let (profile, runs) = profile(&builder.finish());
+    let runs = runs_of(&profile, &runs, 1);
+    assert!(runs.iter().all(|run| names(&profile, run.node)[0] == "app.exe:5"));
+    assert_eq!(runs.iter().map(|run| run.samples).sum::<u32>(), 31);
+    assert_eq!(runs.last().unwrap().state, RunState::Waiting);
+    assert_eq!(runs.last().unwrap().last_ns, 31_000_000);
+    let thread = &profile.threads[0];
+    assert_eq!((thread.samples, thread.active_samples), (31, 1));
+}
+
+#[test]
+fn the_profile_does_not_depend_on_the_number_of_threads_nor_on_the_memory_limit() {
+    let file = walk_about(2000, 40, 37);
+    let result = |threads: usize, runs_limit| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let options = BuildOptions { runs_limit, ..BuildOptions::default() };
+        let (profile, runs) = pool.install(|| profile_with(&file, &options));
+        let runs: Vec<Vec<Run>> = [1, 2].iter().map(|&tid| runs_of(&profile, &runs, tid)).collect();
+        (profile.frames.keys().to_vec(), profile.tree.nodes().to_vec(), profile.stops.clone(), runs)
+    };
+    let one = result(1, None);
+    assert!(one.3[0].len() > 500);
+    for threads in [2, 3, 8] {
+        assert_eq!(result(threads, None), one, "{threads} threads");
+    }
+    assert_eq!(result(2, Some(100)), one, "runs in a temporary file");
+}
+
+#[test]
+fn walking_only_what_changed_gives_what_walking_everything_gives() {
+    // In blocks of one sample nothing is ever taken over from a walk before.
+    let (long, alone) = (walk_about(300, 16, 1000), walk_about(300, 16, 1));
+    let stacks = |file: &[u8]| {
+        let (profile, runs) = profile(file);
+        let runs = runs_of(&profile, &runs, 1);
+        let stacks = runs
+            .iter()
+            .map(|run| (names(&profile, run.node), run.first_ns, stop(&profile, run), run.weight_ns));
+        stacks.collect::<Vec<_>>()
+    };
+    assert_eq!(stacks(&long), stacks(&alone));
+}
+
+#[test]
+fn a_lost_block_costs_its_samples_and_the_idle_spans_that_cite_it() {
+    let build_file = || {
+        let mut builder = testing::trace();
+        Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+        let idle = builder.thread(0, 1, "", STACK);
+        let busy = builder.thread(0, 2, "", 2 * STACK);
+        testing::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 5)]);
+        testing::sample(&mut builder, busy, 10_000, 2 * STACK, &[in_function(BASE, 1)]);
+        builder.cut();
+        builder.same(idle, 20_000, RunState::Waiting);
+        testing::sample(&mut builder, busy, 20_000, 2 * STACK, &[in_function(BASE, 2)]);
+        builder.cut();
+        testing::sample(&mut builder, idle, 30_000, STACK, &[in_function(BASE, 6)]);
+        builder.cut();
+        builder.finish()
+    };
+    let mut file = build_file();
+    let offset = {
+        let trace = Trace::read(&file, "test.stk").unwrap();
+        let block = trace.sample_blocks().next().unwrap();
+        block.offset as usize + stk_format::BLOCK_HEADER_LEN + 12
+    };
+    file[offset] ^= 0x55;
+    let (profile, runs) = profile(&file);
+    assert_eq!(profile.losses.damaged_blocks.len(), 1, "{:?}", profile.losses);
+    assert_eq!(profile.losses.lost_idle_spans, 1);
+    let idle = runs_of(&profile, &runs, 1);
+    assert_eq!(idle.len(), 2);
+    assert_eq!((idle[0].node, stop(&profile, &idle[0])), (None, "stack-lost"));
+    assert!(idle[0].flags.contains(RunFlags::STACK_LOST));
+    assert_eq!(names(&profile, idle[1].node)[0], "app.exe:6");
+    assert_eq!(runs_of(&profile, &runs, 2).len(), 1);
+}
+
+#[test]
+fn a_module_without_tables_ends_the_walk_and_is_named() {
+    let mut builder = testing::trace();
+    Image::new(r"C:\app\bare.dll", 8).load_without_tables(&mut builder, 0, BASE);
+    let thread = builder.thread(0, 1, "", STACK);
+    testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1), in_function(BASE, 2)]);
+    let (profile, runs) = profile(&builder.finish());
+    let run = runs_of(&profile, &runs, 1)[0];
+    let stop = &profile.stops[usize::from(run.stop.0)];
+    assert_eq!((stop.reason, stop.module.as_str()), ("no-unwind-data", "bare.dll"));
+}
+
+#[test]
+fn a_time_range_takes_what_lies_in_it_also_of_idle_spans() {
+    let mut builder = testing::trace();
+    Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    let idle = builder.thread(0, 1, "", STACK);
+    let busy = builder.thread(0, 2, "", 2 * STACK);
+    testing::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 5)]);
+    builder.cut();
+    for i in 2..=100 {
+        builder.same(idle, i * 10_000, RunState::Waiting);
+        testing::sample(&mut builder, busy, i * 10_000, 2 * STACK, &[in_function(BASE, (i % 7) as u32)]);
+    }
+    let file = builder.finish();
+    let options =
+        BuildOptions { from_ns: Some(20_500_000), until_ns: Some(40_500_000), ..BuildOptions::default() };
+    let (profile, runs) = profile_with(&file, &options);
+    let idle = runs_of(&profile, &runs, 1);
+    assert_eq!(idle.len(), 1);
+    assert_eq!((idle[0].first_ns, idle[0].last_ns, idle[0].samples), (21_000_000, 40_000_000, 20));
+    assert_eq!(names(&profile, idle[0].node)[0], "app.exe:5");
+    let busy = runs_of(&profile, &runs, 2);
+    assert_eq!(busy.iter().map(|run| run.samples).sum::<u32>(), 20);
+    assert_eq!(busy.iter().map(|run| run.weight_ns).sum::<u64>(), 19_500_000, "21 ms to 40.5 ms");
+}
+
+#[test]
+fn only_chosen_threads_are_walked() {
+    let file = walk_about(50, 8, 1000);
+    let trace = Trace::read(&file, "test.stk").unwrap();
+    let instance = trace.timeline.threads.iter().find(|thread| thread.tid == 2).unwrap().instance;
+    let options = BuildOptions { threads: Some(HashSet::from([instance])), ..BuildOptions::default() };
+    let (profile, runs) = profile_with(&file, &options);
+    assert!(runs_of(&profile, &runs, 1).is_empty());
+    assert_eq!(runs_of(&profile, &runs, 2).iter().map(|run| run.samples).sum::<u32>(), 50);
+}
+
+#[test]
+fn marks_of_any_block_come_in_time_order() {
+    let mut builder = testing::trace();
+    let thread = builder.thread(0, 1, "", STACK);
+    builder.meta(30_000, &Event::Mark(Mark { time: 30_000, thread: 0, tag: 3, text: b"late" }));
+    testing::sample(&mut builder, thread, 40_000, STACK, &[]);
+    builder.push(&Event::Mark(Mark { time: 20_000, thread, tag: 2, text: b"early" }));
+    let (profile, _) = profile(&builder.finish());
+    let marks: Vec<(u64, Option<u32>)> = profile.marks.iter().map(|mark| (mark.tag, mark.thread)).collect();
+    assert_eq!(marks, [(2, Some(0)), (3, None)]);
+}
+
+#[test]
+fn every_prefix_of_a_trace_gives_a_profile_without_a_panic() {
+    let file = walk_about(60, 8, 7);
+    let whole = profile(&file).1;
+    let total = |runs: &Runs| {
+        let mut n = 0;
+        let visited: std::io::Result<()> = runs.for_each(|batch| {
+            n += batch.runs.iter().map(|run| u64::from(run.samples)).sum::<u64>();
+            Ok(())
+        });
+        visited.unwrap();
+        n
+    };
+    assert_eq!(total(&whole), 120);
+    let mut last = 0;
+    for len in (stk_format::FILE_HEADER_LEN..file.len()).step_by(97) {
+        assert!(!Trace::read(&file[..len], "test.stk").unwrap().lost_blocks, "{len}");
+        let (_, runs) = profile(&file[..len]);
+        let now = total(&runs);
+        assert!(now >= last, "a longer prefix holds no fewer samples");
+        last = now;
+    }
+}
+
+#[test]
+fn samples_before_which_a_meta_block_is_lost_have_no_known_modules() {
+    let mut builder = testing::trace();
+    let thread = builder.thread(0, 1, "", STACK);
+    Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
+    builder.cut();
+    builder.meta(15_000, &Event::Mark(Mark { time: 15_000, thread: 0, tag: 1, text: b"" }));
+    testing::sample(&mut builder, thread, 20_000, STACK, &[in_function(BASE, 2)]);
+    builder.cut();
+    builder.state();
+    testing::sample(&mut builder, thread, 30_000, STACK, &[in_function(BASE, 3)]);
+    let mut file = builder.finish();
+    let offset = {
+        let trace = Trace::read(&file, "test.stk").unwrap();
+        let of_mark = |block: &&stk_format::BlockRef| {
+            block.header.kind == stk_format::BlockKind::Meta && block.header.first >= 15_000
+        };
+        trace.blocks().blocks().iter().find(of_mark).unwrap().offset as usize
+    };
+    file[offset + 20] ^= 0xFF;
+    let (profile, runs) = profile(&file);
+    let stops: Vec<&str> = runs_of(&profile, &runs, 1).iter().map(|run| stop(&profile, run)).collect();
+    assert_eq!(stops, ["thread-start", "modules-unknown", "thread-start"]);
+    assert!(!profile.losses.damaged_blocks.is_empty());
+}
+
+#[test]
+fn an_x86_trace_is_read_even_where_it_cannot_be_walked() {
+    let mut builder = stk_format::synth::TraceBuilder::new(Arch::X86);
+    let thread = builder.thread(0, 1, "", 0x10_0000);
+    builder.sample(thread, 10_000, &[0x40_1000, 0x0f_fff8], &[1, 2]);
+    let (profile, runs) = profile(&builder.finish());
+    assert_eq!(runs_of(&profile, &runs, 1).len(), 1);
+}
