@@ -8,8 +8,6 @@ tests_begin() {
   steps_passed=0 steps_failed=0
   SECONDS=0
   export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
-  # Tests are always built to unwind; with programs built likewise, every dependency is compiled once for both, not twice.
-  export CARGO_PROFILE_RELEASE_PANIC=unwind
 }
 
 # step NAME COMMAND…: runs it, shows its output only if it fails, counts it, and goes on either way.
@@ -66,7 +64,7 @@ check_msvc() {
       export "${variable}_${target//-/_}=$STK_ROOT/tests/stub-cc.sh"
     done
     # The agent in a call of its own, as agent/dll does it; that would also link.
-    setup_cargo "$target" check -q -p stk-agent
+    setup_cargo "$target" check -q --profile agent -p stk-agent
     STK_AGENT_APART=1 setup_cargo "$target" check -q
   done
 }

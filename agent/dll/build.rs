@@ -16,26 +16,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     if env::var("CARGO_CFG_TARGET_OS")? != "windows" || env::var_os("STK_AGENT_APART").is_some() {
         return Ok(());
     }
-    let (target, profile) = (env::var("TARGET")?, env::var("PROFILE")?);
+    let target = env::var("TARGET")?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let own_target_dir = out.join("agent");
     let mut cargo = Command::new(env::var("CARGO")?);
     cargo
-        .args(["build", "--package", "stk-agent", "--target", &target])
+        .args(["build", "--profile", "agent", "--package", "stk-agent", "--target", &target])
         .arg("--target-dir")
         .arg(&own_target_dir);
-    if profile == "release" {
-        cargo.arg("--release");
-    }
-    // The workspace's profiles make panics abort, which a program without `std` needs; and a lint driver links nothing.
-    for variable in ["CARGO_PROFILE_RELEASE_PANIC", "CARGO_PROFILE_DEV_PANIC", "RUSTC_WORKSPACE_WRAPPER"] {
-        cargo.env_remove(variable);
-    }
+    // A lint driver links nothing.
+    cargo.env_remove("RUSTC_WORKSPACE_WRAPPER");
     let status = cargo.status()?;
     if !status.success() {
         return Err(format!("agent.dll could not be built ({status}): see the messages above").into());
     }
-    let built = own_target_dir.join(&target).join(&profile);
+    let built = own_target_dir.join(&target).join("agent");
     // OUT_DIR is <target folder>/<profile>/build/<package>/out.
     let beside = out.ancestors().nth(3).ok_or("OUT_DIR is not inside a target folder")?;
     copy(&built, beside, "agent.dll")?;

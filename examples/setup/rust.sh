@@ -23,24 +23,23 @@ setup_rust_target() {
 setup_cargo() {
   local target=$1 subcommand=$2
   shift 2
-  # The workspace's profiles decide how a panic ends: the agent cannot be built to unwind.
-  local cargo=(env -u CARGO_PROFILE_RELEASE_PANIC -u CARGO_PROFILE_DEV_PANIC cargo)
   if setup_builds_std "$target"; then
     # A target folder of its own: build scripts that ask about RUSTC_BOOTSTRAP would otherwise rebuild the host's crates at each change.
     RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR="$STK_TARGET_DIR/build-std" \
-      "${cargo[@]}" "$subcommand" -Zbuild-std=std,panic_abort --target "$target" "$@"
+      cargo "$subcommand" -Zbuild-std=std,panic_abort --target "$target" "$@"
   else
-    "${cargo[@]}" "$subcommand" --target "$target" "$@"
+    cargo "$subcommand" --target "$target" "$@"
   fi
 }
 
-# setup_build_recorder [CARGO ARGUMENT…]: agent.dll and inject.exe. One cargo call each: together, features of dependencies that
-# inject alone needs would reach the agent, which must do without std.
+# setup_build_recorder [CARGO ARGUMENT…]: agent.dll and inject.exe, side by side. One cargo call each: together, features of
+# dependencies that inject alone needs would reach the agent, which must do without std and has a profile of its own.
 setup_build_recorder() {
   (
     cd "$STK_ROOT" &&
-      setup_cargo "$STK_WINDOWS_TARGET" build --release "$@" -p stk-agent &&
-      setup_cargo "$STK_WINDOWS_TARGET" build --release "$@" -p stk-inject
+      setup_cargo "$STK_WINDOWS_TARGET" build --profile agent "$@" -p stk-agent &&
+      setup_cargo "$STK_WINDOWS_TARGET" build --release "$@" -p stk-inject &&
+      cp "$(setup_windows_bin "$STK_WINDOWS_TARGET" agent)/agent.dll" "$(setup_windows_bin "$STK_WINDOWS_TARGET")/"
   )
 }
 
