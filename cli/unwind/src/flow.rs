@@ -534,3 +534,6 @@ fn push(state: &mut State, value: Value, word: i64) {
         store(state, (base, offset), value);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -209,6 +209,12 @@ impl ImageTablesBuilder {
 
     /// Finishes the image.
     pub fn build(mut self) -> ImageTables {
+        for known in &mut self.ranges {
+            // RVAs have 32 bits.
+            let room = (1u64 << 32) - u64::from(known.rva);
+            let len = (known.bytes.range.len() as u64).min(room) as usize;
+            known.bytes.range.end = known.bytes.range.start + len;
+        }
         self.ranges.retain(|known| !known.bytes.range.is_empty());
         self.ranges.sort_by_key(|known| (known.rva, std::cmp::Reverse(known.bytes.range.len())));
         let mut covered = 0u64;

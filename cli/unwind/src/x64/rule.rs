@@ -39,6 +39,9 @@ pub(crate) struct Full {
     pub(crate) machine_frame: bool,
     /// Where the nonvolatile registers lie, in the order of [`super::registers::NONVOLATILE`].
     pub(crate) saved: [Option<Slot>; 8],
+    /// Nonvolatile registers whose value is that of another register (plus an offset) for a while, which only
+    /// assembler without unwind data does.
+    pub(crate) moved: [Option<Slot>; 8],
     pub(crate) trust: Trust,
     pub(crate) thread_start: bool,
 }
@@ -51,6 +54,7 @@ impl Full {
             popped: 0,
             machine_frame: false,
             saved: [None; 8],
+            moved: [None; 8],
             trust,
             thread_start: false,
         }
@@ -154,7 +158,7 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<Full, Fault> {
 
 /// The small form, if there is one.
 pub(crate) fn pack(full: &Full) -> Option<Rule> {
-    if full.machine_frame || full.popped != 0 {
+    if full.machine_frame || full.popped != 0 || full.moved != [None; 8] {
         return None;
     }
     let base = full.return_address.register;
@@ -236,11 +240,12 @@ fn followed(place: &Place<'_>) -> Option<Full> {
         return None;
     }
     for (n, register) in NONVOLATILE.into_iter().enumerate() {
-        full.saved[n] = match outcome.registers[usize::from(register)] {
-            Value::Start(same, 0) if same == register => None,
-            Value::Word(base, offset) => Some(slot((base, offset))),
-            _ => return None,
-        };
+        match outcome.registers[usize::from(register)] {
+            Value::Start(same, 0) if same == register => {}
+            Value::Start(base, offset) => full.moved[n] = Some(slot((base, offset))),
+            Value::Word(base, offset) => full.saved[n] = Some(slot((base, offset))),
+            Value::Unknown | Value::Constant(_) => return None,
+        }
     }
     Some(full)
 }

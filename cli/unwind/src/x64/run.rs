@@ -208,7 +208,10 @@ fn released_before(
 ) -> bool {
     let Some((function, _)) = function else { return false };
     let Some(code) = image.bytes(function.begin) else { return false };
-    let Some(code) = code.get(..rva.wrapping_sub(function.begin) as usize) else { return false };
+    let before = rva.wrapping_sub(function.begin) as usize;
+    // A function so long is decoded for nothing: the jump counts as one of its own.
+    const MOST: usize = 1 << 20;
+    let Some(code) = code.get(..before).filter(|code| code.len() <= MOST) else { return false };
     let mut decoder = Decoder::with_ip(64, code, u64::from(function.begin), DecoderOptions::NONE);
     let mut last = false;
     while decoder.can_decode() {

@@ -59,9 +59,10 @@ impl Unwinder for Machine {
     }
 
     fn full_facts(full: &Full) -> Facts {
-        let slots = full.saved.iter().flatten().chain([&full.return_address]);
+        let slots = full.saved.iter().chain(&full.moved).flatten().chain([&full.return_address]);
         let uses = slots.fold(0, |uses, slot| uses | NONVOLATILE_BITS[usize::from(slot.register & 15)]);
-        let restores = (0..8).filter(|&n| full.saved[n].is_some()).fold(0, |bits, n| bits | 1 << n);
+        let restores =
+            (0..8).filter(|&n| full.saved[n].or(full.moved[n]).is_some()).fold(0, |bits, n| bits | 1 << n);
         Facts { starts_thread: full.thread_start, uses, restores }
     }
 
@@ -150,6 +151,11 @@ fn step_full(full: &Full, registers: &mut Registers, memory: &Memory<'_>) -> Res
             return Err(Stop::BadMemory { address });
         }
         registers.gpr[usize::from(NONVOLATILE[n])] = memory.u64(address)?;
+    }
+    for (n, slot) in full.moved.iter().enumerate() {
+        if let Some(slot) = slot {
+            registers.gpr[usize::from(NONVOLATILE[n])] = slot.address(&old);
+        }
     }
     registers.ip = ip;
     registers.gpr[RSP] = next;

@@ -108,8 +108,11 @@ fn returns(outcome: &Outcome) -> Option<Return> {
 /// What the returns of a function pop, if they agree. Code is decoded from end to end; jump tables among it decode as
 /// something, which no return of another count survives.
 fn popped_by(image: &ImageTables, bounds: &Range<u32>) -> Option<u16> {
+    // Far more than one function has.
+    const MOST: usize = 1 << 16;
     let code = image.bytes(bounds.start)?;
     let code = code.get(..bounds.len()).unwrap_or(code);
+    let code = code.get(..MOST).unwrap_or(code);
     let mut decoder = Decoder::with_ip(32, code, u64::from(bounds.start), DecoderOptions::NONE);
     let mut popped = None;
     while decoder.can_decode() {

@@ -109,8 +109,9 @@ impl Unwinder for Machine {
 
     fn leaf(state: &mut State, memory: &Memory<'_>) -> Result<Stepped, Stop> {
         let sp = state.registers.gpr[ESP];
+        let next = sp.checked_add(4).ok_or(Stop::BadStackPointer { sp: u64::from(sp) })?;
         state.registers.ip = memory.u32(u64::from(sp))?;
-        state.registers.gpr[ESP] = sp.wrapping_add(4);
+        state.registers.gpr[ESP] = next;
         state.popped = None;
         Ok(Stepped { trust: Trust::LeafOutside, position: Position::Caller })
     }
@@ -241,6 +242,10 @@ impl<M: Modules> Step<'_, M> {
     fn by_frame_pointer(&self) -> Result<Registers, Stop> {
         let registers = self.registers();
         let ebp = registers.gpr[EBP];
+        if ebp == 0 {
+            // So the system begins the chain of a thread's frames.
+            return Err(Stop::ZeroReturnAddress);
+        }
         let mut found = registers;
         found.gpr[EBP] = self.read(ebp)?;
         found.ip = self.read(ebp.wrapping_add(4))?;
@@ -318,3 +323,6 @@ fn ends_with_call(before: &[u8]) -> bool {
         instruction.mnemonic() == Mnemonic::Call && instruction.len() == len
     })
 }
+
+#[cfg(test)]
+mod tests;

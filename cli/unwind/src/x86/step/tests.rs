@@ -1,0 +1,136 @@
+//! Walks over an x86 image at 400000h: which way finds the caller, and what is checked.
+
+use super::*;
+use crate::walk::Found as InModule;
+use crate::x86::{Fpo, FrameData, X86Tables};
+use crate::{Frame, ImageTables, ModuleId, Registers as AnyRegisters, Sample, WalkOptions, Walker};
+
+const BASE: u64 = 0x40_0000;
+const STACK: u64 = 0x10_0000;
+
+struct Space(ImageTables);
+
+impl Modules for Space {
+    fn find(&self, address: u64) -> Option<InModule<'_>> {
+        let inside = address.wrapping_sub(BASE) < 0x8000;
+        inside.then_some(InModule { module: ModuleId(0), base: BASE, image: &self.0, image_key: 0 })
+    }
+}
+
+/// Code at 1000h whose way to the return cannot be followed (a loop), and call sites before 2010h and 2020h.
+fn space(tables: X86Tables, extra: &[(u32, &[u8])]) -> Space {
+    let mut caller = vec![0x90; 0x100];
+    for at in [0x10, 0x20, 0x30] {
+        caller[at - 5] = 0xe8;
+    }
+    let loops = [0xeb, 0xfe].repeat(0x80);
+    let mut image = ImageTables::new(Arch::X86, 0x8000)
+        .range(0x1000, loops)
+        .range(0x2000, caller)
+        .exception_directory(0, 0)
+        .thread_start(0x2018)
+        .x86(tables);
+    for (rva, code) in extra {
+        image = image.range(*rva, *code);
+    }
+    Space(image.build())
+}
+
+fn walk(space: &Space, ip: u32, gpr: [u32; 8], stack: &[u32]) -> (Vec<Frame>, Stop) {
+    let bytes: Vec<u8> = stack.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let registers = AnyRegisters::X86(Registers { ip: BASE as u32 + ip, gpr });
+    let sample = Sample {
+        registers: &registers,
+        stack: &bytes,
+        stack_start: STACK,
+        stack_base: Some(STACK + bytes.len() as u64),
+        truncated: false,
+        code_at_ip: None,
+    };
+    let mut frames = Vec::new();
+    let stop = Walker::new(WalkOptions::default()).walk(space, &sample, &mut frames);
+    (frames, stop)
+}
+
+fn gpr(esp: u64, ebp: u64) -> [u32; 8] {
+    [0, 0, 0, 0, esp as u32, ebp as u32, 0, 0]
+}
+
+fn program(text: &str, locals: u32, saved: u32) -> X86Tables {
+    let record = FrameData {
+        rva: 0x1000,
+        len: 0x100,
+        locals,
+        params: 0,
+        prologue: 0,
+        saved,
+        is_function_start: true,
+        program: text.into(),
+    };
+    X86Tables::new([record], [])
+}
+
+const SEARCH: &str = "$T0 .raSearch = $eip $T0 ^ = $esp $T0 4 + =";
+
+#[test]
+fn frame_data_searches_past_pushed_arguments_for_a_word_behind_a_call() {
+    // 8 bytes of locals; two arguments are pushed, one of which points into code, but not behind a call.
+    let space = space(program(SEARCH, 8, 0), &[]);
+    let (frames, _) = walk(&space, 0x1040, gpr(STACK, 0), &[1, 0x40_2011, 3, 4, 0x40_2010, 0, 0, 0]);
+    assert_eq!((frames[1].rva, frames[1].sp, frames[1].trust), (0x2010, STACK + 20, Trust::FrameData));
+}
+
+#[test]
+fn fpo_records_find_the_return_address_above_locals_and_saved_registers() {
+    let fpo = Fpo { rva: 0x1000, len: 0x100, locals: 4, params: 0, saved: 4, uses_ebp: false };
+    let space = space(X86Tables::new([], [fpo]), &[]);
+    let (frames, _) = walk(&space, 0x1040, gpr(STACK, 0), &[1, 2, 0x40_2010, 0, 0]);
+    assert_eq!((frames[1].rva, frames[1].sp, frames[1].trust), (0x2010, STACK + 12, Trust::FrameData));
+}
+
+#[test]
+fn the_code_itself_comes_first() {
+    // pop esi; ret: a record that claims otherwise is not asked.
+    let record = FrameData {
+        rva: 0x3000,
+        len: 0x10,
+        locals: 8,
+        params: 0,
+        prologue: 0,
+        saved: 0,
+        is_function_start: true,
+        program: SEARCH.into(),
+    };
+    let space = space(X86Tables::new([record], []), &[(0x3000, &[0x5e, 0xc3])]);
+    let (frames, _) = walk(&space, 0x3000, gpr(STACK, 0), &[7, 0x40_2010, 0x40_2010, 0x40_2010]);
+    assert_eq!((frames[1].sp, frames[1].trust), (STACK + 8, Trust::Code));
+}
+
+#[test]
+fn arguments_that_the_callee_pops_are_left_behind() {
+    // The innermost function returns by ret 8; its caller pops esi and returns.
+    let space = space(
+        X86Tables::default(),
+        &[(0x3000, &[0xc2, 8, 0]), (0x3100, &[0xe8, 0xfb, 0xfe, 0xff, 0xff, 0x5e, 0xc3])],
+    );
+    let stack = [0x40_3105, 1, 2, 0x5151, 0x40_2010, 0, 0];
+    let (frames, _) = walk(&space, 0x3000, gpr(STACK, 0), &stack);
+    assert_eq!(frames.iter().map(|frame| frame.rva).collect::<Vec<_>>()[..3], [0x3000, 0x3105, 0x2010]);
+    assert_eq!((frames[1].sp, frames[2].sp), (STACK + 4, STACK + 20));
+}
+
+#[test]
+fn frame_pointers_are_a_way_only_if_they_lead_behind_a_call() {
+    let space = space(X86Tables::default(), &[]);
+    let stack = [9, 9, STACK as u32 + 16, 0x40_2010, 0, 0x40_2020];
+    let (frames, stop) = walk(&space, 0x1040, gpr(STACK, STACK + 8), &stack);
+    assert_eq!((frames[1].rva, frames[1].sp, frames[1].trust), (0x2010, STACK + 16, Trust::FramePointer));
+    // From 2010h on the code runs into the next call: again by ebp, to 2020h, which starts threads.
+    assert_eq!((frames[2].rva, frames[2].trust, stop), (0x2020, Trust::FramePointer, Stop::ThreadStart));
+    let (frames, stop) =
+        walk(&space, 0x1040, gpr(STACK, STACK + 8), &[9, 9, STACK as u32 + 16, 0x40_2015, 0, 0]);
+    assert_eq!((frames.len(), stop), (1, Stop::NoModule { address: 0x40_2015 }));
+    // Nor downwards, nor to themselves.
+    let (frames, _) = walk(&space, 0x1040, gpr(STACK + 8, STACK), &[STACK as u32, 0x40_2010, 0, 0]);
+    assert_eq!(frames.len(), 1);
+}
