@@ -11,6 +11,7 @@ pub mod image;
 pub mod map;
 pub mod output;
 pub mod profile;
+pub mod stats;
 pub mod symbols;
 #[cfg(test)]
 mod testing;

@@ -7,6 +7,7 @@
 //! * [`registers`]: which registers a sample carries, per register set.
 //! * [`identity`]: what makes two images the same: PE header fields, CodeView record, ELF build id, content hash.
 //! * [`limits`]: upper bounds that writers keep and readers enforce.
+//! * [`tables`]: the tables of a Parquet dataset.
 //! * [`control`]: the structs that inject.exe and agent.dll exchange in the target's memory.
 //! * [`windows`]: the layouts of Windows' own structures that more than one crate needs.
 //!
@@ -21,6 +22,7 @@ pub mod event;
 pub mod identity;
 pub mod limits;
 pub mod registers;
+pub mod tables;
 pub mod windows;
 
 /// Processor architecture of a recorded process, as stored in the file header.

@@ -6,6 +6,7 @@ mod info;
 mod pipeline;
 mod progress;
 mod select;
+pub mod stats;
 mod verify;
 
 pub use pipeline::{Loaded, ProfileArgs, check_symbols, closing_lines, load, load_images};
@@ -84,6 +85,8 @@ struct Cli {
 enum Command {
     /// Say what was recorded: what, when, where, modules, threads, samples, losses
     Info(info::Args),
+    /// Say where the time went: functions, modules, threads, and what is wrong with the stacks
+    Stats(stats::StatsArgs),
     /// Check every block of traces and say what is lost
     Verify(verify::Args),
 }
@@ -101,6 +104,7 @@ pub fn run() -> ExitCode {
     };
     let result = match cli.command {
         Command::Info(args) => info::run(&args),
+        Command::Stats(args) => stats::run(&args),
         Command::Verify(args) => verify::run(&args),
     };
     let exit = result.unwrap_or_else(|error| {

@@ -1,16 +1,183 @@
 //! One module per output format.
 //!
-//! Every writer gets a finished, symbolized [`Profile`](crate::profile::Profile) and then its runs, thread by thread in time
-//! order, and gives bytes that depend on nothing else. See the `Writer` trait.
+//! Every writer gets a finished, symbolized [`Profile`] and then its runs, thread by thread, each in time order, and gives
+//! bytes that depend on nothing else. [`create`] makes a writer, [`write`] drives it from begin to end.
+//!
+//! What the formats' viewers need, and what they silently drop, is noted where a writer heeds it.
 
-use crate::profile::{Batch, Profile};
+mod chrome;
+mod functions;
+mod json;
+mod parquet;
+mod sink;
+mod speedscope;
+
+pub use chrome::ChromeStyle;
+pub use functions::{Function, FunctionId, Functions};
+
+use crate::profile::{Batch, Profile, Runs};
+use anyhow::bail;
+use clap::ValueEnum;
+use sink::Sink;
+use std::path::{Path, PathBuf};
+
+/// Size above which viewers of JSON files grow slow or fail, in bytes.
+const LARGE_FILE: u64 = 256 << 20;
+
+/// An output format.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, ValueEnum)]
+pub enum Format {
+    /// JSON for <https://www.speedscope.app>, one profile a thread.
+    Speedscope,
+    /// JSON for Perfetto, chrome://tracing, DevTools.
+    Chrome,
+    /// A folder of Parquet tables for SQL engines; many traces can share it.
+    Parquet,
+}
+
+impl Format {
+    /// The format that a path's extensions name, or `None`: `*.speedscope.json`, `*.chrome.json`,
+    /// `*.parquet`.
+    pub fn from_path(path: &Path) -> Option<Format> {
+        let name = path.file_name()?.to_string_lossy().to_lowercase();
+        if name.ends_with(".speedscope.json") {
+            Some(Format::Speedscope)
+        } else if name.ends_with(".chrome.json") || name.ends_with(".trace.json") {
+            Some(Format::Chrome)
+        } else if name.ends_with(".parquet") {
+            Some(Format::Parquet)
+        } else {
+            None
+        }
+    }
+
+    /// Name of the output in the current folder when none is given.
+    pub fn default_name(self) -> &'static str {
+        match self {
+            Format::Speedscope => "trace.speedscope.json",
+            Format::Chrome => "trace.chrome.json",
+            Format::Parquet => "trace.parquet",
+        }
+    }
+
+    /// Whether the output is a folder of several files.
+    pub fn is_folder(self) -> bool {
+        self == Format::Parquet
+    }
+}
+
+/// Where an output goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Destination {
+    /// A file, which appears under this name when it is complete.
+    File(PathBuf),
+    /// A folder, made if it is not there.
+    Dir(PathBuf),
+    /// Standard output.
+    Stdout,
+}
+
+/// What can be chosen about an output.
+#[derive(Clone, Default, Debug)]
+pub struct Options {
+    /// Speedscope: one frame per source line instead of one per function.
+    pub lines: bool,
+    /// Chrome: which of its forms.
+    pub chrome_style: ChromeStyle,
+    /// Parquet: samples carry their frames' names, so that one file answers queries alone.
+    pub denormalized: bool,
+}
 
 /// One output in the making.
-pub trait Writer {
+pub trait Writer: Send {
+    /// The order in which this writer would have the threads (indices in [`Profile::threads`]); any order gives a right
+    /// output.
+    fn thread_order(&self, profile: &Profile) -> Vec<u32> {
+        (0..profile.threads.len() as u32).collect()
+    }
     /// Writes what precedes the samples.
     fn begin(&mut self, profile: &Profile) -> anyhow::Result<()>;
     /// Takes runs of one thread; threads come one after the other, each in time order.
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> anyhow::Result<()>;
-    /// Writes the rest and flushes.
-    fn finish(&mut self, profile: &Profile) -> anyhow::Result<()>;
+    /// Writes the rest and makes the output appear under its name. Without it nothing appears.
+    fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary>;
+}
+
+/// What a writer made.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Summary {
+    /// Files with their sizes in bytes; empty for standard output.
+    pub files: Vec<(PathBuf, u64)>,
+    /// Sentences for the user, such as that the file is too large for its viewer.
+    pub warnings: Vec<String>,
+}
+
+/// A writer of `format` to `destination`.
+///
+/// # Errors
+///
+/// When the destination cannot be written, or does not suit the format.
+pub fn create(
+    format: Format,
+    destination: Destination,
+    options: &Options,
+) -> anyhow::Result<Box<dyn Writer>> {
+    Ok(match format {
+        Format::Speedscope => Box::new(speedscope::Speedscope::new(single(format, destination)?, options)),
+        Format::Chrome => chrome::writer(single(format, destination)?, options),
+        Format::Parquet => match destination {
+            Destination::Dir(path) => Box::new(parquet::Dataset::folder(path, options)?),
+            Destination::File(path) if options.denormalized => Box::new(parquet::Dataset::file(path)),
+            Destination::File(path) => {
+                bail!(
+                    "{}: a Parquet dataset is a folder of files; one file needs --denormalized",
+                    path.display()
+                )
+            }
+            Destination::Stdout => {
+                bail!("a Parquet dataset is a folder of files and cannot go to standard output")
+            }
+        },
+    })
+}
+
+/// Writes a whole profile.
+///
+/// # Errors
+///
+/// When the output cannot be written or the runs cannot be read.
+pub fn write(writer: &mut dyn Writer, profile: &Profile, runs: &Runs) -> anyhow::Result<Summary> {
+    writer.begin(profile)?;
+    runs.for_threads(writer.thread_order(profile), |batch| writer.samples(profile, &batch))?;
+    writer.finish(profile)
+}
+
+fn single(format: Format, destination: Destination) -> anyhow::Result<Sink> {
+    match destination {
+        Destination::File(path) => Sink::file(&path),
+        Destination::Stdout => Ok(Sink::stdout()),
+        Destination::Dir(path) => {
+            bail!("{}: {format:?} is one file, not a folder: give a file name", path.display())
+        }
+    }
+}
+
+/// Threads with the one that ran most first; ties by index.
+fn busiest_first(profile: &Profile) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..profile.threads.len() as u32).collect();
+    order.sort_by_key(|&i| {
+        let thread = &profile.threads[i as usize];
+        (std::cmp::Reverse((thread.active_samples, thread.samples)), i)
+    });
+    order
+}
+
+fn large_file_warning(sink_bytes: u64, viewer: &str) -> Option<String> {
+    (sink_bytes > LARGE_FILE).then(|| {
+        format!(
+            "the output is {} MiB large; {viewer} grows slow above 256 MiB and fails above 1 to 2 GiB: \
+             choose a time range or some threads, or use --to parquet",
+            sink_bytes >> 20
+        )
+    })
 }

@@ -123,18 +123,33 @@ impl Runs {
     /// What `visit` returns, or that the temporary file cannot be read.
     pub fn for_each<E: From<io::Error>>(
         &self,
+        visit: impl FnMut(Batch<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.for_threads(0..self.threads.len() as u32, visit)
+    }
+
+    /// As [`Runs::for_each`], but of these threads, in this order.
+    ///
+    /// # Errors
+    ///
+    /// What `visit` returns, or that the temporary file cannot be read.
+    pub fn for_threads<E: From<io::Error>>(
+        &self,
+        threads: impl IntoIterator<Item = u32>,
         mut visit: impl FnMut(Batch<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut runs = Vec::new();
-        for (i, thread) in self.threads.iter().enumerate() {
+        for i in threads {
+            // Threads without samples may have no entry.
+            let Some(thread) = self.threads.get(i as usize) else { continue };
             for segment in &thread.spilled {
                 if let Some(spill) = &self.spill {
                     spill.read(*segment, &mut runs)?;
-                    visit(Batch { thread: i as u32, runs: &runs })?;
+                    visit(Batch { thread: i, runs: &runs })?;
                 }
             }
             if !thread.held.is_empty() {
-                visit(Batch { thread: i as u32, runs: &thread.held })?;
+                visit(Batch { thread: i, runs: &thread.held })?;
             }
         }
         Ok(())

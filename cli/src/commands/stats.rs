@@ -1,0 +1,83 @@
+//! `stk stats`: where the time went, and what is wrong with the stacks.
+
+use super::{Exit, ProfileArgs, Progress, check_symbols, load, pool, print, report, verify};
+use crate::stats::{self, Report, Stats, StatsOptions};
+use std::io::{IsTerminal, stdout};
+use std::path::{Path, PathBuf};
+
+/// Arguments of `stk stats`.
+#[derive(clap::Args, Debug)]
+pub struct StatsArgs {
+    /// Traces
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Rows of each list; 0 shows all
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    top: usize,
+    /// Leave out samples of waiting threads in functions, modules and stop reasons
+    #[arg(long)]
+    running: bool,
+    /// Print one JSON object, as schema/stats.schema.json describes it
+    #[arg(long)]
+    json: bool,
+    /// Worker threads [default: as many as there are processors]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    #[command(flatten)]
+    profile: ProfileArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// A usage error, or that standard output cannot be written. A trace that cannot be read is reported and passed over.
+pub fn run(args: &StatsArgs) -> anyhow::Result<Exit> {
+    args.profile.check()?;
+    let top = if args.top == 0 { usize::MAX } else { args.top };
+    let options = StatsOptions { top, running_only: args.running };
+    let pool = pool(args.jobs)?;
+    let progress = Progress::new("samples");
+    let mut exit = Exit::Ok;
+    let mut all = Vec::new();
+    for path in &args.files {
+        match pool.install(|| of_file(path, args, &options, &progress)) {
+            Ok((stats, ending)) => {
+                exit = exit.worse(ending);
+                all.push(stats);
+            }
+            Err(error) => {
+                exit = exit.worse(verify::exit_of(&error));
+                report(&error);
+            }
+        }
+    }
+    drop(progress);
+    if args.json {
+        let report = Report { version: stats::VERSION, traces: all };
+        print(&(serde_json::to_string_pretty(&report)? + "\n"))?;
+        return Ok(exit);
+    }
+    let color = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let mut text = Vec::new();
+    for (i, stats) in all.iter().enumerate() {
+        if i > 0 {
+            text.push(b'\n');
+        }
+        stats::print(stats, &mut text, color)?;
+    }
+    print(&String::from_utf8_lossy(&text))?;
+    Ok(exit)
+}
+
+fn of_file(
+    path: &Path,
+    args: &StatsArgs,
+    options: &StatsOptions,
+    progress: &Progress,
+) -> anyhow::Result<(Stats, Exit)> {
+    let loaded = load(path, &args.profile, progress)?;
+    let bytes = std::fs::metadata(path).ok().map(|file| file.len());
+    let stats = stats::collect(&loaded.profile, &loaded.runs, bytes, options)?;
+    Ok((stats, loaded.exit.worse(check_symbols(&loaded, &args.profile))))
+}

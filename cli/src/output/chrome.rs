@@ -1,0 +1,206 @@
+//! Chrome's trace event JSON, in three forms.
+//!
+//! * [`slices`](ChromeStyle::Slices): nested `B`/`E` events, made by merging what neighbouring stacks have in common. Every
+//!   viewer reads them.
+//! * [`v8`](ChromeStyle::V8): `Profile` and `ProfileChunk` events, as V8's sampling profiler writes them.
+//! * [`samples`](ChromeStyle::Samples): `stackFrames` and `samples`, as chrome://tracing and speedscope read them.
+//!
+//! Times are microseconds since the start of the trace, with fractions.
+
+mod samples;
+mod slices;
+mod v8;
+
+use super::sink::Sink;
+use super::{Options, Writer, json};
+use crate::profile::{Profile, Run};
+use clap::ValueEnum;
+use std::collections::HashMap;
+
+/// The form of a Chrome trace.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, ValueEnum)]
+pub enum ChromeStyle {
+    /// Nested slices: Perfetto, chrome://tracing, speedscope.
+    #[default]
+    Slices,
+    /// V8 CPU profiles: Perfetto, speedscope, Firefox Profiler, DevTools.
+    V8,
+    /// Stack frames and samples: chrome://tracing, speedscope.
+    Samples,
+}
+
+/// Name of the viewers in messages.
+const VIEWERS: &str = "a viewer of Chrome traces";
+
+pub(super) fn writer(sink: Sink, options: &Options) -> Box<dyn Writer> {
+    match options.chrome_style {
+        ChromeStyle::Slices => Box::new(slices::Slices::new(sink)),
+        ChromeStyle::V8 => Box::new(v8::V8::new(sink)),
+        ChromeStyle::Samples => Box::new(samples::Samples::new(sink)),
+    }
+}
+
+/// Gives the runs of one thread after the other a place on their track: two threads may have had one id, and the last
+/// run's weight is an estimate that may reach into the next thread's time.
+#[derive(Clone, Copy, Default)]
+struct Track {
+    thread: Option<u32>,
+    pid: u32,
+    tid: u32,
+    /// End of what was written.
+    end_ns: u64,
+}
+
+/// What to do about a run.
+struct Step {
+    /// Time without samples before it, from the previous end; a new thread always has one.
+    gap: Option<u64>,
+    start_ns: u64,
+}
+
+impl Track {
+    /// The place of a run, or `None` if its time is covered already.
+    fn step(&mut self, profile: &Profile, thread: u32, run: &Run) -> Option<Step> {
+        let tid = profile.threads[thread as usize].tid;
+        let previous_end = self.end_ns;
+        let new_thread = self.thread != Some(thread);
+        let new_track = self.thread.is_none() || self.tid != tid;
+        let start_ns = if new_track { run.first_ns } else { run.first_ns.max(self.end_ns) };
+        let end_ns = run.first_ns.saturating_add(run.weight_ns);
+        if end_ns <= start_ns {
+            return None;
+        }
+        *self = Track { thread: Some(thread), pid: profile.trace.pid, tid, end_ns };
+        Some(Step { gap: (new_thread || start_ns > previous_end).then_some(previous_end), start_ns })
+    }
+}
+
+/// Threads by (tid, start): thread ids are reused, and a track's events must come in time order.
+fn by_track(profile: &Profile) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..profile.threads.len() as u32).collect();
+    order.sort_by_key(|&i| {
+        let thread = &profile.threads[i as usize];
+        (thread.tid, thread.start_ns.unwrap_or(0), i)
+    });
+    order
+}
+
+/// Writes the start of the file and the events that all forms have: names, module loads and unloads, marks. Every event is
+/// preceded by a comma but the first.
+///
+/// The first event carries pid, tid, ph and cat, without which speedscope does not recognise the V8 form.
+fn preamble(sink: &mut Sink, profile: &Profile) -> anyhow::Result<()> {
+    let pid = profile.trace.pid;
+    sink.put(b"{\"displayTimeUnit\":\"ns\",\n\"traceEvents\":[\n");
+    sink.put(b"{\"ph\":\"M\",\"cat\":\"__metadata\",\"name\":\"process_name\"");
+    address(sink, pid, 0);
+    sink.put(b",\"ts\":0,\"args\":{\"name\":");
+    json::string(&mut sink.buffer, &profile.trace.process);
+    sink.put(b"}}");
+
+    let mut names = track_names(profile);
+    for (place, &i) in super::busiest_first(profile).iter().enumerate() {
+        let thread = &profile.threads[i as usize];
+        let Some(name) = names.remove(&thread.tid) else { continue };
+        metadata(sink, pid, thread.tid, "thread_name");
+        sink.put(b"\"name\":");
+        json::string(&mut sink.buffer, &name);
+        sink.put(b"}}");
+        metadata(sink, pid, thread.tid, "thread_sort_index");
+        sink.put(b"\"sort_index\":");
+        json::number(&mut sink.buffer, place as u64);
+        sink.put(b"}}");
+        sink.settle()?;
+    }
+
+    for module in &profile.modules {
+        let image = &profile.images[module.image.0 as usize];
+        for (verb, time) in [("load", module.load_ns), ("unload", module.unload_ns)] {
+            let Some(time) = time else { continue };
+            instant(sink, pid, 0, b"p", "module", time, &format!("{verb} {}", image.name));
+            sink.put(b",\"args\":{\"path\":");
+            json::string(&mut sink.buffer, &image.path);
+            sink.put(b",\"base\":");
+            json::string(&mut sink.buffer, &format!("0x{:x}", module.base));
+            sink.put(b",\"size\":");
+            json::number(&mut sink.buffer, module.size);
+            sink.put(b",\"debug_id\":");
+            json::string(&mut sink.buffer, &image.debug_id);
+            sink.put(b"}}");
+            sink.settle()?;
+        }
+    }
+    for mark in &profile.marks {
+        let name = if mark.text.is_empty() { format!("mark {}", mark.tag) } else { mark.text.clone() };
+        match mark.thread {
+            Some(thread) => {
+                let tid = profile.threads[thread as usize].tid;
+                instant(sink, pid, tid, b"t", "mark", mark.time_ns, &name);
+            }
+            None => instant(sink, pid, 0, b"p", "mark", mark.time_ns, &name),
+        }
+        sink.put(b",\"args\":{\"tag\":");
+        json::number(&mut sink.buffer, mark.tag);
+        sink.put(b"}}");
+        sink.settle()?;
+    }
+    Ok(())
+}
+
+/// What a track is called: the names of all threads that had its id, in order of their start.
+fn track_names(profile: &Profile) -> HashMap<u32, String> {
+    let mut tracks: HashMap<u32, Vec<&str>> = HashMap::new();
+    for &i in &by_track(profile) {
+        let thread = &profile.threads[i as usize];
+        let names = tracks.entry(thread.tid).or_default();
+        if !thread.name.is_empty() && !names.contains(&thread.name.as_str()) {
+            names.push(&thread.name);
+        }
+    }
+    let label = |tid, names: Vec<&str>| {
+        if names.is_empty() { format!("thread {tid}") } else { format!("{} ({tid})", names.join(", ")) }
+    };
+    tracks.into_iter().map(|(tid, names)| (tid, label(tid, names))).collect()
+}
+
+fn metadata(sink: &mut Sink, pid: u32, tid: u32, name: &str) {
+    sink.put(b",\n{\"ph\":\"M\",\"cat\":\"__metadata\",\"name\":");
+    json::string(&mut sink.buffer, name);
+    address(sink, pid, tid);
+    sink.put(b",\"ts\":0,\"args\":{");
+}
+
+fn instant(sink: &mut Sink, pid: u32, tid: u32, scope: &[u8], category: &str, time_ns: u64, name: &str) {
+    sink.put(b",\n{\"ph\":\"i\",\"s\":\"");
+    sink.put(scope);
+    sink.put(b"\",\"cat\":");
+    json::string(&mut sink.buffer, category);
+    sink.put(b",\"name\":");
+    json::string(&mut sink.buffer, name);
+    address(sink, pid, tid);
+    time(sink, time_ns);
+}
+
+fn address(sink: &mut Sink, pid: u32, tid: u32) {
+    sink.put(b",\"pid\":");
+    json::number(&mut sink.buffer, pid.into());
+    sink.put(b",\"tid\":");
+    json::number(&mut sink.buffer, tid.into());
+}
+
+fn time(sink: &mut Sink, ns: u64) {
+    sink.put(b",\"ts\":");
+    json::microseconds(&mut sink.buffer, ns);
+}
+
+/// Writes facts about the recording, which every form carries beside its events.
+fn other_data(sink: &mut Sink, profile: &Profile) {
+    sink.put(b"\"otherData\":{\"exporter\":");
+    json::string(&mut sink.buffer, concat!("stk ", env!("CARGO_PKG_VERSION")));
+    for (key, value) in [("trace_id", &profile.trace.trace_id), ("host", &profile.trace.host)] {
+        sink.put(b",");
+        json::key(&mut sink.buffer, key);
+        json::string(&mut sink.buffer, value);
+    }
+    sink.put(b"}");
+}

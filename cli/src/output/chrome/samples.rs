@@ -1,0 +1,171 @@
+//! `stackFrames` and `samples`.
+
+use super::super::functions::{FunctionId, Functions, Unfolder, incomplete};
+use super::super::sink::Sink;
+use super::super::{Summary, Writer, json, large_file_warning};
+use super::{Track, VIEWERS, by_track, other_data, preamble};
+use crate::profile::{Batch, NodeId, Profile, StopId};
+use anyhow::Context;
+use std::collections::HashMap;
+
+/// What a thread does while no samples are taken: readers want a frame for every sample.
+const GAP: u32 = 1;
+
+/// Writes samples as they come and the frames after them. A frame here is a function together with its callers.
+///
+/// Ids start at 1, because readers take a parent of 0 for none; each thread ends with a sample of its own, because readers
+/// give the last one no time.
+pub(in super::super) struct Samples {
+    sink: Sink,
+    functions: Option<Functions>,
+    unfolder: Unfolder,
+    track: Track,
+    /// Frames by (parent or 0, function).
+    frames: HashMap<(u32, What), u32>,
+    /// The keys of `frames`, by id.
+    list: Vec<(u32, What)>,
+    known: HashMap<(Option<NodeId>, StopId), u32>,
+    last: Option<u32>,
+    written: u64,
+    stack: Vec<FunctionId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum What {
+    Function(FunctionId),
+    Incomplete(StopId),
+}
+
+impl Samples {
+    pub fn new(sink: Sink) -> Samples {
+        Samples {
+            sink,
+            functions: None,
+            unfolder: Unfolder::default(),
+            track: Track::default(),
+            frames: HashMap::new(),
+            list: Vec::new(),
+            known: HashMap::new(),
+            last: None,
+            written: 0,
+            stack: Vec::new(),
+        }
+    }
+
+    fn sample(&mut self, frame: u32, at_ns: u64) -> anyhow::Result<()> {
+        let sink = &mut self.sink;
+        sink.put(if self.written == 0 { b"\n" } else { b",\n" });
+        sink.put(b"{\"cpu\":0,\"name\":\"sample\",\"pid\":");
+        json::number(&mut sink.buffer, self.track.pid.into());
+        sink.put(b",\"tid\":");
+        json::number(&mut sink.buffer, self.track.tid.into());
+        sink.put(b",\"ts\":");
+        json::microseconds(&mut sink.buffer, at_ns);
+        sink.put(b",\"sf\":");
+        json::number(&mut sink.buffer, frame.into());
+        sink.put(b",\"weight\":1}");
+        self.written += 1;
+        self.last = Some(frame);
+        sink.settle()
+    }
+
+    fn end_thread(&mut self) -> anyhow::Result<()> {
+        if self.last.is_some() {
+            self.sample(GAP, self.track.end_ns)?;
+        }
+        self.last = None;
+        Ok(())
+    }
+
+    /// The frame of a stack, new or known.
+    fn frame_of(&mut self, profile: &Profile, origin: (Option<NodeId>, StopId)) -> anyhow::Result<u32> {
+        if let Some(&id) = self.known.get(&origin) {
+            return Ok(id);
+        }
+        let functions = self.functions.as_ref().context("samples before begin")?;
+        self.stack.clear();
+        if let Some(node) = origin.0 {
+            self.unfolder.unfold(profile, functions, node, &mut self.stack);
+        }
+        let stop = incomplete(&profile.stops[origin.1.0 as usize]).map(|_| What::Incomplete(origin.1));
+        let mut parent = 0;
+        for what in stop.into_iter().chain(self.stack.iter().map(|&id| What::Function(id))) {
+            parent = *self.frames.entry((parent, what)).or_insert_with(|| {
+                self.list.push((parent, what));
+                GAP + self.list.len() as u32
+            });
+        }
+        let frame = if parent == 0 { GAP } else { parent };
+        self.known.insert(origin, frame);
+        Ok(frame)
+    }
+}
+
+impl Writer for Samples {
+    fn thread_order(&self, profile: &Profile) -> Vec<u32> {
+        by_track(profile)
+    }
+
+    fn begin(&mut self, profile: &Profile) -> anyhow::Result<()> {
+        self.functions = Some(Functions::new(profile, false));
+        preamble(&mut self.sink, profile)?;
+        self.sink.put(b"\n],\n\"samples\":[");
+        Ok(())
+    }
+
+    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> anyhow::Result<()> {
+        for run in batch.runs {
+            let mut track = self.track;
+            let Some(step) = track.step(profile, batch.thread, run) else { continue };
+            if self.track.thread != track.thread {
+                self.end_thread()?;
+            } else if let Some(previous_end) = step.gap {
+                self.sample(GAP, previous_end)?;
+            }
+            self.track = track;
+            let frame = self.frame_of(profile, (run.node, run.stop))?;
+            if self.last != Some(frame) {
+                self.sample(frame, step.start_ns)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary> {
+        self.end_thread()?;
+        let functions = self.functions.as_ref().context("finish before begin")?;
+        let sink = &mut self.sink;
+        sink.put(b"\n],\n\"stackFrames\":{\n\"1\":{\"name\":\"(not sampled)\",\"category\":\"\"}");
+        for (i, &(parent, what)) in self.list.iter().enumerate() {
+            sink.put(b",\n\"");
+            json::number(&mut sink.buffer, (GAP as usize + 1 + i) as u64);
+            sink.put(b"\":{\"name\":");
+            match what {
+                What::Function(id) => {
+                    let function = &functions.list()[id.0 as usize];
+                    json::string(&mut sink.buffer, &function.name);
+                    sink.put(b",\"category\":");
+                    json::string(&mut sink.buffer, &function.module);
+                }
+                What::Incomplete(stop) => {
+                    let text = incomplete(&profile.stops[stop.0 as usize]).unwrap_or_default();
+                    json::string(&mut sink.buffer, &text);
+                    sink.put(b",\"category\":\"\"");
+                }
+            }
+            if parent != 0 {
+                sink.put(b",\"parent\":");
+                json::number(&mut sink.buffer, parent.into());
+            }
+            sink.put(b"}");
+            sink.settle()?;
+        }
+        sink.put(b"\n},\n");
+        other_data(sink, profile);
+        sink.put(b"}\n");
+        let warning = large_file_warning(sink.len(), VIEWERS);
+        let mut summary = sink.finish()?;
+        summary.warnings.extend(warning);
+        Ok(summary)
+    }
+}

@@ -1,0 +1,241 @@
+//! V8 CPU profiles: `Profile` and `ProfileChunk` events.
+
+use super::super::functions::{FunctionId, Functions, Unfolder, incomplete};
+use super::super::sink::Sink;
+use super::super::{Summary, Writer, json, large_file_warning};
+use super::{Track, VIEWERS, address, by_track, other_data, preamble, time};
+use crate::profile::{Batch, NodeId, Profile, StopId};
+use anyhow::Context;
+use std::collections::HashMap;
+
+/// Samples in a chunk.
+const CHUNK: usize = 4096;
+/// The nodes that every V8 profile has: the root, and what runs when nothing was sampled.
+const ROOT: u32 = 1;
+const IDLE: u32 = 2;
+
+/// Writes one V8 profile a thread. Nodes come with the first chunk that needs them; each sample holds until the next one.
+pub(in super::super) struct V8 {
+    sink: Sink,
+    functions: Option<Functions>,
+    unfolder: Unfolder,
+    track: Track,
+    /// Profiles begun; also the id of the last one.
+    profiles: u32,
+    /// Nodes of the profile at hand by (parent, function).
+    nodes: HashMap<(u32, What), u32>,
+    /// Nodes by what they were made from.
+    known: HashMap<(Option<NodeId>, StopId), u32>,
+    last: Option<u32>,
+    last_ns: u64,
+    chunk: Chunk,
+    stack: Vec<FunctionId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum What {
+    Function(FunctionId),
+    Incomplete(StopId),
+}
+
+/// What the next `ProfileChunk` will hold, as JSON.
+#[derive(Default)]
+struct Chunk {
+    nodes: Vec<u8>,
+    samples: Vec<u8>,
+    deltas: Vec<u8>,
+    count: usize,
+}
+
+impl V8 {
+    pub fn new(sink: Sink) -> V8 {
+        V8 {
+            sink,
+            functions: None,
+            unfolder: Unfolder::default(),
+            track: Track::default(),
+            profiles: 0,
+            nodes: HashMap::new(),
+            known: HashMap::new(),
+            last: None,
+            last_ns: 0,
+            chunk: Chunk::default(),
+            stack: Vec::new(),
+        }
+    }
+
+    fn begin_profile(&mut self, profile: &Profile, start_ns: u64) {
+        self.profiles += 1;
+        self.nodes.clear();
+        self.known.clear();
+        self.last = None;
+        self.last_ns = start_ns;
+        event(&mut self.sink, profile, &self.track, "Profile", self.profiles, start_ns);
+        self.sink.put(b"\"startTime\":");
+        json::microseconds(&mut self.sink.buffer, start_ns);
+        self.sink.put(b"}}}");
+        node(&mut self.chunk.nodes, ROOT, None, "(root)", "", None);
+        node(&mut self.chunk.nodes, IDLE, Some(ROOT), "(idle)", "", None);
+    }
+
+    /// Says that the thread has been at `node` since `at_ns`.
+    fn sample(&mut self, profile: &Profile, node: u32, at_ns: u64) -> anyhow::Result<()> {
+        if self.last == Some(node) {
+            return Ok(());
+        }
+        self.force_sample(profile, node, at_ns)
+    }
+
+    fn force_sample(&mut self, profile: &Profile, node: u32, at_ns: u64) -> anyhow::Result<()> {
+        let chunk = &mut self.chunk;
+        if chunk.count > 0 {
+            chunk.samples.push(b',');
+            chunk.deltas.push(b',');
+        }
+        json::number(&mut chunk.samples, node.into());
+        json::microseconds(&mut chunk.deltas, at_ns - self.last_ns);
+        chunk.count += 1;
+        self.last = Some(node);
+        self.last_ns = at_ns;
+        if chunk.count >= CHUNK { self.write_chunk(profile, None) } else { Ok(()) }
+    }
+
+    fn end_profile(&mut self, profile: &Profile, end_ns: u64) -> anyhow::Result<()> {
+        if self.profiles == 0 {
+            return Ok(());
+        }
+        // Readers give the last sample no time of its own.
+        self.force_sample(profile, IDLE, end_ns)?;
+        self.write_chunk(profile, Some(end_ns))
+    }
+
+    fn write_chunk(&mut self, profile: &Profile, end_ns: Option<u64>) -> anyhow::Result<()> {
+        let sink = &mut self.sink;
+        event(sink, profile, &self.track, "ProfileChunk", self.profiles, self.last_ns);
+        sink.put(b"\"cpuProfile\":{\"nodes\":[");
+        sink.buffer.append(&mut self.chunk.nodes);
+        sink.put(b"],\"samples\":[");
+        sink.buffer.append(&mut self.chunk.samples);
+        sink.put(b"]},\"timeDeltas\":[");
+        sink.buffer.append(&mut self.chunk.deltas);
+        sink.put(b"]");
+        if let Some(end_ns) = end_ns {
+            sink.put(b",\"endTime\":");
+            json::microseconds(&mut sink.buffer, end_ns);
+        }
+        sink.put(b"}}}");
+        self.chunk.count = 0;
+        sink.settle()
+    }
+
+    /// The node of a stack, new or known.
+    fn node_of(&mut self, profile: &Profile, origin: (Option<NodeId>, StopId)) -> anyhow::Result<u32> {
+        if let Some(&id) = self.known.get(&origin) {
+            return Ok(id);
+        }
+        let functions = self.functions.as_ref().context("samples before begin")?;
+        self.stack.clear();
+        if let Some(node) = origin.0 {
+            self.unfolder.unfold(profile, functions, node, &mut self.stack);
+        }
+        let stop =
+            incomplete(&profile.stops[origin.1.0 as usize]).map(|text| (What::Incomplete(origin.1), text));
+        let mut parent = ROOT;
+        let levels = stop.iter().map(|(what, text)| (*what, text.as_str(), "", None)).chain(
+            self.stack.iter().map(|&id| {
+                let function = &functions.list()[id.0 as usize];
+                (
+                    What::Function(id),
+                    function.name.as_str(),
+                    function.file.as_deref().unwrap_or(""),
+                    function.line,
+                )
+            }),
+        );
+        for (what, name, file, line) in levels {
+            let next = self.nodes.len() as u32 + IDLE + 1;
+            parent = *self.nodes.entry((parent, what)).or_insert_with(|| {
+                node(&mut self.chunk.nodes, next, Some(parent), name, file, line);
+                next
+            });
+        }
+        self.known.insert(origin, parent);
+        Ok(parent)
+    }
+}
+
+impl Writer for V8 {
+    fn thread_order(&self, profile: &Profile) -> Vec<u32> {
+        by_track(profile)
+    }
+
+    fn begin(&mut self, profile: &Profile) -> anyhow::Result<()> {
+        self.functions = Some(Functions::new(profile, false));
+        preamble(&mut self.sink, profile)
+    }
+
+    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> anyhow::Result<()> {
+        for run in batch.runs {
+            let mut track = self.track;
+            let Some(step) = track.step(profile, batch.thread, run) else { continue };
+            let new_thread = self.track.thread != track.thread;
+            if new_thread {
+                self.end_profile(profile, self.track.end_ns)?;
+                self.track = track;
+                self.begin_profile(profile, step.start_ns);
+            } else if let Some(previous_end) = step.gap {
+                self.sample(profile, IDLE, previous_end)?;
+            }
+            self.track = track;
+            let node = self.node_of(profile, (run.node, run.stop))?;
+            self.sample(profile, node, step.start_ns)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary> {
+        self.end_profile(profile, self.track.end_ns)?;
+        let sink = &mut self.sink;
+        sink.put(b"\n],\n");
+        other_data(sink, profile);
+        sink.put(b"}\n");
+        let warning = large_file_warning(sink.len(), VIEWERS);
+        let mut summary = sink.finish()?;
+        summary.warnings.extend(warning);
+        Ok(summary)
+    }
+}
+
+fn event(sink: &mut Sink, profile: &Profile, track: &Track, name: &str, id: u32, at_ns: u64) {
+    sink.put(b",\n{\"ph\":\"P\",\"cat\":\"disabled-by-default-v8.cpu_profiler\",\"name\":");
+    json::string(&mut sink.buffer, name);
+    sink.put(b",\"id\":");
+    json::string(&mut sink.buffer, &format!("0x{id:x}"));
+    address(sink, profile.trace.pid, track.tid);
+    time(sink, at_ns);
+    sink.put(b",\"args\":{\"data\":{");
+}
+
+fn node(out: &mut Vec<u8>, id: u32, parent: Option<u32>, name: &str, file: &str, line: Option<u32>) {
+    if !out.is_empty() {
+        out.push(b',');
+    }
+    out.extend_from_slice(b"{\"id\":");
+    json::number(out, id.into());
+    if let Some(parent) = parent {
+        out.extend_from_slice(b",\"parent\":");
+        json::number(out, parent.into());
+    }
+    out.extend_from_slice(b",\"callFrame\":{\"codeType\":\"other\",\"scriptId\":0,\"functionName\":");
+    json::string(out, name);
+    if !file.is_empty() {
+        out.extend_from_slice(b",\"url\":");
+        json::string(out, file);
+    }
+    // V8 counts lines from 0.
+    if let Some(line) = line.and_then(|line| line.checked_sub(1)) {
+        out.extend_from_slice(b",\"lineNumber\":");
+        json::number(out, line.into());
+    }
+    out.extend_from_slice(b"}}");
+}

@@ -1,0 +1,292 @@
+//! Functions as viewers tell them apart.
+
+use crate::profile::{FrameId, NodeId, Placement, Profile, StopInfo, StrId};
+use std::collections::HashMap;
+
+/// Index of a [`Function`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct FunctionId(pub u32);
+
+/// What a viewer shows as one function.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Function {
+    /// Name; no two functions of a table have the same.
+    pub name: String,
+    /// Source file if known, else the module's file name, else `None`.
+    pub file: Option<String>,
+    /// The line, if all addresses of this function in the profile are of one and the same line.
+    pub line: Option<u32>,
+    /// Module's file name; empty if the address lies in none.
+    pub module: String,
+}
+
+/// Distinct functions of a profile, and which of them each frame stands for.
+///
+/// Viewers take frames of equal name at two indices for two functions, so addresses are folded: code of one name and one
+/// source file is one function, whichever modules carry it. Where no source file is known, the module takes its place. An
+/// address without a line row belongs to the file that the same function's other addresses name, if there is just one.
+/// Functions that still share a name (static functions, the same export of two DLLs) carry what tells them apart in
+/// brackets: `plugin_run [plugin_a.dll]`.
+#[derive(Debug)]
+pub struct Functions {
+    list: Vec<Function>,
+    starts: Vec<u32>,
+    of_frames: Vec<FunctionId>,
+}
+
+/// What makes two functions the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    name: StrId,
+    home: Home,
+    /// The frame is a guess, which must show.
+    guessed: bool,
+    /// With `by_line` only.
+    line: Option<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Home {
+    File(StrId),
+    /// Index in the table of module names.
+    Module(u32),
+}
+
+struct Entry {
+    key: Key,
+    /// First module seen, and whether there are more.
+    module: u32,
+    modules: bool,
+    line: Seen<u32>,
+}
+
+/// One value, or several, or none.
+#[derive(Clone, Copy)]
+enum Seen<T> {
+    Nothing,
+    One(T),
+    Several,
+}
+
+impl<T: PartialEq + Copy> Seen<T> {
+    fn add(&mut self, value: T) {
+        *self = match *self {
+            Seen::Nothing => Seen::One(value),
+            Seen::One(old) if old == value => Seen::One(old),
+            _ => Seen::Several,
+        }
+    }
+}
+
+impl Functions {
+    /// The functions of a symbolized profile. With `by_line`, each source line is a function of its own, named
+    /// `function:line`.
+    pub fn new(profile: &Profile, by_line: bool) -> Functions {
+        let modules = Modules::new(profile);
+        let frames = profile.frames.keys();
+
+        let mut files: HashMap<(StrId, u32), Seen<StrId>> = HashMap::new();
+        for (i, frame) in frames.iter().enumerate() {
+            let module = modules.of(frame.place);
+            for name in profile.symbols.names(FrameId(i as u32)) {
+                if let Some(file) = name.file {
+                    files.entry((name.function, module)).or_insert(Seen::Nothing).add(file);
+                }
+            }
+        }
+
+        let mut ids: HashMap<Key, FunctionId> = HashMap::new();
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut starts = Vec::with_capacity(frames.len() + 1);
+        let mut of_frames = Vec::new();
+        for (i, frame) in frames.iter().enumerate() {
+            starts.push(of_frames.len() as u32);
+            let module = modules.of(frame.place);
+            let guessed = frame.trust.as_str() == "scan";
+            for name in profile.symbols.names(FrameId(i as u32)).iter().rev() {
+                let file = name.file.or_else(|| match files.get(&(name.function, module)) {
+                    Some(Seen::One(file)) => Some(*file),
+                    _ => None,
+                });
+                let key = Key {
+                    name: name.function,
+                    home: file.map_or(Home::Module(module), Home::File),
+                    guessed,
+                    line: name.line.filter(|_| by_line),
+                };
+                let id = *ids.entry(key).or_insert_with(|| {
+                    entries.push(Entry { key, module, modules: false, line: Seen::Nothing });
+                    FunctionId(entries.len() as u32 - 1)
+                });
+                let entry = &mut entries[id.0 as usize];
+                entry.modules |= entry.module != module;
+                match name.line {
+                    Some(line) => entry.line.add(line),
+                    None => entry.line = Seen::Several,
+                }
+                of_frames.push(id);
+            }
+        }
+        starts.push(of_frames.len() as u32);
+
+        let names = unique_names(profile, &modules, &entries);
+        let list = entries
+            .iter()
+            .zip(names)
+            .map(|(entry, name)| {
+                let module = modules.names[entry.module as usize].clone();
+                let file = match entry.key.home {
+                    Home::File(file) => Some(profile.symbols.strings.get(file).to_owned()),
+                    Home::Module(_) => Some(module.clone()).filter(|module| !module.is_empty()),
+                };
+                let line = match (entry.key.home, entry.line) {
+                    (Home::File(_), Seen::One(line)) => Some(line),
+                    _ => None,
+                };
+                Function { name, file, line, module }
+            })
+            .collect();
+        Functions { list, starts, of_frames }
+    }
+
+    /// All functions; index = id.
+    pub fn list(&self) -> &[Function] {
+        &self.list
+    }
+
+    /// The functions that a frame stands for, outermost first: the function itself, then what is inlined into it.
+    pub fn of(&self, frame: FrameId) -> &[FunctionId] {
+        let i = frame.0 as usize;
+        &self.of_frames[self.starts[i] as usize..self.starts[i + 1] as usize]
+    }
+}
+
+/// File names of modules, each once. Index 0 is "none".
+struct Modules {
+    names: Vec<String>,
+    of_images: Vec<u32>,
+}
+
+impl Modules {
+    fn new(profile: &Profile) -> Modules {
+        let mut names = vec![String::new()];
+        let mut ids = HashMap::from([(String::new(), 0)]);
+        let of_images = profile
+            .images
+            .iter()
+            .map(|image| {
+                *ids.entry(image.name.clone()).or_insert_with(|| {
+                    names.push(image.name.clone());
+                    names.len() as u32 - 1
+                })
+            })
+            .collect();
+        Modules { names, of_images }
+    }
+
+    fn of(&self, place: Placement) -> u32 {
+        match place {
+            Placement::Image(image, _) => self.of_images[image.0 as usize],
+            Placement::Unknown(_) => 0,
+        }
+    }
+}
+
+/// Adds to names that several functions have what tells them apart, as little as will do.
+fn unique_names(profile: &Profile, modules: &Modules, entries: &[Entry]) -> Vec<String> {
+    let text = |id| profile.symbols.strings.get(id);
+    let plain = |entry: &Entry| {
+        let mut name = text(entry.key.name).to_owned();
+        if let Some(line) = entry.key.line {
+            name.push_str(&format!(":{line}"));
+        }
+        if entry.key.guessed {
+            name.push_str(" [scanned]");
+        }
+        name
+    };
+    let module = |entry: &Entry| {
+        if entry.modules {
+            None
+        } else {
+            Some(modules.names[entry.module as usize].as_str()).filter(|m| !m.is_empty())
+        }
+    };
+    let file = |entry: &Entry| match entry.key.home {
+        Home::File(file) => Some(text(file)),
+        Home::Module(_) => None,
+    };
+    let base = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
+    let bracket = |entry: &Entry, parts: [Option<String>; 2]| {
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        if parts.is_empty() { plain(entry) } else { format!("{} [{}]", plain(entry), parts.join(", ")) }
+    };
+    let module_or_file = |entry: &Entry| match (module(entry), file(entry)) {
+        (None, Some(file)) => bracket(entry, [Some(base(file)), None]),
+        (module, _) => bracket(entry, [module.map(str::to_owned), None]),
+    };
+    let module_and_file =
+        |entry: &Entry| bracket(entry, [module(entry).map(str::to_owned), file(entry).map(base)]);
+    let full =
+        |entry: &Entry| bracket(entry, [module(entry).map(str::to_owned), file(entry).map(str::to_owned)]);
+
+    let mut names: Vec<String> = entries.iter().map(plain).collect();
+    let levels: [&dyn Fn(&Entry) -> String; 3] = [&module_or_file, &module_and_file, &full];
+    for level in levels {
+        let mut uses: HashMap<&str, u32> = HashMap::new();
+        for name in &names {
+            *uses.entry(name).or_default() += 1;
+        }
+        let shared: Vec<usize> = (0..names.len()).filter(|&i| uses[names[i].as_str()] > 1).collect();
+        for i in shared {
+            names[i] = level(&entries[i]);
+        }
+    }
+    // A function may be named just like another one with its brackets: number those.
+    let mut taken: HashMap<String, u32> = HashMap::new();
+    for name in &mut names {
+        let mut candidate = name.clone();
+        let mut n = 1;
+        while taken.contains_key(&candidate) {
+            n += 1;
+            candidate = format!("{name} #{n}");
+        }
+        taken.insert(candidate.clone(), n);
+        *name = candidate;
+    }
+    names
+}
+
+/// Turns stacks into functions, root first.
+#[derive(Default, Debug)]
+pub(super) struct Unfolder {
+    frames: Vec<FrameId>,
+}
+
+impl Unfolder {
+    /// Appends the functions of a stack to `out`, root first.
+    pub fn unfold(
+        &mut self,
+        profile: &Profile,
+        functions: &Functions,
+        node: NodeId,
+        out: &mut Vec<FunctionId>,
+    ) {
+        self.frames.clear();
+        self.frames.extend(profile.tree.frames(node));
+        for &frame in self.frames.iter().rev() {
+            out.extend_from_slice(functions.of(frame));
+        }
+    }
+}
+
+/// What viewers show at the root of a stack that does not reach the thread's start; `None` for one that does.
+pub(super) fn incomplete(stop: &StopInfo) -> Option<String> {
+    if stop.reason == "thread-start" {
+        None
+    } else if stop.module.is_empty() {
+        Some(format!("[incomplete stack: {}]", stop.reason))
+    } else {
+        Some(format!("[incomplete stack: {} in {}]", stop.reason, stop.module))
+    }
+}

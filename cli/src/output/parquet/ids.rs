@@ -1,0 +1,137 @@
+//! Ids that are hashes of content: equal in every trace, whatever symbols were found. `stk_schema::tables` says how they are
+//! made.
+
+use crate::profile::{FrameId, FrameKey, NodeId, Placement, Profile, trust_name};
+use anyhow::bail;
+use std::collections::HashMap;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+/// Ids of a profile's locations, and of its stacks as they are asked for.
+pub(super) struct Ids {
+    /// By frame.
+    locations: Vec<i64>,
+    /// Each location once, with a frame that is there.
+    distinct: Vec<(i64, FrameId)>,
+    /// Id and depth by node, 0 = not yet known (no stack has a depth of 0).
+    stacks: Vec<(i64, u32)>,
+    /// A node for each id.
+    nodes: HashMap<i64, NodeId>,
+    frames: Vec<FrameId>,
+}
+
+/// What a location id stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Location {
+    Image(u64, u32),
+    Address(u64),
+}
+
+impl Ids {
+    pub fn new(profile: &Profile) -> anyhow::Result<Ids> {
+        let mut known: HashMap<i64, Location> = HashMap::new();
+        let mut distinct = Vec::new();
+        let mut locations = Vec::with_capacity(profile.frames.keys().len());
+        for (i, &key) in profile.frames.keys().iter().enumerate() {
+            let (location, id) = location(profile, key);
+            match known.insert(id, location) {
+                None => distinct.push((id, FrameId(i as u32))),
+                Some(other) if other == location => {}
+                Some(_) => bail!(
+                    "{}: two code locations have the same 64-bit id {id}; the dataset would mix them up. \
+                     Please report this trace; other output formats are not affected",
+                    profile.trace.source
+                ),
+            }
+            locations.push(id);
+        }
+        distinct.sort_unstable();
+        let stacks = vec![(0, 0); profile.tree.nodes().len()];
+        Ok(Ids { locations, distinct, stacks, nodes: HashMap::new(), frames: Vec::new() })
+    }
+
+    /// The location id of a frame.
+    pub fn location(&self, frame: FrameId) -> i64 {
+        self.locations[frame.0 as usize]
+    }
+
+    /// Every location once, by id.
+    pub fn locations(&self) -> &[(i64, FrameId)] {
+        &self.distinct
+    }
+
+    /// The stack id and the depth of a stack.
+    pub fn stack(&mut self, profile: &Profile, node: NodeId) -> anyhow::Result<(i64, u32)> {
+        let known = self.stacks[node.0 as usize];
+        if known.1 != 0 {
+            return Ok(known);
+        }
+        self.frames.clear();
+        self.frames.extend(profile.tree.frames(node));
+        let mut hash = Xxh3::new();
+        for &frame in self.frames.iter().rev() {
+            hash.update(&self.locations[frame.0 as usize].to_le_bytes());
+            hash.update(trust_name(profile.frames.keys()[frame.0 as usize].trust).as_bytes());
+            hash.update(&[0]);
+        }
+        let id = hash.digest() as i64;
+        let result = (id, self.frames.len() as u32);
+        self.stacks[node.0 as usize] = result;
+        if let Some(other) = self.nodes.insert(id, node)
+            && !self.same(profile, node, other)
+        {
+            bail!(
+                "{}: two stacks have the same 64-bit id {id}; the dataset would mix them up. \
+                 Please report this trace; other output formats are not affected",
+                profile.trace.source
+            );
+        }
+        Ok(result)
+    }
+
+    /// Every stack asked for, once, by id.
+    pub fn stacks(&self) -> Vec<(i64, NodeId)> {
+        let mut stacks: Vec<(i64, NodeId)> = self.nodes.iter().map(|(&id, &node)| (id, node)).collect();
+        stacks.sort_unstable();
+        stacks
+    }
+
+    /// Whether two nodes, which may differ in what does not count (images of equal identity), are the same stack.
+    fn same(&self, profile: &Profile, a: NodeId, b: NodeId) -> bool {
+        let content = |node| {
+            profile.tree.frames(node).map(|frame| {
+                (self.locations[frame.0 as usize], trust_name(profile.frames.keys()[frame.0 as usize].trust))
+            })
+        };
+        content(a).eq(content(b))
+    }
+}
+
+/// The address whose symbol a frame has, relative to its module if it has one: a return address belongs to the call before
+/// it.
+pub(super) fn looked_up(key: FrameKey) -> u64 {
+    let back = u64::from(!key.exact);
+    match key.place {
+        Placement::Image(_, rva) => u64::from(rva).saturating_sub(back),
+        Placement::Unknown(address) => address.saturating_sub(back),
+    }
+}
+
+fn location(profile: &Profile, key: FrameKey) -> (Location, i64) {
+    let at = looked_up(key);
+    match key.place {
+        Placement::Image(image, _) => {
+            let identity = profile.images[image.0 as usize].identity_hash;
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&identity.to_le_bytes());
+            bytes[8..].copy_from_slice(&at.to_le_bytes());
+            (Location::Image(identity, at as u32), xxh3_64(&bytes) as i64)
+        }
+        Placement::Unknown(_) => {
+            // Such an address means nothing in another trace.
+            let mut bytes = b"address:".to_vec();
+            bytes.extend_from_slice(profile.trace.trace_id.as_bytes());
+            bytes.extend_from_slice(&at.to_le_bytes());
+            (Location::Address(at), xxh3_64(&bytes) as i64)
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! One Parquet file of a table, through polars.
+
+use super::super::sink::temporary;
+use anyhow::Context;
+use polars::prelude::*;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use stk_schema::tables::{self, ColumnType};
+
+/// Names of the fields of [`ColumnType::NamedFrames`].
+pub(super) const NAMED_FRAME: &str = "frame";
+/// Name of the struct of [`ColumnType::KeyValues`].
+pub(super) const KEY_VALUE: &str = "label";
+
+/// A Parquet file that appears under its name when it is finished.
+pub(super) struct TableWriter {
+    path: PathBuf,
+    file: tempfile::NamedTempFile,
+    writer: polars::io::parquet::write::BatchedWriter<BufWriter<File>>,
+    schema: Schema,
+}
+
+impl TableWriter {
+    /// A file of `table` with `more` columns at the end.
+    pub fn create(
+        path: &Path,
+        table: &tables::Table,
+        more: &[tables::Column],
+    ) -> anyhow::Result<TableWriter> {
+        let cannot = || format!("{}: cannot be written", path.display());
+        let schema: Schema =
+            table.columns.iter().chain(more).map(|c| Field::new(c.name.into(), data_type(c.kind))).collect();
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let file = temporary(folder).with_context(cannot)?;
+        let handle = file.as_file().try_clone().with_context(cannot)?;
+        let writer = ParquetWriter::new(BufWriter::new(handle))
+            .with_compression(ParquetCompression::Zstd(Some(ZstdLevel::try_new(3)?)))
+            .with_statistics(StatisticsOptions {
+                min_value: true,
+                max_value: true,
+                null_count: true,
+                distinct_count: false,
+            })
+            .batched(&schema)
+            .with_context(cannot)?;
+        Ok(TableWriter { path: path.to_owned(), file, writer, schema })
+    }
+
+    /// Writes a row group.
+    pub fn write(&mut self, columns: Vec<Column>) -> anyhow::Result<()> {
+        let frame = DataFrame::new(columns)?;
+        anyhow::ensure!(
+            frame.schema().iter().eq(self.schema.iter()),
+            "{}: columns {:?} instead of {:?}",
+            self.path.display(),
+            frame.schema(),
+            self.schema
+        );
+        self.writer.write_batch(&frame).with_context(|| format!("{}: cannot be written", self.path.display()))
+    }
+
+    /// Completes the file. Gives its path and size.
+    pub fn finish(self) -> anyhow::Result<(PathBuf, u64)> {
+        let cannot = || format!("{}: cannot be written", self.path.display());
+        self.writer.finish().with_context(cannot)?;
+        drop(self.writer);
+        let size = self.file.as_file().metadata().with_context(cannot)?.len();
+        self.file.persist(&self.path).map_err(|e| e.error).with_context(cannot)?;
+        Ok((self.path, size))
+    }
+}
+
+/// The polars type of a column.
+fn data_type(kind: ColumnType) -> DataType {
+    let field = |name: &str, dtype| Field::new(name.into(), dtype);
+    match kind {
+        ColumnType::Int64 => DataType::Int64,
+        ColumnType::Boolean => DataType::Boolean,
+        ColumnType::Text => DataType::String,
+        ColumnType::TimestampMicrosUtc => utc(),
+        ColumnType::ListInt64 => DataType::List(Box::new(DataType::Int64)),
+        ColumnType::ListText => DataType::List(Box::new(DataType::String)),
+        ColumnType::NamedFrames => DataType::List(Box::new(DataType::Struct(vec![
+            field("function", DataType::String),
+            field("file", DataType::String),
+            field("line", DataType::Int64),
+            field("module", DataType::String),
+            field("rva", DataType::Int64),
+            field("trust", DataType::String),
+            field("inline", DataType::Boolean),
+        ]))),
+        ColumnType::KeyValues => DataType::List(Box::new(DataType::Struct(vec![
+            field("key", DataType::String),
+            field("value", DataType::String),
+        ]))),
+    }
+}
+
+fn utc() -> DataType {
+    DataType::Datetime(TimeUnit::Microseconds, Some("UTC".into()))
+}
+
+/// A column of values.
+pub(super) fn column<T, Phantom: ?Sized>(name: &str, values: T) -> Column
+where
+    Series: NamedFrom<T, Phantom>,
+{
+    Series::new(name.into(), values).into_column()
+}
+
+/// A column of times of day, from microseconds since the Unix epoch.
+pub(super) fn timestamps(name: &str, values: Vec<i64>) -> anyhow::Result<Column> {
+    Ok(Series::new(name.into(), values).cast(&utc())?.into_column())
+}
+
+/// A column of lists: row `i` is `values[offsets[i]..offsets[i + 1]]`.
+pub(super) fn list(name: &str, offsets: Vec<i64>, values: Series) -> anyhow::Result<Column> {
+    let values = values.rechunk();
+    let values = values.chunks()[0].clone();
+    let dtype = LargeListArray::default_datatype(values.dtype().clone());
+    let list = LargeListArray::try_new(dtype, offsets.try_into()?, values, None)?;
+    Ok(Series::try_from((PlSmallStr::from(name), Box::new(list) as ArrayRef))?.into_column())
+}
+
+/// A series of structs.
+pub(super) fn structs(name: &str, fields: Vec<Column>) -> anyhow::Result<Series> {
+    let rows = fields.first().map_or(0, Column::len);
+    Ok(StructChunked::from_columns(name.into(), rows, &fields)?.into_series())
+}
+
+/// Texts that many rows share.
+pub(super) struct Names(Series);
+
+impl Names {
+    pub fn new<'a>(texts: impl Iterator<Item = &'a str>) -> Names {
+        Names(Series::new("".into(), texts.collect::<Vec<_>>()))
+    }
+
+    pub fn single(text: &str) -> Names {
+        Names::new(std::iter::once(text))
+    }
+
+    /// A column of the texts at these indices.
+    pub fn column(&self, name: &str, indices: &[IdxSize]) -> anyhow::Result<Column> {
+        Ok(self.0.take_slice(indices)?.with_name(name.into()).into_column())
+    }
+}

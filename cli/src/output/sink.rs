@@ -1,0 +1,119 @@
+//! Where the bytes of a single-file output go.
+
+use super::Summary;
+use anyhow::Context;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Bytes collected before they are written.
+const BUFFER: usize = 256 << 10;
+
+/// A file in the making, or standard output.
+///
+/// A file is written beside its destination under a temporary name and renamed when complete, so that nobody ever reads half
+/// an output; a sink that is dropped unfinished leaves nothing behind.
+pub(super) struct Sink {
+    target: Target,
+    /// What is to be written next. Writers append here and call [`Sink::settle`] now and then.
+    pub buffer: Vec<u8>,
+    written: u64,
+}
+
+enum Target {
+    Renamed(tempfile::NamedTempFile, PathBuf),
+    /// A device, pipe or the like, which must not be replaced.
+    InPlace(File, PathBuf),
+    Stdout,
+}
+
+impl Sink {
+    pub fn file(path: &Path) -> anyhow::Result<Sink> {
+        let target = match std::fs::metadata(path) {
+            Ok(found) if found.is_dir() => anyhow::bail!("{}: is a folder: give a file name", path.display()),
+            Ok(found) if !found.is_file() => {
+                let file = File::options().write(true).open(path);
+                Target::InPlace(
+                    file.with_context(|| format!("{}: cannot be written", path.display()))?,
+                    path.to_owned(),
+                )
+            }
+            found => {
+                // Through a symbolic link the file behind it is replaced, not the link.
+                let goal = if found.is_ok() { path.canonicalize()? } else { path.to_owned() };
+                let folder = match goal.parent() {
+                    Some(parent) if !parent.as_os_str().is_empty() => parent,
+                    _ => Path::new("."),
+                };
+                let file =
+                    temporary(folder).with_context(|| format!("{}: cannot be made", path.display()))?;
+                Target::Renamed(file, goal)
+            }
+        };
+        Ok(Sink { target, buffer: Vec::with_capacity(BUFFER + BUFFER / 4), written: 0 })
+    }
+
+    pub fn stdout() -> Sink {
+        Sink { target: Target::Stdout, buffer: Vec::with_capacity(BUFFER + BUFFER / 4), written: 0 }
+    }
+
+    /// Appends bytes.
+    pub fn put(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Bytes so far, those in the buffer included.
+    pub fn len(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Writes the buffer if it is full.
+    pub fn settle(&mut self) -> anyhow::Result<()> {
+        if self.buffer.len() >= BUFFER { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes the rest and gives the file its name.
+    pub fn finish(&mut self) -> anyhow::Result<Summary> {
+        self.flush()?;
+        let files = match std::mem::replace(&mut self.target, Target::Stdout) {
+            Target::Stdout => {
+                io::stdout().flush().context("standard output")?;
+                Vec::new()
+            }
+            Target::InPlace(_, path) => vec![(path, self.written)],
+            Target::Renamed(file, path) => {
+                file.persist(&path)
+                    .map_err(|e| e.error)
+                    .with_context(|| format!("{}: cannot be replaced", path.display()))?;
+                vec![(path, self.written)]
+            }
+        };
+        Ok(Summary { files, warnings: Vec::new() })
+    }
+
+    fn flush(&mut self) -> anyhow::Result<()> {
+        match &mut self.target {
+            Target::Renamed(file, path) => {
+                file.write_all(&self.buffer)
+                    .with_context(|| format!("{}: cannot be written", path.display()))?;
+            }
+            Target::InPlace(file, path) => {
+                file.write_all(&self.buffer)
+                    .with_context(|| format!("{}: cannot be written", path.display()))?;
+            }
+            Target::Stdout => io::stdout().write_all(&self.buffer).context("standard output")?,
+        }
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+/// A temporary file whose permissions are those of any new file.
+pub(super) fn temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".stk-").suffix(".partial");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.tempfile_in(folder)
+}

@@ -1,0 +1,284 @@
+//! speedscope's own JSON: `sampled` profiles, one a thread, over shared frames.
+//!
+//! The importer (`importSpeedscopeProfiles`) takes each index of `shared.frames` for a function of its own, drops samples of
+//! weight 0, shows an empty stack as a gap and throws on a bad index, a negative weight and arrays of unequal length. Its
+//! evented form is not used: files made from samples are a known source of "frame was never closed".
+
+use super::functions::{FunctionId, Functions, Unfolder, incomplete};
+use super::sink::Sink;
+use super::{Options, Summary, Writer, busiest_first, json, large_file_warning};
+use crate::profile::{Batch, NodeId, Profile, Run, StopId};
+use anyhow::Context;
+use std::io::{Read, Seek, Write};
+
+/// Bytes of a thread's weights held in memory; more go to a temporary file, since they follow after all of its samples.
+const WEIGHTS_IN_MEMORY: usize = 4 << 20;
+
+pub(super) struct Speedscope {
+    sink: Sink,
+    by_line: bool,
+    frames: Option<Frames>,
+    /// Threads written so far, in the file's order.
+    written: Vec<u32>,
+    thread: Option<Thread>,
+}
+
+/// The shared frames, and how to make stacks of them.
+struct Frames {
+    functions: Functions,
+    /// Frame that says why a stack is incomplete, by stop; `None` = it is complete.
+    stops: Vec<Option<FunctionId>>,
+    unfolder: Unfolder,
+}
+
+/// The profile in the making.
+struct Thread {
+    /// Time up to which samples were taken, nanoseconds since trace start.
+    end_ns: u64,
+    /// The last stack, whose weight may still grow.
+    pending: Option<Pending>,
+    /// The stack at hand; kept for its memory.
+    stack: Vec<FunctionId>,
+    samples: u64,
+    weights: tempfile::SpooledTempFile,
+    weights_buffer: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Pending {
+    /// What it was made from: equal origin, equal stack. `None` = a time without samples.
+    origin: Option<(Option<NodeId>, StopId)>,
+    stack: Vec<FunctionId>,
+    weight_ns: u64,
+}
+
+impl Speedscope {
+    pub fn new(sink: Sink, options: &Options) -> Speedscope {
+        Speedscope { sink, by_line: options.lines, frames: None, written: Vec::new(), thread: None }
+    }
+}
+
+impl Writer for Speedscope {
+    fn thread_order(&self, profile: &Profile) -> Vec<u32> {
+        busiest_first(profile)
+    }
+
+    fn begin(&mut self, profile: &Profile) -> anyhow::Result<()> {
+        let frames = Frames::new(profile, self.by_line);
+        let sink = &mut self.sink;
+        sink.put(
+            b"{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\n\"shared\":{\"frames\":[",
+        );
+        let mut separator: &[u8] = b"\n";
+        for function in frames.functions.list() {
+            sink.put(separator);
+            sink.put(b"{\"name\":");
+            json::string(&mut sink.buffer, &function.name);
+            if let Some(file) = &function.file {
+                sink.put(b",\"file\":");
+                json::string(&mut sink.buffer, file);
+            }
+            if let Some(line) = function.line {
+                sink.put(b",\"line\":");
+                json::number(&mut sink.buffer, line.into());
+            }
+            sink.put(b"}");
+            sink.settle()?;
+            separator = b",\n";
+        }
+        for (stop, _) in profile.stops.iter().zip(&frames.stops).filter(|(_, frame)| frame.is_some()) {
+            sink.put(separator);
+            sink.put(b"{\"name\":");
+            json::string(&mut sink.buffer, &incomplete(stop).unwrap_or_default());
+            sink.put(b"}");
+            separator = b",\n";
+        }
+        sink.put(b"\n]},\n\"profiles\":[");
+        self.frames = Some(frames);
+        Ok(())
+    }
+
+    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> anyhow::Result<()> {
+        let frames = self.frames.as_mut().context("samples before begin")?;
+        for run in batch.runs.iter().filter(|run| run.weight_ns > 0) {
+            let thread = match &mut self.thread {
+                Some(thread) if self.written.last() == Some(&batch.thread) => thread,
+                other => {
+                    if let Some(done) = other.take() {
+                        done.close(&mut self.sink)?;
+                    }
+                    let label = profile.threads[batch.thread as usize].label();
+                    let opened = Thread::open(&mut self.sink, &label, self.written.is_empty(), run.first_ns);
+                    self.written.push(batch.thread);
+                    other.insert(opened)
+                }
+            };
+            thread.add(&mut self.sink, profile, frames, run)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary> {
+        if let Some(done) = self.thread.take() {
+            done.close(&mut self.sink)?;
+        }
+        let sink = &mut self.sink;
+        if self.written.is_empty() {
+            // The viewer shows profile 0 without looking whether there is one.
+            Thread::open(sink, "no samples", true, 0).close(sink)?;
+        }
+        let busiest = busiest_first(profile);
+        let active = busiest.iter().find_map(|b| self.written.iter().position(|w| w == b)).unwrap_or(0);
+        sink.put(b"\n],\n\"name\":");
+        json::string(&mut sink.buffer, &format!("{} (pid {})", profile.trace.process, profile.trace.pid));
+        sink.put(b",\n\"activeProfileIndex\":");
+        json::number(&mut sink.buffer, active as u64);
+        sink.put(b",\n\"exporter\":");
+        json::string(&mut sink.buffer, concat!("stk ", env!("CARGO_PKG_VERSION")));
+        sink.put(b"}\n");
+        let warning = large_file_warning(sink.len(), "speedscope");
+        let mut summary = sink.finish()?;
+        summary.warnings.extend(warning);
+        Ok(summary)
+    }
+}
+
+impl Frames {
+    fn new(profile: &Profile, by_line: bool) -> Frames {
+        let functions = Functions::new(profile, by_line);
+        let mut next = functions.list().len() as u32;
+        let stops = profile
+            .stops
+            .iter()
+            .map(|stop| {
+                incomplete(stop).map(|_| {
+                    next += 1;
+                    FunctionId(next - 1)
+                })
+            })
+            .collect();
+        Frames { functions, stops, unfolder: Unfolder::default() }
+    }
+
+    /// The stack of a run, root first.
+    fn stack(&mut self, profile: &Profile, run: &Run, out: &mut Vec<FunctionId>) {
+        out.clear();
+        out.extend(self.stops[run.stop.0 as usize]);
+        if let Some(node) = run.node {
+            self.unfolder.unfold(profile, &self.functions, node, out);
+        }
+    }
+}
+
+impl Thread {
+    fn open(sink: &mut Sink, label: &str, first: bool, start_ns: u64) -> Thread {
+        sink.put(if first { b"\n" } else { b",\n" });
+        sink.put(b"{\"type\":\"sampled\",\"name\":");
+        json::string(&mut sink.buffer, label);
+        sink.put(b",\"unit\":\"nanoseconds\",\"startValue\":");
+        json::number(&mut sink.buffer, start_ns);
+        sink.put(b",\"samples\":[");
+        Thread {
+            end_ns: start_ns,
+            pending: None,
+            stack: Vec::new(),
+            samples: 0,
+            weights: tempfile::spooled_tempfile(WEIGHTS_IN_MEMORY),
+            weights_buffer: Vec::new(),
+        }
+    }
+
+    fn add(
+        &mut self,
+        sink: &mut Sink,
+        profile: &Profile,
+        frames: &mut Frames,
+        run: &Run,
+    ) -> anyhow::Result<()> {
+        // A clock that the recorder had to correct may make runs overlap by a little; time is counted once.
+        let end_ns = run.first_ns.saturating_add(run.weight_ns);
+        if end_ns <= self.end_ns {
+            return Ok(());
+        }
+        if run.first_ns > self.end_ns {
+            self.push(sink, None, run.first_ns - self.end_ns, |_| ())?;
+            self.end_ns = run.first_ns;
+        }
+        let weight_ns = end_ns - self.end_ns;
+        self.end_ns = end_ns;
+        self.push(sink, Some((run.node, run.stop)), weight_ns, |stack| frames.stack(profile, run, stack))
+    }
+
+    /// Adds a stack that `fill` gives, merged with the last one if they look the same.
+    fn push(
+        &mut self,
+        sink: &mut Sink,
+        origin: Option<(Option<NodeId>, StopId)>,
+        weight_ns: u64,
+        fill: impl FnOnce(&mut Vec<FunctionId>),
+    ) -> anyhow::Result<()> {
+        if let Some(pending) = self.pending.as_mut().filter(|p| p.origin == origin) {
+            pending.weight_ns += weight_ns;
+            return Ok(());
+        }
+        self.stack.clear();
+        fill(&mut self.stack);
+        // Different addresses of the same functions look the same.
+        if let Some(pending) = self.pending.as_mut().filter(|p| p.stack == self.stack) {
+            pending.weight_ns += weight_ns;
+            pending.origin = origin;
+            return Ok(());
+        }
+        self.write_pending(sink)?;
+        let mut pending = self.pending.take().unwrap_or_default();
+        std::mem::swap(&mut pending.stack, &mut self.stack);
+        self.pending = Some(Pending { origin, weight_ns, ..pending });
+        Ok(())
+    }
+
+    fn write_pending(&mut self, sink: &mut Sink) -> anyhow::Result<()> {
+        let Some(pending) = &self.pending else { return Ok(()) };
+        sink.put(if self.samples == 0 { b"[" } else { b",[" });
+        for (i, frame) in pending.stack.iter().enumerate() {
+            if i > 0 {
+                sink.buffer.push(b',');
+            }
+            json::number(&mut sink.buffer, frame.0.into());
+        }
+        sink.put(b"]");
+        sink.settle()?;
+        if self.samples > 0 {
+            self.weights_buffer.push(b',');
+        }
+        json::number(&mut self.weights_buffer, pending.weight_ns);
+        self.samples += 1;
+        if self.weights_buffer.len() >= 64 << 10 {
+            self.spool_weights()?;
+        }
+        Ok(())
+    }
+
+    fn spool_weights(&mut self) -> anyhow::Result<()> {
+        self.weights.write_all(&self.weights_buffer).context("temporary file for weights")?;
+        self.weights_buffer.clear();
+        Ok(())
+    }
+
+    fn close(mut self, sink: &mut Sink) -> anyhow::Result<()> {
+        self.write_pending(sink)?;
+        self.spool_weights()?;
+        sink.put(b"],\n\"weights\":[");
+        self.weights.rewind().context("temporary file for weights")?;
+        loop {
+            let read = (&mut self.weights).take(64 << 10).read_to_end(&mut sink.buffer);
+            sink.settle()?;
+            if read.context("temporary file for weights")? == 0 {
+                break;
+            }
+        }
+        sink.put(b"],\"endValue\":");
+        json::number(&mut sink.buffer, self.end_ns);
+        sink.put(b"}");
+        Ok(())
+    }
+}

@@ -1,0 +1,323 @@
+//! What `stk stats` prints: totals, top functions, modules and threads, and what is wrong with the stacks.
+//!
+//! [`collect`] reads the runs once into one row a distinct (thread, stack, state), walks the call tree once, and leaves
+//! grouping and sorting to polars. Memory grows with distinct stacks, not with samples.
+
+mod columns;
+mod text;
+
+pub use text::print;
+
+use crate::profile::{Batch, Profile, Runs};
+use columns::Tables;
+use serde::Serialize;
+use stk_schema::event::RunState;
+
+/// Version of the JSON, which `schema/stats.schema.json` describes. It grows when a field changes its meaning or goes away,
+/// not when one is added.
+pub const VERSION: u32 = 1;
+
+/// What to count and how much of it to keep.
+#[derive(Clone, Copy, Debug)]
+pub struct StatsOptions {
+    /// Rows of each list of functions, modules, threads and reasons.
+    pub top: usize,
+    /// Leave out samples of waiting threads in functions, modules and stop reasons.
+    pub running_only: bool,
+}
+
+impl Default for StatsOptions {
+    fn default() -> Self {
+        StatsOptions { top: 20, running_only: false }
+    }
+}
+
+/// All that `stk stats --json` prints.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// [`VERSION`].
+    pub version: u32,
+    /// One entry a file, in the order given.
+    pub traces: Vec<Stats>,
+}
+
+/// Figures of one trace. Times are nanoseconds; "weight" is the time that samples stand for.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Stats {
+    /// File or name of the trace.
+    pub source: String,
+    /// The trace's UUID, 32 hex digits.
+    pub trace_id: String,
+    /// Executable's file name.
+    pub process: String,
+    /// Process id.
+    pub pid: u32,
+    /// Host name; empty if unknown.
+    pub host: String,
+    /// `x64`, `arm64` or `x86`.
+    pub arch: &'static str,
+    /// Nanoseconds since the Unix epoch at the trace's start.
+    pub start_utc_ns: u64,
+    /// Whether the recorder finished the trace.
+    pub complete: bool,
+    /// Sums.
+    pub totals: Totals,
+    /// What the threads did.
+    pub states: States,
+    /// Whether waiting samples are left out below.
+    pub running_only: bool,
+    /// Weight of what is counted below: the whole of all shares of time.
+    pub counted_ns: u64,
+    /// Functions with the most self time first.
+    pub functions_by_self: Vec<FunctionStats>,
+    /// Functions with the most total time first.
+    pub functions_by_total: Vec<FunctionStats>,
+    /// Modules with the most self time first.
+    pub modules: Vec<ModuleStats>,
+    /// Threads with the most active samples first.
+    pub threads: Vec<ThreadStats>,
+    /// Why stacks end, most frequent first.
+    pub stops: Vec<StopStats>,
+    /// How many frames have names.
+    pub frames: FrameStats,
+    /// Samples that the recorder dropped, by reason.
+    pub dropped: Vec<Count>,
+    /// Blocks that could not be read, by their own report.
+    pub damaged_blocks: Vec<String>,
+}
+
+/// Sums of a trace.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Totals {
+    /// Time of the last event since the start.
+    pub duration_ns: u64,
+    /// Nominal time between two samples of a thread.
+    pub interval_ns: u64,
+    /// Samples.
+    pub samples: u64,
+    /// Samples that the recorder dropped.
+    pub dropped: u64,
+    /// Threads that were sampled.
+    pub threads: u64,
+    /// Time of all samples.
+    pub weight_ns: u64,
+    /// CPU time of all samples; 0 if not recorded.
+    pub cpu_ns: u64,
+    /// Distinct stacks.
+    pub distinct_stacks: u64,
+    /// Distinct frames.
+    pub distinct_frames: u64,
+    /// Size of the file; none if it is not known.
+    pub file_bytes: Option<u64>,
+    /// `file_bytes` by `samples`.
+    pub bytes_per_sample: Option<f64>,
+}
+
+/// Samples and their time.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+pub struct Amount {
+    /// Samples.
+    pub samples: u64,
+    /// Time they stand for.
+    pub weight_ns: u64,
+}
+
+/// Samples by what the thread did.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+pub struct States {
+    /// Ran.
+    pub running: Amount,
+    /// Waited.
+    pub waiting: Amount,
+    /// Not known.
+    pub unknown: Amount,
+}
+
+/// A function. Recursion counts once in "total".
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct FunctionStats {
+    /// Name.
+    pub function: String,
+    /// Module's file name; empty if the address lies in none.
+    pub module: String,
+    /// Innermost in these samples.
+    #[serde(rename = "self")]
+    pub own: Amount,
+    /// Anywhere on the stack of these.
+    pub total: Amount,
+}
+
+/// A module. A stack that goes through it several times counts once in "total".
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ModuleStats {
+    /// File name; empty for addresses in no module.
+    pub module: String,
+    /// Innermost in these samples.
+    #[serde(rename = "self")]
+    pub own: Amount,
+    /// Anywhere on the stack of these.
+    pub total: Amount,
+}
+
+/// A thread.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ThreadStats {
+    /// Unique in the trace.
+    pub instance: u64,
+    /// System thread id.
+    pub tid: u32,
+    /// Last name; empty if it has none.
+    pub name: String,
+    /// All samples.
+    pub all: Amount,
+    /// What it did.
+    pub states: States,
+    /// CPU time; 0 if not recorded.
+    pub cpu_ns: u64,
+}
+
+/// Stacks that end for one reason.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct StopStats {
+    /// `thread-start` for complete stacks.
+    pub reason: String,
+    /// Module to blame; empty if none.
+    pub module: String,
+    /// Samples.
+    pub samples: u64,
+    /// Part of the counted samples, 0 to 1.
+    pub share: f64,
+}
+
+/// How many frames have names. A frame counts once for every sample whose stack it is in; inlined functions do not count.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct FrameStats {
+    /// Frames of all counted samples.
+    pub frames: u64,
+    /// Those named from a PDB or other debug information.
+    pub named: u64,
+    /// Those named after the nearest export.
+    pub export_only: u64,
+    /// Those without a name.
+    pub unresolved: u64,
+    /// `unresolved` by `frames`, 0 to 1; 0 without frames.
+    pub unresolved_share: f64,
+    /// Unresolved and export-only frames by cause, most frequent first.
+    pub causes: Vec<CauseStats>,
+}
+
+/// Frames that lack a (better) name for one cause.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct CauseStats {
+    /// Module's file name; empty for addresses in no module.
+    pub module: String,
+    /// Why.
+    pub cause: String,
+    /// Whether they have at least an export's name.
+    pub export_only: bool,
+    /// Frames of all counted samples.
+    pub frames: u64,
+    /// Distinct addresses.
+    pub addresses: u64,
+    /// Part of all frames, 0 to 1.
+    pub share: f64,
+}
+
+/// A count with its name.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Count {
+    /// What.
+    pub reason: String,
+    /// How many.
+    pub samples: u64,
+}
+
+/// Computes the figures of a profile. `file_bytes` is the size of its file.
+///
+/// # Errors
+///
+/// When the runs cannot be read.
+pub fn collect(
+    profile: &Profile,
+    runs: &Runs,
+    file_bytes: Option<u64>,
+    options: &StatsOptions,
+) -> anyhow::Result<Stats> {
+    let mut tables = Tables::new(profile, options.running_only);
+    runs.for_each(|batch: Batch<'_>| -> anyhow::Result<()> {
+        tables.add(&batch);
+        Ok(())
+    })?;
+    let summary = tables.finish(options.top)?;
+
+    let mut states = States::default();
+    for thread in &summary.threads {
+        for (sum, part) in states.each_mut().into_iter().zip(thread.states.each()) {
+            sum.samples += part.samples;
+            sum.weight_ns += part.weight_ns;
+        }
+    }
+    let samples = states.each().iter().map(|s| s.samples).sum();
+    let trace = &profile.trace;
+    let totals = Totals {
+        duration_ns: trace.duration_ns,
+        interval_ns: trace.interval_ns,
+        samples,
+        dropped: profile.losses.dropped.iter().map(|(_, count)| count).sum(),
+        threads: summary.threads.len() as u64,
+        weight_ns: states.each().iter().map(|s| s.weight_ns).sum(),
+        cpu_ns: summary.threads.iter().map(|t| t.cpu_ns).sum(),
+        distinct_stacks: summary.distinct_stacks,
+        distinct_frames: profile.frames.keys().len() as u64,
+        file_bytes,
+        bytes_per_sample: file_bytes.filter(|_| samples > 0).map(|bytes| bytes as f64 / samples as f64),
+    };
+    let mut threads = summary.threads;
+    threads.truncate(options.top);
+    Ok(Stats {
+        source: trace.source.clone(),
+        trace_id: trace.trace_id.clone(),
+        process: trace.process.clone(),
+        pid: trace.pid,
+        host: trace.host.clone(),
+        arch: trace.arch.name(),
+        start_utc_ns: trace.start_utc_ns,
+        complete: trace.complete,
+        totals,
+        states,
+        running_only: options.running_only,
+        counted_ns: summary.counted_ns,
+        functions_by_self: summary.functions_by_self,
+        functions_by_total: summary.functions_by_total,
+        modules: summary.modules,
+        threads,
+        stops: summary.stops,
+        frames: summary.frames,
+        dropped: profile
+            .losses
+            .dropped
+            .iter()
+            .map(|(reason, samples)| Count { reason: reason.clone(), samples: *samples })
+            .collect(),
+        damaged_blocks: profile.losses.damaged_blocks.clone(),
+    })
+}
+
+impl States {
+    /// Running, waiting, unknown.
+    fn each(&self) -> [Amount; 3] {
+        [self.running, self.waiting, self.unknown]
+    }
+
+    fn each_mut(&mut self) -> [&mut Amount; 3] {
+        [&mut self.running, &mut self.waiting, &mut self.unknown]
+    }
+
+    fn of_mut(&mut self, state: RunState) -> &mut Amount {
+        match state {
+            RunState::Running => &mut self.running,
+            RunState::Waiting => &mut self.waiting,
+            RunState::Unknown => &mut self.unknown,
+        }
+    }
+}

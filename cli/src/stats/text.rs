@@ -1,0 +1,328 @@
+//! The figures as text.
+
+use super::{Amount, FunctionStats, Stats};
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+/// Widest a name in the last but one column gets before it is cut.
+const NAME_WIDTH: usize = 60;
+
+/// Prints the figures of a trace. With `color`, headings are bold.
+///
+/// # Errors
+///
+/// When `out` cannot be written.
+pub fn print(stats: &Stats, out: &mut dyn Write, color: bool) -> io::Result<()> {
+    let mut page = Page { out, color };
+    head(stats, &mut page)?;
+    functions(stats, &mut page)?;
+    modules(stats, &mut page)?;
+    threads(stats, &mut page)?;
+    stops(stats, &mut page)?;
+    names(stats, &mut page)
+}
+
+struct Page<'a> {
+    out: &'a mut dyn Write,
+    color: bool,
+}
+
+impl Page<'_> {
+    fn heading(&mut self, text: &str) -> io::Result<()> {
+        let (on, off) = if self.color { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+        writeln!(self.out, "\n{on}{text}{off}")
+    }
+
+    fn line(&mut self, text: &str) -> io::Result<()> {
+        writeln!(self.out, "{}", text.trim_end())
+    }
+}
+
+fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    let totals = &stats.totals;
+    let (on, off) = if page.color { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+    let host = if stats.host.is_empty() { String::new() } else { format!(" on {}", printable(&stats.host)) };
+    let process = printable(&stats.process);
+    page.line(&format!("{on}{}{off}", printable(&stats.source)))?;
+    page.line(&format!(
+        "  {process} (pid {}, {}){host}, from {}",
+        stats.pid,
+        stats.arch,
+        utc(stats.start_utc_ns)
+    ))?;
+    page.line(&format!(
+        "  {} recorded, {} samples of {} threads, nominally every {}",
+        time(totals.duration_ns),
+        count(totals.samples),
+        count(totals.threads),
+        time(totals.interval_ns),
+    ))?;
+    let size = match (totals.file_bytes, totals.bytes_per_sample) {
+        (Some(bytes), Some(each)) => format!(", {} on disk, {each:.1} bytes a sample", size(bytes)),
+        (Some(bytes), None) => format!(", {} on disk", size(bytes)),
+        _ => String::new(),
+    };
+    page.line(&format!(
+        "  {} distinct stacks, {} distinct frames{size}",
+        count(totals.distinct_stacks),
+        count(totals.distinct_frames),
+    ))?;
+    let dropped: Vec<String> =
+        stats.dropped.iter().map(|d| format!("{} {}", count(d.samples), printable(&d.reason))).collect();
+    if totals.dropped == 0 {
+        page.line("  no samples dropped")?;
+    } else {
+        page.line(&format!("  {} samples dropped ({})", count(totals.dropped), dropped.join(", ")))?;
+    }
+    if !stats.complete {
+        page.line("  the recorder did not finish this trace: its last moments may be missing")?;
+    }
+    if !stats.damaged_blocks.is_empty() {
+        page.line(&format!(
+            "  {} damaged blocks could not be read",
+            count(stats.damaged_blocks.len() as u64)
+        ))?;
+    }
+    let part = |amount: Amount| {
+        format!(
+            "{} ({})",
+            time(amount.weight_ns),
+            percent(amount.weight_ns, stats.totals.weight_ns).trim_start()
+        )
+    };
+    page.line(&format!(
+        "  running {}, waiting {}, not known {}; CPU time {}",
+        part(stats.states.running),
+        part(stats.states.waiting),
+        part(stats.states.unknown),
+        if totals.cpu_ns == 0 { "not recorded".to_owned() } else { time(totals.cpu_ns) },
+    ))
+}
+
+fn functions(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    let of = if stats.running_only { " (waiting threads left out)" } else { "" };
+    let lists = [
+        (format!("Functions by self time{of}"), &stats.functions_by_self),
+        (format!("Functions by total time{of}"), &stats.functions_by_total),
+    ];
+    for (heading, list) in lists {
+        if list.is_empty() {
+            continue;
+        }
+        page.heading(&heading)?;
+        amounts(
+            stats,
+            page,
+            list.iter().map(|f: &FunctionStats| (f.own, f.total, f.function.as_str(), f.module.as_str())),
+        )?;
+    }
+    Ok(())
+}
+
+fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    if stats.modules.is_empty() {
+        return Ok(());
+    }
+    page.heading("Modules by self time")?;
+    let name = |module: &str| if module.is_empty() { "(no module)".to_owned() } else { module.to_owned() };
+    let rows: Vec<_> = stats.modules.iter().map(|m| (m.own, m.total, name(&m.module))).collect();
+    amounts(stats, page, rows.iter().map(|(own, total, name)| (*own, *total, name.as_str(), "")))
+}
+
+/// Rows of self time, total time, a name and its module.
+fn amounts<'a>(
+    stats: &Stats,
+    page: &mut Page<'_>,
+    rows: impl Iterator<Item = (Amount, Amount, &'a str, &'a str)>,
+) -> io::Result<()> {
+    let rows: Vec<_> = rows
+        .map(|(own, total, name, module)| (own, total, cut(&printable(name)), printable(module)))
+        .collect();
+    let width = rows.iter().map(|row| row.2.chars().count()).max().unwrap_or(0);
+    page.line("        self              total")?;
+    for (own, total, name, module) in rows {
+        page.line(&format!(
+            "  {:>9} {} {:>10} {}  {name:<width$}  {module}",
+            time(own.weight_ns),
+            percent(own.weight_ns, stats.counted_ns),
+            time(total.weight_ns),
+            percent(total.weight_ns, stats.counted_ns),
+        ))?;
+    }
+    Ok(())
+}
+
+fn threads(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    if stats.threads.is_empty() {
+        return Ok(());
+    }
+    let shown = stats.threads.len() as u64;
+    let more = if shown < stats.totals.threads {
+        format!(" ({} of {})", count(shown), count(stats.totals.threads))
+    } else {
+        String::new()
+    };
+    page.heading(&format!("Threads{more}"))?;
+    page.line("     samples       time  running  waiting  not known        CPU       tid")?;
+    for thread in &stats.threads {
+        let all = thread.all.weight_ns;
+        page.line(&format!(
+            "  {:>10} {:>10}  {}  {}    {} {:>10} {:>9}  {}",
+            count(thread.all.samples),
+            time(all),
+            percent(thread.states.running.weight_ns, all),
+            percent(thread.states.waiting.weight_ns, all),
+            percent(thread.states.unknown.weight_ns, all),
+            if stats.totals.cpu_ns == 0 { "-".to_owned() } else { time(thread.cpu_ns) },
+            thread.tid,
+            printable(&thread.name),
+        ))?;
+    }
+    Ok(())
+}
+
+fn stops(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    if stats.stops.is_empty() {
+        return Ok(());
+    }
+    page.heading("Where stacks end")?;
+    for stop in &stats.stops {
+        let mut text = if stop.reason == "thread-start" {
+            "thread-start (complete)".into()
+        } else {
+            stop.reason.clone()
+        };
+        if !stop.module.is_empty() {
+            let _ = write!(text, " in {}", printable(&stop.module));
+        }
+        page.line(&format!("  {} {:>10} samples  {text}", share(stop.share), count(stop.samples)))?;
+    }
+    Ok(())
+}
+
+fn names(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    let frames = &stats.frames;
+    if frames.frames == 0 {
+        return Ok(());
+    }
+    page.heading("Names of frames")?;
+    for (amount, text) in [
+        (frames.named, "from symbols"),
+        (frames.export_only, "after the nearest export"),
+        (frames.unresolved, "none"),
+    ] {
+        page.line(&format!("  {}  {text}", percent(amount, frames.frames)))?;
+    }
+    if !frames.causes.is_empty() {
+        page.line("  of which without symbols:")?;
+    }
+    for cause in &frames.causes {
+        let module =
+            if cause.module.is_empty() { "(no module)".to_owned() } else { printable(&cause.module) };
+        let addresses = if cause.addresses == 1 { "address" } else { "addresses" };
+        page.line(&format!(
+            "    {} {module}: {} ({} {addresses}{})",
+            share(cause.share),
+            printable(&cause.cause),
+            count(cause.addresses),
+            if cause.export_only { ", export names only" } else { "" },
+        ))?;
+    }
+    Ok(())
+}
+
+/// A text from a trace, harmless on a terminal: control characters are escaped.
+fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c)
+        {
+            out.extend(c.escape_unicode());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Shortens a long name in its middle: both ends of a C++ name say something.
+fn cut(name: &str) -> String {
+    let chars: Vec<char> = name.chars().collect();
+    if chars.len() <= NAME_WIDTH {
+        return name.to_owned();
+    }
+    let head = NAME_WIDTH * 2 / 3;
+    let tail = NAME_WIDTH - head - 1;
+    chars[..head].iter().chain(&['…']).chain(&chars[chars.len() - tail..]).collect()
+}
+
+/// About three digits with a unit: `812 ns`, `12.3 µs`, `1.25 s`, `3 min 05 s`.
+fn time(ns: u64) -> String {
+    match ns {
+        0 => "0".to_owned(),
+        1..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{} µs", three(ns as f64 / 1e3)),
+        1_000_000..1_000_000_000 => format!("{} ms", three(ns as f64 / 1e6)),
+        1_000_000_000..120_000_000_000 => format!("{} s", three(ns as f64 / 1e9)),
+        _ => format!("{} min {:02} s", ns / 60_000_000_000, ns / 1_000_000_000 % 60),
+    }
+}
+
+/// A number of about three digits.
+fn three(value: f64) -> String {
+    if value < 10.0 {
+        format!("{value:.2}")
+    } else if value < 100.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.0}")
+    }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} bytes"),
+        1024..1_048_576 => format!("{} KiB", three(bytes as f64 / 1024.0)),
+        1_048_576..1_073_741_824 => format!("{} MiB", three(bytes as f64 / 1_048_576.0)),
+        _ => format!("{} GiB", three(bytes as f64 / 1_073_741_824.0)),
+    }
+}
+
+/// Digits in groups of three.
+fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// ` 12.3 %`, always seven columns.
+fn percent(part: u64, whole: u64) -> String {
+    share(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
+}
+
+fn share(share: f64) -> String {
+    format!("{:>5.1} %", share * 100.0)
+}
+
+/// `2026-11-21 07:05:09 UTC`, by the civil-from-days rule for the Gregorian calendar.
+fn utc(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    let (days, second) = ((seconds / 86_400) as i64, seconds % 86_400);
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02} UTC")
+}

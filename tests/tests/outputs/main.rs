@@ -1,0 +1,6 @@
+//! The output formats, written from profiles that are made by hand, and read back by other means.
+
+mod chrome;
+mod profiles;
+mod schema;
+mod speedscope;
