@@ -657,16 +657,22 @@ fn put_runs<const W: usize>(out: &mut Bounded, now: &[u8], before: &[u8]) -> Res
     let mut at = 0;
     while at < len {
         let start = at;
-        while at < len && now[at..at + W] != before[at..at + W] {
-            at += W;
-        }
-        let changed = at;
-        // Whole cache lines first: most of a stack is as it was.
-        while at + 64 <= len && now[at..at + 64] == before[at..at + 64] {
-            at += 64;
-        }
-        while at < len && now[at..at + W] == before[at..at + W] {
-            at += W;
+        let mut changed;
+        loop {
+            while at < len && now[at..at + W] != before[at..at + W] {
+                at += W;
+            }
+            changed = at;
+            // Whole cache lines first: most of a stack is as it was.
+            while at + 64 <= len && now[at..at + 64] == before[at..at + 64] {
+                at += 64;
+            }
+            while at < len && now[at..at + W] == before[at..at + W] {
+                at += W;
+            }
+            if at == len || at - changed >= LEAST_SAME * W {
+                break;
+            }
         }
         out.varint(((changed - start) / W) as u64)?;
         out.varint(((at - changed) / W) as u64)?;
@@ -740,6 +746,9 @@ fn cpu_delta(image: &ThreadImage) -> Option<i64> {
     (delta != 0).then_some(delta)
 }
 
+/// Words that must be the same to end a run of changed ones: to zstd a shorter gap is dearer than its words (measured
+/// on real programs: 2 to 6 % of their stored size).
+const LEAST_SAME: usize = 3;
 /// Bytes kept for a SAMPLE's length until it is known: enough for 2^28.
 const LENGTH_GAP: usize = 4;
 
