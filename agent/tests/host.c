@@ -5,6 +5,7 @@
  *   host.exe AGENT_DLL OUTPUT SCENARIO
  */
 #include <windows.h>
+#include <tlhelp32.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ static status_fn agent_status;
 static capture_fn agent_capture;
 
 static volatile LONG leaving;
-static volatile LONG64 work;
+static volatile LONG64 work, rounds[3];
 
 __attribute__((noinline)) int leaf(int n)
 {
@@ -43,10 +44,12 @@ __attribute__((noinline)) int nested(int n, int depth)
     return result + room[depth & 255];
 }
 
-static DWORD WINAPI worker(void *depth)
+static DWORD WINAPI worker(void *number)
 {
-    while (!leaving)
-        nested(0, (int)(INT_PTR)depth);
+    while (!leaving) {
+        nested(0, 10 + 20 * (int)(INT_PTR)number);
+        rounds[(INT_PTR)number]++;
+    }
     return 0;
 }
 
@@ -62,11 +65,59 @@ static DWORD WINAPI brief(void *unused)
     return 0;
 }
 
+static volatile LONG counter;
+
+static DWORD WINAPI counted(void *unused)
+{
+    InterlockedIncrement(&counter);
+    return 0;
+}
+
 __attribute__((noinline)) uint32_t capture_here(uint64_t tag)
 {
     uint32_t result = agent_capture(tag);
     work += result;
     return result;
+}
+
+/* The agent's sampler: the one thread here that runs at time-critical priority. */
+static HANDLE sampler(void)
+{
+    THREADENTRY32 entry;
+    memset(&entry, 0, sizeof entry);
+    entry.dwSize = sizeof entry;
+    HANDLE found = NULL, snapshot = CreateToolhelp32Snapshot(TH32CS_SNAPTHREAD, 0);
+    for (BOOL more = Thread32First(snapshot, &entry); more && !found; more = Thread32Next(snapshot, &entry)) {
+        if (entry.th32OwnerProcessID != GetCurrentProcessId())
+            continue;
+        HANDLE thread = OpenThread(THREAD_ALL_ACCESS, FALSE, entry.th32ThreadID);
+        if (GetThreadPriority(thread) == THREAD_PRIORITY_TIME_CRITICAL)
+            found = thread;
+        else
+            CloseHandle(thread);
+    }
+    CloseHandle(snapshot);
+    return found;
+}
+
+/* Freezes the sampler at some moment; returns how many of the workers never ran again although it stayed frozen. */
+static int stuck_while_frozen(HANDLE thread)
+{
+    int stuck = 0;
+    SuspendThread(thread);
+    CONTEXT context;
+    context.ContextFlags = CONTEXT_CONTROL;
+    GetThreadContext(thread, &context); /* it stands still now */
+    Sleep(200);
+    for (int i = 0; i < 3; i++) {
+        LONG64 before = rounds[i];
+        int waited = 0;
+        while (rounds[i] == before && waited++ < 500)
+            Sleep(10);
+        stuck += rounds[i] == before;
+    }
+    ResumeThread(thread);
+    return stuck;
 }
 
 static void describe(HANDLE thread, const wchar_t *name)
@@ -75,6 +126,8 @@ static void describe(HANDLE thread, const wchar_t *name)
     if (set)
         set(thread, name);
 }
+
+static HANDLE ended;
 
 static uint32_t start(const char *output, uint32_t flags, uint32_t rate_mhz, uint32_t duration_ms)
 {
@@ -85,6 +138,12 @@ static uint32_t start(const char *output, uint32_t flags, uint32_t rate_mhz, uin
     config.version = STK_CONTROL_VERSION;
     config.output = (uint64_t)(UINT_PTR)CreateFileA(output, GENERIC_WRITE, FILE_SHARE_READ, NULL, CREATE_ALWAYS, 0, NULL);
     config.rate_mhz = rate_mhz;
+    /* The agent closes its handle. */
+    HANDLE signal = NULL;
+    if (!ended)
+        ended = CreateEventA(NULL, TRUE, FALSE, NULL);
+    DuplicateHandle(GetCurrentProcess(), ended, GetCurrentProcess(), &signal, 0, FALSE, DUPLICATE_SAME_ACCESS);
+    config.ended_event = (uint64_t)(UINT_PTR)signal;
     config.flags = flags;
     config.embed = STK_EMBED_UNWIND;
     config.duration_ms = duration_ms;
@@ -112,6 +171,26 @@ static void print_status(void)
     fflush(stdout);
 }
 
+static void wait_for_end(void)
+{
+    printf("ended %d\n", WaitForSingleObject(ended, 60000) == WAIT_OBJECT_0);
+}
+
+/* Waits until the recording is in full swing: on a loaded machine that takes a while. */
+static void wait_for_samples(uint64_t least)
+{
+    stk_agent_state status;
+    for (int i = 0; i < 1500; i++) {
+        memset(&status, 0, sizeof status);
+        status.size = sizeof status;
+        status.version = STK_CONTROL_VERSION;
+        agent_status(&status);
+        if (status.modules != 0 && status.samples >= least)
+            return;
+        Sleep(10);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4)
@@ -131,7 +210,7 @@ int main(int argc, char **argv)
 
     HANDLE event = CreateEventA(NULL, TRUE, FALSE, NULL), threads[5];
     for (int i = 0; i < 3; i++)
-        threads[i] = CreateThread(NULL, 0, worker, (void *)(INT_PTR)(10 + 20 * i), 0, NULL);
+        threads[i] = CreateThread(NULL, 0, worker, (void *)(INT_PTR)i, 0, NULL);
     threads[3] = CreateThread(NULL, 0, waiter, event, 0, NULL);
     threads[4] = CreateThread(NULL, 0, waiter, event, 0, NULL);
     describe(threads[0], L"shallow");
@@ -144,6 +223,7 @@ int main(int argc, char **argv)
         if (start(output, 0, 1000000, 0))
             return 1;
         printf("again %u\n", start("other.stk", 0, 1000000, 0));
+        wait_for_samples(10);
         for (int i = 0; i < 8; i++) {
             CloseHandle(CreateThread(NULL, 0, brief, NULL, 0, NULL));
             HMODULE dll = LoadLibraryA(i & 1 ? "version.dll" : "winmm.dll");
@@ -151,34 +231,56 @@ int main(int argc, char **argv)
             printf("captured %u\n", capture_here(100 + i));
             FreeLibrary(dll);
         }
-        Sleep(atoi(argc > 4 ? argv[4] : "500"));
+        Sleep(argc > 4 ? (DWORD)atoi(argv[4]) : 500);
         printf("stop %u\n", agent_stop(NULL));
     } else if (!strcmp(scenario, "once")) {
         if (start(output, STK_FLAG_ONCE, 1000000, 0))
             return 1;
-        Sleep(4000);
+        wait_for_end();
     } else if (!strcmp(scenario, "duration")) {
         if (start(output, 0, 200000, 700))
             return 1;
-        Sleep(5000);
+        wait_for_end();
     } else if (!strcmp(scenario, "cycles")) {
         for (int i = 0; i < 10; i++) {
             if (start(output, 0, 1000000, 0))
                 return 1;
             Sleep(120);
             printf("stop %u\n", agent_stop(NULL));
-            /* The last of the recorder's threads may still be on its way out. */
-            Sleep(100);
         }
     } else if (!strcmp(scenario, "panic")) {
         if (start(output, STK_FLAG_TEST_PANIC, 1000000, 0))
             return 1;
-        Sleep(4000);
+        wait_for_end();
         printf("again %u\n", start("other.stk", 0, 1000000, 0));
+    } else if (!strcmp(scenario, "frozen")) {
+        if (start(output, 0, 1000000, 0))
+            return 1;
+        wait_for_samples(10);
+        HANDLE thread = sampler();
+        printf("sampler_found %d\n", thread != NULL);
+        int stuck = 0;
+        for (int i = 0; thread && i < 20; i++) {
+            stuck += stuck_while_frozen(thread);
+            Sleep(37);
+        }
+        printf("stuck %d\n", stuck);
+        agent_stop(NULL);
+    } else if (!strcmp(scenario, "brief")) {
+        if (start(output, 0, 1000000, 0))
+            return 1;
+        for (int i = 0; i < 300; i++) {
+            HANDLE thread = CreateThread(NULL, 0, counted, NULL, 0, NULL);
+            if (i % 3 == 0)
+                describe(thread, L"brief");
+            WaitForSingleObject(thread, INFINITE);
+            CloseHandle(thread);
+        }
+        printf("counted %ld\nstop %u\n", counter, agent_stop(NULL));
     } else if (!strcmp(scenario, "exit")) {
         if (start(output, 0, 1000000, 0))
             return 1;
-        Sleep(1500);
+        wait_for_samples(60);
         print_status();
         return 7;
     } else {

@@ -454,6 +454,20 @@ fn losses_are_counted_by_their_reason_and_an_ended_thread_is_no_loss() {
 }
 
 #[test]
+fn a_one_shot_samples_again_only_what_could_not_be_sampled() {
+    let mut rig = Rig::new(4);
+    rig.add(1, 10);
+    rig.add(2, 10);
+    rig.thread(2, |thread| thread.outcome = Outcome::NoContext);
+    rig.pass(0);
+    assert_eq!(rig.sampler.pass_missing(), 1);
+    rig.thread(2, |thread| thread.outcome = Outcome::Captured);
+    assert_eq!(rig.sampler.pass_missing(), 0);
+    let threads: Vec<u64> = samples(&read(&rig.finish())).into_iter().map(|(thread, _)| thread).collect();
+    assert_eq!(threads, [1, 2]);
+}
+
+#[test]
 fn a_thread_that_ends_leaves_its_idle_passes_in_the_trace() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);

@@ -239,6 +239,17 @@ impl<T: Target> Sampler<T> {
         counters.pass_ns.fetch_add(nanoseconds as u64, Ordering::Relaxed);
     }
 
+    /// Samples the threads that have no stored sample yet; returns how many are left without.
+    pub fn pass_missing(&mut self) -> usize {
+        self.take_commands();
+        for index in 0..self.threads.len() {
+            if self.threads.get(index).is_some_and(|entry| !entry.image.has_sample()) {
+                self.sample(index);
+            }
+        }
+        self.threads.iter().filter(|entry| !entry.image.has_sample()).count()
+    }
+
     /// Cuts the last block.
     pub fn finish(&mut self) {
         self.take_commands();

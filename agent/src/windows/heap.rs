@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use windows_sys::Win32::System::Memory::{HeapAlloc, HeapCreate, HeapDestroy, HeapFree};
+use windows_sys::Win32::System::Memory::{HEAP_ZERO_MEMORY, HeapAlloc, HeapCreate, HeapDestroy, HeapFree};
 
 /// What HeapAlloc aligns to (MEMORY_ALLOCATION_ALIGNMENT).
 const NATURAL: usize = 2 * size_of::<usize>();
@@ -52,28 +52,12 @@ struct PrivateHeap;
 // the block's own address in the word before the aligned one.
 unsafe impl GlobalAlloc for PrivateHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if EXIT_USED.load(Ordering::Acquire) != 0 {
-            return alloc_at_exit(layout);
-        }
-        let heap = heap();
-        if heap.is_null() {
-            return null_mut();
-        }
-        if layout.align() <= NATURAL {
-            // SAFETY: `heap` is this module's live heap.
-            return unsafe { HeapAlloc(heap, 0, layout.size()) }.cast();
-        }
-        let Some(size) = layout.size().checked_add(layout.align()) else { return null_mut() };
-        // SAFETY: as above; `align` is larger than a word, so the aligned address leaves room for one before it.
-        unsafe {
-            let block: *mut u8 = HeapAlloc(heap, 0, size).cast();
-            if block.is_null() {
-                return block;
-            }
-            let aligned = block.add(layout.align() - (block as usize & (layout.align() - 1)));
-            aligned.cast::<*mut u8>().sub(1).write(block);
-            aligned
-        }
+        allocate(layout, 0)
+    }
+
+    // Large blocks then come as fresh pages, which nobody has to touch.
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        allocate(layout, HEAP_ZERO_MEMORY)
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
@@ -90,6 +74,32 @@ unsafe impl GlobalAlloc for PrivateHeap {
         unsafe {
             HeapFree(heap(), 0, block.cast());
         }
+    }
+}
+
+fn allocate(layout: Layout, flags: u32) -> *mut u8 {
+    if EXIT_USED.load(Ordering::Acquire) != 0 {
+        // The arena is zero and hands out each byte once.
+        return alloc_at_exit(layout);
+    }
+    let heap = heap();
+    if heap.is_null() {
+        return null_mut();
+    }
+    if layout.align() <= NATURAL {
+        // SAFETY: `heap` is this module's live heap.
+        return unsafe { HeapAlloc(heap, flags, layout.size()) }.cast();
+    }
+    let Some(size) = layout.size().checked_add(layout.align()) else { return null_mut() };
+    // SAFETY: as above; `align` is larger than a word, so the aligned address leaves room for one before it.
+    unsafe {
+        let block: *mut u8 = HeapAlloc(heap, flags, size).cast();
+        if block.is_null() {
+            return block;
+        }
+        let aligned = block.add(layout.align() - (block as usize & (layout.align() - 1)));
+        aligned.cast::<*mut u8>().sub(1).write(block);
+        aligned
     }
 }
 

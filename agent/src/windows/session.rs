@@ -63,6 +63,10 @@ const CENSUS_MS: u32 = 20;
 const TABLES_MS: u64 = 8_000;
 /// ... and that the writer waits for the other threads.
 const PATIENCE_MS: u64 = 10_000;
+/// Milliseconds that a start waits for the threads of the recording before to leave.
+const LEAVE_MS: u32 = 10_000;
+/// How often a one-shot recording tries a thread that could not be sampled.
+const ONCE_TRIES: u32 = 50;
 
 /// A state that several threads may want: whoever enters alone touches it.
 struct Exclusive<T> {
@@ -230,14 +234,28 @@ fn try_start(
     if is_emulated(api) {
         return Err(fail(StartResult::WrongArchitecture));
     }
-    if OCCUPIED.swap(true, Ordering::AcqRel) {
-        return Err(fail(StartResult::AlreadyRecording));
-    }
+    occupy().map_err(fail)?;
     let result = prepare(config, output, ended_event, own_module, api);
     if result.is_err() {
         OCCUPIED.store(false, Ordering::Release);
     }
     result
+}
+
+/// Takes the one place for a recording. Threads of one that has ended may still be on their way out: waits for them.
+fn occupy() -> Result<(), StartResult> {
+    for _ in 0..LEAVE_MS {
+        if !OCCUPIED.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        if !FINISHED.load(Ordering::Acquire) {
+            return Err(StartResult::AlreadyRecording);
+        }
+        // SAFETY: no preconditions.
+        unsafe { Sleep(1) };
+    }
+    STATUS.set_message("a thread of the last recording is stuck");
+    Err(StartResult::Disabled)
 }
 
 fn check(config: &AgentConfig) -> Result<(), StartResult> {
@@ -496,10 +514,14 @@ impl Session {
                 sampler.pass();
             });
             self.publish();
+            if self.once {
+                self.complete_once();
+                SIGNALS.request_stop(EndReason::Stopped);
+                break;
+            }
             let now = ticks();
-            if self.once || now >= end {
-                let reason = if self.once { EndReason::Stopped } else { EndReason::Duration };
-                SIGNALS.request_stop(reason);
+            if now >= end {
+                SIGNALS.request_stop(EndReason::Duration);
                 break;
             }
             assert!(
@@ -522,6 +544,17 @@ impl Session {
         });
         self.sampler_done.store(true, Ordering::Release);
         wake_all();
+    }
+
+    /// One sample of every thread: tries those again that could not be sampled, on a loaded machine for instance.
+    fn complete_once(&self) {
+        for _ in 0..ONCE_TRIES {
+            if SIGNALS.stopping() || self.sampler.enter(Sampler::pass_missing) == Some(0) {
+                return;
+            }
+            // SAFETY: no preconditions.
+            unsafe { Sleep(5) };
+        }
     }
 
     /// Waits for the first sample's time, in steps, so that a stop is noticed.

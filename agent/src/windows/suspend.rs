@@ -20,21 +20,24 @@ use crate::record::sampler::{Capture, Outcome};
 const COPY_STEP: usize = 64 << 10;
 const WORD: usize = size_of::<usize>();
 
-/// The suspension that is under way: a sequence number and, in the low two bits, its phase. Whoever brings the phase back to
+/// The suspension that is under way: a sequence number and, in the low three bits, its phase. Whoever brings the phase back to
 /// [`FREE`] resumes the thread.
 static HELD: AtomicU64 = AtomicU64::new(FREE);
 static HANDLE_HELD: AtomicIsize = AtomicIsize::new(0);
 
 /// No thread is suspended.
 const FREE: u64 = 0;
-/// The sampler is about to call SuspendThread or in it: whether the thread is suspended cannot be told, and resuming it now
-/// could undo a suspension of the target's own.
+/// The sampler is about to call SuspendThread or in it: whether it has taken effect cannot be told.
 const ASKING: u64 = 1;
 /// SuspendThread has returned; the system may still be stopping the thread, or wait for it to be scheduled so that it can stop.
 const ASKED: u64 = 2;
 /// The thread's context was obtained: it stands still.
 const STOPPED: u64 = 3;
-const PHASE: u64 = 3;
+/// The watchdog is calling ResumeThread.
+const RESCUING: u64 = 4;
+/// The watchdog found the thread not suspended: if SuspendThread takes effect now, the sampler has to undo it.
+const UNDO: u64 = 5;
+const PHASE: u64 = 7;
 
 /// How long a capture took.
 #[derive(Clone, Copy, Default)]
@@ -62,11 +65,14 @@ pub fn capture(
     let counter_before = counter();
     let ticket = hold(thread);
     // SAFETY: the handle is open with THREAD_SUSPEND_RESUME.
-    if unsafe { SuspendThread(thread) } == u32::MAX {
-        enter(ticket | ASKING, FREE);
+    let suspended = unsafe { SuspendThread(thread) } != u32::MAX;
+    if !enter(ticket | ASKING, if suspended { ASKED } else { FREE }) {
+        settle(ticket, thread, suspended);
+        return (Outcome::NoContext, Timing::default());
+    }
+    if !suspended {
         return (Outcome::NotSuspended, Timing::default());
     }
-    enter(ticket | ASKING, ASKED);
 
     // ---- suspended: nothing but the context and plain copies from here ...
     // SAFETY: the handle is open with THREAD_GET_CONTEXT; the context is aligned and says what it asks for. It is not the
@@ -82,7 +88,9 @@ pub fn capture(
         complete = unsafe { copy(context, limit, base, ticket | STOPPED, into) };
     }
     let mine = held && enter(ticket | STOPPED, FREE);
-    if mine {
+    if !mine {
+        settle(ticket, thread, true);
+    } else {
         // SAFETY: the handle is open with THREAD_SUSPEND_RESUME, and this is the one resumption of the suspension above.
         unsafe { ResumeThread(thread) };
     }
@@ -129,18 +137,21 @@ impl Watch {
         if held != self.seen {
             *self = Watch { seen: held, since: now };
         }
-        if !matches!(held & PHASE, ASKED | STOPPED) || now.saturating_sub(self.since) < most {
+        let phase = held & PHASE;
+        if !matches!(phase, ASKING | ASKED | STOPPED) || now.saturating_sub(self.since) < most {
             return Rescue::None;
         }
         let handle = HANDLE_HELD.load(Ordering::Relaxed);
         // Unless the word is still the same, the handle may be that of another suspension.
         fence(Ordering::Acquire);
-        if !enter(held, FREE) {
+        if !enter(held, RESCUING) {
             return Rescue::None;
         }
-        // SAFETY: the sampler's handle, which stays open while the sampler is in `capture`.
-        unsafe { ResumeThread(handle as HANDLE) };
-        if held & PHASE == STOPPED { Rescue::WhileStopped } else { Rescue::WhileAsked }
+        // SAFETY: the sampler's handle, which stays open while the sampler is in `capture`, which it does not leave in this phase.
+        let before = unsafe { ResumeThread(handle as HANDLE) };
+        let undo = phase == ASKING && matches!(before, 0 | u32::MAX);
+        enter(held & !PHASE | RESCUING, if undo { UNDO } else { FREE });
+        if phase == STOPPED { Rescue::WhileStopped } else { Rescue::WhileAsked }
     }
 
     /// Whether nothing has changed for `span` ticks.
@@ -155,6 +166,20 @@ fn hold(thread: HANDLE) -> u64 {
     let ticket = (HELD.load(Ordering::Relaxed) & !PHASE) + (PHASE + 1);
     HELD.store(ticket | ASKING, Ordering::Release);
     ticket
+}
+
+/// The sampler's side of a rescue. If it came while the sampler was in SuspendThread, whoever was second undoes the
+/// suspension. (Were the thread also suspended by the target itself, the count comes out the same either way.)
+#[cold]
+fn settle(ticket: u64, thread: HANDLE, suspended: bool) {
+    // The watchdog is between two system calls: this is short.
+    while HELD.load(Ordering::Acquire) == ticket | RESCUING {
+        core::hint::spin_loop();
+    }
+    if enter(ticket | UNDO, FREE) && suspended {
+        // SAFETY: the handle is open with THREAD_SUSPEND_RESUME, and the watchdog's resumption came before the suspension.
+        unsafe { ResumeThread(thread) };
+    }
 }
 
 /// Moves the suspension `from` to another phase; false if the other side has ended it.

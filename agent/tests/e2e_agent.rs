@@ -1,0 +1,452 @@
+//! agent.dll under Wine, driven by a small program that loads it into itself (`tests/host.c`): one scenario a test.
+//!
+//! Environment: see tests/README.md (`STK_WINE`, `STK_WINDOWS_BIN`, `WINEPREFIX`). Rates are not asserted: the machine may be loaded.
+
+#![cfg(not(windows))]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use object::read::pe::{ImageNtHeaders, ImageOptionalHeader, PeFile64};
+use object::{Object, ObjectSection};
+use stk_format::{BlockKind, Decoded, Scratch, Trace, blob};
+use stk_schema::event::{EndReason, Event, ModuleFlags, Table, TableKind, ThreadFlags};
+use stk_schema::identity::{ContentHash, Identity};
+use stk_schema::registers::{IP, SP};
+
+#[test]
+fn the_dll_imports_from_kernel32_ntdll_and_the_c_runtime_only_and_exports_its_four_functions() {
+    let data = std::fs::read(agent_dll()).unwrap();
+    let file = PeFile64::parse(&*data).unwrap();
+    let libraries: BTreeSet<String> = file
+        .imports()
+        .unwrap()
+        .iter()
+        .map(|import| String::from_utf8_lossy(import.library()).to_ascii_lowercase())
+        .collect();
+    let allowed = ["kernel32.dll", "msvcrt.dll", "ntdll.dll"].map(String::from);
+    assert!(libraries.is_subset(&BTreeSet::from(allowed)), "{libraries:?}");
+    let exports: BTreeSet<String> = file
+        .exports()
+        .unwrap()
+        .iter()
+        .map(|export| String::from_utf8_lossy(export.name()).into_owned())
+        .collect();
+    for name in ["stk_agent_start", "stk_agent_stop", "stk_agent_status", "stk_capture"] {
+        assert!(exports.contains(name), "{exports:?}");
+    }
+}
+
+#[test]
+fn a_recording_has_threads_modules_tables_and_stacks_that_reach_their_base() {
+    let run = run("plain");
+    assert_eq!(run.all("stop"), ["0"]);
+    // A second recording beside the first is refused.
+    assert_eq!(run.all("again"), ["1"]);
+    assert_eq!((run.one("alive"), run.one("joined")), ("1", "1"));
+    let trace = run.contents();
+    assert_eq!(trace.end, Some(EndReason::Stopped as u64));
+    assert_eq!(trace.metadata["label"], "from the host");
+    assert!(trace.metadata["exe"].ends_with("host.exe"), "{:?}", trace.metadata);
+
+    let names: BTreeSet<&str> = trace.threads.values().map(|thread| thread.name.as_str()).collect();
+    for name in ["shallow", "tiefer Fäden 🧵", "waiter"] {
+        assert!(names.contains(name), "{names:?}");
+    }
+    let recorders = trace.threads.values().filter(|thread| thread.flags.contains(ThreadFlags::RECORDER));
+    assert_eq!(recorders.count(), 4);
+    for sample in &trace.samples {
+        assert!(!trace.threads[&sample.thread].flags.contains(ThreadFlags::RECORDER));
+        // On the system's side of a call under Wine the stack pointer lies elsewhere: then there are no words.
+        if sample.stack_len != 0 {
+            assert_eq!(sample.stack_start, sample.sp & !7);
+            assert_eq!(sample.stack_start + sample.stack_len, sample.stack_base);
+        }
+    }
+    let sampled: BTreeSet<&str> =
+        trace.samples.iter().map(|sample| trace.threads[&sample.thread].name.as_str()).collect();
+    assert!(sampled.is_superset(&BTreeSet::from(["shallow", "tiefer Fäden 🧵", "waiter"])), "{sampled:?}");
+
+    // It is loaded and freed over and over: each time another instance.
+    let loads: Vec<_> = trace.modules.values().filter(|module| module.path.ends_with("winmm.dll")).collect();
+    assert_eq!(loads.iter().filter(|module| module.unloaded.is_some()).count(), 4, "{loads:?}");
+    for module in trace.modules.values() {
+        assert!(module.unloaded.is_none_or(|unloaded| unloaded >= module.loaded), "{module:?}");
+    }
+    let main: Vec<_> =
+        trace.modules.values().filter(|module| module.flags.contains(ModuleFlags::MAIN)).collect();
+    assert_eq!(main.len(), 1, "{main:?}");
+    assert_tables_match_the_file(&trace, main[0]);
+}
+
+#[test]
+fn stk_capture_records_its_callers_frame_under_its_tag() {
+    let run = run("plain");
+    assert_eq!(run.all("captured"), ["0"; 8]);
+    // Before the recording there was nothing to record into.
+    assert_eq!(run.all("capture_idle"), ["1"]);
+    let trace = run.contents();
+    let tagged: BTreeMap<u64, &Sample> =
+        trace.samples.iter().filter_map(|sample| Some((sample.tag?, sample))).collect();
+    assert_eq!(tagged.keys().copied().collect::<Vec<_>>(), (100..108).collect::<Vec<u64>>());
+    let host = std::fs::read(host_program()).unwrap();
+    let host = PeFile64::parse(&*host).unwrap();
+    let main = trace.modules.values().find(|module| module.flags.contains(ModuleFlags::MAIN)).unwrap();
+    let text = host.section_by_name(".text").unwrap();
+    let preferred = host.nt_headers().optional_header().image_base();
+    for sample in tagged.values() {
+        let at = sample.ip - main.base + preferred - text.address();
+        let code = text.data().unwrap();
+        // What precedes the instruction pointer is the call that led to stk_capture: `call rax`-like or `call [rip+…]`.
+        let before = &code[at as usize - 6..at as usize];
+        let is_call = before[0..2] == [0xff, 0x15] || before[4] == 0xff && before[5] & 0xf8 == 0xd0;
+        assert!(is_call, "{before:02x?}");
+        // The frame of the caller: its stack pointer is that of the moment after the return, 16-aligned in the body.
+        assert_eq!(sample.sp % 16, 0);
+        assert_eq!(sample.stack_start, sample.sp);
+    }
+    let deepest = tagged.values().map(|sample| sample.stack_len).max().unwrap();
+    assert!(tagged.values().all(|sample| sample.stack_len == deepest), "always called from the same place");
+}
+
+#[test]
+fn one_shot_takes_one_sample_of_every_thread_and_reads_the_tables() {
+    let run = run("once");
+    let trace = run.contents();
+    let mut taken = BTreeMap::<u64, u32>::new();
+    for sample in &trace.samples {
+        *taken.entry(sample.thread).or_default() += 1;
+    }
+    let others: BTreeSet<u64> = trace
+        .threads
+        .iter()
+        .filter(|(_, thread)| !thread.flags.contains(ThreadFlags::RECORDER))
+        .map(|(instance, _)| *instance)
+        .collect();
+    assert_eq!(taken.keys().copied().collect::<BTreeSet<_>>(), others);
+    assert!(taken.values().all(|&count| count == 1), "{taken:?}");
+    for module in trace.modules.values() {
+        assert!(module.tables.is_some(), "{module:?}");
+    }
+}
+
+#[test]
+fn a_recording_ends_by_itself_after_its_duration() {
+    let run = run("duration");
+    assert_eq!(run.one("ended"), "1", "the event is signalled");
+    assert_eq!(run.one("end_reason"), (EndReason::Duration as u64).to_string());
+    assert_eq!(run.contents().end, Some(EndReason::Duration as u64));
+}
+
+#[test]
+fn ten_recordings_after_each_other_in_one_process() {
+    let run = run("cycles");
+    assert_eq!(run.all("stop"), ["0"; 10]);
+    assert_eq!(run.one("state"), "3");
+    assert_eq!(run.contents().end, Some(EndReason::Stopped as u64));
+}
+
+#[test]
+fn a_panic_in_the_recorder_is_told_by_the_trace_and_leaves_the_target_alone() {
+    let run = run("panic");
+    assert_eq!((run.one("alive"), run.one("joined")), ("1", "1"));
+    assert_eq!(run.one("state"), "4");
+    // The recorder stays off in this process.
+    assert_eq!(run.all("again"), ["6"]);
+    let trace = run.contents();
+    assert_eq!(trace.end, Some(EndReason::Panic as u64));
+    assert!(trace.end_detail.contains("asked for by the test flag"), "{}", trace.end_detail);
+    assert!(!trace.samples.is_empty());
+}
+
+#[test]
+fn a_process_that_exits_while_it_is_recorded_leaves_a_finished_trace() {
+    let run = run("exit");
+    assert_eq!(run.status, Some(7), "the program's own exit code");
+    let trace = run.contents();
+    assert_eq!(trace.end, Some(EndReason::ProcessExit as u64));
+    assert!(!trace.samples.is_empty());
+}
+
+#[test]
+fn the_watchdog_resumes_what_a_frozen_sampler_holds() {
+    let run = run("frozen");
+    assert_eq!(run.one("sampler_found"), "1");
+    assert_eq!(run.one("stuck"), "0", "workers ran on although the sampler stood still");
+    assert_eq!((run.one("alive"), run.one("joined")), ("1", "1"));
+    run.contents();
+}
+
+#[test]
+fn threads_that_live_a_moment_all_run_and_none_hangs() {
+    let run = run("brief");
+    assert_eq!(run.one("counted"), "300");
+    assert_eq!(run.all("stop"), ["0"]);
+    let trace = run.contents();
+    for thread in trace.threads.values() {
+        assert!(thread.ended.is_none_or(|ended| ended >= thread.started), "{thread:?}");
+    }
+}
+
+/// The recorded parts of the executable are the bytes of its file.
+fn assert_tables_match_the_file(trace: &Contents, module: &Module) {
+    let data = std::fs::read(host_program()).unwrap();
+    let file = PeFile64::parse(&*data).unwrap();
+    let base = file.nt_headers().optional_header().image_base();
+    let sections: Vec<(u64, &[u8])> =
+        file.sections().map(|section| (section.address() - base, section.data().unwrap_or(&[]))).collect();
+    let mut kinds = BTreeSet::new();
+    for table in module.tables.as_ref().unwrap() {
+        kinds.insert(table.kind);
+        let bytes = trace.blobs[&table.hash.0].clone().finish().unwrap();
+        assert_eq!(bytes.len(), table.len as usize);
+        let unwind = [TableKind::ExceptionDirectory as u64, TableKind::UnwindInfo as u64];
+        if !unwind.contains(&table.kind) {
+            continue;
+        }
+        // Bytes past a section's file data are zero or the next page's business.
+        let rva = u64::from(table.rva);
+        let (start, content) =
+            sections.iter().find(|(start, data)| (*start..start + data.len() as u64).contains(&rva)).unwrap();
+        let content = &content[(rva - start) as usize..];
+        let len = content.len().min(bytes.len());
+        assert!(bytes[..len] == content[..len], "table at {rva:#x}");
+    }
+    let expected = [TableKind::Headers, TableKind::ExceptionDirectory, TableKind::UnwindInfo];
+    assert!(expected.iter().all(|kind| kinds.contains(&(*kind as u64))), "{kinds:?}");
+    // Every function's UNWIND_INFO is there.
+    let tables = module.tables.as_ref().unwrap();
+    let pdata = tables.iter().find(|table| table.kind == TableKind::ExceptionDirectory as u64).unwrap();
+    let functions = trace.blobs[&pdata.hash.0].clone().finish().unwrap();
+    let unwind: Vec<&Table> =
+        tables.iter().filter(|table| table.kind == TableKind::UnwindInfo as u64).collect();
+    for function in functions.chunks_exact(12) {
+        let rva = u32::from_le_bytes(function[8..12].try_into().unwrap());
+        if rva != 0 {
+            assert!(unwind.iter().any(|table| (table.rva..table.rva + table.len).contains(&rva)), "{rva:#x}");
+        }
+    }
+}
+
+// ---- running ----
+
+struct Run {
+    output: Vec<(String, String)>,
+    status: Option<i32>,
+    trace: PathBuf,
+}
+
+impl Run {
+    fn all(&self, key: &str) -> Vec<&str> {
+        self.output.iter().filter(|(name, _)| name == key).map(|(_, value)| value.as_str()).collect()
+    }
+
+    fn one(&self, key: &str) -> &str {
+        self.all(key).last().unwrap_or_else(|| panic!("the program printed no {key}: {:?}", self.output))
+    }
+
+    fn contents(&self) -> Contents {
+        Contents::read(&std::fs::read(&self.trace).unwrap())
+    }
+}
+
+fn run(scenario: &str) -> Run {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("agent-{scenario}"));
+    std::fs::create_dir_all(&folder).unwrap();
+    let trace = folder.join("out.stk");
+    let output = Command::new("timeout")
+        .args(["240", &environment("STK_WINE")])
+        .arg(host_program())
+        .arg(windows_path(&agent_dll()))
+        .arg(windows_path(&trace))
+        .arg(scenario)
+        .current_dir(&folder)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    let run = Run {
+        output: lines.map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+        status: output.status.code(),
+        trace,
+    };
+    assert!(run.status == Some(0) || scenario == "exit", "{scenario}: {:?}\n{text}", output.status);
+    run
+}
+
+fn environment(name: &str) -> String {
+    std::env::var(name)
+        .unwrap_or_else(|_| panic!("{name} is not set: run tests/run.sh, or see tests/README.md"))
+}
+
+fn agent_dll() -> PathBuf {
+    Path::new(&environment("STK_WINDOWS_BIN")).join("agent.dll")
+}
+
+fn windows_path(path: &Path) -> String {
+    format!("Z:{}", path.display().to_string().replace('/', "\\"))
+}
+
+/// The program, compiled once.
+fn host_program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("host.exe");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host.c");
+        let status = Command::new("x86_64-w64-mingw32-gcc")
+            .args(["-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-o"])
+            .arg(&program)
+            .arg(&source)
+            .status()
+            .expect("x86_64-w64-mingw32-gcc runs (package gcc-mingw-w64-x86-64)");
+        assert!(status.success());
+        program
+    })
+}
+
+// ---- reading ----
+
+#[derive(Debug)]
+struct Thread {
+    name: String,
+    flags: ThreadFlags,
+    started: u64,
+    ended: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Module {
+    path: String,
+    base: u64,
+    flags: ModuleFlags,
+    loaded: u64,
+    unloaded: Option<u64>,
+    tables: Option<Vec<Table>>,
+    identities: usize,
+}
+
+struct Sample {
+    thread: u64,
+    ip: u64,
+    sp: u64,
+    stack_start: u64,
+    stack_len: u64,
+    stack_base: u64,
+    tag: Option<u64>,
+}
+
+/// A trace, decoded.
+#[derive(Default)]
+struct Contents {
+    threads: BTreeMap<u64, Thread>,
+    modules: BTreeMap<u64, Module>,
+    blobs: BTreeMap<[u8; 16], CloneableAssembly>,
+    samples: Vec<Sample>,
+    metadata: BTreeMap<String, String>,
+    end: Option<u64>,
+    end_detail: String,
+}
+
+/// The pieces of a BLOB.
+#[derive(Clone, Default)]
+struct CloneableAssembly(Vec<(ContentHash, u64, u64, Vec<u8>)>);
+
+impl CloneableAssembly {
+    fn finish(self) -> Result<Vec<u8>, blob::BlobError> {
+        let mut assembly = blob::Assembly::new(self.0[0].0);
+        for (hash, total, offset, bytes) in &self.0 {
+            assembly.add(&stk_schema::event::Blob { hash: *hash, total: *total, offset: *offset, bytes })?;
+        }
+        assembly.finish()
+    }
+}
+
+impl Contents {
+    fn read(data: &[u8]) -> Contents {
+        let trace = Trace::open(data).unwrap();
+        let mut scratch = Scratch::new();
+        assert!(trace.is_complete(), "{:?}", trace.damage());
+        assert!(trace.damage().is_empty(), "{:?}", trace.damage());
+        assert!(trace.is_indexed());
+        assert_eq!(trace.verify(&mut scratch), []);
+        let mut contents = Contents::default();
+        for block in trace.blocks() {
+            if block.header.kind == BlockKind::Samples {
+                let mut samples = trace.samples(block, &mut scratch).unwrap();
+                while let Some(decoded) = samples.next().unwrap() {
+                    if let Decoded::Sample(sample) = decoded {
+                        contents.samples.push(Sample {
+                            thread: sample.thread,
+                            ip: sample.registers[IP],
+                            sp: sample.registers[SP],
+                            stack_start: sample.stack_start,
+                            stack_len: sample.stack.len() as u64,
+                            stack_base: sample.stack_base,
+                            tag: sample.tag,
+                        });
+                    }
+                }
+            } else {
+                for event in trace.events(block, &mut scratch).unwrap() {
+                    contents.take(&event.unwrap());
+                }
+            }
+        }
+        contents
+    }
+
+    fn take(&mut self, event: &Event<'_>) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match event {
+            Event::ThreadStart(start) if !start.flags.contains(ThreadFlags::RESTATED) => {
+                let thread =
+                    Thread { name: String::new(), flags: start.flags, started: start.time, ended: None };
+                assert!(self.threads.insert(start.instance, thread).is_none(), "an instance starts once");
+            }
+            Event::ThreadExit { instance, time } => {
+                self.threads.get_mut(instance).unwrap().ended = Some(*time);
+            }
+            Event::ThreadName { instance, name, .. } => {
+                self.threads.get_mut(instance).unwrap().name = text(name);
+            }
+            Event::ModuleLoad(load) if !load.flags.contains(ModuleFlags::RESTATED) => {
+                let pe = load.identities.iter().any(|identity| matches!(identity, Identity::Pe(_)));
+                assert_ne!(pe, load.flags.contains(ModuleFlags::HEADERS_UNREADABLE));
+                let module = Module {
+                    path: text(load.path),
+                    base: load.base,
+                    flags: load.flags,
+                    loaded: load.time,
+                    unloaded: None,
+                    tables: None,
+                    identities: load.identities.len(),
+                };
+                assert!(self.modules.insert(load.instance, module).is_none(), "an instance is loaded once");
+            }
+            Event::ModuleUnload { instance, time } => {
+                self.modules.get_mut(instance).unwrap().unloaded = Some(*time);
+            }
+            Event::ModuleTables(tables) => {
+                let module = self.modules.get_mut(&tables.instance).unwrap();
+                assert!(module.identities != 0 || tables.tables.is_empty());
+                module.tables = Some(tables.tables.clone());
+            }
+            Event::Blob(piece) => self.blobs.entry(piece.hash.0).or_default().0.push((
+                piece.hash,
+                piece.total,
+                piece.offset,
+                piece.bytes.to_vec(),
+            )),
+            Event::Metadata(fact) => {
+                self.metadata.insert(text(fact.key), text(fact.value));
+            }
+            Event::End(end) => {
+                self.end = Some(end.reason);
+                self.end_detail = text(end.detail);
+            }
+            _ => {}
+        }
+    }
+}
