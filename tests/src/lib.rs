@@ -4,8 +4,10 @@
 //! * [`wine`]: Windows programs under Wine, and inject.exe recording them.
 //! * [`recorded`]: a trace as the format's own reader sees it, without stk's analysis.
 //! * [`stk`]: the host's `stk` and what it writes.
+//! * [`symbols`]: what a PDB's records say of every address, without the index.
 
 pub mod oracle;
 pub mod recorded;
 pub mod stk;
+pub mod symbols;
 pub mod wine;

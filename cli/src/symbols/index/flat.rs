@@ -30,7 +30,7 @@ use crate::symbols::bytes::{u32_at, u64_at};
 
 pub(super) const MAGIC: &[u8; 8] = b"STKSYMIX";
 /// Raised whenever the layout or the meaning of its contents changes: older cache files are then rebuilt.
-pub(super) const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 pub(super) const HEADER: usize = 256;
 pub(super) const CHUNK: usize = 1 << 16;
 pub(super) const SECTIONS: usize = 9;

@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use self::build::NONE;
 pub use self::build::RecordKind;
 use self::flat::{CHUNK, HEADER, SECTIONS, Section};
+pub use self::flat::VERSION as FORMAT_VERSION;
 use super::bytes::{slice_at, u32_at, u64_at};
 use crate::map::MappedFile;
 

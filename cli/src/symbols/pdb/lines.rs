@@ -1,6 +1,6 @@
 //! C13 line information of one module, and the binary annotations of inline sites.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::FileNames;
 use super::dbi::Dbi;
@@ -42,9 +42,10 @@ impl<'d> ModuleLines<'d> {
                 lines.checksums = body;
             }
         }
+        let mut bases = HashSet::default();
         for (kind, body) in subsections(data) {
             let read = match kind {
-                DEBUG_S_LINES => lines.read_lines(body, dbi, names, builder),
+                DEBUG_S_LINES => lines.read_lines(body, dbi, names, builder, &mut bases),
                 DEBUG_S_INLINEELINES => lines.read_inlinees(body),
                 _ => Some(()),
             };
@@ -79,11 +80,17 @@ impl<'d> ModuleLines<'d> {
         dbi: &Dbi,
         names: &FileNames<'_>,
         builder: &mut IndexBuilder,
+        bases: &mut HashSet<u32, foldhash::fast::FixedState>,
     ) -> Option<()> {
         let (offset, size) = (u32_at(body, 0)?, u32_at(body, 8)?);
         let section = crate::symbols::bytes::u16_at(body, 4)?;
         // A function that the linker dropped has no section.
         let Some(base) = dbi.rva(section, offset) else { return Some(()) };
+        // Functions that were folded into one each bring their lines, in the order of their procedure records. The
+        // index keeps the first procedure, so the first lines are its own; a mixture would be nobody's.
+        if !bases.insert(base) {
+            return Some(());
+        }
         let end = base.checked_add(size)?;
         let first = self.rows.len();
         let mut at = 12usize;

@@ -1,0 +1,461 @@
+//! HTTP(S) symbol servers: the only code of `stk` that talks to a network.
+//!
+//! A server is asked only if the user has named it. Of what it sends, nothing is believed: the name of the file comes from
+//! the image, never from the server; the size is limited; the identity is checked before the file gets its name
+//! in the cache.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use thiserror::Error;
+use ureq::http::{Response, StatusCode};
+use ureq::{Agent, Body};
+
+use super::cab;
+use super::cache::write_atomically;
+use crate::map::MappedFile;
+
+/// Microsoft's public symbol server, for `--ms-symbols`.
+pub const MICROSOFT: &str = "https://msdl.microsoft.com/download/symbols";
+
+/// Limits of a client.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// Longest wait for a connection.
+    pub connect: Duration,
+    /// Longest wait for an answer's headers.
+    pub answer: Duration,
+    /// Longest wait for the next bytes of an answer.
+    pub stall: Duration,
+    /// Longest time for one file.
+    pub total: Duration,
+    /// How often a failed request is tried again.
+    pub retries: u32,
+    /// Wait before the first retry; doubled for each further one.
+    pub backoff: Duration,
+    /// Largest file that is accepted, packed or unpacked, in bytes.
+    pub max_size: u64,
+    /// How long "there is no such file" is believed.
+    pub negative_for: Duration,
+}
+
+/// Asks symbol servers.
+#[derive(Clone, Debug)]
+pub struct Client {
+    agent: Agent,
+    options: ClientOptions,
+    /// Folder of negative answers.
+    missing: PathBuf,
+}
+
+/// Is told about the bytes of a download: file name, bytes so far, bytes in all if the server has said.
+pub type OnBytes<'a> = &'a (dyn Fn(&str, u64, Option<u64>) + Sync);
+
+/// Why a server gave no file.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// It has no such file.
+    #[error("{0} has no such file")]
+    NotFound(String),
+    /// It was asked not long ago and had no such file.
+    #[error("{0} had no such file when it was last asked (clear with stk symbols cache --clear)")]
+    KnownMissing(String),
+    /// It wants credentials, which are never sent.
+    #[error("{url} refuses access (HTTP {status})")]
+    Denied {
+        /// Address.
+        url: String,
+        /// HTTP status.
+        status: u16,
+    },
+    /// It answers with an error.
+    #[error("{url} answers with HTTP {status}: try again later")]
+    Status {
+        /// Address.
+        url: String,
+        /// HTTP status.
+        status: u16,
+    },
+    /// The connection fails or stalls.
+    #[error("{url}: {error}: check the address, the proxy settings and the connection")]
+    Connection {
+        /// Address.
+        url: String,
+        /// What failed.
+        error: String,
+    },
+    /// The answer is shorter than announced.
+    #[error("{url}: the answer ended after {got} of {announced} bytes: try again")]
+    Truncated {
+        /// Address.
+        url: String,
+        /// Bytes received.
+        got: u64,
+        /// Bytes announced.
+        announced: u64,
+    },
+    /// The file is larger than the limit.
+    #[error("{url}: the file is larger than {limit} bytes: raise --max-download")]
+    TooLarge {
+        /// Address.
+        url: String,
+        /// The limit.
+        limit: u64,
+    },
+    /// What came is not what was asked for.
+    #[error("{url}: {reason}: tell the server's owner")]
+    Wrong {
+        /// Address.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The cache cannot be written.
+    #[error("{path}: {error}: name another folder with --symbol-cache")]
+    Cache {
+        /// File in the cache.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+impl Default for ClientOptions {
+    fn default() -> ClientOptions {
+        ClientOptions {
+            connect: Duration::from_secs(10),
+            answer: Duration::from_secs(60),
+            stall: Duration::from_secs(30),
+            total: Duration::from_secs(3600),
+            retries: 3,
+            backoff: Duration::from_millis(500),
+            max_size: 1 << 30,
+            negative_for: Duration::from_secs(12 * 3600),
+        }
+    }
+}
+
+impl Client {
+    /// A client that remembers negative answers in the folder `missing`. Proxies are taken from the environment
+    /// (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`).
+    pub fn new(options: ClientOptions, missing: PathBuf) -> Client {
+        let config = Agent::config_builder()
+            .timeout_connect(Some(options.connect))
+            .timeout_recv_response(Some(options.answer))
+            .timeout_per_read(Some(options.stall))
+            .timeout_global(Some(options.total))
+            .http_status_as_error(false)
+            .max_redirects(8)
+            .proxy(ureq::Proxy::try_from_env())
+            .user_agent(concat!("stk/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Client { agent: Agent::new_with_config(config), options, missing }
+    }
+
+    /// Gets `name` with identity `id` from the server at `base` into the symbol store `store`, and returns where it is.
+    /// `check` says what is wrong with a file, before it becomes visible. `name` and `id` must be safe as file names
+    /// ([`super::safe_file_name`]).
+    ///
+    /// # Errors
+    ///
+    /// Says why there is no file; nothing has been left in the store then.
+    pub fn fetch(
+        &self,
+        base: &str,
+        name: &str,
+        id: &str,
+        store: &Path,
+        check: &dyn Fn(&[u8]) -> Result<(), String>,
+        on_bytes: OnBytes<'_>,
+    ) -> Result<PathBuf, ServerError> {
+        let target = store.join(name).join(id).join(name);
+        let folder = format!("{base}/{}/{}", escape(name), escape(id));
+        if self.known_missing(&folder) {
+            return Err(ServerError::KnownMissing(folder));
+        }
+        let plain = format!("{folder}/{}", escape(name));
+        let packed = packed_name(name).map(|packed| format!("{folder}/{}", escape(&packed)));
+        for url in [Some(plain), packed].into_iter().flatten() {
+            match self.download(&url, name, check, &target, on_bytes) {
+                Err(ServerError::NotFound(_)) => {}
+                result => return result.map(|()| target),
+            }
+        }
+        match self.follow_pointer(base, &folder, name, check, &target, on_bytes) {
+            Err(ServerError::NotFound(_)) => {
+                self.remember_missing(&folder);
+                Err(ServerError::NotFound(folder))
+            }
+            result => result.map(|()| target),
+        }
+    }
+
+    /// `file.ptr` says where on the same server the file lies. Pointers to other places (a share, a drive, another
+    /// server) are refused: a server must not make this machine open what it names.
+    fn follow_pointer(
+        &self,
+        base: &str,
+        folder: &str,
+        name: &str,
+        check: &dyn Fn(&[u8]) -> Result<(), String>,
+        target: &Path,
+        on_bytes: OnBytes<'_>,
+    ) -> Result<(), ServerError> {
+        let url = format!("{folder}/file.ptr");
+        let mut response = self.request(&url)?;
+        let mut text = String::new();
+        response
+            .body_mut()
+            .as_reader()
+            .take(4096)
+            .read_to_string(&mut text)
+            .map_err(|error| ServerError::Connection { url: url.clone(), error: error.to_string() })?;
+        let pointer = pointer_path(&text).ok_or_else(|| ServerError::NotFound(url.clone()))?;
+        let address = pointer_url(base, pointer).ok_or_else(|| ServerError::Wrong {
+            url,
+            reason: format!("file.ptr points to {pointer:?}, which is outside the server"),
+        })?;
+        self.download(&address, name, check, target, on_bytes)
+    }
+
+    /// Downloads, unpacks, checks, and only then gives the file its name.
+    fn download(
+        &self,
+        url: &str,
+        name: &str,
+        check: &dyn Fn(&[u8]) -> Result<(), String>,
+        target: &Path,
+        on_bytes: OnBytes<'_>,
+    ) -> Result<(), ServerError> {
+        let mut last = None;
+        for attempt in 0..=self.options.retries {
+            if attempt != 0 {
+                std::thread::sleep(self.options.backoff * (1 << (attempt - 1).min(6)));
+            }
+            let mut outcome = None;
+            let written = write_atomically(target, |file| {
+                outcome = Some(self.receive(url, name, file, check, on_bytes));
+                match &outcome {
+                    Some(Ok(())) => Ok(()),
+                    _ => Err(io::Error::other("no file came")),
+                }
+            });
+            match (outcome, written) {
+                (Some(Ok(())), Ok(())) => return Ok(()),
+                (Some(Err(error)), _) if error.is_passing() => last = Some(error),
+                (Some(Err(error)), _) => return Err(error),
+                (_, Err(error)) => return Err(ServerError::Cache { path: target.to_path_buf(), error }),
+                (None, Ok(())) => break,
+            }
+        }
+        // The folders of a file that did not come are of no use.
+        let _ = target.parent().map(std::fs::remove_dir);
+        let _ = target.parent().and_then(Path::parent).map(std::fs::remove_dir);
+        Err(last.unwrap_or_else(|| ServerError::NotFound(url.to_owned())))
+    }
+
+    fn receive(
+        &self,
+        url: &str,
+        name: &str,
+        file: &mut File,
+        check: &dyn Fn(&[u8]) -> Result<(), String>,
+        on_bytes: OnBytes<'_>,
+    ) -> Result<(), ServerError> {
+        let cache_error = |error| ServerError::Cache { path: PathBuf::from(name), error };
+        let mut response = self.request(url)?;
+        self.copy_body(url, name, &mut response, file, on_bytes)?;
+        let mut map = map(file).map_err(cache_error)?;
+        if cab::is_cabinet(&map) {
+            let mut unpacked = tempfile::tempfile().map_err(cache_error)?;
+            cab::expand(&map, self.options.max_size, &mut unpacked).map_err(|error| ServerError::Wrong {
+                url: url.to_owned(),
+                reason: format!("the packed file {error}"),
+            })?;
+            drop(map);
+            unpacked.seek(SeekFrom::Start(0)).map_err(cache_error)?;
+            file.set_len(0).and_then(|()| file.seek(SeekFrom::Start(0))).map_err(cache_error)?;
+            io::copy(&mut unpacked, file).map_err(cache_error)?;
+            map = self::map(file).map_err(cache_error)?;
+        }
+        check(&map).map_err(|reason| ServerError::Wrong { url: url.to_owned(), reason })
+    }
+
+    fn copy_body(
+        &self,
+        url: &str,
+        name: &str,
+        response: &mut Response<Body>,
+        file: &mut File,
+        on_bytes: OnBytes<'_>,
+    ) -> Result<(), ServerError> {
+        let limit = self.options.max_size;
+        let too_large = || ServerError::TooLarge { url: url.to_owned(), limit };
+        let announced = response.body().content_length();
+        if announced.is_some_and(|len| len > limit) {
+            return Err(too_large());
+        }
+        let mut reader = response.body_mut().with_config().limit(u64::MAX).reader();
+        let mut buffer = vec![0; 1 << 16];
+        let mut got = 0u64;
+        loop {
+            let len = match reader.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // An early end of a body whose length is known arrives as an error.
+                Err(error) => match announced {
+                    Some(announced) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                        return Err(ServerError::Truncated { url: url.to_owned(), got, announced });
+                    }
+                    _ => return Err(ServerError::Connection { url: url.to_owned(), error: error.to_string() }),
+                },
+            };
+            got += len as u64;
+            if got > limit {
+                return Err(too_large());
+            }
+            file.write_all(&buffer[..len])
+                .map_err(|error| ServerError::Cache { path: PathBuf::from(name), error })?;
+            on_bytes(name, got, announced);
+        }
+        match announced {
+            Some(announced) if announced != got => Err(ServerError::Truncated { url: url.to_owned(), got, announced }),
+            _ => Ok(()),
+        }
+    }
+
+    fn request(&self, url: &str) -> Result<Response<Body>, ServerError> {
+        let response = self
+            .agent
+            .get(url)
+            .header("Accept-Encoding", "identity")
+            .call()
+            .map_err(|error| ServerError::Connection { url: url.to_owned(), error: error.to_string() })?;
+        let (url, status) = (url.to_owned(), response.status());
+        match status {
+            StatusCode::OK => Ok(response),
+            StatusCode::NOT_FOUND | StatusCode::GONE => Err(ServerError::NotFound(url)),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                Err(ServerError::Denied { url, status: status.as_u16() })
+            }
+            _ => Err(ServerError::Status { url, status: status.as_u16() }),
+        }
+    }
+
+    fn missing_path(&self, folder: &str) -> PathBuf {
+        self.missing.join(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(folder.as_bytes())))
+    }
+
+    fn known_missing(&self, folder: &str) -> bool {
+        let path = self.missing_path(folder);
+        let age = path.metadata().and_then(|m| m.modified()).ok().and_then(|time| SystemTime::now().duration_since(time).ok());
+        age.is_some_and(|age| age < self.options.negative_for)
+            && std::fs::read_to_string(&path).is_ok_and(|text| text == folder)
+    }
+
+    fn remember_missing(&self, folder: &str) {
+        // Only a saving: without it the server is asked again.
+        let _ = write_atomically(&self.missing_path(folder), |file| file.write_all(folder.as_bytes()));
+    }
+}
+
+impl ServerError {
+    /// Whether the same request may succeed a moment later.
+    fn is_passing(&self) -> bool {
+        match self {
+            ServerError::Status { status, .. } => *status >= 500 || matches!(status, 408 | 425 | 429),
+            ServerError::Connection { .. } | ServerError::Truncated { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the server simply has no such file.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, ServerError::NotFound(_) | ServerError::KnownMissing(_))
+    }
+}
+
+/// The name under which symbol servers keep a packed file: its last character replaced by `_`.
+pub(crate) fn packed_name(name: &str) -> Option<String> {
+    let mut packed = name.to_owned();
+    packed.pop()?;
+    packed.push('_');
+    Some(packed)
+}
+
+/// The path in a `file.ptr`: `PATH:…`, or the bare text; `MSG:…` says that there is none.
+pub(crate) fn pointer_path(text: &str) -> Option<&str> {
+    let line = text.trim_start_matches('\u{feff}').lines().next()?.trim();
+    if line.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("MSG:")) {
+        return None;
+    }
+    let path = match line.get(..5) {
+        Some(start) if start.eq_ignore_ascii_case("PATH:") => line[5..].trim(),
+        _ => line,
+    };
+    (!path.is_empty()).then_some(path)
+}
+
+/// The address that a pointer means, if it lies below the same server address.
+fn pointer_url(base: &str, pointer: &str) -> Option<String> {
+    if let Some(rest) = pointer.strip_prefix(base) {
+        return rest.strip_prefix('/').and_then(|path| pointer_url(base, path));
+    }
+    let parts: Vec<&str> = pointer.split(['/', '\\']).collect();
+    let safe = parts.iter().all(|part| super::safe_file_name(part) == Some(part));
+    safe.then(|| {
+        let escaped: Vec<String> = parts.iter().map(|part| escape(part)).collect();
+        format!("{base}/{}", escaped.join("/"))
+    })
+}
+
+/// Percent-encodes what cannot stand in a URL's path.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'+' | b'@' => out.push(byte as char),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+fn map(file: &File) -> io::Result<MappedFile> {
+    MappedFile::from_file(file.try_clone()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pointer_stays_on_its_server() {
+        let base = "http://symbols.test/store";
+        for outside in [
+            r"\\server\share\x.pdb", r"C:\x.pdb", "/etc/passwd", "../x.pdb", "a/../../x.pdb", "http://other.test/x.pdb",
+            "http://symbols.test/storeroom/x.pdb", "NUL", "",
+        ] {
+            assert_eq!(pointer_url(base, outside), None, "{outside:?}");
+        }
+        assert_eq!(pointer_url(base, r"000Admin\a b.pdb"), Some(format!("{base}/000Admin/a%20b.pdb")));
+        assert_eq!(pointer_url(base, "http://symbols.test/store/x/y.pdb"), Some(format!("{base}/x/y.pdb")));
+    }
+
+    #[test]
+    fn a_message_is_no_pointer() {
+        assert_eq!(pointer_path("MSG: gone"), None);
+        assert_eq!(pointer_path("PATH:x\\y.pdb\r\n"), Some("x\\y.pdb"));
+        assert_eq!(pointer_path(" "), None);
+    }
+
+    #[test]
+    fn names_are_encoded_for_urls() {
+        assert_eq!(escape("ä b#.pdb"), "%C3%A4%20b%23.pdb");
+        assert_eq!(packed_name("x.pdb").as_deref(), Some("x.pd_"));
+    }
+}
