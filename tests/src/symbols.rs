@@ -14,10 +14,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use ::stk::symbols::index::{RecordKind, SymbolIndex};
 use anyhow::{Context, Result, anyhow};
 use pdb::{FallibleIterator, IdData, SymbolData, TypeData};
 use serde_json::json;
-use ::stk::symbols::index::{RecordKind, SymbolIndex};
 
 /// One frame as (name, file, line).
 pub type TruthFrame = (String, Option<String>, Option<u32>);
@@ -153,7 +153,12 @@ impl Truth {
                             let mut lines = inlinee.lines(*offset, &site);
                             while let Ok(Some(row)) = lines.next() {
                                 let start = row.offset.to_rva(&address_map).map_or(0, |rva| rva.0);
-                                rows.push((start, start + row.length.unwrap_or(0), row.file_index.0, row.line_start));
+                                rows.push((
+                                    start,
+                                    start + row.length.unwrap_or(0),
+                                    row.file_index.0,
+                                    row.line_start,
+                                ));
                             }
                             // The inlinee's own file is private to pdb2; the first row's is the same unless the
                             // annotations change it first.
@@ -257,7 +262,8 @@ impl Truth {
             }
         };
         if named.is_empty() {
-            let names: Vec<&str> = holders.iter().map(|&n| self.procedures[n as usize].name.as_str()).collect();
+            let names: Vec<&str> =
+                holders.iter().map(|&n| self.procedures[n as usize].name.as_str()).collect();
             note(|out| &mut out.wrong_names, format!("one of {names:?}"));
             return Ok(());
         }
@@ -329,7 +335,10 @@ impl InlineNames {
                 Ok(IdData::Function(function)) => {
                     let scope = function.scope.and_then(|scope| strings.get(&scope.0));
                     let name = function.name.to_string();
-                    names.insert(id.index().0, scope.map_or(name.to_string(), |scope| format!("{scope}::{name}")));
+                    names.insert(
+                        id.index().0,
+                        scope.map_or(name.to_string(), |scope| format!("{scope}::{name}")),
+                    );
                 }
                 Ok(IdData::MemberFunction(function)) => {
                     let class = match type_finder.find(function.parent)?.parse() {
@@ -416,6 +425,8 @@ fn bytes_of(start: u32, end: u32, subsections: &[Subsection], ordinal: usize) ->
     }
     // 0 and the two "hidden" numbers are no lines.
     best.into_iter()
-        .map(|slot| slot.filter(|slot| ![0, 0xfe_efee, 0xf0_0f00].contains(&slot.2)).map(|slot| (slot.1, slot.2)))
+        .map(|slot| {
+            slot.filter(|slot| ![0, 0xfe_efee, 0xf0_0f00].contains(&slot.2)).map(|slot| (slot.1, slot.2))
+        })
         .collect()
 }

@@ -11,9 +11,8 @@
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
-use super::index::{FORMAT_VERSION, IndexHeader, SymbolIndex};
+use super::index::{FORMAT_VERSION, SymbolIndex};
 use crate::map::MappedFile;
 
 /// Suffix of index files.
@@ -65,7 +64,10 @@ impl SymbolCache {
     /// `~/.cache/stk/symbols`; nothing if the environment names none of these.
     pub fn default_folder() -> Option<PathBuf> {
         let folder = |name: &str| {
-            std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from).filter(|p| p.is_absolute())
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+                .filter(|p| p.is_absolute())
         };
         let base = if cfg!(windows) {
             folder("LOCALAPPDATA")
@@ -193,11 +195,6 @@ pub(crate) fn write_atomically(
     }
 }
 
-/// Whether an index in the cache belongs to this PDB.
-pub(crate) fn same_identity(header: &IndexHeader, guid: &[u8; 16]) -> bool {
-    header.guid == *guid
-}
-
 fn open(path: &Path) -> Option<SymbolIndex> {
     let file = MappedFile::open(path).ok()?;
     match SymbolIndex::open(file) {
@@ -217,7 +214,9 @@ fn files_below(folder: &Path) -> Vec<(PathBuf, u64)> {
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => folders.push(entry.path()),
-                Ok(kind) if kind.is_file() => files.push((entry.path(), entry.metadata().map_or(0, |m| m.len()))),
+                Ok(kind) if kind.is_file() => {
+                    files.push((entry.path(), entry.metadata().map_or(0, |m| m.len())))
+                }
                 _ => {}
             }
         }

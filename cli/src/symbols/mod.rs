@@ -9,14 +9,24 @@
 //! address, none is given. Damaged and hostile files end in an error or in a part left out and counted.
 
 mod bytes;
+pub mod cab;
+mod cache;
 pub mod index;
 mod names;
+mod options;
 mod path;
 pub mod pdb;
+pub mod server;
 mod store;
 mod symbolizer;
 
+pub use cache::{CacheKey, CacheStats, SymbolCache};
+
 pub use names::{Demangle, demangle, undecorate_x86};
+pub use options::SymbolOptions;
 pub use path::{PathElement, Store, SymbolPath};
-pub use store::{FoundPdb, Search, SymbolStore, file_name, image_id, pdb_id, safe_file_name};
+pub use store::{
+    FoundFile, Identity, Search, SymbolStore, Wanted, file_name, image_id, image_identity, pdb_id,
+    safe_file_name,
+};
 pub use symbolizer::{Location, ModuleKey, ModuleSymbols, Reason, Resolved, Source, Symbolizer};

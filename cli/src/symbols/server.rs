@@ -47,7 +47,7 @@ pub struct Client {
     agent: Agent,
     options: ClientOptions,
     /// Folder of negative answers.
-    missing: PathBuf,
+    missing: Option<PathBuf>,
 }
 
 /// Is told about the bytes of a download: file name, bytes so far, bytes in all if the server has said.
@@ -139,9 +139,9 @@ impl Default for ClientOptions {
 }
 
 impl Client {
-    /// A client that remembers negative answers in the folder `missing`. Proxies are taken from the environment
+    /// A client that remembers negative answers in the folder `missing`, if one is given. Proxies are taken from the environment
     /// (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`).
-    pub fn new(options: ClientOptions, missing: PathBuf) -> Client {
+    pub fn new(options: ClientOptions, missing: Option<PathBuf>) -> Client {
         let config = Agent::config_builder()
             .timeout_connect(Some(options.connect))
             .timeout_recv_response(Some(options.answer))
@@ -311,7 +311,9 @@ impl Client {
                     Some(announced) if error.kind() == io::ErrorKind::UnexpectedEof => {
                         return Err(ServerError::Truncated { url: url.to_owned(), got, announced });
                     }
-                    _ => return Err(ServerError::Connection { url: url.to_owned(), error: error.to_string() }),
+                    _ => {
+                        return Err(ServerError::Connection { url: url.to_owned(), error: error.to_string() });
+                    }
                 },
             };
             got += len as u64;
@@ -323,7 +325,9 @@ impl Client {
             on_bytes(name, got, announced);
         }
         match announced {
-            Some(announced) if announced != got => Err(ServerError::Truncated { url: url.to_owned(), got, announced }),
+            Some(announced) if announced != got => {
+                Err(ServerError::Truncated { url: url.to_owned(), got, announced })
+            }
             _ => Ok(()),
         }
     }
@@ -346,20 +350,23 @@ impl Client {
         }
     }
 
-    fn missing_path(&self, folder: &str) -> PathBuf {
-        self.missing.join(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(folder.as_bytes())))
+    fn missing_path(&self, folder: &str) -> Option<PathBuf> {
+        Some(self.missing.as_ref()?.join(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(folder.as_bytes()))))
     }
 
     fn known_missing(&self, folder: &str) -> bool {
-        let path = self.missing_path(folder);
-        let age = path.metadata().and_then(|m| m.modified()).ok().and_then(|time| SystemTime::now().duration_since(time).ok());
+        let Some(path) = self.missing_path(folder) else { return false };
+        let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
+        let age = modified.and_then(|time| SystemTime::now().duration_since(time).ok());
         age.is_some_and(|age| age < self.options.negative_for)
             && std::fs::read_to_string(&path).is_ok_and(|text| text == folder)
     }
 
     fn remember_missing(&self, folder: &str) {
-        // Only a saving: without it the server is asked again.
-        let _ = write_atomically(&self.missing_path(folder), |file| file.write_all(folder.as_bytes()));
+        if let Some(path) = self.missing_path(folder) {
+            // Only a saving: without it the server is asked again.
+            let _ = write_atomically(&path, |file| file.write_all(folder.as_bytes()));
+        }
     }
 }
 
@@ -418,7 +425,9 @@ fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'+' | b'@' => out.push(byte as char),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'+' | b'@' => {
+                out.push(byte as char)
+            }
             _ => out.push_str(&format!("%{byte:02X}")),
         }
     }
@@ -437,8 +446,15 @@ mod tests {
     fn a_pointer_stays_on_its_server() {
         let base = "http://symbols.test/store";
         for outside in [
-            r"\\server\share\x.pdb", r"C:\x.pdb", "/etc/passwd", "../x.pdb", "a/../../x.pdb", "http://other.test/x.pdb",
-            "http://symbols.test/storeroom/x.pdb", "NUL", "",
+            r"\\server\share\x.pdb",
+            r"C:\x.pdb",
+            "/etc/passwd",
+            "../x.pdb",
+            "a/../../x.pdb",
+            "http://other.test/x.pdb",
+            "http://symbols.test/storeroom/x.pdb",
+            "NUL",
+            "",
         ] {
             assert_eq!(pointer_url(base, outside), None, "{outside:?}");
         }

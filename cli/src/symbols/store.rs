@@ -5,8 +5,12 @@ use std::path::{Path, PathBuf};
 
 use stk_schema::identity::GuidText;
 
+use super::bytes::u32_at;
+use super::cab;
+use super::cache::{SymbolCache, write_atomically};
 use super::path::{PathElement, Store, SymbolPath};
 use super::pdb::{PdbFile, PdbIdentity};
+use super::server::{Client, ClientOptions, OnBytes, packed_name, pointer_path};
 use crate::map::MappedFile;
 
 /// The places to look for symbols.
@@ -14,34 +18,72 @@ use crate::map::MappedFile;
 pub struct SymbolStore {
     path: SymbolPath,
     folders: Vec<PathBuf>,
+    cache: Option<SymbolCache>,
+    client: Option<Client>,
+}
+
+/// A file that is looked for: a symbol file or image of exactly one build.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// File name without folders.
+    pub name: &'a str,
+    /// Which build.
+    pub identity: Identity,
+}
+
+/// What identifies a build.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Identity {
+    /// A PDB, by the image's CodeView record.
+    Pdb {
+        /// GUID as stored.
+        guid: [u8; 16],
+        /// Age.
+        age: u32,
+    },
+    /// An image, by its headers.
+    Image {
+        /// TimeDateStamp.
+        time_date_stamp: u32,
+        /// SizeOfImage, in bytes.
+        size_of_image: u32,
+    },
 }
 
 /// The result of looking for one file.
 #[derive(Debug, Default)]
 pub struct Search {
     /// The file, if one of the right identity was found.
-    pub found: Option<FoundPdb>,
+    pub found: Option<FoundFile>,
     /// Places that hold no such file.
     pub tried: Vec<PathBuf>,
     /// Files of the right name that belong to another build, with what they say they are. Never used.
-    pub mismatched: Vec<(PathBuf, PdbIdentity)>,
+    pub mismatched: Vec<(PathBuf, Identity)>,
     /// Files of the right name that cannot be read, and why.
     pub unreadable: Vec<(PathBuf, String)>,
+    /// What the servers said that have no such file.
+    pub servers: Vec<String>,
 }
 
-/// A PDB of the right identity.
+/// A file of the right identity.
 #[derive(Debug)]
-pub struct FoundPdb {
+pub struct FoundFile {
     /// Where it is.
     pub path: PathBuf,
     /// Its bytes.
     pub file: MappedFile,
 }
 
+/// Why a file is not the one that is wanted.
+enum Unfit {
+    OtherBuild(Identity),
+    Unreadable(String),
+}
+
 impl SymbolStore {
-    /// Looks along a symbol path first, then in the default folders of [`SymbolStore::add_folder`].
+    /// Looks along a symbol path, then in the folders of [`SymbolStore::add_folder`]. Contacts no server.
     pub fn new(path: SymbolPath) -> SymbolStore {
-        SymbolStore { path, folders: Vec::new() }
+        SymbolStore { path, ..SymbolStore::default() }
     }
 
     /// The usual places: the path, the current folder, the folder of each trace, `C:\symbols` on Windows.
@@ -66,31 +108,59 @@ impl SymbolStore {
         }
     }
 
+    /// Keeps indexes, unpacked files and downloads in this cache.
+    pub fn set_cache(&mut self, cache: SymbolCache) {
+        self.cache = Some(cache);
+    }
+
+    /// Lets the store ask the servers that the symbol path names.
+    pub fn go_online(&mut self, options: ClientOptions) {
+        let missing = self.cache.as_ref().map(SymbolCache::missing);
+        if self.path.urls().next().is_some() {
+            self.client = Some(Client::new(options, missing));
+        }
+    }
+
     /// The parsed symbol path.
     pub fn path(&self) -> &SymbolPath {
         &self.path
     }
 
+    /// The cache, if there is one.
+    pub fn cache(&self) -> Option<&SymbolCache> {
+        self.cache.as_ref()
+    }
+
     /// Looks for the PDB of an image. `pdb_name` is what the image's CodeView record says (any path), `image_path` where
     /// the image was when it was recorded (Windows syntax).
     pub fn find_pdb(&self, pdb_name: &str, guid: &[u8; 16], age: u32, image_path: &str) -> Search {
+        self.find(file_name(pdb_name), Identity::Pdb { guid: *guid, age }, image_path, &|_, _, _| {})
+    }
+
+    /// Looks for an image file: in the same places, and where it was when it was recorded.
+    pub fn find_image(&self, image_path: &str, time_date_stamp: u32, size_of_image: u32) -> Search {
+        let identity = Identity::Image { time_date_stamp, size_of_image };
+        self.find(file_name(image_path), identity, image_path, &|_, _, _| {})
+    }
+
+    /// Looks for a file: first in every place on this machine, then on the servers, in the order of the path.
+    pub fn find(&self, name: &str, identity: Identity, image_path: &str, on_bytes: OnBytes<'_>) -> Search {
         let mut search = Search::default();
-        let Some(name) = safe_file_name(pdb_name) else {
-            search.unreadable.push((PathBuf::from(pdb_name), "is no usable file name".to_owned()));
+        let Some(name) = safe_file_name(name) else {
+            search.unreadable.push((PathBuf::from(name), "is no usable file name".to_owned()));
             return search;
         };
-        let id = pdb_id(guid, age);
+        let wanted = Wanted { name, identity };
         for folder in self.all_folders(image_path) {
-            for candidate in candidates(&folder, name, &id) {
-                if try_pdb(candidate, guid, age, &mut search) {
-                    return search;
-                }
+            if self.look_in(&folder, &wanted, &mut search) {
+                return search;
             }
         }
+        self.ask_servers(&wanted, &mut search, on_bytes);
         search
     }
 
-    /// Every folder to look into, in order: path, defaults, the image's own.
+    /// Every folder to look into, in order: path, defaults, the image's own, the cache.
     fn all_folders(&self, image_path: &str) -> Vec<PathBuf> {
         let mut folders: Vec<PathBuf> = Vec::new();
         let mut add = |folder: &Path| {
@@ -115,7 +185,123 @@ impl SymbolStore {
         if let Some(folder) = image_folder(image_path) {
             add(&folder);
         }
+        if let Some(cache) = &self.cache {
+            add(&cache.store());
+        }
         folders
+    }
+
+    /// Looks into one folder: flat, two-tier store, three-tier store.
+    fn look_in(&self, folder: &Path, wanted: &Wanted<'_>, search: &mut Search) -> bool {
+        let (name, id) = (wanted.name, wanted.identity.to_string());
+        let prefix: String = name.chars().take(2).collect();
+        if try_file(folder.join(name), wanted, search) {
+            return true;
+        }
+        // Stores are case-insensitive where they come from, and this file system may not be.
+        if let Some(path) =
+            ignoring_case(folder, name).filter(|path| path.is_file() && *path != folder.join(name))
+            && try_file(path, wanted, search)
+        {
+            return true;
+        }
+        [below(folder, &[name, &id]), below(folder, &[&prefix, name, &id])]
+            .into_iter()
+            .flatten()
+            .any(|folder| self.look_in_store(&folder, wanted, search))
+    }
+
+    /// Looks into the folder of one identity in a store: the file, the packed file, a pointer to it.
+    fn look_in_store(&self, folder: &Path, wanted: &Wanted<'_>, search: &mut Search) -> bool {
+        let file = |name: &str| {
+            let exact = folder.join(name);
+            if exact.is_file() {
+                Some(exact)
+            } else {
+                ignoring_case(folder, name).filter(|path| path.is_file())
+            }
+        };
+        if let Some(path) = file(wanted.name) {
+            return try_file(path, wanted, search);
+        }
+        if let Some(path) = packed_name(wanted.name).and_then(|packed| file(&packed)) {
+            return match self.unpack(&path, wanted) {
+                Ok(path) => try_file(path, wanted, search),
+                Err(error) => {
+                    search.unreadable.push((path, error));
+                    false
+                }
+            };
+        }
+        // The user has named this store, so its pointers are followed.
+        let pointer = file("file.ptr").and_then(|path| std::fs::read_to_string(path).ok());
+        match pointer.as_deref().and_then(pointer_path) {
+            Some(path) => try_file(PathBuf::from(path), wanted, search),
+            None => {
+                search.tried.push(folder.join(wanted.name));
+                false
+            }
+        }
+    }
+
+    /// Unpacks a cabinet into the cache's store.
+    fn unpack(&self, packed: &Path, wanted: &Wanted<'_>) -> Result<PathBuf, String> {
+        let cache = self.cache.as_ref().ok_or("is packed, and there is no cache folder to unpack it to")?;
+        let target = cache.store().join(wanted.name).join(wanted.identity.to_string()).join(wanted.name);
+        let file = MappedFile::open(packed).map_err(|error| error.to_string())?;
+        write_atomically(&target, |out| cab::expand(&file, u64::from(u32::MAX), out).map(drop))
+            .map_err(|error| error.to_string())?;
+        Ok(target)
+    }
+
+    fn ask_servers(&self, wanted: &Wanted<'_>, search: &mut Search, on_bytes: OnBytes<'_>) {
+        let Some(client) = &self.client else { return };
+        let default = self.cache.as_ref().map(SymbolCache::store);
+        let place = |store: &Store| match store {
+            Store::Default => default.clone(),
+            Store::Folder(folder) => Some(folder.clone()),
+        };
+        let mut nearest: Option<PathBuf> = None;
+        let id = wanted.identity.to_string();
+        let check = |data: &[u8]| match fits(data, &wanted.identity) {
+            Ok(()) => Ok(()),
+            Err(Unfit::OtherBuild(found)) => Err(format!("sent another build ({found} instead of {id})")),
+            Err(Unfit::Unreadable(error)) => Err(format!("what came {error}")),
+        };
+        for element in &self.path.elements {
+            match element {
+                PathElement::Cache(store) => nearest = nearest.or_else(|| place(store)),
+                PathElement::Server { stores, url: Some(url) } => {
+                    let Some(store) = nearest.clone().or_else(|| stores.iter().find_map(place)) else {
+                        search
+                            .servers
+                            .push(format!("{url}: there is no cache folder: name one with --symbol-cache"));
+                        continue;
+                    };
+                    match client.fetch(url, wanted.name, &id, &store, &check, on_bytes) {
+                        Ok(path) => {
+                            if try_file(path, wanted, search) {
+                                return;
+                            }
+                        }
+                        Err(error) => search.servers.push(error.to_string()),
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Identity {
+    /// As symbol stores and servers write it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Identity::Pdb { guid, age } => f.write_str(&pdb_id(guid, *age)),
+            Identity::Image { time_date_stamp, size_of_image } => {
+                f.write_str(&image_id(*time_date_stamp, *size_of_image))
+            }
+        }
     }
 }
 
@@ -151,21 +337,12 @@ pub fn image_id(time_date_stamp: u32, size_of_image: u32) -> String {
     format!("{time_date_stamp:08X}{size_of_image:x}")
 }
 
-/// Where a file can be in a folder: flat, in a two-tier store, in a three-tier store.
-fn candidates(folder: &Path, name: &str, id: &str) -> Vec<PathBuf> {
-    let mut places = vec![folder.join(name)];
-    let below = |parts: &[&str]| {
-        parts.iter().try_fold(folder.to_path_buf(), |at, part| {
-            let exact = at.join(part);
-            if exact.exists() { Some(exact) } else { ignoring_case(&at, part) }
-        })
-    };
-    let prefix: String = name.chars().take(2).collect();
-    // Stores are case-insensitive where they come from, and this file system may not be.
-    places.extend(ignoring_case(folder, name).filter(|path| path.is_file() && *path != places[0]));
-    places.extend(below(&[name, id, name]));
-    places.extend(below(&[&prefix, name, id, name]));
-    places
+/// A path below a folder, if it is there, whatever the case of its parts.
+fn below(folder: &Path, parts: &[&str]) -> Option<PathBuf> {
+    parts.iter().try_fold(folder.to_path_buf(), |at, part| {
+        let exact = at.join(part);
+        if exact.exists() { Some(exact) } else { ignoring_case(&at, part) }
+    })
 }
 
 /// The entry of a folder whose name differs in case only.
@@ -183,8 +360,8 @@ fn ignoring_case(folder: &Path, name: &str) -> Option<PathBuf> {
     found.into_iter().next()
 }
 
-/// Takes the candidate if it is the PDB that is wanted; else notes why not.
-fn try_pdb(path: PathBuf, guid: &[u8; 16], age: u32, search: &mut Search) -> bool {
+/// Takes a file if it is the one that is wanted; else notes why not.
+fn try_file(path: PathBuf, wanted: &Wanted<'_>, search: &mut Search) -> bool {
     let file = match MappedFile::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -196,21 +373,39 @@ fn try_pdb(path: PathBuf, guid: &[u8; 16], age: u32, search: &mut Search) -> boo
             return false;
         }
     };
-    let identity = PdbFile::open(&file).map(|pdb| *pdb.identity());
-    match identity {
-        Ok(identity) if identity.matches(guid, age) => {
-            search.found = Some(FoundPdb { path, file });
-            true
+    match fits(&file, &wanted.identity) {
+        Ok(()) => {
+            search.found = Some(FoundFile { path, file });
+            return true;
         }
-        Ok(identity) => {
-            search.mismatched.push((path, identity));
-            false
+        Err(Unfit::OtherBuild(found)) => search.mismatched.push((path, found)),
+        Err(Unfit::Unreadable(error)) => search.unreadable.push((path, error)),
+    }
+    false
+}
+
+fn fits(data: &[u8], wanted: &Identity) -> Result<(), Unfit> {
+    match wanted {
+        Identity::Pdb { guid, age } => {
+            let pdb = PdbFile::open(data).map_err(|error| Unfit::Unreadable(error.to_string()))?;
+            let found = pdb.identity();
+            let other = Identity::Pdb { guid: found.guid, age: found.age };
+            if found.matches(guid, *age) { Ok(()) } else { Err(Unfit::OtherBuild(other)) }
         }
-        Err(error) => {
-            search.unreadable.push((path, error.to_string()));
-            false
+        Identity::Image { .. } => {
+            let (time_date_stamp, size_of_image) =
+                image_identity(data).ok_or_else(|| Unfit::Unreadable("is not a PE image".to_owned()))?;
+            let found = Identity::Image { time_date_stamp, size_of_image };
+            if found == *wanted { Ok(()) } else { Err(Unfit::OtherBuild(found)) }
         }
     }
+}
+
+/// TimeDateStamp and SizeOfImage of an image file (PE format, "COFF file header", "Optional header").
+pub fn image_identity(data: &[u8]) -> Option<(u32, u32)> {
+    let headers = data.get(u32_at(data, 0x3c)? as usize..)?;
+    (data.starts_with(b"MZ") && headers.starts_with(b"PE\0\0"))
+        .then(|| Some((u32_at(headers, 8)?, u32_at(headers, 24 + 56)?)))?
 }
 
 impl PdbIdentity {

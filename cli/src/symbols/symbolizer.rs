@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use stk_schema::Arch;
-use stk_schema::identity::{CodeView, GuidText};
+use stk_schema::identity::CodeView;
 
-use super::index::{RecordKind, SymbolIndex};
+use super::cache::CacheKey;
+use super::index::{Hit, IndexError, RecordKind, SymbolIndex};
 use super::names::{Demangle, demangle, undecorate_x86};
-use super::pdb::{PdbFile, PdbIdentity};
-use super::store::{Search, SymbolStore, file_name};
+use super::pdb::PdbFile;
+use super::store::{Identity, Search, SymbolStore, file_name, pdb_id, safe_file_name};
 
 /// Turns addresses into names, files and lines.
 #[derive(Debug)]
@@ -64,15 +65,17 @@ pub enum Reason {
         id: String,
         /// How many places were looked into.
         tried: usize,
+        /// What the servers said that were asked.
+        servers: Vec<String>,
     },
     /// There is a PDB of that name, but of another build.
     PdbMismatch {
         /// Where it is.
         path: PathBuf,
-        /// What it is: GUID, age.
-        found: ([u8; 16], u32),
-        /// What the image wants: GUID, age.
-        wanted: ([u8; 16], u32),
+        /// What it is.
+        found: Identity,
+        /// What the image wants.
+        wanted: Identity,
     },
     /// The PDB, or the only one of that name, cannot be read.
     PdbUnreadable {
@@ -171,57 +174,121 @@ impl Symbolizer {
 
     /// Names the addresses of one module.
     pub fn resolve(&self, module: &ModuleKey<'_>, rvas: &[u32]) -> ModuleSymbols {
-        let (file, index, reason) = match self.index(module) {
-            Ok((path, index)) => (Some(path), Some(index), None),
-            Err(reason) => (None, None, Some(reason)),
-        };
-        let not_covered = file.clone().map(|path| Reason::NotCovered { path });
-        let mut writer = Writer::new(self.demangle, module);
-        for &rva in rvas {
-            writer.address(rva, index.as_ref());
+        match self.index(module, true) {
+            Ok((path, index)) => self.resolve_in(module, rvas, &path, &index).unwrap_or_else(|_| {
+                // An index of the cache that is damaged inside: it has been thrown away, so this builds another.
+                match self.index(module, false) {
+                    Ok((path, index)) => self
+                        .resolve_in(module, rvas, &path, &index)
+                        .unwrap_or_else(|error| self.nameless(module, rvas, unreadable(&path, &error))),
+                    Err(reason) => self.nameless(module, rvas, reason),
+                }
+            }),
+            Err(reason) => self.nameless(module, rvas, reason),
         }
-        writer.finish(file, reason, not_covered)
     }
 
-    /// The symbols of a module.
+    /// Names addresses by an index that is at hand.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::Damaged`] if the index is damaged where an address needs it.
+    pub fn resolve_in(
+        &self,
+        module: &ModuleKey<'_>,
+        rvas: &[u32],
+        path: &Path,
+        index: &SymbolIndex,
+    ) -> Result<ModuleSymbols, IndexError> {
+        let mut writer = Writer::new(self.demangle, module);
+        for &rva in rvas {
+            writer.address(rva, index.lookup(rva)?);
+        }
+        Ok(writer.finish(
+            Some(path.to_path_buf()),
+            None,
+            Some(Reason::NotCovered { path: path.to_path_buf() }),
+        ))
+    }
+
+    fn nameless(&self, module: &ModuleKey<'_>, rvas: &[u32], reason: Reason) -> ModuleSymbols {
+        let mut writer = Writer::new(self.demangle, module);
+        rvas.iter().for_each(|&rva| writer.address(rva, None));
+        writer.finish(None, Some(reason), None)
+    }
+
+    /// The symbols of a module, from the cache or read and put there.
     ///
     /// # Errors
     ///
     /// Says why there are none.
-    fn index(&self, module: &ModuleKey<'_>) -> Result<(PathBuf, SymbolIndex), Reason> {
+    pub fn index(&self, module: &ModuleKey<'_>, from_cache: bool) -> Result<(PathBuf, SymbolIndex), Reason> {
         let code_view = module.code_view.ok_or(Reason::NoCodeView)?;
         let name = String::from_utf8_lossy(code_view.pdb_name);
         let search = self.store.find_pdb(&name, &code_view.guid, code_view.age, module.path);
-        let Some(found) = search.found else { return Err(not_found(&search, &name, &code_view)) };
-        let unreadable = |error: &dyn fmt::Display| Reason::PdbUnreadable {
-            path: found.path.clone(),
-            error: error.to_string(),
+        let Some(found) = &search.found else {
+            // The PDB is gone, but what it said may be known.
+            let id = pdb_id(&code_view.guid, code_view.age);
+            let cached = safe_file_name(&name)
+                .zip(self.store.cache())
+                .filter(|_| from_cache)
+                .and_then(|(name, cache)| cache.get_any(name, &id));
+            return cached.ok_or_else(|| not_found(&search, &name, &code_view));
         };
-        let pdb = PdbFile::open(&found.file).map_err(|error| unreadable(&error))?;
-        if pdb.identity().fastlink {
-            return Err(Reason::FastLink { path: found.path.clone() });
-        }
-        let index = pdb.index().map_err(|error| unreadable(&error))?;
-        Ok((found.path, index))
+        self.pdb_index(&found.path, &found.file, from_cache).map(|index| (found.path.clone(), index))
     }
+
+    /// The index of a PDB that is at hand, from the cache or built and put there.
+    ///
+    /// # Errors
+    ///
+    /// Says why the PDB cannot be used.
+    pub fn pdb_index(&self, path: &Path, file: &[u8], from_cache: bool) -> Result<SymbolIndex, Reason> {
+        let pdb = PdbFile::open(file).map_err(|error| unreadable(path, &error))?;
+        if pdb.identity().fastlink {
+            return Err(Reason::FastLink { path: path.to_path_buf() });
+        }
+        let id = pdb_id(&pdb.identity().guid, pdb.identity().age);
+        let name = path.file_name().and_then(|name| name.to_str()).and_then(safe_file_name);
+        let cache = name.zip(self.store.cache());
+        let key = |name| CacheKey { name, id: &id, fingerprint: pdb.fingerprint() };
+        if let Some((name, cache)) = cache {
+            if !from_cache {
+                cache.remove(&key(name));
+            } else if let Some(index) =
+                cache.get(&key(name)).filter(|i| i.header().guid == pdb.identity().guid)
+            {
+                return Ok(index);
+            }
+        }
+        let index = pdb.index().map_err(|error| unreadable(path, &error))?;
+        if let Some((name, cache)) = cache
+            && let Err(error) = cache.put(&key(name), &index)
+        {
+            log::warn!("{}: {error}: the symbol index is not kept", cache.root().display());
+        }
+        Ok(index)
+    }
+}
+
+fn unreadable(path: &Path, error: &dyn fmt::Display) -> Reason {
+    Reason::PdbUnreadable { path: path.to_path_buf(), error: error.to_string() }
 }
 
 /// The most telling of the reasons why a search found nothing.
 fn not_found(search: &Search, name: &str, code_view: &CodeView<'_>) -> Reason {
-    if let Some((path, PdbIdentity { guid, age, .. })) = search.mismatched.first() {
-        return Reason::PdbMismatch {
-            path: path.clone(),
-            found: (*guid, *age),
-            wanted: (code_view.guid, code_view.age),
-        };
+    let wanted = Identity::Pdb { guid: code_view.guid, age: code_view.age };
+    if let Some((path, found)) = search.mismatched.first() {
+        return Reason::PdbMismatch { path: path.clone(), found: *found, wanted };
     }
     if let Some((path, error)) = search.unreadable.first() {
         return Reason::PdbUnreadable { path: path.clone(), error: error.clone() };
     }
     Reason::PdbNotFound {
         name: file_name(name).to_owned(),
-        id: super::store::pdb_id(&code_view.guid, code_view.age),
+        id: wanted.to_string(),
         tried: search.tried.len(),
+        servers: search.servers.clone(),
     }
 }
 
@@ -256,9 +323,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn address(&mut self, rva: u32, index: Option<&SymbolIndex>) {
+    fn address(&mut self, rva: u32, hit: Option<Hit<'_>>) {
         let first = self.frames.len() as u32;
-        let hit = index.and_then(|index| index.lookup(rva).ok().flatten());
         let (source, displacement) = if let Some(hit) = hit {
             let range = hit.range();
             let decorated = range.is_some_and(|range| range.kind >= RecordKind::Public);
@@ -378,18 +444,15 @@ impl fmt::Display for Reason {
             Reason::NoCodeView => {
                 write!(f, "the image names no PDB (no CodeView record): build it with debug information")
             }
-            Reason::PdbNotFound { name, id, tried } => write!(
-                f,
-                "{name} ({id}) is in none of {tried} places: put it beside the trace, or name its folder with -y"
-            ),
+            Reason::PdbNotFound { name, id, tried, servers } => {
+                write!(f, "{name} ({id}) is in none of {tried} places")?;
+                servers.iter().try_for_each(|server| write!(f, "; {server}"))?;
+                write!(f, ": put it beside the trace, or name its folder or server with -y")
+            }
             Reason::PdbMismatch { path, found, wanted } => write!(
                 f,
-                "{}: GUID {} age {} does not match the image ({} age {}): get the PDB of that very build",
+                "{}: identity {found} does not match the image's {wanted}: get the PDB of that very build",
                 path.display(),
-                GuidText(&found.0),
-                found.1,
-                GuidText(&wanted.0),
-                wanted.1
             ),
             Reason::PdbUnreadable { path, error } => {
                 write!(f, "{}: {error}: replace it by an intact copy", path.display())

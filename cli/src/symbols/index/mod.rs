@@ -10,8 +10,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::build::NONE;
 pub use self::build::RecordKind;
-use self::flat::{CHUNK, HEADER, SECTIONS, Section};
 pub use self::flat::VERSION as FORMAT_VERSION;
+use self::flat::{CHUNK, HEADER, SECTIONS, Section};
 use super::bytes::{slice_at, u32_at, u64_at};
 use crate::map::MappedFile;
 

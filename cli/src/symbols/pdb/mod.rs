@@ -120,6 +120,12 @@ impl<'d> PdbFile<'d> {
         &self.identity
     }
 
+    /// Tells PDBs of one identity apart, such as a full one and its stripped copy: a hash over the container's header
+    /// and stream directory, which lists every stream's size and pages.
+    pub fn fingerprint(&self) -> u64 {
+        self.msf.fingerprint()
+    }
+
     /// Reads all symbols and lines into an index.
     ///
     /// # Errors

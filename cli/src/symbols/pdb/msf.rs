@@ -61,6 +61,15 @@ impl<'d> Msf<'d> {
         Ok(Msf { data, page_size, directory, streams })
     }
 
+    /// Hash over the header, the directory and the length of the file.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let mut hash = xxhash_rust::xxh3::Xxh3::new();
+        hash.update(&self.data[..56.min(self.data.len())]);
+        hash.update(&self.directory);
+        hash.update(&(self.data.len() as u64).to_le_bytes());
+        hash.digest()
+    }
+
     /// The stream of that number, or nothing if the directory lists none.
     pub(super) fn stream(&self, number: u32) -> Option<Stream<'_>> {
         let &(size, at) = self.streams.get(number as usize)?;

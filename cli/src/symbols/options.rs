@@ -1,0 +1,63 @@
+//! The options that every command which needs symbols has.
+
+use std::path::{Path, PathBuf};
+
+use super::cache::SymbolCache;
+use super::path::{PathElement, Store, SymbolPath};
+use super::server::{ClientOptions, MICROSOFT};
+use super::store::SymbolStore;
+
+/// Where to look for symbols, and where to keep what was found.
+#[derive(clap::Args, Clone, Default, Debug)]
+#[command(next_help_heading = "Symbols")]
+pub struct SymbolOptions {
+    /// Folders and servers with PDBs and images, in the debuggers' syntax (dir;srv*cache*https://server;cache*dir); may be
+    /// repeated. _NT_SYMBOL_PATH, the current folder and the trace's and the image's folder are searched too
+    #[arg(short = 'y', long = "symbol-path", value_name = "PATH")]
+    pub symbol_path: Vec<String>,
+    /// Ask Microsoft's public symbol server too
+    #[arg(long)]
+    pub ms_symbols: bool,
+    /// Contact no server, whatever the symbol path names
+    #[arg(long)]
+    pub offline: bool,
+    /// Folder for symbol indexes and downloads [default: the user's cache folder]
+    #[arg(long, value_name = "DIR")]
+    pub symbol_cache: Option<PathBuf>,
+    /// Largest symbol file to download, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub max_download: u64,
+}
+
+impl SymbolOptions {
+    /// The store that the options and `_NT_SYMBOL_PATH` describe, with the usual folders of these traces.
+    pub fn store<'t>(&self, traces: impl IntoIterator<Item = &'t Path>) -> SymbolStore {
+        let mut path = SymbolPath::default();
+        for text in &self.symbol_path {
+            path.extend(SymbolPath::parse(text));
+        }
+        if let Some(text) = std::env::var_os("_NT_SYMBOL_PATH") {
+            path.extend(SymbolPath::parse(&text.to_string_lossy()));
+        }
+        if self.ms_symbols {
+            let url = Some(MICROSOFT.to_owned());
+            path.elements.push(PathElement::Server { stores: vec![Store::Default], url });
+        }
+        let mut store = SymbolStore::with_defaults(path, traces);
+        if let Some(cache) = self.cache() {
+            store.set_cache(cache);
+        }
+        if !self.offline {
+            store.go_online(ClientOptions {
+                max_size: self.max_download.saturating_mul(1 << 20),
+                ..ClientOptions::default()
+            });
+        }
+        store
+    }
+
+    /// The cache folder that is named, or the user's.
+    pub fn cache(&self) -> Option<SymbolCache> {
+        self.symbol_cache.clone().or_else(SymbolCache::default_folder).map(SymbolCache::new)
+    }
+}
