@@ -312,7 +312,10 @@ impl Client {
                         return Err(ServerError::Truncated { url: url.to_owned(), got, announced });
                     }
                     _ => {
-                        return Err(ServerError::Connection { url: url.to_owned(), error: error.to_string() });
+                        return Err(ServerError::Connection {
+                            url: url.to_owned(),
+                            error: error.to_string(),
+                        });
                     }
                 },
             };
