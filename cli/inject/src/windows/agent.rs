@@ -87,8 +87,11 @@ pub struct Agent {
 
 /// The agents loaded in a process; more than one only if somebody loaded copies under different paths.
 pub fn loaded(process: &Process) -> Vec<Agent> {
-    let modules = process.modules().unwrap_or_default();
-    modules.into_iter().filter_map(|module| Agent::of(process, module)).collect()
+    among(process, &process.modules().unwrap_or_default())
+}
+
+fn among(process: &Process, modules: &[Module]) -> Vec<Agent> {
+    modules.iter().filter_map(|module| Agent::of(process, module)).collect()
 }
 
 /// The agent that is recording the process.
@@ -104,9 +107,10 @@ pub fn recording(process: &Process, timeout_ms: u32) -> Result<Option<Agent>, Fa
     Ok(None)
 }
 
-/// The state of the process's agent (`control::STATE_*`), the one that records first; `None` without an agent.
-pub fn state(process: &Process, timeout_ms: u32) -> Option<u32> {
-    let states = loaded(process).into_iter().filter_map(|agent| agent.status(process, timeout_ms).ok());
+/// The state of the agent among the process's modules (`control::STATE_*`), the one that records first; `None` without an agent.
+pub fn state(process: &Process, modules: &[Module], timeout_ms: u32) -> Option<u32> {
+    let states =
+        among(process, modules).into_iter().filter_map(|agent| agent.status(process, timeout_ms).ok());
     states.map(|status| status.state).min_by_key(|&state| !matches!(state, STATE_RECORDING | STATE_STOPPING))
 }
 
@@ -183,10 +187,9 @@ pub fn load(process: &Process, file: &AgentFile, timeout_ms: u32) -> Result<Agen
 }
 
 impl Agent {
-    fn of(process: &Process, module: Module) -> Option<Agent> {
-        let image = process.image(module.base).filter(Image::is_agent)?;
-        let exports = image.agent_exports().ok()?;
-        Some(Agent { path: module.path, base: module.base, identity: image.identity, exports })
+    fn of(process: &Process, Module { base, image }: &Module) -> Option<Agent> {
+        let exports = image.agent_exports().ok().filter(|_| image.is_agent())?;
+        Some(Agent { path: process.module_path(*base), base: *base, identity: image.identity, exports })
     }
 
     fn is_at(&self, path: &Path) -> bool {

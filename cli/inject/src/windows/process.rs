@@ -72,8 +72,8 @@ pub struct Machine {
 pub struct Module {
     /// Load address.
     pub base: u64,
-    /// Full path.
-    pub path: PathBuf,
+    /// Its headers and exports, as loaded.
+    pub image: Image,
 }
 
 /// A line of the system's process list.
@@ -190,7 +190,9 @@ impl Process {
         ok != 0 && read == buffer.len()
     }
 
-    /// Its modules, the program first. Empty while it has not been initialised.
+    /// Its modules' headers and exports, the program first. Empty while it has not been initialised.
+    ///
+    /// Without their paths: to find one, the system walks the process's whole list, for each module anew.
     ///
     /// # Errors
     /// The system's, when the list keeps changing under the reader or cannot be read.
@@ -198,7 +200,9 @@ impl Process {
         const TRIES: u32 = 10;
         for attempt in 1.. {
             match self.module_handles() {
-                Ok(handles) => return Ok(handles.into_iter().map(|handle| self.module(handle)).collect()),
+                Ok(handles) => {
+                    return Ok(handles.into_iter().filter_map(|handle| self.module(handle)).collect());
+                }
                 Err(error) if attempt == TRIES => return Err(error),
                 // The list changes while it is read; the next look finds it whole.
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
@@ -207,9 +211,17 @@ impl Process {
         Ok(Vec::new())
     }
 
-    /// Headers and exports of the module at `base`, as loaded.
-    pub fn image(&self, base: u64) -> Option<Image> {
-        Image::from_memory(|rva, buffer| self.read(base + u64::from(rva), buffer)).ok()
+    /// Full path of the module at `base`; empty if there is none.
+    pub fn module_path(&self, base: u64) -> PathBuf {
+        let mut path = vec![0u16; 32_768];
+        let Ok(base) = usize::try_from(base) else { return PathBuf::new() };
+        // SAFETY: pointer and length are those of the vector; a module handle is a load address and is checked there.
+        let len = unsafe {
+            let module = ptr::without_provenance_mut(base);
+            let (buffer, room) = (path.as_mut_ptr(), path.len() as u32);
+            K32GetModuleFileNameExW(self.handle.as_raw_handle(), module, buffer, room) as usize
+        };
+        OsString::from_wide(&path[..len.min(path.len())]).into()
     }
 
     fn module_handles(&self) -> io::Result<Vec<HMODULE>> {
@@ -239,14 +251,11 @@ impl Process {
         }
     }
 
-    fn module(&self, handle: HMODULE) -> Module {
-        let mut path = vec![0u16; 32_768];
-        // SAFETY: pointer and length are those of the vector.
-        let len = unsafe {
-            K32GetModuleFileNameExW(self.handle.as_raw_handle(), handle, path.as_mut_ptr(), path.len() as u32)
-                as usize
-        };
-        Module { base: handle as u64, path: OsString::from_wide(&path[..len.min(path.len())]).into() }
+    /// `None` for what was unloaded meanwhile.
+    fn module(&self, handle: HMODULE) -> Option<Module> {
+        let base = handle as u64;
+        let image = Image::from_memory(|rva, buffer| self.read(base + u64::from(rva), buffer)).ok()?;
+        Some(Module { base, image })
     }
 }
 

@@ -49,7 +49,7 @@ fn describe(pid: u32, name: String) -> list::Process {
         }
     };
     let modules = process.modules().unwrap_or_default();
-    line.dotnet = dotnet(&process, &modules);
+    line.dotnet = dotnet(&modules);
     if handover::companion(&process).is_some() {
         // What that inject would meet is for it to find out.
         line.recordable = true;
@@ -57,7 +57,7 @@ fn describe(pid: u32, name: String) -> list::Process {
     }
     match refusal::check(&process, None) {
         Err(refusal) => line.reason = Some(refusal.cause),
-        Ok(()) => match agent::state(&process, STATUS_MS) {
+        Ok(()) => match agent::state(&process, &modules, STATUS_MS) {
             Some(control::STATE_RECORDING | control::STATE_STOPPING) => line.recording = true,
             Some(control::STATE_FAILED) => {
                 line.reason = Some("the agent failed in it before: it must be started anew".to_owned());
@@ -69,16 +69,14 @@ fn describe(pid: u32, name: String) -> list::Process {
 }
 
 /// The .NET runtime among the modules.
-fn dotnet(process: &Process, modules: &[Module]) -> Option<&'static str> {
-    for module in modules {
-        let name = module.path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-        match name.as_str() {
+fn dotnet(modules: &[Module]) -> Option<&'static str> {
+    for Module { image, .. } in modules {
+        match image.name.to_ascii_lowercase().as_str() {
             "coreclr.dll" => return Some("coreclr"),
             "clr.dll" | "mscorwks.dll" => return Some("clr"),
             _ => {}
         }
     }
     // A single-file program has the runtime linked in and exports what debuggers ask of it.
-    let program = process.image(modules.first()?.base)?;
-    program.export("DotNetRuntimeInfo").map(|_| "single-file")
+    modules.first()?.image.export("DotNetRuntimeInfo").map(|_| "single-file")
 }
