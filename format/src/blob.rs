@@ -74,17 +74,27 @@ impl Assembly {
         Assembly { hash, total: None, pieces: Vec::new() }
     }
 
-    /// Takes a piece; pieces that were seen before are ignored.
+    /// Takes a piece; one that was seen before is ignored. Pieces may not overlap, so that what is kept is never more
+    /// than the BLOB's length.
     pub fn add(&mut self, piece: &Blob) -> Result<(), BlobError> {
         let total = *self.total.get_or_insert(piece.total);
         let end = piece.offset.checked_add(piece.bytes.len() as u64);
         if piece.hash != self.hash || piece.total != total || end.is_none_or(|end| end > total) {
             return Err(BlobError::Contradiction { hash: self.hash });
         }
-        match self.pieces.binary_search_by_key(&piece.offset, |(offset, _)| *offset) {
-            Ok(at) if piece.bytes.len() > self.pieces[at].1.len() => self.pieces[at].1 = piece.bytes.to_vec(),
-            Ok(_) => {}
-            Err(at) => self.pieces.insert(at, (piece.offset, piece.bytes.to_vec())),
+        let at = self.pieces.partition_point(|(offset, _)| *offset < piece.offset);
+        if self.pieces.get(at).is_some_and(|(offset, bytes)| *offset == piece.offset && bytes == piece.bytes)
+        {
+            return Ok(());
+        }
+        let before = at.checked_sub(1).map(|before| &self.pieces[before]);
+        let overlaps = before.is_some_and(|(offset, bytes)| offset + bytes.len() as u64 > piece.offset)
+            || self.pieces.get(at).is_some_and(|(offset, _)| end.is_some_and(|end| end > *offset));
+        if overlaps {
+            return Err(BlobError::Contradiction { hash: self.hash });
+        }
+        if !piece.bytes.is_empty() {
+            self.pieces.insert(at, (piece.offset, piece.bytes.to_vec()));
         }
         Ok(())
     }
@@ -94,24 +104,65 @@ impl Assembly {
         let Some(total) = self.total else {
             return Err(BlobError::Incomplete { hash: self.hash, missing: 0, total: 0 });
         };
-        let mut bytes = Vec::new();
-        for (offset, piece) in &self.pieces {
-            let have = bytes.len() as u64;
-            // Pieces may overlap; a hole ends what can be used.
-            if *offset > have {
-                break;
-            }
-            if let Some(new) = piece.get((have - offset) as usize..) {
-                bytes.extend_from_slice(new);
-            }
-        }
-        let missing = total - bytes.len() as u64;
+        let missing = total - self.pieces.iter().map(|(_, piece)| piece.len() as u64).sum::<u64>();
         if missing > 0 {
             return Err(BlobError::Incomplete { hash: self.hash, missing, total });
         }
+        let bytes: Vec<u8> = self.pieces.into_iter().flat_map(|(_, piece)| piece).collect();
         if content_hash(&bytes) != self.hash {
             return Err(BlobError::Corrupted { hash: self.hash });
         }
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assemble(hash: ContentHash, pieces: &[Blob]) -> Result<Vec<u8>, BlobError> {
+        let mut assembly = Assembly::new(hash);
+        pieces.iter().try_for_each(|piece| assembly.add(piece))?;
+        assembly.finish()
+    }
+
+    #[test]
+    fn the_hash_is_xxh3_128() {
+        // The reference implementation's value of the empty input (xxHash, seed 0), byte by byte from the lowest.
+        let reference: u128 = 0x99aa_06d3_0147_98d8_6001_c324_468d_497f;
+        assert_eq!(content_hash(b"").0, reference.to_le_bytes());
+    }
+
+    #[test]
+    fn pieces_come_together_in_any_order_and_more_than_once() {
+        let bytes: Vec<u8> = (0..1000u32).map(|i| (i * 7) as u8).collect();
+        let hash = content_hash(&bytes);
+        let mut parts: Vec<Blob> = pieces(hash, &bytes, 300).unwrap().collect();
+        assert_eq!(parts.iter().map(|part| part.bytes.len()).collect::<Vec<_>>(), [300, 300, 300, 100]);
+        parts.reverse();
+        parts.push(parts[1]);
+        assert_eq!(assemble(hash, &parts), Ok(bytes));
+        let none: Vec<Blob> = pieces(content_hash(b""), b"", 300).unwrap().collect();
+        assert_eq!((none.len(), assemble(content_hash(b""), &none)), (1, Ok(Vec::new())));
+    }
+
+    #[test]
+    fn missing_changed_and_contradicting_pieces_are_told_apart() {
+        let bytes = [5u8; 100];
+        let hash = content_hash(&bytes);
+        let parts: Vec<Blob> = pieces(hash, &bytes, 40).unwrap().collect();
+        let missing = Err(BlobError::Incomplete { hash, missing: 40, total: 100 });
+        assert_eq!(assemble(hash, &[parts[0], parts[2]]), missing);
+        let changed = Blob { bytes: &[6; 40], ..parts[1] };
+        assert_eq!(assemble(hash, &[parts[0], changed, parts[2]]), Err(BlobError::Corrupted { hash }));
+        let contradiction = Err(BlobError::Contradiction { hash });
+        assert_eq!(assemble(hash, &[parts[0], Blob { total: 99, ..parts[1] }]), contradiction);
+        assert_eq!(
+            assemble(hash, &[parts[0], Blob { hash: ContentHash([1; 16]), ..parts[1] }]),
+            contradiction
+        );
+        assert_eq!(assemble(hash, &[parts[0], Blob { offset: 39, ..parts[1] }]), contradiction);
+        assert_eq!(assemble(hash, &[parts[1], Blob { offset: 1, ..parts[0] }]), contradiction);
+        assert_eq!(assemble(hash, &[Blob { offset: u64::MAX, ..parts[1] }]), contradiction);
     }
 }

@@ -132,7 +132,7 @@ impl<'a> Trace<'a> {
 
     /// Whether the recording was finished: the END block is there.
     pub fn is_complete(&self) -> bool {
-        self.blocks.last().is_some_and(|_| self.blocks.iter().rev().any(|b| b.header.kind == BlockKind::End))
+        self.blocks.iter().rev().any(|block| block.header.kind == BlockKind::End)
     }
 
     /// Whether the file ends within a block, which the recorder then never completed.
@@ -387,6 +387,10 @@ fn read_index(data: &[u8], salt: u32) -> Option<Vec<IndexEntry>> {
         for event in Events::new(&scratch.raw, &header) {
             if let Ok(Event::Index(more)) = event {
                 entries.extend(more);
+            }
+            // There cannot be more blocks than headers that fit the file.
+            if entries.len() > data.len() / BLOCK_HEADER_LEN {
+                return None;
             }
         }
         at += BLOCK_HEADER_LEN + header.stored_len as usize;

@@ -8,7 +8,6 @@ use crate::event::{self, Split};
 use crate::header::BlockHeader;
 use crate::sample::{MAX_IMAGE_WORDS, flag};
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use stk_schema::event::{Event, Idle, RunState, kind};
 use stk_schema::limits;
@@ -131,17 +130,31 @@ pub(crate) struct Slots {
     /// Image bytes taken from the budget.
     held: usize,
     runs: Vec<(u32, u32)>,
-    code: HashMap<u64, Range<usize>, BuildHasherDefault<AddressHasher>>,
+    /// Image bytes that keyframes of the current block zeroed.
+    zeroed: u64,
+    /// Where the code bytes last recorded for an instruction pointer lie in the payload.
+    code: HashMap<u64, Range<usize>>,
 }
 
 /// Image bytes that a scratch keeps between blocks.
 const KEEP: usize = 16 << 20;
+/// Image bytes that the keyframes of one block may zero: far more than a recorder's do, and little enough that a hostile
+/// block of tiny keyframes of deep images costs no time worth speaking of.
+const MAX_ZEROED: u64 = 8 * limits::MAX_BLOCK_STACK;
 /// Smallest image allocation.
 const LEAST_IMAGE: usize = 16 << 10;
 
 impl Slots {
     pub fn new(budget: ImageBudget) -> Slots {
-        Slots { slots: Vec::new(), live: 0, budget, held: 0, runs: Vec::new(), code: HashMap::default() }
+        Slots {
+            slots: Vec::new(),
+            live: 0,
+            budget,
+            held: 0,
+            runs: Vec::new(),
+            code: HashMap::new(),
+            zeroed: 0,
+        }
     }
 
     fn restart(&mut self) {
@@ -151,6 +164,7 @@ impl Slots {
             self.held = 0;
         }
         self.live = 0;
+        self.zeroed = 0;
         self.code.clear();
     }
 
@@ -296,6 +310,9 @@ impl<'s> Samples<'s> {
         }
         if !self.slots.grow(slot, shape.depth * word) {
             return Err(BlockError::Budget { seq: header.seq });
+        }
+        if self.slots.zeroed > MAX_ZEROED {
+            return Err(BlockError::Limit { seq: header.seq, what: "keyframes" });
         }
         let unchanged_from = self.slots.apply(slot, &shape, &mut c, word).map_err(within)?;
         let entry = &self.slots.slots[slot];
@@ -529,6 +546,7 @@ impl Slots {
         if shape.keyframe {
             let from = entry.image.len() - entry.used;
             entry.image[from..].fill(0);
+            self.zeroed += entry.used as u64;
             entry.used = 0;
         }
         let address = |depth: usize| shape.anchor - (depth * word) as u64;
@@ -571,26 +589,4 @@ fn extra<'s>(c: &mut Cursor<'s>, body: &'s [u8]) -> Result<Extra<'s>, Malformed>
         c.bytes(usize::MAX)?;
     }
     Ok(Extra { stored: &body[start..c.position()], left })
-}
-
-/// Hashes instruction pointers: one multiplication, since nothing depends on how they collide but time, and the table
-/// is bounded by a block's events.
-#[derive(Default)]
-struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ mixed >> 32;
-    }
 }

@@ -12,6 +12,7 @@
 //! ```
 
 use crate::blob;
+pub mod damage;
 pub mod grow;
 
 use crate::block::{BlockBuffer, Rejected};

@@ -3,7 +3,7 @@
 use crate::common::{ops, play};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use stk_format::synth::TraceBuilder;
+use stk_format::synth::{TraceBuilder, damage};
 use stk_format::{
     BLOCK_HEADER_LEN, BlockKind, Damage, Decoded, FILE_HEADER_LEN, OpenError, Scratch, TAIL_LEN, Trace,
 };
@@ -72,7 +72,7 @@ fn many_blocks() -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 24, ..ProptestConfig::default() })]
 
     #[test]
     fn every_prefix_reads_back_exactly_its_complete_blocks(ops in ops(60), step in 1..40usize) {
@@ -222,6 +222,26 @@ fn a_trace_with_unwritten_space_at_its_end_is_cut_not_damaged() {
     let trace = Trace::open(&file).unwrap();
     assert_eq!((trace.blocks().len(), trace.damage(), trace.is_cut()), (blocks, &[][..], true));
     assert!(!trace.is_complete());
+}
+
+#[test]
+fn damage_made_to_order_is_what_it_says() {
+    let whole = many_blocks();
+    let seqs = || Trace::open(&whole).unwrap().blocks().iter().map(|b| b.header.seq).collect::<BTreeSet<_>>();
+    let mut file = whole.clone();
+    damage::lose(&mut file, 5);
+    let trace = Trace::open(&file).unwrap();
+    assert!(
+        trace.blocks().iter().all(|block| block.header.seq != 5) && reported(&trace) == BTreeSet::from([5])
+    );
+    let mut file = whole.clone();
+    damage::corrupt(&mut file, 5);
+    let trace = Trace::open(&file).unwrap();
+    assert!(trace.blocks().len() == seqs().len() && reported(&trace) == BTreeSet::from([5]));
+    let mut file = whole.clone();
+    damage::cut_within(&mut file, 5);
+    let trace = Trace::open(&file).unwrap();
+    assert_eq!((trace.blocks().len(), trace.is_cut(), trace.damage()), (5, true, &[][..]));
 }
 
 #[test]

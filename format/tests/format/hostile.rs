@@ -168,6 +168,16 @@ fn images_of_all_slots_and_workers_stay_within_the_budget() {
 }
 
 #[test]
+fn tiny_keyframes_of_deep_images_do_not_take_for_ever() {
+    let deep = 2 * limits::MAX_SAMPLE_WORDS as u64;
+    let mut raw = event(kind::SLOT, &[0, 5, 1]);
+    for _ in 0..100_000 {
+        raw.extend(event(kind::SAMPLE, &[0, 0, KEYFRAME | TRUNCATED, 0, 1 << 40, 0, depth(deep), 1, 0, 1]));
+    }
+    assert!(matches!(error_of(&trace_of(&raw, None, |_| ())), BlockError::Limit { what: "keyframes", .. }));
+}
+
+#[test]
 fn more_slots_than_the_limit_are_refused() {
     let mut raw = Vec::new();
     for slot in 0..=limits::MAX_SLOTS as u64 {
