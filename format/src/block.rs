@@ -151,9 +151,9 @@ impl BlockBuffer {
         self.dropped = total;
     }
 
-    /// Whether nothing was pushed since [`BlockBuffer::begin`].
+    /// Whether there is nothing in it since it was begun: no event, and no coalesced pass that waits to be written.
     pub fn is_empty(&self) -> bool {
-        self.events == self.preface
+        self.events == self.preface && self.pending == 0
     }
 
     /// Event bytes so far.

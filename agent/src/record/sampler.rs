@@ -11,7 +11,6 @@ use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, RawSample, Rejected, SampleEncoder, ThreadImage};
 use stk_schema::event::{DropReason, RunState};
-use stk_schema::limits;
 use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet};
 
 use super::code::CodeCache;
@@ -178,8 +177,6 @@ pub struct Sampler<T: Target> {
     ticks_per_ms: u64,
     encoder: SampleEncoder,
     block: Option<Box<BlockBuffer>>,
-    /// When the current block was begun, in ticks.
-    begun: u64,
     threads: Vec<Entry<T::Thread>>,
     /// Images of threads that ended, for threads to come.
     spare: Vec<ThreadImage>,
@@ -205,7 +202,6 @@ impl<T: Target> Sampler<T> {
             ticks_per_ms: (ticks_per_second / 1000).max(1),
             encoder: SampleEncoder::new(),
             block: None,
-            begun: 0,
             threads: Vec::new(),
             spare: Vec::new(),
             capture: Capture::new(max_stack),
@@ -225,12 +221,7 @@ impl<T: Target> Sampler<T> {
             self.sample(index);
         }
         let end = self.target.now();
-        let age = limits::CUT_MS * self.ticks_per_ms;
-        if self
-            .block
-            .as_ref()
-            .is_some_and(|block| block.wants_cut(end) || end.saturating_sub(self.begun) >= age)
-        {
+        if self.block.as_ref().is_some_and(|block| block.wants_cut(end)) {
             self.cut();
         }
         let counters = &self.wiring.counters;
@@ -403,8 +394,7 @@ impl<T: Target> Sampler<T> {
         if self.block.is_none()
             && let Some(mut block) = self.wiring.lane.take_free()
         {
-            self.begun = self.target.now();
-            self.encoder.begin(&mut block, self.begun);
+            self.encoder.begin(&mut block, self.target.now());
             self.block = Some(block);
         }
         self.block.is_some()
