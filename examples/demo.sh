@@ -11,7 +11,7 @@ record=1 keep= duration=5s rate=1000
 for argument in "$@"; do
   case $argument in
     --no-record) record= ;;
-    --keep) keep=1 duration=3s rate=250 ;; # small: it goes into the repository
+    --keep) keep=1 duration=4s rate=500 ;; # small: it goes into the repository
     -h | --help)
       sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
       exit 0

@@ -131,7 +131,7 @@ cargo_tests() {
     cargo test -q --release --workspace --no-fail-fast --doc </dev/null 2>&1 | tee "$tests_log/$kind-doc" || status=1
   elif [ ${#targets[@]} -gt 0 ]; then
     # One after the other: they share two cores with what they record.
-    timeout "${STK_E2E_TIMEOUT:-2400}" cargo test --release --workspace --no-fail-fast "${targets[@]}" -- --test-threads=1 </dev/null 2>&1 |
+    timeout "${STK_E2E_TIMEOUT:-1800}" cargo test --release --workspace --no-fail-fast "${targets[@]}" -- --test-threads=1 </dev/null 2>&1 |
       tee "$tests_log/$kind" || status=1
   fi
   # A failure that no result line shows: a build error, a time-out.
