@@ -7,6 +7,7 @@ mod pipeline;
 mod progress;
 mod select;
 pub mod stats;
+mod symbols;
 mod verify;
 
 pub use pipeline::{Loaded, ProfileArgs, check_symbols, closing_lines, load, load_images};
@@ -89,6 +90,8 @@ enum Command {
     Stats(stats::StatsArgs),
     /// Check every block of traces and say what is lost
     Verify(verify::Args),
+    /// Where names come from: list, fetch, bundle, check, lookup, cache
+    Symbols(symbols::SymbolsArgs),
 }
 
 /// Runs the program: parses the command line, does what it says, gives the exit code.
@@ -106,6 +109,7 @@ pub fn run() -> ExitCode {
         Command::Info(args) => info::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Symbols(args) => symbols::run(&args),
     };
     let exit = result.unwrap_or_else(|error| {
         report(&error);

@@ -11,6 +11,7 @@
 mod bytes;
 pub mod cab;
 mod cache;
+mod image;
 pub mod index;
 mod names;
 mod options;
@@ -20,7 +21,9 @@ pub mod server;
 mod store;
 mod symbolizer;
 
+pub(crate) use cache::write_atomically;
 pub use cache::{CacheKey, CacheStats, SymbolCache};
+pub use image::ImageFile;
 
 pub use names::{Demangle, demangle, undecorate_x86};
 pub use options::SymbolOptions;

@@ -233,7 +233,8 @@ impl Symbolizer {
                 .zip(self.store.cache())
                 .filter(|_| from_cache)
                 .and_then(|(name, cache)| cache.get_any(name, &id));
-            return cached.ok_or_else(|| not_found(&search, &name, &code_view));
+            let wanted = Identity::Pdb { guid: code_view.guid, age: code_view.age };
+            return cached.ok_or_else(|| search.reason(&name, wanted));
         };
         self.pdb_index(&found.path, &found.file, from_cache).map(|index| (found.path.clone(), index))
     }
@@ -275,20 +276,21 @@ fn unreadable(path: &Path, error: &dyn fmt::Display) -> Reason {
     Reason::PdbUnreadable { path: path.to_path_buf(), error: error.to_string() }
 }
 
-/// The most telling of the reasons why a search found nothing.
-fn not_found(search: &Search, name: &str, code_view: &CodeView<'_>) -> Reason {
-    let wanted = Identity::Pdb { guid: code_view.guid, age: code_view.age };
-    if let Some((path, found)) = search.mismatched.first() {
-        return Reason::PdbMismatch { path: path.clone(), found: *found, wanted };
-    }
-    if let Some((path, error)) = search.unreadable.first() {
-        return Reason::PdbUnreadable { path: path.clone(), error: error.clone() };
-    }
-    Reason::PdbNotFound {
-        name: file_name(name).to_owned(),
-        id: wanted.to_string(),
-        tried: search.tried.len(),
-        servers: search.servers.clone(),
+impl Search {
+    /// The most telling reason why nothing was found.
+    pub fn reason(&self, name: &str, wanted: Identity) -> Reason {
+        if let Some((path, found)) = self.mismatched.first() {
+            return Reason::PdbMismatch { path: path.clone(), found: *found, wanted };
+        }
+        if let Some((path, error)) = self.unreadable.first() {
+            return Reason::PdbUnreadable { path: path.clone(), error: error.clone() };
+        }
+        Reason::PdbNotFound {
+            name: file_name(name).to_owned(),
+            id: wanted.to_string(),
+            tried: self.tried.len(),
+            servers: self.servers.clone(),
+        }
     }
 }
 

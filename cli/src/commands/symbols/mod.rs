@@ -1,0 +1,86 @@
+//! `stk symbols`: where the names of traces come from, and what single addresses are called.
+
+mod lookup;
+mod modules;
+
+use super::{Exit, print, size};
+use crate::symbols::SymbolOptions;
+use std::path::PathBuf;
+
+/// Arguments of `stk symbols`.
+#[derive(clap::Args, Debug)]
+pub struct SymbolsArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// List every module of traces: its identity, the frames that need it, where its symbols are or why not
+    List(modules::ListArgs),
+    /// Download the symbols that traces need from the servers of the symbol path
+    Fetch(modules::FetchArgs),
+    /// Copy the symbols that traces need into a folder, to carry to another machine
+    Bundle(modules::BundleArgs),
+    /// Say whether a PDB belongs to an image
+    Check(lookup::CheckArgs),
+    /// Name addresses of an image or a PDB
+    Lookup(lookup::LookupArgs),
+    /// Show what is in the symbol cache, or empty it
+    Cache(CacheArgs),
+}
+
+/// Shows the folder and what it holds, or empties it.
+#[derive(clap::Args, Debug)]
+struct CacheArgs {
+    /// Show how much there is (the default)
+    #[arg(long, conflicts_with = "clear")]
+    stats: bool,
+    /// Delete all that stk has put there
+    #[arg(long)]
+    clear: bool,
+    /// Folder for symbol indexes and downloads [default: the user's cache folder]
+    #[arg(long, value_name = "DIR")]
+    symbol_cache: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// A usage error, a file that cannot be read, or that standard output cannot be written.
+pub fn run(args: &SymbolsArgs) -> anyhow::Result<Exit> {
+    match &args.command {
+        Command::List(args) => modules::list(args),
+        Command::Fetch(args) => modules::fetch(args),
+        Command::Bundle(args) => modules::bundle(args),
+        Command::Check(args) => lookup::check(args),
+        Command::Lookup(args) => lookup::lookup(args),
+        Command::Cache(args) => cache(args),
+    }
+}
+
+fn cache(args: &CacheArgs) -> anyhow::Result<Exit> {
+    let options = SymbolOptions { symbol_cache: args.symbol_cache.clone(), ..SymbolOptions::default() };
+    let Some(cache) = options.cache() else {
+        anyhow::bail!("the environment names no home folder: name a cache folder with --symbol-cache");
+    };
+    let folder = cache.root().display();
+    if args.clear {
+        cache.clear().map_err(|error| anyhow::anyhow!("{folder}: {error}: close what uses it"))?;
+        eprintln!("stk: {folder}: emptied");
+        return Ok(Exit::Ok);
+    }
+    let stats = cache.stats();
+    print(&format!(
+        "folder     {folder}\nindexes    {} ({})\nstale      {} ({})\ndownloads  {} ({})\nmissing    {} remembered\n",
+        stats.indexes,
+        size(stats.index_bytes),
+        stats.stale,
+        size(stats.stale_bytes),
+        stats.files,
+        size(stats.file_bytes),
+        stats.missing,
+    ))?;
+    Ok(Exit::Ok)
+}

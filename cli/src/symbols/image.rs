@@ -1,0 +1,79 @@
+//! What an image file says of itself: its identity, the PDB it wants, its exported names.
+
+use object::LittleEndian as LE;
+use object::pe;
+use object::read::pe::{ImageNtHeaders, ImageOptionalHeader, PeFile};
+use object::{Object as _, ReadRef};
+use stk_schema::Arch;
+
+/// An image file's identity and names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ImageFile {
+    /// Architecture; none if `stk` does not know it.
+    pub arch: Option<Arch>,
+    /// TimeDateStamp.
+    pub time_date_stamp: u32,
+    /// SizeOfImage, in bytes.
+    pub size_of_image: u32,
+    /// Preferred load address.
+    pub image_base: u64,
+    /// CodeView record: GUID, age, PDB name as the linker wrote it.
+    pub code_view: Option<([u8; 16], u32, Vec<u8>)>,
+    /// Exported names by rva, sorted.
+    pub exports: Vec<(u32, Box<str>)>,
+}
+
+/// No real image exports more; a forged count ends here.
+const MAX_EXPORTS: usize = 1 << 20;
+
+impl ImageFile {
+    /// Reads a PE image. What is damaged behind the headers is left out.
+    ///
+    /// # Errors
+    ///
+    /// Says why the headers cannot be read.
+    pub fn parse(data: &[u8]) -> Result<ImageFile, String> {
+        match object::read::pe::optional_header_magic(data) {
+            Ok(pe::IMAGE_NT_OPTIONAL_HDR64_MAGIC) => parse::<pe::ImageNtHeaders64>(data),
+            Ok(pe::IMAGE_NT_OPTIONAL_HDR32_MAGIC) => parse::<pe::ImageNtHeaders32>(data),
+            _ => Err("is not a PE image".to_owned()),
+        }
+    }
+}
+
+fn parse<H: ImageNtHeaders>(data: &[u8]) -> Result<ImageFile, String> {
+    let file = PeFile::<H>::parse(data).map_err(|error| format!("is a damaged PE image: {error}"))?;
+    let headers = file.nt_headers();
+    let arch = match headers.file_header().machine.get(LE) {
+        pe::IMAGE_FILE_MACHINE_AMD64 => Some(Arch::X64),
+        pe::IMAGE_FILE_MACHINE_ARM64 => Some(Arch::Arm64),
+        pe::IMAGE_FILE_MACHINE_I386 => Some(Arch::X86),
+        _ => None,
+    };
+    let code_view =
+        file.pdb_info().ok().flatten().map(|info| (info.guid(), info.age(), info.path().to_vec()));
+    Ok(ImageFile {
+        arch,
+        time_date_stamp: headers.file_header().time_date_stamp.get(LE),
+        size_of_image: headers.optional_header().size_of_image(),
+        image_base: headers.optional_header().image_base(),
+        code_view,
+        exports: exports(&file).unwrap_or_default(),
+    })
+}
+
+/// Exported functions with a name; forwarders have no code here.
+fn exports<'d, H: ImageNtHeaders, R: ReadRef<'d>>(file: &PeFile<'d, H, R>) -> Option<Vec<(u32, Box<str>)>> {
+    let table = file.export_table().ok()??;
+    let mut exports: Vec<(u32, Box<str>)> = table
+        .name_iter()
+        .take(MAX_EXPORTS)
+        .filter_map(|(name, ordinal)| {
+            let rva = table.address_by_index(u32::from(ordinal)).ok()?;
+            let name = table.name_from_pointer(name).ok()?;
+            (!table.is_forward(rva)).then(|| (rva, String::from_utf8_lossy(name).into()))
+        })
+        .collect();
+    exports.sort();
+    Some(exports)
+}
