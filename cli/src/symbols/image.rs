@@ -11,6 +11,10 @@ use stk_schema::Arch;
 pub struct ImageFile {
     /// Architecture; none if `stk` does not know it.
     pub arch: Option<Arch>,
+    /// COFF machine number.
+    pub machine: u16,
+    /// Whether it is a PE32+ image.
+    pub is_64: bool,
     /// TimeDateStamp.
     pub time_date_stamp: u32,
     /// SizeOfImage, in bytes.
@@ -44,7 +48,8 @@ impl ImageFile {
 fn parse<H: ImageNtHeaders>(data: &[u8]) -> Result<ImageFile, String> {
     let file = PeFile::<H>::parse(data).map_err(|error| format!("is a damaged PE image: {error}"))?;
     let headers = file.nt_headers();
-    let arch = match headers.file_header().machine.get(LE) {
+    let machine = headers.file_header().machine.get(LE);
+    let arch = match machine {
         pe::IMAGE_FILE_MACHINE_AMD64 => Some(Arch::X64),
         pe::IMAGE_FILE_MACHINE_ARM64 => Some(Arch::Arm64),
         pe::IMAGE_FILE_MACHINE_I386 => Some(Arch::X86),
@@ -54,6 +59,8 @@ fn parse<H: ImageNtHeaders>(data: &[u8]) -> Result<ImageFile, String> {
         file.pdb_info().ok().flatten().map(|info| (info.guid(), info.age(), info.path().to_vec()));
     Ok(ImageFile {
         arch,
+        machine,
+        is_64: headers.is_type_64(),
         time_date_stamp: headers.file_header().time_date_stamp.get(LE),
         size_of_image: headers.optional_header().size_of_image(),
         image_base: headers.optional_header().image_base(),

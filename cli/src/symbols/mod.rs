@@ -11,6 +11,7 @@
 mod bytes;
 pub mod cab;
 mod cache;
+mod dwarf;
 mod image;
 pub mod index;
 mod names;
@@ -23,6 +24,7 @@ mod symbolizer;
 
 pub(crate) use cache::write_atomically;
 pub use cache::{CacheKey, CacheStats, SymbolCache};
+pub use dwarf::image_index;
 pub use image::ImageFile;
 
 pub use names::{Demangle, demangle, undecorate_x86};

@@ -8,11 +8,12 @@ use rayon::prelude::*;
 use stk_schema::Arch;
 use stk_schema::identity::CodeView;
 
-use super::cache::CacheKey;
-use super::index::{Hit, IndexError, RecordKind, SymbolIndex};
+use super::cache::{CacheKey, SymbolCache};
+use super::dwarf::image_index;
+use super::index::{Hit, IndexError, Origin, RecordKind, SymbolIndex};
 use super::names::{Demangle, demangle, undecorate_x86};
 use super::pdb::PdbFile;
-use super::store::{Identity, Search, SymbolStore, file_name, pdb_id, safe_file_name};
+use super::store::{Identity, Search, SymbolStore, file_name, image_id, pdb_id, safe_file_name};
 
 /// Turns addresses into names, files and lines.
 #[derive(Debug)]
@@ -184,8 +185,54 @@ impl Symbolizer {
                     Err(reason) => self.nameless(module, rvas, reason),
                 }
             }),
-            Err(reason) => self.nameless(module, rvas, reason),
+            Err(reason) => self.resolve_by_image(module, rvas, reason),
         }
+    }
+
+    /// Names addresses by what the image file says of itself, where there is no PDB.
+    fn resolve_by_image(&self, module: &ModuleKey<'_>, rvas: &[u32], reason: Reason) -> ModuleSymbols {
+        for from_cache in [true, false] {
+            let Some((path, index)) = self.image_symbols(module, from_cache) else { break };
+            // A PDB would say more than exports do: the reason for its absence stays.
+            let certain = index.header().origin != Origin::Exports;
+            if let Ok(mut resolved) = self.resolve_in(module, rvas, &path, &index) {
+                resolved.reason = (!certain).then_some(reason);
+                return resolved;
+            }
+        }
+        self.nameless(module, rvas, reason)
+    }
+
+    /// The index of an image's own symbols, if the image is at hand and has any.
+    fn image_symbols(&self, module: &ModuleKey<'_>, from_cache: bool) -> Option<(PathBuf, SymbolIndex)> {
+        if module.size_of_image == 0 {
+            return None;
+        }
+        let search = self.store.find_image(module.path, module.time_date_stamp, module.size_of_image);
+        let found = search.found?;
+        let id = image_id(module.time_date_stamp, module.size_of_image);
+        let name = found.path.file_name().and_then(|name| name.to_str()).and_then(safe_file_name);
+        let fingerprint = image_fingerprint(&found.file);
+        let key = |name| CacheKey { name, id: &id, fingerprint };
+        let cache = name.zip(self.store.cache());
+        if let Some((name, cache)) = cache {
+            if !from_cache {
+                cache.remove(&key(name));
+            } else if let Some(index) = cache.get(&key(name)) {
+                return Some((found.path, index));
+            }
+        }
+        let index = match image_index(&found.file) {
+            Ok(index) => index?,
+            Err(error) => {
+                log::warn!("{}: {error}", found.path.display());
+                return None;
+            }
+        };
+        if let Some((name, cache)) = cache {
+            keep(cache, &key(name), &index);
+        }
+        Some((found.path, index))
     }
 
     /// Names addresses by an index that is at hand.
@@ -263,13 +310,23 @@ impl Symbolizer {
             }
         }
         let index = pdb.index().map_err(|error| unreadable(path, &error))?;
-        if let Some((name, cache)) = cache
-            && let Err(error) = cache.put(&key(name), &index)
-        {
-            log::warn!("{}: {error}: the symbol index is not kept", cache.root().display());
+        if let Some((name, cache)) = cache {
+            keep(cache, &key(name), &index);
         }
         Ok(index)
     }
+}
+
+/// Puts an index into the cache. That it cannot be kept costs time later, nothing else.
+fn keep(cache: &SymbolCache, key: &CacheKey<'_>, index: &SymbolIndex) {
+    if let Err(error) = cache.put(key, index) {
+        log::warn!("{}: {error}: the symbol index is not kept", cache.root().display());
+    }
+}
+
+/// Tells copies of one image apart (stripped or not): a hash over the headers and the length.
+fn image_fingerprint(data: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(&data[..data.len().min(4096)], data.len() as u64)
 }
 
 fn unreadable(path: &Path, error: &dyn fmt::Display) -> Reason {
@@ -327,8 +384,10 @@ impl<'a> Writer<'a> {
 
     fn address(&mut self, rva: u32, hit: Option<Hit<'_>>) {
         let first = self.frames.len() as u32;
-        let (source, displacement) = if let Some(hit) = hit {
-            let range = hit.range();
+        let range = hit.and_then(|hit| hit.range());
+        let exported =
+            range.filter(|range| range.kind == RecordKind::Export).map(|range| (range.start, range.name));
+        let (source, displacement) = if let Some(hit) = hit.filter(|_| exported.is_none()) {
             let decorated = range.is_some_and(|range| range.kind >= RecordKind::Public);
             for frame in hit.frames() {
                 let raw = self.text(frame.name);
@@ -336,8 +395,9 @@ impl<'a> Writer<'a> {
                 let file = frame.file.map(|file| self.text(file));
                 self.frames.push(StoredFrame { function, raw, file, line: frame.line, inline: frame.inline });
             }
-            (Source::Pdb, range.map_or(0, |range| hit.linked_rva().wrapping_sub(range.start)))
-        } else if let Some((start, name)) = self.export(rva) {
+            let source = if hit.origin() == Origin::Pdb { Source::Pdb } else { Source::Dwarf };
+            (source, range.map_or(0, |range| hit.linked_rva().wrapping_sub(range.start)))
+        } else if let Some((start, name)) = exported.or_else(|| self.export(rva)) {
             let raw = self.text(name);
             let function = self.function(raw, true);
             let text = format!("{}+{:#x}", self.texts[function as usize], rva - start);

@@ -338,6 +338,11 @@ impl<'i> Hit<'i> {
         self.index.range(word(node, 12))
     }
 
+    /// What kind of file the index was built from.
+    pub fn origin(&self) -> Origin {
+        self.index.header.origin
+    }
+
     /// The address, as the symbol file counts it (it differs from the image's only where an OMAP moved code).
     pub fn linked_rva(&self) -> u32 {
         self.rva

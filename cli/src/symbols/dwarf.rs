@@ -1,0 +1,390 @@
+//! Symbols inside an image: DWARF (MinGW, Rust for windows-gnu, Go), the COFF symbol table, exported names.
+
+use gimli::{AttributeValue, DebuggingInformationEntry, EndianSlice, LittleEndian, UnitOffset};
+use object::read::pe::{ImageNtHeaders, PeFile};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionFlags, SymbolKind, pe};
+
+use super::image::ImageFile;
+use super::index::build::{Function, IndexBuilder, InlineRow, InlineSite, LineRow, NONE, RecordKind, StrId};
+use super::index::{IndexHeader, Origin, SymbolIndex};
+
+type Slice<'d> = EndianSlice<'d, LittleEndian>;
+type Dwarf<'d> = gimli::Dwarf<Slice<'d>>;
+type Unit<'d> = gimli::Unit<Slice<'d>>;
+type Entry<'d> = DebuggingInformationEntry<Slice<'d>>;
+
+/// References from an entry to the one that has its name.
+const MAX_REFERENCES: u32 = 16;
+/// A function whose inline sites take more rows than this is taken for damaged, and keeps its own rows only.
+const MAX_INLINE_ROWS: usize = 1 << 20;
+
+/// Reads what an image says of its own code; nothing if it says nothing.
+///
+/// # Errors
+///
+/// Says why the image cannot be read. A damaged unit is left out and counted in the index's header.
+pub fn image_index(data: &[u8]) -> Result<Option<SymbolIndex>, String> {
+    let image = ImageFile::parse(data)?;
+    let header = IndexHeader {
+        guid: [0; 16],
+        age: 0,
+        machine: image.machine,
+        time_date_stamp: image.time_date_stamp,
+        size_of_image: image.size_of_image,
+        origin: Origin::Exports,
+        damaged_parts: 0,
+    };
+    if image.is_64 {
+        read::<pe::ImageNtHeaders64>(data, &image, header)
+    } else {
+        read::<pe::ImageNtHeaders32>(data, &image, header)
+    }
+}
+
+fn read<H: ImageNtHeaders>(
+    data: &[u8],
+    image: &ImageFile,
+    mut header: IndexHeader,
+) -> Result<Option<SymbolIndex>, String> {
+    let file = PeFile::<H>::parse(data).map_err(|error| error.to_string())?;
+    let mut builder = IndexBuilder::new();
+    let section = |id: gimli::SectionId| -> Result<Slice<'_>, gimli::Error> {
+        let bytes = file.section_by_name(id.name()).and_then(|section| section.data().ok());
+        Ok(EndianSlice::new(bytes.unwrap_or(&[]), LittleEndian))
+    };
+    let dwarf = Dwarf::load(section).map_err(|error| error.to_string())?;
+    let mut reader = Reader {
+        dwarf: &dwarf,
+        base: image.image_base,
+        size: image.size_of_image,
+        builder: &mut builder,
+        damaged: 0,
+    };
+    reader.units();
+    header.damaged_parts = reader.damaged;
+    let code = code_sections(&file, image.image_base);
+    if builder.ranges().len() != 0 {
+        header.origin = Origin::Dwarf;
+    }
+    let symbols: Vec<(u32, &[u8])> = file
+        .symbols()
+        .filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text)
+        .filter_map(|symbol| {
+            let rva = u32::try_from(symbol.address().checked_sub(image.image_base)?).ok()?;
+            symbol.name_bytes().ok().filter(|name| !name.is_empty()).map(|name| (rva, name))
+        })
+        .collect();
+    add_sizeless(&mut builder, symbols, &code, RecordKind::CoffSymbol);
+    if builder.ranges().len() != 0 && header.origin == Origin::Exports {
+        header.origin = Origin::Coff;
+    }
+    let exports = image.exports.iter().map(|(rva, name)| (*rva, name.as_bytes())).collect();
+    add_sizeless(&mut builder, exports, &code, RecordKind::Export);
+    if builder.ranges().len() == 0 {
+        return Ok(None);
+    }
+    builder.finish(header).map(Some).map_err(|error| error.to_string())
+}
+
+/// Executable sections as rva ranges.
+fn code_sections<H: ImageNtHeaders>(file: &PeFile<'_, H>, base: u64) -> Vec<(u32, u32)> {
+    file.sections()
+        .filter(|section| match section.flags() {
+            SectionFlags::Coff { characteristics } => characteristics & pe::IMAGE_SCN_MEM_EXECUTE != 0,
+            _ => false,
+        })
+        .filter_map(|section| {
+            let start = u32::try_from(section.address().checked_sub(base)?).ok()?;
+            Some((start, start.checked_add(u32::try_from(section.size()).ok()?)?))
+        })
+        .collect()
+}
+
+/// Adds names without a size: each holds up to the next one or the section's end.
+fn add_sizeless(
+    builder: &mut IndexBuilder,
+    mut names: Vec<(u32, &[u8])>,
+    code: &[(u32, u32)],
+    kind: RecordKind,
+) {
+    names.sort_unstable();
+    for n in 0..names.len() {
+        let (start, name) = names[n];
+        let Some(section) = code.iter().find(|section| (section.0..section.1).contains(&start)) else {
+            continue;
+        };
+        let next = names[n..].iter().map(|name| name.0).find(|&other| other > start);
+        let name = builder.string(name);
+        let end = next.map_or(section.1, |next| next.min(section.1));
+        builder.add(&Function { start, end, name, kind, lines: &[], sites: &[], inlined: &[] });
+    }
+}
+
+struct Reader<'a, 'd> {
+    dwarf: &'a Dwarf<'d>,
+    base: u64,
+    size: u32,
+    builder: &'a mut IndexBuilder,
+    damaged: u32,
+}
+
+/// A function that is being read.
+struct Open {
+    depth: isize,
+    name: StrId,
+    ranges: Vec<(u32, u32)>,
+    sites: Vec<InlineSite>,
+    /// (site, range) of every inline site.
+    site_ranges: Vec<(u32, (u32, u32))>,
+    /// Depth and number of the sites around the current entry.
+    around: Vec<(isize, u32)>,
+}
+
+/// The files of a unit by their number in its line table.
+type Files = Vec<StrId>;
+
+impl<'d> Reader<'_, 'd> {
+    fn units(&mut self) {
+        let mut headers = self.dwarf.units();
+        loop {
+            match headers.next() {
+                Ok(Some(header)) => {
+                    let read = self.dwarf.unit(header).and_then(|unit| self.unit(&unit));
+                    self.damaged += u32::from(read.is_err());
+                }
+                Ok(None) => break,
+                // Where one header is damaged, the next cannot be found.
+                Err(_) => {
+                    self.damaged += 1;
+                    break;
+                }
+            }
+        }
+    }
+
+    fn unit(&mut self, unit: &Unit<'d>) -> gimli::Result<()> {
+        let (lines, files) = match self.lines(unit) {
+            Ok(lines) => lines,
+            Err(_) => {
+                self.damaged += 1;
+                Default::default()
+            }
+        };
+        let mut entries = unit.entries();
+        // Functions can be nested in others (lambdas, Go closures).
+        let mut open: Vec<Open> = Vec::new();
+        while let Some(entry) = entries.next_dfs()? {
+            let depth = entry.depth();
+            while open.last().is_some_and(|function| function.depth >= depth) {
+                if let Some(function) = open.pop() {
+                    self.close(function, &lines);
+                }
+            }
+            match entry.tag() {
+                gimli::DW_TAG_subprogram => {
+                    let ranges = self.ranges(unit, entry)?;
+                    let name = self.name(unit, entry, 0).unwrap_or(NONE);
+                    let (sites, site_ranges, around) = Default::default();
+                    open.push(Open { depth, name, ranges, sites, site_ranges, around });
+                }
+                gimli::DW_TAG_inlined_subroutine => {
+                    let ranges = self.ranges(unit, entry)?;
+                    let name = self.name(unit, entry, 0).unwrap_or(NONE);
+                    let number = |name| entry.attr_value(name).and_then(|value| value.udata_value());
+                    let call_line = number(gimli::DW_AT_call_line).and_then(|line| u32::try_from(line).ok());
+                    let call_file = number(gimli::DW_AT_call_file);
+                    if let Some(function) = open.last_mut() {
+                        function.around.retain(|&(outer, _)| outer < depth);
+                        let site = function.sites.len() as u32;
+                        function.sites.push(InlineSite {
+                            parent: function.around.last().map_or(NONE, |&(_, site)| site),
+                            name,
+                            file: NONE,
+                            call_line: call_line.unwrap_or(0),
+                            call_file: call_file.and_then(|n| files.get(n as usize)).copied().unwrap_or(NONE),
+                        });
+                        function.around.push((depth, site));
+                        function.site_ranges.extend(ranges.into_iter().map(|range| (site, range)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        while let Some(function) = open.pop() {
+            self.close(function, &lines);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, function: Open, lines: &[LineRow]) {
+        if function.name == NONE || function.ranges.is_empty() {
+            return;
+        }
+        let mut inlined = Vec::new();
+        for &(site, (start, end)) in &function.site_ranges {
+            site_rows(site, start, end, lines, &mut inlined);
+            if inlined.len() > MAX_INLINE_ROWS {
+                self.damaged += 1;
+                inlined.clear();
+                break;
+            }
+        }
+        for (n, &(start, end)) in function.ranges.iter().enumerate() {
+            let kind = if n == 0 { RecordKind::Procedure } else { RecordKind::SeparatedCode };
+            let inlined: Vec<InlineRow> = inlined
+                .iter()
+                .filter(|inlined| inlined.row.start < end && inlined.row.end > start)
+                .copied()
+                .collect();
+            self.builder.add(&Function {
+                start,
+                end,
+                name: function.name,
+                kind,
+                lines,
+                sites: &function.sites,
+                inlined: &inlined,
+            });
+        }
+    }
+
+    /// Ranges of an entry as rvas, those outside the image left out (a linker sets dropped functions to 0).
+    fn ranges(&self, unit: &Unit<'d>, entry: &Entry<'d>) -> gimli::Result<Vec<(u32, u32)>> {
+        let mut ranges = Vec::new();
+        let mut iter = self.dwarf.die_ranges(unit, entry)?;
+        while let Some(range) = iter.next()? {
+            if let (Some(start), Some(end)) = (self.rva(range.begin), self.rva(range.end))
+                && start < end
+            {
+                ranges.push((start, end));
+            }
+        }
+        Ok(ranges)
+    }
+
+    fn rva(&self, address: u64) -> Option<u32> {
+        let rva = u32::try_from(address.checked_sub(self.base)?).ok()?;
+        (rva != 0 && rva <= self.size).then_some(rva)
+    }
+
+    /// The linkage name of an entry or of the one that it refers to, else its plain name.
+    fn name(&mut self, unit: &Unit<'d>, entry: &Entry<'d>, depth: u32) -> Option<StrId> {
+        for attribute in [gimli::DW_AT_linkage_name, gimli::DW_AT_MIPS_linkage_name] {
+            if let Some(value) = entry.attr_value(attribute) {
+                let text = self.dwarf.attr_string(unit, value).ok()?;
+                return Some(self.builder.string(text.slice()));
+            }
+        }
+        if depth < MAX_REFERENCES {
+            for attribute in [gimli::DW_AT_abstract_origin, gimli::DW_AT_specification] {
+                let name = match entry.attr_value(attribute) {
+                    Some(AttributeValue::UnitRef(offset)) => self.name_at(unit, offset, depth),
+                    Some(AttributeValue::DebugInfoRef(offset)) => match offset.to_unit_offset(&unit.header) {
+                        Some(offset) => self.name_at(unit, offset, depth),
+                        None => self.name_in_other_unit(offset, depth),
+                    },
+                    _ => None,
+                };
+                if name.is_some() {
+                    return name;
+                }
+            }
+        }
+        let text = self.dwarf.attr_string(unit, entry.attr_value(gimli::DW_AT_name)?).ok()?;
+        Some(self.builder.string(text.slice()))
+    }
+
+    fn name_at(&mut self, unit: &Unit<'d>, offset: UnitOffset, depth: u32) -> Option<StrId> {
+        let entry = unit.entry(offset).ok()?;
+        self.name(unit, &entry, depth + 1)
+    }
+
+    fn name_in_other_unit(&mut self, offset: gimli::DebugInfoOffset, depth: u32) -> Option<StrId> {
+        let mut headers = self.dwarf.units();
+        while let Ok(Some(header)) = headers.next() {
+            if let Some(inner) = offset.to_unit_offset(&header) {
+                let unit = self.dwarf.unit(header).ok()?;
+                return self.name_at(&unit, inner, depth);
+            }
+        }
+        None
+    }
+
+    /// Line rows of a unit, sorted, and its files.
+    fn lines(&mut self, unit: &Unit<'d>) -> gimli::Result<(Vec<LineRow>, Files)> {
+        let Some(program) = unit.line_program.clone() else { return Ok(Default::default()) };
+        let header = program.header();
+        let mut files = Files::new();
+        // Numbers begin at 1 up to DWARF 4; 0 is then the unit itself.
+        let count = header.file_names().len() as u64 + 1;
+        for number in 0..count {
+            let name = header.file(number).and_then(|file| self.path(unit, header, file));
+            files.push(name.unwrap_or(NONE));
+        }
+        let mut rows: Vec<LineRow> = Vec::new();
+        let mut last: Option<(u32, StrId, u32)> = None;
+        let mut iter = program.rows();
+        while let Some((_, row)) = iter.next_row()? {
+            let here = self.rva(row.address());
+            if let (Some((start, file, line)), Some(end)) = (last, here)
+                && start < end
+            {
+                rows.push(LineRow { start, end, file, line });
+            }
+            let line = row.line().and_then(|line| u32::try_from(line.get()).ok()).unwrap_or(0);
+            let file = files.get(row.file_index() as usize).copied().unwrap_or(NONE);
+            last = if row.end_sequence() { None } else { here.map(|start| (start, file, line)) };
+        }
+        rows.sort_by_key(|row| row.start);
+        Ok((rows, files))
+    }
+
+    fn path(
+        &mut self,
+        unit: &Unit<'d>,
+        header: &gimli::LineProgramHeader<Slice<'d>>,
+        file: &gimli::FileEntry<Slice<'d>>,
+    ) -> Option<StrId> {
+        let absolute =
+            |part: &[u8]| part.first().is_some_and(|c| b"/\\".contains(c)) || part.get(1) == Some(&b':');
+        let mut path: Vec<u8> = self.dwarf.attr_string(unit, file.path_name()).ok()?.slice().to_vec();
+        let folder = file.directory(header).and_then(|folder| self.dwarf.attr_string(unit, folder).ok());
+        for folder in
+            [folder.map(|folder| folder.slice()), unit.comp_dir.as_ref().map(|folder| folder.slice())]
+        {
+            if let Some(folder) = folder.filter(|folder| !folder.is_empty() && !absolute(&path)) {
+                let separator = if folder.contains(&b'\\') && !folder.contains(&b'/') { b'\\' } else { b'/' };
+                let mut joined = folder.to_vec();
+                if !joined.ends_with(b"/") && !joined.ends_with(b"\\") {
+                    joined.push(separator);
+                }
+                joined.append(&mut path);
+                path = joined;
+            }
+        }
+        Some(self.builder.string(&path))
+    }
+}
+
+/// The unit's rows within one range of a site, the gaps filled with rows without a line.
+fn site_rows(site: u32, start: u32, end: u32, lines: &[LineRow], out: &mut Vec<InlineRow>) {
+    let mut at = start;
+    let from = lines.partition_point(|line| line.end <= start);
+    for line in lines[from..].iter().take_while(|line| line.start < end) {
+        let row = LineRow { start: line.start.max(at), end: line.end.min(end), ..*line };
+        if row.start >= row.end {
+            continue;
+        }
+        if row.start > at {
+            out.push(InlineRow { site, row: LineRow { start: at, end: row.start, file: NONE, line: 0 } });
+        }
+        out.push(InlineRow { site, row });
+        at = row.end;
+        if out.len() > MAX_INLINE_ROWS {
+            return;
+        }
+    }
+    if at < end {
+        out.push(InlineRow { site, row: LineRow { start: at, end, file: NONE, line: 0 } });
+    }
+}
