@@ -22,7 +22,7 @@ flock 9
 if is_built; then exit 0; fi # another script has built it meanwhile
 
 compile=(--target=x86_64-w64-mingw32 -std=c++17 -O2 -g -gcodeview -fno-exceptions -fno-rtti -Wall -Wextra -Werror
-  -ffile-compilation-dir=. -gno-codeview-command-line)
+  -nostdinc++ -D__USE_MINGW_ANSI_STDIO=0 -ffile-compilation-dir=. -gno-codeview-command-line)
 # -S: without the C runtime's DWARF, which some tools would read instead of the PDB.
 link=(--target=x86_64-w64-mingw32 -fuse-ld=lld -Wl,-S -Wl,-Xlink=-Brepro -Wl,-Xlink=-pdbaltpath:%_PDB%
   -Wl,-Xlink=-pdbsourcepath:.)
@@ -35,7 +35,8 @@ object() { # NAME: compiles one source and prints nothing
 main=(busy recursion leaf_loops größe waiter spawner plugins)
 for name in "${main[@]}" plugin_a plugin_b; do object "$name"; done
 cd "$out"
-"$clang" "${link[@]}" -Wl,--pdb=busy.pdb -o busy.exe "${main[@]/%/.o}"
+# No start-up code: see busy_main in busy.cpp.
+"$clang" "${link[@]}" -nostartfiles -Wl,--entry=busy_main -Wl,--pdb=busy.pdb -o busy.exe "${main[@]/%/.o}"
 "$clang" "${link[@]}" "${plugin[@]}" -Wl,--pdb=plugin_a.pdb -o plugin_a.dll plugin_a.o
 "$clang" "${link[@]}" "${plugin[@]}" -Wl,--pdb=plugin_ä.pdb -o plugin_ä.dll plugin_b.o
 rm -f ./*.o

@@ -4,8 +4,9 @@
 //
 // Prints its process id and "ready", and at the end how often each part ran and a checksum. The checksum is of one round of each
 // part, and every later round is compared with the first: it is the same in every run unless something disturbed the program.
-#include <cstdio>
-#include <cstdlib>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "parts.hpp"
 
@@ -93,8 +94,8 @@ DWORD WINAPI waiter_main(void *event) {
 HANDLE start(LPTHREAD_START_ROUTINE routine, void *argument, const wchar_t *name) {
   HANDLE thread = CreateThread(nullptr, 0, routine, argument, CREATE_SUSPENDED, nullptr);
   if (!thread) {
-    std::fprintf(stderr, "busy: CreateThread failed with %lu\n", GetLastError());
-    std::exit(1);
+    printf("busy: CreateThread failed with %lu\n", GetLastError());
+    ExitProcess(1);
   }
   name_thread(thread, name);
   ResumeThread(thread);
@@ -108,13 +109,13 @@ int report() {
     checksum = mix(checksum ^ progress[i].expected);
     wrong += progress[i].mismatches;
   }
-  std::printf("rounds: recursion %ld, leaf loops %ld, sizes %ld, spawner %ld, plugins %ld (%u at the same address)\n",
+  printf("rounds: recursion %ld, leaf loops %ld, sizes %ld, spawner %ld, plugins %ld (%u at the same address)\n",
               progress[recursion].rounds, progress[leaves].rounds, progress[sizes].rounds, progress[spawning].rounds,
               progress[plugins].rounds, same_place);
   if (wrong)
-    std::printf("WRONG: %ld rounds differ from the first or failed\n", wrong);
-  std::printf("checksum %016llx\n", static_cast<unsigned long long>(checksum));
-  std::fflush(stdout);
+    printf("WRONG: %ld rounds differ from the first or failed\n", wrong);
+  printf("checksum %016llx\n", static_cast<unsigned long long>(checksum));
+  fflush(stdout);
   return wrong ? 1 : 0;
 }
 
@@ -125,8 +126,7 @@ void name_thread(HANDLE thread, const wchar_t *name) {
     set_description(thread, name);
 }
 
-int main(int argc, char **argv) {
-  unsigned seconds = argc > 1 ? static_cast<unsigned>(std::atoi(argv[1])) : 0;
+BUSY_NOINLINE int run_parts(unsigned seconds) {
   set_description = reinterpret_cast<SetDescription>(
       reinterpret_cast<void *>(GetProcAddress(GetModuleHandleW(L"kernel32.dll"), "SetThreadDescription")));
   name_thread(GetCurrentThread(), L"main");
@@ -136,8 +136,8 @@ int main(int argc, char **argv) {
       start(sizes_main, nullptr, thread_names[sizes]),         start(spawner_main, nullptr, thread_names[spawning]),
       start(plugins_main, nullptr, thread_names[plugins]),     start(waiter_main, event, L"waiter"),
   };
-  std::printf("pid %lu\nready\n", GetCurrentProcessId());
-  std::fflush(stdout);
+  printf("pid %lu\nready\n", GetCurrentProcessId());
+  fflush(stdout);
 
   Sleep(seconds ? seconds * 1000 : INFINITE);
   InterlockedExchange(&stopping, 1);
@@ -145,3 +145,14 @@ int main(int argc, char **argv) {
   WaitForMultipleObjects(sizeof threads / sizeof *threads, threads, TRUE, INFINITE);
   return report();
 }
+
+// The entry point. Where build.sh makes the program it is the very first function: mingw's start-up code has no records in a PDB and would be
+// a frame without a name. So the only arguments are the command line, and the end is ExitProcess.
+extern "C" int busy_main() {
+  const char *space = strrchr(GetCommandLineA(), ' ');
+  ExitProcess(static_cast<UINT>(run_parts(space ? static_cast<unsigned>(atoi(space + 1)) : 0)));
+}
+
+#ifdef _MSC_VER
+int main() { return busy_main(); }
+#endif

@@ -7,7 +7,7 @@
 #endif
 #include <windows.h>
 
-#include <cstdint>
+#include <stdint.h>
 
 #if defined(_MSC_VER) && !defined(__clang__)
 #define BUSY_NOINLINE __declspec(noinline)
