@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use stk_schema::event::{Event, Metadata};
 use stk_schema::limits;
 
-/// Key of the METADATA event, first in every META, STATE and END block, whose value is a copy of the file header's 128 bytes: a trace
-/// whose own header is damaged is read by it.
+/// Key of the METADATA event, first in every STATE and END block and in the META blocks of the first second, whose value
+/// is a copy of the file header's 128 bytes: a trace whose own header is damaged is read by it.
 pub const HEADER_KEY: &[u8] = b"stk.header";
 
 /// Why an event or a sample was not taken. Nothing was written, and both block and image stay consistent.
@@ -103,7 +103,9 @@ impl BlockBuffer {
     /// [`SampleEncoder::begin`](crate::sample::SampleEncoder::begin) instead, which numbers it.
     pub fn begin(&mut self, kind: BlockKind, now: u64) {
         self.start(kind, None, now);
-        if matches!(kind, BlockKind::Meta | BlockKind::State | BlockKind::End) {
+        // Not in all META blocks: where threads come and go all the time, copies would be a tenth of the file.
+        let early = now.wrapping_sub(self.header.clock_start) < self.header.clock_frequency;
+        if matches!(kind, BlockKind::State | BlockKind::End) || kind == BlockKind::Meta && early {
             let copy = self.header.encode();
             // The smallest buffer has room for it.
             let _ = self.push(&Event::Metadata(Metadata { key: HEADER_KEY, value: &copy }));
