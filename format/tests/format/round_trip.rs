@@ -61,3 +61,36 @@ fn samples_come_back_with_their_words_and_unchanged_tails() {
     assert_eq!(same, [(thread, 200, 201, 2, RunState::Waiting)]);
     assert_eq!(idle, [(thread, 300, 300, 1, 0)]);
 }
+
+#[test]
+fn stacks_of_32_bit_words_come_back() {
+    let base = 0x0030_0000;
+    let mut builder = TraceBuilder::new(Arch::X86);
+    let thread = builder.thread(0, 7, "", base);
+    let mut words = vec![0xdead_beefu64; 33];
+    let mut written = Vec::new();
+    for i in 0..40u64 {
+        words[(i as usize * 5) % 33] = 0xffff_0000 + i;
+        // An odd number of words: the stack pointer is a multiple of 4 only.
+        let deep = &words[(i as usize % 4)..];
+        let start = base - 4 * deep.len() as u64;
+        builder.sample(thread, 100 + i, &[0x40_1000 + i, start], deep);
+        written.push((
+            0x40_1000 + i,
+            start,
+            deep.iter().flat_map(|w| (*w as u32).to_le_bytes()).collect::<Vec<u8>>(),
+        ));
+    }
+    let file = builder.finish();
+    let trace = Trace::open(&file).unwrap();
+    let mut scratch = Scratch::new();
+    let mut read = Vec::new();
+    for block in trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples) {
+        let mut samples = trace.samples(block, &mut scratch).unwrap();
+        while let Some(Decoded::Sample(s)) = samples.next().unwrap() {
+            assert_eq!(s.registers[1], s.stack_start);
+            read.push((s.registers[0], s.stack_start, s.stack.to_vec()));
+        }
+    }
+    assert_eq!(read, written);
+}
