@@ -133,6 +133,40 @@ fn one_shot_takes_one_sample_of_every_thread_and_reads_the_tables() {
 }
 
 #[test]
+fn tables_kept_in_a_shared_folder_are_complete_there_and_absent_from_the_trace() {
+    let folder = scenario_folder("tables").join("store");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let run = run_with("tables", Some(&windows_path(&folder)));
+    assert_eq!(run.all("ended"), ["1", "1"]);
+    let trace = run.contents();
+    assert!(trace.blobs.is_empty());
+    let mut kinds = BTreeSet::new();
+    for table in trace.modules.values().filter_map(|module| module.tables.as_ref()).flatten() {
+        kinds.insert(table.kind);
+        let file = folder.join(format!("{}.tbl", table.hash));
+        let bytes = std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        assert_eq!(bytes.len(), table.len as usize);
+        assert_eq!(blob::content_hash(&bytes), table.hash);
+    }
+    assert!(kinds.contains(&(TableKind::Code as u64)), "{kinds:?}");
+    for file in std::fs::read_dir(&folder).unwrap() {
+        let name = file.unwrap().file_name();
+        assert!(name.to_string_lossy().ends_with(".tbl"), "{name:?} was left behind");
+    }
+}
+
+#[test]
+fn without_embedding_modules_are_named_but_carry_no_tables() {
+    let trace = run("none").contents();
+    assert!(trace.blobs.is_empty());
+    for module in trace.modules.values() {
+        assert!(module.identities >= 2, "{module:?}");
+        assert_eq!(module.tables.as_deref(), Some(&[][..]), "{module:?}");
+    }
+}
+
+#[test]
 fn a_recording_ends_by_itself_after_its_duration() {
     let run = run("duration");
     assert_eq!(run.one("ended"), "1", "the event is signalled");
@@ -252,8 +286,16 @@ impl Run {
     }
 }
 
+fn scenario_folder(scenario: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("agent-{scenario}"))
+}
+
 fn run(scenario: &str) -> Run {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("agent-{scenario}"));
+    run_with(scenario, None)
+}
+
+fn run_with(scenario: &str, argument: Option<&str>) -> Run {
+    let folder = scenario_folder(scenario);
     std::fs::create_dir_all(&folder).unwrap();
     let trace = folder.join("out.stk");
     let output = Command::new("timeout")
@@ -262,6 +304,7 @@ fn run(scenario: &str) -> Run {
         .arg(windows_path(&agent_dll()))
         .arg(windows_path(&trace))
         .arg(scenario)
+        .args(argument)
         .current_dir(&folder)
         .output()
         .unwrap();

@@ -128,6 +128,8 @@ static void describe(HANDLE thread, const wchar_t *name)
 }
 
 static HANDLE ended;
+static uint32_t embed = STK_EMBED_UNWIND;
+static const wchar_t *tables;
 
 static uint32_t start(const char *output, uint32_t flags, uint32_t rate_mhz, uint32_t duration_ms)
 {
@@ -145,7 +147,8 @@ static uint32_t start(const char *output, uint32_t flags, uint32_t rate_mhz, uin
     DuplicateHandle(GetCurrentProcess(), ended, GetCurrentProcess(), &signal, 0, FALSE, DUPLICATE_SAME_ACCESS);
     config.ended_event = (uint64_t)(UINT_PTR)signal;
     config.flags = flags;
-    config.embed = STK_EMBED_UNWIND;
+    config.embed = embed;
+    config.tables_dir = (uint64_t)(UINT_PTR)tables;
     config.duration_ms = duration_ms;
     for (int i = 0; i < 16; i++)
         config.uuid[i] = (uint8_t)(i * 17 + 3);
@@ -234,6 +237,23 @@ int main(int argc, char **argv)
         Sleep(argc > 4 ? (DWORD)atoi(argv[4]) : 500);
         printf("stop %u\n", agent_stop(NULL));
     } else if (!strcmp(scenario, "once")) {
+        if (start(output, STK_FLAG_ONCE, 1000000, 0))
+            return 1;
+        wait_for_end();
+    } else if (!strcmp(scenario, "tables")) {
+        /* Everything embedded, and kept in a folder that two recordings share. */
+        static wchar_t folder[1024];
+        MultiByteToWideChar(CP_UTF8, 0, argv[4], -1, folder, 1024);
+        tables = folder;
+        embed = STK_EMBED_FULL;
+        for (int i = 0; i < 2; i++) {
+            if (start(output, STK_FLAG_ONCE, 1000000, 0))
+                return 1;
+            wait_for_end();
+            ResetEvent(ended);
+        }
+    } else if (!strcmp(scenario, "none")) {
+        embed = STK_EMBED_NONE;
         if (start(output, STK_FLAG_ONCE, 1000000, 0))
             return 1;
         wait_for_end();

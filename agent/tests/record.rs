@@ -298,6 +298,33 @@ fn a_thread_whose_cycles_stand_still_is_not_suspended_again() {
 }
 
 #[test]
+fn the_cycles_that_sampling_itself_costs_do_not_make_a_waiting_thread_a_running_one() {
+    let mut rig = Rig::new(4);
+    rig.add(1, 10);
+    let mut cycles = 1_000_000;
+    for (ms, spent) in [(0, 0), (1, 8_000), (2, 2_000_000), (3, 9_000)] {
+        cycles += spent;
+        rig.thread(1, |thread| thread.cycles = Some(cycles));
+        rig.pass(ms);
+    }
+    let file = rig.finish();
+    let trace = Trace::open(&file).unwrap();
+    let mut scratch = Scratch::new();
+    let block = trace.blocks().iter().find(|block| block.header.kind == BlockKind::Samples).unwrap();
+    let mut samples = trace.samples(block, &mut scratch).unwrap();
+    let mut states = Vec::new();
+    while let Some(decoded) = samples.next().unwrap() {
+        states.push(match decoded {
+            Decoded::Sample(sample) => sample.state,
+            Decoded::Same(same) => same.state,
+            other => panic!("{other:?}"),
+        });
+    }
+    // First seen; waited; spun in place; waited.
+    assert_eq!(states, [RunState::Unknown, RunState::Waiting, RunState::Running, RunState::Waiting]);
+}
+
+#[test]
 fn without_cycle_counts_an_unchanged_thread_is_unknown_and_a_changed_one_ran() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);

@@ -24,6 +24,9 @@ const FIRST_IMAGE_WORDS: usize = 2048;
 /// Thread times come from a coarse clock: read no more often than it ticks, and less where nothing moves.
 const CPU_MS: u64 = 10;
 const CPU_IDLE_MS: u64 = 100;
+/// Cycles that being suspended and resumed may cost a waiting thread itself: the system wakes it for both. A thread that
+/// spent no more since its last sample, with registers as they were, did not run of its own.
+const OWN_CYCLES: u64 = 60_000;
 /// How long a triggered sample waits for its thread to be enumerated.
 const ORPHAN_MS: u64 = 500;
 
@@ -286,18 +289,23 @@ impl<T: Target> Sampler<T> {
             Outcome::NoContext => return self.wiring.counters.lose(DropReason::NoContext, 1),
         }
         let moved = entry.sampled && entry.registers != self.capture.registers;
-        let mut ran = moved || cycles.is_some() && entry.cycles.is_some();
+        let mut state = if moved { RunState::Running } else { RunState::Unknown };
         let mut cpu = cycles;
+        if let (Some(now), Some(before), false) = (cycles, entry.cycles, moved) {
+            let spent = now.saturating_sub(before);
+            state = if spent > OWN_CYCLES { RunState::Running } else { RunState::Waiting };
+        }
         if cycles.is_none() && self.capture.time >= entry.cpu_due {
             cpu = self.target.cpu_time(&entry.thread);
-            ran |= cpu.is_some() && entry.cpu.is_some() && cpu != entry.cpu;
+            if cpu.is_some() && entry.cpu.is_some() && cpu != entry.cpu {
+                state = RunState::Running;
+            }
             entry.cpu = cpu;
             let pause = if moved { CPU_MS } else { CPU_IDLE_MS };
             entry.cpu_due = self.capture.time + pause * self.ticks_per_ms;
         }
         entry.registers = self.capture.registers;
         entry.sampled = true;
-        let state = if ran { RunState::Running } else { RunState::Unknown };
         let stored = self.store(index, None, state, cpu);
         if let Some(entry) = self.threads.get_mut(index) {
             entry.cycles = if stored { cycles } else { None };
