@@ -31,7 +31,7 @@ use super::state::{SIGNALS, STATUS, reset_signals};
 use super::suspend::{Rescue, Watch};
 use super::target::{OwnProcess, Sampled};
 use super::trigger::Triggers;
-use super::{heap, hints, host, panic, text};
+use super::{heap, hints, host, panic, suspend, text};
 use crate::record::journal::{self, Journal};
 use crate::record::queue::Queue;
 use crate::record::sampler::{Accepted, Sampler, Triggered, Wiring};
@@ -91,6 +91,15 @@ impl<T> Exclusive<T> {
         let result = work(unsafe { &mut *self.value.get() });
         self.busy.store(false, Ordering::Release);
         Some(result)
+    }
+
+    /// As [`Exclusive::enter`], also while another thread is inside.
+    ///
+    /// # Safety
+    /// That thread must be gone for good, from a point at which the value was whole.
+    unsafe fn enter_for_the_dead<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: by the caller's promise nobody else touches the value any more.
+        work(unsafe { &mut *self.value.get() })
     }
 }
 
@@ -211,8 +220,11 @@ pub fn process_exit() {
     session.writer.enter(|writer| {
         let Some(writer) = writer else { return };
         session.write_waiting(writer);
-        session.census.enter(|census| census.flush());
-        session.sampler.enter(|sampler| sampler.finish());
+        session.census.enter(Census::flush);
+        if session.sampler.enter(Sampler::finish).is_none() && suspend::in_progress() {
+            // SAFETY: the sampler was terminated, as all threads but this, and where it captures its state is whole.
+            unsafe { session.sampler.enter_for_the_dead(Sampler::finish) };
+        }
         session.write_waiting(writer);
         session.end(writer, EndReason::ProcessExit, "");
     });
@@ -674,6 +686,9 @@ impl Session {
         let reason = end_reason();
         self.writer.enter(|writer| {
             let Some(mut writer) = writer.take() else { return };
+            // What a thread that parked or hangs has not handed over, unless it stopped in the middle of it.
+            self.census.enter(Census::flush);
+            self.sampler.enter(Sampler::finish);
             self.write_waiting(&mut writer);
             let detail = match reason {
                 EndReason::Panic => panic::message().unwrap_or("the recorder panicked"),
