@@ -2,6 +2,8 @@
 //!
 //! Data goes to standard output, everything else to standard error. Exit codes: see [`Exit`].
 
+mod convert;
+mod dump;
 mod info;
 mod pipeline;
 mod progress;
@@ -10,7 +12,7 @@ pub mod stats;
 mod symbols;
 mod verify;
 
-pub use pipeline::{Loaded, ProfileArgs, check_symbols, closing_lines, load, load_images};
+pub use pipeline::{Loaded, ProfileArgs, SymbolArgs, check_symbols, closing_lines, load, load_images};
 pub use progress::Progress;
 pub use select::SelectArgs;
 
@@ -84,10 +86,14 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Print the stacks of all threads at a moment
+    Dump(dump::Args),
     /// Say what was recorded: what, when, where, modules, threads, samples, losses
     Info(info::Args),
     /// Say where the time went: functions, modules, threads, and what is wrong with the stacks
     Stats(stats::StatsArgs),
+    /// Convert traces to other formats
+    Convert(convert::Args),
     /// Check every block of traces and say what is lost
     Verify(verify::Args),
     /// Where names come from: list, fetch, bundle, check, lookup, cache
@@ -106,6 +112,8 @@ pub fn run() -> ExitCode {
         }
     };
     let result = match cli.command {
+        Command::Convert(args) => convert::run(&args),
+        Command::Dump(args) => dump::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Verify(args) => verify::run(&args),

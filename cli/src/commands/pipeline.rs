@@ -7,9 +7,9 @@ use crate::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
 use crate::trace::{Trace, TraceFile};
 use std::path::{Path, PathBuf};
 
-/// Options of commands that make a profile of a trace.
+/// Options of commands that name code.
 #[derive(clap::Args, Clone, Default, Debug)]
-pub struct ProfileArgs {
+pub struct SymbolArgs {
     /// Folders with PDBs: a path in the debuggers' syntax (dir;cache*dir;srv*dir); may be repeated. _NT_SYMBOL_PATH, the
     /// current folder and the trace's folder are searched too
     #[arg(short = 'y', long = "symbol-path", value_name = "PATH", help_heading = "Symbols")]
@@ -17,6 +17,28 @@ pub struct ProfileArgs {
     /// How much of a mangled name to show
     #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Symbols")]
     pub demangle: Demangle,
+}
+
+impl SymbolArgs {
+    /// Where to look for the symbols of a trace: the arguments first, then the environment.
+    pub fn store(&self, trace: &Path) -> SymbolStore {
+        let mut path = SymbolPath::default();
+        for text in &self.symbol_path {
+            path.extend(SymbolPath::parse(text));
+        }
+        if let Some(text) = std::env::var_os("_NT_SYMBOL_PATH") {
+            path.extend(SymbolPath::parse(&text.to_string_lossy()));
+        }
+        SymbolStore::with_defaults(path, [trace])
+    }
+}
+
+/// Options of commands that make a profile of a trace.
+#[derive(clap::Args, Clone, Default, Debug)]
+pub struct ProfileArgs {
+    /// Where symbols are and how names are shown.
+    #[command(flatten)]
+    pub symbols: SymbolArgs,
     /// Exit with code 5 if less than this percentage of the frames has a name from symbols
     #[arg(long, value_name = "PCT", value_parser = parse_percent, help_heading = "Symbols")]
     pub require_symbols: Option<f64>,
@@ -36,18 +58,6 @@ impl ProfileArgs {
     /// A usage error.
     pub fn check(&self) -> anyhow::Result<()> {
         self.select.check()
-    }
-
-    /// Where to look for the symbols of a trace: the arguments first, then the environment.
-    fn store(&self, trace: &Path) -> SymbolStore {
-        let mut path = SymbolPath::default();
-        for text in &self.symbol_path {
-            path.extend(SymbolPath::parse(text));
-        }
-        if let Some(text) = std::env::var_os("_NT_SYMBOL_PATH") {
-            path.extend(SymbolPath::parse(&text.to_string_lossy()));
-        }
-        SymbolStore::with_defaults(path, [trace])
     }
 }
 
@@ -80,10 +90,11 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
         scan: args.scan,
         runs_limit: None,
     };
-    let store = args.store(path);
+    let store = args.symbols.store(path);
     let images = load_images(&trace, &store);
     let (mut profile, runs) = build(&trace, &images, &options, progress.done())?;
-    symbolize(&mut profile, &images, &Symbolizer::new(store, args.demangle));
+    let demangle = args.symbols.demangle;
+    symbolize(&mut profile, &images, &Symbolizer::new(store, demangle), demangle);
     let missing = missing_symbols(&profile, &runs)?;
     let damaged = trace.lost_blocks || !profile.losses.damaged_blocks.is_empty();
     Ok(Loaded { profile, runs, missing, exit: if damaged { Exit::Damaged } else { Exit::Ok } })

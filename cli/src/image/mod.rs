@@ -2,6 +2,7 @@
 //! itself or from a file on disk of the same identity.
 
 mod pe;
+mod space;
 
 use crate::map::MappedFile;
 use crate::profile::Image;
@@ -15,6 +16,7 @@ use stk_schema::identity::ContentHash;
 use stk_unwind::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
 
 pub use pe::Exports;
+pub use space::AddressSpace;
 
 /// What is known of one image.
 #[derive(Debug)]
@@ -27,6 +29,37 @@ pub struct ModuleImage {
     pub source: ImageSource,
     /// What could not be used, one sentence each.
     pub problems: Vec<String>,
+}
+
+impl ModuleImage {
+    /// The exported function that holds `rva`: its address and name. The nearest export below is not taken for it where
+    /// unwind data says that another function begins between.
+    pub fn export_at(&self, rva: u32) -> Option<(u32, &str)> {
+        let after = self.exports.partition_point(|(start, _)| *start <= rva);
+        let nearest = self.exports[..after].last()?.0;
+        let start = if self.tables.knows_functions() {
+            match self.tables.function_range(rva) {
+                // An entry in the middle of assembler code counts as well.
+                Some(function) if function.contains(&nearest) && function.contains(&rva) => nearest,
+                Some(function) => function.start,
+                None if self.is_leaf_of(nearest, rva) => nearest,
+                None => return None,
+            }
+        } else {
+            nearest
+        };
+        // Of several names for one address the first in the alphabet, so that all traces agree.
+        let first = self.exports.partition_point(|(rva, _)| *rva < start);
+        let (rva, name) = self.exports.get(first).filter(|(rva, _)| *rva == start)?;
+        Some((*rva, name))
+    }
+
+    /// Whether `rva` can lie in a leaf function without unwind data that begins at `start`. Such functions (system call
+    /// thunks) are short.
+    fn is_leaf_of(&self, start: u32, rva: u32) -> bool {
+        const LONGEST: u32 = 0x80;
+        rva - start < LONGEST && (start..rva).all(|between| self.tables.function_range(between).is_none())
+    }
 }
 
 /// Where the knowledge of an image came from.

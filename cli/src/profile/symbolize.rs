@@ -4,15 +4,18 @@ use super::{
     FrameKey, FrameSymbols, ImageId, NameSource, NamedFrame, NodeId, Placement, Profile, Runs, StrId,
 };
 use crate::image::ModuleImage;
-use crate::symbols::{ModuleKey, ModuleSymbols, Resolved, Source, Symbolizer};
+use crate::symbols::{
+    Demangle, ModuleKey, ModuleSymbols, Resolved, Source, Symbolizer, demangle, undecorate_x86,
+};
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use stk_schema::identity::CodeView;
 
 /// Fills [`Profile::symbols`]. A caller's frame is looked up at its return address − 1; its name, if nothing is known,
-/// shows the return address itself. Uses the rayon pool that it is called in, a module a task.
-pub fn symbolize(profile: &mut Profile, images: &[ModuleImage], symbolizer: &Symbolizer) {
+/// shows the return address itself. Exported functions are named where no symbols are. Uses the rayon pool that it is called in, a module a task.
+pub fn symbolize(profile: &mut Profile, images: &[ModuleImage], symbolizer: &Symbolizer, demangle: Demangle) {
     let wanted = wanted(profile);
     let modules: Vec<(ModuleKey<'_>, &[u32])> =
         wanted.iter().map(|(image, rvas)| (module_key(profile, *image, images), rvas.as_slice())).collect();
@@ -24,15 +27,15 @@ pub fn symbolize(profile: &mut Profile, images: &[ModuleImage], symbolizer: &Sym
     resolved.sort_by_key(|(i, _)| *i);
     let of_image: HashMap<ImageId, usize> =
         wanted.iter().enumerate().map(|(i, (image, _))| (*image, i)).collect();
-    let mut names = Names { symbols: FrameSymbols::default() };
+    let mut names = Names { symbols: FrameSymbols::default(), demangle };
     names.symbols.starts.push(0);
     for key in profile.frames.keys() {
         match key.place {
             Placement::Image(image, rva) => {
                 let i = of_image[&image];
                 let n = wanted[i].1.binary_search(&lookup_rva(key, rva)).ok();
-                let name = &profile.images[image.0 as usize].name;
-                names.frame(name, rva, n.and_then(|n| resolved[i].1.get(n)));
+                let module = (&*profile.images[image.0 as usize].name, &images[image.0 as usize]);
+                names.frame(module, key, rva, n.and_then(|n| resolved[i].1.get(n)));
             }
             Placement::Unknown(address) => names.unknown(address),
         }
@@ -150,7 +153,8 @@ fn module_key<'a>(profile: &'a Profile, image: ImageId, images: &'a [ModuleImage
         }),
         time_date_stamp: facts.time_date_stamp,
         size_of_image: facts.size,
-        exports: Some(&known.exports),
+        // Exports are looked at here, where unwind data tells how far a function reaches.
+        exports: None,
         arch: match known.tables.arch() {
             stk_unwind::Arch::X64 => stk_schema::Arch::X64,
             stk_unwind::Arch::Arm64 => stk_schema::Arch::Arm64,
@@ -160,40 +164,54 @@ fn module_key<'a>(profile: &'a Profile, image: ImageId, images: &'a [ModuleImage
     }
 }
 
+/// An exported name for people.
+pub(crate) fn export_name<'a>(name: &'a str, image: &ModuleImage, style: Demangle) -> Cow<'a, str> {
+    let shown = demangle(name, style);
+    let decorated = image.tables.arch() == stk_unwind::Arch::X86 && style != Demangle::None && shown == name;
+    if decorated { Cow::Borrowed(undecorate_x86(name)) } else { shown }
+}
+
 /// Collects the names of frames, in the order of the frame table.
 struct Names {
     symbols: FrameSymbols,
+    demangle: Demangle,
 }
 
 impl Names {
-    fn frame(&mut self, module: &str, rva: u32, resolved: Option<Resolved<'_>>) {
-        let Some(resolved) = resolved.filter(|resolved| resolved.source != Source::None) else {
-            let reason = resolved.and_then(|resolved| resolved.reason.map(ToString::to_string));
-            let reason = reason.unwrap_or_else(|| "no symbol covers the address".to_owned());
+    fn frame(
+        &mut self,
+        module: (&str, &ModuleImage),
+        key: &FrameKey,
+        rva: u32,
+        resolved: Option<Resolved<'_>>,
+    ) {
+        let (module, image) = module;
+        let reason = resolved.and_then(|resolved| resolved.reason.map(ToString::to_string));
+        if let Some(resolved) =
+            resolved.filter(|resolved| matches!(resolved.source, Source::Pdb | Source::Dwarf))
+        {
+            return self.found(&resolved, reason);
+        }
+        let reason = reason.unwrap_or_else(|| "no symbol covers the address".to_owned());
+        let Some((_, name)) = image.export_at(lookup_rva(key, rva)) else {
             return self.nameless(&format!("{module}+{rva:#x}"), &reason);
         };
+        let name = export_name(name, image, self.demangle);
+        self.only(&name, NameSource::Export, &reason);
+    }
+
+    fn found(&mut self, resolved: &Resolved<'_>, reason: Option<String>) {
         let symbols = &mut self.symbols;
-        let exported = resolved.source == Source::Export;
         for location in resolved.frames() {
-            // The nearest export without the distance from it: what a function is called must not depend on the line.
-            let function = match location.function.rsplit_once("+0x") {
-                Some((name, _)) if exported && resolved.displacement != 0 => name,
-                _ => location.function,
-            };
             symbols.named.push(NamedFrame {
-                function: symbols.strings.intern(function),
+                function: symbols.strings.intern(location.function),
                 file: location.file.map(|file| symbols.strings.intern(file)),
                 line: location.line,
                 inline: location.inline,
             });
         }
-        let reason = resolved.reason.map(|reason| symbols.strings.intern(&reason.to_string()));
-        let source = match resolved.source {
-            Source::Pdb => NameSource::Pdb,
-            Source::Dwarf => NameSource::Dwarf,
-            Source::Export => NameSource::Export,
-            Source::None => NameSource::None,
-        };
+        let reason = reason.map(|reason| symbols.strings.intern(&reason));
+        let source = if resolved.source == Source::Pdb { NameSource::Pdb } else { NameSource::Dwarf };
         self.end(source, reason);
     }
 
@@ -202,10 +220,14 @@ impl Names {
     }
 
     fn nameless(&mut self, text: &str, reason: &str) {
+        self.only(text, NameSource::None, reason);
+    }
+
+    fn only(&mut self, text: &str, source: NameSource, reason: &str) {
         let strings = &mut self.symbols.strings;
         let (function, reason) = (strings.intern(text), strings.intern(reason));
         self.symbols.named.push(NamedFrame { function, file: None, line: None, inline: false });
-        self.end(NameSource::None, Some(reason));
+        self.end(source, Some(reason));
     }
 
     fn end(&mut self, source: NameSource, reason: Option<StrId>) {

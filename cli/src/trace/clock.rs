@@ -20,6 +20,12 @@ impl Clock {
         self.span_ns(ticks.saturating_sub(self.start))
     }
 
+    /// The tick at which a time (nanoseconds since the start of the trace) has been reached.
+    pub fn ticks(&self, ns: u64) -> u64 {
+        let span = u128::from(ns) * u128::from(self.frequency) / 1_000_000_000;
+        self.start.saturating_add(u64::try_from(span).unwrap_or(u64::MAX))
+    }
+
     /// Nanoseconds that `ticks` last.
     pub fn span_ns(&self, ticks: u64) -> u64 {
         if 1_000_000_000 % self.frequency == 0 {
@@ -45,6 +51,7 @@ mod tests {
         let clock = clock(10_000_000, 5_000);
         assert_eq!(clock.ns(5_003), 300);
         assert_eq!(clock.ns(4_000), 0, "before the start");
+        assert_eq!(clock.ticks(300), 5_003);
     }
 
     #[test]

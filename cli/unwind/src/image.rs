@@ -151,6 +151,22 @@ impl ImageTables {
         known.bytes.get().get((rva - known.rva) as usize..).filter(|bytes| !bytes.is_empty())
     }
 
+    /// Whether the exception directory is known, so that [`function_range`](Self::function_range) tells of every function
+    /// that has unwind data.
+    pub fn knows_functions(&self) -> bool {
+        self.arch != Arch::X86 && self.exception_directory().is_some()
+    }
+
+    /// The extent of the function that holds `rva`, by its unwind data; of one in several parts (x64) that of its first
+    /// part. `None` between functions, and in those that need no unwind data.
+    pub fn function_range(&self, rva: u32) -> Option<Range<u32>> {
+        match self.arch {
+            Arch::X64 => crate::x64::function_range(self, rva),
+            Arch::Arm64 => crate::arm64::function_range(self, rva),
+            Arch::X86 => self.x86.function(rva),
+        }
+    }
+
     /// The known bytes before `rva`, back to the start of the range that holds the byte before it.
     pub(crate) fn bytes_before(&self, rva: u32) -> Option<&[u8]> {
         let after = self.ranges.partition_point(|known| known.rva < rva);
@@ -279,11 +295,7 @@ fn find_exceptions(image: &ImageTables, rva: u32, len: u32) -> Exceptions {
 
 /// The function that contains `rva`, as far as the tables tell.
 fn function_range(image: &ImageTables, rva: u32) -> Range<u32> {
-    let found = match image.arch {
-        Arch::X64 => crate::x64::function_range(image, rva),
-        Arch::Arm64 => crate::arm64::function_range(image, rva),
-        Arch::X86 => image.x86.function(rva),
-    };
+    let found = image.function_range(rva);
     // Without a record the extent is unknown; the system's thread-start functions are at least this long
     // before the return address of the call that runs the thread.
     const UNKNOWN: u32 = 64;

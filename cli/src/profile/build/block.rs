@@ -1,13 +1,14 @@
 //! One SAMPLES block: decoded, walked and interned in a call tree of its own, on whatever thread has time.
 
 use super::Inputs;
-use super::registers::registers;
+use crate::image::AddressSpace;
 use crate::profile::{CallTree, FrameKey, FrameTable, Node, NodeId, Placement, RunFlags};
+use crate::trace::registers;
 use crate::trace::{Mark, View};
 use std::collections::HashMap;
 use stk_format::{BlockError, BlockRef, Decoded, ImageBudget, Same, Sample, Samples, Scratch};
 use stk_schema::event::{Event, RunState};
-use stk_unwind::{Found, History, ModuleId, Modules, Stop, Trust, WalkOptions, Walker};
+use stk_unwind::{History, Stop, Trust, WalkOptions, Walker};
 
 /// What one block gave. Ids are the block's own.
 #[derive(Default)]
@@ -355,7 +356,7 @@ impl Reader<'_, '_> {
         let walked = match registers {
             Some(registers) => {
                 self.view.go(sample.time);
-                let space = Space { view: self.view, inputs: self.inputs };
+                let space = AddressSpace::new(self.view, self.inputs.images);
                 let input = stk_unwind::Sample {
                     registers: &registers,
                     stack: sample.stack,
@@ -420,24 +421,6 @@ impl Reader<'_, '_> {
             }
             stops.push(key);
             (stops.len() - 1) as u16
-        })
-    }
-}
-
-/// The address space at the moment that the view shows.
-struct Space<'a, 'i> {
-    view: &'a View<'i>,
-    inputs: &'i Inputs<'i>,
-}
-
-impl Modules for Space<'_, '_> {
-    fn find(&self, address: u64) -> Option<Found<'_>> {
-        let live = self.view.find(address)?;
-        Some(Found {
-            module: ModuleId(live.module),
-            base: live.base,
-            image: &self.inputs.images[live.image.0 as usize].tables,
-            image_key: live.image.0,
         })
     }
 }

@@ -3,7 +3,6 @@
 
 mod block;
 mod merge;
-mod registers;
 
 use self::block::{BlockProfile, Step, Worker, partition};
 use self::merge::Merger;

@@ -4,7 +4,7 @@ use stk_schema::registers::{IP, RegisterSet, SP, x64_index};
 use stk_unwind::{Registers, arm64, x64, x86};
 
 /// The registers of a sample; `None` for a set that cannot be walked.
-pub(super) fn registers(set: RegisterSet, values: &[u64]) -> Option<Registers> {
+pub fn registers(set: RegisterSet, values: &[u64]) -> Option<Registers> {
     if values.len() != set.len() {
         return None;
     }

@@ -1,0 +1,197 @@
+//! `stk convert`: traces to other formats.
+
+use super::{Exit, Loaded, ProfileArgs, Progress, Usage, load, pipeline, report, size, verify, warn};
+use crate::output::{self, ChromeStyle, Destination, Format, Options, Summary};
+use anyhow::Context;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Converts traces. Several at once are converted in parallel; a damaged one is reported and passed over.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Where the output goes:
+  one trace         -o FILE, or trace.speedscope.json and so on in the current folder
+  several traces    -o FOLDER, one file a trace there; to Parquet one dataset folder for all
+  -o -              standard output (not for Parquet, which is a folder)
+  --denormalized    one trace to Parquet gives one file
+
+Examples:
+  stk convert app.stk --to speedscope
+  stk convert app.stk -o app.chrome.json --from 2s --until 5s --thread worker
+  stk convert app.stk --to speedscope -o - | gzip > app.speedscope.json.gz
+  stk convert lab/*.stk --to parquet -o lab.parquet -y 'srv*symbols'")]
+pub struct Args {
+    /// Traces
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Output format; by default that of the output's name
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    to: Option<Format>,
+    /// Output file or folder, or - for standard output
+    #[arg(short, long, value_name = "FILE|FOLDER|-")]
+    output: Option<PathBuf>,
+    /// Threads to use; by default as many as there are processors. The output does not depend on it
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Chrome: which of its forms to write
+    #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Output")]
+    chrome_style: ChromeStyle,
+    /// Speedscope: one frame per source line instead of one per function
+    #[arg(long, help_heading = "Output")]
+    lines: bool,
+    /// Parquet: samples carry the names of their frames, so that one file answers queries alone; one trace then gives
+    /// one file
+    #[arg(long, help_heading = "Output")]
+    denormalized: bool,
+    #[command(flatten)]
+    profile: ProfileArgs,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    args.profile.check()?;
+    let format = format(args)?;
+    let tasks = tasks(args, format)?;
+    let progress = Progress::new("samples");
+    let jobs = super::jobs(args.jobs);
+    // A task keeps what it converts in memory, so no more of them run at once than there are threads; what threads
+    // are left over help within a task.
+    let lanes = tasks.len().min(jobs);
+    let next = AtomicUsize::new(0);
+    let endings: Mutex<Vec<(usize, Ending)>> = Mutex::new(Vec::new());
+    let work = || -> anyhow::Result<()> {
+        let pool = super::pool(u16::try_from(jobs.div_ceil(lanes)).ok())?;
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(task) = tasks.get(i) else { return Ok(()) };
+            let ending = pool.install(|| convert(task, format, args, &progress));
+            endings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((i, ending));
+        }
+    };
+    std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(work)).collect();
+        lanes.into_iter().try_for_each(|lane| match lane.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })?;
+    drop(progress);
+    let mut endings = endings.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    endings.sort_by_key(|(i, _)| *i);
+    Ok(endings.iter().fold(Exit::Ok, |exit, (_, ending)| exit.worse(tell(ending, args))))
+}
+
+/// A trace and where its conversion goes.
+struct Task<'a> {
+    file: &'a Path,
+    destination: Destination,
+}
+
+/// How the conversion of one trace ended.
+type Ending = anyhow::Result<(Loaded, Summary)>;
+
+fn convert(task: &Task<'_>, format: Format, args: &Args, progress: &Progress) -> Ending {
+    let loaded = load(task.file, &args.profile, progress)?;
+    let options =
+        Options { lines: args.lines, chrome_style: args.chrome_style, denormalized: args.denormalized };
+    let mut writer = output::create(format, task.destination.clone(), &options)?;
+    let summary = output::write(&mut *writer, &loaded.profile, &loaded.runs)
+        .with_context(|| format!("{}: the conversion could not be written", task.file.display()))?;
+    Ok((loaded, summary))
+}
+
+/// Says how it went.
+fn tell(ending: &Ending, args: &Args) -> Exit {
+    match ending {
+        Ok((loaded, summary)) => {
+            for (path, bytes) in &summary.files {
+                eprintln!("stk: wrote {} ({})", path.display(), size(*bytes));
+            }
+            pipeline::closing_lines(loaded);
+            for warning in &summary.warnings {
+                warn(warning);
+            }
+            loaded.exit.worse(pipeline::check_symbols(loaded, &args.profile))
+        }
+        Err(error) => {
+            report(error);
+            verify::exit_of(error)
+        }
+    }
+}
+
+fn format(args: &Args) -> anyhow::Result<Format> {
+    let named = args.output.as_deref().filter(|path| *path != Path::new("-"));
+    match (args.to, named) {
+        (Some(format), _) => Ok(format),
+        (None, Some(path)) => Format::from_path(path).ok_or_else(|| {
+            Usage(format!("{}: the name does not tell a format: give one with --to", path.display())).into()
+        }),
+        (None, None) => {
+            Err(Usage("give a format with --to, or an output whose name tells it with -o".into()).into())
+        }
+    }
+}
+
+/// Gives each trace its destination.
+fn tasks(args: &Args, format: Format) -> anyhow::Result<Vec<Task<'_>>> {
+    let output = args.output.as_deref();
+    let task = |file, destination| Task { file, destination };
+    if output == Some(Path::new("-")) {
+        if format.is_folder() {
+            return Err(Usage(
+                "a Parquet dataset is a folder and cannot go to standard output: name one with -o".into(),
+            )
+            .into());
+        }
+        let [file] = args.files.as_slice() else {
+            return Err(
+                Usage("only one trace can go to standard output: name a folder with -o".into()).into()
+            );
+        };
+        return Ok(vec![task(file.as_path(), Destination::Stdout)]);
+    }
+    let one_file = args.denormalized && args.files.len() == 1 && !output.is_some_and(is_folder);
+    if format.is_folder() && !one_file {
+        let folder = output.unwrap_or(Path::new(format.default_name()));
+        return Ok(args
+            .files
+            .iter()
+            .map(|file| task(file.as_path(), Destination::Dir(folder.to_owned())))
+            .collect());
+    }
+    let folder = output.filter(|path| is_folder(path));
+    if let ([file], None) = (args.files.as_slice(), folder) {
+        let path = output.unwrap_or(Path::new(format.default_name()));
+        return Ok(vec![task(file.as_path(), Destination::File(path.to_owned()))]);
+    }
+    let folder = match (folder, output) {
+        (Some(folder), _) => folder.to_owned(),
+        (None, Some(path)) if path.exists() || Format::from_path(path).is_some() => {
+            let path = path.display();
+            return Err(
+                Usage(format!("{path}: several traces need a folder: give one with -o FOLDER/")).into()
+            );
+        }
+        (None, Some(path)) => path.to_owned(),
+        (None, None) => PathBuf::from("."),
+    };
+    std::fs::create_dir_all(&folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
+    let mut taken: HashMap<String, u32> = HashMap::new();
+    let suffix = format.default_name().trim_start_matches("trace");
+    let tasks = args.files.iter().map(|file| {
+        let stem = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
+        // Traces of one name in several folders are numbered, in the order of the command line.
+        let n = taken.entry(stem.to_lowercase()).or_default();
+        *n += 1;
+        let name = if *n == 1 { format!("{stem}{suffix}") } else { format!("{stem}-{n}{suffix}") };
+        task(file.as_path(), Destination::File(folder.join(name)))
+    });
+    Ok(tasks.collect())
+}
+
+/// Whether a path is a folder, or is written as one.
+fn is_folder(path: &Path) -> bool {
+    path.is_dir() || path.as_os_str().to_string_lossy().ends_with(std::path::is_separator)
+}

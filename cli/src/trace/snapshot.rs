@@ -1,0 +1,156 @@
+//! The stacks of all threads at one moment.
+
+use super::Trace;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use stk_format::{BlockRef, Decoded, Sample, Samples, Scratch};
+use stk_schema::event::{RunState, ThreadFlags};
+use stk_schema::registers::RegisterSet;
+
+/// What was captured of a thread at its last sample before a moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Thread instance.
+    pub thread: u64,
+    /// When it was sampled, in ticks.
+    pub sampled: u64,
+    /// Until when it is known to have been as sampled, in ticks; `sampled` or later.
+    pub until: u64,
+    /// What it was doing at that time.
+    pub state: RunState,
+    /// Which registers there are.
+    pub set: RegisterSet,
+    /// Their values, in the set's order.
+    pub registers: Vec<u64>,
+    /// Highest address of its stack, exclusive; 0 if unknown.
+    pub stack_base: u64,
+    /// Address of the first byte of `stack`.
+    pub stack_start: u64,
+    /// The captured words.
+    pub stack: Vec<u8>,
+    /// Whether `stack` ends below `stack_base`.
+    pub truncated: bool,
+    /// Code bytes at the instruction pointer.
+    pub code_at_ip: Option<Vec<u8>>,
+    /// Whether modules were known.
+    pub modules_known: bool,
+}
+
+impl Snapshot {
+    fn of(sample: &Sample<'_>, block: &BlockRef) -> Snapshot {
+        Snapshot {
+            thread: sample.thread,
+            sampled: sample.time,
+            until: sample.time,
+            state: sample.state,
+            set: sample.set,
+            registers: sample.registers.to_vec(),
+            stack_base: sample.stack_base,
+            stack_start: sample.stack_start,
+            stack: sample.stack.to_vec(),
+            truncated: sample.truncated,
+            code_at_ip: sample.code_at_ip.map(<[u8]>::to_vec),
+            modules_known: block.metadata_known,
+        }
+    }
+}
+
+/// The last sample at or before `time` (in ticks) of each thread that was alive then and that `wanted` takes, by thread
+/// instance. Threads that were never sampled before are left out. Looks back only as far as it must.
+pub fn snapshots(trace: &Trace<'_>, time: u64, wanted: &dyn Fn(u64) -> bool) -> Vec<Snapshot> {
+    let alive = trace.timeline.threads.iter().filter(|thread| {
+        let begun = thread.flags.contains(ThreadFlags::AT_START) || thread.start <= time;
+        begun && thread.exit.is_none_or(|exit| exit > time) && !thread.flags.contains(ThreadFlags::RECORDER)
+    });
+    let mut pending: HashSet<u64> =
+        alive.map(|thread| thread.instance).filter(|&instance| wanted(instance)).collect();
+    let mut found: BTreeMap<u64, Snapshot> = BTreeMap::new();
+    // What IDLE events say of threads whose sample is in an earlier block.
+    let mut idle: HashMap<u64, (u64, RunState)> = HashMap::new();
+    let mut scratch = Scratch::new();
+    let blocks: Vec<&BlockRef> = trace.sample_blocks().filter(|block| block.header.first <= time).collect();
+    for block in blocks.into_iter().rev() {
+        if pending.is_empty() {
+            break;
+        }
+        let last = last_samples(trace, block, time, &mut scratch, &pending, &mut idle);
+        for mut snapshot in capture(trace, block, &mut scratch, &last) {
+            if let Some(&(until, state)) = idle.get(&snapshot.thread) {
+                snapshot.until = snapshot.until.max(until);
+                snapshot.state = state;
+            }
+            pending.remove(&snapshot.thread);
+            found.insert(snapshot.thread, snapshot);
+        }
+    }
+    found.into_values().collect()
+}
+
+/// Numbers (among the block's samples) of the last samples before `time` of pending threads.
+fn last_samples(
+    trace: &Trace<'_>,
+    block: &BlockRef,
+    time: u64,
+    scratch: &mut Scratch,
+    pending: &HashSet<u64>,
+    idle: &mut HashMap<u64, (u64, RunState)>,
+) -> HashSet<u64> {
+    let mut last: HashMap<u64, u64> = HashMap::new();
+    let mut number = 0;
+    let mut note = |thread, first, last: u64, state| {
+        if first <= time && pending.contains(&thread) {
+            let last = last.min(time);
+            let known = idle.entry(thread).or_insert((last, state));
+            if known.0 < last {
+                *known = (last, state);
+            }
+        }
+    };
+    each(trace, block, scratch, |decoded, _| match decoded {
+        Decoded::Sample(sample) => {
+            if sample.time <= time && pending.contains(&sample.thread) {
+                last.insert(sample.thread, number);
+            }
+            number += 1;
+        }
+        Decoded::Same(same) => note(same.thread, same.first, same.last, same.state),
+        Decoded::Idle(span) => note(span.thread, span.first, span.last, span.state),
+        Decoded::Other(_) => {}
+    });
+    last.into_values().collect()
+}
+
+/// The samples with these numbers.
+fn capture(
+    trace: &Trace<'_>,
+    block: &BlockRef,
+    scratch: &mut Scratch,
+    numbers: &HashSet<u64>,
+) -> Vec<Snapshot> {
+    let mut found = Vec::new();
+    if numbers.is_empty() {
+        return found;
+    }
+    let mut number = 0;
+    each(trace, block, scratch, |decoded, block| {
+        if let Decoded::Sample(sample) = decoded {
+            if numbers.contains(&number) {
+                found.push(Snapshot::of(sample, block));
+            }
+            number += 1;
+        }
+    });
+    found
+}
+
+/// Visits a block as far as it can be read.
+fn each(
+    trace: &Trace<'_>,
+    block: &BlockRef,
+    scratch: &mut Scratch,
+    mut visit: impl FnMut(&Decoded<'_>, &BlockRef),
+) {
+    let Ok(mut samples): Result<Samples<'_>, _> = trace.blocks().samples(block, scratch) else { return };
+    while let Ok(Some(decoded)) = samples.next() {
+        visit(&decoded, block);
+    }
+}
