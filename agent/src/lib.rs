@@ -9,6 +9,20 @@
 //! All of it without blocking the target, taking its locks, using its heap, or taking it down if the agent fails: the
 //! recorder's law of DESIGN.md.
 //!
+//! Four threads of its own, never sampled: the *sampler* suspends one thread at a time, captures it, and encodes what changed; the
+//! *tables thread* finds threads and modules and reads images; the *writer* compresses and appends; the *watchdog* resumes
+//! a thread that stays suspended for 100 ms.
+//!
+//! **What it cannot do**
+//! * A process that terminates itself while the sampler holds one of its threads could hang, were it the terminating thread: ExitProcess
+//!   takes two locks first, and a thread that holds both is not suspended. Code that calls NtTerminateProcess by other ways,
+//!   within the microseconds before a suspension, is not told.
+//! * A thread that is terminated from outside by TerminateThread while it is suspended takes its stack away from under the
+//!   copy.
+//! * Cycle counts (Windows) move by what sampling itself costs: a thread is only left unsuspended once its count stands still. Wine 8 has no
+//!   cycle counts; there every thread is suspended in every pass, and on a loaded machine each waits for its turn to stop.
+//! * Passes that a late sampler skipped are counted as such (DROPPED, reason "late"), not as dropped samples.
+//!
 //! [`record`] decides what is recorded and is tested on any host; `windows` alone calls the system. Elsewhere than on
 //! Windows the library holds [`record`] only, and exports nothing.
 #![cfg_attr(all(windows, not(test)), no_std)]

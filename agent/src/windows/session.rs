@@ -426,6 +426,7 @@ fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
             session.sampler_done.store(true, Ordering::Release);
             ABANDONED.store(true, Ordering::Release);
             resume(threads);
+            forget_own_threads();
             return Err((StartResult::NoThread, error));
         }
         if let Some(own) = OWN_THREADS.get(index) {
@@ -492,9 +493,7 @@ unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
             // SAFETY: no preconditions.
             unsafe { Sleep(1) };
         }
-        for own in &OWN_THREADS {
-            own.store(0, Ordering::Release);
-        }
+        forget_own_threads();
         drop(seat);
         OCCUPIED.store(false, Ordering::Release);
     }
@@ -854,6 +853,12 @@ fn counts_cycles(api: &Api) -> bool {
     // SAFETY: the calling thread's pseudo handle; the result is one u64.
     api.thread_cycles
         .is_some_and(|query| unsafe { query(GetCurrentThread(), &mut cycles) } != 0 && cycles != 0)
+}
+
+fn forget_own_threads() {
+    for own in &OWN_THREADS {
+        own.store(0, Ordering::Release);
+    }
 }
 
 /// Ids of the recorder's threads.
