@@ -1,5 +1,7 @@
 //! Symbols inside an image: DWARF (MinGW, Rust for windows-gnu, Go), the COFF symbol table, exported names.
 
+use std::collections::HashMap;
+
 use gimli::{AttributeValue, DebuggingInformationEntry, EndianSlice, LittleEndian, UnitOffset};
 use object::read::pe::{ImageNtHeaders, PeFile};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionFlags, SymbolKind, pe};
@@ -53,7 +55,16 @@ fn read<H: ImageNtHeaders>(
         Ok(EndianSlice::new(bytes.unwrap_or(&[]), LittleEndian))
     };
     let dwarf = Dwarf::load(section).map_err(|error| error.to_string())?;
+    let symbols: Vec<(u32, &[u8])> = file
+        .symbols()
+        .filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text)
+        .filter_map(|symbol| {
+            let rva = u32::try_from(symbol.address().checked_sub(image.image_base)?).ok()?;
+            symbol.name_bytes().ok().filter(|name| !name.is_empty()).map(|name| (rva, name))
+        })
+        .collect();
     let mut reader = Reader {
+        mangled: symbols.iter().filter(|symbol| is_mangled(symbol.1)).copied().collect(),
         dwarf: &dwarf,
         base: image.image_base,
         size: image.size_of_image,
@@ -66,14 +77,6 @@ fn read<H: ImageNtHeaders>(
     if builder.ranges().len() != 0 {
         header.origin = Origin::Dwarf;
     }
-    let symbols: Vec<(u32, &[u8])> = file
-        .symbols()
-        .filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text)
-        .filter_map(|symbol| {
-            let rva = u32::try_from(symbol.address().checked_sub(image.image_base)?).ok()?;
-            symbol.name_bytes().ok().filter(|name| !name.is_empty()).map(|name| (rva, name))
-        })
-        .collect();
     add_sizeless(&mut builder, symbols, &code, RecordKind::CoffSymbol);
     if builder.ranges().len() != 0 && header.origin == Origin::Exports {
         header.origin = Origin::Coff;
@@ -84,6 +87,11 @@ fn read<H: ImageNtHeaders>(
         return Ok(None);
     }
     builder.finish(header).map(Some).map_err(|error| error.to_string())
+}
+
+/// Itanium, Rust or MSVC; with the underscore that x86 puts before C names.
+fn is_mangled(name: &[u8]) -> bool {
+    [&b"_Z"[..], b"__Z", b"_R", b"__R", b"?"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Executable sections as rva ranges.
@@ -121,6 +129,8 @@ fn add_sizeless(
 }
 
 struct Reader<'a, 'd> {
+    /// Mangled names of the COFF symbol table: they qualify functions whose entries have a plain name only.
+    mangled: HashMap<u32, &'a [u8]>,
     dwarf: &'a Dwarf<'d>,
     base: u64,
     size: u32,
@@ -190,9 +200,12 @@ impl<'d> Reader<'_, 'd> {
                 gimli::DW_TAG_inlined_subroutine => {
                     let ranges = self.ranges(unit, entry)?;
                     let name = self.name(unit, entry, 0).unwrap_or(NONE);
-                    let number = |name| entry.attr_value(name).and_then(|value| value.udata_value());
-                    let call_line = number(gimli::DW_AT_call_line).and_then(|line| u32::try_from(line).ok());
-                    let call_file = number(gimli::DW_AT_call_file);
+                    let call_line =
+                        entry.attr_value(gimli::DW_AT_call_line).and_then(|value| value.udata_value());
+                    let call_file = match entry.attr_value(gimli::DW_AT_call_file) {
+                        Some(AttributeValue::FileIndex(number)) => Some(number),
+                        other => other.and_then(|value| value.udata_value()),
+                    };
                     if let Some(function) = open.last_mut() {
                         function.around.retain(|&(outer, _)| outer < depth);
                         let site = function.sites.len() as u32;
@@ -200,7 +213,7 @@ impl<'d> Reader<'_, 'd> {
                             parent: function.around.last().map_or(NONE, |&(_, site)| site),
                             name,
                             file: NONE,
-                            call_line: call_line.unwrap_or(0),
+                            call_line: call_line.and_then(|line| u32::try_from(line).ok()).unwrap_or(0),
                             call_file: call_file.and_then(|n| files.get(n as usize)).copied().unwrap_or(NONE),
                         });
                         function.around.push((depth, site));
@@ -229,6 +242,12 @@ impl<'d> Reader<'_, 'd> {
                 break;
             }
         }
+        let mut name = function.name;
+        if !is_mangled(self.builder.text(name).as_bytes())
+            && let Some(mangled) = function.ranges.iter().find_map(|range| self.mangled.get(&range.0))
+        {
+            name = self.builder.string(mangled);
+        }
         for (n, &(start, end)) in function.ranges.iter().enumerate() {
             let kind = if n == 0 { RecordKind::Procedure } else { RecordKind::SeparatedCode };
             let inlined: Vec<InlineRow> = inlined
@@ -239,7 +258,7 @@ impl<'d> Reader<'_, 'd> {
             self.builder.add(&Function {
                 start,
                 end,
-                name: function.name,
+                name,
                 kind,
                 lines,
                 sites: &function.sites,

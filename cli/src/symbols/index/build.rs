@@ -16,6 +16,8 @@ use super::{IndexError, IndexHeader, SymbolIndex};
 pub(crate) const NONE: u32 = u32::MAX;
 /// More inline frames than this at one address are taken for damage and cut.
 const MAX_ACTIVE: usize = 512;
+/// Largest image that Windows loads. It also bounds the index's table of blocks, which grows with the last address.
+const MAX_IMAGE: u32 = 1 << 31;
 /// Longest name that is kept, in bytes.
 const MAX_STRING: usize = 1 << 16;
 /// The string table is addressed with 32 bits.
@@ -186,9 +188,9 @@ impl IndexBuilder {
         self.spans.iter().map(|span| (span.start, span.end, span.name, span.kind))
     }
 
-    /// Adds a function. One without a range is ignored.
+    /// Adds a function. One without a range, or behind the end of any image, is ignored.
     pub(crate) fn add(&mut self, function: &Function<'_>) {
-        if function.start >= function.end {
+        if function.start >= function.end || function.end > MAX_IMAGE {
             return;
         }
         let first_row = self.rows.len();
