@@ -3,17 +3,16 @@
 use super::{Exit, Progress, SelectArgs, count, warn};
 use crate::image::{self, ModuleImage};
 use crate::profile::{BuildOptions, MissingSymbols, Profile, Runs, build, missing_symbols, symbolize};
-use crate::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
+use crate::symbols::{Demangle, SymbolOptions, SymbolStore, Symbolizer};
 use crate::trace::{Trace, TraceFile};
 use std::path::{Path, PathBuf};
 
 /// Options of commands that name code.
 #[derive(clap::Args, Clone, Default, Debug)]
 pub struct SymbolArgs {
-    /// Folders with PDBs: a path in the debuggers' syntax (dir;cache*dir;srv*dir); may be repeated. _NT_SYMBOL_PATH, the
-    /// current folder and the trace's folder are searched too
-    #[arg(short = 'y', long = "symbol-path", value_name = "PATH", help_heading = "Symbols")]
-    pub symbol_path: Vec<String>,
+    /// Where symbols are found and kept.
+    #[command(flatten)]
+    pub options: SymbolOptions,
     /// How much of a mangled name to show
     #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Symbols")]
     pub demangle: Demangle,
@@ -22,14 +21,7 @@ pub struct SymbolArgs {
 impl SymbolArgs {
     /// Where to look for the symbols of a trace: the arguments first, then the environment.
     pub fn store(&self, trace: &Path) -> SymbolStore {
-        let mut path = SymbolPath::default();
-        for text in &self.symbol_path {
-            path.extend(SymbolPath::parse(text));
-        }
-        if let Some(text) = std::env::var_os("_NT_SYMBOL_PATH") {
-            path.extend(SymbolPath::parse(&text.to_string_lossy()));
-        }
-        SymbolStore::with_defaults(path, [trace])
+        self.options.store([trace])
     }
 }
 
@@ -112,9 +104,12 @@ pub fn load_images(trace: &Trace<'_>, store: &SymbolStore) -> Vec<ModuleImage> {
 }
 
 /// The image file of a module whose unwind data the trace lacks, in the folders where symbols are looked for.
-fn find_image(_store: &SymbolStore, image: &crate::profile::Image) -> Option<PathBuf> {
+fn find_image(store: &SymbolStore, image: &crate::profile::Image) -> Option<PathBuf> {
     log::debug!("{}: the trace carries no unwind data of it", image.name);
-    None
+    if image.size == 0 {
+        return None;
+    }
+    store.find_image(&image.path, image.time_date_stamp, image.size).found.map(|found| found.path)
 }
 
 /// Modules without symbols that the closing lines name; the rest is counted.

@@ -1,0 +1,45 @@
+//! The symbol index against the raw records, at every address of the code of PDBs that nobody here made.
+
+use std::path::{Path, PathBuf};
+
+use stk::map::MappedFile;
+use stk::symbols::pdb::PdbFile;
+use stk_tests::symbols::Truth;
+
+fn fetched(path: &str) -> PathBuf {
+    let folder = std::env::var_os("STK_FETCH_DIR").expect("STK_FETCH_DIR is set by tests/run.sh");
+    Path::new(&folder).join(path)
+}
+
+fn every_address_agrees(path: &Path, at_least: u64) {
+    let file = MappedFile::open(path).unwrap();
+    let index = PdbFile::open(&file).unwrap().index().unwrap();
+    assert_eq!(index.header().damaged_parts, 0);
+    let agreement = Truth::read(path).unwrap().compare(&index).unwrap();
+    assert!(agreement.complete(), "{}: {:#}", path.display(), agreement.to_json());
+    assert!(agreement.in_procedures >= at_least, "{}: {:#}", path.display(), agreement.to_json());
+    assert!(agreement.inlined > 0 && agreement.with_line > 0);
+}
+
+#[test]
+fn winpty_agent_x64_is_named_as_its_records_say() {
+    every_address_agrees(&fetched("node-pty/prebuilds/win32-x64/winpty-agent.pdb"), 190_000);
+}
+
+#[test]
+fn winpty_agent_arm64_is_named_as_its_records_say() {
+    every_address_agrees(&fetched("node-pty/prebuilds/win32-arm64/winpty-agent.pdb"), 190_000);
+}
+
+#[test]
+fn conpty_x64_is_named_as_its_records_say() {
+    every_address_agrees(&fetched("node-pty/prebuilds/win32-x64/conpty.pdb"), 190_000);
+}
+
+#[test]
+fn attach_x86_is_named_as_its_records_say() {
+    every_address_agrees(
+        &fetched("debugpy/debugpy/_vendored/pydevd/pydevd_attach_to_process/attach_x86.pdb"),
+        17_000,
+    );
+}
