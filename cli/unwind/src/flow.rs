@@ -258,7 +258,7 @@ impl Follower<'_, '_> {
             Value::Word(base, offset) => (base, offset),
             Value::Constant(rva) if state.depth > 0 => {
                 let Some(popped) = popped else { return Step::Dead };
-                state.registers[SP] = Value::Start(base, offset + word + i64::from(popped));
+                state.registers[SP] = Value::Start(base, offset.wrapping_add(word + i64::from(popped)));
                 state.depth -= 1;
                 return match u32::try_from(rva) {
                     Ok(rva) => Step::Goto(rva),
@@ -274,7 +274,7 @@ impl Follower<'_, '_> {
         }
         Step::Return(Outcome {
             return_address,
-            sp: (base, offset + word),
+            sp: (base, offset.wrapping_add(word)),
             popped,
             registers: state.registers,
         })

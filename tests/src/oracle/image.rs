@@ -1,5 +1,6 @@
 //! A PE file as the unwinder wants it.
 
+use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -31,26 +32,52 @@ pub enum Known {
     Tables,
 }
 
+/// What [`super::piece`] takes parts of.
+pub struct Parts {
+    /// The architecture.
+    pub arch: Arch,
+    /// ImageBase.
+    pub base: u64,
+    /// SizeOfImage.
+    pub size: u32,
+    /// The exception directory: RVA and length.
+    pub directory: (u32, u32),
+    /// Every unwind record that the directory leads to: RVA and length.
+    pub unwind_records: Vec<(u32, u32)>,
+    /// Sections of code.
+    pub code: Vec<Range<u32>>,
+    /// The PDB's FrameData.
+    pub frame_data: Vec<FrameData>,
+    /// Everything.
+    pub tables: ImageTables,
+}
+
 /// Reads the PE file at `path`.
 pub fn load(path: &Path, known: Known, pdb: Option<&Path>) -> Result<Image> {
-    let x86 = match pdb {
+    let parts = parts(path, known, pdb)?;
+    Ok(Image { base: parts.base, size: u64::from(parts.size).next_multiple_of(0x1000), tables: parts.tables })
+}
+
+/// Reads the PE file at `path` and takes it apart.
+pub fn parts(path: &Path, known: Known, pdb: Option<&Path>) -> Result<Parts> {
+    let frames = match pdb {
         Some(pdb) => frames(pdb).with_context(|| pdb.display().to_string())?,
-        None => X86Tables::default(),
+        None => Frames::default(),
     };
     let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
     let kind = object::FileKind::parse(&bytes[..]).with_context(|| path.display().to_string())?;
     match kind {
         object::FileKind::Pe32 => {
-            map(&PeFile::<object::pe::ImageNtHeaders32>::parse(&bytes[..])?, known, x86)
+            map(&PeFile::<object::pe::ImageNtHeaders32>::parse(&bytes[..])?, known, frames)
         }
         object::FileKind::Pe64 => {
-            map(&PeFile::<object::pe::ImageNtHeaders64>::parse(&bytes[..])?, known, x86)
+            map(&PeFile::<object::pe::ImageNtHeaders64>::parse(&bytes[..])?, known, frames)
         }
         other => bail!("{}: not a PE image but {other:?}", path.display()),
     }
 }
 
-fn map<H: ImageNtHeaders>(pe: &PeFile<'_, H>, known: Known, x86: X86Tables) -> Result<Image> {
+fn map<H: ImageNtHeaders>(pe: &PeFile<'_, H>, known: Known, frames: Frames) -> Result<Parts> {
     use object::LittleEndian as LE;
     use object::read::pe::ImageOptionalHeader;
 
@@ -63,8 +90,13 @@ fn map<H: ImageNtHeaders>(pe: &PeFile<'_, H>, known: Known, x86: X86Tables) -> R
     let optional = pe.nt_headers().optional_header();
     let size = optional.size_of_image();
     let mut builder = ImageTables::new(arch, size);
+    let mut code = Vec::new();
     for section in pe.section_table().iter() {
+        let rva = section.virtual_address.get(LE);
         let is_code = section.characteristics.get(LE) & object::pe::IMAGE_SCN_MEM_EXECUTE != 0;
+        if is_code {
+            code.push(rva..rva + section.virtual_size.get(LE));
+        }
         if known == Known::Tables && is_code {
             continue;
         }
@@ -72,21 +104,82 @@ fn map<H: ImageNtHeaders>(pe: &PeFile<'_, H>, known: Known, x86: X86Tables) -> R
         let mut data = stored.to_vec();
         // What a section does not store is zero in memory.
         data.resize(data.len().max(section.virtual_size.get(LE) as usize), 0);
-        builder = builder.range(section.virtual_address.get(LE), data);
+        builder = builder.range(rva, data);
     }
-    let (rva, len) = match pe.data_directory(IMAGE_DIRECTORY_ENTRY_EXCEPTION) {
-        Some(directory) => directory.address_range(),
-        None => (0, 0),
+    let directory = match pe.data_directory(IMAGE_DIRECTORY_ENTRY_EXCEPTION) {
+        Some(directory) if arch != Arch::X86 => directory.address_range(),
+        _ => (0, 0),
     };
-    Ok(Image {
+    let x86 = X86Tables::new(frames.data.clone(), frames.fpo).with_functions(frames.procedures);
+    let tables = builder.exception_directory(directory.0, directory.1).x86(x86).build();
+    Ok(Parts {
+        arch,
         base: optional.image_base(),
-        size: u64::from(size).next_multiple_of(0x1000),
-        tables: builder.exception_directory(rva, len).x86(x86).build(),
+        size,
+        directory,
+        unwind_records: unwind_records(arch, &tables, directory),
+        code,
+        frame_data: frames.data,
+        tables,
     })
 }
 
+/// The unwind records that the exception directory leads to.
+fn unwind_records(arch: Arch, image: &ImageTables, (rva, len): (u32, u32)) -> Vec<(u32, u32)> {
+    let word = |rva: u32| {
+        let bytes = image.bytes(rva).and_then(|bytes| bytes.first_chunk::<4>());
+        bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    };
+    let mut records = Vec::new();
+    match arch {
+        Arch::X64 => {
+            for at in (rva..rva + len).step_by(12) {
+                let mut info = word(at + 8);
+                // A chain has a handful of links.
+                for _ in 0..8 {
+                    let head = word(info);
+                    let codes = (head >> 16 & 0xff).next_multiple_of(2) * 2;
+                    let is_chained = head >> 3 & 4 != 0;
+                    records.push((info, 4 + codes + if is_chained { 12 } else { 0 }));
+                    if !is_chained {
+                        break;
+                    }
+                    info = word(info + 4 + codes + 8);
+                }
+            }
+        }
+        Arch::Arm64 => {
+            for at in (rva..rva + len).step_by(8) {
+                let data = word(at + 4);
+                if data & 3 == 0 {
+                    let (head, next) = (word(data), word(data + 4));
+                    let is_extended = head >> 22 == 0 || (head >> 22 & 31, head >> 27) == (0, 0);
+                    let (mut scopes, words) = match is_extended {
+                        true => (next & 0xffff, next >> 16 & 0xff),
+                        false => (head >> 22 & 31, head >> 27),
+                    };
+                    if head >> 21 & 1 != 0 {
+                        scopes = 0;
+                    }
+                    records.push((data, 4 + u32::from(is_extended) * 4 + scopes * 4 + words * 4));
+                }
+            }
+        }
+        _ => {}
+    }
+    records
+}
+
+/// What a PDB says of frames.
+#[derive(Default)]
+struct Frames {
+    data: Vec<FrameData>,
+    fpo: Vec<Fpo>,
+    procedures: Vec<Range<u32>>,
+}
+
 /// Reads a PDB's FrameData and FPO records and the extents of its procedures.
-fn frames(path: &Path) -> Result<X86Tables> {
+fn frames(path: &Path) -> Result<Frames> {
     let mut pdb = pdb::PDB::open(std::fs::File::open(path)?)?;
     let addresses = pdb.address_map()?;
     let strings = pdb.string_table()?;
@@ -130,5 +223,5 @@ fn frames(path: &Path) -> Result<X86Tables> {
             }
         }
     }
-    Ok(X86Tables::new(programs, fpo).with_functions(procedures))
+    Ok(Frames { data: programs, fpo, procedures })
 }

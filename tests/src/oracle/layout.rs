@@ -86,13 +86,16 @@ impl States {
 
 /// Reads a file of states, compressed or not.
 pub fn read(path: &Path) -> Result<States> {
+    parse(&decompress(path)?).with_context(|| path.display().to_string())
+}
+
+/// The bytes of a file of states, compressed or not.
+pub fn decompress(path: &Path) -> Result<Vec<u8>> {
     let stored = std::fs::read(path).with_context(|| path.display().to_string())?;
-    let bytes = if stored.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        zstd::decode_all(&stored[..]).with_context(|| path.display().to_string())?
-    } else {
-        stored
-    };
-    parse(&bytes).with_context(|| path.display().to_string())
+    if stored.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        return zstd::decode_all(&stored[..]).with_context(|| path.display().to_string());
+    }
+    Ok(stored)
 }
 
 /// Reads a file of states from its decompressed bytes.
@@ -121,16 +124,20 @@ pub fn parse(bytes: &[u8]) -> Result<States> {
 fn records(mut cursor: Cursor<'_>, header: &Header, chains: bool) -> Result<Vec<Record>> {
     let mut records = Vec::new();
     for _ in 0..header.count {
-        records.push(match header.arch {
-            Arch::X64 if chains => x64_chain(&mut cursor)?,
-            Arch::X64 => x64_state(&mut cursor)?,
-            Arch::Arm64 => arm64_state(&mut cursor)?,
-            Arch::X86 => x86_state(&mut cursor)?,
-            other => bail!("states of {} have no layout", other.as_str()),
-        });
+        records.push(record(&mut cursor, header, chains)?);
     }
     ensure!(cursor.rest.is_empty(), "{} bytes after the last record", cursor.rest.len());
     Ok(records)
+}
+
+fn record(cursor: &mut Cursor<'_>, header: &Header, chains: bool) -> Result<Record> {
+    match header.arch {
+        Arch::X64 if chains => x64_chain(cursor),
+        Arch::X64 => x64_state(cursor),
+        Arch::Arm64 => arm64_state(cursor),
+        Arch::X86 => x86_state(cursor),
+        other => bail!("states of {} have no layout", other.as_str()),
+    }
 }
 
 fn x64_state(cursor: &mut Cursor<'_>) -> Result<Record> {
@@ -188,13 +195,38 @@ fn x64_truth(cursor: &mut Cursor<'_>) -> Result<Truth> {
     Ok(Truth { ip: cursor.u64()?, sp: cursor.u64()?, nonvolatile: cursor.u64s::<8>()?.to_vec() })
 }
 
+/// The file with the chosen records alone, from its decompressed bytes.
+pub(super) fn subset(bytes: &[u8], states: &States, chosen: &[usize]) -> Result<Vec<u8>> {
+    const HEADER: usize = 28;
+    let mut cursor = Cursor::new(bytes);
+    let mut out = cursor.take(HEADER - 4)?.to_vec();
+    cursor.u32()?;
+    out.extend((chosen.len() as u32).to_le_bytes());
+    for index in 0..states.records.len() {
+        let before = cursor.rest;
+        record(&mut cursor, &states.header, states.chains)?;
+        if chosen.binary_search(&index).is_ok() {
+            out.extend_from_slice(&before[..before.len() - cursor.rest.len()]);
+        }
+    }
+    Ok(out)
+}
+
 #[derive(Clone, Copy)]
-struct Cursor<'a> {
+pub(super) struct Cursor<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Cursor<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8]> {
+    pub(super) fn new(rest: &'a [u8]) -> Self {
+        Cursor { rest }
+    }
+
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    pub(super) fn take(&mut self, len: usize) -> Result<&'a [u8]> {
         let Some((taken, rest)) = self.rest.split_at_checked(len) else { bail!("the file ends early") };
         self.rest = rest;
         Ok(taken)
@@ -204,15 +236,15 @@ impl<'a> Cursor<'a> {
         Ok(u16::from_le_bytes(self.take(2)?.try_into()?))
     }
 
-    fn u32(&mut self) -> Result<u32> {
+    pub(super) fn u32(&mut self) -> Result<u32> {
         Ok(u32::from_le_bytes(self.take(4)?.try_into()?))
     }
 
-    fn u64(&mut self) -> Result<u64> {
+    pub(super) fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.take(8)?.try_into()?))
     }
 
-    fn u32s<const N: usize>(&mut self) -> Result<[u32; N]> {
+    pub(super) fn u32s<const N: usize>(&mut self) -> Result<[u32; N]> {
         let mut words = [0; N];
         for word in &mut words {
             *word = self.u32()?;

@@ -5,8 +5,9 @@
 
 mod image;
 mod layout;
+pub mod piece;
 mod score;
 
-pub use image::{Image, Known, load as load_image};
-pub use layout::{Header, Record, States, Truth, parse, read};
+pub use image::{Image, Known, Parts, load as load_image, parts as take_apart};
+pub use layout::{Header, Record, States, Truth, decompress, parse, read};
 pub use score::{Score, Wrong, score};

@@ -73,7 +73,7 @@ const EXAMPLES: usize = 20;
 /// Walks every record and compares. Fails if the states are not of this image. `code_at_ip`: whether each sample
 /// carries the 64 code bytes that a recorder takes (`code` then holds the code that the image may lack).
 pub fn score(image: &Image, code: Option<&Image>, states: &States) -> Result<Score> {
-    belong_together(code.unwrap_or(image), states)?;
+    belong_together(image, code, states)?;
     let arch = states.header.arch;
     let returns = if arch == Arch::X86 { 0x5000_0000 } else { 0x50_0000_0000 } - 0x10;
     let space = Space { image, outside: ImageTables::new(arch, 0x1020).build(), returns };
@@ -144,15 +144,19 @@ fn speed(walker: &mut Walker, space: &Space<'_>, image: &Image, states: &States)
 }
 
 fn sample<'a>(record: &'a Record, registers: &'a Registers, code: Option<&'a Image>) -> Sample<'a> {
-    let code_at_ip = code.and_then(|image| image.tables.bytes(record.rva));
     Sample {
         registers,
         stack: &record.stack,
         stack_start: registers.sp(),
         stack_base: None,
         truncated: true,
-        code_at_ip: code_at_ip.map(|bytes| &bytes[..bytes.len().min(64)]),
+        code_at_ip: code.and_then(|image| code_at(&image.tables, record.rva)),
     }
+}
+
+/// The code bytes that a recorder takes at an instruction pointer.
+pub(super) fn code_at(image: &ImageTables, rva: u32) -> Option<&[u8]> {
+    image.bytes(rva).map(|bytes| &bytes[..bytes.len().min(64)])
 }
 
 /// The record's registers with the instruction pointer that the layout leaves out.
@@ -174,7 +178,7 @@ fn as_truth(registers: &Registers) -> Truth {
 }
 
 /// Fails if the states were not made from this image.
-fn belong_together(image: &Image, states: &States) -> Result<()> {
+fn belong_together(image: &Image, code: Option<&Image>, states: &States) -> Result<()> {
     let header = &states.header;
     ensure!(
         image.tables.arch() == header.arch,
@@ -191,11 +195,12 @@ fn belong_together(image: &Image, states: &States) -> Result<()> {
         image.base
     );
     // Two images can share base and size; but a true caller inside the image follows a call in its code.
+    let code = &code.unwrap_or(image).tables;
     let callers = states.records.iter().flat_map(|record| &record.truth);
     for truth in callers {
         let Some(rva) = truth.ip.checked_sub(image.base).filter(|&rva| rva < image.size) else { continue };
         ensure!(
-            follows_call(&image.tables, rva as u32),
+            follows_call(code, rva as u32),
             "the states are of another image: there is no call before {:#x}, which is a return address in them",
             truth.ip
         );
@@ -203,9 +208,11 @@ fn belong_together(image: &Image, states: &States) -> Result<()> {
     Ok(())
 }
 
-/// Whether the code before `rva` ends with a call.
+/// Whether the code before `rva` ends with a call, as far as it is known.
 fn follows_call(image: &ImageTables, rva: u32) -> bool {
-    let byte = |back: u32| rva.checked_sub(back).and_then(|at| image.bytes(at)).map_or(0, |bytes| bytes[0]);
+    let byte = |back: u32| rva.checked_sub(back).and_then(|at| image.bytes(at)).map(|bytes| bytes[0]);
+    let Some(before) = (1..=7).map(byte).collect::<Option<Vec<u8>>>() else { return true };
+    let byte = |back: usize| before[back - 1];
     match image.arch() {
         Arch::Arm64 => {
             let word = u32::from_le_bytes([byte(4), byte(3), byte(2), byte(1)]);

@@ -132,15 +132,15 @@ impl Unwinder for Machine {
             registers.pc = registers.x[LR];
             return Some(trust);
         }
-        let mut at = registers.sp.next_multiple_of(8);
+        let mut at = registers.sp.checked_next_multiple_of(8)?;
         while let Ok(word) = memory.u64(at) {
             if is_return_address(modules, strip(word)) {
                 registers.pc = strip(word);
                 // What follows cannot rely on an exact stack pointer: frames are 16-byte aligned.
-                registers.sp = (at + 8).next_multiple_of(16);
+                registers.sp = at.checked_add(8)?.checked_next_multiple_of(16)?;
                 return Some(trust);
             }
-            at += 8;
+            at = at.checked_add(8)?;
         }
         None
     }

@@ -236,7 +236,7 @@ fn followed(place: &Place<'_>) -> Option<Full> {
     let mut full = Full::empty(Trust::Leaf);
     full.return_address = slot(outcome.return_address);
     full.popped = outcome.popped.unwrap_or(0);
-    if outcome.sp != (outcome.return_address.0, outcome.return_address.1 + 8) {
+    if outcome.sp != (outcome.return_address.0, outcome.return_address.1.wrapping_add(8)) {
         return None;
     }
     for (n, register) in NONVOLATILE.into_iter().enumerate() {

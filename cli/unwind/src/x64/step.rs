@@ -113,18 +113,16 @@ impl Unwinder for Machine {
         registers: &mut Registers,
         memory: &Memory<'_>,
         modules: &M,
-        position: Position,
+        _: Position,
     ) -> Option<Stepped> {
-        // A caller's stack pointer is past its callee's return address; the innermost one's may be at its own.
-        let _ = position;
-        let mut at = registers.gpr[RSP].next_multiple_of(8);
+        let mut at = registers.gpr[RSP].checked_next_multiple_of(8)?;
         while let Ok(word) = memory.u64(at) {
             if is_return_address(modules, word) {
                 registers.ip = word;
-                registers.gpr[RSP] = at + 8;
+                registers.gpr[RSP] = at.checked_add(8)?;
                 return Some(Stepped { trust: Trust::Scan, position: Position::Caller });
             }
-            at += 8;
+            at = at.checked_add(8)?;
         }
         None
     }

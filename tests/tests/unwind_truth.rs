@@ -1,0 +1,65 @@
+//! The unwinder against truth from a processor emulator: the part of it that is kept in tests/data/unwind. The whole is
+//! checked by `tests/unwind-truth.sh`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use stk_tests::oracle::{self, piece};
+use stk_unwind::{Arch, Trust};
+
+fn data(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/unwind").join(name)
+}
+
+fn check(name: &str, arch: Arch, states: u64) {
+    let piece = piece::read(&data(name)).expect("a piece");
+    assert_eq!(piece.states.header.arch, arch);
+    let score = oracle::score(&piece.image, None, &piece.states).expect("a score");
+    assert!(score.states >= states, "{} states", score.states);
+    assert_eq!(score.right, score.states, "{:#?}", score.wrong);
+}
+
+#[test]
+fn x64_states_are_all_right() {
+    check("x64-winpty-agent.piece", Arch::X64, 200);
+}
+
+#[test]
+fn x64_call_chains_are_all_right() {
+    check("x64-zmq-chains.piece", Arch::X64, 50);
+}
+
+#[test]
+fn arm64_states_are_all_right() {
+    check("arm64-winpty.piece", Arch::Arm64, 200);
+}
+
+#[test]
+fn x86_states_are_all_right_and_none_by_unwind_info() {
+    check("x86-attach.piece", Arch::X86, 200);
+    let piece = piece::read(&data("x86-attach.piece")).expect("a piece");
+    let score = oracle::score(&piece.image, None, &piece.states).expect("a score");
+    assert!(!score.by_trust.contains_key(Trust::UnwindInfo.as_str()), "{:?}", score.by_trust);
+}
+
+#[test]
+fn states_of_another_image_are_refused() {
+    let x64 = piece::read(&data("x64-winpty-agent.piece")).expect("a piece");
+    let chains = piece::read(&data("x64-zmq-chains.piece")).expect("a piece");
+    let arm64 = piece::read(&data("arm64-winpty.piece")).expect("a piece");
+    for (image, states) in [(&x64, &chains), (&x64, &arm64)] {
+        assert!(oracle::score(&image.image, None, &states.states).is_err());
+    }
+}
+
+#[test]
+fn the_runner_says_what_it_misses() {
+    let runner = env!("CARGO_BIN_EXE_unwind-truth");
+    let usage = Command::new(runner).output().expect("runs");
+    assert_eq!(usage.status.code(), Some(2));
+    // Neither file is what its place wants.
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let failure = Command::new(runner).args([manifest, manifest]).output().expect("runs");
+    assert_eq!(failure.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&failure.stderr).contains("Cargo.toml"));
+}
