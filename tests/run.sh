@@ -36,5 +36,6 @@ fi
 must "build: host" build_host
 step "the demo converts its kept trace" examples/demo.sh --no-record
 cargo_tests host
+[ -n "$host_only" ] || step "outputs in speedscope's importer and DuckDB" tests/viewers/check.sh
 [ -n "$host_only" ] || cargo_tests end-to-end
 tests_end

@@ -1,13 +1,18 @@
 // Reads profiles with speedscope's own importer and prints what it made of them, one JSON object a profile.
 //
-//   node tests/viewers/speedscope-import.mjs "$(tests/fetch.sh speedscope)" FILE…
+//   node tests/viewers/speedscope-import.mjs "$(tests/fetch.sh speedscope)" [--check] FILE…
+//
+// With --check, it compares what the worker thread did with what tests/tests/outputs/profiles.rs says of `busy`, instead of
+// printing.
 //
 // npm's speedscope is a bundle for browsers: this stops it right after its importers are defined.
 import { readFileSync, readdirSync } from "node:fs";
 import { basename, join } from "node:path";
 import vm from "node:vm";
 
-const [folder, ...files] = process.argv.slice(2);
+const [folder, ...rest] = process.argv.slice(2);
+const check = rest[0] === "--check";
+const files = check ? rest.slice(1) : rest;
 const release = join(folder, "dist", "release");
 const bundle = readdirSync(release).find((name) => /^speedscope-.*\.js$/.test(name));
 const source = readFileSync(join(release, bundle), "utf8");
@@ -17,6 +22,7 @@ const found = module_init.exec(source);
 if (!found || !source.includes(`${found[2]}={};`)) throw new Error("this version of speedscope is bundled in another way");
 const cut = source.slice(0, found.index) + `globalThis.importers=(${found[1]}(),${found[2]});})();`;
 
+let checked = 0;
 const warnings = new Map();
 const count = (...words) => {
   const text = words.join(" ").replace(/[0-9.]+/g, "N").slice(0, 60);
@@ -33,6 +39,7 @@ vm.runInContext(cut, context);
 
 for (const file of files) {
   warnings.clear();
+  checked = 0;
   const group = await context.importers.importProfileGroupFromText(basename(file), readFileSync(file, "utf8"));
   if (!group) throw new Error(`${file}: speedscope does not recognise it`);
   for (const [index, profile] of group.profiles.entries()) {
@@ -49,9 +56,35 @@ for (const file of files) {
       },
     );
     const unclosed = open.length;
+    if (check) {
+      if (/thread 4\b/.test(profile.getName())) checkWorker(file, profile, calls, unclosed);
+      continue;
+    }
     console.log(JSON.stringify({
       file: basename(file), name: profile.getName(), active: index === group.indexToView, unit: profile.getWeightUnit(),
       total: profile.getTotalWeight(), unclosed, warnings: Object.fromEntries(warnings), calls,
     }));
   }
+  if (check && checked !== 1) throw new Error(`${file}: ${checked} worker threads instead of 1`);
+}
+
+/** [function, begin, end] of every call of the worker thread, in milliseconds, in order of their begin, callers first. */
+function expected() {
+  return [
+    ["main", 0, 6], ["fib", 0, 3], ["fib", 0, 2], ["mix", 2, 3], ["plugin_run [plugin_a.dll]", 3, 5], ["plugin_run [plugin_ä.dll]", 5, 6],
+    ["[incomplete stack: no-unwind-data in plugin_ä.dll]", 6, 7], ["plugin_run [plugin_ä.dll]", 6, 7],
+    ["[incomplete stack: stack lost]", 7, 8], ["main", 8, 9], ["fib", 8, 9], ["fib", 8, 9],
+  ];
+}
+
+function checkWorker(file, profile, calls, unclosed) {
+  const unit = { nanoseconds: 1e-6, microseconds: 1e-3 }[profile.getWeightUnit()];
+  const found = calls.map(([name, , , begin, end]) => [name, begin * unit, end * unit]);
+  if (JSON.stringify(found) !== JSON.stringify(expected())) throw new Error(`${file}: ${JSON.stringify(found)}`);
+  if (unclosed) throw new Error(`${file}: ${unclosed} calls never end`);
+  // The arguments of a slice's end are not those of its begin: speedscope says so, and takes it by its name.
+  const other = [...warnings.keys()].filter((text) => !/Ending|Tried to end .*\{/.test(text));
+  if (other.length) throw new Error(`${file}: ${other}`);
+  checked += 1;
+  console.log(`speedscope: ${basename(file)} ok`);
 }

@@ -22,7 +22,7 @@ use table::{KEY_VALUE, NAMED_FRAME, Names, TableWriter, column, list, structs};
 /// Rows in a row group of `samples`.
 const ROWS: usize = 1 << 20;
 /// Names in a row group of denormalized `samples`: these rows are as large as their stacks are deep.
-const NAMES: usize = 4 << 20;
+const NAMES: usize = 1 << 20;
 /// Rows in a row group of the other tables.
 const DESCRIBING_ROWS: usize = 1 << 18;
 

@@ -195,7 +195,12 @@ fn stops(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         if !stop.module.is_empty() {
             let _ = write!(text, " in {}", printable(&stop.module));
         }
-        page.line(&format!("  {} {:>10} samples  {text}", share(stop.share), count(stop.samples)))?;
+        page.line(&format!(
+            "  {} {:>10} {}  {text}",
+            share(stop.share),
+            count(stop.samples),
+            if stop.samples == 1 { "sample " } else { "samples" }
+        ))?;
     }
     Ok(())
 }
@@ -235,8 +240,8 @@ fn names(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
 fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c)
-        {
+        // Line separators and what turns the direction of writing do harm as well.
+        if c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
             out.extend(c.escape_unicode());
         } else {
             out.push(c);

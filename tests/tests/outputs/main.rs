@@ -1,6 +1,9 @@
 //! The output formats, written from profiles that are made by hand, and read back by other means.
 
 mod chrome;
+mod others;
+mod parquet;
 mod profiles;
 mod schema;
 mod speedscope;
+mod stats;

@@ -1,7 +1,7 @@
 //! Profiles made by hand.
 
 use std::path::PathBuf;
-use stk::output::{self, Destination, Format, Options, Summary};
+use stk::output::{self, Destination, Format, Options};
 use stk::profile::*;
 use stk_schema::Arch;
 use stk_schema::event::RunState;
@@ -143,7 +143,7 @@ impl Builder {
         if state != RunState::Waiting {
             info.active_samples += u64::from(samples);
         }
-        let _ = self.runs.push(thread, run);
+        self.runs.push(thread, run).expect("push");
     }
 
     /// Writes the profile to a file of a new folder.
@@ -153,15 +153,14 @@ impl Builder {
         let destination =
             if format.is_folder() { Destination::Dir(path.clone()) } else { Destination::File(path.clone()) };
         let mut writer = output::create(format, destination, options).expect("create");
-        let summary = output::write(&mut *writer, &self.profile, &self.runs).expect("write");
-        Written { path, summary, _folder: folder }
+        output::write(&mut *writer, &self.profile, &self.runs).expect("write");
+        Written { path, _folder: folder }
     }
 }
 
 /// An output; it goes with this value.
 pub struct Written {
     pub path: PathBuf,
-    pub summary: Summary,
     _folder: tempfile::TempDir,
 }
 

@@ -1,0 +1,283 @@
+//! The Parquet dataset, read back by polars and, where the tools are there, by DuckDB and pyarrow (`parquet_readers.py`).
+
+use crate::profiles::{AWKWARD, Builder, busy};
+use polars::prelude::*;
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+use stk::output::{self, Destination, Format, Options};
+use stk::profile::Placement;
+use stk_schema::event::RunState;
+use stk_schema::tables::{self, ColumnType};
+use stk_unwind::Trust;
+use xxhash_rust::xxh3::xxh3_64;
+
+const TRACE: &str = "00112233445566778899aabbccddeeff";
+
+fn read(folder: &Path, table: &str, trace: &str) -> DataFrame {
+    let file = File::open(folder.join(table).join(format!("{trace}.parquet"))).expect("open");
+    ParquetReader::new(file).finish().expect("polars reads it")
+}
+
+fn i64s(frame: &DataFrame, column: &str) -> Vec<Option<i64>> {
+    frame.column(column).expect("column").i64().expect("Int64").into_iter().collect()
+}
+
+fn texts(frame: &DataFrame, column: &str) -> Vec<Option<String>> {
+    frame
+        .column(column)
+        .expect("column")
+        .str()
+        .expect("text")
+        .into_iter()
+        .map(|t| t.map(str::to_owned))
+        .collect()
+}
+
+fn dtype(kind: ColumnType) -> DataType {
+    let list = |inner| DataType::List(Box::new(inner));
+    let fields = |all: &[(&str, DataType)]| {
+        DataType::Struct(all.iter().map(|(name, dtype)| Field::new((*name).into(), dtype.clone())).collect())
+    };
+    use DataType::{Boolean, Int64, String};
+    match kind {
+        ColumnType::Int64 => Int64,
+        ColumnType::Boolean => Boolean,
+        ColumnType::Text => String,
+        ColumnType::TimestampMicrosUtc => DataType::Datetime(TimeUnit::Microseconds, Some("UTC".into())),
+        ColumnType::ListInt64 => list(Int64),
+        ColumnType::ListText => list(String),
+        ColumnType::NamedFrames => list(fields(&[
+            ("function", String),
+            ("file", String),
+            ("line", Int64),
+            ("module", String),
+            ("rva", Int64),
+            ("trust", String),
+            ("inline", Boolean),
+        ])),
+        ColumnType::KeyValues => list(fields(&[("key", String), ("value", String)])),
+    }
+}
+
+/// The rule of `stk_schema::tables` for a location.
+fn location_id(image: u64, rva: u64) -> i64 {
+    xxh3_64(&[image.to_le_bytes(), rva.to_le_bytes()].concat()) as i64
+}
+
+/// The rule of `stk_schema::tables` for a stack.
+fn stack_id(frames: &[(i64, &str)]) -> i64 {
+    let mut bytes = Vec::new();
+    for (location, trust) in frames {
+        bytes.extend_from_slice(&location.to_le_bytes());
+        bytes.extend_from_slice(trust.as_bytes());
+        bytes.push(0);
+    }
+    xxh3_64(&bytes) as i64
+}
+
+#[test]
+fn tables_have_the_documented_columns_and_no_unexpected_nulls() {
+    let written = busy().write(Format::Parquet, &Options { denormalized: true, ..Options::default() });
+    for table in tables::ALL {
+        let frame = read(&written.path, table.name, TRACE);
+        let more = if table.name == "samples" { vec![tables::SAMPLES_FRAMES] } else { vec![] };
+        let columns: Vec<tables::Column> = table.columns.iter().copied().chain(more).collect();
+        let names: Vec<&str> = columns.iter().map(|c| c.name).collect();
+        let found: Vec<&str> = frame.get_column_names().into_iter().map(|n| n.as_str()).collect();
+        assert_eq!(found, names, "{}", table.name);
+        for column in columns {
+            let series = frame.column(column.name).expect("column");
+            assert_eq!(series.dtype(), &dtype(column.kind), "{}.{}", table.name, column.name);
+            assert!(
+                column.nullable || series.null_count() == 0,
+                "{}.{} holds nulls",
+                table.name,
+                column.name
+            );
+        }
+    }
+}
+
+#[test]
+fn samples_hold_every_run_with_its_thread_time_and_stop() {
+    let written = busy().write(Format::Parquet, &Options::default());
+    let samples = read(&written.path, "samples", TRACE);
+    assert_eq!(samples.height(), 9);
+    let name = Some(AWKWARD.to_owned());
+    let none = Some(String::new());
+    assert_eq!(texts(&samples, "thread_name")[..3], [name.clone(), name, none]);
+    let ms = |values: &[i64]| values.iter().map(|v| Some(v * 1_000_000)).collect::<Vec<_>>();
+    assert_eq!(i64s(&samples, "ts_ns"), ms(&[0, 5, 0, 2, 3, 5, 6, 7, 8]));
+    assert_eq!(i64s(&samples, "weight_ns"), ms(&[2, 1, 2, 1, 2, 1, 1, 1, 1]));
+    assert_eq!(i64s(&samples, "tid"), [8, 8, 4, 4, 4, 4, 4, 4, 4].map(Some));
+    assert_eq!(i64s(&samples, "depth"), [2, 2, 3, 2, 2, 2, 1, 0, 3].map(Some));
+    let running: Vec<Option<bool>> =
+        samples.column("running").expect("running").bool().expect("bool").iter().collect();
+    let (ran, waited) = (Some(true), Some(false));
+    assert_eq!(running, [waited, waited, ran, ran, ran, ran, None, None, ran]);
+    let stops = texts(&samples, "stop_reason");
+    assert_eq!(stops[5..8], ["thread-start", "no-unwind-data", "stack lost"].map(|t| Some(t.to_owned())));
+    assert_eq!(texts(&samples, "stop_module")[6].as_deref(), Some("plugin_ä.dll"));
+    // 1 700 000 000.123 456 789 s + 5 ms, in whole microseconds.
+    let utc = samples.column("ts_utc").expect("ts_utc").datetime().expect("datetime");
+    assert_eq!(utc.get(1), Some(1_700_000_000_128_456));
+    assert_eq!(i64s(&samples, "stack_id")[7], None);
+}
+
+#[test]
+fn ids_follow_the_documented_rule() {
+    let written = busy().write(Format::Parquet, &Options::default());
+    let samples = read(&written.path, "samples", TRACE);
+    // main at the return address 0x1010, fib at 0x1210, fib at the instruction 0x1200.
+    let (main, fib, leaf) =
+        (location_id(0x1001, 0x100f), location_id(0x1001, 0x120f), location_id(0x1001, 0x1200));
+    let deep = stack_id(&[(main, "unwind-info"), (fib, "unwind-info"), (leaf, "context")]);
+    assert_eq!(i64s(&samples, "stack_id")[2], Some(deep));
+
+    let stacks = read(&written.path, "stacks", TRACE);
+    let row = i64s(&stacks, "stack_id").iter().position(|id| *id == Some(deep)).expect("the stack is listed");
+    let locations =
+        stacks.column("location_ids").expect("list").list().expect("list").get_as_series(row).expect("row");
+    assert_eq!(locations.i64().expect("Int64").to_vec(), [main, fib, leaf].map(Some));
+    let trusts =
+        stacks.column("trusts").expect("list").list().expect("list").get_as_series(row).expect("row");
+    assert_eq!(
+        trusts.str().expect("text").iter().flatten().collect::<Vec<_>>(),
+        ["unwind-info", "unwind-info", "context"]
+    );
+    assert_eq!(stacks.height(), 7, "each distinct stack once");
+
+    let frames = read(&written.path, "frames", TRACE);
+    let names: HashMap<(i64, i64), (String, Option<i64>)> = i64s(&frames, "location_id")
+        .into_iter()
+        .zip(i64s(&frames, "inline_index"))
+        .zip(texts(&frames, "function").into_iter().zip(i64s(&frames, "line")))
+        .map(|((location, inline), (name, line))| {
+            ((location.unwrap(), inline.unwrap()), (name.unwrap(), line))
+        })
+        .collect();
+    assert_eq!(names.len(), frames.height(), "each name once");
+    let mixed = location_id(0x1001, 0x1208);
+    assert_eq!(names[&(mixed, 0)], ("mix".into(), Some(3)));
+    assert_eq!(names[&(mixed, 1)], ("fib".into(), Some(33)));
+    assert_eq!(names[&(leaf, 0)], ("fib".into(), None), "no line is invented");
+}
+
+#[test]
+fn ids_do_not_depend_on_symbols_or_on_what_else_is_in_the_trace() {
+    let one_stack = |name: &str, others: u32| {
+        let mut b = Builder::new();
+        for i in 0..others {
+            let image = b.image("other.dll", 50 + u64::from(i));
+            b.frame(Placement::Image(image, 7), Trust::Context, &[("other", None, None)]);
+        }
+        let image = b.image("app.exe", 0x77);
+        let stop = b.stop("thread-start", "");
+        let thread = b.thread(4, "main");
+        let frame = b.frame(Placement::Image(image, 0x1000), Trust::Context, &[(name, None, None)]);
+        let stack = b.stack(&[frame]);
+        b.run(thread, Some(stack), stop, 0, 1, RunState::Running);
+        let written = b.write(Format::Parquet, &Options::default());
+        i64s(&read(&written.path, "samples", TRACE), "stack_id")
+    };
+    assert_eq!(one_stack("app.exe+0x1000", 0), one_stack("main", 3));
+}
+
+#[test]
+fn an_address_in_no_module_has_an_id_of_its_trace_alone() {
+    let of_trace = |id: &str| {
+        let mut b = Builder::new();
+        b.profile.trace.trace_id = id.into();
+        let stop = b.stop("no-module", "");
+        let thread = b.thread(4, "main");
+        let frame =
+            b.frame(Placement::Unknown(0xfff0_0000_1234_5678), Trust::Context, &[("0x1234", None, None)]);
+        let stack = b.stack(&[frame]);
+        b.run(thread, Some(stack), stop, 0, 1, RunState::Running);
+        let written = b.write(Format::Parquet, &Options::default());
+        let frames = read(&written.path, "frames", id);
+        assert_eq!(texts(&frames, "kind"), [Some("unknown".to_owned())]);
+        assert_eq!(texts(&frames, "module"), [None]);
+        i64s(&frames, "location_id")
+    };
+    assert_ne!(of_trace("00"), of_trace("01"));
+}
+
+#[test]
+fn many_traces_share_a_folder_and_each_is_written_the_same_every_time() {
+    let folder = tempfile::tempdir().expect("folder");
+    let write = |b: &Builder, into: &Path| {
+        let mut writer =
+            output::create(Format::Parquet, Destination::Dir(into.to_owned()), &Options::default())
+                .expect("create");
+        output::write(&mut *writer, &b.profile, &b.runs).expect("write")
+    };
+    let lab = folder.path().join("lab");
+    let first = busy();
+    let mut second = busy();
+    second.profile.trace.trace_id = "ff".into();
+    let summary = write(&first, &lab);
+    write(&second, &lab);
+    let last = summary.files.last().expect("files").0.clone();
+    assert!(last.parent().is_some_and(|p| p.ends_with("traces")), "a trace is listed when all else is there");
+    let again = folder.path().join("again");
+    write(&first, &again);
+    for table in tables::ALL {
+        let name = format!("{}/{TRACE}.parquet", table.name);
+        let (a, b) = (std::fs::read(lab.join(&name)), std::fs::read(again.join(&name)));
+        assert!(a.expect("read") == b.expect("read"), "{name} differs");
+        assert_eq!(std::fs::read_dir(lab.join(table.name)).expect("list").count(), 2);
+    }
+    let all = LazyFrame::scan_parquet(lab.join("samples").join("*.parquet"), ScanArgsParquet::default())
+        .and_then(LazyFrame::collect)
+        .expect("one table");
+    assert_eq!(all.height(), 18);
+}
+
+#[test]
+fn a_trace_id_cannot_name_a_path() {
+    for id in ["../../evil", "C:evil", "", "a/b", "\\\\server\\share"] {
+        let mut b = busy();
+        b.profile.trace.trace_id = id.into();
+        let folder = tempfile::tempdir().expect("folder");
+        let goal = folder.path().join("x.parquet");
+        let mut writer =
+            output::create(Format::Parquet, Destination::Dir(goal), &Options::default()).expect("create");
+        let error = writer.begin(&b.profile).expect_err("refused").to_string();
+        assert!(error.contains("trace id"), "{error}");
+    }
+}
+
+#[test]
+fn denormalized_samples_answer_alone() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("one.parquet");
+    let b = busy();
+    let options = Options { denormalized: true, ..Options::default() };
+    let mut writer =
+        output::create(Format::Parquet, Destination::File(path.clone()), &options).expect("create");
+    output::write(&mut *writer, &b.profile, &b.runs).expect("write");
+    let frame = ParquetReader::new(File::open(&path).expect("open")).finish().expect("read");
+    let frames = frame.column("frames").expect("frames").list().expect("list");
+    let row = frames.get_as_series(3).expect("row");
+    let row = row.struct_().expect("struct");
+    let field = |name: &str| row.field_by_name(name).expect("field");
+    let names = field("function");
+    assert_eq!(names.str().expect("text").iter().flatten().collect::<Vec<_>>(), ["main", "fib", "mix"]);
+    assert_eq!(
+        field("inline").bool().expect("bool").iter().collect::<Vec<_>>(),
+        [false, false, true].map(Some)
+    );
+    assert_eq!(field("line").i64().expect("Int64").to_vec(), [10, 33, 3].map(Some));
+    assert_eq!(frames.get_as_series(7).map(|s| s.len()), Some(0), "a lost stack is an empty list");
+}
+
+#[test]
+fn a_dataset_is_refused_where_it_cannot_go() {
+    let refuse = |destination| {
+        output::create(Format::Parquet, destination, &Options::default()).err().map(|e| e.to_string())
+    };
+    assert!(refuse(Destination::Stdout).is_some_and(|e| e.contains("standard output")));
+    assert!(refuse(Destination::File("x.parquet".into())).is_some_and(|e| e.contains("--denormalized")));
+}

@@ -1,0 +1,138 @@
+//! The figures of `stk stats`, against sums made by hand from the runs of `busy`.
+
+use crate::profiles::{AWKWARD, busy};
+use crate::schema;
+use serde_json::{Value, json};
+use stk::stats::{self, Amount, Report, Stats, StatsOptions};
+
+fn figures(options: &StatsOptions) -> Stats {
+    let b = busy();
+    stats::collect(&b.profile, &b.runs, Some(1200), options).expect("figures")
+}
+
+fn ms(samples: u64) -> Amount {
+    Amount { samples, weight_ns: samples * 1_000_000 }
+}
+
+#[test]
+fn recursion_counts_once_in_total() {
+    let stats = figures(&StatsOptions::default());
+    let by_total: Vec<(&str, &str, Amount, Amount)> =
+        stats.functions_by_total.iter().map(|f| (&*f.function, &*f.module, f.own, f.total)).collect();
+    assert_eq!(
+        by_total,
+        [
+            // All but the incomplete and the lost stack: 3 + 2 + 1 + 2 + 1 + 1.
+            ("main", "busy.exe", ms(0), ms(10)),
+            // fib > fib for 2, fib (mix inlined) for 1, fib > fib for 1.
+            ("fib", "busy.exe", ms(3), ms(4)),
+            ("wait", "busy.exe", ms(3), ms(3)),
+            ("plugin_run", "plugin_a.dll", ms(2), ms(2)),
+            ("plugin_run", "plugin_ä.dll", ms(2), ms(2)),
+            ("mix", "busy.exe", ms(1), ms(1)),
+        ]
+    );
+    assert_eq!(stats.functions_by_self[0].function, "fib");
+    assert!(stats.functions_by_self.iter().all(|f| f.function != "main"), "no self time, no row");
+}
+
+#[test]
+fn totals_states_threads_and_modules_add_up() {
+    let stats = figures(&StatsOptions::default());
+    assert_eq!(stats.totals.samples, 12);
+    assert_eq!(stats.totals.weight_ns, 12_000_000);
+    assert_eq!(stats.totals.bytes_per_sample, Some(100.0));
+    assert_eq!(stats.totals.distinct_stacks, 7);
+    assert_eq!((stats.states.running, stats.states.waiting, stats.states.unknown), (ms(7), ms(3), ms(2)));
+    let threads: Vec<(u32, &str, Amount, u64)> =
+        stats.threads.iter().map(|t| (t.tid, &*t.name, t.all, t.cpu_ns)).collect();
+    assert_eq!(threads, [(4, "", ms(9), 6_300_000), (8, AWKWARD, ms(3), 0)]);
+    let modules: Vec<(&str, Amount, Amount)> =
+        stats.modules.iter().map(|m| (&*m.module, m.own, m.total)).collect();
+    assert_eq!(
+        modules,
+        [("busy.exe", ms(7), ms(10)), ("plugin_a.dll", ms(2), ms(2)), ("plugin_ä.dll", ms(2), ms(2))]
+    );
+}
+
+#[test]
+fn stop_reasons_name_the_module_to_blame() {
+    let stats = figures(&StatsOptions::default());
+    let stops: Vec<(&str, &str, u64)> =
+        stats.stops.iter().map(|s| (&*s.reason, &*s.module, s.samples)).collect();
+    assert_eq!(
+        stops,
+        [("thread-start", "", 10), ("no-unwind-data", "plugin_ä.dll", 1), ("stack lost", "", 1)]
+    );
+    assert!((stats.stops[0].share - 10.0 / 12.0).abs() < 1e-12);
+}
+
+#[test]
+fn unresolved_frames_are_counted_with_their_cause() {
+    let mut b = busy();
+    // The address of fib at 0x1204 (1 sample) has no name in this profile; say why.
+    let reason = b.profile.symbols.strings.intern("no symbols for plugin");
+    let frame =
+        b.profile.symbols.source.iter().position(|s| *s == stk::profile::NameSource::None).expect("one");
+    b.profile.symbols.reason[frame] = Some(reason);
+    let stats = stats::collect(&b.profile, &b.runs, None, &StatsOptions::default()).expect("figures");
+    // Depths times samples: 2·2 + 2·1 + 3·2 + 2·1 + 2·2 + 2·1 + 1·1 + 3·1.
+    assert_eq!(stats.frames.frames, 24);
+    assert_eq!((stats.frames.named, stats.frames.export_only, stats.frames.unresolved), (23, 0, 1));
+    let cause = &stats.frames.causes[0];
+    assert_eq!(
+        (&*cause.module, &*cause.cause, cause.frames, cause.addresses),
+        ("busy.exe", "no symbols for plugin", 1, 1)
+    );
+}
+
+#[test]
+fn waiting_samples_can_be_left_out() {
+    let stats = figures(&StatsOptions { running_only: true, ..StatsOptions::default() });
+    assert_eq!(stats.counted_ns, 9_000_000);
+    assert_eq!(stats.states.waiting, ms(3), "they still count in the totals");
+    assert!(stats.functions_by_total.iter().all(|f| f.function != "wait"));
+}
+
+#[test]
+fn lists_are_cut_at_top() {
+    let stats = figures(&StatsOptions { top: 1, ..StatsOptions::default() });
+    assert_eq!(stats.functions_by_self.len(), 1);
+    assert_eq!(stats.threads.len(), 1);
+    assert_eq!(stats.totals.threads, 2);
+}
+
+#[test]
+fn json_follows_its_schema() {
+    let report = Report { version: stats::VERSION, traces: vec![figures(&StatsOptions::default())] };
+    let value = serde_json::to_value(&report).expect("JSON");
+    let rules: Value =
+        serde_json::from_str(include_str!("../../../schema/stats.schema.json")).expect("schema");
+    schema::check(&rules, &value).expect("follows the schema");
+    assert_eq!(
+        value["traces"][0]["functions_by_self"][0]["self"],
+        json!({"samples": 3, "weight_ns": 3_000_000})
+    );
+
+    let mut wrong = value.clone();
+    wrong["traces"][0]["totals"]["samples"] = json!("many");
+    assert!(schema::check(&rules, &wrong).is_err(), "the schema says something");
+}
+
+#[test]
+fn text_is_aligned_and_harmless_on_a_terminal() {
+    let mut text = Vec::new();
+    stats::print(&figures(&StatsOptions::default()), &mut text, false).expect("print");
+    let text = String::from_utf8(text).expect("UTF-8");
+    assert!(
+        text.chars().all(|c| c == '\n' || !c.is_control()),
+        "names cannot send control characters:\n{text}"
+    );
+    let expected = include_str!("stats.txt");
+    assert_eq!(text, expected, "\n{text}");
+
+    let mut bold = Vec::new();
+    stats::print(&figures(&StatsOptions::default()), &mut bold, true).expect("print");
+    let bold = String::from_utf8(bold).expect("UTF-8");
+    assert_eq!(bold.replace("\x1b[1m", "").replace("\x1b[0m", ""), text);
+}

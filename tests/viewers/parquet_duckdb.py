@@ -1,0 +1,54 @@
+"""Reads the dataset of tests/tests/outputs/profiles.rs (`busy`) with DuckDB and runs the recipes on it."""
+
+import sys
+
+import duckdb
+
+dataset, recipes = sys.argv[1:]
+db = duckdb.connect()
+db.execute("SET TimeZone = 'UTC'")
+
+
+def expect(query, *rows):
+    found = db.execute(query.replace("@", dataset)).fetchall()
+    assert found == list(rows), f"{query}\n  gives {found}\n  instead of {list(rows)}"
+
+
+types = dict(db.execute(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM '{dataset}/samples/*.parquet')").fetchall())
+assert types["stack_id"] == "BIGINT" and types["ts_utc"] == "TIMESTAMP WITH TIME ZONE", types
+assert types["running"] == "BOOLEAN" and types["frames"].startswith("STRUCT("), types
+
+expect("SELECT count(*), sum(samples), sum(weight_ns) FROM '@/samples/*.parquet'", (9, 12, 12_000_000))
+expect("SELECT depth, len(location_ids) FROM '@/stacks/*.parquet' WHERE depth = 1", (1, 1))
+expect("SELECT strftime(start_utc, '%Y-%m-%dT%H:%M:%S.%f') FROM '@/traces/*.parquet'", ("2023-11-14T22:13:20.123456",))
+# Self time by function through the ids, innermost name of the innermost location.
+by_ids = """
+    SELECT f.function, f.module, sum(s.weight_ns) // 1000000 AS ms
+    FROM '@/samples/*.parquet' s
+    JOIN '@/stacks/*.parquet' k USING (trace_id, stack_id)
+    JOIN '@/frames/*.parquet' f ON f.trace_id = s.trace_id AND f.location_id = k.location_ids[-1] AND f.inline_index = 0
+    GROUP BY ALL ORDER BY ms DESC, f.function, f.module"""
+self_times = [
+    ("fib", "busy.exe", 3), ("wait", "busy.exe", 3), ("plugin_run", "plugin_a.dll", 2), ("plugin_run", "plugin_ä.dll", 2),
+    ("mix", "busy.exe", 1),
+]
+expect(by_ids, *self_times)
+# The same from the names in place.
+expect(
+    """SELECT frames[-1].function AS f, frames[-1].module AS m, sum(weight_ns) // 1000000 AS ms
+       FROM '@/samples/*.parquet' WHERE len(frames) > 0 GROUP BY ALL ORDER BY ms DESC, f, m""",
+    *self_times,
+)
+
+# Each recipe runs and gives rows.
+count = 0
+for statement in open(recipes, encoding="utf-8").read().split(";"):
+    code = "\n".join(line for line in statement.splitlines() if not line.lstrip().startswith("--")).strip()
+    if not code:
+        continue
+    result = db.execute(code.replace("trace.parquet", dataset))
+    if code.upper().startswith(("SELECT", "WITH")):
+        assert result.fetchall(), code
+        count += 1
+assert count >= 5, count
+print(f"duckdb {duckdb.__version__}: dataset and {count} recipes ok")
