@@ -103,13 +103,14 @@ pub fn load_images(trace: &Trace<'_>, store: &SymbolStore) -> Vec<ModuleImage> {
     images
 }
 
-/// The image file of a module whose unwind data the trace lacks, in the folders where symbols are looked for.
+/// The image file of a module whose unwind data the trace lacks, where symbols are looked for.
 fn find_image(store: &SymbolStore, image: &crate::profile::Image) -> Option<PathBuf> {
-    log::debug!("{}: the trace carries no unwind data of it", image.name);
-    if image.size == 0 {
+    if image.code_id.is_empty() {
         return None;
     }
-    store.find_image(&image.path, image.time_date_stamp, image.size).found.map(|found| found.path)
+    let found = store.find_image(&image.path, image.time_date_stamp, image.size).found;
+    log::debug!("{}: the trace carries no unwind data of it; file: {}", image.name, found.is_some());
+    found.map(|found| found.path)
 }
 
 /// Modules without symbols that the closing lines name; the rest is counted.
