@@ -108,6 +108,16 @@ impl Recorded {
     pub fn open(path: &Path) -> Recorded {
         let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let trace = Trace::open(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Recorded::read(&trace)
+    }
+
+    /// Reads what there is of a trace that is being written; `None` as long as that is nothing.
+    pub fn try_open(path: &Path) -> Option<Recorded> {
+        let bytes = std::fs::read(path).ok()?;
+        Some(Recorded::read(&Trace::open(&bytes).ok()?))
+    }
+
+    fn read(trace: &Trace) -> Recorded {
         let mut recorded = Recorded {
             header: *trace.header(),
             complete: trace.is_complete(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk;
-use stk_tests::wine::{Folder, Inject, Program};
+use stk_tests::wine::{self, Folder, Inject, Program};
 
 /// As often as the issue asks for, each way.
 const TIMES: u32 = 25;
@@ -27,12 +27,16 @@ fn kill_while_recording(name: &str, number: u32, kill: impl Fn(&mut Program)) {
     let mut busy = Program::busy(&folder, 0);
     let mut inject = Inject::start(&folder, &["--pid", &busy.pid(), "-o", "dead.stk"]);
     inject.wait_until_recording();
-    // A moment of its own each time, from the first block to somewhere in the fourth.
-    std::thread::sleep(Duration::from_millis(400 + u64::from(number) * 23));
+    let trace = folder.file("dead.stk");
+    wine::wait_for("the first samples on disk", || {
+        Recorded::try_open(&trace).filter(|recorded| !recorded.samples.is_empty())
+    });
+    // A moment of its own each time, up to somewhere in the fourth block from there.
+    std::thread::sleep(Duration::from_millis(u64::from(number) * 31));
     kill(&mut busy);
     inject.finish().expect(0).says("ended with exit code").says("dead.stk");
 
-    let recorded = Recorded::open(&folder.file("dead.stk"));
+    let recorded = Recorded::open(&trace);
     assert!(!recorded.complete, "a killed process cannot have finished its trace");
     assert!(recorded.damage.is_empty(), "completed blocks are damaged: {:?}", recorded.damage);
     assert!(!recorded.samples.is_empty(), "nothing of the recording is left");
@@ -41,7 +45,7 @@ fn kill_while_recording(name: &str, number: u32, kill: impl Fn(&mut Program)) {
     assert_eq!(verify.code, Some(0), "{}{}", verify.stdout, verify.stderr);
     let said = format!("{}{}", verify.stdout, verify.stderr);
     assert!(said.contains("truncated"), "stk verify does not say that it is truncated:\n{said}");
-    let convert = stk::run(folder.path(), &["convert", "dead.stk", "--to", "speedscope"]);
+    let convert = stk::run(folder.path(), &["convert", "dead.stk", "-o", "dead.speedscope.json"]);
     assert_eq!(convert.code, Some(0), "{}", convert.stderr);
     assert!(folder.file("dead.speedscope.json").exists());
 }
