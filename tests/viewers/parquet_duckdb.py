@@ -46,9 +46,12 @@ for statement in open(recipes, encoding="utf-8").read().split(";"):
     code = "\n".join(line for line in statement.splitlines() if not line.lstrip().startswith("--")).strip()
     if not code:
         continue
-    result = db.execute(code.replace("trace.parquet", dataset))
+    code = code.replace("trace.parquet", dataset)
     if code.upper().startswith(("SELECT", "WITH")):
-        assert result.fetchall(), code
+        # Counted, not fetched: Python would need a further package for times of day.
+        assert db.execute(f"SELECT count(*) FROM ({code})").fetchone()[0] > 0, code
         count += 1
+    else:
+        db.execute(code)
 assert count >= 5, count
 print(f"duckdb {duckdb.__version__}: dataset and {count} recipes ok")

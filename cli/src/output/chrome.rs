@@ -5,6 +5,9 @@
 //! * [`v8`](ChromeStyle::V8): `Profile` and `ProfileChunk` events, as V8's sampling profiler writes them.
 //! * [`samples`](ChromeStyle::Samples): `stackFrames` and `samples`, as chrome://tracing and speedscope read them.
 //!
+//! speedscope takes any file named `*.chrome.json` for a bare array of V8 events, so that form is one; the other two are
+//! objects, which it opens under any other name.
+//!
 //! Times are microseconds since the start of the trace, with fractions.
 
 mod samples;
@@ -20,14 +23,17 @@ use std::collections::HashMap;
 /// The form of a Chrome trace.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, ValueEnum)]
 pub enum ChromeStyle {
-    /// Nested slices: Perfetto, chrome://tracing, speedscope.
+    /// Nested slices: Perfetto, chrome://tracing, speedscope (under a name that does not end in .chrome.json).
     #[default]
     Slices,
     /// V8 CPU profiles: Perfetto, speedscope, Firefox Profiler, DevTools.
     V8,
-    /// Stack frames and samples: chrome://tracing, speedscope.
+    /// Stack frames and samples: chrome://tracing, speedscope (under a name that does not end in .chrome.json).
     Samples,
 }
+
+/// Start of the forms that are objects.
+const OBJECT: &[u8] = b"{\"displayTimeUnit\":\"ns\",\n\"traceEvents\":[\n";
 
 /// Name of the viewers in messages.
 const VIEWERS: &str = "a viewer of Chrome traces";
@@ -85,13 +91,13 @@ fn by_track(profile: &Profile) -> Vec<u32> {
     order
 }
 
-/// Writes the start of the file and the events that all forms have: names, module loads and unloads, marks. Every event is
+/// Writes `start` and the events that all forms have: names, module loads and unloads, marks. Every event is
 /// preceded by a comma but the first.
 ///
 /// The first event carries pid, tid, ph and cat, without which speedscope does not recognise the V8 form.
-fn preamble(sink: &mut Sink, profile: &Profile) -> anyhow::Result<()> {
+fn preamble(sink: &mut Sink, profile: &Profile, start: &[u8]) -> anyhow::Result<()> {
     let pid = profile.trace.pid;
-    sink.put(b"{\"displayTimeUnit\":\"ns\",\n\"traceEvents\":[\n");
+    sink.put(start);
     sink.put(b"{\"ph\":\"M\",\"cat\":\"__metadata\",\"name\":\"process_name\"");
     address(sink, pid, 0);
     sink.put(b",\"ts\":0,\"args\":{\"name\":");

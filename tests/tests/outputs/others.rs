@@ -11,9 +11,9 @@ fn every_format_can_be_written_by_name() {
     let styles = [ChromeStyle::Slices, ChromeStyle::V8, ChromeStyle::Samples];
     let outputs = [
         ("busy.speedscope.json", Options::default()),
-        ("slices.chrome.json", Options { chrome_style: styles[0], ..Options::default() }),
+        ("slices.trace.json", Options { chrome_style: styles[0], ..Options::default() }),
         ("v8.chrome.json", Options { chrome_style: styles[1], ..Options::default() }),
-        ("samples.chrome.json", Options { chrome_style: styles[2], ..Options::default() }),
+        ("samples.trace.json", Options { chrome_style: styles[2], ..Options::default() }),
         ("busy.parquet", Options { denormalized: true, ..Options::default() }),
     ];
     let b = busy();

@@ -3,7 +3,7 @@
 use super::super::functions::{FunctionId, Functions, Unfolder, incomplete};
 use super::super::sink::Sink;
 use super::super::{Summary, Writer, json, large_file_warning};
-use super::{Track, VIEWERS, by_track, other_data, preamble};
+use super::{OBJECT, Track, VIEWERS, by_track, other_data, preamble};
 use crate::profile::{Batch, NodeId, Profile, StopId};
 use anyhow::Context;
 use std::collections::HashMap;
@@ -108,7 +108,7 @@ impl Writer for Samples {
 
     fn begin(&mut self, profile: &Profile) -> anyhow::Result<()> {
         self.functions = Some(Functions::new(profile, false));
-        preamble(&mut self.sink, profile)?;
+        preamble(&mut self.sink, profile, OBJECT)?;
         self.sink.put(b"\n],\n\"samples\":[");
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::super::functions::{FunctionId, Functions, incomplete};
 use super::super::sink::Sink;
 use super::super::{Summary, Writer, json, large_file_warning};
-use super::{Track, VIEWERS, address, by_track, other_data, preamble, time};
+use super::{OBJECT, Track, VIEWERS, address, by_track, other_data, preamble, time};
 use crate::profile::{Batch, FrameId, NameSource, NodeId, Profile, Run, StopId};
 use anyhow::Context;
 
@@ -108,7 +108,7 @@ impl Writer for Slices {
 
     fn begin(&mut self, profile: &Profile) -> anyhow::Result<()> {
         self.functions = Some(Functions::new(profile, false));
-        preamble(&mut self.sink, profile)
+        preamble(&mut self.sink, profile, OBJECT)
     }
 
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use super::super::functions::{FunctionId, Functions, Unfolder, incomplete};
 use super::super::sink::Sink;
 use super::super::{Summary, Writer, json, large_file_warning};
-use super::{Track, VIEWERS, address, by_track, other_data, preamble, time};
+use super::{Track, VIEWERS, address, by_track, preamble, time};
 use crate::profile::{Batch, NodeId, Profile, StopId};
 use anyhow::Context;
 use std::collections::HashMap;
@@ -171,7 +171,7 @@ impl Writer for V8 {
 
     fn begin(&mut self, profile: &Profile) -> anyhow::Result<()> {
         self.functions = Some(Functions::new(profile, false));
-        preamble(&mut self.sink, profile)
+        preamble(&mut self.sink, profile, b"[\n")
     }
 
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> anyhow::Result<()> {
@@ -196,9 +196,7 @@ impl Writer for V8 {
     fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary> {
         self.end_profile(profile, self.track.end_ns)?;
         let sink = &mut self.sink;
-        sink.put(b"\n],\n");
-        other_data(sink, profile);
-        sink.put(b"}\n");
+        sink.put(b"\n]\n");
         let warning = large_file_warning(sink.len(), VIEWERS);
         let mut summary = sink.finish()?;
         summary.warnings.extend(warning);
