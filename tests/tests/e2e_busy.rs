@@ -178,19 +178,31 @@ fn inlined_functions_are_frames_of_their_own_and_names_are_not_ascii() {
 }
 
 #[test]
-fn threads_that_wait_or_live_shortly_have_their_stacks_too() {
+fn threads_that_wait_have_their_stacks_too() {
     has(thread("waiter"), &["waiter_main", "wait_for_event"]);
     lies_in(thread("waiter"), "wait_for_event", "waiter.cpp", "bool wait_for_event(HANDLE event) {");
     has(thread("spawner"), &["spawner_main", "spawn_worker"]);
     has(thread("main"), &["busy_main", "run_parts"]);
-    // They work for a moment and sleep for another before they end: which of the two is seen is chance.
-    let workers = busy().speedscope.threads.iter().filter(|profile| profile.frame("worker_main").is_some());
-    let mut seen = 0;
-    for worker in workers {
+}
+
+/// A worker lives for a few hundredths of a second, which an overloaded machine may keep the sampler from using: so some tries.
+#[test]
+fn threads_that_live_shortly_are_seen_with_their_names_and_stacks() {
+    const TRIES: u32 = 6;
+    let folder = Folder::new("workers");
+    let busy = Program::busy(&folder, 0);
+    for number in 1..=TRIES {
+        let trace = format!("{number}.stk");
+        Inject::record(&folder, &["--pid", &busy.pid(), "-o", &trace, "-d", "3s"]);
+        let speedscope = Speedscope::of(folder.path(), &trace, &wine::path("STK_BUSY_DIR"));
+        let named = |profile: &&Profile| {
+            profile.name.starts_with("worker ") && profile.frame("worker_main").is_some()
+        };
+        let Some(worker) = speedscope.threads.iter().find(named) else { continue };
         lies_in(worker, "worker_main", "spawner.cpp", "DWORD WINAPI worker_main(void *argument) {");
-        seen += 1;
+        return;
     }
-    assert!(seen > 0, "no short-lived thread was seen");
+    panic!("no named short-lived thread was seen in {TRIES} recordings");
 }
 
 #[test]

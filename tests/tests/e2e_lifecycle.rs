@@ -1,7 +1,7 @@
 //! How recordings begin, end and fail in the target, and what the trace says of it.
 
 use stk_schema::event::EndReason;
-use stk_tests::recorded::Recorded;
+use stk_tests::recorded::{Recorded, Thread};
 use stk_tests::wine::{Folder, Inject, Program};
 
 /// What busy prints at its end, in every run, unless something disturbed it (examples/busy/README.md).
@@ -85,9 +85,11 @@ fn every_thread_of_the_target_is_recorded_and_none_of_the_recorder() {
         };
         assert!(recorded.samples_of(thread).count() > 0, "no sample of '{name}'");
     }
-    // Short-lived threads: more than one, each with an end, and thread ids that come back are other instances.
-    let workers = recorded.threads.values().filter(|thread| thread.name.starts_with("worker ")).count();
-    assert!(workers > 1, "{workers} short-lived threads were seen");
+    // Threads that begin and end meanwhile: an instance each, even where the system uses a thread id again.
+    let brief = |thread: &&Thread| thread.start > recorded.header.clock_start && thread.exit != u64::MAX;
+    let brief: Vec<&Thread> = recorded.threads.values().filter(brief).collect();
+    assert!(brief.len() > 1, "{} short-lived threads were seen", brief.len());
+    assert!(brief.iter().all(|thread| thread.start <= thread.exit), "{brief:?}");
     let agent = recorded.modules_named("agent.dll");
     let [agent] = agent[..] else { panic!("one agent.dll: {agent:?}") };
     let own = recorded.samples.iter().filter(|sample| agent.holds(sample.ip, sample.time)).count();
