@@ -5,6 +5,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ptr;
 
+use windows_sys::Win32::System::Threading::{
+    CRITICAL_SECTION, LeaveCriticalSection, TryEnterCriticalSection,
+};
+
 use super::api::Api;
 use super::memory::OwnMemory;
 use super::text::wtf8;
@@ -59,12 +63,24 @@ impl Peb {
 
     /// Whether thread `tid` is inside ExitProcess: RtlExitUserProcess takes the loader lock and the PEB lock and then
     /// has every other thread terminated. Were the sampler terminated while it holds that thread suspended, nobody
-    /// would resume it and the process would never end.
-    ///
-    /// Two plain reads; between them and a suspension the thread may still enter ExitProcess, but then it is stopped
-    /// before it terminates anybody.
+    /// would resume it and the process would never end. Two plain reads: see [`Peb::hold_exit`] for what follows them.
     pub fn is_exiting(&self, tid: u32) -> bool {
         self.owner(offsets::FAST_PEB_LOCK) == tid as usize && self.owner(offsets::LOADER_LOCK) == tid as usize
+    }
+
+    /// Keeps every thread from terminating the others until the result is dropped; `None`, without waiting, if one is at it
+    /// or somebody else has the lock.
+    ///
+    /// ExitProcess does so with the PEB lock held. The lock is tried before a thread is suspended and released after it
+    /// was resumed: that thread can then not be inside NtTerminateProcess, where a suspension takes effect only when
+    /// the sampler, which should end it, is gone. (Seen under Wine: the thread stood in NtTerminateProcess for ever.)
+    pub fn hold_exit(&self) -> Option<ExitHeld> {
+        // SAFETY: the field holds null or the address of one of ntdll's static critical sections.
+        let section: *mut CRITICAL_SECTION =
+            unsafe { ptr::read_volatile(self.0.add(offsets::FAST_PEB_LOCK).cast()) };
+        // SAFETY: it is initialised as long as the process lives; trying never waits.
+        let held = !section.is_null() && unsafe { TryEnterCriticalSection(section) } != 0;
+        held.then_some(ExitHeld(section))
     }
 
     fn owner(&self, lock: usize) -> usize {
@@ -108,6 +124,16 @@ impl Peb {
             link = word(&entry, 0);
         }
         Some(modules)
+    }
+}
+
+/// See [`Peb::hold_exit`].
+pub struct ExitHeld(*mut CRITICAL_SECTION);
+
+impl Drop for ExitHeld {
+    fn drop(&mut self) {
+        // SAFETY: `hold_exit` entered it on this thread: it has no Send, because of the pointer.
+        unsafe { LeaveCriticalSection(self.0) };
     }
 }
 

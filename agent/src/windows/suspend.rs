@@ -60,6 +60,10 @@ pub fn capture(
     if peb.is_exiting(tid) {
         return (Outcome::Ended, Timing::default());
     }
+    // Held from before the suspension until after the resumption, without ever waiting for it.
+    let Some(_exit_held) = peb.hold_exit() else {
+        return (Outcome::NotSuspended, Timing::default());
+    };
     context.ask();
     let before = ticks();
     let counter_before = counter();
