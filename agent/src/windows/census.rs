@@ -276,9 +276,12 @@ impl Census {
         if ended.is_empty() {
             return;
         }
-        // A thread that lived shorter than names are looked at still has its name now.
+        // A thread that lived shorter than names are looked at still has its name now; under Wine no thread has one any more.
         let last_name = |thread: &Thread<Known>| {
-            if ended.contains(&thread.instance) { thread.handle.handle.name(api) } else { None }
+            if !ended.contains(&thread.instance) {
+                return None;
+            }
+            thread.handle.handle.name(api).filter(|name| !name.is_empty())
         };
         self.threads.rename(now, last_name, &mut self.journal);
         let (utc_now, per_ms) = (utc(api), self.settings.ticks_per_ms);
