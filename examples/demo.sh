@@ -48,9 +48,13 @@ if [ -n "$record" ]; then
   setup_build_recorder
   "$STK_ROOT/examples/busy/build.sh"
 fi
-say "building stk for this machine"
-(cd "$STK_ROOT" && cargo build --release -p stk)
-stk=$STK_TARGET_DIR/release/stk
+if [ -n "${STK_BIN:-}" ]; then
+  stk=$STK_BIN # tests/run.sh has built it
+else
+  say "building stk for this machine"
+  (cd "$STK_ROOT" && cargo build --release -p stk)
+  stk=$STK_TARGET_DIR/release/stk
+fi
 
 # record_busy FILE: starts busy, injects the agent for $duration, and leaves the trace in FILE.
 record_busy() {
@@ -130,5 +134,5 @@ cat <<END
       open ui.perfetto.dev (or chrome://tracing) and drop the file on it: threads over time
   $to.parquet/
       tables for any SQL engine, such as DuckDB:
-      select thread_name, count(*) from '$to.parquet/samples/*.parquet' group by all order by 2 desc;
+      select thread_name, sum(samples) from '$to.parquet/samples/*.parquet' group by all order by 2 desc;
 END
