@@ -106,8 +106,8 @@ build_dll32() {
 
 # One selection of packages and targets for the whole run, so that no dependency is compiled twice with other features.
 build_host() {
+  # It builds the programs too, for the tests that run them; a call of its own would select other features and compile polars again.
   cargo test -q --release --workspace --no-run &&
-    cargo build -q --release --workspace --bins &&
     export STK_BIN=$STK_TARGET_DIR/release/stk
 }
 
