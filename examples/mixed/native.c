@@ -1,0 +1,35 @@
+/* native.dll: what lies between the managed frames of mixed.cs. */
+#include <windows.h>
+
+#define EXPORT __declspec(dllexport) __attribute__((noinline))
+
+typedef int (*callback_t)(int);
+
+/* Calls back; the stack frame is large enough to be a frame of its own. */
+EXPORT int native_call(callback_t callback, int depth)
+{
+    volatile char frame[64];
+    frame[0] = (char)depth;
+    int result = callback(depth);
+    return result + frame[0];
+}
+
+EXPORT int native_work(int rounds)
+{
+    volatile int sum = 0;
+    for (int i = 0; i < rounds; i++)
+        sum = sum * 31 + i;
+    return sum;
+}
+
+EXPORT void native_wait(int milliseconds) { Sleep((DWORD)milliseconds); }
+
+EXPORT int native_pid(void) { return (int)GetCurrentProcessId(); }
+
+BOOL WINAPI DllMainCRTStartup(HINSTANCE instance, DWORD reason, void *reserved)
+{
+    (void)instance;
+    (void)reason;
+    (void)reserved;
+    return TRUE;
+}
