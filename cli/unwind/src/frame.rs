@@ -64,6 +64,12 @@ impl Trust {
         }
     }
 
+    /// Whether the frame follows from what was recorded. Otherwise something was taken for granted that could not be
+    /// checked.
+    pub fn is_proved(self) -> bool {
+        !matches!(self, Trust::LeafOutside | Trust::UnwindInfoNoCode | Trust::FramePointer | Trust::Scan)
+    }
+
     /// Every trust, most certain first.
     pub const ALL: [Trust; 10] = [
         Trust::Context,

@@ -185,7 +185,8 @@ impl ImageTables {
         }
     }
 
-    pub(crate) fn x86(&self) -> &X86Tables {
+    /// x86 only: the FrameData and FPO records of the PDB; empty if there are none.
+    pub fn x86(&self) -> &X86Tables {
         &self.x86
     }
 

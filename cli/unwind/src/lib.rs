@@ -21,6 +21,8 @@
 //! - arm64: packed and full `.xdata`, prologues and epilogues by counting unwind codes.
 //! - x86: the code itself, the PDB's FrameData and FPO, chained frame pointers.
 //!
+//! [`explain`] says in words which record describes a frame and by which rule its caller was found.
+//!
 //! An image file, a recorded trace or a live process are all the same to it: it reads nothing but what it is given
 //! and allocates nothing per frame. Wrong, cyclic or hostile tables and stacks end a walk with a reason.
 //!
@@ -74,6 +76,7 @@
 pub mod arm64;
 mod cache;
 mod engine;
+mod explain;
 mod flow;
 mod frame;
 mod history;
@@ -84,6 +87,7 @@ mod walk;
 pub mod x64;
 pub mod x86;
 
+pub use explain::{Explanation, explain};
 pub use frame::{Frame, Stop, Trust};
 pub use history::History;
 pub use image::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};

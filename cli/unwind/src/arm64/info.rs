@@ -119,7 +119,23 @@ pub(crate) fn find(image: &ImageTables, rva: u32) -> Result<Option<(Function, u3
     Ok((rva < end).then_some((function, end)))
 }
 
+/// What describes a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unwind {
+    /// An `.xdata` record.
+    Full { rva: u32 },
+    /// The second word of the exception directory's record itself.
+    Packed { data: u32, fragment: bool },
+}
+
 impl Function {
+    pub(crate) fn unwind(&self) -> Unwind {
+        match self.data & 3 {
+            0 => Unwind::Full { rva: self.data },
+            flag => Unwind::Packed { data: self.data, fragment: flag == 2 },
+        }
+    }
+
     fn len(&self, image: &ImageTables) -> Result<u32, Fault> {
         match self.data & 3 {
             0 => Ok((header(image, self.data)? & 0x3_ffff) * 4),

@@ -3,11 +3,13 @@
 //! Source: "ARM64 exception handling" of the MSVC documentation. Every unwind code stands for one instruction, so
 //! that prologues and epilogues are told by counting, without looking at code.
 
+mod explain;
 mod info;
 mod registers;
 mod rule;
 mod step;
 
+pub(crate) use explain::explain;
 pub use registers::Registers;
 pub(crate) use rule::{Rule, function_range};
 pub(crate) use step::Machine;

@@ -3,6 +3,7 @@
 //! Sources: "x64 exception handling" and "x64 prolog and epilog" of the MSVC documentation; version 2 of
 //! UNWIND_INFO from the epilogue codes that MSVC (`/d2epilogunwind`) and LLVM emit.
 
+mod explain;
 mod info;
 mod lazy;
 mod registers;
@@ -10,6 +11,7 @@ mod rule;
 mod run;
 mod step;
 
+pub(crate) use explain::explain;
 pub(crate) use lazy::{Lazy, State, Step};
 pub use registers::{RBP, RBX, RDI, RSI, RSP, Registers};
 pub(crate) use rule::{Rule, function_range};

@@ -5,12 +5,14 @@
 //! says all if it can be followed to the function's return; and, for what keeps one, the chain of frame pointers. Each
 //! caller says by its [`Trust`](crate::Trust) which of them it was found by.
 
+mod explain;
 mod program;
 mod registers;
 mod rule;
 mod step;
 mod tables;
 
+pub(crate) use explain::explain;
 pub use registers::{EBP, EBX, EDI, ESI, ESP, Registers};
 pub(crate) use rule::Rule;
 pub(crate) use step::{Machine, State};

@@ -3,8 +3,10 @@
 //! Source: the description of FrameData program strings in Breakpad's `postfix_evaluator` and the DIA SDK's
 //! IDiaFrameData::get_program.
 
+use std::fmt;
+
+use super::ESP;
 use super::registers::Registers;
-use super::{EBP, EBX, EDI, ESI, ESP};
 
 /// A parsed program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,8 +148,44 @@ impl Program {
     }
 }
 
+/// The program as a PDB spells it, up to what is spelt in several ways.
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, token) in self.tokens.iter().enumerate() {
+            if n > 0 {
+                f.write_str(" ")?;
+            }
+            match token {
+                // Sizes below the stack are written as negative numbers.
+                Token::Number(number) => write!(f, "{}", *number as i32)?,
+                Token::Variable(Variable::Temporary(n)) => write!(f, "$T{n}")?,
+                Token::Variable(Variable::Register(n)) => f.write_str(REGISTERS[usize::from(*n).min(8)])?,
+                Token::Variable(Variable::ReturnAddressSearch) => f.write_str(".raSearch")?,
+                Token::Variable(Variable::Locals) => f.write_str(".cbLocals")?,
+                Token::Variable(Variable::Saved) => f.write_str(".cbSavedRegs")?,
+                Token::Variable(Variable::Params) => f.write_str(".cbParams")?,
+                Token::Add => f.write_str("+")?,
+                Token::Subtract => f.write_str("-")?,
+                Token::Multiply => f.write_str("*")?,
+                Token::Divide => f.write_str("/")?,
+                Token::Remainder => f.write_str("%")?,
+                Token::Align => f.write_str("@")?,
+                Token::Load => f.write_str("^")?,
+                Token::Assign => f.write_str("=")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As programs name them, by number.
+const REGISTERS: [&str; 9] = ["$eax", "$ecx", "$edx", "$ebx", "$esp", "$ebp", "$esi", "$edi", "$eip"];
+
 fn token(word: &str) -> Option<Token> {
     let register = |n: usize| Some(Token::Variable(Variable::Register(n as u8)));
+    if let Some(n) = REGISTERS.iter().position(|name| *name == word) {
+        return register(n);
+    }
     match word {
         "+" => Some(Token::Add),
         "-" => Some(Token::Subtract),
@@ -161,15 +199,6 @@ fn token(word: &str) -> Option<Token> {
         ".cbLocals" => Some(Token::Variable(Variable::Locals)),
         ".cbSavedRegs" => Some(Token::Variable(Variable::Saved)),
         ".cbParams" => Some(Token::Variable(Variable::Params)),
-        "$eip" => Some(Token::Variable(Variable::Register(EIP))),
-        "$eax" => register(0),
-        "$ecx" => register(1),
-        "$edx" => register(2),
-        "$ebx" => register(EBX),
-        "$esp" => register(ESP),
-        "$ebp" => register(EBP),
-        "$esi" => register(ESI),
-        "$edi" => register(EDI),
         _ => {
             if let Some(number) = word.strip_prefix("$T") {
                 let n: u8 = number.parse().ok().filter(|n| *n < 8)?;
@@ -190,6 +219,7 @@ fn token(word: &str) -> Option<Token> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::x86::{EBP, EBX, EDI, ESI};
 
     fn registers() -> Registers {
         Registers { ip: 0x40_1234, gpr: [1, 2, 3, 4, 0x1000, 0x1010, 7, 8] }
@@ -214,6 +244,17 @@ mod tests {
             (0x40_5678, 0x1018, 0x2000, 0x77)
         );
         assert_eq!(found.gpr[EDI], 8, "what the program does not assign stays");
+    }
+
+    #[test]
+    fn a_program_is_shown_as_it_was_spelt() {
+        for text in [
+            "$T0 $ebp = $eip $T0 4 + ^ = $ebp $T0 ^ = $esp $T0 8 + =",
+            "$T1 .raSearch = $T0 $T1 4 - 8 @ = $esi .cbLocals .cbSavedRegs + .cbParams * -4 / 3 % =",
+        ] {
+            assert_eq!(Program::parse(text).expect("a program").to_string(), text);
+        }
+        assert_eq!(Program::parse("$17  $24").expect("a program").to_string(), "$eax $edi");
     }
 
     #[test]

@@ -56,6 +56,14 @@ impl Slot {
         registers.gpr[usize::from(self.register & 7)].wrapping_add(self.offset as u32)
     }
 
+    pub(crate) fn register(self) -> u8 {
+        self.register
+    }
+
+    pub(crate) fn offset(self) -> i32 {
+        self.offset
+    }
+
     /// Whether it depends on esp.
     pub(crate) fn is_by_esp(self) -> bool {
         usize::from(self.register) == ESP

@@ -140,6 +140,11 @@ impl X86Tables {
         (after.saturating_sub(NESTED)..after).rev().find(holds)
     }
 
+    /// Bytes of parameters of the function that holds `rva`, by its most exact record.
+    pub fn parameter_bytes(&self, rva: u32) -> Option<u32> {
+        Some(self.frames[self.find(rva)?].params)
+    }
+
     pub(crate) fn record(&self, index: usize) -> Option<&Record> {
         self.frames.get(index)
     }

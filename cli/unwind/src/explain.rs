@@ -1,0 +1,114 @@
+//! Says in words which record describes a frame's function and by which rule its caller was found.
+//!
+//! Gets a frame that a walk has returned, the sample and the modules of that walk; gives an [`Explanation`]. The rule is made
+//! again from the same tables and code, so that the walk itself keeps nothing for it.
+
+use std::fmt;
+
+use crate::engine::{Place, Position};
+use crate::frame::Fault;
+use crate::walk::{Modules, Sample};
+use crate::{Arch, Frame, Trust, arm64, x64, x86};
+
+/// How the caller of one frame was found, or was looked for. Addresses are RVAs of the frame's module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// What describes the frame's function, such as `UNWIND_INFO v1 at 0x2010 of function 0x1000..0x1010, prologue 0x4`;
+    /// or that nothing does.
+    pub record: String,
+    /// What that makes of the frame, such as `body; return address at [rsp+0x28]`.
+    pub rule: String,
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.record, self.rule)
+    }
+}
+
+/// Explains the step from `frame` to `caller`, the next frame of the same walk (`None`: the walk ended with `frame`).
+/// Allocates and compiles anew each time: for people, not for many samples.
+pub fn explain<M: Modules>(
+    modules: &M,
+    sample: &Sample<'_>,
+    frame: &Frame,
+    caller: Option<&Frame>,
+) -> Explanation {
+    let position = match frame.trust {
+        Trust::Context | Trust::MachineFrame => Position::Context,
+        _ => Position::Caller,
+    };
+    let arch = sample.registers.arch();
+    let found_by = caller.map(|caller| caller.trust);
+    let found = modules.find(frame.address.wrapping_sub(u64::from(position.back())));
+    let mut explanation = match found {
+        None => outside(arch, position),
+        Some(found) if found.image.arch() != arch => {
+            Explanation { record: "the module's code is of another architecture".into(), rule: no_rule() }
+        }
+        Some(found) => {
+            let code = if frame.trust == Trust::Context { sample.code_at_ip } else { None };
+            let place = Place { image: found.image, rva: frame.rva, position, code };
+            match arch {
+                Arch::X64 => x64::explain(&place),
+                Arch::Arm64 => arm64::explain(&place),
+                Arch::X86 => x86::explain(&place, found_by),
+            }
+        }
+    };
+    if found_by == Some(Trust::Scan) {
+        explanation.rule = format!(
+            "{} (led nowhere); scan: the stack was searched upward for a word behind a call",
+            explanation.rule
+        );
+    }
+    explanation
+}
+
+/// A frame whose address no module holds.
+fn outside(arch: Arch, position: Position) -> Explanation {
+    let record = "no known module holds the address".to_owned();
+    let rule = match (position, arch) {
+        (Position::Caller, _) => no_rule(),
+        (Position::Context, Arch::X64) => "taken to be a leaf: return address at [rsp]".to_owned(),
+        (Position::Context, Arch::X86) => "taken to be a leaf: return address at [esp]".to_owned(),
+        (Position::Context, Arch::Arm64) => "taken to be a leaf: return address in lr".to_owned(),
+    };
+    Explanation { record, rule }
+}
+
+pub(crate) fn no_rule() -> String {
+    "no rule".to_owned()
+}
+
+/// Why there is no rule.
+pub(crate) fn fault(fault: Fault) -> String {
+    match fault {
+        Fault::NoUnwindData => "no rule: the unwind data is not known".to_owned(),
+        Fault::NoFunction => {
+            "no rule: no record covers the address, and only the innermost function can be a leaf".to_owned()
+        }
+        Fault::BadUnwindInfo => "no rule: the unwind data is cyclic, cut off or makes no sense".to_owned(),
+        Fault::UnsupportedVersion(version) => {
+            format!("no rule: unwind data of version {version} is not supported")
+        }
+        Fault::OtherArchitecture => "no rule: the code is of another architecture".to_owned(),
+    }
+}
+
+/// `[rsp+0x28]`, `[rbp-0x8]`, `[rsp]`.
+pub(crate) fn word(register: &str, offset: i64) -> String {
+    format!("[{}]", sum(register, offset))
+}
+
+/// `rsp+0x28`, `rbp-0x8`, `rsp`.
+pub(crate) fn sum(register: &str, offset: i64) -> String {
+    match offset {
+        0 => register.to_owned(),
+        1.. => format!("{register}+{offset:#x}"),
+        _ => format!("{register}-{:#x}", offset.unsigned_abs()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! A frame's FrameData or FPO record and rule in words.
+
+use std::fmt::Write;
+
+use super::registers::NONVOLATILE;
+use super::rule::{self, Return, Rule, Saved, Slot};
+use super::tables::{How, Record};
+use crate::Trust;
+use crate::engine::Place;
+use crate::explain::{Explanation, fault, sum, word};
+
+const NAMES: [&str; 8] = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
+
+fn name(register: u8) -> &'static str {
+    NAMES[usize::from(register & 7)]
+}
+
+/// `found_by`: which of the ways that the place offers led to the caller.
+pub(crate) fn explain(place: &Place<'_>, found_by: Option<Trust>) -> Explanation {
+    let compiled = rule::compile(place);
+    let rule = match &compiled {
+        Ok(rule) => rule,
+        Err(error) => return Explanation { record: String::new(), rule: fault(*error) },
+    };
+    let described = rule.record.and_then(|index| place.image.x86().record(index as usize));
+    let record = described.map_or("no FrameData or FPO record covers the address".to_owned(), record);
+    Explanation { record, rule: way(rule, found_by) }
+}
+
+fn record(record: &Record) -> String {
+    let Record { rva, len, locals, saved, params, .. } = record;
+    let end = u64::from(*rva) + u64::from(*len);
+    let sizes = format!("{rva:#x}..{end:#x}, locals {locals:#x}, saved {saved:#x}, parameters {params:#x}");
+    match &record.how {
+        How::Program(program) => format!("FrameData {sizes}, program `{program}`"),
+        How::Above { uses_ebp: true } => format!("FPO {sizes}, with ebp"),
+        How::Above { uses_ebp: false } => format!("FPO {sizes}"),
+    }
+}
+
+fn way(rule: &Rule, found_by: Option<Trust>) -> String {
+    match found_by {
+        Some(Trust::Code) => match &rule.code {
+            Some(code) => format!("code followed to its return; {}", effect(code)),
+            None => "code followed to its return".to_owned(),
+        },
+        Some(Trust::FrameData) => "by the record".to_owned(),
+        Some(Trust::FramePointer) => {
+            "frame pointer chain; return address at [ebp+0x4], ebp at [ebp]".to_owned()
+        }
+        _ => {
+            let mut tried = vec!["the frame pointer"];
+            tried.extend(rule.record.map(|_| "the record"));
+            tried.extend(rule.code.map(|_| "the code"));
+            format!("no rule: tried {}", tried.join(", "))
+        }
+    }
+}
+
+/// Where the caller's registers lie.
+fn effect(code: &Return) -> String {
+    let at = |slot: Slot| word(name(slot.register()), i64::from(slot.offset()));
+    let mut text = format!("return address at {}", at(code.return_address));
+    for (n, saved) in code.saved.iter().enumerate() {
+        let register = name(NONVOLATILE[n]);
+        let _ = match saved {
+            Saved::Kept => Ok(()),
+            Saved::Word(slot) => write!(text, ", {register} at {}", at(*slot)),
+            Saved::Computed(slot) => {
+                write!(text, ", {register} = {}", sum(name(slot.register()), i64::from(slot.offset())))
+            }
+        };
+    }
+    text
+}
