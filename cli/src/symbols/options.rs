@@ -15,6 +15,10 @@ pub struct SymbolOptions {
     /// repeated. _NT_SYMBOL_PATH, the current folder and the trace's and the image's folder are searched too
     #[arg(short = 'y', long = "symbol-path", value_name = "PATH")]
     pub symbol_path: Vec<String>,
+    /// Look only where -y, --ms-symbols and --symbol-cache say: not in _NT_SYMBOL_PATH, nor in the current folder, the
+    /// trace's, the image's or C:\symbols
+    #[arg(long)]
+    pub no_default_symbols: bool,
     /// Ask Microsoft's public symbol server too
     #[arg(long)]
     pub ms_symbols: bool,
@@ -36,14 +40,18 @@ impl SymbolOptions {
         for text in &self.symbol_path {
             path.extend(SymbolPath::parse(text));
         }
-        if let Some(text) = std::env::var_os("_NT_SYMBOL_PATH") {
+        let named = std::env::var_os("_NT_SYMBOL_PATH").filter(|_| !self.no_default_symbols);
+        if let Some(text) = named {
             path.extend(SymbolPath::parse(&text.to_string_lossy()));
         }
         if self.ms_symbols {
             let url = Some(MICROSOFT.to_owned());
             path.elements.push(PathElement::Server { stores: vec![Store::Default], url });
         }
-        let mut store = SymbolStore::with_defaults(path, traces);
+        let mut store = match self.no_default_symbols {
+            true => SymbolStore::new(path),
+            false => SymbolStore::with_defaults(path, traces),
+        };
         if let Some(cache) = self.cache() {
             store.set_cache(cache);
         }

@@ -18,6 +18,8 @@ use crate::map::MappedFile;
 pub struct SymbolStore {
     path: SymbolPath,
     folders: Vec<PathBuf>,
+    /// Whether to look beside an image, where it was when it was recorded.
+    beside_images: bool,
     cache: Option<SymbolCache>,
     client: Option<Client>,
 }
@@ -86,9 +88,9 @@ impl SymbolStore {
         SymbolStore { path, ..SymbolStore::default() }
     }
 
-    /// The usual places: the path, the current folder, the folder of each trace, `C:\symbols` on Windows.
+    /// The usual places: the path, the current folder, the folder of each trace, `C:\symbols` on Windows, an image's folder.
     pub fn with_defaults<'t>(path: SymbolPath, traces: impl IntoIterator<Item = &'t Path>) -> SymbolStore {
-        let mut store = SymbolStore::new(path);
+        let mut store = SymbolStore { beside_images: true, ..SymbolStore::new(path) };
         store.add_folder(PathBuf::from("."));
         for trace in traces {
             if let Some(folder) = trace.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -182,7 +184,7 @@ impl SymbolStore {
             }
         }
         self.folders.iter().for_each(|folder| add(folder));
-        if let Some(folder) = image_folder(image_path) {
+        if let Some(folder) = image_folder(image_path).filter(|_| self.beside_images) {
             add(&folder);
         }
         if let Some(cache) = &self.cache {
