@@ -1,7 +1,45 @@
 //! Damage made to order: for tests of what readers do with it.
 
-use crate::header::BLOCK_HEADER_LEN;
+use crate::header::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, FileHeader};
 use crate::read::Trace;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A file of `header` and one SAMPLES block of any event bytes: what hostile hands make, whose checksums hold and whose
+/// contents lie. `stored` takes the place of the compressed bytes; `forge` changes the block's header before it is
+/// checksummed.
+pub fn forged(
+    header: &FileHeader,
+    raw: &[u8],
+    stored: Option<&[u8]>,
+    forge: impl Fn(&mut BlockHeader),
+) -> Vec<u8> {
+    let mut compressed = vec![0; zstd_safe::compress_bound(raw.len())];
+    let len = zstd_safe::compress(&mut compressed[..], raw, 1).expect("room for what was asked for");
+    let stored = stored.unwrap_or(&compressed[..len]);
+    let mut block = BlockHeader {
+        salt: header.salt(),
+        seq: 0,
+        stored_len: stored.len() as u32,
+        raw_len: raw.len() as u32,
+        first: 0,
+        last: 0,
+        kind: BlockKind::Samples,
+        codec: CODEC_ZSTD,
+        flags: 0,
+        events: 1,
+        dropped: 0,
+        last_meta: u64::MAX,
+        ordinal: 0,
+        samples: 1,
+        stack_bytes: 0,
+        payload_hash: xxh3_64(stored),
+    };
+    forge(&mut block);
+    let mut file = header.encode().to_vec();
+    file.extend_from_slice(&block.encode());
+    file.extend_from_slice(stored);
+    file
+}
 
 /// Where the block with this sequence number lies in `file`, header included.
 ///

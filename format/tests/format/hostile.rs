@@ -1,43 +1,18 @@
 //! Files made by a hostile hand: checksums hold, what they cover lies.
 
 use proptest::prelude::*;
-use stk_format::{BlockError, BlockHeader, BlockKind, CODEC_ZSTD, FileHeader, ImageBudget, Scratch, Trace};
+use stk_format::synth::damage::forged;
+use stk_format::{BlockError, BlockHeader, FileHeader, ImageBudget, Scratch, Trace};
 use stk_schema::event::kind;
 use stk_schema::{Arch, Os, limits};
-use xxhash_rust::xxh3::xxh3_64;
 
 fn header() -> FileHeader {
     FileHeader::new(Arch::X64, Os::Windows, [3; 16], 1000)
 }
 
-/// A trace with one SAMPLES block of these event bytes; `forge` changes its header before it is checksummed.
+/// A trace with one SAMPLES block of these event bytes; see [`forged`].
 fn trace_of(raw: &[u8], stored: Option<&[u8]>, forge: impl Fn(&mut BlockHeader)) -> Vec<u8> {
-    let mut out = vec![0; zstd_safe::compress_bound(raw.len())];
-    let len = zstd_safe::compress(&mut out[..], raw, 1).unwrap();
-    let stored = stored.unwrap_or(&out[..len]);
-    let mut block = BlockHeader {
-        salt: header().salt(),
-        seq: 0,
-        stored_len: stored.len() as u32,
-        raw_len: raw.len() as u32,
-        first: 0,
-        last: 0,
-        kind: BlockKind::Samples,
-        codec: CODEC_ZSTD,
-        flags: 0,
-        events: 1,
-        dropped: 0,
-        last_meta: u64::MAX,
-        ordinal: 0,
-        samples: 1,
-        stack_bytes: 0,
-        payload_hash: xxh3_64(stored),
-    };
-    forge(&mut block);
-    let mut file = header().encode().to_vec();
-    file.extend_from_slice(&block.encode());
-    file.extend_from_slice(stored);
-    file
+    forged(&header(), raw, stored, forge)
 }
 
 /// The error that reading the only block of `file` gives.
