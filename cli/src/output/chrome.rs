@@ -12,6 +12,7 @@
 
 mod samples;
 mod slices;
+mod stacks;
 mod v8;
 
 use super::sink::Sink;

@@ -1,15 +1,17 @@
 //! `stackFrames` and `samples`.
 
-use super::super::functions::{FunctionId, Functions, Unfolder, incomplete};
+use super::super::functions::{Functions, incomplete};
 use super::super::sink::Sink;
 use super::super::{Summary, Writer, json, large_file_warning};
+use super::stacks::{Origin, Stacks, What};
 use super::{OBJECT, Track, VIEWERS, by_track, other_data, preamble};
-use crate::profile::{Batch, NodeId, Profile, StopId};
+use crate::profile::{Batch, Profile};
 use anyhow::Context;
-use std::collections::HashMap;
 
 /// What a thread does while no samples are taken: readers want a frame for every sample.
 const GAP: u32 = 1;
+/// In place of a parent; readers take 0 for none.
+const NO_PARENT: u32 = 0;
 
 /// Writes samples as they come and the frames after them. A frame here is a function together with its callers.
 ///
@@ -18,22 +20,12 @@ const GAP: u32 = 1;
 pub(in super::super) struct Samples {
     sink: Sink,
     functions: Option<Functions>,
-    unfolder: Unfolder,
     track: Track,
-    /// Frames by (parent or 0, function).
-    frames: HashMap<(u32, What), u32>,
-    /// The keys of `frames`, by id.
+    stacks: Stacks,
+    /// Parent and content of each frame, by id.
     list: Vec<(u32, What)>,
-    known: HashMap<(Option<NodeId>, StopId), u32>,
     last: Option<u32>,
     written: u64,
-    stack: Vec<FunctionId>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
-    Function(FunctionId),
-    Incomplete(StopId),
 }
 
 impl Samples {
@@ -41,14 +33,11 @@ impl Samples {
         Samples {
             sink,
             functions: None,
-            unfolder: Unfolder::default(),
             track: Track::default(),
-            frames: HashMap::new(),
+            stacks: Stacks::default(),
             list: Vec::new(),
-            known: HashMap::new(),
             last: None,
             written: 0,
-            stack: Vec::new(),
         }
     }
 
@@ -78,26 +67,14 @@ impl Samples {
     }
 
     /// The frame of a stack, new or known.
-    fn frame_of(&mut self, profile: &Profile, origin: (Option<NodeId>, StopId)) -> anyhow::Result<u32> {
-        if let Some(&id) = self.known.get(&origin) {
-            return Ok(id);
-        }
+    fn frame_of(&mut self, profile: &Profile, origin: Origin) -> anyhow::Result<u32> {
         let functions = self.functions.as_ref().context("samples before begin")?;
-        self.stack.clear();
-        if let Some(node) = origin.0 {
-            self.unfolder.unfold(profile, functions, node, &mut self.stack);
-        }
-        let stop = incomplete(&profile.stops[origin.1.0 as usize]).map(|_| What::Incomplete(origin.1));
-        let mut parent = 0;
-        for what in stop.into_iter().chain(self.stack.iter().map(|&id| What::Function(id))) {
-            parent = *self.frames.entry((parent, what)).or_insert_with(|| {
-                self.list.push((parent, what));
-                GAP + self.list.len() as u32
-            });
-        }
-        let frame = if parent == 0 { GAP } else { parent };
-        self.known.insert(origin, frame);
-        Ok(frame)
+        let list = &mut self.list;
+        let frame = self.stacks.node_of(profile, functions, origin, NO_PARENT, |parent, what| {
+            list.push((parent, what));
+            GAP + list.len() as u32
+        });
+        Ok(if frame == NO_PARENT { GAP } else { frame })
     }
 }
 
@@ -153,7 +130,7 @@ impl Writer for Samples {
                     sink.put(b",\"category\":\"\"");
                 }
             }
-            if parent != 0 {
+            if parent != NO_PARENT {
                 sink.put(b",\"parent\":");
                 json::number(&mut sink.buffer, parent.into());
             }

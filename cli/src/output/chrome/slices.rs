@@ -1,10 +1,11 @@
 //! Nested `B`/`E` slices.
 
-use super::super::functions::{FunctionId, Functions, incomplete};
+use super::super::functions::{Functions, incomplete};
 use super::super::sink::Sink;
 use super::super::{Summary, Writer, json, large_file_warning};
+use super::stacks::{Origin, What};
 use super::{OBJECT, Track, VIEWERS, address, by_track, other_data, preamble, time};
-use crate::profile::{Batch, FrameId, NameSource, NodeId, Profile, Run, StopId};
+use crate::profile::{Batch, FrameId, NameSource, Profile, Run};
 use anyhow::Context;
 
 /// Writes a slice for as long as neighbouring samples have the same function at the same depth.
@@ -18,7 +19,7 @@ pub(in super::super) struct Slices {
     /// Slices that are open on the track, root first.
     open: Vec<Slice>,
     /// What they were last made from.
-    origin: Option<(Option<NodeId>, StopId)>,
+    origin: Option<Origin>,
     frames: Vec<FrameId>,
     levels: Vec<Level>,
 }
@@ -29,12 +30,6 @@ struct Level {
     what: What,
     /// Frame, and index of its name in `FrameSymbols::names`.
     frame: Option<(FrameId, usize)>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
-    Function(FunctionId),
-    Incomplete(StopId),
 }
 
 struct Slice {

@@ -1,12 +1,12 @@
 //! V8 CPU profiles: `Profile` and `ProfileChunk` events.
 
-use super::super::functions::{FunctionId, Functions, Unfolder, incomplete};
+use super::super::functions::{Functions, incomplete};
 use super::super::sink::Sink;
 use super::super::{Summary, Writer, json, large_file_warning};
+use super::stacks::{Origin, Stacks, What};
 use super::{Track, VIEWERS, address, by_track, preamble, time};
-use crate::profile::{Batch, NodeId, Profile, StopId};
+use crate::profile::{Batch, Profile};
 use anyhow::Context;
-use std::collections::HashMap;
 
 /// Samples in a chunk.
 const CHUNK: usize = 4096;
@@ -18,24 +18,16 @@ const IDLE: u32 = 2;
 pub(in super::super) struct V8 {
     sink: Sink,
     functions: Option<Functions>,
-    unfolder: Unfolder,
     track: Track,
     /// Profiles begun; also the id of the last one.
     profiles: u32,
-    /// Nodes of the profile at hand by (parent, function).
-    nodes: HashMap<(u32, What), u32>,
-    /// Nodes by what they were made from.
-    known: HashMap<(Option<NodeId>, StopId), u32>,
+    /// Nodes of the profile at hand.
+    stacks: Stacks,
+    /// The id last given to one of them.
+    last_node: u32,
     last: Option<u32>,
     last_ns: u64,
     chunk: Chunk,
-    stack: Vec<FunctionId>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
-    Function(FunctionId),
-    Incomplete(StopId),
 }
 
 /// What the next `ProfileChunk` will hold, as JSON.
@@ -52,22 +44,20 @@ impl V8 {
         V8 {
             sink,
             functions: None,
-            unfolder: Unfolder::default(),
             track: Track::default(),
             profiles: 0,
-            nodes: HashMap::new(),
-            known: HashMap::new(),
+            stacks: Stacks::default(),
+            last_node: IDLE,
             last: None,
             last_ns: 0,
             chunk: Chunk::default(),
-            stack: Vec::new(),
         }
     }
 
     fn begin_profile(&mut self, profile: &Profile, start_ns: u64) {
         self.profiles += 1;
-        self.nodes.clear();
-        self.known.clear();
+        self.stacks.clear();
+        self.last_node = IDLE;
         self.last = None;
         self.last_ns = start_ns;
         event(&mut self.sink, profile, &self.track, "Profile", self.profiles, start_ns);
@@ -129,38 +119,24 @@ impl V8 {
     }
 
     /// The node of a stack, new or known.
-    fn node_of(&mut self, profile: &Profile, origin: (Option<NodeId>, StopId)) -> anyhow::Result<u32> {
-        if let Some(&id) = self.known.get(&origin) {
-            return Ok(id);
-        }
+    fn node_of(&mut self, profile: &Profile, origin: Origin) -> anyhow::Result<u32> {
         let functions = self.functions.as_ref().context("samples before begin")?;
-        self.stack.clear();
-        if let Some(node) = origin.0 {
-            self.unfolder.unfold(profile, functions, node, &mut self.stack);
-        }
-        let stop =
-            incomplete(&profile.stops[origin.1.0 as usize]).map(|text| (What::Incomplete(origin.1), text));
-        let mut parent = ROOT;
-        let levels = stop.iter().map(|(what, text)| (*what, text.as_str(), "", None)).chain(
-            self.stack.iter().map(|&id| {
-                let function = &functions.list()[id.0 as usize];
-                (
-                    What::Function(id),
-                    function.name.as_str(),
-                    function.file.as_deref().unwrap_or(""),
-                    function.line,
-                )
-            }),
-        );
-        for (what, name, file, line) in levels {
-            let next = self.nodes.len() as u32 + IDLE + 1;
-            parent = *self.nodes.entry((parent, what)).or_insert_with(|| {
-                node(&mut self.chunk.nodes, next, Some(parent), name, file, line);
-                next
-            });
-        }
-        self.known.insert(origin, parent);
-        Ok(parent)
+        let (nodes, last) = (&mut self.chunk.nodes, &mut self.last_node);
+        Ok(self.stacks.node_of(profile, functions, origin, ROOT, |parent, what| {
+            *last += 1;
+            match what {
+                What::Function(id) => {
+                    let function = &functions.list()[id.0 as usize];
+                    let file = function.file.as_deref().unwrap_or("");
+                    node(nodes, *last, Some(parent), &function.name, file, function.line);
+                }
+                What::Incomplete(stop) => {
+                    let text = incomplete(&profile.stops[stop.0 as usize]).unwrap_or_default();
+                    node(nodes, *last, Some(parent), &text, "", None);
+                }
+            }
+            *last
+        }))
     }
 }
 

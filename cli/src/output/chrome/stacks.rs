@@ -1,0 +1,61 @@
+//! Stacks as nodes: each one a function, or the reason why a stack is incomplete, together with its callers.
+
+use super::super::functions::{FunctionId, Functions, Unfolder, incomplete};
+use crate::profile::{NodeId, Profile, StopId};
+use std::collections::HashMap;
+
+/// What a node, or a slice, shows.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum What {
+    /// A function.
+    Function(FunctionId),
+    /// At the root of a stack: why it does not reach the thread's start.
+    Incomplete(StopId),
+}
+
+/// What a stack is made from: equal origin, equal stack.
+pub(super) type Origin = (Option<NodeId>, StopId);
+
+/// Numbers nodes by (parent, what).
+#[derive(Default)]
+pub(super) struct Stacks {
+    unfolder: Unfolder,
+    nodes: HashMap<(u32, What), u32>,
+    known: HashMap<Origin, u32>,
+    stack: Vec<FunctionId>,
+}
+
+impl Stacks {
+    /// Forgets all nodes.
+    pub fn clear(&mut self) {
+        self.nodes.clear();
+        self.known.clear();
+    }
+
+    /// The innermost node of a stack; `root` if it has none. `new` is given the parent and the content of each node that
+    /// there was not yet, and numbers it.
+    pub fn node_of(
+        &mut self,
+        profile: &Profile,
+        functions: &Functions,
+        origin: Origin,
+        root: u32,
+        mut new: impl FnMut(u32, What) -> u32,
+    ) -> u32 {
+        if let Some(&id) = self.known.get(&origin) {
+            return id;
+        }
+        let (node, stop) = origin;
+        self.stack.clear();
+        if let Some(node) = node {
+            self.unfolder.unfold(profile, functions, node, &mut self.stack);
+        }
+        let incomplete = incomplete(&profile.stops[stop.0 as usize]).map(|_| What::Incomplete(stop));
+        let mut parent = root;
+        for what in incomplete.into_iter().chain(self.stack.iter().map(|&id| What::Function(id))) {
+            parent = *self.nodes.entry((parent, what)).or_insert_with(|| new(parent, what));
+        }
+        self.known.insert(origin, parent);
+        parent
+    }
+}
