@@ -3,13 +3,15 @@
 use serde_json::Value;
 use stk_schema::event::EndReason;
 use stk_tests::recorded::Recorded;
+use stk_tests::schema;
 use stk_tests::wine::{self, Finished, Folder, Inject, Program};
 
 /// The line of `inject ps --json` for this process.
 fn listed(folder: &Folder, pid: &str) -> Value {
     let list = Inject::run(folder, &["ps", "--json"]);
     let list: Value = serde_json::from_str(&list.expect(0).stdout).expect("ps --json prints JSON");
-    assert_eq!(list["version"], 1);
+    let rules: Value = serde_json::from_str(include_str!("../../schema/ps.schema.json")).expect("a schema");
+    schema::check(&rules, &list).expect("as schema/ps.schema.json describes it");
     let processes = list["processes"].as_array().expect("a list").clone();
     let wanted: Value = pid.parse::<u32>().expect("a number").into();
     let found = processes.into_iter().find(|process| process["pid"] == wanted);

@@ -120,7 +120,7 @@ struct Cli {
 enum Command {
     /// List the processes: pid, name, architecture, .NET or not, whether recordable and why not
     Ps {
-        /// Print JSON: {"version":1,"processes":[…]}
+        /// Print JSON, as schema/ps.schema.json describes it
         #[arg(long)]
         json: bool,
     },

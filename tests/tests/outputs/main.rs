@@ -4,6 +4,5 @@ mod chrome;
 mod others;
 mod parquet;
 mod profiles;
-mod schema;
 mod speedscope;
 mod stats;

@@ -1,12 +1,12 @@
 //! speedscope's file, checked against the format's JSON Schema and against what its importer demands.
 
 use crate::profiles::{AWKWARD, Builder, busy};
-use crate::schema;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use stk::output::{Format, Options};
 use stk::profile::Placement;
 use stk_schema::event::RunState;
+use stk_tests::schema;
 use stk_unwind::Trust;
 
 fn write(builder: &Builder, options: &Options) -> Value {

@@ -4,6 +4,12 @@
 use serde_json::Value;
 
 /// Says where a value does not follow a schema.
+///
+/// # Errors
+/// The first place found.
+///
+/// # Panics
+/// If the schema itself is wrong or uses a keyword that is not known.
 pub fn check(schema: &Value, value: &Value) -> Result<(), String> {
     follow(schema, schema, value, "$")
 }
