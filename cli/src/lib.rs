@@ -8,6 +8,7 @@
 
 pub mod commands;
 pub mod image;
+mod interrupt;
 pub mod map;
 pub mod output;
 pub mod profile;
@@ -15,4 +16,5 @@ pub mod stats;
 pub mod symbols;
 #[cfg(test)]
 mod testing;
+pub mod text;
 pub mod trace;

@@ -43,14 +43,19 @@ impl Image {
     /// Records the image, loaded at `base`, with its tables; gives the instance id.
     pub fn load(&self, builder: &mut TraceBuilder, time: u64, base: u64) -> u64 {
         let instance = self.load_without_tables(builder, time, base);
+        self.with_tables(|tables| builder.tables(time, instance, tables));
+        instance
+    }
+
+    /// Hands over its tables: kind, RVA, bytes.
+    pub fn with_tables(&self, record: impl FnOnce(&[(TableKind, u32, &[u8])])) {
         let (pdata, xdata, edata) = (self.pdata(), xdata(), self.edata());
         let tables = [
             (TableKind::ExceptionDirectory, PDATA, pdata.as_slice()),
             (TableKind::UnwindInfo, XDATA, xdata.as_slice()),
             (TableKind::Exports, EDATA, edata.as_slice()),
         ];
-        builder.tables(time, instance, &tables[..if self.exports.is_empty() { 2 } else { 3 }]);
-        instance
+        record(&tables[..if self.exports.is_empty() { 2 } else { 3 }]);
     }
 
     /// Records the image, loaded at `base`, and nothing of its content.

@@ -303,3 +303,160 @@ fn dump_prints_the_stacks_of_a_moment() {
     assert!(text.contains(&line), "{line}\n{text}");
     assert!(text.contains("kernel32!BaseThreadInitThunk+0x10"), "{text}");
 }
+
+#[test]
+fn tables_in_a_shared_folder_are_found_there_and_missed_by_name() {
+    let dir = folder();
+    let tables = dir.path().join("tables");
+    std::fs::create_dir(&tables).unwrap();
+    let mut builder = testing::trace();
+    let app = Image::new(r"C:\app\app.exe", 16);
+    let instance = app.load_without_tables(&mut builder, 0, BASE);
+    app.with_tables(|parts| {
+        builder.tables_elsewhere(0, instance, parts);
+        for (_, _, bytes) in parts {
+            // As inject's --tables names them.
+            let name = format!("{}.tbl", stk_format::blob::content_hash(bytes));
+            write(&tables, &name, bytes);
+        }
+    });
+    let thread = builder.thread(0, 11, "worker", STACK);
+    testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1), in_function(BASE, 2)]);
+    write(dir.path(), "a.stk", &builder.finish());
+    let run = |arguments: &[&str]| {
+        let output = stk(dir.path(), arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+        output
+    };
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_slice(&run(arguments).stdout).expect("JSON")
+    };
+
+    let stop = |arguments: &[&str]| json(arguments)["threads"][0]["stop"].clone();
+    assert_eq!(stop(&["dump", "a.stk", "--style", "json"]), "no-unwind-data");
+    assert_eq!(stop(&["dump", "a.stk", "--style", "json", "--tables", "tables"]), "thread-start");
+
+    let info = |arguments: &[&str]| json(arguments)["traces"][0]["embedded"].clone();
+    // Of app.exe the exception directory is not in the trace; its unwind info is, since that of ntdll has the same bytes.
+    let without = info(&["info", "--json", "a.stk"]);
+    assert_eq!((&without["images_with_unwind_data"], &without["images_without"]), (&2.into(), &1.into()));
+    assert_eq!((&without["not_at_hand"]["tables"], &without["in_folders"]["tables"]), (&1.into(), &0.into()));
+    let with = info(&["info", "--json", "a.stk", "--tables", "tables"]);
+    assert_eq!((&with["images_with_unwind_data"], &with["images_without"]), (&3.into(), &0.into()));
+    assert_eq!((&with["not_at_hand"]["tables"], &with["in_folders"]["tables"]), (&0.into(), &1.into()));
+    // 16 RUNTIME_FUNCTION records of 12 bytes.
+    assert_eq!(with["in_folders"]["bytes"], 192);
+
+    let convert = |arguments: &[&str]| {
+        let line = [&["convert", "a.stk", "--to", "speedscope", "-o", "-"], arguments].concat();
+        let output = run(&line);
+        (stdout(&output).contains("incomplete stack"), stderr(&output).contains("--tables"))
+    };
+    assert_eq!(convert(&[]), (true, true), "an incomplete stack, and a warning that says what helps");
+    assert_eq!(convert(&["--tables", "tables"]), (false, false));
+    let complete = |arguments: &[&str]| json(arguments)["traces"][0]["stops"][0]["reason"].clone();
+    assert_eq!(complete(&["stats", "--json", "a.stk"]), "no-unwind-data");
+    assert_eq!(complete(&["stats", "--json", "a.stk", "--tables", "tables"]), "thread-start");
+    let scanned = json(&["stats", "--json", "--scan", "a.stk"])["traces"][0]["trusts"].clone();
+    let guessed =
+        scanned.as_array().unwrap().iter().find(|found| found["trust"] == "scan").expect("guessed frames");
+    assert_eq!((&guessed["module"], &guessed["proved"]), (&"app.exe".into(), &false.into()), "{scanned}");
+
+    assert!(stdout(&run(&["verify", "a.stk"])).contains("--tables"));
+    assert!(!stdout(&run(&["verify", "a.stk", "--tables", "tables"])).contains("--tables"));
+    for entry in std::fs::read_dir(&tables).unwrap() {
+        std::fs::write(entry.unwrap().path(), b"something else").unwrap();
+    }
+    let output = stk(dir.path(), &["verify", "a.stk", "--tables", "tables"]);
+    assert_eq!(output.status.code(), Some(4), "{}", stdout(&output));
+    assert!(stdout(&output).contains("do not match"), "{}", stdout(&output));
+    let output = stk(dir.path(), &["verify", "a.stk", "--tables", "none"]);
+    assert_eq!(output.status.code(), Some(2), "a folder that is not there");
+}
+
+#[test]
+fn dump_tells_utc_time_and_arguments_and_explains_each_frame() {
+    let dir = folder();
+    let mut builder = testing::trace();
+    Image::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
+    let thread = builder.thread(0, 11, "worker", STACK);
+    testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
+    write(dir.path(), "a.stk", &builder.finish());
+    // The trace begins at 2023-11-14T22:13:20Z; 10,000 ticks are a millisecond.
+    for style in ["k", "plain"] {
+        let text = stdout(&stk(dir.path(), &["dump", "a.stk", "--style", style]));
+        assert!(text.starts_with("2023-11-14T22:13:20.001Z thread 11 \"worker\""), "{text}");
+    }
+    let text = stdout(&stk(dir.path(), &["dump", "a.stk", "--style", "plain"]));
+    assert!(text.contains("\"ntdll.dll\"! RtlUserThreadStart\n"), "{text}");
+    // The innermost function's code is not in the trace: whether it was at its end is not known, and said so.
+    assert!(text.contains("\"kernel32.dll\"! BaseThreadInitThunk  (unwind-info-no-code)\n"), "{text}");
+
+    let explained = stdout(&stk(dir.path(), &["dump", "a.stk", "--explain"]));
+    // The second function, at 0x1040: its RUNTIME_FUNCTION, its UNWIND_INFO and `sub rsp, 28h`, as testing::Image makes them.
+    let says = "UNWIND_INFO v1 at 0xc0000 of function 0x1040..0x1080, prologue 0x4";
+    assert!(explained.contains(says) && explained.contains("return address at [rsp+0x28]"), "{explained}");
+
+    let output = stk(dir.path(), &["dump", "a.stk", "--style", "json", "--explain"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let frame = &json["threads"][0]["frames"][0];
+    assert!(frame["explain"]["record"].as_str().unwrap().starts_with(says), "{frame}");
+    // 28h bytes of locals and the return address; above it the four home words.
+    assert_eq!(frame["bytes"].as_str().unwrap().len(), 2 * 0x30);
+    assert_eq!(frame["arguments"].as_str().unwrap().len(), 2 * 0x20);
+    assert_eq!(json["threads"][0]["stop_address"], serde_json::Value::Null);
+}
+
+#[cfg(not(windows))]
+#[test]
+fn dump_of_a_live_process_says_what_to_do_elsewhere() {
+    let output = stk(folder().path(), &["dump", "--pid", "4404"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("inject --pid 4404 --once"), "{}", stderr(&output));
+    assert_eq!(stk(folder().path(), &["dump"]).status.code(), Some(2), "neither a trace nor a process");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_leaves_nothing_half_made_and_exits_with_130() {
+    let dir = folder();
+    let mut builder = testing::trace();
+    Image::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
+    let thread = builder.thread(0, 11, "worker", STACK);
+    // Each sample ends a slice and begins another: an output of many megabytes.
+    for i in 1..=100_000u64 {
+        let calls = [in_function(BASE, (i % 2) as u32), in_function(BASE, 2 + (i % 3) as u32)];
+        testing::sample(&mut builder, thread, i * 10_000, STACK, &calls);
+    }
+    write(dir.path(), "a.stk", &builder.finish());
+    let out = dir.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    write(&out, "a.chrome.json", b"what was there before");
+    // The program may be done before the signal comes: then it is tried again.
+    for _ in 0..20 {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_stk"))
+            .args(["convert", "a.stk", "-o", "out/a.chrome.json"])
+            .current_dir(dir.path())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let partial = || {
+            let mut entries = std::fs::read_dir(&out).unwrap();
+            entries.any(|entry| entry.unwrap().file_name().to_string_lossy().ends_with(".partial"))
+        };
+        while !partial() && child.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).output().unwrap();
+        let code = child.wait().unwrap().code();
+        if !kill.status.success() || code == Some(0) {
+            write(&out, "a.chrome.json", b"what was there before");
+            continue;
+        }
+        assert_eq!(code, Some(130));
+        assert!(!partial(), "the temporary file is gone");
+        assert_eq!(std::fs::read(out.join("a.chrome.json")).unwrap(), b"what was there before");
+        return;
+    }
+    panic!("the program was always done before the signal came");
+}

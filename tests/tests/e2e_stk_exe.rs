@@ -1,9 +1,10 @@
 //! stk.exe, run as a Windows program, beside the host's stk.
 
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use stk_tests::wine::{self, Folder};
+use std::process::{Output, Stdio};
+use stk_tests::wine::{self, Folder, Program};
 use stk_tests::{stk, wine::command};
 
 /// The kept trace with its PDBs, in a folder where both programs work with the same relative paths.
@@ -33,25 +34,88 @@ fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// All tables but `frames`: stk.exe finds the system's own DLLs where the trace says they are, and with them better names.
+/// Every format, byte for byte. Without the default places to look for symbols both programs see the same files; stk.exe would
+/// find the system's own DLLs where the trace says they are, and with them better names.
 #[test]
 fn stk_exe_writes_the_same_bytes_as_the_hosts_stk() {
     let folder = kept_trace();
-    let exe = wine::path("STK_WINDOWS_BIN").join("stk.exe");
-    let arguments = |output| ["convert", "busy.stk", "--to", "parquet", "-o", output];
-    let ran = stk::run(folder.path(), &arguments("host.parquet"));
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let ran = command(&exe)
-        .args(arguments("windows.parquet"))
-        .current_dir(folder.path())
-        .stdin(Stdio::null())
-        .output()
-        .expect("stk.exe can be started");
-    assert!(ran.status.success(), "stk.exe: {}", String::from_utf8_lossy(&ran.stderr));
-    let (ours, theirs) = (files(&folder.file("host.parquet")), files(&folder.file("windows.parquet")));
-    assert_eq!(ours.len(), 6, "a file a table");
-    assert_eq!(theirs.len(), 6, "a file a table");
-    for (name, bytes) in ours.iter().filter(|(name, _)| !name.starts_with("frames")) {
-        assert!(bytes == &theirs[name], "{} differs", name.display());
+    for (output, options) in [
+        ("tables.parquet", &["--to", "parquet"][..]),
+        ("one.parquet", &["--to", "parquet", "--denormalized"]),
+        ("functions.json", &["--to", "speedscope"]),
+        ("lines.json", &["--to", "speedscope", "--lines"]),
+        ("slices.json", &["--to", "chrome", "--chrome-style", "slices"]),
+        ("samples.json", &["--to", "chrome", "--chrome-style", "samples"]),
+        ("v8.json", &["--to", "chrome", "--chrome-style", "v8"]),
+    ] {
+        let convert = |made: &str, cache: &str| {
+            let line = [
+                "convert",
+                "busy.stk",
+                "-y",
+                ".",
+                "--no-default-symbols",
+                "--symbol-cache",
+                cache,
+                "-o",
+                made,
+            ];
+            line.iter().chain(options).map(|part| (*part).to_owned()).collect::<Vec<String>>()
+        };
+        let (ours, theirs) = (format!("host.{output}"), format!("windows.{output}"));
+        let line = convert(&ours, "host-cache");
+        let ran = stk::run(folder.path(), &line.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        stk_exe(&folder, &convert(&theirs, "windows-cache"));
+        let (ours, theirs) = (files(&folder.file(&ours)), files(&folder.file(&theirs)));
+        assert_eq!(ours.len(), if output == "tables.parquet" { 6 } else { 1 }, "{output}: files");
+        assert!(ours.keys().eq(theirs.keys()), "{output}: the files have other names");
+        for (name, bytes) in &ours {
+            assert!(bytes == &theirs[name], "{output}/{} differs", name.display());
+        }
     }
+}
+
+/// One sample of every thread, by the inject.exe that lies beside stk.exe.
+#[test]
+fn dump_of_a_live_process_prints_its_named_stacks() {
+    let folder = Folder::new("stk-exe-dump");
+    let busy = Program::busy(&folder, 0);
+    let symbols = wine::windows_path(&wine::path("STK_BUSY_DIR"));
+    let dump = |style: &str| {
+        let line =
+            ["dump", "--pid", &busy.pid(), "--style", style, "-y", &symbols, "--symbol-cache", "cache"];
+        stk_exe(&folder, &line.map(str::to_owned))
+    };
+    let json: Value = serde_json::from_str(&dump("json")).expect("stk.exe prints JSON");
+    let threads = json["threads"].as_array().expect("threads");
+    let thread = threads.iter().find(|thread| thread["name"] == "recursion").expect("busy has such a thread");
+    let frames = thread["frames"].as_array().expect("frames");
+    let main =
+        frames.iter().find(|frame| frame["function"].as_str().is_some_and(|f| f.contains("recursion_main")));
+    let main = main.unwrap_or_else(|| panic!("recursion_main is on no stack of its thread: {thread:#}"));
+    assert!(main["file"].as_str().is_some_and(|file| file.ends_with("busy.cpp")), "{main}");
+    assert!(dump("k").contains("busy!recursion_main"), "as the debuggers name it");
+
+    let line = ["dump", "--pid", "999999"].map(str::to_owned);
+    let ran = run_stk_exe(&folder, &line);
+    assert_eq!(ran.status.code(), Some(3), "{}", String::from_utf8_lossy(&ran.stderr));
+    let text = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(text.contains("999999"), "{text}");
+}
+
+/// Runs stk.exe, which must succeed, and gives what it printed.
+#[track_caller]
+fn stk_exe(folder: &Folder, arguments: &[String]) -> String {
+    let ran = run_stk_exe(folder, arguments);
+    let text = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "stk.exe {}: {text}", arguments.join(" "));
+    String::from_utf8_lossy(&ran.stdout).into_owned()
+}
+
+fn run_stk_exe(folder: &Folder, arguments: &[String]) -> Output {
+    let exe = wine::path("STK_WINDOWS_BIN").join("stk.exe");
+    let mut command = command(&exe);
+    command.args(arguments).current_dir(folder.path()).stdin(Stdio::null());
+    command.output().expect("stk.exe can be started")
 }

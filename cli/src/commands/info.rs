@@ -1,12 +1,12 @@
 //! `stk info`: what was recorded.
 
-use super::{Exit, count, print, report, size, span, utc, verify};
-use crate::trace::{Timeline, Trace, TraceFile, drop_reason_name};
+use super::{Exit, TablesArgs, count, print, report, size, span, utc, verify};
+use crate::trace::{BlobPlace, Timeline, Trace, TraceFile, drop_reason_name};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use stk_schema::event::{EndReason, ModuleFlags, TableKind, ThreadFlags};
+use stk_schema::event::{EndReason, ModuleFlags, Table, TableKind, ThreadFlags};
 
 /// Says what a trace holds, without decoding its samples.
 #[derive(clap::Args, Debug)]
@@ -24,13 +24,15 @@ pub struct Args {
     /// List all modules and threads, however many
     #[arg(short, long)]
     all: bool,
+    #[command(flatten)]
+    tables: TablesArgs,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut exit = Exit::Ok;
     let mut infos = Vec::new();
     for path in &args.files {
-        match info(path) {
+        match info(path, &args.tables) {
             Ok(info) => {
                 if !info.damage.is_empty() {
                     exit = exit.worse(Exit::Damaged);
@@ -103,16 +105,25 @@ struct BlockInfo {
     raw_bytes: u64,
 }
 
-/// What of the images the trace carries.
+/// What of the images the trace carries. A table that several images share counts once.
 #[derive(Default, Serialize)]
 struct Embedded {
-    /// Bytes by kind of table; a table that several images share counts once.
+    /// Bytes by kind of table.
     tables: BTreeMap<&'static str, u64>,
     /// Bytes that all of it takes in the file.
     stored_bytes: u64,
-    /// Images with, and without, what unwinding needs.
+    /// Images with, and without, what unwinding needs, in the trace or in a folder of tables.
     images_with_unwind_data: usize,
     images_without: usize,
+    /// Tables that the trace does not carry itself: those in a folder given with --tables, and those that are not at hand.
+    in_folders: Tables,
+    not_at_hand: Tables,
+}
+
+#[derive(Default, Serialize)]
+struct Tables {
+    tables: u64,
+    bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -142,12 +153,16 @@ struct ModuleInfo {
     pdb: String,
     load_ns: Option<u64>,
     unload_ns: Option<u64>,
+    /// Bytes of its tables that are in the trace.
     embedded_bytes: u64,
+    /// `here` (in the trace or a folder given with --tables), `elsewhere` (in a folder that was not given) or `none`.
+    unwind_data: &'static str,
 }
 
-fn info(path: &Path) -> anyhow::Result<Info> {
+fn info(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
     let file = TraceFile::open(path)?;
-    let trace = file.read()?;
+    let mut trace = file.read()?;
+    tables.give(&mut trace);
     let timeline = &trace.timeline;
     let header = trace.header();
     let mut blocks: BTreeMap<&'static str, BlockInfo> = BTreeMap::new();
@@ -220,6 +235,8 @@ fn modules(trace: &Trace<'_>) -> Vec<ModuleInfo> {
     let modules = modules.iter().map(|module| {
         let record = &images[module.image.0 as usize];
         let image = &record.image;
+        let place = |hash| trace.blobs.place_of(hash);
+        let in_trace = record.tables.iter().filter(|table| place(table.hash) == BlobPlace::Trace);
         ModuleInfo {
             name: image.name.clone(),
             path: image.path.clone(),
@@ -230,7 +247,12 @@ fn modules(trace: &Trace<'_>) -> Vec<ModuleInfo> {
             pdb: image.pdb_name.clone(),
             load_ns: (!module.flags.contains(ModuleFlags::AT_START)).then(|| clock.ns(module.load)),
             unload_ns: module.unload.map(|unload| clock.ns(unload)),
-            embedded_bytes: record.tables.iter().map(|table| u64::from(table.len)).sum(),
+            embedded_bytes: in_trace.map(|table| u64::from(table.len)).sum(),
+            unwind_data: match record.tables.as_slice() {
+                [] => "none",
+                tables if tables.iter().all(|table| place(table.hash) == BlobPlace::Nowhere) => "elsewhere",
+                _ => "here",
+            },
         }
     });
     modules.collect()
@@ -241,12 +263,24 @@ fn embedded(trace: &Trace<'_>) -> Embedded {
     let mut seen = HashSet::new();
     for record in &trace.timeline.images {
         for table in &record.tables {
-            if seen.insert(table.hash) {
-                *embedded.tables.entry(table_name(table.kind)).or_default() += u64::from(table.len);
+            if !seen.insert(table.hash) {
+                continue;
             }
+            let len = u64::from(table.len);
+            let apart = match trace.blobs.place_of(table.hash) {
+                BlobPlace::Trace => {
+                    *embedded.tables.entry(table_name(table.kind)).or_default() += len;
+                    continue;
+                }
+                BlobPlace::Folder => &mut embedded.in_folders,
+                BlobPlace::Nowhere => &mut embedded.not_at_hand,
+            };
+            apart.tables += 1;
+            apart.bytes += len;
         }
         let unwinds = |kind: u64| kind == TableKind::ExceptionDirectory as u64;
-        if record.tables.iter().any(|table| unwinds(table.kind)) {
+        let at_hand = |table: &&Table| trace.blobs.place_of(table.hash) != BlobPlace::Nowhere;
+        if record.tables.iter().filter(at_hand).any(|table| unwinds(table.kind)) {
             embedded.images_with_unwind_data += 1;
         } else {
             embedded.images_without += 1;
@@ -290,6 +324,7 @@ fn text(info: &Info, all: bool) -> String {
     }
     line("blocks", &blocks_text(info));
     line("embedded", &embedded_text(info));
+    line("tables", &apart_text(&info.embedded).unwrap_or_default());
     for runtime in &info.runtimes {
         line("runtime", format!("{} {} {}", runtime.kind, runtime.version, runtime.note).trim_end());
     }
@@ -357,6 +392,24 @@ fn embedded_text(info: &Info) -> String {
     )
 }
 
+/// The tables that the trace does not carry itself.
+fn apart_text(embedded: &Embedded) -> Option<String> {
+    let Embedded { in_folders, not_at_hand, .. } = embedded;
+    let text = |tables: &Tables, where_: &str| {
+        format!("{} tables ({}) {where_}", count(tables.tables), size(tables.bytes))
+    };
+    let parts = [
+        (in_folders, "in the folders of --tables"),
+        (not_at_hand, "not at hand: name the folder that inject wrote them to with --tables"),
+    ];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(tables, _)| tables.tables > 0)
+        .map(|(tables, where_)| text(tables, where_))
+        .collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
 fn threads_text(info: &Info, all: bool, out: &mut String) {
     let _ = writeln!(out, "threads    {}", count(info.threads.len() as u64));
     let shown = if all { info.threads.len() } else { LISTED };
@@ -386,8 +439,10 @@ fn modules_text(info: &Info, all: bool, out: &mut String) {
         if !module.pdb.is_empty() {
             let _ = write!(line, "  {} {}", module.pdb, module.debug_id);
         }
-        if module.embedded_bytes == 0 {
-            line.push_str("  (no unwind data)");
+        match module.unwind_data {
+            "none" => line.push_str("  (no unwind data)"),
+            "elsewhere" => line.push_str("  (unwind data elsewhere)"),
+            _ => {}
         }
         let _ = writeln!(out, "{line}");
     }

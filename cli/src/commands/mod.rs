@@ -12,10 +12,13 @@ pub mod stats;
 mod symbols;
 mod verify;
 
-pub use pipeline::{Loaded, ProfileArgs, SymbolArgs, check_symbols, closing_lines, load, load_images};
+pub use pipeline::{
+    Loaded, ProfileArgs, SymbolArgs, TablesArgs, check_symbols, closing_lines, load, load_images,
+};
 pub use progress::Progress;
 pub use select::SelectArgs;
 
+use crate::text::{count, size, span, utc};
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -30,12 +33,16 @@ pub enum Exit {
     Failure = 1,
     /// The command line is wrong.
     Usage = 2,
+    /// A process was not found, denied, or of the wrong architecture.
+    Target = 3,
     /// Input was damaged; what could be read was written.
     Damaged = 4,
     /// Fewer symbols were found than `--require-symbols` asks for.
     Symbols = 5,
     /// A difference over the threshold.
     Difference = 6,
+    /// Interrupted; nothing half made was left.
+    Interrupted = 130,
 }
 
 impl Exit {
@@ -47,7 +54,9 @@ impl Exit {
             Exit::Symbols => 2,
             Exit::Damaged => 3,
             Exit::Failure => 4,
-            Exit::Usage => 5,
+            Exit::Target => 5,
+            Exit::Usage => 6,
+            Exit::Interrupted => 7,
         };
         if rank(other) > rank(self) { other } else { self }
     }
@@ -66,9 +75,10 @@ Exit codes:
   0    done (a trace that only ends early counts as whole, with a warning)
   1    failed
   2    wrong usage
+  3    the process of dump --pid was not found, is denied or of the wrong architecture
   4    damaged input: what could be read was written
   5    fewer symbols than --require-symbols asks for
-  130  interrupted
+  130  interrupted: nothing half made is left
 
 Environment:
   _NT_SYMBOL_PATH  where symbols are, beside -y
@@ -102,6 +112,7 @@ enum Command {
 
 /// Runs the program: parses the command line, does what it says, gives the exit code.
 pub fn run() -> ExitCode {
+    crate::interrupt::catch();
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("error")).init();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -166,72 +177,6 @@ pub fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// A count with separators, for people: 1234567 as 1,234,567.
-pub fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// A size for people, in binary units.
-pub fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
-
-/// A span of time for people.
-pub fn span(ns: u64) -> String {
-    let seconds = ns as f64 / 1e9;
-    match ns {
-        0..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-        1_000_000_000..60_000_000_000 => format!("{seconds:.2} s"),
-        _ => {
-            let whole = ns / 1_000_000_000;
-            format!("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
-        }
-    }
-}
-
-/// A moment as ISO 8601 in UTC, to the millisecond.
-pub fn utc(ns_since_epoch: u64) -> String {
-    let seconds = ns_since_epoch / 1_000_000_000;
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days as i64);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
-        second / 3600,
-        second / 60 % 60,
-        second % 60,
-        ns_since_epoch / 1_000_000 % 1000
-    )
-}
-
-/// Year, month and day of a day number since 1970-01-01 (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
-fn civil(days: i64) -> (i64, u32, u32) {
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let doe = z.rem_euclid(146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let day = (doy - (153 * mp + 2) / 5 + 1) as u32;
-    let month = if mp < 10 { mp + 3 } else { mp - 9 } as u32;
-    (yoe + era * 400 + i64::from(month <= 2), month, day)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,24 +185,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn counts_sizes_and_spans_read_well() {
-        assert_eq!(count(7), "7");
-        assert_eq!(count(1234), "1,234");
-        assert_eq!(count(1_234_567), "1,234,567");
-        assert_eq!(size(1023), "1023 B");
-        assert_eq!(size(3 << 20), "3.0 MiB");
-        assert_eq!(span(1_500_000), "1.5 ms");
-        assert_eq!(span(61_000_000_000), "0:01:01");
-    }
-
-    #[test]
-    fn moments_are_those_of_the_calendar() {
-        assert_eq!(utc(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(utc(951_782_400_000_000_000), "2000-02-29T00:00:00.000Z");
-        assert_eq!(utc(1_700_000_000_123_000_000), "2023-11-14T22:13:20.123Z");
     }
 
     #[test]

@@ -4,7 +4,9 @@ use super::{Exit, Progress, SelectArgs, count, warn};
 use crate::image::{self, ModuleImage};
 use crate::profile::{BuildOptions, MissingSymbols, Profile, Runs, build, missing_symbols, symbolize};
 use crate::symbols::{Demangle, SymbolOptions, SymbolStore, Symbolizer};
-use crate::trace::{Trace, TraceFile};
+use crate::trace::{BlobPlace, TableFolders, Trace, TraceFile};
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// Options of commands that name code.
@@ -25,6 +27,30 @@ impl SymbolArgs {
     }
 }
 
+/// Options of commands that read what of its modules a trace carries.
+#[derive(clap::Args, Clone, Default, Debug)]
+pub struct TablesArgs {
+    /// Folder of unwind data that many traces share, as `inject --tables DIR` fills it; may be repeated
+    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(existing_folder))]
+    pub tables: Vec<PathBuf>,
+}
+
+impl TablesArgs {
+    /// Has a trace look into the folders for what it does not carry itself.
+    pub fn give(&self, trace: &mut Trace<'_>) {
+        trace.blobs.use_folders(TableFolders::new(self.tables.clone()));
+    }
+}
+
+/// A folder that a user names is expected to be there.
+fn existing_folder(path: PathBuf) -> Result<PathBuf, String> {
+    match std::fs::metadata(&path) {
+        Ok(found) if found.is_dir() => Ok(path),
+        Ok(_) => Err("is no folder".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Options of commands that make a profile of a trace.
 #[derive(clap::Args, Clone, Default, Debug)]
 pub struct ProfileArgs {
@@ -37,6 +63,9 @@ pub struct ProfileArgs {
     /// Where unwind data is missing, search the stack for return addresses. Such frames are guesses and marked as such
     #[arg(long, help_heading = "What to take")]
     pub scan: bool,
+    /// Where tables are that traces share.
+    #[command(flatten)]
+    pub tables: TablesArgs,
     /// Which part of the trace.
     #[command(flatten)]
     pub select: SelectArgs,
@@ -73,7 +102,8 @@ pub struct Loaded {
 /// When the file cannot be read at all, or a chosen thread is not in it.
 pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Result<Loaded> {
     let file = TraceFile::open(path)?;
-    let trace = file.read()?;
+    let mut trace = file.read()?;
+    args.tables.give(&mut trace);
     progress.add_total(trace.samples());
     let options = BuildOptions {
         from_ns: args.select.from,
@@ -92,13 +122,24 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
     Ok(Loaded { profile, runs, missing, exit: if damaged { Exit::Damaged } else { Exit::Ok } })
 }
 
-/// Loads the images of a trace and logs what could not be used.
+/// Loads the images of a trace, logs what could not be used and warns of what is not at hand.
 pub fn load_images(trace: &Trace<'_>, store: &SymbolStore) -> Vec<ModuleImage> {
     let images = image::load_images(trace, &|image| find_image(store, image));
     for (known, record) in images.iter().zip(&trace.timeline.images) {
         for problem in &known.problems {
             log::warn!("{}: {}: {problem}", trace.source, record.image.name);
         }
+    }
+    let named = trace.timeline.images.iter().flat_map(|record| &record.tables).map(|table| table.hash);
+    let missing = named.filter(|&hash| trace.blobs.place_of(hash) == BlobPlace::Nowhere);
+    let missing = missing.collect::<HashSet<_>>().len() as u64;
+    if missing > 0 {
+        warn(&format!(
+            "{}: {} tables of images are not in the trace, and stacks may end early; if inject wrote them to a folder, name it \
+             with --tables",
+            trace.source,
+            count(missing)
+        ));
     }
     images
 }

@@ -1,8 +1,9 @@
 //! `stk verify`: decodes every block and says what is lost.
 
-use super::{Exit, Progress, count, print, report, size, span, utc};
-use crate::trace::{Trace, TraceError, TraceFile};
+use super::{Exit, Progress, TablesArgs, count, print, report, size, span, utc};
+use crate::trace::{BlobProblem, Trace, TraceError, TraceFile};
 use rayon::prelude::*;
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -21,6 +22,8 @@ pub struct Args {
     /// Threads to use; by default as many as there are processors
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
+    #[command(flatten)]
+    tables: TablesArgs,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
@@ -28,7 +31,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let progress = Progress::new("blocks");
     let mut exit = Exit::Ok;
     for path in &args.files {
-        match pool.install(|| verify(path, &progress)) {
+        match pool.install(|| verify(path, &args.tables, &progress)) {
             Ok((text, verdict)) => {
                 print(&text)?;
                 exit = exit.worse(verdict);
@@ -52,9 +55,10 @@ pub(super) fn exit_of(error: &anyhow::Error) -> Exit {
     }
 }
 
-fn verify(path: &Path, progress: &Progress) -> anyhow::Result<(String, Exit)> {
+fn verify(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<(String, Exit)> {
     let file = TraceFile::open(path)?;
-    let trace = file.read()?;
+    let mut trace = file.read()?;
+    tables.give(&mut trace);
     let blocks = trace.blocks().blocks();
     progress.add_total(blocks.len() as u64);
     let mut findings: Vec<String> = trace.damage.clone();
@@ -92,29 +96,38 @@ fn verify(path: &Path, progress: &Progress) -> anyhow::Result<(String, Exit)> {
             count(unknown)
         ));
     }
-    for (rva, problem) in blob_problems(&trace) {
-        findings.push(format!("{rva}: {problem}"));
-    }
-    Ok(verdict(&trace, &file, &findings, lost_samples))
+    let elsewhere = table_problems(&trace, &mut findings);
+    Ok(verdict(&trace, &file, &findings, lost_samples, elsewhere))
 }
 
-/// Image parts that the trace names but does not carry whole.
-fn blob_problems(trace: &Trace<'_>) -> Vec<(String, String)> {
+/// Checks the tables of images against their hashes; gives how many are not at hand. Of a trace that has lost no block they
+/// were never in it: `inject --tables` keeps them in a folder.
+fn table_problems(trace: &Trace<'_>, findings: &mut Vec<String>) -> usize {
     let records = &trace.timeline.images;
     let wanted = records.iter().flat_map(|record| record.tables.iter().map(|table| table.hash));
     let blobs = trace.blobs.read(trace.blocks(), wanted);
-    let mut problems = Vec::new();
+    let mut elsewhere = HashSet::new();
     for record in records {
         for table in &record.tables {
-            if let Some(Err(problem)) = blobs.get(&table.hash) {
-                problems.push((record.image.name.clone(), problem.to_string()));
+            match blobs.get(&table.hash) {
+                Some(Err(BlobProblem::Missing(hash))) if !trace.lost_blocks => {
+                    elsewhere.insert(*hash);
+                }
+                Some(Err(problem)) => findings.push(format!("{}: {problem}", record.image.name)),
+                _ => {}
             }
         }
     }
-    problems
+    elsewhere.len()
 }
 
-fn verdict(trace: &Trace<'_>, file: &TraceFile, findings: &[String], lost_samples: u64) -> (String, Exit) {
+fn verdict(
+    trace: &Trace<'_>,
+    file: &TraceFile,
+    findings: &[String],
+    lost_samples: u64,
+    elsewhere: usize,
+) -> (String, Exit) {
     let mut text = String::new();
     let blocks = trace.blocks();
     let (state, exit) = if !findings.is_empty() {
@@ -141,6 +154,13 @@ fn verdict(trace: &Trace<'_>, file: &TraceFile, findings: &[String], lost_sample
     }
     if lost_samples > 0 {
         let _ = writeln!(text, "  in all up to {} samples lost", count(lost_samples));
+    }
+    if elsewhere > 0 {
+        let tables = count(elsewhere as u64);
+        let _ = writeln!(
+            text,
+            "  {tables} tables of images are not in the trace: name the folder that inject wrote them to with --tables"
+        );
     }
     if !blocks.is_complete() {
         let how = if blocks.is_cut() {

@@ -1,6 +1,7 @@
 //! Where the bytes of a single-file output go.
 
 use super::Summary;
+use crate::interrupt::{self, TemporaryFile};
 use anyhow::Context;
 use std::fs::File;
 use std::io::{self, Write};
@@ -21,7 +22,7 @@ pub(super) struct Sink {
 }
 
 enum Target {
-    Renamed(tempfile::NamedTempFile, PathBuf),
+    Renamed(TemporaryFile, PathBuf),
     /// A device, pipe or the like, which must not be replaced.
     InPlace(File, PathBuf),
     Stdout,
@@ -82,9 +83,7 @@ impl Sink {
             }
             Target::InPlace(_, path) => vec![(path, self.written)],
             Target::Renamed(file, path) => {
-                file.persist(&path)
-                    .map_err(|e| e.error)
-                    .with_context(|| format!("{}: cannot be replaced", path.display()))?;
+                file.persist(&path).with_context(|| format!("{}: cannot be replaced", path.display()))?;
                 vec![(path, self.written)]
             }
         };
@@ -110,10 +109,10 @@ impl Sink {
 }
 
 /// A temporary file whose permissions are those of any new file.
-pub(super) fn temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
+pub(super) fn temporary(folder: &Path) -> io::Result<TemporaryFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".stk-").suffix(".partial");
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(folder)
+    interrupt::file(&builder, folder)
 }

@@ -14,8 +14,8 @@ mod tree;
 
 pub use build::{BuildOptions, build};
 pub use runs::{Batch, Run, RunFlags, Runs};
-pub(crate) use symbolize::export_name;
 pub use symbolize::{Missing, MissingSymbols, missing_symbols, symbolize};
+pub(crate) use symbolize::{export_name, module_key};
 pub use tree::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId, Placement};
 
 use stk_schema::Arch;

@@ -1,7 +1,7 @@
 //! Names for the distinct frames of a profile, and what is missing.
 
 use super::{
-    FrameKey, FrameSymbols, ImageId, NameSource, NamedFrame, NodeId, Placement, Profile, Runs, StrId,
+    FrameKey, FrameSymbols, Image, ImageId, NameSource, NamedFrame, NodeId, Placement, Profile, Runs, StrId,
 };
 use crate::image::ModuleImage;
 use crate::symbols::{
@@ -17,8 +17,11 @@ use stk_schema::identity::CodeView;
 /// shows the return address itself. Exported functions are named where no symbols are. Uses the rayon pool that it is called in, a module a task.
 pub fn symbolize(profile: &mut Profile, images: &[ModuleImage], symbolizer: &Symbolizer, demangle: Demangle) {
     let wanted = wanted(profile);
+    let key = |ImageId(image): ImageId| {
+        module_key(&profile.images[image as usize], &images[image as usize], profile.trace.arch)
+    };
     let modules: Vec<(ModuleKey<'_>, &[u32])> =
-        wanted.iter().map(|(image, rvas)| (module_key(profile, *image, images), rvas.as_slice())).collect();
+        wanted.iter().map(|(image, rvas)| (key(*image), rvas.as_slice())).collect();
     // Large modules first, so that the last task to begin is a small one.
     let mut order: Vec<usize> = (0..modules.len()).collect();
     order.sort_by_key(|&i| std::cmp::Reverse(modules[i].1.len()));
@@ -141,9 +144,8 @@ fn lookup_rva(key: &FrameKey, rva: u32) -> u32 {
     if key.exact { rva } else { rva.saturating_sub(1) }
 }
 
-fn module_key<'a>(profile: &'a Profile, image: ImageId, images: &'a [ModuleImage]) -> ModuleKey<'a> {
-    let facts = &profile.images[image.0 as usize];
-    let known = &images[image.0 as usize];
+/// What symbols are looked for by. `arch`: of the trace, for an image whose own is not known.
+pub(crate) fn module_key<'a>(facts: &'a Image, known: &ModuleImage, arch: stk_schema::Arch) -> ModuleKey<'a> {
     ModuleKey {
         path: &facts.path,
         code_view: facts.code_view.map(|(guid, age)| CodeView {
@@ -153,13 +155,13 @@ fn module_key<'a>(profile: &'a Profile, image: ImageId, images: &'a [ModuleImage
         }),
         time_date_stamp: facts.time_date_stamp,
         size_of_image: facts.size,
-        // Exports are looked at here, where unwind data tells how far a function reaches.
+        // Callers look at exports themselves, where unwind data tells how far a function reaches.
         exports: None,
         arch: match known.tables.arch() {
             stk_unwind::Arch::X64 => stk_schema::Arch::X64,
             stk_unwind::Arch::Arm64 => stk_schema::Arch::Arm64,
             stk_unwind::Arch::X86 => stk_schema::Arch::X86,
-            _ => profile.trace.arch,
+            _ => arch,
         },
     }
 }

@@ -1,6 +1,9 @@
 //! From runs and call tree to columns, and from columns to sorted tables.
 
-use super::{Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, States, StopStats, ThreadStats};
+use super::trust::trust_stats;
+use super::{
+    Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, States, StopStats, ThreadStats, TrustStats,
+};
 use crate::profile::{Batch, FrameId, NameSource, Placement, Profile, Run, StrId};
 use polars::prelude::*;
 use std::collections::HashMap;
@@ -27,6 +30,7 @@ pub(super) struct Summary {
     /// All of them.
     pub threads: Vec<ThreadStats>,
     pub stops: Vec<StopStats>,
+    pub trusts: Vec<TrustStats>,
     pub frames: FrameStats,
 }
 
@@ -106,6 +110,12 @@ impl<'a> Tables<'a> {
             modules,
             threads: std::mem::take(&mut self.threads),
             stops: self.stop_stats(top)?,
+            trusts: trust_stats(
+                self.profile,
+                &walk.through,
+                &|frame| &names.modules[names.module_of[frame.0 as usize] as usize],
+                top,
+            ),
             frames: frame_stats(self.profile, &names, &walk, top)?,
         })
     }
@@ -431,6 +441,6 @@ fn descending_first(columns: usize) -> SortMultipleOptions {
     SortMultipleOptions::default().with_order_descending_multi((0..columns).map(|i| i == 0))
 }
 
-fn share(part: u64, whole: u64) -> f64 {
+pub(super) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

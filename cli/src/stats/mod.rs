@@ -5,6 +5,7 @@
 
 mod columns;
 mod text;
+mod trust;
 
 pub use text::print;
 
@@ -78,6 +79,8 @@ pub struct Stats {
     pub threads: Vec<ThreadStats>,
     /// Why stacks end, most frequent first.
     pub stops: Vec<StopStats>,
+    /// How frames were found, most frequent first.
+    pub trusts: Vec<TrustStats>,
     /// How many frames have names.
     pub frames: FrameStats,
     /// Samples that the recorder dropped, by reason.
@@ -189,6 +192,21 @@ pub struct StopStats {
     pub share: f64,
 }
 
+/// Frames that were found in one way. A frame counts once for every sample whose stack it is in.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct TrustStats {
+    /// The way, as outputs name it: `context`, `unwind-info`, ….
+    pub trust: String,
+    /// Whether such a frame follows from what was recorded.
+    pub proved: bool,
+    /// Module to blame where it does not: the one whose function it was found from; empty otherwise.
+    pub module: String,
+    /// Frames of all counted samples.
+    pub frames: u64,
+    /// Part of all frames, 0 to 1.
+    pub share: f64,
+}
+
 /// How many frames have names. A frame counts once for every sample whose stack it is in; inlined functions do not count.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FrameStats {
@@ -292,6 +310,7 @@ pub fn collect(
         modules: summary.modules,
         threads,
         stops: summary.stops,
+        trusts: summary.trusts,
         frames: summary.frames,
         dropped: profile
             .losses

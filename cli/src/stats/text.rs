@@ -1,6 +1,7 @@
 //! The figures as text.
 
 use super::{Amount, FunctionStats, Stats};
+use crate::text::{count, date_and_time};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -19,6 +20,7 @@ pub fn print(stats: &Stats, out: &mut dyn Write, color: bool) -> io::Result<()> 
     modules(stats, &mut page)?;
     threads(stats, &mut page)?;
     stops(stats, &mut page)?;
+    trusts(stats, &mut page)?;
     names(stats, &mut page)
 }
 
@@ -205,6 +207,22 @@ fn stops(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     Ok(())
 }
 
+fn trusts(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    if stats.trusts.is_empty() {
+        return Ok(());
+    }
+    page.heading("How frames were found")?;
+    for trust in &stats.trusts {
+        let mut text = trust.trust.clone();
+        if !trust.proved {
+            let module = if trust.module.is_empty() { "(no module)" } else { &trust.module };
+            let _ = write!(text, " from {} (not proved)", printable(module));
+        }
+        page.line(&format!("  {} {:>10} frames   {text}", share(trust.share), count(trust.frames)))?;
+    }
+    Ok(())
+}
+
 fn names(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     let frames = &stats.frames;
     if frames.frames == 0 {
@@ -293,19 +311,6 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Digits in groups of three.
-fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 /// ` 12.3 %`, always seven columns.
 fn percent(part: u64, whole: u64) -> String {
     share(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
@@ -315,19 +320,8 @@ fn share(share: f64) -> String {
     format!("{:>5.1} %", share * 100.0)
 }
 
-/// `2026-11-21 07:05:09 UTC`, by the civil-from-days rule for the Gregorian calendar.
+/// `2026-11-21 07:05:09 UTC`.
 fn utc(ns: u64) -> String {
-    let seconds = ns / 1_000_000_000;
-    let (days, second) = ((seconds / 86_400) as i64, seconds % 86_400);
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02} UTC")
+    let (date, time) = date_and_time(ns);
+    format!("{date} {time} UTC")
 }

@@ -13,6 +13,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::index::{FORMAT_VERSION, SymbolIndex};
+use crate::interrupt;
 use crate::map::MappedFile;
 
 /// Suffix of index files.
@@ -183,15 +184,15 @@ pub(crate) fn write_atomically(
 ) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
-    let mut file = tempfile::Builder::new().prefix(".stk-").suffix(".tmp").tempfile_in(folder)?;
+    let mut file = interrupt::file(tempfile::Builder::new().prefix(".stk-").suffix(".tmp"), folder)?;
     write(file.as_file_mut())?;
     // Else a power cut after the rename could leave a name without its contents.
     file.as_file().sync_data()?;
     match file.persist(path) {
-        Ok(_) => Ok(()),
+        Ok(()) => Ok(()),
         // Another process was first and has the file open (Windows).
         Err(_) if path.is_file() => Ok(()),
-        Err(error) => Err(error.error),
+        Err(error) => Err(error),
     }
 }
 

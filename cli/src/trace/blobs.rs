@@ -1,5 +1,6 @@
-//! Byte strings that the trace carries once, under the hash of their content.
+//! Byte strings that the trace, or a folder beside it, carries once, under the hash of their content.
 
+use super::tables::{TableFolders, TableProblem};
 use rayon::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 use stk_format::blob::{Assembly, BlobError};
@@ -11,6 +12,8 @@ use stk_schema::identity::ContentHash;
 #[derive(Default, Debug)]
 pub struct Blobs {
     known: HashMap<ContentHash, Location>,
+    /// Where those lie that the trace does not carry.
+    folders: TableFolders,
     /// Bytes that BLOB blocks take in the file.
     pub stored_bytes: u64,
 }
@@ -23,14 +26,29 @@ struct Location {
 }
 
 /// Why a BLOB cannot be had.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum BlobProblem {
-    /// No block that can be read holds a piece of it.
-    #[error("BLOB {0} is not in the trace")]
+    /// No block that can be read holds a piece of it, and no folder of tables has it.
+    #[error("table {0} is neither in the trace nor in a folder given with --tables")]
     Missing(ContentHash),
     /// Its pieces do not make it whole.
     #[error(transparent)]
     Bad(#[from] BlobError),
+    /// The folder that has it gives other bytes, or none.
+    #[error(transparent)]
+    Folder(#[from] TableProblem),
+}
+
+/// Where a BLOB lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlobPlace {
+    /// In the trace, at least in part.
+    Trace,
+    /// In a folder of tables.
+    Folder,
+    /// Nowhere.
+    Nowhere,
 }
 
 impl Blobs {
@@ -62,6 +80,22 @@ impl Blobs {
         blobs
     }
 
+    /// Has BLOBs that the trace does not carry read from these folders.
+    pub fn use_folders(&mut self, folders: TableFolders) {
+        self.folders = folders;
+    }
+
+    /// Where a BLOB lies; nothing is read for it.
+    pub fn place_of(&self, hash: ContentHash) -> BlobPlace {
+        if self.known.contains_key(&hash) {
+            BlobPlace::Trace
+        } else if self.folders.len_of(hash).is_some() {
+            BlobPlace::Folder
+        } else {
+            BlobPlace::Nowhere
+        }
+    }
+
     /// Length of a BLOB, if any of it is in the trace.
     pub fn len_of(&self, hash: ContentHash) -> Option<u64> {
         self.known.get(&hash).map(|location| location.total)
@@ -77,7 +111,7 @@ impl Blobs {
         self.known.values().map(|location| location.total).sum()
     }
 
-    /// Reads BLOBs; each block that holds a piece is decoded once.
+    /// Reads BLOBs; each block that holds a piece is decoded once. What the trace does not carry comes from the folders.
     pub fn read(
         &self,
         trace: &stk_format::Trace<'_>,
@@ -93,7 +127,7 @@ impl Blobs {
                     blocks.extend(&location.blocks);
                 }
                 None => {
-                    result.insert(hash, Err(BlobProblem::Missing(hash)));
+                    result.entry(hash).or_insert_with(|| self.in_folders(hash));
                 }
             }
         }
@@ -110,14 +144,21 @@ impl Blobs {
             });
         }
         for (hash, assembly) in assemblies {
-            let bytes = assembly.finish();
-            // A contradicting piece only matters if the rest is not whole without it.
-            result.insert(
-                hash,
-                bytes.map_err(|error| BlobProblem::Bad(contradicted.get(&hash).copied().unwrap_or(error))),
-            );
+            let bytes = assembly.finish().or_else(|error| match self.folders.read(hash) {
+                Some(Ok(bytes)) => Ok(bytes),
+                // A contradicting piece only matters if the rest is not whole without it.
+                _ => Err(BlobProblem::Bad(contradicted.get(&hash).copied().unwrap_or(error))),
+            });
+            result.insert(hash, bytes);
         }
         result
+    }
+
+    fn in_folders(&self, hash: ContentHash) -> Result<Vec<u8>, BlobProblem> {
+        match self.folders.read(hash) {
+            Some(read) => Ok(read?),
+            None => Err(BlobProblem::Missing(hash)),
+        }
     }
 }
 

@@ -5,12 +5,14 @@ mod blobs;
 mod clock;
 mod registers;
 mod snapshot;
+mod tables;
 mod timeline;
 
-pub use blobs::{BlobProblem, Blobs};
+pub use blobs::{BlobPlace, BlobProblem, Blobs};
 pub use clock::Clock;
 pub use registers::registers;
 pub use snapshot::{Snapshot, snapshots};
+pub use tables::{TableFolders, TableProblem};
 pub use timeline::{
     CodeRegion, End, ImageRecord, Live, Mark, Module, Runtime, Thread, Timeline, TimelineBuilder, View,
     drop_reason_name,

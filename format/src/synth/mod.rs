@@ -114,6 +114,18 @@ impl TraceBuilder {
         self.meta(time, &Event::ModuleTables(ModuleTables { instance, tables: list }));
     }
 
+    /// Records that tables of a module, each (kind, rva, bytes), are kept elsewhere: under their hashes, not in the trace.
+    pub fn tables_elsewhere(&mut self, time: u64, instance: u64, tables: &[(TableKind, u32, &[u8])]) {
+        let list = tables.iter().map(|&(kind, rva, bytes)| Table {
+            kind: kind as u64,
+            rva,
+            len: bytes.len() as u32,
+            hash: blob::content_hash(bytes),
+        });
+        let tables = list.collect();
+        self.meta(time, &Event::ModuleTables(ModuleTables { instance, tables }));
+    }
+
     /// Records a BLOB; gives its hash.
     pub fn blob(&mut self, time: u64, bytes: &[u8]) -> ContentHash {
         let hash = blob::content_hash(bytes);

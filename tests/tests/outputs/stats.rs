@@ -1,9 +1,9 @@
 //! The figures of `stk stats`, against sums made by hand from the runs of `busy`.
 
 use crate::profiles::{AWKWARD, busy};
-use crate::schema;
 use serde_json::{Value, json};
 use stk::stats::{self, Amount, Report, Stats, StatsOptions};
+use stk_tests::schema;
 
 fn figures(options: &StatsOptions) -> Stats {
     let b = busy();
@@ -65,6 +65,15 @@ fn stop_reasons_name_the_module_to_blame() {
         [("thread-start", "", 10), ("no-unwind-data", "plugin_ä.dll", 1), ("stack lost", "", 1)]
     );
     assert!((stats.stops[0].share - 10.0 / 12.0).abs() < 1e-12);
+}
+
+#[test]
+fn trusts_count_every_frame_of_every_sample() {
+    let stats = figures(&StatsOptions::default());
+    let trusts: Vec<(&str, bool, &str, u64)> =
+        stats.trusts.iter().map(|t| (&*t.trust, t.proved, &*t.module, t.frames)).collect();
+    // An innermost frame for each of the 11 samples with a stack; main in 10 of them and the calling fib in 3.
+    assert_eq!(trusts, [("unwind-info", true, "", 13), ("context", true, "", 11)]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! One Parquet file of a table, through polars.
 
 use super::super::sink::temporary;
+use crate::interrupt::TemporaryFile;
 use anyhow::Context;
 use polars::prelude::*;
 use std::fs::File;
@@ -16,7 +17,7 @@ pub(super) const KEY_VALUE: &str = "label";
 /// A Parquet file that appears under its name when it is finished.
 pub(super) struct TableWriter {
     path: PathBuf,
-    file: tempfile::NamedTempFile,
+    file: TemporaryFile,
     writer: polars::io::parquet::write::BatchedWriter<BufWriter<File>>,
     schema: Schema,
 }
@@ -66,7 +67,7 @@ impl TableWriter {
         self.writer.finish().with_context(cannot)?;
         drop(self.writer);
         let size = self.file.as_file().metadata().with_context(cannot)?.len();
-        self.file.persist(&self.path).map_err(|e| e.error).with_context(cannot)?;
+        self.file.persist(&self.path).with_context(cannot)?;
         Ok((self.path, size))
     }
 }

@@ -1,0 +1,173 @@
+//! Stacks for programs.
+
+use super::super::utc;
+use super::stack::{Stack, state_name};
+use crate::trace::Trace;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use stk_unwind::Registers;
+
+/// The JSON output. Its version grows when a field changes its meaning or goes; new fields may come at any time.
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    trace: &'a str,
+    time_ns: u64,
+    time_utc: String,
+    threads: Vec<ThreadJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct ThreadJson<'a> {
+    tid: u32,
+    name: &'a str,
+    state: &'static str,
+    sampled_ns: u64,
+    unchanged_until_ns: u64,
+    /// Why the stack ends; `thread-start`: it is complete.
+    stop: &'static str,
+    /// The module to blame.
+    stop_module: &'a str,
+    /// The address that was wanted; with a module to blame, an RVA in it.
+    stop_address: Option<String>,
+    frames: Vec<FrameJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct FrameJson<'a> {
+    ip: String,
+    sp: String,
+    return_address: Option<String>,
+    /// The caller's stack pointer: where this frame ends.
+    frame_base: Option<String>,
+    trust: &'static str,
+    module: &'a str,
+    rva: String,
+    function: &'a str,
+    displacement: Option<u32>,
+    file: Option<&'a str>,
+    line: Option<u32>,
+    inline: Vec<InlineJson<'a>>,
+    /// Stack bytes from `sp` to `frame_base`, in hexadecimal: locals, saved registers, the return address.
+    bytes: String,
+    /// Stack bytes from `frame_base` on that are the frame's arguments, in hexadecimal: on x64 the home space of the four
+    /// register arguments, which a function need not fill; on x86 the parameters, where the PDB tells how many bytes they are.
+    arguments: Option<String>,
+    /// Of a caller the nonvolatile ones, which are all that is known.
+    registers: BTreeMap<&'static str, String>,
+    /// With --explain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explain: Option<ExplainJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct InlineJson<'a> {
+    function: &'a str,
+    file: Option<&'a str>,
+    line: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct ExplainJson<'a> {
+    /// What describes the function.
+    record: &'a str,
+    /// How the caller was found.
+    rule: &'a str,
+}
+
+pub(super) fn document(trace: &Trace<'_>, time: u64, stacks: &[Stack]) -> anyhow::Result<String> {
+    let threads = stacks
+        .iter()
+        .map(|stack| ThreadJson {
+            tid: stack.tid,
+            name: &stack.name,
+            state: state_name(stack.state),
+            sampled_ns: trace.clock.ns(stack.sampled),
+            unchanged_until_ns: trace.clock.ns(stack.until),
+            stop: stack.end.reason,
+            stop_module: &stack.end.module,
+            stop_address: stack.end.address.map(hex),
+            frames: (0..stack.frames.len()).map(|i| frame(stack, i)).collect(),
+        })
+        .collect();
+    let document = Document {
+        version: 1,
+        trace: &trace.source,
+        time_ns: trace.clock.ns(time),
+        time_utc: utc(trace.header().utc_start + trace.clock.ns(time)),
+        threads,
+    };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+fn hex(value: u64) -> String {
+    format!("{value:#x}")
+}
+
+fn hex_bytes(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn frame(stack: &Stack, i: usize) -> FrameJson<'_> {
+    let walked = &stack.frames[i];
+    let caller = stack.frames.get(i + 1);
+    let (outermost, inline) =
+        walked.names.split_last().map_or((None, &[][..]), |(last, rest)| (Some(last), rest));
+    let inline = inline
+        .iter()
+        .map(|name| InlineJson { function: &name.function, file: name.file.as_deref(), line: name.line })
+        .collect();
+    FrameJson {
+        ip: hex(walked.frame.address),
+        sp: hex(walked.frame.sp),
+        return_address: caller.map(|caller| hex(caller.frame.address)),
+        frame_base: caller.map(|caller| hex(caller.frame.sp)),
+        trust: walked.frame.trust.as_str(),
+        module: &walked.module,
+        rva: hex(walked.frame.rva.into()),
+        function: outermost.map_or("", |name| &name.function),
+        displacement: outermost.and_then(|name| name.displacement),
+        file: outermost.and_then(|name| name.file.as_deref()),
+        line: outermost.and_then(|name| name.line),
+        inline,
+        bytes: hex_bytes(&walked.bytes),
+        arguments: (!walked.arguments.is_empty()).then(|| hex_bytes(&walked.arguments)),
+        registers: registers(&walked.registers, i == 0),
+        explain: walked
+            .explanation
+            .as_ref()
+            .map(|explanation| ExplainJson { record: &explanation.record, rule: &explanation.rule }),
+    }
+}
+
+fn registers(registers: &Registers, context: bool) -> BTreeMap<&'static str, String> {
+    const X64: [&str; 16] = [
+        "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+        "r14", "r15",
+    ];
+    const X64_KEPT: [usize; 9] = [3, 4, 5, 6, 7, 12, 13, 14, 15];
+    const X86: [&str; 8] = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
+    const X86_KEPT: [usize; 5] = [3, 4, 5, 6, 7];
+    const ARM64: [&str; 31] = [
+        "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15",
+        "x16", "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "fp",
+        "lr",
+    ];
+    let mut values = BTreeMap::new();
+    let mut put = |name, value: u64| {
+        values.insert(name, hex(value));
+    };
+    match registers {
+        Registers::X64(r) => {
+            (0..16).filter(|n| context || X64_KEPT.contains(n)).for_each(|n| put(X64[n], r.gpr[n]));
+        }
+        Registers::X86(r) => {
+            (0..8).filter(|n| context || X86_KEPT.contains(n)).for_each(|n| put(X86[n], r.gpr[n].into()));
+        }
+        Registers::Arm64(r) => {
+            (0..31).filter(|&n| context || (19..31).contains(&n)).for_each(|n| put(ARM64[n], r.x[n]));
+            put("sp", r.sp);
+        }
+    }
+    values
+}

@@ -1,0 +1,109 @@
+//! `stk dump`: stacks at a moment, as text.
+//!
+//! ```text
+//! stack   a thread's stack, walked and named                     Stack, Walked
+//! text    the styles for people: `k` and `plain`
+//! json    the style for programs
+//! live    a process that runs now: one sample by inject
+//! ```
+
+mod json;
+mod live;
+mod stack;
+mod text;
+
+use super::{Exit, TablesArgs, Usage, pipeline, print, select::parse_time, span};
+use crate::symbols::Symbolizer;
+use crate::trace::{TraceFile, snapshots};
+use clap::ValueEnum;
+use stack::Stack;
+use std::path::{Path, PathBuf};
+use stk_unwind::{WalkOptions, Walker};
+
+/// Prints the stacks of all threads, or of some, as they were at a moment.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stk dump app.stk
+  stk dump app.stk --at 1.5s --thread worker --style plain
+  stk dump app.stk --thread 4404 --explain
+  stk dump --pid 4404                           the process as it is now (on Windows)
+  stk dump once.stk --style json | jq '.threads[].frames[0].function'")]
+pub struct Args {
+    /// Trace
+    #[arg(value_name = "FILE", required_unless_present = "pid", conflicts_with = "pid")]
+    file: Option<PathBuf>,
+    /// A process that runs now: inject.exe, which lies beside stk.exe, takes one sample of each of its threads (Windows only)
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Option<u32>,
+    /// The moment, since the trace's start; by default the last
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "pid")]
+    at: Option<u64>,
+    /// Only threads with this id, or with this text in their name; may be repeated
+    #[arg(long = "thread", value_name = "TID|NAME")]
+    threads: Vec<String>,
+    /// How to print them
+    #[arg(long, value_enum, default_value_t)]
+    style: Style,
+    /// Name, for each frame, the unwind record and the rule by which its caller was found
+    #[arg(long)]
+    explain: bool,
+    #[command(flatten)]
+    symbols: pipeline::SymbolArgs,
+    /// Where unwind data is missing, search the stack for return addresses. Such frames are guesses and marked as such
+    #[arg(long)]
+    scan: bool,
+    #[command(flatten)]
+    tables: TablesArgs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+enum Style {
+    /// Like the debuggers' `k`: Child-SP, RetAddr, Call Site
+    #[default]
+    K,
+    /// One line a frame: "module"! file(line): function
+    Plain,
+    /// Everything that is known of each frame
+    Json,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    match (&args.file, args.pid) {
+        (Some(file), _) => dump(args, file),
+        (None, Some(pid)) => live::with_sample(pid, |file| dump(args, file)),
+        (None, None) => Err(Usage("name a trace, or a process with --pid".into()).into()),
+    }
+}
+
+fn dump(args: &Args, path: &Path) -> anyhow::Result<Exit> {
+    let file = TraceFile::open(path)?;
+    let mut trace = file.read()?;
+    args.tables.give(&mut trace);
+    let select = super::SelectArgs { from: None, until: None, threads: args.threads.clone() };
+    let chosen = select.threads(&trace)?;
+    let time = args.at.map_or(trace.last(), |at| trace.clock.ticks(at));
+    let store = args.symbols.store(path);
+    let images = pipeline::load_images(&trace, &store);
+    let taken =
+        snapshots(&trace, time, &|thread| chosen.as_ref().is_none_or(|chosen| chosen.contains(&thread)));
+    let mut options = WalkOptions::default();
+    options.scan = args.scan;
+    let mut walker = Walker::new(options);
+    let walk = |snapshot| stack::walk(&trace, &images, &mut walker, snapshot, time, args.explain);
+    let mut stacks: Vec<Stack> = taken.iter().map(walk).collect();
+    // Of one moment, by thread id as users know them.
+    stacks.sort_by_key(|stack| (stack.tid, stack.instance));
+    let demangle = args.symbols.demangle;
+    stack::name(&trace, &images, &Symbolizer::new(store, demangle), demangle, &mut stacks);
+    let text = match args.style {
+        Style::K => stacks.iter().map(|stack| text::k(&trace, stack)).collect::<Vec<_>>().join("\n"),
+        Style::Plain => stacks.iter().map(|stack| text::plain(&trace, stack)).collect::<Vec<_>>().join("\n"),
+        Style::Json => json::document(&trace, time, &stacks)?,
+    };
+    print(&text)?;
+    if stacks.is_empty() {
+        super::warn(&format!("{}: no thread was sampled by {}", trace.source, span(trace.clock.ns(time))));
+    }
+    Ok(if trace.lost_blocks { Exit::Damaged } else { Exit::Ok })
+}

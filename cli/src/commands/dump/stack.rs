@@ -1,0 +1,261 @@
+//! A thread's stack at a moment: walked, then named.
+
+use crate::image::{AddressSpace, ModuleImage};
+use crate::profile::{export_name, module_key};
+use crate::symbols::{Demangle, ModuleSymbols, Resolved, Source, Symbolizer};
+use crate::trace::{Snapshot, Thread, Trace, registers};
+use std::collections::BTreeMap;
+use stk_schema::event::RunState;
+use stk_unwind::{Arch, Explanation, Frame, Registers, Stop, Trust, Walker, explain};
+
+/// A thread's walked stack.
+pub(super) struct Stack {
+    pub(super) instance: u64,
+    pub(super) tid: u32,
+    pub(super) name: String,
+    pub(super) sampled: u64,
+    pub(super) until: u64,
+    pub(super) state: RunState,
+    /// Innermost first.
+    pub(super) frames: Vec<Walked>,
+    pub(super) end: End,
+}
+
+/// Why the walk ended.
+#[derive(Default)]
+pub(super) struct End {
+    /// The stable name of the reason.
+    pub(super) reason: &'static str,
+    /// The module to blame; empty if none is.
+    pub(super) module: String,
+    /// The address that was wanted: a word's, a return address, an RVA in the module to blame.
+    pub(super) address: Option<u64>,
+}
+
+/// A frame with the registers at it.
+pub(super) struct Walked {
+    pub(super) frame: Frame,
+    pub(super) registers: Registers,
+    /// Stack bytes from its stack pointer to its caller's, if all were captured.
+    pub(super) bytes: Vec<u8>,
+    /// Stack bytes of its arguments, as far as it is known where they lie: x64's four home words, x86's parameters.
+    pub(super) arguments: Vec<u8>,
+    /// Innermost first; never empty once named.
+    pub(super) names: Vec<Name>,
+    pub(super) module: String,
+    /// If asked for.
+    pub(super) explanation: Option<Explanation>,
+}
+
+/// What a frame is called.
+pub(super) struct Name {
+    pub(super) function: String,
+    pub(super) file: Option<String>,
+    pub(super) line: Option<u32>,
+    pub(super) inline: bool,
+    pub(super) displacement: Option<u32>,
+}
+
+/// Walks a stack at `time`, in ticks.
+pub(super) fn walk(
+    trace: &Trace<'_>,
+    images: &[ModuleImage],
+    walker: &mut Walker,
+    snapshot: &Snapshot,
+    time: u64,
+    explained: bool,
+) -> Stack {
+    let mut view = trace.timeline.view();
+    view.go(snapshot.until.min(time));
+    let thread = trace.timeline.thread(snapshot.thread).map(|at| &trace.timeline.threads[at]);
+    let context = registers(snapshot.set, &snapshot.registers).filter(|_| snapshot.modules_known);
+    let Some(context) = context else {
+        let end = End { reason: "modules-unknown", ..End::default() };
+        return Stack { end, ..stack_of(snapshot, thread) };
+    };
+    let sample = stk_unwind::Sample {
+        registers: &context,
+        stack: &snapshot.stack,
+        stack_start: snapshot.stack_start,
+        stack_base: (snapshot.stack_base != 0).then_some(snapshot.stack_base),
+        truncated: snapshot.truncated,
+        code_at_ip: snapshot.code_at_ip.as_deref(),
+    };
+    let space = AddressSpace::new(&view, images);
+    let mut frames: Vec<Walked> = Vec::new();
+    let stop = walker.walk_with_registers(&space, &sample, |frame, registers| {
+        frames.push(Walked {
+            frame: *frame,
+            registers: *registers,
+            bytes: Vec::new(),
+            arguments: Vec::new(),
+            names: Vec::new(),
+            module: module_name(trace, *frame),
+            explanation: None,
+        });
+    });
+    for i in 0..frames.len() {
+        let frame = frames[i].frame;
+        let caller = frames.get(i + 1).map(|caller| caller.frame);
+        if explained {
+            frames[i].explanation = Some(explain(&space, &sample, &frame, caller.as_ref()));
+        }
+        if let Some(caller) = caller {
+            frames[i].bytes = captured(snapshot, frame.sp, caller.sp.checked_sub(frame.sp));
+            let arguments = argument_bytes(trace, images, &frame, context.arch());
+            frames[i].arguments = captured(snapshot, caller.sp, arguments);
+        }
+    }
+    Stack { frames, end: end(trace, stop), ..stack_of(snapshot, thread) }
+}
+
+/// Captured stack bytes; none unless all of them were captured.
+fn captured(snapshot: &Snapshot, from: u64, len: Option<u64>) -> Vec<u8> {
+    let range = || {
+        let start = usize::try_from(from.checked_sub(snapshot.stack_start)?).ok()?;
+        snapshot.stack.get(start..start.checked_add(usize::try_from(len?).ok()?)?)
+    };
+    range().unwrap_or_default().to_vec()
+}
+
+/// How many bytes above the caller's stack pointer are the frame's arguments.
+fn argument_bytes(trace: &Trace<'_>, images: &[ModuleImage], frame: &Frame, arch: Arch) -> Option<u64> {
+    /// The home space of the four register arguments (x64 calling convention, "Parameter passing").
+    const HOME: u64 = 32;
+    match arch {
+        Arch::X64 => Some(HOME),
+        Arch::X86 => {
+            let image = trace.timeline.modules.get(frame.module?.0 as usize)?.image;
+            let inside = lookup_rva(frame);
+            images[image.0 as usize].tables.x86().parameter_bytes(inside).map(u64::from)
+        }
+        _ => None,
+    }
+}
+
+fn end(trace: &Trace<'_>, stop: Stop) -> End {
+    let module = stop.module().map(|module| {
+        let image = trace.timeline.modules[module.0 as usize].image;
+        trace.timeline.images[image.0 as usize].image.name.clone()
+    });
+    let address = match stop {
+        Stop::BadMemory { address } | Stop::NoModule { address } => Some(address),
+        Stop::BadStackPointer { sp } => Some(sp),
+        Stop::NoUnwindData { rva, .. }
+        | Stop::NoFunction { rva, .. }
+        | Stop::BadUnwindInfo { rva, .. }
+        | Stop::UnsupportedVersion { rva, .. } => Some(rva.into()),
+        _ => None,
+    };
+    End { reason: stop.as_str(), module: module.unwrap_or_default(), address }
+}
+
+fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>) -> Stack {
+    Stack {
+        instance: snapshot.thread,
+        tid: thread.map_or(0, |thread| thread.tid),
+        name: thread.map(|thread| thread.name.clone()).unwrap_or_default(),
+        sampled: snapshot.sampled,
+        until: snapshot.until,
+        state: snapshot.state,
+        frames: Vec::new(),
+        end: End::default(),
+    }
+}
+
+fn module_name(trace: &Trace<'_>, frame: Frame) -> String {
+    let image = frame.module.map(|module| trace.timeline.modules[module.0 as usize].image);
+    image.map(|image| trace.timeline.images[image.0 as usize].image.name.clone()).unwrap_or_default()
+}
+
+/// Whether a frame's address is that of an instruction, not a return address.
+fn is_exact(frame: &Frame) -> bool {
+    matches!(frame.trust, Trust::Context | Trust::MachineFrame)
+}
+
+/// Within the instruction that the frame is at: a call, if the address is one to return to.
+fn lookup_rva(frame: &Frame) -> u32 {
+    if is_exact(frame) { frame.rva } else { frame.rva.saturating_sub(1) }
+}
+
+/// Names all frames, a module at a time.
+pub(super) fn name(
+    trace: &Trace<'_>,
+    images: &[ModuleImage],
+    symbolizer: &Symbolizer,
+    demangle: Demangle,
+    stacks: &mut [Stack],
+) {
+    let timeline = &trace.timeline;
+    let image_of = |frame: &Frame| Some(timeline.modules[frame.module?.0 as usize].image);
+    let mut wanted: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for walked in stacks.iter().flat_map(|stack| &stack.frames) {
+        if let Some(image) = image_of(&walked.frame) {
+            wanted.entry(image.0).or_default().push(lookup_rva(&walked.frame));
+        }
+    }
+    let mut resolved: BTreeMap<u32, (Vec<u32>, ModuleSymbols)> = BTreeMap::new();
+    for (image, mut rvas) in wanted {
+        rvas.sort_unstable();
+        rvas.dedup();
+        let facts = &timeline.images[image as usize].image;
+        let key = module_key(facts, &images[image as usize], trace.header().arch);
+        let symbols = symbolizer.resolve(&key, &rvas);
+        resolved.insert(image, (rvas, symbols));
+    }
+    for walked in stacks.iter_mut().flat_map(|stack| &mut stack.frames) {
+        let known = image_of(&walked.frame).and_then(|image| resolved.get(&image.0));
+        let names = known.and_then(|(rvas, symbols)| {
+            let resolved = symbols.get(rvas.binary_search(&lookup_rva(&walked.frame)).ok()?)?;
+            match resolved.source {
+                Source::Pdb | Source::Dwarf => Some(names_of(&resolved, &walked.frame)),
+                Source::Export | Source::None => None,
+            }
+        });
+        let exported = || {
+            let image = &images[image_of(&walked.frame)?.0 as usize];
+            let (start, name) = image.export_at(lookup_rva(&walked.frame))?;
+            let function = export_name(name, image, demangle).into_owned();
+            let displacement = Some(walked.frame.rva - start);
+            Some(vec![Name { function, file: None, line: None, inline: false, displacement }])
+        };
+        let nameless = || vec![nameless(&walked.frame, &walked.module)];
+        walked.names = names.or_else(exported).unwrap_or_else(nameless);
+    }
+}
+
+fn names_of(resolved: &Resolved<'_>, frame: &Frame) -> Vec<Name> {
+    let mut names: Vec<Name> = resolved
+        .frames()
+        .map(|location| Name {
+            function: location.function.to_owned(),
+            file: location.file.map(str::to_owned),
+            line: location.line,
+            inline: location.inline,
+            displacement: None,
+        })
+        .collect();
+    if let Some(outermost) = names.last_mut() {
+        // Symbols were looked up one byte before a return address.
+        outermost.displacement = Some(resolved.displacement + u32::from(!is_exact(frame)));
+    }
+    names
+}
+
+fn nameless(frame: &Frame, module: &str) -> Name {
+    let function = if module.is_empty() {
+        format!("{:#x}", frame.address)
+    } else {
+        format!("{module}+{:#x}", frame.rva)
+    };
+    Name { function, file: None, line: None, inline: false, displacement: None }
+}
+
+/// The name of a state in every style.
+pub(super) fn state_name(state: RunState) -> &'static str {
+    match state {
+        RunState::Running => "running",
+        RunState::Waiting => "waiting",
+        RunState::Unknown => "unknown",
+    }
+}

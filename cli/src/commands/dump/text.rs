@@ -1,0 +1,125 @@
+//! Stacks for people: `k` like the debuggers', and `plain`.
+
+use super::super::{span, utc};
+use super::stack::{Name, Stack, Walked, state_name};
+use crate::trace::Trace;
+use std::fmt::Write;
+use stk_unwind::Frame;
+
+/// Like WinDbg's `k`: Child-SP (x86: ChildEBP), RetAddr, Call Site as `module!function+0x12 [file @ line]`.
+pub(super) fn k(trace: &Trace<'_>, stack: &Stack) -> String {
+    let wide = trace.header().arch.pointer_size() == 8;
+    let address = |value: u64| {
+        if wide { format!("{:08x}`{:08x}", value >> 32, value & 0xFFFF_FFFF) } else { format!("{value:08x}") }
+    };
+    let (child, width, inlined, no_address) = if wide {
+        ("Child-SP", 17, "(Inline Function)", "--------`--------")
+    } else {
+        ("ChildEBP", 8, "(Inline)", "--------")
+    };
+    let mut text = format!("{}\n{child:width$} {:width$} Call Site\n", heading(trace, stack), "RetAddr");
+    for (i, walked) in stack.frames.iter().enumerate() {
+        let caller = stack.frames.get(i + 1).map(|caller| caller.frame);
+        // Where a frame keeps its caller's ebp: below the return address.
+        let child_ebp = || caller.map_or(0, |caller| caller.sp.saturating_sub(8));
+        let shown = if wide { walked.frame.sp } else { child_ebp() };
+        let outermost = walked.names.len() - 1;
+        for (n, name) in walked.names.iter().enumerate() {
+            let columns = if n == outermost {
+                format!("{} {}", address(shown), address(caller.map_or(0, |caller| caller.address)))
+            } else {
+                format!("{inlined} {no_address}")
+            };
+            let _ = writeln!(text, "{columns} {}{}", site(&walked.module, name), doubt(&walked.frame));
+        }
+        explain(walked, &mut text);
+    }
+    text + &ending(stack)
+}
+
+/// One line a frame: `"foo.dll"! path\foo.cpp(56): function`.
+pub(super) fn plain(trace: &Trace<'_>, stack: &Stack) -> String {
+    let mut text = format!("{}\n", heading(trace, stack));
+    for walked in &stack.frames {
+        for name in &walked.names {
+            let place = match (&name.file, name.line) {
+                (Some(file), Some(line)) => format!(" {file}({line}):"),
+                (Some(file), None) => format!(" {file}:"),
+                _ => String::new(),
+            };
+            let _ = writeln!(text, "\"{}\"!{place} {}{}", walked.module, name.function, doubt(&walked.frame));
+        }
+        explain(walked, &mut text);
+    }
+    text + &ending(stack)
+}
+
+/// UTC time first, as logs have it.
+fn heading(trace: &Trace<'_>, stack: &Stack) -> String {
+    let clock = trace.clock;
+    let mut text = utc(trace.header().utc_start + clock.ns(stack.until));
+    let _ = write!(text, " thread {}", stack.tid);
+    if !stack.name.is_empty() {
+        let _ = write!(text, " \"{}\"", stack.name);
+    }
+    let _ = write!(text, ", {}, sampled at {}", state_name(stack.state), span(clock.ns(stack.sampled)));
+    if stack.until > stack.sampled {
+        let _ = write!(text, ", unchanged until {}", span(clock.ns(stack.until)));
+    }
+    text
+}
+
+fn ending(stack: &Stack) -> String {
+    let end = &stack.end;
+    if end.reason == "thread-start" {
+        return String::new();
+    }
+    let mut text = format!("  (stack ends here: {}", end.reason);
+    match (end.module.as_str(), end.address) {
+        ("", Some(address)) => {
+            let _ = write!(text, " at {address:#x}");
+        }
+        ("", None) => {}
+        (module, Some(rva)) => {
+            let _ = write!(text, " in {module}+{rva:#x}");
+        }
+        (module, None) => {
+            let _ = write!(text, " in {module}");
+        }
+    }
+    text + ")\n"
+}
+
+/// How a frame was found that could be wrong.
+fn doubt(frame: &Frame) -> String {
+    if frame.trust.is_proved() { String::new() } else { format!("  ({})", frame.trust.as_str()) }
+}
+
+/// How the frame's caller was found, on a line of its own.
+fn explain(walked: &Walked, text: &mut String) {
+    if let Some(explanation) = &walked.explanation {
+        let _ = writeln!(text, "    {explanation}");
+    }
+}
+
+/// `module!function+0x12 [file @ line]`.
+fn site(module: &str, name: &Name) -> String {
+    let stem = module.rsplit_once('.').map_or(module, |(stem, _)| stem);
+    let mut text = match name.displacement {
+        None if !name.inline && name.file.is_none() => name.function.clone(),
+        _ => format!("{stem}!{}", name.function),
+    };
+    if let Some(displacement) = name.displacement.filter(|&displacement| displacement != 0) {
+        let _ = write!(text, "+{displacement:#x}");
+    }
+    match (&name.file, name.line) {
+        (Some(file), Some(line)) => {
+            let _ = write!(text, " [{file} @ {line}]");
+        }
+        (Some(file), None) => {
+            let _ = write!(text, " [{file}]");
+        }
+        _ => {}
+    }
+    text
+}

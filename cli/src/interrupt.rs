@@ -1,0 +1,216 @@
+//! Ctrl-C: what is half made goes away, and the program ends with exit code 130.
+//!
+//! Whoever makes a file or folder that is not to stay under its present name makes it here: [`file`], [`folder`]. Once
+//! [`catch`] has been called, an interrupt removes them all and ends the process.
+// Asking the system for signals is unsafe; the reasons stand at each call.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
+use std::process::exit;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Files and folders that an interrupt removes.
+static MADE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn made() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    MADE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A temporary file that goes when it is dropped or the program is interrupted, unless it was given its name before.
+#[derive(Debug)]
+pub struct TemporaryFile {
+    /// `None` once it has its name.
+    file: Option<tempfile::NamedTempFile>,
+    _kept: Kept,
+}
+
+/// A temporary folder that goes, with what is in it, when it is dropped or the program is interrupted.
+#[cfg(any(windows, test))]
+#[derive(Debug)]
+pub struct TemporaryFolder {
+    folder: tempfile::TempDir,
+    _kept: Kept,
+}
+
+/// An entry of [`MADE`].
+#[derive(Debug)]
+struct Kept(PathBuf);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        made().remove(&self.0);
+    }
+}
+
+/// Makes a temporary file in `folder`, named as `builder` says.
+///
+/// # Errors
+///
+/// The system's.
+pub fn file(builder: &tempfile::Builder<'_, '_>, folder: &Path) -> io::Result<TemporaryFile> {
+    // Made under the lock, so that an interrupt never comes between the file and its entry.
+    let mut made = made();
+    let file = builder.tempfile_in(folder)?;
+    let path = file.path().to_owned();
+    made.insert(path.clone());
+    Ok(TemporaryFile { file: Some(file), _kept: Kept(path) })
+}
+
+/// Makes a temporary folder where the system keeps such.
+///
+/// # Errors
+///
+/// The system's.
+#[cfg(any(windows, test))]
+pub fn folder() -> io::Result<TemporaryFolder> {
+    let mut made = made();
+    let folder = tempfile::Builder::new().prefix("stk-").tempdir()?;
+    let path = folder.path().to_owned();
+    made.insert(path.clone());
+    Ok(TemporaryFolder { folder, _kept: Kept(path) })
+}
+
+impl TemporaryFile {
+    /// Gives the file its name, in place of what has that name.
+    ///
+    /// # Errors
+    ///
+    /// The system's; the file is removed then.
+    pub fn persist(mut self, name: &Path) -> io::Result<()> {
+        match self.file.take() {
+            Some(file) => file.persist(name).map(drop).map_err(|error| error.error),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Deref for TemporaryFile {
+    type Target = tempfile::NamedTempFile;
+
+    fn deref(&self) -> &tempfile::NamedTempFile {
+        self.file.as_ref().expect("only `persist` takes it, with all of this")
+    }
+}
+
+impl DerefMut for TemporaryFile {
+    fn deref_mut(&mut self) -> &mut tempfile::NamedTempFile {
+        self.file.as_mut().expect("only `persist` takes it, with all of this")
+    }
+}
+
+#[cfg(any(windows, test))]
+impl TemporaryFolder {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Removes what is half made and ends the process. The lock is kept: nothing is made any more.
+fn end(code: i32) -> ! {
+    let made = made();
+    // On Windows a file that another process (inject, say) has open goes only when that has ended too.
+    const TRIES: u32 = 20;
+    for _ in 0..TRIES {
+        let mut left = false;
+        for path in made.iter() {
+            let removed =
+                if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+            left |= removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound);
+        }
+        if !left {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    eprintln!("stk: interrupted; nothing half made is left");
+    exit(code)
+}
+
+/// From now on an interrupt removes what is half made and ends the process with 128 + the signal's number, 130 for Ctrl-C. To
+/// be called before the first thread is started. Where the system refuses, an interrupt ends the process as ever.
+#[cfg(unix)]
+pub fn catch() {
+    use std::mem::MaybeUninit;
+
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set that it is given.
+    let mut set = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        set.assume_init()
+    };
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let mut now = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: without a new action this only writes the present one into `now`, which is valid when it is all zero.
+        let now = unsafe {
+            libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr());
+            now.assume_init()
+        };
+        // Whoever started the program (nohup, a shell in the background) has it ignore the signal: so it stays.
+        if now.sa_sigaction != libc::SIG_IGN {
+            // SAFETY: the set is initialised.
+            unsafe { libc::sigaddset(&mut set, signal) };
+        }
+    }
+    // SAFETY: an initialised set; the former mask is not asked for. Threads started from here on inherit the mask.
+    if unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } != 0 {
+        return;
+    }
+    let wait = move || {
+        let mut signal = 0;
+        // SAFETY: an initialised set of blocked signals, and a place for the number.
+        while unsafe { libc::sigwait(&set, &mut signal) } != 0 {}
+        end(128 + signal)
+    };
+    if std::thread::Builder::new().name("interrupt".to_owned()).spawn(wait).is_err() {
+        // SAFETY: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
+    }
+}
+
+/// From now on Ctrl-C, Ctrl-Break and the closing of the console remove what is half made and end the process with 130. Where
+/// the system refuses, they end it as ever.
+#[cfg(windows)]
+pub fn catch() {
+    use windows_sys::Win32::System::Console::SetConsoleCtrlHandler;
+    use windows_sys::core::BOOL;
+
+    // The system calls it on a thread of its own, which may wait for locks.
+    unsafe extern "system" fn handler(_: u32) -> BOOL {
+        end(130)
+    }
+    // SAFETY: `handler` is a function of this program.
+    let _ = unsafe { SetConsoleCtrlHandler(Some(handler), 1) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn builder() -> tempfile::Builder<'static, 'static> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".stk-");
+        builder
+    }
+
+    #[test]
+    fn a_file_is_known_until_it_has_its_name_or_is_dropped() {
+        let folder = folder().expect("a folder");
+        let mut whole = file(&builder(), folder.path()).expect("a file");
+        let dropped = file(&builder(), folder.path()).expect("a file");
+        let (first, second) = (whole.path().to_owned(), dropped.path().to_owned());
+        assert!(made().contains(&first) && made().contains(&second) && made().contains(folder.path()));
+        whole.write_all(b"all").expect("written");
+        let goal = folder.path().join("out");
+        whole.persist(&goal).expect("renamed");
+        drop(dropped);
+        assert!(!made().contains(&first) && !made().contains(&second));
+        assert_eq!(std::fs::read(&goal).expect("there"), b"all");
+        assert!(!first.exists() && !second.exists());
+    }
+}

@@ -1,0 +1,49 @@
+//! How the frames of a profile were found.
+
+use super::columns::share;
+use super::{Amount, TrustStats};
+use crate::profile::{FrameId, Profile};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use stk_unwind::Trust;
+
+/// Frames by trust and module to blame, the first `top` of them. `through`: by node, the samples of the stacks that go through
+/// it.
+pub(super) fn trust_stats<'a>(
+    profile: &Profile,
+    through: &[Amount],
+    module_of: &dyn Fn(FrameId) -> &'a str,
+    top: usize,
+) -> Vec<TrustStats> {
+    let nodes = profile.tree.nodes();
+    let trust_of = |frame: FrameId| profile.frames.keys()[frame.0 as usize].trust;
+    let mut frames: HashMap<(Trust, &str), u64> = HashMap::new();
+    for (node, amount) in nodes.iter().zip(through).filter(|(_, amount)| amount.samples > 0) {
+        let trust = trust_of(node.frame);
+        if trust == Trust::Context {
+            *frames.entry((trust, "")).or_default() += amount.samples;
+        }
+        // Every other frame was found from the one that it called.
+        let Some(caller) = node.parent.map(|parent| trust_of(nodes[parent.0 as usize].frame)) else {
+            continue;
+        };
+        let blamed = if caller.is_proved() { "" } else { module_of(node.frame) };
+        *frames.entry((caller, blamed)).or_default() += amount.samples;
+    }
+    let all = frames.values().sum();
+    let mut list: Vec<TrustStats> = frames
+        .into_iter()
+        .map(|((trust, module), frames)| TrustStats {
+            trust: trust.as_str().to_owned(),
+            proved: trust.is_proved(),
+            module: module.to_owned(),
+            frames,
+            share: share(frames, all),
+        })
+        .collect();
+    list.sort_by(|a, b| {
+        (Reverse(a.frames), &a.trust, &a.module).cmp(&(Reverse(b.frames), &b.trust, &b.module))
+    });
+    list.truncate(top);
+    list
+}

@@ -1,0 +1,111 @@
+//! Folders of tables that many traces share, as `inject --tables DIR` fills them: `<hash>.tbl`, the hash that of the bytes.
+//!
+//! Gets folders and the hash of a table; gives its bytes, checked.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use stk_format::blob::content_hash;
+use stk_schema::identity::ContentHash;
+use stk_schema::limits;
+
+/// The folders to look into, in order.
+#[derive(Clone, Default, Debug)]
+pub struct TableFolders {
+    folders: Vec<PathBuf>,
+}
+
+/// Why a table in a folder is of no use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableProblem {
+    /// The system does not give it.
+    #[error("{}: {cause}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// Its bytes are not those that its name is the hash of.
+    #[error("{}: its bytes do not match its name: delete it, or take it from where it was recorded", path.display())]
+    Corrupted {
+        /// Which file.
+        path: PathBuf,
+    },
+}
+
+impl TableFolders {
+    /// These folders.
+    pub fn new(folders: Vec<PathBuf>) -> TableFolders {
+        TableFolders { folders }
+    }
+
+    /// Bytes of the file that should hold a table, unread.
+    pub fn len_of(&self, hash: ContentHash) -> Option<u64> {
+        let mut sizes = self.paths(hash).filter_map(|path| Some(std::fs::metadata(path).ok()?.len()));
+        sizes.next()
+    }
+
+    /// Reads a table from the first folder that has it whole. `None`: no folder has it.
+    pub fn read(&self, hash: ContentHash) -> Option<Result<Vec<u8>, TableProblem>> {
+        let mut problem = None;
+        for path in self.paths(hash) {
+            match read(&path) {
+                Ok(bytes) if content_hash(&bytes) == hash => return Some(Ok(bytes)),
+                Ok(_) => problem = problem.or(Some(TableProblem::Corrupted { path })),
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
+                Err(cause) => problem = problem.or(Some(TableProblem::Io { path, cause })),
+            }
+        }
+        problem.map(Err)
+    }
+
+    fn paths(&self, hash: ContentHash) -> impl Iterator<Item = PathBuf> {
+        self.folders.iter().map(move |folder| folder.join(format!("{hash}.tbl")))
+    }
+}
+
+/// A file up to the size that a table may have; a longer one is cut and so does not match.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(limits::MAX_BLOB + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, bytes) in files {
+            std::fs::write(folder.path().join(name), bytes).expect("writable");
+        }
+        folder
+    }
+
+    fn named(bytes: &[u8]) -> String {
+        format!("{}.tbl", content_hash(bytes))
+    }
+
+    #[test]
+    fn the_first_folder_that_has_a_table_whole_gives_it() {
+        let damaged = folder(&[(&named(b"pdata"), b"pdat!")]);
+        let whole = folder(&[(&named(b"pdata"), b"pdata")]);
+        let folders = TableFolders::new(vec![damaged.path().to_owned(), whole.path().to_owned()]);
+        let hash = content_hash(b"pdata");
+        assert_eq!(folders.read(hash).expect("found").expect("whole"), b"pdata");
+        assert_eq!(folders.len_of(hash), Some(5));
+        assert!(folders.read(content_hash(b"xdata")).is_none());
+    }
+
+    #[test]
+    fn a_table_with_other_bytes_is_refused_by_name() {
+        let damaged = folder(&[(&named(b"pdata"), b"something else")]);
+        let folders = TableFolders::new(vec![damaged.path().to_owned()]);
+        let problem = folders.read(content_hash(b"pdata")).expect("found").expect_err("damaged");
+        assert!(matches!(problem, TableProblem::Corrupted { .. }));
+        assert!(problem.to_string().contains(&named(b"pdata")), "{problem}");
+    }
+}
