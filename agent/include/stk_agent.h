@@ -27,7 +27,7 @@ extern "C" {
 
 /* stk_agent_config.flags */
 #define STK_FLAG_ONCE 1u                   /* one sample of every thread, then stop */
-#define STK_FLAG_CHECK_WALKS 2u            /* also walk each sample in the target (diagnostic) */
+#define STK_FLAG_CHECK_WALKS 2u            /* also walk each sample in the target (diagnostic; x64 only) */
 #define STK_FLAG_TEST_PANIC 0x80000000u    /* fault injection for tests */
 
 /* stk_agent_config.embed */

@@ -17,7 +17,7 @@ use agent::record::sampler::{
 use agent::record::shared::{Counters, Lane, Signals};
 use agent::record::writer::{Output, WriteError, Writer};
 use stk_format::{BlockBuffer, BlockKind, Decoded, FileHeader, Scratch, Trace, blob};
-use stk_schema::event::{DropReason, End, EndReason, Event, Metadata, RunState, TableKind};
+use stk_schema::event::{CheckWalk, DropReason, End, EndReason, Event, Metadata, RunState, TableKind};
 use stk_schema::identity::ContentHash;
 use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet, SP};
 use stk_schema::{Arch, Os, limits};
@@ -38,6 +38,7 @@ struct FakeThread {
     cpu_time: Option<u64>,
     outcome: Outcome,
     captures: u32,
+    walk_flags: u64,
 }
 
 /// The fake process: its clock and threads.
@@ -89,6 +90,12 @@ fn fill(thread: &FakeThread, now: u64, into: &mut Capture) {
     into.stack_start = STACK_BASE - thread.stack.len() as u64;
     into.len = thread.stack.len().min(into.stack.len());
     into.stack[..into.len].copy_from_slice(&thread.stack[..into.len]);
+    if let Some(walk) = &mut into.walk {
+        walk.flags = thread.walk_flags;
+        walk.frames.clear();
+        let room = walk.frames.capacity();
+        walk.frames.extend((0..4).map(|frame| (thread.registers[IP] + frame, STACK_BASE - frame)).take(room));
+    }
 }
 
 /// A sampler over a fake process, with its writer.
@@ -142,6 +149,7 @@ impl Rig {
             cpu_time: None,
             outcome: Outcome::Captured,
             captures: 0,
+            walk_flags: 0,
         };
         set_stack(&mut thread, words, instance);
         self.world.borrow_mut().threads.insert(instance, thread);
@@ -253,6 +261,42 @@ fn samples(found: &[(u64, Found)]) -> Vec<(u64, Vec<u8>)> {
             _ => None,
         })
         .collect()
+}
+
+#[test]
+fn a_sample_is_followed_by_its_walk_and_an_unchanged_pass_by_none() {
+    let mut rig = Rig::new(4);
+    rig.sampler.check_walks(3);
+    rig.add(1, 10);
+    rig.add(2, 20);
+    rig.thread(2, |thread| thread.walk_flags = CheckWalk::DISCARDED);
+    rig.pass(1);
+    rig.pass(2);
+    rig.thread(1, |thread| set_stack(thread, 11, 5));
+    rig.pass(3);
+    let file = rig.finish();
+
+    let trace = Trace::open(&file).unwrap();
+    let mut scratch = Scratch::new();
+    let mut found = Vec::new();
+    for block in trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples) {
+        let mut last = None;
+        let mut samples = trace.samples(block, &mut scratch).unwrap();
+        while let Some(decoded) = samples.next().unwrap() {
+            match decoded {
+                Decoded::Sample(sample) => last = Some((sample.thread, sample.time, sample.registers[IP])),
+                Decoded::Other(Event::CheckWalk(walk)) => {
+                    let (thread, time, ip) = last.take().expect("a walk stands behind its sample");
+                    assert_eq!((walk.thread, walk.time), (thread, time));
+                    let frames: Vec<(u64, u64)> = (0..3).map(|n| (ip + n, STACK_BASE - n)).collect();
+                    assert_eq!(walk.frames, frames, "as many frames as there was room for");
+                    found.push((thread, walk.flags));
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(found, [(1, 0), (2, CheckWalk::DISCARDED), (1, 0)]);
 }
 
 #[test]

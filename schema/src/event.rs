@@ -229,10 +229,19 @@ pub struct CheckWalk {
     pub thread: u64,
     /// Time of the sample that it belongs to, in ticks.
     pub time: u64,
-    /// Flag bits: 1 = discarded by the watchdog, 2 = frame limit reached.
+    /// Flag bits: [`CheckWalk::DISCARDED`], [`CheckWalk::FRAME_LIMIT`], [`CheckWalk::FAULT`].
     pub flags: u64,
-    /// `(instruction pointer, stack pointer)` per frame, leaf first.
+    /// `(instruction pointer, stack pointer)` per frame, leaf first; none if it was discarded.
     pub frames: Vec<(u64, u64)>,
+}
+
+impl CheckWalk {
+    /// Flag: the watchdog resumed the thread before the walk was done.
+    pub const DISCARDED: u64 = 1;
+    /// Flag: the recorder's frame limit ended the walk.
+    pub const FRAME_LIMIT: u64 = 2;
+    /// Flag: the system's unwinder read memory that was not there, behind the last frame.
+    pub const FAULT: u64 = 4;
 }
 
 /// What a dynamic code region is.

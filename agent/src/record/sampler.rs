@@ -9,8 +9,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use stk_format::{BlockBuffer, RawSample, Rejected, SampleEncoder, ThreadImage};
-use stk_schema::event::{DropReason, RunState};
+use stk_format::{BlockBuffer, RawSample, Rejected, SampleEncoder, Taken, ThreadImage};
+use stk_schema::event::{CheckWalk, DropReason, Event, RunState};
 use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet};
 
 use super::code::CodeCache;
@@ -46,6 +46,9 @@ pub struct Capture {
     pub stack: Box<[u8]>,
     /// What CONTEXT_EXCEPTION_REQUEST answered, if asked.
     pub context_reply: Option<u32>,
+    /// Where the walk by the system's own unwinder goes, if it is asked for: flags, and frames up to the vector's capacity,
+    /// which never grows.
+    pub walk: Option<CheckWalk>,
 }
 
 impl Capture {
@@ -59,6 +62,7 @@ impl Capture {
             len: 0,
             stack: alloc::vec![0; bytes].into_boxed_slice(),
             context_reply: None,
+            walk: None,
         }
     }
 }
@@ -99,7 +103,8 @@ pub trait Target {
     /// The thread's CPU time by a coarse clock, for systems without cycle counts.
     fn cpu_time(&mut self, thread: &Self::Thread) -> Option<u64>;
 
-    /// Captures registers and stack: the only thing that is done while the thread is suspended.
+    /// Captures registers and stack: the only thing that is done while the thread is suspended. Where
+    /// [`Capture::walk`] asks for it, the walk is made at the same moment.
     fn capture(&mut self, thread: &Self::Thread, into: &mut Capture) -> Outcome;
 
     /// Reads code bytes so that a fault is an error.
@@ -210,6 +215,13 @@ impl<T: Target> Sampler<T> {
             capture: Capture::new(max_stack),
             code: CodeCache::new(),
         }
+    }
+
+    /// From now on each stored sample is followed by the walk that the target's own unwinder made of it, of up to `frames`
+    /// frames (`--check-walks`).
+    pub fn check_walks(&mut self, frames: usize) {
+        let frames = Vec::with_capacity(frames);
+        self.capture.walk = Some(CheckWalk { thread: 0, time: 0, flags: 0, frames });
     }
 
     /// Samples every thread once.
@@ -372,8 +384,12 @@ impl<T: Target> Sampler<T> {
                 extra: &[],
             };
             match self.encoder.sample(block, &mut entry.image, &raw) {
-                Ok(_) => {
+                Ok(taken) => {
                     self.wiring.counters.samples.fetch_add(1, Ordering::Relaxed);
+                    if taken == Taken::Written && triggered.is_none() {
+                        let thread = entry.instance;
+                        self.store_walk(thread);
+                    }
                     return true;
                 }
                 Err(Rejected::BlockFull) => self.cut(),
@@ -395,6 +411,22 @@ impl<T: Target> Sampler<T> {
         }
         self.wiring.counters.lose(reason, 1);
         false
+    }
+
+    /// Stores the walk of the sample that was just written behind it, if one was made. Without room in the block the sample
+    /// stays without.
+    fn store_walk(&mut self, thread: u64) {
+        let (Some(block), Some(walk)) = (&mut self.block, &mut self.capture.walk) else { return };
+        if walk.frames.is_empty() && walk.flags == 0 {
+            return;
+        }
+        let frames = core::mem::take(&mut walk.frames);
+        let event =
+            Event::CheckWalk(CheckWalk { thread, time: self.capture.time, flags: walk.flags, frames });
+        let _ = block.push(&event);
+        if let Event::CheckWalk(event) = event {
+            walk.frames = event.frames;
+        }
     }
 
     /// Whether there is a block to write into, taking a free buffer if need be.

@@ -68,6 +68,8 @@ pub struct Settings {
     pub folder: Option<TablesFolder>,
     /// Load address of the agent itself.
     pub own_base: u64,
+    /// Whether walks are checked.
+    pub check_walks: bool,
     /// Ticks per millisecond.
     pub ticks_per_ms: u64,
 }
@@ -433,6 +435,9 @@ impl Census {
         host::facts(self.api, |key, value| {
             journal.event(&Event::Metadata(Metadata { key: key.as_bytes(), value }));
         });
+        if self.settings.check_walks {
+            self.fact("recorder.check_walks", b"on");
+        }
         let mut texts = self.settings.metadata.split(|&byte| byte == 0);
         while let (Some(key), Some(value)) = (texts.next(), texts.next()) {
             if !key.is_empty() && key.len() + value.len() <= limits::MAX_NAME {

@@ -18,6 +18,7 @@ mod target;
 mod text;
 mod thread;
 mod trigger;
+mod walk;
 
 use core::ffi::c_void;
 use core::ptr::null_mut;

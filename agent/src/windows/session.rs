@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use stk_format::{BlockBuffer, CpuUnit, FileHeader};
 use stk_schema::control::{
-    AgentConfig, CONTROL_VERSION, EMBED_FULL, FLAG_ONCE, FLAG_TEST_PANIC, STATE_FAILED, STATE_IDLE,
-    STATE_RECORDING, STATE_STOPPED, STATE_STOPPING, StartResult,
+    AgentConfig, CONTROL_VERSION, EMBED_FULL, FLAG_CHECK_WALKS, FLAG_ONCE, FLAG_TEST_PANIC, STATE_FAILED,
+    STATE_IDLE, STATE_RECORDING, STATE_STOPPED, STATE_STOPPING, StartResult,
 };
 use stk_schema::event::{DropReason, End, EndReason};
 use stk_schema::{Os, limits};
@@ -31,6 +31,7 @@ use super::state::{SIGNALS, STATUS, reset_signals};
 use super::suspend::{Rescue, Watch};
 use super::target::{OwnProcess, Sampled};
 use super::trigger::Triggers;
+use super::walk::{self, SystemUnwinder};
 use super::{heap, hints, host, panic, suspend, text};
 use crate::record::journal::{self, Journal};
 use crate::record::queue::Queue;
@@ -51,10 +52,14 @@ const THREAD_STACK: usize = 512 << 10;
 
 /// A thread may be suspended for this long.
 const SUSPENDED_MS: u64 = 100;
+/// The system's own unwinder may walk a suspended thread for this long.
+const WALKED_MS: u64 = 50;
 /// A sampler that does not go on for this long after its thread was resumed is stuck.
 const STUCK_MS: u64 = 2_000;
 /// Milliseconds between the watchdog's looks.
 const WATCH_MS: u32 = 20;
+/// The same where walks are checked.
+const WATCH_WALKS_MS: u32 = 5;
 /// Milliseconds between the writer's looks at its queues.
 const WRITE_MS: u32 = 10;
 /// Milliseconds between the tables thread's rounds when nothing calls it.
@@ -121,6 +126,7 @@ struct Session {
     delay_ms: u32,
     duration_ms: u32,
     once: bool,
+    check_walks: bool,
     test_panic: bool,
     ended_event: HANDLE,
     sampler_done: AtomicBool,
@@ -271,11 +277,15 @@ fn occupy() -> Result<(), StartResult> {
 }
 
 fn check(config: &AgentConfig) -> Result<(), StartResult> {
+    if config.flags & FLAG_CHECK_WALKS != 0 && !walk::SUPPORTED {
+        STATUS.set_message("walks are checked by the x64 agent only");
+        return Err(StartResult::BadConfig);
+    }
     let good = config.version == CONTROL_VERSION
         && config.size as usize >= size_of::<AgentConfig>()
         && (1..=20_000_000).contains(&config.rate_mhz)
         && config.embed <= EMBED_FULL
-        && config.flags & !(FLAG_ONCE | FLAG_TEST_PANIC) == 0
+        && config.flags & !(FLAG_ONCE | FLAG_CHECK_WALKS | FLAG_TEST_PANIC) == 0
         && config.metadata_len as usize <= 1 << 20
         && config.output != 0
         && config.reserved == 0
@@ -352,6 +362,7 @@ fn prepare(
             TablesFolder::new(unsafe { text::units(config.tables_dir as usize as *const u16, 32_768) })
         }),
         own_base: own_module as u64,
+        check_walks: config.flags & FLAG_CHECK_WALKS != 0,
         ticks_per_ms,
     };
     let journal = Journal::new(
@@ -362,8 +373,13 @@ fn prepare(
     let census = Census::new(api, settings, journal, counters.clone(), commands.clone(), own_threads);
     let wiring: Wiring<Sampled> =
         Wiring { lane: sampler_lane.clone(), counters: counters.clone(), signals: &SIGNALS, commands };
-    let target = OwnProcess::new(api, counters.clone(), has_cycles);
-    let sampler = Sampler::new(target, wiring, context::SET, word, api.frequency, max_stack);
+    let check_walks = config.flags & FLAG_CHECK_WALKS != 0;
+    let unwinder = check_walks.then(|| SystemUnwinder::new(api).ok_or(no_memory)).transpose()?;
+    let target = OwnProcess::new(api, counters.clone(), has_cycles, unwinder);
+    let mut sampler = Sampler::new(target, wiring, context::SET, word, api.frequency, max_stack);
+    if check_walks {
+        sampler.check_walks(walk::MAX_FRAMES);
+    }
     let period = u128::from(api.frequency) * 1000 / u128::from(config.rate_mhz);
 
     STATUS.samples.store(0, Ordering::Relaxed);
@@ -389,6 +405,7 @@ fn prepare(
         delay_ms: config.delay_ms,
         duration_ms: config.duration_ms,
         once: config.flags & FLAG_ONCE != 0,
+        check_walks,
         test_panic: config.flags & FLAG_TEST_PANIC != 0,
         ended_event,
         sampler_done: AtomicBool::new(false),
@@ -620,9 +637,9 @@ impl Session {
         let mut rescued = 0;
         while !FINISHED.load(Ordering::Acquire) {
             let passes = self.counters.passes.load(Ordering::Relaxed);
-            match watch.look(SUSPENDED_MS * self.ticks_per_ms) {
+            match watch.look(SUSPENDED_MS * self.ticks_per_ms, WALKED_MS * self.ticks_per_ms) {
                 Rescue::None => {}
-                Rescue::WhileAsked => rescued = passes + 1,
+                Rescue::WhileAsked | Rescue::WhileWalking => rescued = passes + 1,
                 Rescue::WhileStopped => SIGNALS.request_stop(EndReason::Watchdog),
             }
             // The pass in which a thread was resumed has not come to its end since: the sampler hangs.
@@ -636,8 +653,9 @@ impl Session {
             if SIGNALS.stopping() {
                 wake_all();
             }
+            let pause = if self.check_walks { WATCH_WALKS_MS } else { WATCH_MS };
             // SAFETY: the event lives as long as the process.
-            unsafe { WaitForSingleObject(ENDED.load(Ordering::Acquire), WATCH_MS) };
+            unsafe { WaitForSingleObject(ENDED.load(Ordering::Acquire), pause) };
         }
     }
 

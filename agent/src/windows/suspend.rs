@@ -3,6 +3,9 @@
 //! The law: between suspension and resumption read the context and copy memory within [StackLimit, StackBase); no
 //! allocation, lock, loader call, I/O or table lookup. Even the clock is not asked: the processor's counter, an
 //! instruction, is read instead and placed between two readings of the clock taken outside.
+//!
+//! The one exception is the walk of `--check-walks` (`walk`), which comes last and has a phase of its own: the watchdog resumes a
+//! thread that is in it after 50 ms, and only the walk is lost.
 
 use core::sync::atomic::{AtomicIsize, AtomicU64, Ordering, fence};
 
@@ -14,7 +17,9 @@ use super::api::ticks;
 use super::context::Context;
 use super::peb::Peb;
 use super::thread::Teb;
+use super::walk::SystemUnwinder;
 use crate::record::sampler::{Capture, Outcome};
+use stk_schema::event::CheckWalk;
 
 /// Bytes copied between two looks at whether the watchdog has resumed the thread: a stack that is alive again could go away.
 const COPY_STEP: usize = 64 << 10;
@@ -37,6 +42,8 @@ const STOPPED: u64 = 3;
 const RESCUING: u64 = 4;
 /// The watchdog found the thread not suspended: if SuspendThread takes effect now, the sampler has to undo it.
 const UNDO: u64 = 5;
+/// The stack is copied; the system's own unwinder walks it.
+const WALKING: u64 = 6;
 const PHASE: u64 = 7;
 
 /// How long a capture took.
@@ -48,13 +55,14 @@ pub struct Timing {
     pub held: u64,
 }
 
-/// Suspends `thread`, captures it into `into`, resumes it.
+/// Suspends `thread`, captures it into `into`, has `unwinder` walk it, if there is one, and resumes it.
 pub fn capture(
     thread: HANDLE,
     tid: u32,
     teb: Teb,
     peb: &Peb,
     context: &mut Context,
+    unwinder: Option<&SystemUnwinder>,
     into: &mut Capture,
 ) -> (Outcome, Timing) {
     if peb.is_exiting(tid) {
@@ -65,6 +73,10 @@ pub fn capture(
         return (Outcome::NotSuspended, Timing::default());
     };
     context.ask();
+    if let Some(walk) = &mut into.walk {
+        walk.flags = 0;
+        walk.frames.clear();
+    }
     let before = ticks();
     let counter_before = counter();
     let ticket = hold(thread);
@@ -85,15 +97,29 @@ pub fn capture(
     let counter_at = counter();
     let held = enter(ticket | ASKED, STOPPED);
     let mut complete = false;
+    let mut phase = STOPPED;
     if ok && held {
         let (limit, base) = teb.stack();
         // SAFETY: the thread is suspended, and what lies between its stack limit and base, both read after the
         // suspension, is committed. If the watchdog has resumed it meanwhile, `copy` stops at the next step.
         complete = unsafe { copy(context, limit, base, ticket | STOPPED, into) };
+        if let (true, Some(unwinder), Some(walk)) = (complete, unwinder, &mut into.walk)
+            && enter(ticket | STOPPED, WALKING)
+        {
+            phase = WALKING;
+            let held = || HELD.load(Ordering::Acquire) == ticket | WALKING;
+            // SAFETY: as above, and if the watchdog resumes the thread, the walk ends at the next frame; until then a fault on
+            // the living stack is caught.
+            unsafe { unwinder.walk(context, limit, base, &held, walk) };
+        }
     }
-    let mine = held && enter(ticket | STOPPED, FREE);
+    let mine = held && enter(ticket | phase, FREE);
     if !mine {
         settle(ticket, thread, true);
+        if let (WALKING, Some(walk)) = (phase, &mut into.walk) {
+            walk.flags = CheckWalk::DISCARDED;
+            walk.frames.clear();
+        }
     } else {
         // SAFETY: the handle is open with THREAD_SUSPEND_RESUME, and this is the one resumption of the suspension above.
         unsafe { ResumeThread(thread) };
@@ -104,7 +130,8 @@ pub fn capture(
     let after = ticks();
     let time = between(before, after, counter_before, counter_at, counter_after);
     let timing = Timing { total: after - before, held: after - time };
-    if !ok || !complete || !mine {
+    // What was captured before the walk is whole, whatever became of the walk.
+    if !ok || !complete || !(mine || phase == WALKING) {
         return (Outcome::NoContext, timing);
     }
     into.time = time;
@@ -121,6 +148,8 @@ pub enum Rescue {
     /// Resumed a thread that the system had not reported as stopped in time: on a loaded machine it may just not have been
     /// scheduled. Its sample is lost, no more.
     WhileAsked,
+    /// Resumed a thread whose stack the system's unwinder was walking: only that walk is lost.
+    WhileWalking,
     /// Resumed a thread that stood still for too long: the sampler is stuck.
     WhileStopped,
 }
@@ -134,15 +163,17 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Looks, and resumes a thread that has been in one phase of the same suspension for more than `most` ticks.
-    pub fn look(&mut self, most: u64) -> Rescue {
+    /// Looks, and resumes a thread that has been in one phase of the same suspension for more than `most` ticks, or
+    /// `most_walk` ticks in that of the walk.
+    pub fn look(&mut self, most: u64, most_walk: u64) -> Rescue {
         let held = HELD.load(Ordering::Acquire);
         let now = ticks();
         if held != self.seen {
             *self = Watch { seen: held, since: now };
         }
         let phase = held & PHASE;
-        if !matches!(phase, ASKING | ASKED | STOPPED) || now.saturating_sub(self.since) < most {
+        let most = if phase == WALKING { most_walk } else { most };
+        if !matches!(phase, ASKING | ASKED | STOPPED | WALKING) || now.saturating_sub(self.since) < most {
             return Rescue::None;
         }
         let handle = HANDLE_HELD.load(Ordering::Relaxed);
@@ -155,7 +186,11 @@ impl Watch {
         let before = unsafe { ResumeThread(handle as HANDLE) };
         let undo = phase == ASKING && matches!(before, 0 | u32::MAX);
         enter(held & !PHASE | RESCUING, if undo { UNDO } else { FREE });
-        if phase == STOPPED { Rescue::WhileStopped } else { Rescue::WhileAsked }
+        match phase {
+            STOPPED => Rescue::WhileStopped,
+            WALKING => Rescue::WhileWalking,
+            _ => Rescue::WhileAsked,
+        }
     }
 
     /// Whether nothing has changed for `span` ticks.
@@ -164,7 +199,7 @@ impl Watch {
     }
 }
 
-/// Whether the sampler is inside [`capture`], where it touches nothing but the capture buffer.
+/// Whether the sampler is inside [`capture`], where it touches nothing but the capture.
 pub fn in_progress() -> bool {
     HELD.load(Ordering::Acquire) & PHASE != FREE
 }

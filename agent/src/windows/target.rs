@@ -12,6 +12,7 @@ use super::memory::OwnMemory;
 use super::peb::Peb;
 use super::suspend;
 use super::thread::{Teb, ThreadHandle};
+use super::walk::SystemUnwinder;
 use crate::record::sampler::{CODE_BYTES, Capture, CodeRead, Outcome, Target};
 use crate::record::shared::Counters;
 
@@ -32,12 +33,26 @@ pub struct OwnProcess {
     context: Context,
     counters: Arc<Counters>,
     has_cycles: bool,
+    /// Walks each stack too, if that was asked for.
+    unwinder: Option<SystemUnwinder>,
 }
 
 impl OwnProcess {
     /// This process; `has_cycles` tells whether the system counts cycles.
-    pub fn new(api: &'static Api, counters: Arc<Counters>, has_cycles: bool) -> OwnProcess {
-        OwnProcess { api, peb: Peb::current(api), context: Context::request(), counters, has_cycles }
+    pub fn new(
+        api: &'static Api,
+        counters: Arc<Counters>,
+        has_cycles: bool,
+        unwinder: Option<SystemUnwinder>,
+    ) -> OwnProcess {
+        OwnProcess {
+            api,
+            peb: Peb::current(api),
+            context: Context::request(),
+            counters,
+            has_cycles,
+            unwinder,
+        }
     }
 }
 
@@ -60,8 +75,15 @@ impl Target for OwnProcess {
     }
 
     fn capture(&mut self, thread: &Sampled, into: &mut Capture) -> Outcome {
-        let (outcome, timing) =
-            suspend::capture(thread.handle.raw(), thread.tid, thread.teb, &self.peb, &mut self.context, into);
+        let (outcome, timing) = suspend::capture(
+            thread.handle.raw(),
+            thread.tid,
+            thread.teb,
+            &self.peb,
+            &mut self.context,
+            self.unwinder.as_ref(),
+            into,
+        );
         if timing.total != 0 {
             let nanoseconds = |ticks: u64| ticks * 1_000_000_000 / self.api.frequency;
             let (total, held) = (nanoseconds(timing.total), nanoseconds(timing.held));

@@ -201,7 +201,8 @@ struct RecordArgs {
     #[arg(long, conflicts_with = "duration")]
     once: bool,
 
-    /// Also walk each stack in the process while its thread is suspended (a diagnostic: not for production)
+    /// Also have the system's own unwinder walk each stack while its thread is suspended, for `stk verify --walks` (x64 only; a
+    /// diagnostic, not for production: it can stop a thread for 50 ms)
     #[arg(long)]
     check_walks: bool,
 

@@ -15,8 +15,11 @@ use crate::{pattern, status, uuid};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
-use stk_schema::control::{AgentConfig, AgentStatus, CONTROL_VERSION, STATE_FAILED, STATE_STOPPED};
+use stk_schema::control::{
+    AgentConfig, AgentStatus, CONTROL_VERSION, FLAG_CHECK_WALKS, STATE_FAILED, STATE_STOPPED,
+};
 use stk_schema::event::EndReason;
+use stk_schema::windows::MACHINE_X64;
 
 /// The status line is renewed this often on a terminal.
 const TERMINAL_MS: u32 = 250;
@@ -107,6 +110,11 @@ impl<'a> Session<'a> {
         let dll = (file.path.as_path(), &file.image);
         refusal::check(process, Some(dll)).map_err(|refusal| refusal.failure(&process.to_string()))?;
         file.check_exports()?;
+        if record.flags & FLAG_CHECK_WALKS != 0 && file.image.machine != MACHINE_X64 {
+            return Err(Failure::usage(
+                "--check-walks is not supported by the x86 and arm64 agents".to_owned(),
+            ));
+        }
         let tables = record.tables.as_deref().map(tables_dir).transpose()?.unwrap_or_default();
         let loaded = agent::idle(process, &file, record.timeout_ms)?;
         let output = Output::open(&output_path(record, process)?)?;
