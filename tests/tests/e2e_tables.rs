@@ -1,6 +1,5 @@
 //! Tables in a folder that many traces share (`inject --tables`), and what `stk` makes of them.
 
-use serde_json::Value;
 use std::collections::BTreeSet;
 use stk_tests::stk;
 use stk_tests::wine::{Folder, Inject, Program};
@@ -11,13 +10,13 @@ fn tables(folder: &Folder) -> BTreeSet<String> {
     entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Share of the samples whose stack is complete. The images that lie on this machine are not looked at.
-fn complete(folder: &Folder, arguments: &[&str]) -> f64 {
-    let line = [&["stats", "--json", "--no-default-symbols"], arguments].concat();
+/// Modules for want of whose unwind data stacks end. The images that lie on this machine are not looked at.
+fn blamed(folder: &Folder, arguments: &[&str]) -> BTreeSet<String> {
+    let line = [&["stats", "--json", "--no-default-symbols", "--top", "0"], arguments].concat();
     let stats = stk::json(folder.path(), &line);
     let stops = stats["traces"][0]["stops"].as_array().expect("stop reasons");
-    let share = |stop: &Value| stop["share"].as_f64().expect("a share");
-    stops.iter().filter(|stop| stop["reason"] == "thread-start").map(share).sum()
+    let of_data = stops.iter().filter(|stop| stop["reason"] == "no-unwind-data");
+    of_data.map(|stop| stop["module"].as_str().expect("a module").to_owned()).collect()
 }
 
 #[test]
@@ -46,9 +45,10 @@ fn tables_are_written_once_and_found_again() {
         assert_eq!(with["not_at_hand"]["tables"], 0, "{with}");
         assert_eq!(with["in_folders"], without["not_at_hand"], "{with}");
 
-        assert!(complete(&folder, &[trace]) < 0.1, "{trace} has unwind data of its own");
-        let found = complete(&folder, &[trace, "--tables", "tables"]);
-        assert!(found > 0.99, "{trace}: {:.2} % of the stacks reach the thread start", 100.0 * found);
+        assert!(blamed(&folder, &[trace]).contains("ntdll.dll"), "{trace} has unwind data of its own");
+        let found = blamed(&folder, &[trace, "--tables", "tables"]);
+        // The plugins come and go: a sample may be earlier than their tables.
+        assert!(found.iter().all(|module| module.starts_with("plugin_")), "{trace}: {found:?}");
         let verified = stk::run(folder.path(), &["verify", trace, "--tables", "tables"]);
         assert_eq!(verified.code, Some(0), "{}", verified.stdout);
     }
