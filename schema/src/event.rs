@@ -248,9 +248,10 @@ impl CheckWalk {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u64)]
 pub enum CodeKind {
-    /// Registered by RtlAddFunctionTable or RtlAddGrowableFunctionTable.
+    /// Found by RtlLookupFunctionEntry, which does not tell a table (RtlAddFunctionTable, RtlAddGrowableFunctionTable) from a
+    /// callback.
     TableFunction = 1,
-    /// Registered by RtlInstallFunctionTableCallback.
+    /// Known to be registered by RtlInstallFunctionTableCallback.
     CallbackFunction = 2,
     /// Compiled at run time, told by its runtime.
     Jit = 3,
@@ -275,7 +276,7 @@ pub struct CodeAdd<'a> {
     pub image_base: u64,
     /// RUNTIME_FUNCTION as found; may be empty.
     pub function: &'a [u8],
-    /// UNWIND_INFO, chains appended as `(rva u32, len u32, bytes)` records; may be empty.
+    /// UNWIND_INFO up to its handler's address, chains appended as `(rva u32, len u32, bytes)` records; may be empty.
     pub unwind: &'a [u8],
     /// Code bytes from `base` on; may be empty or shorter than `size`.
     pub code: &'a [u8],
@@ -440,6 +441,8 @@ pub enum DropReason {
     NoThread = 5,
     /// A fixed table of the recorder was full.
     TableFull = 6,
+    /// Addresses in dynamic code were not looked up: no sample is missing, but such code may be unknown.
+    CodeUnseen = 7,
 }
 
 /// Something was dropped.

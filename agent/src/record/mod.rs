@@ -3,6 +3,7 @@
 //! ```text
 //! sampler      captures -> SAMPLES blocks        (its thread never waits)
 //! modules      notifications, snapshots -> MODULE_LOAD, MODULE_UNLOAD
+//! dynamic      code in no module -> CODE_ADD, CODE_REMOVE
 //! image        headers, identities, unwind tables, exports out of memory
 //! threads      enumerations -> THREAD_START, THREAD_EXIT, THREAD_NAME
 //! journal      those events and BLOBs -> META, STATE, BLOB blocks
@@ -10,6 +11,7 @@
 //! ```
 
 pub mod code;
+pub mod dynamic;
 pub mod image;
 pub mod journal;
 pub mod modules;

@@ -6,7 +6,9 @@
 //! notifications are registered before the snapshot is taken, and a notified load of what the snapshot already
 //! showed is the same instance.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 use stk_schema::event::{Event, ModuleFlags, ModuleLoad, ModuleTables, Table};
 use stk_schema::identity::{CodeView, Identity};
 
@@ -86,16 +88,22 @@ impl Module {
 #[derive(Debug)]
 pub struct Modules {
     live: Vec<Module>,
-    next: u64,
+    /// The next instance id: dynamic code takes its ids from here too.
+    ids: Arc<AtomicU64>,
 }
 
 impl Default for Modules {
     fn default() -> Modules {
-        Modules { live: Vec::new(), next: 1 }
+        Modules { live: Vec::new(), ids: Arc::new(AtomicU64::new(1)) }
     }
 }
 
 impl Modules {
+    /// Where the next instance id comes from, for whoever shares the number space.
+    pub fn ids(&self) -> Arc<AtomicU64> {
+        self.ids.clone()
+    }
+
     /// The live modules, in the order in which they became known.
     pub fn live(&self) -> &[Module] {
         &self.live
@@ -123,11 +131,10 @@ impl Modules {
             out.event(&Event::ModuleUnload { instance: stale.instance, time });
         }
         let image = read(&seen);
-        let mut module = Module { instance: self.next, time, seen, flags, image, tables: None };
+        let mut module = Module { instance: self.ids.fetch_add(1, Ordering::Relaxed), time, seen, flags, image, tables: None };
         if module.image.is_none() {
             module.flags |= ModuleFlags::HEADERS_UNREADABLE;
         }
-        self.next += 1;
         module.write_load(module.flags, out);
         let instance = module.instance;
         self.live.push(module);

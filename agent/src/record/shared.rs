@@ -9,7 +9,7 @@ use stk_schema::event::DropReason;
 use super::queue::Queue;
 
 /// Number of [`DropReason`]s, 0 included.
-pub const REASONS: usize = 7;
+pub const REASONS: usize = 8;
 
 /// Buffers that go from one thread to the writer and back.
 pub struct Lane {
@@ -79,13 +79,13 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts `count` losses. Passes that were skipped ([`DropReason::Late`]) and module events
-    /// ([`DropReason::RingFull`]) are no lost samples and do not count as such.
+    /// Counts `count` losses. Passes that were skipped ([`DropReason::Late`]), module events ([`DropReason::RingFull`]) and
+    /// addresses of dynamic code ([`DropReason::CodeUnseen`]) are no lost samples and do not count as such.
     pub fn lose(&self, reason: DropReason, count: u64) {
         if let Some(counter) = self.reasons.get(reason as usize) {
             counter.fetch_add(count, Ordering::Relaxed);
         }
-        if !matches!(reason, DropReason::Late | DropReason::RingFull) {
+        if !matches!(reason, DropReason::Late | DropReason::RingFull | DropReason::CodeUnseen) {
             self.dropped.fetch_add(count, Ordering::Relaxed);
         }
     }

@@ -499,13 +499,14 @@ impl TimelineBuilder {
 
 /// Stable short name of a DROPPED reason.
 pub fn drop_reason_name(reason: u64) -> &'static str {
-    const NAMES: [(DropReason, &str); 6] = [
+    const NAMES: [(DropReason, &str); 7] = [
         (DropReason::BuffersFull, "buffers full"),
         (DropReason::NoContext, "context not readable"),
         (DropReason::Late, "sampler woke late"),
         (DropReason::RingFull, "loader events lost"),
         (DropReason::NoThread, "thread not suspendable"),
         (DropReason::TableFull, "recorder's table full"),
+        (DropReason::CodeUnseen, "dynamic code not looked up"),
     ];
     NAMES.iter().find(|(code, _)| *code as u64 == reason).map_or("unknown reason", |(_, name)| name)
 }

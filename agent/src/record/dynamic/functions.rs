@@ -1,0 +1,325 @@
+//! Which dynamic code there is, as far as samples have shown it: sightings in, CODE_ADD and CODE_REMOVE out.
+//!
+//! Code is known by what lies at its address, not by its address alone: a runtime frees code and puts other code in its
+//! place. So a region that is seen again after a while is looked up and compared again, and when it differs the one
+//! before ends and another instance begins, both at the time of the sample that showed it.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use stk_format::blob::content_hash;
+use stk_schema::Arch;
+use stk_schema::event::{CodeAdd, CodeKind, Event};
+use stk_schema::identity::ContentHash;
+
+use super::{Entry, Shared, Sighting};
+use crate::record::image::Memory;
+use crate::record::modules::Events;
+
+/// Regions known at once. Past this those that were not seen for longest are forgotten.
+pub const MOST: usize = 16_384;
+/// Code bytes recorded of a function; what a larger one needs beyond that its samples bring along.
+const MOST_CODE: usize = 16 << 10;
+/// Bytes recorded before and after an address without an entry.
+const STUB: u64 = 64;
+/// Milliseconds for which a region counts as unchanged after it was compared.
+const FRESH_MS: u64 = 200;
+/// Reads of code do not cross into pages that may be missing.
+const PAGE: u64 = 4096;
+
+/// What the system's function tables answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    /// There is an entry at this address; RVAs are relative to `image_base`.
+    Found {
+        /// Address of the RUNTIME_FUNCTION.
+        entry: u64,
+        /// What its RVAs are relative to.
+        image_base: u64,
+    },
+    /// There is none.
+    None,
+    /// Whoever was asked failed.
+    Fault,
+}
+
+/// The system's function tables.
+pub trait Tables {
+    /// Asks for the entry of the code at `address`. May wait for locks of the process.
+    fn lookup(&mut self, address: u64) -> Lookup;
+}
+
+/// A region that is in the trace.
+#[derive(Clone, Debug)]
+struct Live {
+    size: u64,
+    instance: u64,
+    kind: CodeKind,
+    hash: ContentHash,
+    /// When it was last compared with what is in memory, in ticks.
+    compared: u64,
+    /// When it was last seen.
+    seen: u64,
+}
+
+/// The dynamic code that is in the trace.
+pub struct CodeFunctions {
+    live: BTreeMap<u64, Live>,
+    /// Instance ids: one number space with the modules.
+    ids: Arc<AtomicU64>,
+    shared: Arc<Shared>,
+    arch: Arch,
+    ticks_per_ms: u64,
+}
+
+impl CodeFunctions {
+    /// Nothing is known yet; `ids` gives the next free instance id.
+    pub fn new(arch: Arch, ids: Arc<AtomicU64>, shared: Arc<Shared>, ticks_per_ms: u64) -> CodeFunctions {
+        CodeFunctions { live: BTreeMap::new(), ids, shared, arch, ticks_per_ms }
+    }
+
+    /// Regions known.
+    pub fn known(&self) -> usize {
+        self.live.len()
+    }
+
+    /// A sample showed an address: has it looked up unless that was done lately, and writes what is new.
+    pub fn sighted(
+        &mut self,
+        sighting: Sighting,
+        tables: &mut impl Tables,
+        memory: &impl Memory,
+        out: &mut impl Events,
+    ) {
+        let Sighting { inside, time, executed } = sighting;
+        let fresh = FRESH_MS * self.ticks_per_ms;
+        let known = self.holding_mut(inside).map(|live| {
+            live.seen = time.max(live.seen);
+            live.compared.saturating_add(fresh) > time
+        });
+        if known == Some(true) {
+            return;
+        }
+        self.shared.costs.lookups.fetch_add(1, Ordering::Relaxed);
+        let entry = match tables.lookup(inside) {
+            Lookup::Found { entry, image_base } => {
+                Entry::read(memory, self.arch, image_base, entry, inside)
+            }
+            Lookup::None => None,
+            Lookup::Fault => {
+                self.shared.costs.faults.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+        };
+        match entry {
+            Some(entry) => self.function(entry, time, memory, out),
+            None => self.stub(inside, executed, time, memory, out),
+        }
+    }
+
+    fn function(&mut self, entry: Entry, time: u64, memory: &impl Memory, out: &mut impl Events) {
+        let code = if entry.size as usize <= 4 * MOST_CODE {
+            read_code(memory, entry.base, (entry.size as usize).min(MOST_CODE))
+        } else {
+            Vec::new()
+        };
+        let size = u64::from(entry.size);
+        let hash = content_hash(&[&entry.function[..], &entry.unwind, &code].concat());
+        if let Some(live) = self.live.get_mut(&entry.base)
+            && (live.kind, live.size, live.hash) == (CodeKind::TableFunction, size, hash)
+        {
+            live.compared = time;
+            return;
+        }
+        self.remove(entry.base, size, time, out);
+        let add = CodeAdd {
+            instance: 0,
+            time,
+            kind: CodeKind::TableFunction as u64,
+            base: entry.base,
+            size,
+            image_base: entry.image_base,
+            function: &entry.function,
+            unwind: &entry.unwind,
+            code: &code,
+        };
+        self.add(add, CodeKind::TableFunction, hash, out);
+        self.shared.news.functions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// No table knows the address. Its bytes are recorded if it was executed or follows a call.
+    fn stub(
+        &mut self,
+        inside: u64,
+        executed: bool,
+        time: u64,
+        memory: &impl Memory,
+        out: &mut impl Events,
+    ) {
+        let known = self.holding(inside).map(|(base, live)| (base, live.size, live.kind, live.hash));
+        let (start, end) = match known {
+            Some((base, size, CodeKind::Stub, _)) => (base, base + size),
+            Some((base, size, ..)) => {
+                // There was a function, whose entry is gone.
+                self.remove(base, size, time, out);
+                self.room(inside)
+            }
+            None => self.room(inside),
+        };
+        let mut bytes = [0; 2 * STUB as usize];
+        let (start, len) = read_around(memory, inside, start, end, &mut bytes);
+        let code = &bytes[..len];
+        let hash = content_hash(code);
+        if let Some((base, size, CodeKind::Stub, old)) = known {
+            if (base, size, old) == (start, len as u64, hash) {
+                if let Some(live) = self.live.get_mut(&base) {
+                    live.compared = time;
+                }
+                return;
+            }
+            self.remove(base, size, time, out);
+        }
+        let at = inside.saturating_sub(start) as usize;
+        if len == 0 || at >= len || !(executed || follows_call(code.get(..=at).unwrap_or(&[]), self.arch)) {
+            return;
+        }
+        let add = CodeAdd {
+            instance: 0,
+            time,
+            kind: CodeKind::Stub as u64,
+            base: start,
+            size: len as u64,
+            image_base: start,
+            function: &[],
+            unwind: &[],
+            code,
+        };
+        self.add(add, CodeKind::Stub, hash, out);
+        self.shared.news.stubs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn add(&mut self, mut add: CodeAdd<'_>, kind: CodeKind, hash: ContentHash, out: &mut impl Events) {
+        if self.live.len() >= MOST {
+            self.forget();
+        }
+        add.instance = self.ids.fetch_add(1, Ordering::Relaxed);
+        let (size, instance, compared) = (add.size, add.instance, add.time);
+        self.live.insert(add.base, Live { size, instance, kind, hash, compared, seen: compared });
+        let bytes = add.function.len() + add.unwind.len() + add.code.len();
+        self.shared.costs.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.shared.news.last.fetch_max(add.time, Ordering::Relaxed);
+        out.event(&Event::CodeAdd(add));
+    }
+
+    /// Ends every region that overlaps `base..base + size`.
+    fn remove(&mut self, base: u64, size: u64, time: u64, out: &mut impl Events) {
+        let end = base.saturating_add(size);
+        // Regions do not overlap each other, so only the nearest below can reach in.
+        let below = self.live.range(..base).next_back();
+        let below = below.filter(|(start, live)| *start + live.size > base).map(|(start, _)| *start);
+        while let Some(start) = below
+            .filter(|start| self.live.contains_key(start))
+            .or_else(|| self.live.range(base..end).next().map(|(start, _)| *start))
+        {
+            let Some(live) = self.live.remove(&start) else { break };
+            out.event(&Event::CodeRemove { instance: live.instance, time });
+            self.shared.costs.removed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets the eighth that was not seen for longest. The trace goes on holding it; when it is seen again it is
+    /// written again.
+    fn forget(&mut self) {
+        let mut seen: Vec<u64> = self.live.values().map(|live| live.seen).collect();
+        let (_, &mut oldest, _) = seen.select_nth_unstable(MOST / 8);
+        let before = self.live.len();
+        let mut left = MOST / 8;
+        self.live.retain(|_, live| {
+            let goes = live.seen <= oldest && left != 0;
+            left -= usize::from(goes);
+            !goes
+        });
+        self.shared.costs.forgotten.fetch_add((before - self.live.len()) as u64, Ordering::Relaxed);
+    }
+
+    fn holding(&self, address: u64) -> Option<(u64, &Live)> {
+        let (base, live) = self.live.range(..=address).next_back()?;
+        (address - base < live.size).then_some((*base, live))
+    }
+
+    fn holding_mut(&mut self, address: u64) -> Option<&mut Live> {
+        let (base, live) = self.live.range_mut(..=address).next_back()?;
+        (address - base < live.size).then_some(live)
+    }
+
+    /// The place for a stub around `inside`, between the regions that are known.
+    fn room(&self, inside: u64) -> (u64, u64) {
+        let below = self.live.range(..=inside).next_back().map_or(0, |(base, live)| base + live.size);
+        let above = self.live.range(inside..).next().map_or(u64::MAX, |(base, _)| *base);
+        (inside.saturating_sub(STUB).max(below), inside.saturating_add(STUB).min(above))
+    }
+}
+
+/// Reads what there is of `len` bytes of code.
+fn read_code(memory: &impl Memory, address: u64, len: usize) -> Vec<u8> {
+    let mut code = alloc::vec![0; len];
+    let mut done = 0;
+    while done < len {
+        let step = (PAGE - (address + done as u64) % PAGE).min((len - done) as u64) as usize;
+        let into = code.get_mut(done..done + step);
+        if !into.is_some_and(|into| memory.read(address + done as u64, into)) {
+            break;
+        }
+        done += step;
+    }
+    code.truncate(done);
+    code
+}
+
+/// Reads `start..end` (at most `into`), leaving out pages around `inside` that are not there. Gives the first address read
+/// and the number of bytes.
+fn read_around(
+    memory: &impl Memory,
+    inside: u64,
+    mut start: u64,
+    mut end: u64,
+    into: &mut [u8],
+) -> (u64, usize) {
+    end = end.min(start.saturating_add(into.len() as u64));
+    let page = inside & !(PAGE - 1);
+    for _ in 0..3 {
+        let len = end.saturating_sub(start) as usize;
+        if len != 0 && into.get_mut(..len).is_some_and(|into| memory.read(start, into)) {
+            return (start, len);
+        }
+        if start < page {
+            start = page;
+        } else if end > page + PAGE {
+            end = page + PAGE;
+        } else {
+            break;
+        }
+    }
+    (start, 0)
+}
+
+/// Whether bytes whose last one lies before a return address end with a call.
+fn follows_call(before: &[u8], arch: Arch) -> bool {
+    let back = |n: usize| before.len().checked_sub(n).and_then(|at| before.get(at)).copied();
+    if arch == Arch::Arm64 {
+        let word = before.len().checked_sub(4).and_then(|at| before.get(at..)?.first_chunk::<4>());
+        return word
+            .map(|bytes| u32::from_le_bytes(*bytes))
+            .is_some_and(|word| word >> 26 == 0x25 || word & 0xffff_fc1f == 0xd63f_0000);
+    }
+    // call rel32, or FF /2 with a ModRM, SIB and displacement of every length.
+    back(5) == Some(0xe8)
+        || [(2, 1), (3, 2), (4, 3), (6, 5), (7, 6)].into_iter().any(|(opcode, modrm)| {
+            back(opcode) == Some(0xff) && back(modrm).is_some_and(|byte| byte >> 3 & 7 == 2)
+        })
+}
+
+#[cfg(test)]
+mod tests;

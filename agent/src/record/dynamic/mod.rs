@@ -1,0 +1,100 @@
+//! Code that lies in no module: what just-in-time compilers and other runtimes make while the process runs.
+//!
+//! ```text
+//! scan       a sample's instruction pointer and changed stack words -> addresses of such code   (the sampler's thread)
+//! functions  each new address is looked up once -> CODE_ADD, CODE_REMOVE                        (a thread of its own)
+//! entry      RUNTIME_FUNCTION and unwind data as they lie in memory
+//! ```
+//!
+//! A lookup asks the system's function tables, which may call a runtime back and wait for its locks. So it is never done
+//! while a thread is suspended, and never by the sampler, which only fills a bounded queue.
+//!
+//! **Other parts of the agent** that want to know of new dynamic code (a runtime is asked for names once there are
+//! addresses without) read [`News`]: how many regions were added so far, and when the last one was.
+
+mod entry;
+mod functions;
+mod regions;
+mod scan;
+
+pub use entry::Entry;
+pub use functions::{CodeFunctions, Lookup, Tables};
+pub use regions::{Region, RegionUse};
+pub use scan::{Scanner, View};
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::queue::Queue;
+
+/// Sightings that can wait to be looked up.
+const WAITING: usize = 8192;
+
+/// An address in dynamic code that a sample showed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sighting {
+    /// The instruction pointer itself, or the byte before a return address.
+    pub inside: u64,
+    /// The sample's time, in ticks.
+    pub time: u64,
+    /// Whether it is the instruction pointer: surely code that was executed. A stack word may be anything.
+    pub executed: bool,
+}
+
+/// How much dynamic code was recorded so far; what those look at who ask runtimes for names.
+#[derive(Debug, Default)]
+pub struct News {
+    /// Regions added, those with unwind data.
+    pub functions: AtomicU64,
+    /// Regions added, those without.
+    pub stubs: AtomicU64,
+    /// Time of the last addition, in ticks; 0 = none yet.
+    pub last: AtomicU64,
+}
+
+impl News {
+    /// Regions added so far.
+    pub fn added(&self) -> u64 {
+        self.functions.load(Ordering::Relaxed) + self.stubs.load(Ordering::Relaxed)
+    }
+}
+
+/// What looking at dynamic code has cost, and what was left out.
+#[derive(Debug, Default)]
+pub struct Costs {
+    /// Addresses handed over to be looked up.
+    pub sightings: AtomicU64,
+    /// Addresses that were not looked up, since the queue was full.
+    pub lost: AtomicU64,
+    /// Lookups in the system's function tables.
+    pub lookups: AtomicU64,
+    /// Nanoseconds spent in them, reading included.
+    pub lookup_ns: AtomicU64,
+    /// The longest of them.
+    pub lookup_max_ns: AtomicU64,
+    /// Lookups that ended in a fault of whoever was asked.
+    pub faults: AtomicU64,
+    /// Regions that were found gone or changed.
+    pub removed: AtomicU64,
+    /// Regions that were forgotten to make room; they are recorded again when they are seen again.
+    pub forgotten: AtomicU64,
+    /// Bytes of code and unwind data recorded.
+    pub bytes: AtomicU64,
+}
+
+/// What the sampler and the thread that looks up share.
+pub struct Shared {
+    /// From the sampler.
+    pub sightings: Queue<Sighting>,
+    /// For whoever wants to know of new code.
+    pub news: News,
+    /// For the trace.
+    pub costs: Costs,
+}
+
+impl Shared {
+    /// An empty queue and counters at zero.
+    pub fn new() -> Arc<Shared> {
+        Arc::new(Shared { sightings: Queue::new(WAITING), news: News::default(), costs: Costs::default() })
+    }
+}

@@ -1,0 +1,146 @@
+//! Which parts of the address space hold code outside of modules: a system call a region, remembered for a while.
+
+use alloc::vec::Vec;
+
+/// Regions remembered; when there are more, all are forgotten.
+const MOST: usize = 1024;
+/// Milliseconds for which a region stays what it was found to be. Code comes where nothing was, so that is asked again
+/// soonest.
+const CODE_MS: u64 = 1000;
+const DATA_MS: u64 = 250;
+const NOTHING_MS: u64 = 5;
+
+/// What lies in a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegionUse {
+    /// Executable memory that is no image's.
+    Code,
+    /// Memory that cannot be executed, or an image's.
+    Other,
+    /// No memory, or memory that is only reserved.
+    Nothing,
+}
+
+/// Addresses `start..end` of the same use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// What lies there.
+    pub used: RegionUse,
+}
+
+#[derive(Clone, Copy)]
+struct Known {
+    region: Region,
+    expires: u64,
+}
+
+/// The regions seen lately, sorted. Allocates only when made.
+pub struct Regions {
+    known: Vec<Known>,
+    last: usize,
+    ticks_per_ms: u64,
+}
+
+impl Regions {
+    /// Nothing is known yet.
+    pub fn new(ticks_per_ms: u64) -> Regions {
+        Regions { known: Vec::with_capacity(MOST), last: 0, ticks_per_ms }
+    }
+
+    /// Whether `address` lies in dynamic code at `now` (ticks); `query` asks the system.
+    pub fn is_code(&mut self, address: u64, now: u64, query: impl FnOnce(u64) -> Region) -> bool {
+        let holds = |known: &&Known| (known.region.start..known.region.end).contains(&address);
+        if let Some(known) = self.known.get(self.last).filter(holds).filter(|known| now < known.expires) {
+            return known.region.used == RegionUse::Code;
+        }
+        let after = self.known.partition_point(|known| known.region.start <= address);
+        let at = after.wrapping_sub(1);
+        if let Some(known) = self.known.get(at).filter(holds).filter(|known| now < known.expires) {
+            self.last = at;
+            return known.region.used == RegionUse::Code;
+        }
+        let region = query(address);
+        if (region.start..region.end).contains(&address) {
+            self.learn(region, now);
+        }
+        region.used == RegionUse::Code
+    }
+
+    fn learn(&mut self, region: Region, now: u64) {
+        let first = self.known.partition_point(|known| known.region.end <= region.start);
+        let last = self.known.partition_point(|known| known.region.start < region.end);
+        self.known.drain(first..last.max(first));
+        if self.known.len() == MOST {
+            self.known.clear();
+        }
+        let ms = match region.used {
+            RegionUse::Code => CODE_MS,
+            RegionUse::Other => DATA_MS,
+            RegionUse::Nothing => NOTHING_MS,
+        };
+        let at = first.min(self.known.len());
+        self.known.insert(at, Known { region, expires: now + ms * self.ticks_per_ms });
+        self.last = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(start: u64, end: u64, used: RegionUse) -> Region {
+        Region { start, end, used }
+    }
+
+    #[test]
+    fn a_region_is_asked_for_once_until_it_expires() {
+        let mut regions = Regions::new(1);
+        let mut asked = 0;
+        let mut is_code = |address, now| {
+            regions.is_code(address, now, |_| {
+                asked += 1;
+                region(0x1000, 0x3000, RegionUse::Code)
+            })
+        };
+        assert!(is_code(0x1000, 0) && is_code(0x2fff, 1) && is_code(0x1800, CODE_MS - 1));
+        assert!(is_code(0x1000, CODE_MS));
+        assert_eq!(asked, 2);
+    }
+
+    #[test]
+    fn what_was_reserved_is_found_to_be_code_soon_after() {
+        let mut regions = Regions::new(1);
+        let query = |used| move |_: u64| region(0x1000, 0x9000, used);
+        assert!(!regions.is_code(0x2000, 0, query(RegionUse::Nothing)));
+        assert!(!regions.is_code(0x2000, NOTHING_MS - 1, query(RegionUse::Code)));
+        assert!(regions.is_code(0x2000, NOTHING_MS, query(RegionUse::Code)));
+    }
+
+    #[test]
+    fn a_new_answer_replaces_every_region_that_it_overlaps() {
+        let mut regions = Regions::new(1);
+        for page in 0..4u64 {
+            let start = 0x1000 * (page + 1);
+            regions.is_code(start, 0, |_| region(start, start + 0x1000, RegionUse::Other));
+        }
+        assert!(regions.is_code(0x2800, DATA_MS, |_| region(0x1000, 0x4000, RegionUse::Code)));
+        assert_eq!(regions.known.len(), 2);
+        assert!(regions.is_code(0x1000, DATA_MS, |_| unreachable!("known")));
+        assert!(!regions.is_code(0x4000, DATA_MS - 1, |_| unreachable!("known")));
+    }
+
+    #[test]
+    fn no_more_than_the_limit_is_remembered() {
+        let mut regions = Regions::new(1);
+        for page in 0..10_000u64 {
+            let start = 0x1000 * (page * 7919 % 10_000);
+            regions.is_code(start, page, |_| region(start, start + 0x1000, RegionUse::Other));
+            assert!(regions.known.len() <= MOST && regions.known.capacity() == MOST);
+            assert!(regions.known.is_sorted_by_key(|known| known.region.start));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Finds addresses of dynamic code in a sample. Runs on the sampler's thread, after the sampled thread was resumed: it
+//! never waits and allocates nothing.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+use core::sync::atomic::Ordering;
+
+use super::regions::{Region, Regions};
+use super::{Shared, Sighting};
+use crate::record::shared::Counters;
+use stk_schema::event::DropReason;
+
+/// Addresses remembered as handed over; a power of two. One that shares its place with another is handed over again.
+const PLACES: usize = 8192;
+/// Milliseconds after which an address is handed over again: its code may have been freed and the place reused.
+const AGAIN_MS: u64 = 250;
+/// Words compared at once.
+const LINE: usize = 64;
+
+#[derive(Clone, Copy)]
+struct Place {
+    inside: u64,
+    due: u64,
+}
+
+/// A sample as the scan sees it.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// When it was taken, in ticks.
+    pub time: u64,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Address of the first byte of `stack`.
+    pub stack_start: u64,
+    /// Highest address of the stack, exclusive.
+    pub stack_base: u64,
+    /// What was captured.
+    pub stack: &'a [u8],
+    /// The thread's sample before: its first address and bytes. Words that are as they were have been looked at.
+    pub before: Option<(u64, &'a [u8])>,
+}
+
+/// Finds addresses of dynamic code.
+pub struct Scanner {
+    regions: Regions,
+    places: Box<[Place]>,
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+    word: usize,
+    again: u64,
+    found: bool,
+}
+
+impl Scanner {
+    /// A scanner for stacks of words of `word` bytes.
+    pub fn new(shared: Arc<Shared>, counters: Arc<Counters>, word: usize, ticks_per_ms: u64) -> Scanner {
+        Scanner {
+            regions: Regions::new(ticks_per_ms),
+            places: vec![Place { inside: 0, due: 0 }; PLACES].into_boxed_slice(),
+            shared,
+            counters,
+            word,
+            again: AGAIN_MS * ticks_per_ms,
+            found: false,
+        }
+    }
+
+    /// Whether anything was handed over since the last call.
+    pub fn take_found(&mut self) -> bool {
+        core::mem::take(&mut self.found)
+    }
+
+    /// Looks at a sample; `query` asks the system for an address's region.
+    pub fn sample(&mut self, view: &View<'_>, mut query: impl FnMut(u64) -> Region) {
+        self.address(view.ip, true, view, &mut query);
+        let stack = view.stack;
+        let mut at = 0;
+        while at < stack.len() {
+            let line = stack.get(at..at + LINE);
+            if line.is_some() && line == before(view, at, LINE) {
+                at += LINE;
+                continue;
+            }
+            let end = (at + LINE).min(stack.len());
+            while let Some(word) = stack.get(at..at + self.word).filter(|_| at < end) {
+                if before(view, at, self.word) != Some(word) {
+                    let mut bytes = [0; 8];
+                    bytes[..self.word].copy_from_slice(word);
+                    // A return address may lie behind its function: the call is what is inside.
+                    self.address(u64::from_le_bytes(bytes).wrapping_sub(1), false, view, &mut query);
+                }
+                at += self.word;
+            }
+            at = at.max(end);
+        }
+    }
+
+    fn address(
+        &mut self,
+        inside: u64,
+        executed: bool,
+        view: &View<'_>,
+        query: &mut impl FnMut(u64) -> Region,
+    ) {
+        // The lowest 64 KB are never mapped, and user addresses have 47 bits at most.
+        if !(0x1_0000..0x7fff_ffff_0000).contains(&inside)
+            || (view.stack_start..view.stack_base).contains(&inside)
+            || !self.regions.is_code(inside, view.time, query)
+        {
+            return;
+        }
+        let place = (inside.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize % PLACES;
+        let Some(place) = self.places.get_mut(place) else { return };
+        // An address that was only a word before may now be executed, which makes it worth more.
+        if place.inside == (inside << 1 | u64::from(executed)) && view.time < place.due {
+            return;
+        }
+        if self.shared.sightings.push(Sighting { inside, time: view.time, executed }).is_ok() {
+            *place = Place { inside: inside << 1 | u64::from(executed), due: view.time + self.again };
+            self.shared.costs.sightings.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.shared.costs.lost.fetch_add(1, Ordering::Relaxed);
+            self.counters.lose(DropReason::CodeUnseen, 1);
+        }
+        self.found = true;
+    }
+}
+
+/// The bytes that the sample before had in place of `at..at + len`.
+fn before<'a>(view: &View<'a>, at: usize, len: usize) -> Option<&'a [u8]> {
+    let (start, bytes) = view.before?;
+    let offset = usize::try_from((view.stack_start + at as u64).checked_sub(start)?).ok()?;
+    bytes.get(offset..offset.checked_add(len)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RegionUse;
+    use super::*;
+    use alloc::vec::Vec;
+
+    const MS: u64 = 10;
+    const BASE: u64 = 0x7000_0000;
+    const CODE: u64 = 0x2000_0000;
+
+    fn region(address: u64) -> Region {
+        let used = if (CODE..CODE + 0x1_0000).contains(&address) { RegionUse::Code } else { RegionUse::Other };
+        Region { start: address & !0xffff, end: (address & !0xffff) + 0x1_0000, used }
+    }
+
+    fn scanner() -> (Scanner, Arc<Shared>) {
+        let shared = Shared::new();
+        (Scanner::new(shared.clone(), Arc::new(Counters::default()), 8, MS), shared)
+    }
+
+    fn bytes(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn view(stack: &[u8], time: u64) -> View<'_> {
+        let stack_start = BASE - stack.len() as u64;
+        View { time, ip: 0x40_0000, stack_start, stack_base: BASE, stack, before: None }
+    }
+
+    fn drain(shared: &Shared) -> Vec<(u64, bool)> {
+        core::iter::from_fn(|| shared.sightings.pop()).map(|found| (found.inside, found.executed)).collect()
+    }
+
+    #[test]
+    fn the_instruction_pointer_and_every_word_in_dynamic_code_is_found() {
+        let (mut scanner, shared) = scanner();
+        let stack = bytes(&[1, CODE + 0x100, BASE - 8, 0x40_1234, u64::MAX, CODE + 0x1_0000, CODE, 0]);
+        scanner.sample(&View { ip: CODE + 0x40, ..view(&stack, 5) }, region);
+        // The last word in the region stands for the call before it; its first byte is nobody's return address here.
+        assert_eq!(drain(&shared), [(CODE + 0x40, true), (CODE + 0xff, false), (CODE + 0xffff, false)]);
+        assert!(scanner.take_found() && !scanner.take_found());
+    }
+
+    #[test]
+    fn words_that_stayed_are_not_looked_at_again_and_others_are_wherever_they_lie() {
+        let (mut scanner, shared) = scanner();
+        let old: Vec<u64> = (0..40).map(|n| CODE + 0x10 * n + 1).collect();
+        for changed in 0..40 {
+            let mut new = old.clone();
+            new[changed] = CODE + 0x8001;
+            let (old, new) = (bytes(&old), bytes(&new));
+            let (mut scanner, shared) = self::scanner();
+            // The new stack is five words deeper.
+            let deeper = [bytes(&[0; 5]), new].concat();
+            let start = BASE - old.len() as u64;
+            scanner.sample(&View { before: Some((start, &old)), ..view(&deeper, 5) }, region);
+            assert_eq!(drain(&shared), [(CODE + 0x8000, false)], "word {changed}");
+        }
+        let old = bytes(&old);
+        scanner.sample(&view(&old, 5), region);
+        assert_eq!(drain(&shared).len(), 40, "without a sample before all are new");
+    }
+
+    #[test]
+    fn an_address_is_handed_over_once_until_its_code_may_have_changed() {
+        let (mut scanner, shared) = scanner();
+        let stack = bytes(&[CODE + 0x100]);
+        for time in [0, 1, AGAIN_MS * MS - 1, AGAIN_MS * MS] {
+            scanner.sample(&view(&stack, time), region);
+        }
+        assert_eq!(drain(&shared).len(), 2);
+    }
+
+    #[test]
+    fn what_the_queue_has_no_room_for_is_counted_and_comes_again() {
+        let (mut scanner, shared) = scanner();
+        let words: Vec<u64> = (0..9000).map(|n| CODE + 1 + n).collect();
+        scanner.sample(&view(&bytes(&words), 0), region);
+        let first = drain(&shared).len();
+        assert_eq!(first as u64 + shared.costs.lost.load(Ordering::Relaxed), 9000);
+        assert!(first < 9000 && scanner.counters.lost(DropReason::CodeUnseen as usize) > 0);
+        scanner.sample(&view(&bytes(&words[first..]), 1), region);
+        assert!(drain(&shared).contains(&(words[8999] - 1, false)));
+    }
+}
