@@ -9,8 +9,8 @@
 //! All of it without blocking the target, taking its locks, using its heap, or taking it down if the agent fails: the
 //! recorder's law of DESIGN.md.
 //!
-//! Four threads of its own, never sampled: the *sampler* suspends one thread at a time, captures it, and encodes what changed; the
-//! *tables thread* finds threads and modules and reads images; the *writer* compresses and appends; the *watchdog* resumes
+//! Five threads of its own, never sampled: the *sampler* suspends one thread at a time, captures it, and encodes what changed; the
+//! *tables thread* finds threads and modules and reads images; the *code thread* looks up dynamic code; the *writer* compresses and appends; the *watchdog* resumes
 //! a thread that stays suspended for 100 ms.
 //!
 //! **What it cannot do**

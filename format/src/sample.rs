@@ -199,6 +199,12 @@ impl ThreadImage {
         self.valid
     }
 
+    /// The stack of the last sample, as far as it was captured: the address of its first byte, and its bytes.
+    pub fn last_captured(&self, word: usize) -> Option<(u64, &[u8])> {
+        let start = self.anchor.wrapping_sub((self.depth * word) as u64);
+        self.valid.then(|| (start, &self.image[self.last_stack(word)]))
+    }
+
     /// Zeroes all words that the last sample did not capture, as a keyframe has them.
     fn forget_uncaptured(&mut self, word: usize) {
         let stack = self.last_stack(word);

@@ -146,7 +146,11 @@ pub const FRAMES: Table = Table {
             "Address that was looked up, relative to the module: the instruction itself in a stack's innermost frame, the \
              return address minus 1 in its callers. Absolute if `module` is null",
         ),
-        column("kind", Text, "`native`, or `unknown` for an address in no module"),
+        column(
+            "kind",
+            Text,
+            "`native`; `dynamic` for code made at run time; `unknown` for an address in neither",
+        ),
         column("name_source", Text, "`pdb`, `dwarf`, `export` or `none`"),
         nullable("unresolved", Text, "Why there is no (better) name"),
     ],

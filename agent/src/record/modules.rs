@@ -131,7 +131,14 @@ impl Modules {
             out.event(&Event::ModuleUnload { instance: stale.instance, time });
         }
         let image = read(&seen);
-        let mut module = Module { instance: self.ids.fetch_add(1, Ordering::Relaxed), time, seen, flags, image, tables: None };
+        let mut module = Module {
+            instance: self.ids.fetch_add(1, Ordering::Relaxed),
+            time,
+            seen,
+            flags,
+            image,
+            tables: None,
+        };
         if module.image.is_none() {
             module.flags |= ModuleFlags::HEADERS_UNREADABLE;
         }

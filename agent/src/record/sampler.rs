@@ -14,6 +14,7 @@ use stk_schema::event::{CheckWalk, DropReason, Event, RunState};
 use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet};
 
 use super::code::CodeCache;
+use super::dynamic::{self, Region, RegionUse, Scanner};
 use super::queue::Queue;
 use super::shared::{Counters, Lane, Signals};
 
@@ -27,6 +28,8 @@ const CPU_IDLE_MS: u64 = 100;
 /// Cycles that being suspended and resumed may cost a waiting thread itself: the system wakes it for both. A thread that
 /// spent no more since its last sample, with registers as they were, did not run of its own.
 const OWN_CYCLES: u64 = 60_000;
+/// How often words that stay as they are are searched for dynamic code: it may have come where nothing was known to be.
+const SEARCH_MS: u64 = 1000;
 /// How long a triggered sample waits for its thread to be enumerated.
 const ORPHAN_MS: u64 = 500;
 
@@ -109,6 +112,11 @@ pub trait Target {
 
     /// Reads code bytes so that a fault is an error.
     fn code(&mut self, ip: u64, into: &mut [u8; CODE_BYTES]) -> CodeRead;
+
+    /// What lies around `address`. Only asked while no thread is suspended.
+    fn region(&mut self, address: u64) -> Region {
+        Region { start: address, end: address.saturating_add(1), used: RegionUse::Other }
+    }
 }
 
 /// From the thread that enumerates threads to the sampler.
@@ -162,6 +170,8 @@ struct Entry<T> {
     /// Registers of its last sample.
     registers: [u64; MAX_REGISTERS],
     sampled: bool,
+    /// When all of its stack is due to be searched for dynamic code, in ticks.
+    search_due: u64,
 }
 
 /// What a sampler needs from the outside.
@@ -190,6 +200,9 @@ pub struct Sampler<T: Target> {
     spare: Vec<ThreadImage>,
     capture: Capture,
     code: CodeCache,
+    dynamic: Option<Scanner>,
+    /// A whole stack was searched in this pass: one is enough.
+    searched: bool,
 }
 
 impl<T: Target> Sampler<T> {
@@ -214,6 +227,8 @@ impl<T: Target> Sampler<T> {
             spare: Vec::new(),
             capture: Capture::new(max_stack),
             code: CodeCache::new(),
+            dynamic: None,
+            searched: false,
         }
     }
 
@@ -224,9 +239,21 @@ impl<T: Target> Sampler<T> {
         self.capture.walk = Some(CheckWalk { thread: 0, time: 0, flags: 0, frames });
     }
 
+    /// Has samples searched for addresses of dynamic code.
+    pub fn search_code(&mut self, shared: Arc<dynamic::Shared>) {
+        let counters = self.wiring.counters.clone();
+        self.dynamic = Some(Scanner::new(shared, counters, self.word, self.ticks_per_ms));
+    }
+
+    /// Whether addresses of dynamic code were found since the last call.
+    pub fn take_code_found(&mut self) -> bool {
+        self.dynamic.as_mut().is_some_and(Scanner::take_found)
+    }
+
     /// Samples every thread once.
     pub fn pass(&mut self) {
         let start = self.target.now();
+        self.searched = false;
         self.take_commands();
         if self.wiring.signals.renew.swap(false, Ordering::AcqRel) {
             self.cut();
@@ -291,6 +318,7 @@ impl<T: Target> Sampler<T> {
         let cycles = self.target.cycles(&entry.thread);
         if cycles.is_some() && cycles == entry.cycles && entry.image.has_sample() {
             self.store_same(index);
+            self.search_unchanged(index);
             return;
         }
         match self.target.capture(&entry.thread, &mut self.capture) {
@@ -360,6 +388,7 @@ impl<T: Target> Sampler<T> {
         let ip = capture.registers[IP];
         // Read into the cache before the attempts: the capture stays borrowed through them.
         let code = *self.code.get(ip, generation, |bytes| self.target.code(ip, bytes));
+        self.search(index, triggered);
         let mut reason = DropReason::BuffersFull;
         for _ in 0..3 {
             if !self.open_block() {
@@ -429,6 +458,48 @@ impl<T: Target> Sampler<T> {
         }
     }
 
+    /// Searches what was captured for addresses of dynamic code, as far as it changed since the thread's last sample.
+    fn search(&mut self, index: usize, triggered: Option<&Triggered<'_>>) {
+        let (Some(scanner), Some(entry)) = (&mut self.dynamic, self.threads.get_mut(index)) else { return };
+        let capture = triggered.map_or(&self.capture, |triggered| triggered.capture);
+        let all = capture.time >= entry.search_due && !self.searched;
+        if all {
+            entry.search_due = capture.time + SEARCH_MS * self.ticks_per_ms;
+            self.searched = true;
+        }
+        let view = dynamic::View {
+            time: capture.time,
+            ip: capture.registers[IP],
+            stack_start: capture.stack_start,
+            stack_base: capture.stack_base,
+            stack: capture.stack.get(..capture.len).unwrap_or(&[]),
+            before: if all { None } else { entry.image.last_captured(self.word) },
+        };
+        scanner.sample(&view, |address| self.target.region(address));
+    }
+
+    /// Searches the last sample of a thread that has not run since, if that is due.
+    fn search_unchanged(&mut self, index: usize) {
+        let (Some(scanner), Some(entry)) = (&mut self.dynamic, self.threads.get_mut(index)) else { return };
+        let now = self.target.now();
+        let Some((stack_start, stack)) = entry.image.last_captured(self.word) else { return };
+        if self.searched || now < entry.search_due {
+            return;
+        }
+        entry.search_due = now + SEARCH_MS * self.ticks_per_ms;
+        self.searched = true;
+        let stack_base = stack_start.saturating_add(stack.len() as u64);
+        let view = dynamic::View {
+            time: now,
+            ip: entry.registers[IP],
+            stack_start,
+            stack_base,
+            stack,
+            before: None,
+        };
+        scanner.sample(&view, |address| self.target.region(address));
+    }
+
     /// Whether there is a block to write into, taking a free buffer if need be.
     fn open_block(&mut self) -> bool {
         if self.block.is_none()
@@ -478,6 +549,7 @@ impl<T: Target> Sampler<T> {
             cpu_due: 0,
             registers: [0; MAX_REGISTERS],
             sampled: false,
+            search_due: 0,
         });
     }
 

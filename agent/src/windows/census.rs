@@ -137,6 +137,11 @@ impl Census {
         }
     }
 
+    /// Where instance ids come from; dynamic code shares the number space with the modules.
+    pub fn ids(&self) -> Arc<core::sync::atomic::AtomicU64> {
+        self.modules.ids()
+    }
+
     /// The first look: the STATE block that opens the trace.
     pub fn begin(&mut self) {
         // Until the snapshot is worked off, every sample's tables may be missing.

@@ -3,6 +3,7 @@
 mod api;
 mod census;
 mod context;
+mod dynamic;
 mod heap;
 mod hints;
 mod host;

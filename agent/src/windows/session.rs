@@ -26,6 +26,7 @@ use windows_sys::Win32::System::Threading::{
 use super::api::{self, Api, ticks, utc};
 use super::census::{Census, CensusPace, Settings};
 use super::context::{self, Context};
+use super::dynamic::CodeRecorder;
 use super::output::{OutputFile, TablesFolder};
 use super::state::{SIGNALS, STATUS, reset_signals};
 use super::suspend::{Rescue, Watch};
@@ -33,6 +34,7 @@ use super::target::{OwnProcess, Sampled};
 use super::trigger::Triggers;
 use super::walk::{self, SystemUnwinder};
 use super::{heap, hints, host, panic, suspend, text};
+use crate::record::dynamic::{self, CodeFunctions};
 use crate::record::journal::{self, Journal};
 use crate::record::queue::Queue;
 use crate::record::sampler::{Accepted, Sampler, Triggered, Wiring};
@@ -43,6 +45,8 @@ use crate::record::writer::{WriteError, Writer};
 const SAMPLER_BUFFERS: usize = 4;
 /// Buffers of the tables thread.
 const CENSUS_BUFFERS: usize = 4;
+/// Buffers of the thread that looks up dynamic code.
+const CODE_BUFFERS: usize = 2;
 /// Most threads whose coming and going can wait for the sampler.
 const COMMANDS: usize = 4096;
 /// Largest stack of a triggered sample.
@@ -64,6 +68,10 @@ const WATCH_WALKS_MS: u32 = 5;
 const WRITE_MS: u32 = 10;
 /// Milliseconds between the tables thread's rounds when nothing calls it.
 const CENSUS_MS: u32 = 20;
+/// Milliseconds between looks at what dynamic code was seen, when nothing calls.
+const CODE_MS: u32 = 50;
+/// Milliseconds that its lookup may still take after the sampler has ended: a runtime may hold it up for ever.
+const CODE_PATIENCE_MS: u64 = 1_000;
 /// Milliseconds that reading the tables may still take after the end was asked for ...
 const TABLES_MS: u64 = 8_000;
 /// ... and that the writer waits for the other threads.
@@ -114,9 +122,11 @@ struct Session {
     counters: Arc<Counters>,
     sampler_lane: Arc<Lane>,
     census_lane: Arc<Lane>,
+    code_lane: Arc<Lane>,
     triggers: Triggers,
     sampler: Exclusive<Sampler<OwnProcess>>,
     census: Exclusive<Census>,
+    code: Exclusive<CodeRecorder>,
     writer: Exclusive<Option<Writer<OutputFile>>>,
     /// A buffer that nobody else uses, for the END block.
     last_block: Exclusive<Box<BlockBuffer>>,
@@ -131,6 +141,7 @@ struct Session {
     ended_event: HANDLE,
     sampler_done: AtomicBool,
     census_done: AtomicBool,
+    code_done: AtomicBool,
     bytes_since_state: AtomicU64,
 }
 
@@ -151,10 +162,11 @@ static RUNNING: AtomicU32 = AtomicU32::new(0);
 /// Whether the writer has ended the trace (or given up).
 static FINISHED: AtomicBool = AtomicBool::new(true);
 /// Ids of the recorder's threads; 0 = none.
-static OWN_THREADS: [AtomicU32; 4] = [const { AtomicU32::new(0) }; 4];
+static OWN_THREADS: [AtomicU32; 5] = [const { AtomicU32::new(0) }; 5];
 /// Events, made once per process: wake the sampler, wake the census, the recording has finished (manual reset).
 static WAKE_SAMPLER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static WAKE_CENSUS: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+static WAKE_CODE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static WAKE_WRITER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static ENDED: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
@@ -227,6 +239,7 @@ pub fn process_exit() {
         let Some(writer) = writer else { return };
         session.write_waiting(writer);
         session.census.enter(Census::flush);
+        session.code.enter(CodeRecorder::flush);
         if session.sampler.enter(Sampler::finish).is_none() && suspend::in_progress() {
             // SAFETY: the sampler was terminated, as all threads but this, and where it captures its state is whole.
             unsafe { session.sampler.enter_for_the_dead(Sampler::finish) };
@@ -320,7 +333,8 @@ fn prepare(
     };
     // The largest sample that is not to be dropped: all of its words changed, its runs and registers.
     let capacity = (limits::CUT_RAW + max_stack + max_stack / 16 + (64 << 10)).min(limits::MAX_BLOCK_RAW);
-    let needed = SAMPLER_BUFFERS * capacity + CENSUS_BUFFERS * journal::CAPACITY + 2 * capacity + (24 << 20);
+    let journals = (CENSUS_BUFFERS + CODE_BUFFERS) * journal::CAPACITY;
+    let needed = SAMPLER_BUFFERS * capacity + journals + 2 * capacity + (24 << 20);
     if !heap::can_allocate(needed) {
         return Err((StartResult::NoMemory, 0));
     }
@@ -344,6 +358,7 @@ fn prepare(
     let counters = Arc::new(Counters::default());
     let sampler_lane = Arc::new(Lane::new(SAMPLER_BUFFERS, capacity, &header).ok_or(no_memory)?);
     let census_lane = Arc::new(Lane::new(CENSUS_BUFFERS, journal::CAPACITY, &header).ok_or(no_memory)?);
+    let code_lane = Arc::new(Lane::new(CODE_BUFFERS, journal::CAPACITY, &header).ok_or(no_memory)?);
     let last_block = Box::new(BlockBuffer::new(64 << 10, &header).map_err(|_| no_memory)?);
     let commands = Arc::new(Queue::new(COMMANDS));
     let ticks_per_ms = (api.frequency / 1000).max(1);
@@ -365,12 +380,15 @@ fn prepare(
         check_walks: config.flags & FLAG_CHECK_WALKS != 0,
         ticks_per_ms,
     };
-    let journal = Journal::new(
-        census_lane.clone(),
-        counters.clone(),
-        CensusPace { writer_alive: || !FINISHED.load(Ordering::Acquire) },
-    );
-    let census = Census::new(api, settings, journal, counters.clone(), commands.clone(), own_threads);
+    let journal = |lane: &Arc<Lane>| {
+        let pace = CensusPace { writer_alive: || !FINISHED.load(Ordering::Acquire) };
+        Journal::new(lane.clone(), counters.clone(), pace)
+    };
+    let census =
+        Census::new(api, settings, journal(&census_lane), counters.clone(), commands.clone(), own_threads);
+    let seen = dynamic::Shared::new();
+    let functions = CodeFunctions::new(context::ARCH, census.ids(), seen.clone(), ticks_per_ms);
+    let code = CodeRecorder::new(api, functions, journal(&code_lane), seen.clone(), ticks_per_ms);
     let wiring: Wiring<Sampled> =
         Wiring { lane: sampler_lane.clone(), counters: counters.clone(), signals: &SIGNALS, commands };
     let check_walks = config.flags & FLAG_CHECK_WALKS != 0;
@@ -380,6 +398,7 @@ fn prepare(
     if check_walks {
         sampler.check_walks(walk::MAX_FRAMES);
     }
+    sampler.search_code(seen);
     let period = u128::from(api.frequency) * 1000 / u128::from(config.rate_mhz);
 
     STATUS.samples.store(0, Ordering::Relaxed);
@@ -394,9 +413,11 @@ fn prepare(
         counters,
         sampler_lane,
         census_lane,
+        code_lane,
         triggers: Triggers::new(max_stack.min(TRIGGERED_BYTES)),
         sampler: Exclusive::new(sampler),
         census: Exclusive::new(census),
+        code: Exclusive::new(code),
         writer: Exclusive::new(Some(writer)),
         last_block: Exclusive::new(last_block),
         ticks_per_ms,
@@ -410,17 +431,19 @@ fn prepare(
         ended_event,
         sampler_done: AtomicBool::new(false),
         census_done: AtomicBool::new(false),
+        code_done: AtomicBool::new(false),
         bytes_since_state: AtomicU64::new(0),
     });
     launch(session)
 }
 
-/// Starts the four threads; all or none of them.
+/// Starts the threads; all or none of them.
 fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
     // SAFETY: the event lives as long as the process.
     unsafe { windows_sys::Win32::System::Threading::ResetEvent(ENDED.load(Ordering::Acquire)) };
     let mut threads = Vec::new();
-    for (index, role) in [Role::Writer, Role::Watchdog, Role::Census, Role::Sampler].into_iter().enumerate() {
+    let roles = [Role::Writer, Role::Watchdog, Role::Census, Role::Code, Role::Sampler];
+    for (index, role) in roles.into_iter().enumerate() {
         let seat = Box::into_raw(Box::new(Seat { role, session: session.clone() }));
         let mut tid = 0;
         // SAFETY: `entry` takes the seat; the thread is made suspended, so that none runs before all exist.
@@ -482,6 +505,7 @@ enum Role {
     Writer,
     Watchdog,
     Census,
+    Code,
     Sampler,
 }
 
@@ -501,6 +525,7 @@ unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
         Role::Writer => session.run_writer(),
         Role::Watchdog => session.run_watchdog(),
         Role::Census => session.run_census(),
+        Role::Code => session.run_code(),
         Role::Sampler => session.run_sampler(),
     }
     if RUNNING.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -540,6 +565,9 @@ impl Session {
             self.sampler.enter(|sampler| {
                 self.take_triggered(sampler);
                 sampler.pass();
+                if sampler.take_code_found() {
+                    signal(&WAKE_CODE);
+                }
             });
             self.publish();
             if self.once {
@@ -629,6 +657,27 @@ impl Session {
         wake_all();
     }
 
+    // ---- dynamic code ----
+
+    fn run_code(&self) {
+        set_priority(THREAD_PRIORITY_BELOW_NORMAL);
+        while !SIGNALS.stopping() {
+            if !self.code.enter(CodeRecorder::step).unwrap_or(false) {
+                // SAFETY: the event lives as long as the process.
+                unsafe { WaitForSingleObject(WAKE_CODE.load(Ordering::Acquire), CODE_MS) };
+            }
+        }
+        let deadline = ticks() + CODE_PATIENCE_MS * self.ticks_per_ms;
+        // The last pass may have shown code that was never seen before.
+        while !self.sampler_done.load(Ordering::Acquire) && ticks() < deadline {
+            // SAFETY: no preconditions.
+            unsafe { Sleep(1) };
+        }
+        self.code.enter(|code| code.finish(deadline));
+        self.code_done.store(true, Ordering::Release);
+        wake_all();
+    }
+
     // ---- watchdog ----
 
     fn run_watchdog(&self) {
@@ -693,7 +742,8 @@ impl Session {
                 let waited = ticks().saturating_sub(since) / self.ticks_per_ms;
                 // A parked thread never comes back; the other ones get the time to hand over what they have.
                 let patience = if panic::happened() { 500 } else { TABLES_MS + PATIENCE_MS / 2 };
-                if others_done || waited >= patience {
+                let code_done = self.code_done.load(Ordering::Acquire) || waited >= 2 * CODE_PATIENCE_MS;
+                if others_done && code_done || waited >= patience {
                     break;
                 }
             }
@@ -705,6 +755,7 @@ impl Session {
             let Some(mut writer) = writer.take() else { return };
             // What a thread that parked or hangs has not handed over, unless it stopped in the middle of it.
             self.census.enter(Census::flush);
+            self.code.enter(CodeRecorder::flush);
             self.sampler.enter(Sampler::finish);
             self.write_waiting(&mut writer);
             let detail = match reason {
@@ -722,12 +773,10 @@ impl Session {
     /// Appends the blocks that wait: module and thread events first, as samples refer to them.
     fn write_waiting(&self, writer: &mut Writer<OutputFile>) {
         loop {
-            let (lane, block) = match self.census_lane.take_full() {
-                Some(block) => (&self.census_lane, block),
-                None => match self.sampler_lane.take_full() {
-                    Some(block) => (&self.sampler_lane, block),
-                    None => break,
-                },
+            let lanes = [&self.census_lane, &self.code_lane, &self.sampler_lane];
+            let Some((lane, block)) = lanes.into_iter().find_map(|lane| Some((lane, lane.take_full()?)))
+            else {
+                break;
             };
             let result = writer.block(&block);
             lane.put_back(block);
@@ -886,7 +935,9 @@ fn own_threads() -> Vec<u32> {
 
 /// Makes the events that last as long as the process.
 fn make_events() -> Result<(), (StartResult, u32)> {
-    for (event, manual) in [(&WAKE_SAMPLER, 0), (&WAKE_CENSUS, 0), (&WAKE_WRITER, 0), (&ENDED, 1)] {
+    for (event, manual) in
+        [(&WAKE_SAMPLER, 0), (&WAKE_CENSUS, 0), (&WAKE_CODE, 0), (&WAKE_WRITER, 0), (&ENDED, 1)]
+    {
         if event.load(Ordering::Acquire).is_null() {
             // SAFETY: an unnamed event without special security.
             let made = unsafe { CreateEventW(null(), manual, 0, null()) };
@@ -936,6 +987,7 @@ fn set_priority(priority: i32) {
 fn wake_all() {
     signal(&WAKE_SAMPLER);
     signal(&WAKE_CENSUS);
+    signal(&WAKE_CODE);
     signal(&WAKE_WRITER);
 }
 

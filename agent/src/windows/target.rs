@@ -4,7 +4,10 @@ use alloc::sync::Arc;
 use core::mem::zeroed;
 use core::sync::atomic::Ordering;
 
-use windows_sys::Win32::System::Memory::{MEM_IMAGE, MEMORY_BASIC_INFORMATION, VirtualQuery};
+use windows_sys::Win32::System::Memory::{
+    MEM_COMMIT, MEM_IMAGE, MEMORY_BASIC_INFORMATION, PAGE_EXECUTE, PAGE_EXECUTE_READ, PAGE_EXECUTE_READWRITE,
+    PAGE_EXECUTE_WRITECOPY, VirtualQuery,
+};
 
 use super::api::{Api, ticks};
 use super::context::Context;
@@ -13,6 +16,7 @@ use super::peb::Peb;
 use super::suspend;
 use super::thread::{Teb, ThreadHandle};
 use super::walk::SystemUnwinder;
+use crate::record::dynamic::{Region, RegionUse};
 use crate::record::sampler::{CODE_BYTES, Capture, CodeRead, Outcome, Target};
 use crate::record::shared::Counters;
 
@@ -108,10 +112,32 @@ impl Target for OwnProcess {
             // The next page is not there.
             len = into.get_mut(..to_page_end).map_or(0, |start| memory.read_some(ip, start));
         }
-        // SAFETY: plain data; the query only writes it.
-        let mut info: MEMORY_BASIC_INFORMATION = unsafe { zeroed() };
-        // SAFETY: the address is only looked up, not read.
-        let known = unsafe { VirtualQuery(ip as usize as *const _, &mut info, size_of_val(&info)) } != 0;
-        CodeRead { len, image: known && info.Type == MEM_IMAGE }
+        CodeRead { len, image: query(ip).is_some_and(|info| info.Type == MEM_IMAGE) }
     }
+
+    fn region(&mut self, address: u64) -> Region {
+        let Some(info) = query(address) else {
+            return Region { start: address, end: address.saturating_add(1), used: RegionUse::Nothing };
+        };
+        const EXECUTABLE: u32 =
+            PAGE_EXECUTE | PAGE_EXECUTE_READ | PAGE_EXECUTE_READWRITE | PAGE_EXECUTE_WRITECOPY;
+        let start = info.BaseAddress as u64;
+        let used = if info.State != MEM_COMMIT {
+            RegionUse::Nothing
+        } else if info.Type != MEM_IMAGE && info.Protect & EXECUTABLE != 0 {
+            RegionUse::Code
+        } else {
+            RegionUse::Other
+        };
+        Region { start, end: start.saturating_add(info.RegionSize as u64), used }
+    }
+}
+
+/// What the system says of the pages around `address`.
+fn query(address: u64) -> Option<MEMORY_BASIC_INFORMATION> {
+    // SAFETY: plain data; the query only writes it.
+    let mut info: MEMORY_BASIC_INFORMATION = unsafe { zeroed() };
+    // SAFETY: the address is only looked up, not read.
+    let known = unsafe { VirtualQuery(address as usize as *const _, &mut info, size_of_val(&info)) } != 0;
+    known.then_some(info)
 }

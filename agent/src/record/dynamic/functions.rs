@@ -104,9 +104,7 @@ impl CodeFunctions {
         }
         self.shared.costs.lookups.fetch_add(1, Ordering::Relaxed);
         let entry = match tables.lookup(inside) {
-            Lookup::Found { entry, image_base } => {
-                Entry::read(memory, self.arch, image_base, entry, inside)
-            }
+            Lookup::Found { entry, image_base } => Entry::read(memory, self.arch, image_base, entry, inside),
             Lookup::None => None,
             Lookup::Fault => {
                 self.shared.costs.faults.fetch_add(1, Ordering::Relaxed);
@@ -150,14 +148,7 @@ impl CodeFunctions {
     }
 
     /// No table knows the address. Its bytes are recorded if it was executed or follows a call.
-    fn stub(
-        &mut self,
-        inside: u64,
-        executed: bool,
-        time: u64,
-        memory: &impl Memory,
-        out: &mut impl Events,
-    ) {
+    fn stub(&mut self, inside: u64, executed: bool, time: u64, memory: &impl Memory, out: &mut impl Events) {
         let known = self.holding(inside).map(|(base, live)| (base, live.size, live.kind, live.hash));
         let (start, end) = match known {
             Some((base, size, CodeKind::Stub, _)) => (base, base + size),

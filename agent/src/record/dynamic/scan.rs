@@ -145,7 +145,8 @@ mod tests {
     const CODE: u64 = 0x2000_0000;
 
     fn region(address: u64) -> Region {
-        let used = if (CODE..CODE + 0x1_0000).contains(&address) { RegionUse::Code } else { RegionUse::Other };
+        let used =
+            if (CODE..CODE + 0x1_0000).contains(&address) { RegionUse::Code } else { RegionUse::Other };
         Region { start: address & !0xffff, end: (address & !0xffff) + 0x1_0000, used }
     }
 

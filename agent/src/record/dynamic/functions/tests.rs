@@ -229,7 +229,10 @@ fn a_fault_of_whoever_was_asked_is_counted_and_leaves_a_stub() {
     rig.world.fault = false;
     let later = FRESH_MS * MS + 1;
     let seen = rig.see(0x1080, later, true);
-    assert_eq!(seen, [format!("remove 7 t{later}"), format!("add 8 kind 1 at 0x1000+0x100 t{later} unwind 8 code 256xcc")]);
+    assert_eq!(
+        seen,
+        [format!("remove 7 t{later}"), format!("add 8 kind 1 at 0x1000+0x100 t{later} unwind 8 code 256xcc")]
+    );
 }
 
 #[test]
