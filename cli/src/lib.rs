@@ -2,7 +2,7 @@
 //!
 //! See DESIGN in the repository's README for the way of the data. One module per concern:
 //! [`trace`] opens a file and reads what was loaded where and when, [`image`] is what is known of a module, [`profile`] is
-//! what a conversion produces, [`symbols`] names its frames, [`output`] has one writer per format, [`commands`] is the
+//! what a conversion produces, [`symbols`] names its frames, [`output`] has one writer per format, [`walks`] compares walks with the system's own, [`commands`] is the
 //! command line.
 #![deny(unsafe_code)]
 
@@ -18,3 +18,4 @@ pub mod symbols;
 mod testing;
 pub mod text;
 pub mod trace;
+pub mod walks;

@@ -78,6 +78,7 @@ Exit codes:
   3    the process of dump --pid was not found, is denied or of the wrong architecture
   4    damaged input: what could be read was written
   5    fewer symbols than --require-symbols asks for
+  6    with verify --walks: a walk differs and nothing explains it
   130  interrupted: nothing half made is left
 
 Environment:

@@ -1,4 +1,6 @@
-//! `stk verify`: decodes every block and says what is lost.
+//! `stk verify`: decodes every block and says what is lost. With `--walks`, compares our walks with the system's own.
+
+mod walks;
 
 use super::{Exit, Progress, TablesArgs, count, print, report, size, span, utc};
 use crate::trace::{BlobProblem, Trace, TraceError, TraceFile};
@@ -9,16 +11,25 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use stk_format::{BlockKind, OpenError, Scratch};
 
-/// Checks traces block by block. Exit code 0: whole, or only cut off at the end with no completed block lost; 4: damaged.
+/// Checks traces block by block. Exit code 0: whole, or only cut off at the end with no completed block lost; 4: damaged;
+/// with --walks 6: a walk differs from the system's own, and nothing explains it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
   stk verify app.stk
-  stk verify *.stk && echo all whole")]
+  stk verify *.stk && echo all whole
+  stk verify --walks checked.stk    (recorded with inject --check-walks)")]
 pub struct Args {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Compare our walk of each stack with the one that the system's own unwinder made of it (`inject --check-walks`), frame by
+    /// frame, and say why they differ
+    #[arg(long)]
+    walks: bool,
+    /// Print JSON: {"version":1,"traces":[…]}
+    #[arg(long, requires = "walks")]
+    json: bool,
     /// Threads to use; by default as many as there are processors
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
@@ -29,6 +40,9 @@ pub struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let pool = super::pool(args.jobs)?;
     let progress = Progress::new("blocks");
+    if args.walks {
+        return walks::run(&args.files, &args.tables, args.json, &pool, &progress);
+    }
     let mut exit = Exit::Ok;
     for path in &args.files {
         match pool.install(|| verify(path, &args.tables, &progress)) {

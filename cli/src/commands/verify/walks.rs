@@ -1,0 +1,226 @@
+//! `stk verify --walks`: how our walks compare with those of the system's own unwinder, as text or JSON.
+
+use super::exit_of;
+use crate::commands::{Exit, Progress, TablesArgs, count, print, report, span};
+use crate::image::load_images;
+use crate::trace::{Trace, TraceFile};
+use crate::walks::{Class, Comparison, Example, Side, compare};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Compares the walks of all traces and prints what was found.
+pub(super) fn run(
+    files: &[PathBuf],
+    tables: &TablesArgs,
+    json: bool,
+    pool: &rayon::ThreadPool,
+    progress: &Progress,
+) -> anyhow::Result<Exit> {
+    let mut exit = Exit::Ok;
+    let mut traces = Vec::new();
+    for path in files {
+        match pool.install(|| one(path, tables, progress)) {
+            Ok((shown, verdict)) => {
+                exit = exit.worse(verdict);
+                if json {
+                    traces.push(shown);
+                } else {
+                    print(&text(&shown))?;
+                }
+            }
+            Err(error) => {
+                report(&error);
+                exit = exit.worse(exit_of(&error));
+            }
+        }
+    }
+    if json {
+        print(&(serde_json::to_string_pretty(&Shown { version: 1, traces })? + "\n"))?;
+    }
+    Ok(exit)
+}
+
+fn one(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<(ShownTrace, Exit)> {
+    let file = TraceFile::open(path)?;
+    let mut trace = file.read()?;
+    tables.give(&mut trace);
+    progress.add_total(trace.sample_blocks().count() as u64);
+    let images = load_images(&trace, &|_| None);
+    let found = compare(&trace, &images, progress.done());
+    if found.walks == 0 {
+        anyhow::bail!(
+            "{}: holds no walks of the system's unwinder: record with inject --check-walks",
+            trace.source
+        );
+    }
+    let exit = if trace.lost_blocks || !found.damage.is_empty() {
+        Exit::Damaged
+    } else if found.unexplained() > 0 {
+        Exit::Difference
+    } else {
+        Exit::Ok
+    };
+    Ok((ShownTrace::new(&trace, &found), exit))
+}
+
+#[derive(Serialize)]
+struct Shown {
+    version: u32,
+    traces: Vec<ShownTrace>,
+}
+
+/// A trace's comparison as it is shown.
+#[derive(Serialize)]
+struct ShownTrace {
+    trace: String,
+    process: String,
+    /// What recorded and walked: Wine's version, or the system's build.
+    system: String,
+    samples: u64,
+    walks: u64,
+    equal: u64,
+    equal_frames: u64,
+    discarded: u64,
+    /// Their sample or what was loaded at its time is not known.
+    unmatched: u64,
+    different: u64,
+    unexplained: u64,
+    classes: Vec<ShownClass>,
+    damage: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ShownClass {
+    class: &'static str,
+    explained: bool,
+    meaning: &'static str,
+    count: u64,
+    examples: Vec<ShownExample>,
+}
+
+#[derive(Serialize)]
+struct ShownExample {
+    tid: u32,
+    /// Since the trace's start.
+    time_ns: u64,
+    frame: usize,
+    before: Option<ShownSide>,
+    ours: Option<ShownSide>,
+    system: Option<ShownSide>,
+    stop: &'static str,
+    /// At the sample's instruction pointer, hexadecimal.
+    code: String,
+}
+
+#[derive(Serialize)]
+struct ShownSide {
+    /// `module+0xrva`, or the address outside of modules.
+    at: String,
+    ip: String,
+    sp: String,
+}
+
+impl ShownTrace {
+    fn new(trace: &Trace<'_>, found: &Comparison) -> ShownTrace {
+        let class = |(class, differences): (&Class, &crate::walks::Differences)| ShownClass {
+            class: class.as_str(),
+            explained: *class != Class::Unexplained,
+            meaning: class.meaning(),
+            count: differences.count,
+            examples: differences.examples.iter().map(|example| shown_example(trace, example)).collect(),
+        };
+        let system = trace.fact("wine").map(|version| format!("Wine {version}"));
+        ShownTrace {
+            trace: trace.source.clone(),
+            process: trace.process(),
+            system: system.or_else(|| trace.fact("os.build").map(str::to_owned)).unwrap_or_default(),
+            samples: found.samples,
+            walks: found.walks,
+            equal: found.equal,
+            equal_frames: found.equal_frames,
+            discarded: found.discarded,
+            unmatched: found.unmatched,
+            different: found.different(),
+            unexplained: found.unexplained(),
+            classes: found.differences.iter().map(class).collect(),
+            damage: found.damage.clone(),
+        }
+    }
+}
+
+fn shown_example(trace: &Trace<'_>, example: &Example) -> ShownExample {
+    let timeline = &trace.timeline;
+    ShownExample {
+        tid: timeline.thread(example.thread).map_or(0, |at| timeline.threads[at].tid),
+        time_ns: trace.clock.ns(example.time),
+        frame: example.frame,
+        before: example.before.as_ref().map(shown_side),
+        ours: example.ours.as_ref().map(shown_side),
+        system: example.system.as_ref().map(shown_side),
+        stop: example.stop,
+        code: example.code.iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
+}
+
+fn shown_side(side: &Side) -> ShownSide {
+    let at = if side.module.is_empty() {
+        format!("{:#x}", side.rva)
+    } else {
+        format!("{}+{:#x}", side.module, side.rva)
+    };
+    ShownSide { at, ip: format!("{:#x}", side.ip), sp: format!("{:#x}", side.sp) }
+}
+
+/// As people read it.
+fn text(shown: &ShownTrace) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "{}: {} walks of {} samples by {}: {} equal ({} frames), {} differ, {} of them not explained",
+        shown.trace,
+        count(shown.walks),
+        count(shown.samples),
+        if shown.system.is_empty() { "the system's unwinder" } else { &shown.system },
+        count(shown.equal),
+        count(shown.equal_frames),
+        count(shown.different),
+        count(shown.unexplained),
+    );
+    if shown.discarded > 0 {
+        let _ = writeln!(text, "  {} discarded by the recorder's watchdog", count(shown.discarded));
+    }
+    if shown.unmatched > 0 {
+        let _ = writeln!(text, "  {} without their sample", count(shown.unmatched));
+    }
+    for class in &shown.classes {
+        let _ = writeln!(text, "  {:>7}  {}: {}", count(class.count), class.class, class.meaning);
+        for example in &class.examples {
+            example_text(&mut text, example);
+        }
+    }
+    for damage in &shown.damage {
+        let _ = writeln!(text, "  {damage}");
+    }
+    text
+}
+
+fn example_text(text: &mut String, example: &ShownExample) {
+    let side = |side: &Option<ShownSide>| match side {
+        Some(side) => format!("{} (sp {})", side.at, side.sp),
+        None => format!("ends ({})", example.stop),
+    };
+    let system = match &example.system {
+        Some(_) => side(&example.system),
+        None => "ends".to_owned(),
+    };
+    let _ = writeln!(
+        text,
+        "           thread {} at {}, frame {} behind {}: ours {}, the system's {system}",
+        example.tid,
+        span(example.time_ns),
+        example.frame,
+        side(&example.before),
+        side(&example.ours),
+    );
+}

@@ -1,0 +1,200 @@
+//! Why two walks of one stack differ, as far as the sample itself proves it.
+
+use super::replay::{Ending, replay};
+use stk_schema::event::CheckWalk;
+use stk_unwind::x64::RSP;
+use stk_unwind::{Frame, Modules, Registers, Sample, Stop, Trust, Walker};
+
+/// Why two walks differ. All but the last are proved from code bytes, unwind data or what ended a walk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Class {
+    /// The code at the instruction pointer, run on, gives up its frame and jumps to another function, at whose first
+    /// instruction the caller is the one that we found; the system's unwinder took the place for the function's body.
+    TailJumpMissed,
+    /// As above, but the code runs to its return.
+    EpilogueMissed,
+    /// Assembler without unwind data, for which the ABI's rule for leaves, taken by the system's unwinder, gives an address in no
+    /// module. It is no leaf: its code, followed to its return, leads to the thread's start.
+    TakenForLeaf,
+    /// The call at the end of a function: its return address is that of the next one, or of none, which the system's
+    /// unwinder looked up. The call belongs to the function before.
+    LookedBehindCall,
+    /// The system's unwinder went on past the thread's first function.
+    PastThreadStart,
+    /// The recorder's frame limit, or a read of memory that was not there, ended the system's walk.
+    SystemEndedEarly,
+    /// Code in no recorded module or code region, for which the system has a function table.
+    DynamicCode,
+    /// Both walks end at the same return address, which lies in no module. We name it as the reason, not as a frame.
+    NoModule,
+    /// The trace has no unwind data of a module.
+    NoUnwindData,
+    /// The captured stack ends below the stack's base.
+    Truncated,
+    /// Nothing here explains it: one of the two is wrong.
+    Unexplained,
+}
+
+impl Class {
+    /// Short stable name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Class::TailJumpMissed => "system-missed-tail-jump",
+            Class::EpilogueMissed => "system-missed-epilogue",
+            Class::TakenForLeaf => "system-took-assembler-for-leaf",
+            Class::LookedBehindCall => "system-looked-behind-call",
+            Class::PastThreadStart => "system-past-thread-start",
+            Class::SystemEndedEarly => "system-ended-early",
+            Class::DynamicCode => "dynamic-code-not-recorded",
+            Class::NoModule => "both-end-outside-modules",
+            Class::NoUnwindData => "unwind-data-not-recorded",
+            Class::Truncated => "stack-truncated",
+            Class::Unexplained => "unexplained",
+        }
+    }
+
+    /// What it means, for people.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Class::TailJumpMissed => {
+                "the system's unwinder took an epilogue that ends in a jump for the function's body"
+            }
+            Class::EpilogueMissed => "the system's unwinder took an epilogue for the function's body",
+            Class::TakenForLeaf => {
+                "the system's unwinder took assembler without unwind data, which has a frame, for a leaf"
+            }
+            Class::LookedBehindCall => {
+                "the system's unwinder looked up the function behind a call that ends its function"
+            }
+            Class::PastThreadStart => "the system's unwinder went on past the thread's first function",
+            Class::SystemEndedEarly => "the frame limit or a fault ended the system's walk",
+            Class::DynamicCode => "dynamic code that the trace does not hold",
+            Class::NoModule => "both walks end at the same return address outside of all modules",
+            Class::NoUnwindData => "the trace holds no unwind data of the module",
+            Class::Truncated => "the captured stack was cut short",
+            Class::Unexplained => "NOT EXPLAINED: one of the walks is wrong",
+        }
+    }
+}
+
+/// Two walks that differ.
+pub(super) struct Case<'a> {
+    /// What was walked.
+    pub input: &'a Sample<'a>,
+    /// Our walk.
+    pub frames: &'a [Frame],
+    /// Why it ended.
+    pub stop: Stop,
+    /// The system's walk.
+    pub walk: &'a CheckWalk,
+    /// Frames from the first on that are equal.
+    pub equal: usize,
+}
+
+/// The class of a difference. `prover` walks other places than the sample's, without its code.
+pub(super) fn classify<M: Modules>(case: &Case<'_>, space: &M, prover: &mut Walker) -> Class {
+    let ours = case.frames.get(case.equal);
+    let theirs = case.walk.frames.get(case.equal);
+    match (ours, theirs) {
+        (None, Some(&theirs)) => our_end(case, theirs),
+        (Some(_), None) if case.walk.flags & (CheckWalk::FRAME_LIMIT | CheckWalk::FAULT) != 0 => {
+            Class::SystemEndedEarly
+        }
+        (Some(ours), _) if case.equal == 1 => {
+            context_step(case, ours, space, prover).unwrap_or_else(|| behind_call(case, space))
+        }
+        (Some(_), _) if case.equal > 1 => behind_call(case, space),
+        _ => Class::Unexplained,
+    }
+}
+
+/// Our walk ended where the system's went on to `(ip, sp)`.
+fn our_end(case: &Case<'_>, (ip, sp): (u64, u64)) -> Class {
+    let context = &case.frames[0];
+    if case.equal == 1 && context.module.is_none() {
+        // Code without tables is taken for a leaf, and as one it has no caller that could be found. The system found one: by a
+        // table, unless it is the leaf's.
+        let leaf = matches!(case.stop, Stop::NoModule { address } if address == ip)
+            && sp == context.sp.wrapping_add(8)
+            && case.walk.frames.len() == 2;
+        return if leaf { Class::NoModule } else { Class::DynamicCode };
+    }
+    match case.stop {
+        Stop::ThreadStart => Class::PastThreadStart,
+        Stop::Truncated => Class::Truncated,
+        Stop::NoUnwindData { .. } => Class::NoUnwindData,
+        Stop::NoModule { address } if address == ip && case.walk.frames.len() == case.equal + 1 => {
+            Class::NoModule
+        }
+        // It found the caller of code that is no leaf: only a table tells that.
+        Stop::NoModule { address } if address == ip => Class::DynamicCode,
+        _ => Class::Unexplained,
+    }
+}
+
+/// The step from the context frame: what the code there does when it is run on.
+fn context_step<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M, prover: &mut Walker) -> Option<Class> {
+    let context = case.frames.first()?;
+    if context.module.is_none() && ours.trust == Trust::LeafOutside {
+        // By the rule for code without tables our frame is the caller: the system has a table.
+        return Some(Class::DynamicCode);
+    }
+    if took_for_leaf(case, space) {
+        return Some(Class::TakenForLeaf);
+    }
+    let Registers::X64(registers) = case.input.registers else { return None };
+    let (end, ending) = replay(case.input, registers)?;
+    let at_return = Sample { registers: &Registers::X64(end), code_at_ip: None, ..*case.input };
+    let caller = match ending {
+        Ending::Return => (end.ip, end.gpr[RSP]),
+        Ending::Jump if !begins_function(space, end.ip) => return None,
+        Ending::Jump => {
+            let mut frames = Vec::new();
+            prover.walk(space, &at_return, &mut frames);
+            frames.get(1).map(|frame| (frame.address, frame.sp))?
+        }
+        // A function's first instruction finds its return address on top of the stack.
+        Ending::JumpIndirect => {
+            let at = usize::try_from(end.gpr[RSP].checked_sub(case.input.stack_start)?).ok()?;
+            let word = case.input.stack.get(at..)?.first_chunk()?;
+            (u64::from_le_bytes(*word), end.gpr[RSP].wrapping_add(8))
+        }
+    };
+    let proved = caller == (ours.address, ours.sp);
+    proved.then_some(if ending == Ending::Return { Class::EpilogueMissed } else { Class::TailJumpMissed })
+}
+
+/// See [`Class::TakenForLeaf`].
+fn took_for_leaf<M: Modules>(case: &Case<'_>, space: &M) -> bool {
+    let (context, theirs) = (&case.frames[0], case.walk.frames.get(1));
+    let has_table =
+        space.find(context.address).is_none_or(|found| found.image.function_range(context.rva).is_some());
+    let leaf = theirs.is_some_and(|&(ip, sp)| sp == context.sp.wrapping_add(8) && space.find(ip).is_none());
+    !has_table && leaf && case.stop.is_complete()
+}
+
+/// Whether a function begins at `address`; one without unwind data can begin anywhere.
+fn begins_function<M: Modules>(space: &M, address: u64) -> bool {
+    let Some(found) = space.find(address) else { return true };
+    let Ok(rva) = u32::try_from(address.wrapping_sub(found.base)) else { return false };
+    found.image.function_range(rva).is_none_or(|range| range.start == rva)
+}
+
+/// Whether the last frame on which both agree returns to behind the last call of its function.
+fn behind_call<M: Modules>(case: &Case<'_>, space: &M) -> Class {
+    let last = case.equal.checked_sub(1).and_then(|at| case.frames.get(at));
+    let Some(last) = last.filter(|last| !matches!(last.trust, Trust::Context | Trust::MachineFrame)) else {
+        return Class::Unexplained;
+    };
+    let function = |address: u64| {
+        let found = space.find(address)?;
+        let rva = u32::try_from(address.wrapping_sub(found.base)).ok()?;
+        Some((found.module, found.image.function_range(rva)?))
+    };
+    let call = function(last.address.wrapping_sub(1));
+    if call.is_some() && call != function(last.address) {
+        Class::LookedBehindCall
+    } else {
+        Class::Unexplained
+    }
+}

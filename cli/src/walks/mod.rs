@@ -1,0 +1,275 @@
+//! Compares our walks with those that the system's own unwinder made of the same stacks at the same moment
+//! (`inject --check-walks`).
+//!
+//! It gets a trace and what is known of its images, and gives a [`Comparison`]: how many walks are equal frame by frame
+//! (instruction pointer and stack pointer), and of the others why they differ. The system's unwinder is no oracle: it has
+//! its own faults. So each difference is put into a [`Class`], and into an explained one only where the sample's own bytes
+//! prove it ([`classify`]: code run to its return, unwind data, stop reasons); all else is [`Class::Unexplained`].
+
+mod classify;
+mod replay;
+
+pub use classify::Class;
+
+use crate::image::{AddressSpace, ModuleImage};
+use crate::trace::{Trace, View, registers};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stk_format::{BlockError, BlockRef, Decoded, Sample, Scratch};
+use stk_schema::event::{CheckWalk, Event};
+use stk_unwind::{Frame, ModuleId, Stop, WalkOptions, Walker};
+
+/// Examples kept of each class.
+const EXAMPLES: usize = 3;
+
+/// What became of a trace's recorded walks.
+#[derive(Default, Debug)]
+pub struct Comparison {
+    /// Samples with registers and a stack, walked or not.
+    pub samples: u64,
+    /// Recorded walks.
+    pub walks: u64,
+    /// Walks that are equal in every frame.
+    pub equal: u64,
+    /// Frames of these.
+    pub equal_frames: u64,
+    /// Walks that the recorder's watchdog discarded.
+    pub discarded: u64,
+    /// Walks that cannot be compared: their sample or what was loaded then is not known.
+    pub unmatched: u64,
+    /// Differences by class.
+    pub differences: BTreeMap<Class, Differences>,
+    /// Blocks that could not be read to their end.
+    pub damage: Vec<String>,
+}
+
+/// The differences of one class.
+#[derive(Default, Debug)]
+pub struct Differences {
+    /// How many there are.
+    pub count: u64,
+    /// The first of them, by block.
+    pub examples: Vec<Example>,
+}
+
+/// One walk that differs.
+#[derive(Clone, Debug)]
+pub struct Example {
+    /// Thread instance.
+    pub thread: u64,
+    /// When it was sampled, in ticks.
+    pub time: u64,
+    /// Number of the first frame that differs, from 0.
+    pub frame: usize,
+    /// The frame before it, on which both agree, if there is one.
+    pub before: Option<Side>,
+    /// Our frame, if our walk has it.
+    pub ours: Option<Side>,
+    /// The system's frame, if its walk has it.
+    pub system: Option<Side>,
+    /// Why our walk ended.
+    pub stop: &'static str,
+    /// Code bytes at the sample's instruction pointer.
+    pub code: Vec<u8>,
+}
+
+/// One frame of one walk.
+#[derive(Clone, Debug)]
+pub struct Side {
+    /// Instruction pointer or return address.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// File name of the module that holds `ip`; empty if none does.
+    pub module: String,
+    /// `ip` relative to that module; `ip` itself without one.
+    pub rva: u64,
+}
+
+impl Comparison {
+    /// Differences without a proven explanation.
+    pub fn unexplained(&self) -> u64 {
+        self.differences.get(&Class::Unexplained).map_or(0, |differences| differences.count)
+    }
+
+    /// Walks that differ, explained or not.
+    pub fn different(&self) -> u64 {
+        self.differences.values().map(|differences| differences.count).sum()
+    }
+
+    fn add(&mut self, other: Comparison) {
+        self.samples += other.samples;
+        self.walks += other.walks;
+        self.equal += other.equal;
+        self.equal_frames += other.equal_frames;
+        self.discarded += other.discarded;
+        self.unmatched += other.unmatched;
+        self.damage.extend(other.damage);
+        for (class, differences) in other.differences {
+            let known = self.differences.entry(class).or_default();
+            known.count += differences.count;
+            let room = EXAMPLES.saturating_sub(known.examples.len());
+            known.examples.extend(differences.examples.into_iter().take(room));
+        }
+    }
+}
+
+/// Compares all recorded walks of a trace, a block a task; `done` counts blocks. Runs in the rayon pool that it is called in.
+pub fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> Comparison {
+    let blocks: Vec<&BlockRef> = trace.sample_blocks().collect();
+    let parts: Vec<Comparison> = blocks
+        .into_par_iter()
+        .map_init(
+            || Worker::new(trace, images),
+            |worker, block| {
+                let part = worker.block(block);
+                done.fetch_add(1, Ordering::Relaxed);
+                part
+            },
+        )
+        .collect();
+    let mut all = Comparison::default();
+    for part in parts {
+        all.add(part);
+    }
+    all
+}
+
+/// What a task keeps from block to block.
+struct Worker<'t> {
+    trace: &'t Trace<'t>,
+    images: &'t [ModuleImage],
+    view: View<'t>,
+    walker: Walker,
+    /// Walks the places that a proof needs; apart, since its rules are made without the sample's code.
+    prover: Walker,
+    scratch: Scratch,
+    frames: Vec<Frame>,
+}
+
+impl<'t> Worker<'t> {
+    fn new(trace: &'t Trace<'t>, images: &'t [ModuleImage]) -> Worker<'t> {
+        Worker {
+            trace,
+            images,
+            view: trace.timeline.view(),
+            walker: Walker::new(WalkOptions::default()),
+            prover: Walker::new(WalkOptions::default()),
+            scratch: Scratch::new(),
+            frames: Vec::new(),
+        }
+    }
+
+    fn block(&mut self, block: &BlockRef) -> Comparison {
+        let mut out = Comparison::default();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        if let Err(error) = self.read(block, &mut scratch, &mut out) {
+            out.damage.push(error.to_string());
+        }
+        self.scratch = scratch;
+        out
+    }
+
+    fn read(
+        &mut self,
+        block: &BlockRef,
+        scratch: &mut Scratch,
+        out: &mut Comparison,
+    ) -> Result<(), BlockError> {
+        let mut samples = self.trace.blocks().samples(block, scratch)?;
+        // Time of the last sample of each thread that has no walk yet.
+        let mut last: BTreeMap<u64, u64> = BTreeMap::new();
+        while let Some(decoded) = samples.next()? {
+            let walk = match decoded {
+                Decoded::Sample(sample) => {
+                    out.samples += 1;
+                    last.insert(sample.thread, sample.time);
+                    continue;
+                }
+                Decoded::Other(Event::CheckWalk(walk)) => walk,
+                _ => continue,
+            };
+            out.walks += 1;
+            if walk.flags & CheckWalk::DISCARDED != 0 {
+                out.discarded += 1;
+                continue;
+            }
+            let time = last.remove(&walk.thread).filter(|&time| time == walk.time && block.metadata_known);
+            let slot = samples.slot_of(walk.thread).filter(|_| time.is_some());
+            match slot.and_then(|slot| samples.last_sample(slot)) {
+                Some(sample) => self.compare(&sample, &walk, out),
+                None => out.unmatched += 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, sample: &Sample<'_>, walk: &CheckWalk, out: &mut Comparison) {
+        let Some(context) = registers(sample.set, sample.registers) else {
+            out.unmatched += 1;
+            return;
+        };
+        self.view.go(walk.time);
+        let space = AddressSpace::new(&self.view, self.images);
+        let input = stk_unwind::Sample {
+            registers: &context,
+            stack: sample.stack,
+            stack_start: sample.stack_start,
+            stack_base: (sample.stack_base != 0).then_some(sample.stack_base),
+            truncated: sample.truncated,
+            code_at_ip: sample.code_at_ip,
+        };
+        let stop = self.walker.walk(&space, &input, &mut self.frames);
+        let ours = self.frames.iter().map(|frame| (frame.address, frame.sp));
+        let equal = ours.zip(&walk.frames).take_while(|(ours, theirs)| ours == *theirs).count();
+        if equal == self.frames.len() && equal == walk.frames.len() {
+            out.equal += 1;
+            out.equal_frames += equal as u64;
+            return;
+        }
+        let case = classify::Case { input: &input, frames: &self.frames, stop, walk, equal };
+        let class = classify::classify(&case, &space, &mut self.prover);
+        let example = self.example(&case, stop);
+        let known = out.differences.entry(class).or_default();
+        known.count += 1;
+        if known.examples.len() < EXAMPLES {
+            known.examples.push(example);
+        }
+    }
+
+    fn example(&self, case: &classify::Case<'_>, stop: Stop) -> Example {
+        let side = |ip, sp, module| self.side(ip, sp, module);
+        let ours = |at: usize| case.frames.get(at).map(|f| side(f.address, f.sp, f.module));
+        let system = case.walk.frames.get(case.equal).map(|&(ip, sp)| side(ip, sp, None));
+        Example {
+            thread: case.walk.thread,
+            time: case.walk.time,
+            frame: case.equal,
+            before: case.equal.checked_sub(1).and_then(ours),
+            ours: ours(case.equal),
+            system,
+            stop: stop.as_str(),
+            code: case.input.code_at_ip.unwrap_or_default().to_vec(),
+        }
+    }
+
+    /// A frame with its module: the one that the walk found, or else the one that holds the address.
+    fn side(&self, ip: u64, sp: u64, found: Option<ModuleId>) -> Side {
+        let timeline = &self.trace.timeline;
+        let found = found.map(|module| module.0).or_else(|| self.view.find(ip).map(|live| live.module));
+        let module = found.and_then(|module| timeline.modules.get(module as usize));
+        match module {
+            Some(module) => Side {
+                ip,
+                sp,
+                module: timeline.images[module.image.0 as usize].image.name.clone(),
+                rva: ip.wrapping_sub(module.base),
+            },
+            None => Side { ip, sp, module: String::new(), rva: ip },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! Runs x64 code from an instruction pointer on to where it leaves its function, on a sample's registers and stack.
+//!
+//! What the processor would do is the truth about an epilogue, whatever a walker thinks of it. Only straight-line code of the
+//! instructions that epilogues consist of is run, with a decoder of its own that shares nothing with the walker's.
+
+use stk_unwind::Sample;
+use stk_unwind::x64::{RSP, Registers};
+
+/// Instructions at most.
+const MOST: usize = 32;
+
+/// Where the code leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ending {
+    /// To a return: the registers are the caller's.
+    Return,
+    /// To a jump: its target is the instruction pointer.
+    Jump,
+    /// To a jump through memory or a register after the frame was given up: the registers are those that the target begins with,
+    /// but for the instruction pointer.
+    JumpIndirect,
+}
+
+/// Runs the sample's code; `None` where it is anything but an epilogue, or bytes are missing.
+pub(super) fn replay(sample: &Sample<'_>, registers: &Registers) -> Option<(Registers, Ending)> {
+    let mut code = sample.code_at_ip?;
+    let mut registers = *registers;
+    let mut released = false;
+    for _ in 0..MOST {
+        let (instruction, len) = decode(code)?;
+        let next = registers.ip.wrapping_add(len as u64);
+        let rsp = registers.gpr[RSP];
+        registers.ip = next;
+        match instruction {
+            Instruction::Nothing => {}
+            Instruction::Add(bytes) => registers.gpr[RSP] = rsp.wrapping_add(bytes as u64),
+            Instruction::Lea(base, offset) => {
+                registers.gpr[RSP] = registers.gpr[base].wrapping_add(offset as u64);
+            }
+            Instruction::Pop(register) => {
+                let value = word(sample, rsp)?;
+                registers.gpr[RSP] = rsp.wrapping_add(8);
+                registers.gpr[register] = value;
+            }
+            Instruction::Return(arguments) => {
+                registers.ip = word(sample, rsp)?;
+                registers.gpr[RSP] = rsp.wrapping_add(8 + u64::from(arguments));
+                return Some((registers, Ending::Return));
+            }
+            Instruction::Jump(distance) => {
+                registers.ip = next.wrapping_add(distance as u64);
+                return Some((registers, Ending::Jump));
+            }
+            // A jump that nothing marks as the function's last may be a switch's.
+            Instruction::JumpIndirect { last } if last || released => {
+                return Some((registers, Ending::JumpIndirect));
+            }
+            Instruction::JumpIndirect { .. } => return None,
+        }
+        released |= instruction != Instruction::Nothing;
+        code = &code[len..];
+    }
+    None
+}
+
+/// The instructions of epilogues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Instruction {
+    Nothing,
+    /// To rsp.
+    Add(i64),
+    /// Into rsp: a register plus an offset.
+    Lea(usize, i64),
+    Pop(usize),
+    /// Pops so many bytes of arguments.
+    Return(u16),
+    Jump(i64),
+    /// `last`: relative to the instruction pointer (an import), or with the REX.W that marks a tail call.
+    JumpIndirect {
+        last: bool,
+    },
+}
+
+/// Intel SDM volume 2: `REX? opcode ModRM …`.
+fn decode(code: &[u8]) -> Option<(Instruction, usize)> {
+    // `rep ret` and `bnd ret`.
+    if let [0xf3 | 0xf2, 0xc3, ..] = code {
+        return Some((Instruction::Return(0), 2));
+    }
+    let (rex, body) = match code {
+        [rex @ 0x40..=0x4f, body @ ..] => (*rex, body),
+        body => (0, body),
+    };
+    let (wide, high) = (rex & 8 != 0, usize::from(rex & 1) << 3);
+    let (instruction, len) = match *body {
+        [0x90, ..] if rex == 0 => (Instruction::Nothing, 1),
+        [op @ 0x58..=0x5f, ..] => (Instruction::Pop(usize::from(op & 7) | high), 1),
+        [0xc3, ..] => (Instruction::Return(0), 1),
+        [0xc2, a, b, ..] => (Instruction::Return(u16::from_le_bytes([a, b])), 3),
+        [0x83, 0xc4, n, ..] if rex == 0x48 => (Instruction::Add(i64::from(n as i8)), 3),
+        [0x81, 0xc4, a, b, c, d, ..] if rex == 0x48 => (Instruction::Add(int32([a, b, c, d])), 6),
+        [0x83, 0xec, n, ..] if rex == 0x48 => (Instruction::Add(-i64::from(n as i8)), 3),
+        [0x81, 0xec, a, b, c, d, ..] if rex == 0x48 => (Instruction::Add(-int32([a, b, c, d])), 6),
+        // lea rsp,[base+disp]: mod 01 or 10, reg 4; with rsp or r12 as the base comes a SIB byte without index.
+        [0x8d, modrm, ref rest @ ..] if wide && rex & 6 == 0 && modrm >> 3 & 7 == 4 => {
+            let base = usize::from(modrm & 7) | high;
+            let (rest, sib) = match (modrm & 7, rest) {
+                (4, [sib, rest @ ..]) if sib & 0x3f == 0x24 => (rest, 1),
+                (4, _) => return None,
+                _ => (rest, 0),
+            };
+            match (modrm >> 6, rest) {
+                (1, [n, ..]) => (Instruction::Lea(base, i64::from(*n as i8)), 3 + sib),
+                (2, [a, b, c, d, ..]) => (Instruction::Lea(base, int32([*a, *b, *c, *d])), 6 + sib),
+                (0, _) if modrm & 7 != 5 => (Instruction::Lea(base, 0), 2 + sib),
+                _ => return None,
+            }
+        }
+        [0xeb, n, ..] => (Instruction::Jump(i64::from(n as i8)), 2),
+        [0xe9, a, b, c, d, ..] => (Instruction::Jump(int32([a, b, c, d])), 5),
+        [0xff, 0x25, _, _, _, _, ..] => (Instruction::JumpIndirect { last: true }, 6),
+        // jmp reg
+        [0xff, 0xe0..=0xe7, ..] => (Instruction::JumpIndirect { last: wide }, 2),
+        _ => return None,
+    };
+    Some((instruction, len + usize::from(rex != 0)))
+}
+
+fn int32(bytes: [u8; 4]) -> i64 {
+    i64::from(i32::from_le_bytes(bytes))
+}
+
+/// The word of the captured stack at `address`.
+fn word(sample: &Sample<'_>, address: u64) -> Option<u64> {
+    let at = usize::try_from(address.checked_sub(sample.stack_start)?).ok()?;
+    Some(u64::from_le_bytes(*sample.stack.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stk_unwind::x64::{RBP, RBX};
+
+    const IP: u64 = 0x1_4000_1000;
+    const STACK: u64 = 0x7000;
+
+    fn run(code: &[u8], rsp: u64) -> Option<(Registers, Ending)> {
+        let mut gpr = [0; 16];
+        gpr[RSP] = rsp;
+        gpr[RBP] = STACK + 0x20;
+        let registers = Registers { ip: IP, gpr };
+        // Each word of the stack is its own number.
+        let stack: Vec<u8> = (0..16u64).flat_map(u64::to_le_bytes).collect();
+        let sample = Sample {
+            registers: &stk_unwind::Registers::X64(registers),
+            stack: &stack,
+            stack_start: STACK,
+            stack_base: None,
+            truncated: false,
+            code_at_ip: Some(code),
+        };
+        replay(&sample, &registers)
+    }
+
+    #[test]
+    fn an_epilogue_runs_to_its_return() {
+        // add rsp,10h; pop rbx; pop r12; ret 8
+        let code = [0x48, 0x83, 0xc4, 0x10, 0x5b, 0x41, 0x5c, 0xc2, 8, 0];
+        let (registers, ending) = run(&code, STACK).unwrap();
+        assert_eq!(ending, Ending::Return);
+        assert_eq!((registers.gpr[RBX], registers.gpr[12], registers.ip), (2, 3, 4));
+        assert_eq!(registers.gpr[RSP], STACK + 5 * 8 + 8);
+    }
+
+    #[test]
+    fn a_frame_is_found_by_its_frame_register() {
+        // lea rsp,[rbp+8]; pop rbp; rep ret
+        let (registers, ending) = run(&[0x48, 0x8d, 0x65, 0x08, 0x5d, 0xf3, 0xc3], STACK).unwrap();
+        assert_eq!((ending, registers.gpr[RBP], registers.ip), (Ending::Return, 5, 6));
+        assert_eq!(registers.gpr[RSP], STACK + 7 * 8);
+    }
+
+    #[test]
+    fn a_tail_jump_is_followed_to_its_target_and_no_further() {
+        // pop rbx; jmp -80h
+        let (registers, ending) = run(&[0x5b, 0xe9, 0x80, 0xff, 0xff, 0xff], STACK + 8).unwrap();
+        assert_eq!((ending, registers.gpr[RBX]), (Ending::Jump, 1));
+        assert_eq!((registers.ip, registers.gpr[RSP]), (IP + 6 - 0x80, STACK + 16));
+        // add rsp,8; jmp rax
+        let (registers, ending) = run(&[0x48, 0x83, 0xc4, 8, 0xff, 0xe0], STACK).unwrap();
+        assert_eq!((ending, registers.gpr[RSP]), (Ending::JumpIndirect, STACK + 8));
+    }
+
+    #[test]
+    fn a_switch_and_a_body_prove_nothing() {
+        // jmp rax; mov eax,ecx; ret
+        assert_eq!(run(&[0xff, 0xe0], STACK), None);
+        assert_eq!(run(&[0x89, 0xc8, 0xc3], STACK), None);
+        // Bytes or stack that are missing.
+        assert_eq!(run(&[0x5b], STACK), None);
+        assert_eq!(run(&[0xc3], STACK + 16 * 8), None);
+        assert_eq!(run(&[0xc3], STACK - 8), None);
+        assert_eq!(run(&[], STACK), None);
+        assert_eq!(run(&[0x90; 64], STACK), None);
+    }
+
+    #[test]
+    fn lea_with_sib_is_as_long_as_it_is() {
+        // lea rsp,[r12+20h]: 49 8d 64 24 20; the replayed r12 is 0, so that nothing can be read there.
+        assert_eq!(decode(&[0x49, 0x8d, 0x64, 0x24, 0x20]), Some((Instruction::Lea(12, 0x20), 5)));
+        // lea rsp,[rsp+100h]
+        let code = [0x48, 0x8d, 0xa4, 0x24, 0, 1, 0, 0];
+        assert_eq!(decode(&code), Some((Instruction::Lea(RSP, 0x100), 8)));
+        // lea r12,[rsp+20h] and lea rsp,[rip+…] are no epilogues.
+        assert_eq!(decode(&[0x4c, 0x8d, 0x64, 0x24, 0x20]), None);
+        assert_eq!(decode(&[0x48, 0x8d, 0x25, 0, 0, 0, 0]), None);
+    }
+}

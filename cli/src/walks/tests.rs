@@ -1,0 +1,217 @@
+//! Walks that are known to be right, wrong or unknowable, each against the class that it must get.
+
+use super::*;
+use crate::image::load_images;
+use crate::testing::{self, Image, in_function};
+use stk_format::RawSample;
+use stk_schema::event::RunState;
+use stk_schema::registers::{IP, RegisterSet, SP};
+
+const BASE: u64 = 0x1_4000_0000;
+const STACK: u64 = 0x10_0000;
+const TIME: u64 = 10_000;
+/// `sub rsp, 28h` and the return address.
+const FRAME: u64 = 0x30;
+
+/// What a thread's stack holds, and what the system's unwinder made of it.
+struct Scene {
+    ip: u64,
+    sp: u64,
+    words: Vec<u64>,
+    code: Vec<u8>,
+    walk: CheckWalk,
+}
+
+impl Scene {
+    /// A thread in the last of `calls`, walked rightly: every frame of the stack is as large as every other.
+    fn new(calls: &[u64]) -> Scene {
+        let ([ip, sp], words) = testing::stack(STACK, calls);
+        let mut frames = vec![(ip, sp)];
+        for n in 1..words.len() as u64 * 8 / FRAME {
+            frames.push((words[(n * FRAME / 8 - 1) as usize], sp + n * FRAME));
+        }
+        Scene { ip, sp, words, code: Vec::new(), walk: CheckWalk { thread: 0, time: TIME, flags: 0, frames } }
+    }
+
+    /// The same, but the innermost function has given up its frame and is about to execute `code`.
+    fn epilogue(calls: &[u64], code: &[u8]) -> Scene {
+        let mut scene = Scene::new(calls);
+        scene.code = code.to_vec();
+        scene.sp += FRAME - 8;
+        scene.words.drain(..FRAME as usize / 8 - 1);
+        scene.walk.frames[0].1 = scene.sp;
+        scene
+    }
+
+    /// As a walker has it that takes the innermost place for the function's body: its frame is there once more.
+    fn taken_for_body(mut self) -> Scene {
+        let at = FRAME / 8 - 1;
+        self.walk.frames.truncate(1);
+        self.walk.frames.push((self.words[at as usize], self.sp + FRAME));
+        self
+    }
+
+    fn compare(&self) -> Comparison {
+        let mut builder = testing::trace();
+        Image::new(r"C:\app\app.exe", 6).load(&mut builder, 0, BASE);
+        let thread = builder.thread(0, 1, "eins", STACK);
+        let mut registers = [0; RegisterSet::X64.len()];
+        (registers[IP], registers[SP]) = (self.ip, self.sp);
+        let stack: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        builder.raw(&RawSample {
+            thread,
+            time: TIME,
+            set: RegisterSet::X64,
+            registers: &registers,
+            stack_base: STACK,
+            stack_start: self.sp,
+            stack: &stack,
+            code: (!self.code.is_empty()).then_some(&self.code),
+            cpu: None,
+            state: RunState::Running,
+            tag: None,
+            tables_pending: false,
+            context_reply: None,
+            extra: &[],
+        });
+        builder.push(&Event::CheckWalk(CheckWalk { thread, ..self.walk.clone() }));
+        let file = builder.finish();
+        let trace = Trace::read(&file, "test.stk").unwrap();
+        let images = load_images(&trace, &|_| None);
+        let found = compare(&trace, &images, &AtomicU64::new(0));
+        assert_eq!((found.samples, found.walks, found.damage.len()), (1, 1, 0));
+        found
+    }
+
+    /// The class of the one difference, and the frame where it is.
+    #[track_caller]
+    fn differs(&self) -> (Class, usize) {
+        let found = self.compare();
+        let one: Vec<_> = found.differences.into_iter().collect();
+        let [(class, differences)] = &one[..] else { panic!("{one:?}") };
+        assert_eq!((differences.count, differences.examples.len()), (1, 1));
+        (*class, differences.examples[0].frame)
+    }
+}
+
+fn calls() -> Vec<u64> {
+    vec![in_function(BASE, 0), in_function(BASE, 1), in_function(BASE, 2)]
+}
+
+#[test]
+fn equal_walks_are_equal() {
+    let found = Scene::new(&calls()).compare();
+    assert_eq!((found.equal, found.equal_frames, found.different()), (1, 5, 0));
+    let found = Scene::epilogue(&calls(), &[0xc3]).compare();
+    assert_eq!((found.equal, found.different()), (1, 0));
+}
+
+#[test]
+fn an_epilogue_that_the_system_missed_is_proved_by_running_it() {
+    // ret; add rsp,8 … cannot be reached and is not looked at.
+    assert_eq!(
+        Scene::epilogue(&calls(), &[0xc3, 0x90]).taken_for_body().differs(),
+        (Class::EpilogueMissed, 1)
+    );
+    // jmp to the start of the function behind the next one.
+    let from = Image::function(2) + testing::AFTER_CALL;
+    let distance = (Image::function(4) - from - 5) as i32;
+    let jump = [&[0xe9][..], &distance.to_le_bytes()].concat();
+    assert_eq!(Scene::epilogue(&calls(), &jump).taken_for_body().differs(), (Class::TailJumpMissed, 1));
+    // rex.W jmp rax
+    let jump = [0x48, 0xff, 0xe0];
+    assert_eq!(Scene::epilogue(&calls(), &jump).taken_for_body().differs(), (Class::TailJumpMissed, 1));
+}
+
+#[test]
+fn where_the_system_is_right_the_difference_is_not_explained_away() {
+    // The frame is gone and the code returns, but it is our walk that (by these bytes) would see a body: mov eax,ecx first.
+    let scene = Scene::epilogue(&calls(), &[0x89, 0xc8, 0xc3]);
+    assert_eq!(scene.differs(), (Class::Unexplained, 1));
+    // A jump within the body is no epilogue.
+    let mut scene = Scene { code: vec![0xeb, 0xf8], ..Scene::new(&calls()) };
+    assert_eq!(scene.compare().equal, 1);
+    scene.walk.frames[1].1 += 8;
+    assert_eq!(scene.differs(), (Class::Unexplained, 1));
+}
+
+#[test]
+fn assembler_that_is_no_leaf_is_proved_by_where_its_code_leads() {
+    // Behind the functions that have unwind data: mov eax,ecx; add rsp,28h; ret
+    let calls = [in_function(BASE, 0), BASE + u64::from(Image::function(10))];
+    let mut scene = Scene::new(&calls);
+    scene.code = vec![0x89, 0xc8, 0x48, 0x83, 0xc4, 0x28, 0xc3];
+    assert_eq!(scene.compare().equal, 1);
+    scene.walk.frames.truncate(1);
+    scene.walk.frames.push((scene.words[0], scene.sp + 8));
+    assert_eq!(scene.differs(), (Class::TakenForLeaf, 1));
+    // Where the leaf's return address could be one, nothing is proved.
+    scene.walk.frames[1].0 = in_function(BASE, 1);
+    assert_eq!(scene.differs(), (Class::Unexplained, 1));
+}
+
+#[test]
+fn what_ended_the_systems_walk_is_told_apart() {
+    let right = Scene::new(&calls());
+    for (flag, class) in [
+        (CheckWalk::FRAME_LIMIT, Class::SystemEndedEarly),
+        (CheckWalk::FAULT, Class::SystemEndedEarly),
+        (0, Class::Unexplained),
+    ] {
+        let mut scene = Scene::new(&calls());
+        scene.walk.flags = flag;
+        scene.walk.frames.pop();
+        assert_eq!(scene.differs(), (class, right.walk.frames.len() - 1));
+    }
+    let mut scene = Scene::new(&calls());
+    scene.walk.frames.push((0x1234, STACK));
+    assert_eq!(scene.differs(), (Class::PastThreadStart, right.walk.frames.len()));
+}
+
+#[test]
+fn a_frame_that_is_elsewhere_is_not_explained() {
+    for at in [0, 2] {
+        let mut scene = Scene::new(&calls());
+        scene.walk.frames[at].1 += 8;
+        assert_eq!(scene.differs(), (Class::Unexplained, at));
+    }
+}
+
+#[test]
+fn dynamic_code_is_told_from_code_that_nobody_knows() {
+    const JIT: u64 = 0x2222_0000;
+    let calls = [in_function(BASE, 0), JIT, in_function(BASE, 2)];
+    assert_eq!(Scene::new(&calls).differs(), (Class::DynamicCode, 1));
+    let mut scene = Scene::new(&calls);
+    scene.walk.frames.truncate(2);
+    assert_eq!(scene.differs(), (Class::NoModule, 1));
+    // Itself the innermost: by the rule a leaf, but the system knows a frame.
+    let calls = [in_function(BASE, 0), JIT];
+    assert_eq!(Scene::new(&calls).differs(), (Class::DynamicCode, 1));
+}
+
+#[test]
+fn a_call_at_the_end_of_its_function_belongs_to_it() {
+    // The return address is that of function 2, whose first instruction has no frame yet.
+    let calls = [in_function(BASE, 0), BASE + u64::from(Image::function(2)), in_function(BASE, 3)];
+    assert_eq!(Scene::new(&calls).compare().equal, 1);
+    let mut scene = Scene::new(&calls);
+    let sp = scene.walk.frames[1].1;
+    let top = scene.words[(sp - scene.sp) as usize / 8];
+    scene.walk.frames.truncate(2);
+    scene.walk.frames.push((top, sp + 8));
+    assert_eq!(scene.differs(), (Class::LookedBehindCall, 2));
+}
+
+#[test]
+fn discarded_walks_and_those_of_no_sample_are_counted_apart() {
+    let mut scene = Scene::new(&calls());
+    scene.walk.flags = CheckWalk::DISCARDED;
+    scene.walk.frames.clear();
+    let found = scene.compare();
+    assert_eq!((found.discarded, found.equal, found.different(), found.unmatched), (1, 0, 0, 0));
+    let mut scene = Scene::new(&calls());
+    scene.walk.time += 1;
+    let found = scene.compare();
+    assert_eq!((found.unmatched, found.equal, found.different()), (1, 0, 0));
+}
