@@ -1,8 +1,8 @@
 //! Walks over arbitrary input.
 
 use stk_unwind::{
-    Found, Frame, History, ImageTables, ModuleId, Modules, Registers, Sample, WalkOptions, Walker, arm64,
-    x64, x86,
+    Found, Frame, History, ImageTables, ModuleId, Modules, Registers, Sample, Trust, WalkOptions, Walker,
+    arm64, explain, x64, x86,
 };
 
 /// Where the first image lies; the second one follows at the same distance again.
@@ -13,6 +13,8 @@ pub const SIZE: u32 = 0x1_0000;
 pub const STACK: u64 = 0x2000_0000;
 /// Frames at most: small, so that a walk that would not end is found by its length.
 const MAX_FRAMES: usize = 64;
+/// Frames explained at most: each compiles its rule anew.
+const EXPLAINED: usize = 8;
 
 /// Takes values off the front of arbitrary bytes; zeros when they have run out.
 pub struct Bytes<'a>(pub &'a [u8]);
@@ -133,6 +135,18 @@ pub fn check(images: &[ImageTables], mut rest: Bytes<'_>, kind: u8) {
     });
     assert_eq!(with_registers, stop, "registers restored on the way");
     assert_eq!(again, frames);
+
+    for (i, frame) in frames.iter().enumerate().take(EXPLAINED) {
+        let caller = frames.get(i + 1);
+        let explanation = explain(&space, &sample, frame, caller);
+        assert!(!explanation.record.is_empty() && !explanation.rule.is_empty());
+        // On arm64 a caller may be exact without its trust saying so, and is then explained as one that is not.
+        if caller.is_some_and(|caller| caller.trust != Trust::Scan)
+            && !matches!(registers, Registers::Arm64(_))
+        {
+            assert!(!explanation.rule.starts_with("no rule"), "{explanation}");
+        }
+    }
 
     let mut history = History::default();
     for unchanged_from in [u64::MAX, 0, STACK + 0x40] {
