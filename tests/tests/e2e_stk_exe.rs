@@ -3,8 +3,9 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
-use stk_tests::wine::{self, Folder, Program};
+use std::process::{Command, Output, Stdio};
+use stk_tests::schema;
+use stk_tests::wine::{self, Folder, Program, wait_for};
 use stk_tests::{stk, wine::command};
 
 /// The kept trace with its PDBs, in a folder where both programs work with the same relative paths.
@@ -83,11 +84,14 @@ fn dump_of_a_live_process_prints_its_named_stacks() {
     let busy = Program::busy(&folder, 0);
     let symbols = wine::windows_path(&wine::path("STK_BUSY_DIR"));
     let dump = |style: &str| {
+        let pid = busy.pid();
         let line =
-            ["dump", "--pid", &busy.pid(), "--style", style, "-y", &symbols, "--symbol-cache", "cache"];
+            ["dump", "--pid", &pid, "--style", style, "--explain", "-y", &symbols, "--symbol-cache", "cache"];
         stk_exe(&folder, &line.map(str::to_owned))
     };
     let json: Value = serde_json::from_str(&dump("json")).expect("stk.exe prints JSON");
+    let rules: Value = serde_json::from_str(include_str!("../../schema/dump.schema.json")).expect("a schema");
+    schema::check(&rules, &json).expect("as schema/dump.schema.json describes it");
     let threads = json["threads"].as_array().expect("threads");
     let thread = threads.iter().find(|thread| thread["name"] == "recursion").expect("busy has such a thread");
     let frames = thread["frames"].as_array().expect("frames");
@@ -104,6 +108,34 @@ fn dump_of_a_live_process_prints_its_named_stacks() {
     assert_eq!(ran.status.code(), Some(3), "{}", String::from_utf8_lossy(&ran.stderr));
     let text = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(text.contains("999999"), "{text}");
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_half_made() {
+    let folder = kept_trace();
+    // Enough traces that there is always one being written.
+    let traces: Vec<String> = (0..60).map(|n| format!("{n}.stk")).collect();
+    for trace in &traces {
+        std::fs::copy(folder.file("busy.stk"), folder.file(trace)).expect("a copy");
+    }
+    let exe = wine::path("STK_WINDOWS_BIN").join("stk.exe");
+    let log = std::fs::File::create(folder.file("stk.log")).expect("writable");
+    let mut command = command(&exe);
+    command.arg("convert").args(&traces).args(["--to", "chrome", "-o", "out/", "--no-default-symbols"]);
+    let mut child = command.current_dir(folder.path()).stderr(log).spawn().expect("stk.exe can be started");
+    let written = |ending: &str| {
+        let entries = std::fs::read_dir(folder.file("out")).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(ending)).count()
+    };
+    wait_for("the first outputs", || (written(".chrome.json") > 0).then_some(()));
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.is_ok_and(|status| status.success()), "stk.exe was done too soon");
+    let status = wait_for("stk.exe to end", || child.try_wait().expect("a child can be waited for"));
+    let text = std::fs::read_to_string(folder.file("stk.log")).expect("a log");
+    assert_eq!(status.code(), Some(130), "{text}");
+    assert!(text.contains("interrupted"), "{text}");
+    assert_eq!(written(".partial"), 0);
+    assert!(written(".chrome.json") < traces.len(), "it went on to the end");
 }
 
 /// Runs stk.exe, which must succeed, and gives what it printed.

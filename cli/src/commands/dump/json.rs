@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use stk_unwind::Registers;
 
-/// The JSON output. Its version grows when a field changes its meaning or goes; new fields may come at any time.
+/// The JSON output, which `schema/dump.schema.json` describes. Its version grows when a field changes its meaning or goes; new fields may come at any time.
 #[derive(Serialize)]
 struct Document<'a> {
     version: u32,
