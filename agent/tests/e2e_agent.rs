@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use object::read::pe::{ImageNtHeaders, ImageOptionalHeader, PeFile64};
 use object::{Object, ObjectSection};
 use stk_format::{BlockKind, Decoded, Scratch, Trace, blob};
-use stk_schema::event::{EndReason, Event, ModuleFlags, Table, TableKind, ThreadFlags};
+use stk_schema::event::{CheckWalk, EndReason, Event, ModuleFlags, Table, TableKind, ThreadFlags};
 use stk_schema::identity::{ContentHash, Identity};
 use stk_schema::registers::{IP, SP};
 
@@ -214,6 +214,42 @@ fn the_watchdog_resumes_what_a_frozen_sampler_holds() {
 }
 
 #[test]
+fn a_walk_that_waits_is_discarded_and_its_thread_resumed() {
+    let run = run("slow_walk");
+    assert_eq!((run.one("registered"), run.one("stop"), run.one("left")), ("1", "0", "1"));
+    assert!(run.one("slow_lookups").parse::<u32>().is_ok_and(|lookups| lookups >= 3));
+    let trace = run.contents();
+    // The watchdog gives up the walk, not the recording ...
+    assert_eq!(trace.end, Some(EndReason::Stopped as u64), "{}", trace.end_detail);
+    assert_eq!(trace.metadata["recorder.check_walks"], "on");
+    let discarded: Vec<_> =
+        trace.walks.iter().filter(|walk| walk.flags & CheckWalk::DISCARDED != 0).collect();
+    assert!(!discarded.is_empty() && discarded.iter().all(|walk| walk.frames.is_empty()), "{discarded:?}");
+    // ... nor the sample, which was whole before.
+    let code: u64 = run.one("code").parse().unwrap();
+    assert!(trace.samples.iter().any(|sample| (code..code + 16).contains(&sample.ip)));
+    // The walks of the other threads go on to their starts.
+    assert!(trace.walks.iter().any(|walk| walk.flags == 0 && walk.frames.len() > 10));
+}
+
+#[test]
+fn a_walk_that_reads_what_is_not_there_ends_and_the_target_goes_on() {
+    let run = run("wild_walk");
+    assert_eq!((run.one("registered"), run.one("bad_read"), run.one("left")), ("1", "1", "1"));
+    let trace = run.contents();
+    assert_eq!(trace.end, Some(EndReason::Stopped as u64), "{}", trace.end_detail);
+    let code: u64 = run.one("code").parse().unwrap();
+    // Past its prologue the frame is looked for at address 10h.
+    let of_code =
+        |walk: &&CheckWalk| walk.frames.first().is_some_and(|&(ip, _)| (code + 6..code + 11).contains(&ip));
+    let walks: Vec<_> = trace.walks.iter().filter(of_code).collect();
+    assert!(!walks.is_empty());
+    for walk in walks {
+        assert_eq!((walk.flags, walk.frames.len()), (CheckWalk::FAULT, 1));
+    }
+}
+
+#[test]
 fn threads_that_live_a_moment_all_run_and_none_hangs() {
     let run = run("brief");
     assert_eq!(run.one("counted"), "300");
@@ -387,6 +423,7 @@ struct Contents {
     modules: BTreeMap<u64, Module>,
     blobs: BTreeMap<[u8; 16], CloneableAssembly>,
     samples: Vec<Sample>,
+    walks: Vec<CheckWalk>,
     metadata: BTreeMap<String, String>,
     end: Option<u64>,
     end_detail: String,
@@ -419,7 +456,9 @@ impl Contents {
             if block.header.kind == BlockKind::Samples {
                 let mut samples = trace.samples(block, &mut scratch).unwrap();
                 while let Some(decoded) = samples.next().unwrap() {
-                    if let Decoded::Sample(sample) = decoded {
+                    if let Decoded::Other(Event::CheckWalk(walk)) = decoded {
+                        contents.walks.push(walk);
+                    } else if let Decoded::Sample(sample) = decoded {
                         contents.samples.push(Sample {
                             thread: sample.thread,
                             ip: sample.registers[IP],

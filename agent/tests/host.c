@@ -127,6 +127,45 @@ static void describe(HANDLE thread, const wchar_t *name)
         set(thread, name);
 }
 
+/* Dynamic code for the scenarios of --check-walks: it waits for `leaving`, whose address is its argument. */
+
+/* push rbp; mov ebp,10h; again: cmp dword ptr [rcx],0; je again; pop rbp; ret */
+static const BYTE wild_code[] = {0x55, 0xBD, 0x10, 0, 0, 0, 0x83, 0x39, 0, 0x74, 0xFB, 0x5D, 0xC3};
+/* UNWIND_INFO that takes rbp for the frame: whoever unwinds it reads address 10h. */
+static const BYTE wild_info[] = {0x01, 6, 2, 0x05, 6, 0x03, 1, 0x50};
+/* again: cmp dword ptr [rcx],0; je again; ret */
+static const BYTE slow_code[] = {0x83, 0x39, 0, 0x74, 0xFB, 0xC3};
+
+static volatile LONG slow_lookups;
+
+/* As a runtime's callback that has to wait for a lock. */
+static PRUNTIME_FUNCTION CALLBACK slow_lookup(DWORD64 pc, PVOID context)
+{
+    if (InterlockedIncrement(&slow_lookups) <= 3)
+        Sleep(400);
+    return NULL;
+}
+
+/* Starts a thread in the dynamic code of a scenario and prints where that lies. */
+static HANDLE dynamic_thread(int wild)
+{
+    BYTE *page = VirtualAlloc(NULL, 4096, MEM_COMMIT | MEM_RESERVE, PAGE_EXECUTE_READWRITE);
+    memcpy(page, wild ? wild_code : slow_code, wild ? sizeof wild_code : sizeof slow_code);
+    if (wild) {
+        RUNTIME_FUNCTION *function = (RUNTIME_FUNCTION *)(page + 0x180);
+        memcpy(page + 0x100, wild_info, sizeof wild_info);
+        function->BeginAddress = 0;
+        function->EndAddress = sizeof wild_code;
+        function->UnwindData = 0x100;
+        printf("registered %d\n", RtlAddFunctionTable(function, 1, (DWORD64)(UINT_PTR)page));
+    } else {
+        printf("registered %d\n", RtlInstallFunctionTableCallback((DWORD64)(UINT_PTR)page | 3, (DWORD64)(UINT_PTR)page, 4096,
+                                                                  slow_lookup, NULL, NULL));
+    }
+    printf("code %llu\n", (unsigned long long)(UINT_PTR)page);
+    return CreateThread(NULL, 0, (LPTHREAD_START_ROUTINE)(void *)page, (void *)&leaving, 0, NULL);
+}
+
 static HANDLE ended;
 static uint32_t embed = STK_EMBED_UNWIND;
 static const wchar_t *tables;
@@ -286,6 +325,18 @@ int main(int argc, char **argv)
         }
         printf("stuck %d\n", stuck);
         agent_stop(NULL);
+    } else if (!strcmp(scenario, "wild_walk") || !strcmp(scenario, "slow_walk")) {
+        HANDLE thread = dynamic_thread(scenario[0] == 'w');
+        if (start(output, STK_FLAG_CHECK_WALKS, 1000000, 0))
+            return 1;
+        wait_for_samples(20);
+        /* Faults of the target's own still come to its own handlers. */
+        printf("bad_read %d\n", IsBadReadPtr((void *)16, 1) != 0);
+        Sleep(1500);
+        printf("slow_lookups %ld\n", slow_lookups);
+        printf("stop %u\n", agent_stop(NULL));
+        leaving = 1;
+        printf("left %d\n", WaitForSingleObject(thread, 5000) == WAIT_OBJECT_0);
     } else if (!strcmp(scenario, "brief")) {
         if (start(output, 0, 1000000, 0))
             return 1;
