@@ -27,6 +27,8 @@ const MAX_TABLE: u32 = 256 << 20;
 const MAX_SECTIONS: usize = 96;
 /// Most exported names that are followed outside the export directory.
 const MAX_NAMES: u32 = 1 << 20;
+/// Longest export name that can be searched for, with its terminator.
+const MAX_EXPORT_NAME: usize = 128;
 /// Most bytes read at once, so that a change in the middle of a large module costs little.
 const READ_CHUNK: usize = 256 << 10;
 const PAGE: u32 = 4096;
@@ -161,6 +163,59 @@ impl Image {
     /// Whether `rva` lies in a section that can be executed.
     pub fn is_code(&self, rva: u32) -> bool {
         self.executable.iter().any(|range| range.contains(&rva))
+    }
+
+    /// The data directory `index`, as far as it lies in the image; empty if there is none.
+    pub fn directory(&self, index: usize) -> Range<u32> {
+        let field = |at: usize| u32_at(&self.headers, at);
+        let find = || {
+            let optional = field(0x3c)? as usize + 24;
+            let plus = u16_at(&self.headers, optional)? == 0x20b;
+            let (count, directories) =
+                if plus { (optional + 108, optional + 112) } else { (optional + 92, optional + 96) };
+            let at = directories + index * 8;
+            (index < field(count)? as usize).then_some(bounded(field(at)?, field(at + 4)?, self.size))
+        };
+        find().unwrap_or(0..0)
+    }
+
+    /// Address of the export `name`: a search in the sorted list of names, a few small reads. Forwarded exports count too.
+    pub fn export(&self, memory: &impl Memory, name: &[u8]) -> Option<u64> {
+        let read_u32 = |rva: u32| {
+            let mut bytes = [0; 4];
+            let inside = rva.checked_add(4).is_some_and(|end| end <= self.size);
+            (inside && memory.read(self.base + u64::from(rva), &mut bytes)).then(|| u32::from_le_bytes(bytes))
+        };
+        if self.exports.len() < 40 {
+            return None;
+        }
+        let field = |at: u32| read_u32(self.exports.start + at);
+        let (functions, names) = (field(20)?, field(24)?.min(MAX_NAMES));
+        let (addresses, name_list, ordinals) = (field(28)?, field(32)?, field(36)?);
+        let (mut low, mut high) = (0, names);
+        let mut text = [0; MAX_EXPORT_NAME];
+        let text = text.get_mut(..name.len() + 1)?;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let rva = read_u32(name_list.checked_add(middle * 4)?)?;
+            let len = text.len().min(self.size.checked_sub(rva)? as usize);
+            let text = text.get_mut(..len)?;
+            if !memory.read(self.base + u64::from(rva), text) {
+                return None;
+            }
+            let len = text.iter().position(|&byte| byte == 0).unwrap_or(len);
+            match text.get(..len)?.cmp(name) {
+                core::cmp::Ordering::Less => low = middle + 1,
+                core::cmp::Ordering::Greater => high = middle,
+                core::cmp::Ordering::Equal => {
+                    // The ordinal is a u16; the two bytes before it are in the image too.
+                    let ordinal = read_u32(ordinals.checked_add(middle * 2)?.checked_sub(2)?)? >> 16;
+                    let rva = read_u32(addresses.checked_add(ordinal * 4)?)?;
+                    return (ordinal < functions && rva < self.size).then(|| self.base + u64::from(rva));
+                }
+            }
+        }
+        None
     }
 
     /// Reads what unwinding and naming need from the image, one part at a time, into `store`.

@@ -8,9 +8,11 @@
 //! threads      enumerations -> THREAD_START, THREAD_EXIT, THREAD_NAME
 //! journal      those events and BLOBs -> META, STATE, BLOB blocks
 //! writer       blocks -> the file
+//! dotnet       what is asked of a .NET runtime -> RUNTIME_INFO, NETTRACE, MANAGED_THREAD, MEMORY
 //! ```
 
 pub mod code;
+pub mod dotnet;
 pub mod dynamic;
 pub mod image;
 pub mod journal;

@@ -1,0 +1,37 @@
+//! What is asked of a .NET runtime in the process, and how: portable, so that it is tested without one.
+//!
+//! ```text
+//! runtime      which module is a runtime, its version       image -> Kind
+//! json         the few values of a JSON text
+//! descriptor   the exported data contract                   memory -> Descriptor, Layout
+//! threads      the runtime's own view of a sampled thread   Layout, address -> Managed
+//! ipc          messages of the diagnostics pipe             requests, replies
+//! schedule     when names are asked for
+//! seen         which code addresses were seen before
+//! ```
+//!
+//! Everything is read through [`Memory`](super::image::Memory), whose reads fail instead of faulting, and every size that
+//! memory tells is bounded.
+
+pub mod descriptor;
+pub mod ipc;
+pub mod json;
+pub mod runtime;
+pub mod schedule;
+pub mod seen;
+pub mod threads;
+
+/// A pointer of `width` (4 or 8) bytes at `at`.
+fn pointer_at(bytes: &[u8], at: usize, width: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at.checked_add(width)?)?;
+    match width {
+        8 => Some(u64::from_le_bytes(bytes.try_into().ok()?)),
+        4 => Some(u64::from(u32::from_le_bytes(bytes.try_into().ok()?))),
+        _ => None,
+    }
+}
+
+/// A `u32` at `at`.
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}

@@ -1,0 +1,133 @@
+//! Which module is a .NET runtime, and of which version.
+
+use alloc::vec::Vec;
+
+use super::descriptor;
+use super::u32_at;
+use crate::record::image::{Image, Memory};
+
+/// What kind of runtime a module is; the numbers are those of RUNTIME_INFO.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum Kind {
+    /// .NET (Core): coreclr.dll.
+    Core = 1,
+    /// .NET Framework: clr.dll, mscorwks.dll.
+    Framework = 2,
+    /// .NET linked into an executable.
+    SingleFile = 3,
+}
+
+/// What a single-file host exports so that debuggers find the runtime in it (.NET 6 and later).
+const SINGLE_FILE_EXPORT: &[u8] = b"DotNetRuntimeInfo";
+
+/// Index of the resource directory among the image's data directories.
+const DIRECTORY_RESOURCE: usize = 2;
+/// RT_VERSION.
+const RESOURCE_VERSION: u32 = 16;
+/// Most entries of one resource directory that are looked at, and most bytes of a version resource.
+const MAX_ENTRIES: u32 = 256;
+const MAX_VERSION: u32 = 64 << 10;
+/// Most UTF-16 units of a version.
+const MAX_TEXT: usize = 256;
+
+impl Kind {
+    /// What the module `path` with these headers is; `None` if it is no runtime.
+    pub fn of(path: &[u8], image: &Image, memory: &impl Memory) -> Option<Kind> {
+        let name = path.rsplit(|&byte| byte == b'\\' || byte == b'/').next()?;
+        let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+        if is(b"coreclr.dll") {
+            return Some(Kind::Core);
+        }
+        if is(b"clr.dll") || is(b"mscorwks.dll") {
+            return Some(Kind::Framework);
+        }
+        let exported = |name| image.export(memory, name).is_some();
+        (exported(descriptor::EXPORT) || exported(SINGLE_FILE_EXPORT)).then_some(Kind::SingleFile)
+    }
+
+    /// Whether it has a diagnostics pipe.
+    pub fn has_pipe(self) -> bool {
+        self != Kind::Framework
+    }
+}
+
+/// The product version in the image's version resource, UTF-8; its file version if it has none.
+pub fn version(image: &Image, memory: &impl Memory) -> Option<Vec<u8>> {
+    let resources = image.directory(DIRECTORY_RESOURCE);
+    let at = |offset: u32, into: &mut [u8]| {
+        let rva = resources.start.checked_add(offset)?;
+        let end = rva.checked_add(into.len() as u32)?;
+        (end <= resources.end && memory.read(image.base + u64::from(rva), into)).then_some(())
+    };
+    // Three levels: type, name, language. Each directory has 16 bytes, then entries of id and offset.
+    let mut offset = 0;
+    for level in 0..3 {
+        let mut head = [0; 16];
+        at(offset, &mut head)?;
+        let count = u32::from(u16::from_le_bytes([head[12], head[13]]))
+            + u32::from(u16::from_le_bytes([head[14], head[15]]));
+        let entry = (0..count.min(MAX_ENTRIES)).find_map(|index| {
+            let mut entry = [0; 8];
+            at(offset + 16 + index * 8, &mut entry)?;
+            (level != 0 || u32_at(&entry, 0)? == RESOURCE_VERSION).then_some(entry)
+        })?;
+        let next = u32_at(&entry, 4)?;
+        // The highest bit tells a directory from a leaf.
+        if (next & 0x8000_0000 != 0) != (level < 2) {
+            return None;
+        }
+        offset = next & 0x7fff_ffff;
+    }
+    let mut leaf = [0; 8];
+    at(offset, &mut leaf)?;
+    let (rva, len) = (u32_at(&leaf, 0)?, u32_at(&leaf, 4)?.min(MAX_VERSION));
+    if rva.checked_add(len)? > image.size {
+        return None;
+    }
+    let mut bytes = alloc::vec![0; len as usize];
+    if !memory.read(image.base + u64::from(rva), &mut bytes) {
+        return None;
+    }
+    text_of(&bytes, "ProductVersion").or_else(|| text_of(&bytes, "FileVersion"))
+}
+
+/// The value of a String structure in a VS_VERSIONINFO: the key, a terminator, padding to 4 bytes, the value, a terminator.
+fn text_of(bytes: &[u8], key: &str) -> Option<Vec<u8>> {
+    let units: Vec<u16> = bytes.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect();
+    let key: Vec<u16> = key.encode_utf16().chain([0]).collect();
+    let at = units.windows(key.len()).position(|window| window == key)?;
+    let value = units.get((at + key.len()).next_multiple_of(2)..)?;
+    let value = value.iter().copied().take(MAX_TEXT).take_while(|&unit| unit != 0);
+    let text: alloc::string::String =
+        char::decode_utf16(value).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER)).collect();
+    (!text.is_empty()).then(|| text.into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A String structure: three words, the key, padding to 4 bytes, the value, padding.
+    fn string(units: &mut Vec<u16>, key: &str, value: &str) {
+        units.extend_from_slice(&[0, 0, 1]);
+        units.extend(key.encode_utf16().chain([0]));
+        units.resize(units.len().next_multiple_of(2), 0);
+        units.extend(value.encode_utf16().chain([0]));
+        units.resize(units.len().next_multiple_of(2), 0);
+    }
+
+    #[test]
+    fn a_version_is_found_behind_its_padding() {
+        let mut units = Vec::new();
+        string(&mut units, "FileVersion", "4.700.20.6602");
+        string(&mut units, "ProductVersion", "3.1.2-servicing.20067.4");
+        let bytes: Vec<u8> = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
+        assert_eq!(text_of(&bytes, "FileVersion").as_deref(), Some(&b"4.700.20.6602"[..]));
+        assert_eq!(text_of(&bytes, "ProductVersion").as_deref(), Some(&b"3.1.2-servicing.20067.4"[..]));
+        assert_eq!(text_of(&bytes, "CompanyName"), None);
+        for len in 0..bytes.len() {
+            let _ = text_of(&bytes[..len], "ProductVersion");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! When a runtime is asked for the names of its methods: nothing can be asked of a process that is ending, so not only at the end.
+
+/// Milliseconds between the ends of rundowns.
+const AGAIN_MS: u64 = 10_000;
+/// Milliseconds between tries while the pipe is not there: at first, when the runtime may just be starting ...
+const RETRY_MS: u64 = 250;
+/// ... and later.
+const RETRY_LATER_MS: u64 = 10_000;
+/// How long "at first" is.
+const YOUNG_MS: u64 = 10_000;
+
+/// The times of the next questions.
+#[derive(Debug)]
+pub struct Schedule {
+    ticks_per_ms: u64,
+    /// When the runtime was found.
+    found: u64,
+    /// Not to be asked before.
+    next: u64,
+    /// Code addresses that had been seen when the last rundown began; `None` before the first.
+    seen: Option<u64>,
+}
+
+impl Schedule {
+    /// For a runtime that was found at `now`: it is to be asked at once.
+    pub fn new(now: u64, ticks_per_ms: u64) -> Schedule {
+        Schedule { ticks_per_ms, found: now, next: now, seen: None }
+    }
+
+    /// Whether to ask now, with `seen` different addresses of dynamic code seen so far.
+    pub fn is_due(&self, now: u64, seen: u64) -> bool {
+        now >= self.next && self.seen != Some(seen)
+    }
+
+    /// Milliseconds until it is worth looking again.
+    pub fn wait_ms(&self, now: u64) -> u64 {
+        let left = self.next.saturating_sub(now).div_ceil(self.ticks_per_ms);
+        // Due, but nothing new was seen: that is looked at a few times a second.
+        if left == 0 { RETRY_MS } else { left }
+    }
+
+    /// A rundown that began when `seen` addresses had been seen ended at `now`.
+    pub fn answered(&mut self, now: u64, seen: u64) {
+        self.seen = Some(seen);
+        self.next = now + AGAIN_MS * self.ticks_per_ms;
+    }
+
+    /// It could not be asked.
+    pub fn failed(&mut self, now: u64) {
+        let young = now.saturating_sub(self.found) < YOUNG_MS * self.ticks_per_ms;
+        self.next = now + if young { RETRY_MS } else { RETRY_LATER_MS } * self.ticks_per_ms;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asked_at_once_and_then_only_for_new_code_and_not_too_often() {
+        let mut schedule = Schedule::new(1000, 1);
+        assert!(schedule.is_due(1000, 0));
+        schedule.answered(1200, 5);
+        assert!(!schedule.is_due(2000, 9), "too soon");
+        assert!(!schedule.is_due(11_200, 5), "nothing new");
+        assert!(schedule.is_due(11_200, 6));
+        assert_eq!(schedule.wait_ms(1200), 10_000);
+        assert_eq!(schedule.wait_ms(20_000), RETRY_MS);
+    }
+
+    #[test]
+    fn a_pipe_that_is_not_there_is_tried_often_at_first() {
+        let mut schedule = Schedule::new(0, 1);
+        schedule.failed(0);
+        assert!(!schedule.is_due(249, 0) && schedule.is_due(250, 0));
+        schedule.failed(10_000);
+        assert!(!schedule.is_due(19_999, 0) && schedule.is_due(20_000, 0));
+    }
+}

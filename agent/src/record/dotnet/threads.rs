@@ -1,0 +1,216 @@
+//! The runtime's own view of its threads, through the data contract: which Thread object belongs to a thread of the system, and
+//! the few fields of it that belong to a sample.
+//!
+//! The Thread object lies outside of the thread's stack, on a heap, and can be freed: reading it plainly while the thread is
+//! suspended could fault, and a read that cannot fault is a system call, which the recorder's law forbids at that moment.
+//! So it is read before the suspension and after the resumption, and kept if both are the same. What can
+//! still go wrong: a thread that ran in between may have pushed a Frame and popped it again, and may have been
+//! suspended just while it was there. The Frame head that is stored is then the one below it.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use super::descriptor::Descriptor;
+use super::{pointer_at, u32_at};
+use crate::record::image::Memory;
+
+/// Most managed threads that are followed.
+const MAX_THREADS: usize = 1024;
+/// Most entries of the runtime's list that are walked, dead threads included.
+const MAX_WALKED: usize = 4096;
+/// Most bytes of a Thread object up to its last field of interest.
+const MAX_SPAN: usize = 2048;
+/// Most Frames of a chain that are looked at for memory outside the stack.
+const MAX_FRAMES: usize = 256;
+/// Bytes of an x64 CONTEXT.
+pub const CONTEXT_BYTES: usize = 1232;
+
+/// What belongs to a sample of a managed thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Managed {
+    /// Address of the Thread object.
+    pub address: u64,
+    /// Thread::State.
+    pub state: u64,
+    /// PreemptiveGCDisabled.
+    pub preemptive_disabled: u64,
+    /// Head of the Frame chain.
+    pub frame: u64,
+    /// ExceptionTracker.
+    pub exception: u64,
+}
+
+/// Where the fields lie.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layout {
+    width: usize,
+    os_id: usize,
+    state: usize,
+    preemptive_disabled: usize,
+    frame: usize,
+    exception: usize,
+    link: usize,
+    /// Bytes of a Thread object that hold all of them.
+    span: usize,
+    /// Address of the variable that points to the ThreadStore.
+    store: u64,
+    first_link: usize,
+    frame_next: usize,
+    target_context: usize,
+    /// Identifiers of the Frames that keep a CONTEXT elsewhere.
+    resumable: [u64; 2],
+}
+
+impl Layout {
+    /// The layout that `descriptor` tells; `None` if it lacks a field.
+    pub fn new(descriptor: &Descriptor) -> Option<Layout> {
+        let field = |name| descriptor.offset("Thread", name);
+        let mut layout = Layout {
+            width: descriptor.width,
+            os_id: field("OSId")?,
+            state: field("State")?,
+            preemptive_disabled: field("PreemptiveGCDisabled")?,
+            frame: field("Frame")?,
+            exception: field("ExceptionTracker")?,
+            link: field("LinkNext")?,
+            span: 0,
+            store: descriptor.address("ThreadStore")?,
+            first_link: descriptor.offset("ThreadStore", "FirstThreadLink")?,
+            frame_next: descriptor.offset("Frame", "Next")?,
+            target_context: descriptor.offset("ResumableFrame", "TargetContextPtr")?,
+            resumable: ["ResumableFrameIdentifier", "RedirectedThreadFrameIdentifier"]
+                .map(|name| descriptor.number(name).unwrap_or(u64::MAX)),
+        };
+        let fields =
+            [layout.os_id, layout.state, layout.preemptive_disabled, layout.frame, layout.exception, layout.link];
+        layout.span = fields.into_iter().max()? + layout.width;
+        (layout.span <= MAX_SPAN).then_some(layout)
+    }
+
+    /// The live threads: pairs of the system's thread id and the Thread object's address. The list is read while it may change:
+    /// a walk that fails on the way gives what it found so far.
+    pub fn threads(&self, memory: &impl Memory) -> Vec<(u32, u64)> {
+        let mut found = Vec::new();
+        let pointer = |address: u64| {
+            let mut bytes = [0; 8];
+            let bytes = bytes.get_mut(..self.width)?;
+            if !memory.read(address, bytes) {
+                return None;
+            }
+            pointer_at(bytes, 0, self.width)
+        };
+        let Some(store) = pointer(self.store).filter(|&store| store != 0) else { return found };
+        let head = store.wrapping_add(self.first_link as u64);
+        let mut bytes = vec![0; self.span];
+        let mut link = pointer(head).unwrap_or(0);
+        for _ in 0..MAX_WALKED {
+            if link == 0 || link == head || found.len() == MAX_THREADS {
+                break;
+            }
+            let address = link.wrapping_sub(self.link as u64);
+            if !memory.read(address, &mut bytes) {
+                break;
+            }
+            if let Some(tid) = u32_at(&bytes, self.os_id)
+                && tid != 0
+            {
+                if found.contains(&(tid, address)) {
+                    break; // in circles
+                }
+                found.push((tid, address));
+            }
+            link = pointer_at(&bytes, self.link, self.width).unwrap_or(0);
+        }
+        found
+    }
+
+    /// The fields of the Thread object at `address`, if it is still that of thread `tid`.
+    pub fn read(&self, memory: &impl Memory, address: u64, tid: u32) -> Option<Managed> {
+        let mut bytes = [0; MAX_SPAN];
+        let bytes = bytes.get_mut(..self.span)?;
+        if !memory.read(address, bytes) || u32_at(bytes, self.os_id)? != tid {
+            return None;
+        }
+        Some(Managed {
+            address,
+            state: u64::from(u32_at(bytes, self.state)?),
+            preemptive_disabled: u64::from(u32_at(bytes, self.preemptive_disabled)?),
+            frame: pointer_at(bytes, self.frame, self.width)?,
+            exception: pointer_at(bytes, self.exception, self.width)?,
+        })
+    }
+
+    /// The first CONTEXT that a Frame of the chain from `head` keeps outside of the captured stack: its address.
+    pub fn context_outside(&self, head: u64, stack_start: u64, stack: &[u8]) -> Option<u64> {
+        let word = |address: u64| {
+            pointer_at(stack, usize::try_from(address.checked_sub(stack_start)?).ok()?, self.width)
+        };
+        let mut frame = head;
+        for _ in 0..MAX_FRAMES {
+            if self.resumable.contains(&word(frame)?) {
+                let context = word(frame.checked_add(self.target_context as u64)?)?;
+                let inside = context >= stack_start && context - stack_start < stack.len() as u64;
+                return (!inside && context != 0).then_some(context);
+            }
+            // Towards the stack's base: anything else is no chain.
+            let next = word(frame.checked_add(self.frame_next as u64)?)?;
+            if next <= frame {
+                return None;
+            }
+            frame = next;
+        }
+        None
+    }
+}
+
+/// Which Thread object belongs to which thread: written by the thread that walks the runtime's list, read by the sampler.
+/// An entry that is just being changed may be missed or be stale: [`Layout::read`] checks the id.
+pub struct Table {
+    layout: Layout,
+    len: AtomicUsize,
+    entries: alloc::boxed::Box<[(AtomicU32, AtomicU64)]>,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(layout: Layout) -> Table {
+        let entries = (0..MAX_THREADS).map(|_| (AtomicU32::new(0), AtomicU64::new(0))).collect();
+        Table { layout, len: AtomicUsize::new(0), entries }
+    }
+
+    /// Where the fields lie.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Walks the runtime's list.
+    pub fn refresh(&self, memory: &impl Memory) {
+        let threads = self.layout.threads(memory);
+        for ((tid, address), entry) in threads.iter().zip(&self.entries) {
+            if entry.0.load(Ordering::Relaxed) != *tid || entry.1.load(Ordering::Relaxed) != *address {
+                entry.0.store(0, Ordering::Release);
+                entry.1.store(*address, Ordering::Release);
+                entry.0.store(*tid, Ordering::Release);
+            }
+        }
+        self.len.store(threads.len().min(self.entries.len()), Ordering::Release);
+    }
+
+    /// Threads known.
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Whether no thread is known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Address of the Thread object of thread `tid`.
+    pub fn find(&self, tid: u32) -> Option<u64> {
+        let entries = self.entries.get(..self.len())?;
+        let entry = entries.iter().find(|entry| entry.0.load(Ordering::Acquire) == tid)?;
+        Some(entry.1.load(Ordering::Acquire))
+    }
+}
