@@ -9,9 +9,9 @@
 //! All of it without blocking the target, taking its locks, using its heap, or taking it down if the agent fails: the
 //! recorder's law of DESIGN.md.
 //!
-//! Five threads of its own, never sampled: the *sampler* suspends one thread at a time, captures it, and encodes what changed; the
+//! Six threads of its own, never sampled: the *sampler* suspends one thread at a time, captures it, and encodes what changed; the
 //! *tables thread* finds threads and modules and reads images; the *code thread* looks up dynamic code; the *writer* compresses and appends; the *watchdog* resumes
-//! a thread that stays suspended for 100 ms.
+//! a thread that stays suspended for 100 ms; the *runtimes thread*, asleep where there is no .NET runtime, asks one for the names of its methods.
 //!
 //! **What it cannot do**
 //! * A process that terminates itself while the sampler holds one of its threads could hang, were it the terminating thread: ExitProcess

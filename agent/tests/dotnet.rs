@@ -102,8 +102,13 @@ fn threads_are_found_by_the_systems_id_and_read_with_it() {
     let memory = process();
     let layout = layout(&memory);
     assert_eq!(layout.threads(&memory), [(40, THREADS[0]), (44, THREADS[2])]);
-    let expected =
-        Managed { address: THREADS[2], state: 0x1000, preemptive_disabled: 1, frame: 0x7_0000, exception: 0x7_1000 };
+    let expected = Managed {
+        address: THREADS[2],
+        state: 0x1000,
+        preemptive_disabled: 1,
+        frame: 0x7_0000,
+        exception: 0x7_1000,
+    };
     assert_eq!(layout.read(&memory, THREADS[2], 44), Some(expected));
     assert_eq!(layout.read(&memory, THREADS[2], 40), None, "another thread's");
     assert_eq!(layout.read(&memory, 0x9999, 44), None, "freed");

@@ -24,6 +24,8 @@ namespace Mixed
         /// Waits in native code.
         [DllImport("native.dll")] public static extern void native_wait(int milliseconds);
         [DllImport("native.dll")] public static extern int native_pid();
+        /// Loads a DLL.
+        [DllImport("native.dll", CharSet = CharSet.Unicode)] public static extern int native_load(string path);
     }
 
     public interface IShape { int Area(int n); }
@@ -220,7 +222,7 @@ namespace Mixed
             return 0;
         }
 
-        /// Arguments: seconds (0: until killed; default 5).
+        /// Arguments: seconds (0: until killed; default 5), a DLL to load.
         static int Main(string[] arguments)
         {
             int seconds = arguments.Length > 0 ? int.Parse(arguments[0]) : 5;
@@ -243,6 +245,8 @@ namespace Mixed
                 Start("async", () => Work.Outer(1).Result),
                 Start("sleeper", Sleeper),
             };
+            if (arguments.Length > 1 && Native.native_load(arguments[1]) == 0)
+                return 2;
             Console.WriteLine("pid " + Native.native_pid());
             Console.WriteLine("ready");
             Stopwatch clock = Stopwatch.StartNew();

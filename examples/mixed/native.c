@@ -26,6 +26,9 @@ EXPORT void native_wait(int milliseconds) { Sleep((DWORD)milliseconds); }
 
 EXPORT int native_pid(void) { return (int)GetCurrentProcessId(); }
 
+/* Loads a DLL and leaves it there. */
+EXPORT int native_load(const wchar_t *path) { return LoadLibraryW(path) != NULL; }
+
 BOOL WINAPI DllMainCRTStartup(HINSTANCE instance, DWORD reason, void *reserved)
 {
     (void)instance;

@@ -32,8 +32,33 @@ pub struct Recorded {
     pub unchanged: u64,
     /// Samples or events that were dropped, by reason.
     pub dropped: BTreeMap<u64, u64>,
+    /// .NET runtimes by module instance.
+    pub runtimes: BTreeMap<u64, Runtime>,
+    /// EventPipe streams by session.
+    pub streams: BTreeMap<u64, Vec<u8>>,
+    /// What runtimes said of samples: thread instance, time, Frame head.
+    pub managed: Vec<(u64, u64, u64)>,
+    /// Bytes beside the stack that belong to samples: address and how many.
+    pub memory: Vec<(u64, usize)>,
     /// The END event: reason, samples, dropped, detail.
     pub end: Option<(u64, u64, u64, String)>,
+}
+
+/// A .NET runtime in the process.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Runtime {
+    /// 1 = .NET, 2 = .NET Framework, 3 = single-file .NET host.
+    pub kind: u64,
+    /// Version.
+    pub version: String,
+    /// Bytes of the data contract descriptor.
+    pub descriptor: usize,
+    /// Its globals.
+    pub pointers: usize,
+    /// The last note.
+    pub note: String,
+    /// When it was found, in ticks.
+    pub found: u64,
 }
 
 /// A module instance.
@@ -79,6 +104,8 @@ pub struct Sample {
     pub time: u64,
     /// Instruction pointer.
     pub ip: u64,
+    /// Address of the first captured byte.
+    pub stack_start: u64,
     /// Bytes of stack.
     pub stack: u64,
     /// Whether the stack is cut below its base.
@@ -96,6 +123,13 @@ impl Module {
     /// Whether it held `address` at `time`.
     pub fn holds(&self, address: u64, time: u64) -> bool {
         (self.load..self.unload).contains(&time) && (self.base..self.base + self.size).contains(&address)
+    }
+}
+
+impl Sample {
+    /// Whether `address` lies in the captured stack.
+    pub fn holds(&self, address: u64) -> bool {
+        (self.stack_start..self.stack_start + self.stack).contains(&address)
     }
 }
 
@@ -130,6 +164,10 @@ impl Recorded {
             samples: Vec::new(),
             unchanged: 0,
             dropped: BTreeMap::new(),
+            runtimes: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            managed: Vec::new(),
+            memory: Vec::new(),
             end: None,
         };
         let mut scratch = Scratch::new();
@@ -145,6 +183,7 @@ impl Recorded {
                             thread: sample.thread,
                             time: sample.time,
                             ip: sample.registers[IP],
+                            stack_start: sample.stack_start,
                             stack: sample.stack.len() as u64,
                             truncated: sample.truncated,
                             tag: sample.tag,
@@ -222,6 +261,23 @@ impl Recorded {
             Event::Metadata(fact) => {
                 self.metadata.insert(text(fact.key), text(fact.value));
             }
+            Event::RuntimeInfo(info) => {
+                let runtime = self.runtimes.entry(info.module).or_insert_with(|| Runtime {
+                    descriptor: info.descriptor.len(),
+                    pointers: info.pointer_data.len() / 8,
+                    found: info.time,
+                    ..Runtime::default()
+                });
+                (runtime.kind, runtime.version, runtime.note) =
+                    (info.kind, text(info.version), text(info.note));
+            }
+            Event::Nettrace(piece) => {
+                let stream = self.streams.entry(piece.session).or_default();
+                assert_eq!(stream.len() as u64, piece.offset, "stream {} has a gap", piece.session);
+                stream.extend_from_slice(piece.bytes);
+            }
+            Event::ManagedThread(managed) => self.managed.push((managed.thread, managed.time, managed.frame)),
+            Event::Memory(memory) => self.memory.push((memory.address, memory.bytes.len())),
             Event::Dropped(dropped) => *self.dropped.entry(dropped.reason).or_default() += dropped.count,
             Event::End(end) => self.end = Some((end.reason, end.samples, end.dropped, text(end.detail))),
             _ => {}

@@ -10,10 +10,11 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, RawSample, Rejected, SampleEncoder, Taken, ThreadImage};
-use stk_schema::event::{CheckWalk, DropReason, Event, RunState};
+use stk_schema::event::{CheckWalk, DropReason, Event, ManagedThread, Memory, RunState};
 use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet};
 
 use super::code::CodeCache;
+use super::dotnet::threads::{CONTEXT_BYTES, Managed};
 use super::dynamic::{self, Region, RegionUse, Scanner};
 use super::queue::Queue;
 use super::shared::{Counters, Lane, Signals};
@@ -52,6 +53,12 @@ pub struct Capture {
     /// Where the walk by the system's own unwinder goes, if it is asked for: flags, and frames up to the vector's capacity,
     /// which never grows.
     pub walk: Option<CheckWalk>,
+    /// What a runtime says of the thread.
+    pub managed: Option<Managed>,
+    /// Address of the CONTEXT that a Frame of the runtime keeps outside of the stack; 0 = none.
+    pub outside_at: u64,
+    /// Its bytes.
+    pub outside: Box<[u8]>,
 }
 
 impl Capture {
@@ -66,6 +73,9 @@ impl Capture {
             stack: alloc::vec![0; bytes].into_boxed_slice(),
             context_reply: None,
             walk: None,
+            managed: None,
+            outside_at: 0,
+            outside: alloc::vec![0; CONTEXT_BYTES].into_boxed_slice(),
         }
     }
 }
@@ -418,6 +428,7 @@ impl<T: Target> Sampler<T> {
                     if taken == Taken::Written && triggered.is_none() {
                         let thread = entry.instance;
                         self.store_walk(thread);
+                        self.store_managed(thread);
                     }
                     return true;
                 }
@@ -498,6 +509,26 @@ impl<T: Target> Sampler<T> {
             before: None,
         };
         scanner.sample(&view, |address| self.target.region(address));
+    }
+
+    /// Stores what a runtime says of the sample that was just written, behind it. Without room in the block the sample stays
+    /// without.
+    fn store_managed(&mut self, thread: u64) {
+        let capture = &self.capture;
+        let (Some(block), Some(managed)) = (&mut self.block, capture.managed) else { return };
+        let _ = block.push(&Event::ManagedThread(ManagedThread {
+            thread,
+            time: capture.time,
+            address: managed.address,
+            state: managed.state,
+            preemptive_disabled: managed.preemptive_disabled,
+            frame: managed.frame,
+            exception: managed.exception,
+        }));
+        if capture.outside_at != 0 {
+            let (time, address) = (capture.time, capture.outside_at);
+            let _ = block.push(&Event::Memory(Memory { thread, time, address, bytes: &capture.outside }));
+        }
     }
 
     /// Whether there is a block to write into, taking a free buffer if need be.

@@ -12,6 +12,7 @@ use stk_schema::event::{Clock, DropReason, Dropped, Event, Metadata, ModuleFlags
 use stk_schema::limits;
 
 use super::api::{Api, ticks, utc};
+use super::dotnet::{Found, Shared};
 use super::hints;
 use super::host;
 use super::loader::{self, Change};
@@ -21,6 +22,8 @@ use super::peb::Peb;
 use super::state::{SIGNALS, STATUS};
 use super::target::Sampled;
 use super::thread::{self, ThreadHandle};
+use crate::record::dotnet::descriptor;
+use crate::record::dotnet::runtime::{self, Kind};
 use crate::record::image::{Image, Part};
 use crate::record::journal::{Contents, Journal, Pace};
 use crate::record::modules::{Events, Modules, Seen};
@@ -74,6 +77,14 @@ pub struct Settings {
     pub ticks_per_ms: u64,
 }
 
+/// How the thread that speaks with .NET runtimes is told of one.
+pub struct RuntimesLink {
+    /// What is shared with it.
+    pub shared: Arc<Shared>,
+    /// Wakes it.
+    pub wake: fn(),
+}
+
 /// A live thread's handle and whether the sampler has been told of it.
 struct Known {
     handle: Arc<ThreadHandle>,
@@ -98,6 +109,7 @@ pub struct Census {
     /// Removals that the sampler's queue had no room for.
     removals: VecDeque<u64>,
     own_threads: fn() -> Vec<u32>,
+    runtimes: RuntimesLink,
     enumerate_due: u64,
     names_due: u64,
     losses_due: u64,
@@ -114,6 +126,7 @@ impl Census {
         counters: Arc<Counters>,
         commands: Arc<Queue<ThreadCommand<Sampled>>>,
         own_threads: fn() -> Vec<u32>,
+        runtimes: RuntimesLink,
     ) -> Census {
         Census {
             api,
@@ -129,6 +142,7 @@ impl Census {
             unread: VecDeque::new(),
             removals: VecDeque::new(),
             own_threads,
+            runtimes,
             enumerate_due: 0,
             names_due: 0,
             losses_due: 0,
@@ -247,7 +261,7 @@ impl Census {
                 stack_base: base as u64,
                 created: handle.times().map_or(0, |times| times.created),
             };
-            let told = (!own).then(|| Sampled { handle: handle.clone(), tid, teb });
+            let told = (!own).then(|| Sampled::new(handle.clone(), tid, teb));
             threads.started(start, Known { handle, told, own }, journal);
         });
         self.tell();
@@ -398,7 +412,22 @@ impl Census {
             return false;
         };
         self.unread.push_back(instance);
+        self.look_for_runtime(instance);
         true
+    }
+
+    /// Tells the runtimes thread if a new module is a .NET runtime.
+    fn look_for_runtime(&mut self, instance: u64) {
+        let memory = self.memory;
+        let Some(module) = self.modules.get(instance) else { return };
+        let Some(image) = &module.image else { return };
+        let Some(kind) = Kind::of(&module.seen.path, image, &memory) else { return };
+        let version = runtime::version(kind, &module.seen.path, image, &memory);
+        let descriptor = image.export(&memory, descriptor::EXPORT);
+        let found = Found { module: instance, kind, version: version.unwrap_or_default(), descriptor };
+        // One runtime too many is none that anybody can do something for.
+        let _ = self.runtimes.shared.found.push(found);
+        (self.runtimes.wake)();
     }
 
     /// Reads and writes the tables of a module.

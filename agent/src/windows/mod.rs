@@ -3,6 +3,7 @@
 mod api;
 mod census;
 mod context;
+mod dotnet;
 mod dynamic;
 mod heap;
 mod hints;
@@ -12,6 +13,7 @@ mod memory;
 mod output;
 mod panic;
 mod peb;
+mod pipe;
 mod session;
 mod state;
 mod suspend;

@@ -24,8 +24,9 @@ use windows_sys::Win32::System::Threading::{
 };
 
 use super::api::{self, Api, ticks, utc};
-use super::census::{Census, CensusPace, Settings};
+use super::census::{Census, CensusPace, RuntimesLink, Settings};
 use super::context::{self, Context};
+use super::dotnet::{Runtimes, Shared, Speaker};
 use super::dynamic::CodeRecorder;
 use super::output::{OutputFile, TablesFolder};
 use super::state::{SIGNALS, STATUS, reset_signals};
@@ -47,6 +48,8 @@ const SAMPLER_BUFFERS: usize = 4;
 const CENSUS_BUFFERS: usize = 4;
 /// Buffers of the thread that looks up dynamic code.
 const CODE_BUFFERS: usize = 2;
+/// Buffers of the runtimes thread.
+const RUNTIMES_BUFFERS: usize = 2;
 /// Most threads whose coming and going can wait for the sampler.
 const COMMANDS: usize = 4096;
 /// Largest stack of a triggered sample.
@@ -82,7 +85,7 @@ const LEAVE_MS: u32 = 10_000;
 const ONCE_TRIES: u32 = 50;
 
 /// A state that several threads may want: whoever enters alone touches it.
-struct Exclusive<T> {
+pub struct Exclusive<T> {
     busy: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -91,12 +94,12 @@ struct Exclusive<T> {
 unsafe impl<T: Send> Sync for Exclusive<T> {}
 
 impl<T> Exclusive<T> {
-    fn new(value: T) -> Exclusive<T> {
+    pub fn new(value: T) -> Exclusive<T> {
         Exclusive { busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// Runs `work` on the value, unless another thread is at it: never waits.
-    fn enter<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
+    pub fn enter<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self.busy.swap(true, Ordering::Acquire) {
             return None;
         }
@@ -123,10 +126,14 @@ struct Session {
     sampler_lane: Arc<Lane>,
     census_lane: Arc<Lane>,
     code_lane: Arc<Lane>,
+    runtimes_lane: Arc<Lane>,
+    dotnet: Arc<Shared>,
+    dynamic_code: Arc<dynamic::Shared>,
     triggers: Triggers,
     sampler: Exclusive<Sampler<OwnProcess>>,
     census: Exclusive<Census>,
     code: Exclusive<CodeRecorder>,
+    runtimes: Exclusive<Runtimes>,
     writer: Exclusive<Option<Writer<OutputFile>>>,
     /// A buffer that nobody else uses, for the END block.
     last_block: Exclusive<Box<BlockBuffer>>,
@@ -142,6 +149,7 @@ struct Session {
     sampler_done: AtomicBool,
     census_done: AtomicBool,
     code_done: AtomicBool,
+    runtimes_done: AtomicBool,
     bytes_since_state: AtomicU64,
 }
 
@@ -162,12 +170,14 @@ static RUNNING: AtomicU32 = AtomicU32::new(0);
 /// Whether the writer has ended the trace (or given up).
 static FINISHED: AtomicBool = AtomicBool::new(true);
 /// Ids of the recorder's threads; 0 = none.
-static OWN_THREADS: [AtomicU32; 5] = [const { AtomicU32::new(0) }; 5];
-/// Events, made once per process: wake the sampler, wake the census, the recording has finished (manual reset).
+static OWN_THREADS: [AtomicU32; 6] = [const { AtomicU32::new(0) }; 6];
+/// Events, made once per process: wake the sampler, the census, the code thread, the writer, the runtimes thread; the recording has finished
+/// (manual reset).
 static WAKE_SAMPLER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static WAKE_CENSUS: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static WAKE_CODE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static WAKE_WRITER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+static WAKE_RUNTIMES: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static ENDED: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// Starts a recording as `config` says; see `stk_schema::control`.
@@ -240,6 +250,7 @@ pub fn process_exit() {
         session.write_waiting(writer);
         session.census.enter(Census::flush);
         session.code.enter(CodeRecorder::flush);
+        session.runtimes.enter(Runtimes::flush);
         if session.sampler.enter(Sampler::finish).is_none() && suspend::in_progress() {
             // SAFETY: the sampler was terminated, as all threads but this, and where it captures its state is whole.
             unsafe { session.sampler.enter_for_the_dead(Sampler::finish) };
@@ -333,7 +344,7 @@ fn prepare(
     };
     // The largest sample that is not to be dropped: all of its words changed, its runs and registers.
     let capacity = (limits::CUT_RAW + max_stack + max_stack / 16 + (64 << 10)).min(limits::MAX_BLOCK_RAW);
-    let journals = (CENSUS_BUFFERS + CODE_BUFFERS) * journal::CAPACITY;
+    let journals = (CENSUS_BUFFERS + CODE_BUFFERS + RUNTIMES_BUFFERS) * journal::CAPACITY;
     let needed = SAMPLER_BUFFERS * capacity + journals + 2 * capacity + (24 << 20);
     if !heap::can_allocate(needed) {
         return Err((StartResult::NoMemory, 0));
@@ -359,6 +370,7 @@ fn prepare(
     let sampler_lane = Arc::new(Lane::new(SAMPLER_BUFFERS, capacity, &header).ok_or(no_memory)?);
     let census_lane = Arc::new(Lane::new(CENSUS_BUFFERS, journal::CAPACITY, &header).ok_or(no_memory)?);
     let code_lane = Arc::new(Lane::new(CODE_BUFFERS, journal::CAPACITY, &header).ok_or(no_memory)?);
+    let runtimes_lane = Arc::new(Lane::new(RUNTIMES_BUFFERS, journal::CAPACITY, &header).ok_or(no_memory)?);
     let last_block = Box::new(BlockBuffer::new(64 << 10, &header).map_err(|_| no_memory)?);
     let commands = Arc::new(Queue::new(COMMANDS));
     let ticks_per_ms = (api.frequency / 1000).max(1);
@@ -384,21 +396,24 @@ fn prepare(
         let pace = CensusPace { writer_alive: || !FINISHED.load(Ordering::Acquire) };
         Journal::new(lane.clone(), counters.clone(), pace)
     };
-    let census =
-        Census::new(api, settings, journal(&census_lane), counters.clone(), commands.clone(), own_threads);
+    let dotnet = Arc::new(Shared::new());
+    let runtimes = RuntimesLink { shared: dotnet.clone(), wake: || signal(&WAKE_RUNTIMES) };
+    let (counted, own) = (counters.clone(), own_threads);
+    let census = Census::new(api, settings, journal(&census_lane), counted, commands.clone(), own, runtimes);
     let seen = dynamic::Shared::new();
     let functions = CodeFunctions::new(context::ARCH, census.ids(), seen.clone(), ticks_per_ms);
     let code = CodeRecorder::new(api, functions, journal(&code_lane), seen.clone(), ticks_per_ms);
+    let runtimes = Runtimes::new(journal(&runtimes_lane));
     let wiring: Wiring<Sampled> =
         Wiring { lane: sampler_lane.clone(), counters: counters.clone(), signals: &SIGNALS, commands };
     let check_walks = config.flags & FLAG_CHECK_WALKS != 0;
     let unwinder = check_walks.then(|| SystemUnwinder::new(api).ok_or(no_memory)).transpose()?;
-    let target = OwnProcess::new(api, counters.clone(), has_cycles, unwinder);
+    let target = OwnProcess::new(api, counters.clone(), has_cycles, unwinder, dotnet.clone());
     let mut sampler = Sampler::new(target, wiring, context::SET, word, api.frequency, max_stack);
     if check_walks {
         sampler.check_walks(walk::MAX_FRAMES);
     }
-    sampler.search_code(seen);
+    sampler.search_code(seen.clone());
     let period = u128::from(api.frequency) * 1000 / u128::from(config.rate_mhz);
 
     STATUS.samples.store(0, Ordering::Relaxed);
@@ -414,10 +429,14 @@ fn prepare(
         sampler_lane,
         census_lane,
         code_lane,
+        runtimes_lane,
+        dotnet,
+        dynamic_code: seen,
         triggers: Triggers::new(max_stack.min(TRIGGERED_BYTES)),
         sampler: Exclusive::new(sampler),
         census: Exclusive::new(census),
         code: Exclusive::new(code),
+        runtimes: Exclusive::new(runtimes),
         writer: Exclusive::new(Some(writer)),
         last_block: Exclusive::new(last_block),
         ticks_per_ms,
@@ -432,6 +451,7 @@ fn prepare(
         sampler_done: AtomicBool::new(false),
         census_done: AtomicBool::new(false),
         code_done: AtomicBool::new(false),
+        runtimes_done: AtomicBool::new(false),
         bytes_since_state: AtomicU64::new(0),
     });
     launch(session)
@@ -442,7 +462,7 @@ fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
     // SAFETY: the event lives as long as the process.
     unsafe { windows_sys::Win32::System::Threading::ResetEvent(ENDED.load(Ordering::Acquire)) };
     let mut threads = Vec::new();
-    let roles = [Role::Writer, Role::Watchdog, Role::Census, Role::Code, Role::Sampler];
+    let roles = [Role::Writer, Role::Watchdog, Role::Census, Role::Code, Role::Runtimes, Role::Sampler];
     for (index, role) in roles.into_iter().enumerate() {
         let seat = Box::into_raw(Box::new(Seat { role, session: session.clone() }));
         let mut tid = 0;
@@ -506,6 +526,7 @@ enum Role {
     Watchdog,
     Census,
     Code,
+    Runtimes,
     Sampler,
 }
 
@@ -526,6 +547,7 @@ unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
         Role::Watchdog => session.run_watchdog(),
         Role::Census => session.run_census(),
         Role::Code => session.run_code(),
+        Role::Runtimes => session.run_runtimes(),
         Role::Sampler => session.run_sampler(),
     }
     if RUNNING.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -678,6 +700,17 @@ impl Session {
         wake_all();
     }
 
+    // ---- runtimes thread ----
+
+    fn run_runtimes(&self) {
+        set_priority(THREAD_PRIORITY_BELOW_NORMAL);
+        let wake = WAKE_RUNTIMES.load(Ordering::Acquire);
+        let (dotnet, state, code) = (&*self.dotnet, &self.runtimes, &self.dynamic_code.news);
+        Speaker::new(self.api, dotnet, state, code, wake, self.ticks_per_ms).run(&self.census_done);
+        self.runtimes_done.store(true, Ordering::Release);
+        wake_all();
+    }
+
     // ---- watchdog ----
 
     fn run_watchdog(&self) {
@@ -737,8 +770,9 @@ impl Session {
             if SIGNALS.stopping() {
                 STATUS.state.store(STATE_STOPPING, Ordering::Release);
                 let since = *stop_seen.get_or_insert_with(ticks);
-                let others_done =
-                    self.sampler_done.load(Ordering::Acquire) && self.census_done.load(Ordering::Acquire);
+                let others_done = [&self.sampler_done, &self.census_done, &self.runtimes_done]
+                    .iter()
+                    .all(|done| done.load(Ordering::Acquire));
                 let waited = ticks().saturating_sub(since) / self.ticks_per_ms;
                 // A parked thread never comes back; the other ones get the time to hand over what they have.
                 let patience = if panic::happened() { 500 } else { TABLES_MS + PATIENCE_MS / 2 };
@@ -756,6 +790,7 @@ impl Session {
             // What a thread that parked or hangs has not handed over, unless it stopped in the middle of it.
             self.census.enter(Census::flush);
             self.code.enter(CodeRecorder::flush);
+            self.runtimes.enter(Runtimes::flush);
             self.sampler.enter(Sampler::finish);
             self.write_waiting(&mut writer);
             let detail = match reason {
@@ -773,7 +808,7 @@ impl Session {
     /// Appends the blocks that wait: module and thread events first, as samples refer to them.
     fn write_waiting(&self, writer: &mut Writer<OutputFile>) {
         loop {
-            let lanes = [&self.census_lane, &self.code_lane, &self.sampler_lane];
+            let lanes = [&self.census_lane, &self.code_lane, &self.runtimes_lane, &self.sampler_lane];
             let Some((lane, block)) = lanes.into_iter().find_map(|lane| Some((lane, lane.take_full()?)))
             else {
                 break;
@@ -935,9 +970,8 @@ fn own_threads() -> Vec<u32> {
 
 /// Makes the events that last as long as the process.
 fn make_events() -> Result<(), (StartResult, u32)> {
-    for (event, manual) in
-        [(&WAKE_SAMPLER, 0), (&WAKE_CENSUS, 0), (&WAKE_CODE, 0), (&WAKE_WRITER, 0), (&ENDED, 1)]
-    {
+    let wakes = [&WAKE_SAMPLER, &WAKE_CENSUS, &WAKE_CODE, &WAKE_WRITER, &WAKE_RUNTIMES];
+    for (event, manual) in wakes.into_iter().map(|event| (event, 0)).chain([(&ENDED, 1)]) {
         if event.load(Ordering::Acquire).is_null() {
             // SAFETY: an unnamed event without special security.
             let made = unsafe { CreateEventW(null(), manual, 0, null()) };
@@ -989,6 +1023,7 @@ fn wake_all() {
     signal(&WAKE_CENSUS);
     signal(&WAKE_CODE);
     signal(&WAKE_WRITER);
+    signal(&WAKE_RUNTIMES);
 }
 
 fn signal(event: &AtomicPtr<c_void>) {

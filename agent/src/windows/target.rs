@@ -1,6 +1,7 @@
 //! This process as the sampler sees it.
 
 use alloc::sync::Arc;
+use core::cell::Cell;
 use core::mem::zeroed;
 use core::sync::atomic::Ordering;
 
@@ -11,14 +12,17 @@ use windows_sys::Win32::System::Memory::{
 
 use super::api::{Api, ticks};
 use super::context::Context;
+use super::dotnet::Shared;
 use super::memory::OwnMemory;
 use super::peb::Peb;
 use super::suspend;
 use super::thread::{Teb, ThreadHandle};
 use super::walk::SystemUnwinder;
+use crate::record::dotnet::threads::{CONTEXT_BYTES, Managed};
 use crate::record::dynamic::{Region, RegionUse};
 use crate::record::sampler::{CODE_BYTES, Capture, CodeRead, Outcome, Target};
 use crate::record::shared::Counters;
+use stk_schema::registers::{IP, SP};
 
 /// A thread that is sampled.
 pub struct Sampled {
@@ -28,6 +32,25 @@ pub struct Sampled {
     pub tid: u32,
     /// Its environment block.
     pub teb: Teb,
+    /// What a runtime said of it after its last sample.
+    last: Cell<LastManaged>,
+}
+
+/// What is remembered of a managed thread from sample to sample.
+#[derive(Clone, Copy, Default)]
+struct LastManaged {
+    said: Option<Managed>,
+    ip: u64,
+    sp: u64,
+    /// Whether its last two samples were at the same place.
+    still: bool,
+}
+
+impl Sampled {
+    /// A thread of which nothing is known yet.
+    pub fn new(handle: Arc<ThreadHandle>, tid: u32, teb: Teb) -> Sampled {
+        Sampled { handle, tid, teb, last: Cell::new(LastManaged::default()) }
+    }
 }
 
 /// This process.
@@ -39,6 +62,7 @@ pub struct OwnProcess {
     has_cycles: bool,
     /// Walks each stack too, if that was asked for.
     unwinder: Option<SystemUnwinder>,
+    dotnet: Arc<Shared>,
 }
 
 impl OwnProcess {
@@ -48,6 +72,7 @@ impl OwnProcess {
         counters: Arc<Counters>,
         has_cycles: bool,
         unwinder: Option<SystemUnwinder>,
+        dotnet: Arc<Shared>,
     ) -> OwnProcess {
         OwnProcess {
             api,
@@ -56,6 +81,38 @@ impl OwnProcess {
             counters,
             has_cycles,
             unwinder,
+            dotnet,
+        }
+    }
+
+    /// What a runtime says of the thread; not to be asked while it is suspended.
+    fn managed(&self, thread: &Sampled) -> Option<Managed> {
+        let table = self.dotnet.table()?;
+        table.layout().read(&OwnMemory(self.api), table.find(thread.tid)?, thread.tid)
+    }
+
+    /// What the runtime says before a thread is suspended. Of one that seems to stand still it was said after its last sample: such a
+    /// thread is read once a sample, not twice, which matters where a read takes as long as under Wine.
+    fn managed_before(&self, thread: &Sampled) -> Option<Managed> {
+        let last = thread.last.get();
+        if last.still && last.said.is_some() { last.said } else { self.managed(thread) }
+    }
+
+    /// Completes a capture with what the runtime says now, if it said the same `before`, and with the context that a Frame
+    /// keeps outside of the stack.
+    fn complete_managed(&self, thread: &Sampled, before: Managed, into: &mut Capture) {
+        let said = self.managed(thread);
+        let (ip, sp) = (into.registers[IP], into.registers[SP]);
+        let last = thread.last.get();
+        thread.last.set(LastManaged { said, ip, sp, still: (ip, sp) == (last.ip, last.sp) });
+        into.managed = said.filter(|&after| after == before);
+        let Some(managed) = into.managed else { return };
+        let Some(table) = self.dotnet.table() else { return };
+        let stack = into.stack.get(..into.len).unwrap_or(&[]);
+        if let Some(context) = table.layout().context_outside(managed.frame, into.stack_start, stack)
+            && OwnMemory(self.api).read_some(context, &mut into.outside) == CONTEXT_BYTES
+        {
+            into.outside_at = context;
         }
     }
 }
@@ -79,6 +136,8 @@ impl Target for OwnProcess {
     }
 
     fn capture(&mut self, thread: &Sampled, into: &mut Capture) -> Outcome {
+        (into.managed, into.outside_at) = (None, 0);
+        let before = self.managed_before(thread);
         let (outcome, timing) = suspend::capture(
             thread.handle.raw(),
             thread.tid,
@@ -96,6 +155,9 @@ impl Target for OwnProcess {
             self.counters.suspended_max_ns.fetch_max(total, Ordering::Relaxed);
             self.counters.held_ns.fetch_add(held, Ordering::Relaxed);
             self.counters.held_max_ns.fetch_max(held, Ordering::Relaxed);
+        }
+        if let (Outcome::Captured, Some(before)) = (outcome, before) {
+            self.complete_managed(thread, before, into);
         }
         // A thread that ended since its last sample can be neither suspended nor read: that is no loss.
         match outcome {

@@ -326,7 +326,9 @@ fn text(info: &Info, all: bool) -> String {
     line("embedded", &embedded_text(info));
     line("tables", &apart_text(&info.embedded).unwrap_or_default());
     for runtime in &info.runtimes {
-        line("runtime", format!("{} {} {}", runtime.kind, runtime.version, runtime.note).trim_end());
+        let note = if runtime.note.is_empty() { String::new() } else { format!(": {}", runtime.note) };
+        let name = format!("{} {}", runtime.kind, runtime.version);
+        line("runtime", &format!("{}{note}", name.trim_end()));
     }
     for (rule, words) in &info.redacted_words {
         line("redacted", &format!("{} words: {rule}", count(*words)));

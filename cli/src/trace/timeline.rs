@@ -137,6 +137,8 @@ pub struct Mark {
 /// A language runtime.
 #[derive(Clone, Debug)]
 pub struct Runtime {
+    /// Module instance id, as recorded.
+    pub module: u64,
     /// 1 = .NET, 2 = .NET Framework, 3 = single-file .NET host.
     pub kind: u64,
     /// Version text.
@@ -336,9 +338,7 @@ impl TimelineBuilder {
                     timeline.code[i].remove = Some(*time);
                 }
             }
-            Event::RuntimeInfo(RuntimeInfo { kind, version, note, .. }) => {
-                timeline.runtimes.push(Runtime { kind: *kind, version: text(version), note: text(note) });
-            }
+            Event::RuntimeInfo(info) => runtime_info(&mut timeline.runtimes, info),
             Event::Mark(mark) => {
                 timeline.last = timeline.last.max(mark.time);
                 let text = text(mark.text);
@@ -573,6 +573,23 @@ fn identity_hash(image: &Image, header_hash: ContentHash) -> u64 {
         bytes.extend_from_slice(&image.size.to_le_bytes());
     }
     xxhash_rust::xxh3::xxh3_64(&bytes)
+}
+
+/// A runtime is told of again when more is known of it: what is said later counts, what is not said stands.
+fn runtime_info(runtimes: &mut Vec<Runtime>, info: &RuntimeInfo<'_>) {
+    let (version, note) = (text(info.version), text(info.note));
+    match runtimes.iter_mut().find(|runtime| runtime.module == info.module) {
+        Some(known) => {
+            known.kind = info.kind;
+            if !version.is_empty() {
+                known.version = version;
+            }
+            if !note.is_empty() {
+                known.note = note;
+            }
+        }
+        None => runtimes.push(Runtime { module: info.module, kind: info.kind, version, note }),
+    }
 }
 
 /// The last component of a Windows or Unix path.

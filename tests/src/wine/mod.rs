@@ -9,7 +9,7 @@ mod inject;
 mod program;
 
 pub use inject::{Finished, Inject};
-pub use program::Program;
+pub use program::{Net, Program};
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

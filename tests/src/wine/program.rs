@@ -13,6 +13,28 @@ pub struct Program {
     pid: u32,
 }
 
+/// A runtime that examples/mixed is built for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Net {
+    /// CoreCLR 3.1.2: dotnet.exe and coreclr.dll.
+    V3,
+    /// CoreCLR 10.0.9, single-file.
+    V10,
+}
+
+impl Net {
+    /// Folder, program and first arguments of the mixed example.
+    pub fn program(self) -> (PathBuf, PathBuf, &'static [&'static str]) {
+        let mixed = path("STK_MIXED_DIR");
+        match self {
+            Net::V3 => {
+                (mixed.join("net31"), path("STK_FETCH_DIR").join("dotnet31/dotnet.exe"), &["mixed.dll"])
+            }
+            Net::V10 => (mixed.join("net10"), mixed.join("net10/mixed.exe"), &[]),
+        }
+    }
+}
+
 impl Program {
     /// examples/busy, for `seconds` (0 = until it is killed), once it is ready.
     pub fn busy(folder: &Folder, seconds: u32) -> Program {
@@ -26,10 +48,24 @@ impl Program {
         Program::ready(folder, &home, &home.join("stress.exe"), &[&seconds.to_string()])
     }
 
+    /// examples/mixed on CoreCLR 3.1.2 or 10.0.9 with these arguments and environment variables, once it is ready.
+    pub fn mixed(folder: &Folder, net: Net, arguments: &[&str], variables: &[(&str, &str)]) -> Program {
+        let (home, exe, first) = net.program();
+        let arguments: Vec<&str> = first.iter().copied().chain(arguments.iter().copied()).collect();
+        let mut program = Program::start_with(folder, &home, &exe, &arguments, variables);
+        program.wait_until_ready(&exe);
+        program
+    }
+
     /// Starts `exe` in the folder `home` and waits until it has printed `pid N` and `ready`.
     pub fn ready(folder: &Folder, home: &Path, exe: &Path, arguments: &[&str]) -> Program {
         let mut program = Program::start(folder, home, exe, arguments);
-        let exe = exe.display();
+        program.wait_until_ready(exe);
+        program
+    }
+
+    fn wait_until_ready(&mut self, exe: &Path) {
+        let (program, exe) = (self, exe.display());
         program.pid = wait_for(&format!("{exe} to be ready"), || {
             let text = program.output();
             if let Ok(Some(status)) = program.child.try_wait() {
@@ -38,16 +74,31 @@ impl Program {
             let pid = text.lines().find_map(|line| line.strip_prefix("pid "))?.trim().parse().ok()?;
             text.contains("ready\n").then_some(pid)
         });
-        program
     }
 
     /// Starts `exe` in the folder `home`; its Windows process id is not known (0).
     pub fn start(folder: &Folder, home: &Path, exe: &Path, arguments: &[&str]) -> Program {
+        Program::start_with(folder, home, exe, arguments, &[])
+    }
+
+    fn start_with(
+        folder: &Folder,
+        home: &Path,
+        exe: &Path,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Program {
         let name = exe.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let log = folder.file(&format!("{name}.log"));
         let out = File::create(&log).unwrap_or_else(|error| panic!("{}: {error}", log.display()));
         let err = out.try_clone().expect("a file handle can be duplicated");
-        let child = command(exe).args(arguments).current_dir(home).stdout(out).stderr(err).spawn();
+        let child = command(exe)
+            .args(arguments)
+            .envs(variables.iter().copied())
+            .current_dir(home)
+            .stdout(out)
+            .stderr(err)
+            .spawn();
         let child =
             child.unwrap_or_else(|error| panic!("{} cannot be run under Wine: {error}", exe.display()));
         Program { child, log, pid: 0 }

@@ -56,7 +56,8 @@ impl Descriptor {
         {
             return None;
         }
-        let pointer_data = pointers.chunks_exact(width).filter_map(|bytes| pointer_at(bytes, 0, width)).collect();
+        let pointer_data =
+            pointers.chunks_exact(width).filter_map(|bytes| pointer_at(bytes, 0, width)).collect();
         Some(Descriptor { width, json, pointer_data })
     }
 

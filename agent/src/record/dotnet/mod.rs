@@ -7,7 +7,6 @@
 //! threads      the runtime's own view of a sampled thread   Layout, address -> Managed
 //! ipc          messages of the diagnostics pipe             requests, replies
 //! schedule     when names are asked for
-//! seen         which code addresses were seen before
 //! ```
 //!
 //! Everything is read through [`Memory`](super::image::Memory), whose reads fail instead of faulting, and every size that
@@ -18,7 +17,6 @@ pub mod ipc;
 pub mod json;
 pub mod runtime;
 pub mod schedule;
-pub mod seen;
 pub mod threads;
 
 /// A pointer of `width` (4 or 8) bytes at `at`.

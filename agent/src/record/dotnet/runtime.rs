@@ -52,8 +52,27 @@ impl Kind {
     }
 }
 
+/// The version of the runtime at `path`: that of its folder where that is one (`…\\Microsoft.NETCore.App\\3.1.2\\coreclr.dll`;
+/// the file's resources give the runtime's parts a number of their own), else what its resources say.
+pub fn version(kind: Kind, path: &[u8], image: &Image, memory: &impl Memory) -> Option<Vec<u8>> {
+    match (kind, folder_version(path)) {
+        (Kind::Core, Some(version)) => Some(version.to_vec()),
+        // A single-file host's resources tell the program's version.
+        (Kind::SingleFile, _) => None,
+        _ => product_version(image, memory),
+    }
+}
+
+/// The folder's name, if it begins like a version: digits, a dot, a digit.
+fn folder_version(path: &[u8]) -> Option<&[u8]> {
+    let folder = path.rsplit(|&byte| byte == b'\\' || byte == b'/').nth(1)?;
+    let digits = folder.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let rest = folder.get(digits..)?;
+    (digits > 0 && rest.first() == Some(&b'.') && rest.get(1)?.is_ascii_digit()).then_some(folder)
+}
+
 /// The product version in the image's version resource, UTF-8; its file version if it has none.
-pub fn version(image: &Image, memory: &impl Memory) -> Option<Vec<u8>> {
+fn product_version(image: &Image, memory: &impl Memory) -> Option<Vec<u8>> {
     let resources = image.directory(DIRECTORY_RESOURCE);
     let at = |offset: u32, into: &mut [u8]| {
         let rva = resources.start.checked_add(offset)?;
@@ -115,6 +134,16 @@ mod tests {
         units.resize(units.len().next_multiple_of(2), 0);
         units.extend(value.encode_utf16().chain([0]));
         units.resize(units.len().next_multiple_of(2), 0);
+    }
+
+    #[test]
+    fn a_shared_runtimes_version_is_its_folders() {
+        let version = |path: &'static str| folder_version(path.as_bytes());
+        let shared = version(r"C:\Program Files\dotnet\shared\Microsoft.NETCore.App\9.0.0-rc.1\coreclr.dll");
+        assert_eq!(shared, Some(&b"9.0.0-rc.1"[..]));
+        assert_eq!(version(r"C:\app\publish\coreclr.dll"), None);
+        assert_eq!(version(r"C:\9\coreclr.dll"), None);
+        assert_eq!(version("coreclr.dll"), None);
     }
 
     #[test]

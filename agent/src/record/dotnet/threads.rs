@@ -82,8 +82,14 @@ impl Layout {
             resumable: ["ResumableFrameIdentifier", "RedirectedThreadFrameIdentifier"]
                 .map(|name| descriptor.number(name).unwrap_or(u64::MAX)),
         };
-        let fields =
-            [layout.os_id, layout.state, layout.preemptive_disabled, layout.frame, layout.exception, layout.link];
+        let fields = [
+            layout.os_id,
+            layout.state,
+            layout.preemptive_disabled,
+            layout.frame,
+            layout.exception,
+            layout.link,
+        ];
         layout.span = fields.into_iter().max()? + layout.width;
         (layout.span <= MAX_SPAN).then_some(layout)
     }

@@ -1,0 +1,221 @@
+//! .NET in the recorder: runtimes found, their methods listed through the diagnostics pipe, their view of their threads, and what
+//! is said where that cannot be had. The stream is searched for method names as UTF-16, not decoded: that is `stk`'s business.
+
+use stk_tests::recorded::{Recorded, Runtime};
+use stk_tests::stk;
+use stk_tests::wine::{Folder, Inject, Net, Program, path, wait_for, windows_path};
+
+/// Methods of examples/mixed that every runtime compiles, and lambdas and dynamic methods by their usual names.
+const METHODS: [&str; 16] = [
+    "Spin",
+    "Down",
+    "Between",
+    "Throw",
+    "Filter",
+    "InFinally",
+    "InCatch",
+    "Catch",
+    "CallArea",
+    "Shapes",
+    "Lambda",
+    "Deep",
+    "Area",
+    "Garbage",
+    "Sleeper",
+    "Made",
+];
+
+#[track_caller]
+fn runtime(recorded: &Recorded) -> &Runtime {
+    let [runtime] = recorded.runtimes.values().collect::<Vec<_>>()[..] else {
+        panic!("one runtime: {:?}", recorded.runtimes)
+    };
+    runtime
+}
+
+/// Whether `stream` is a whole EventPipe stream: the magic, and the null tag that ends the last object and the stream.
+fn is_whole(stream: &[u8]) -> bool {
+    stream.starts_with(b"Nettrace") && stream.ends_with(&[6, 1])
+}
+
+#[track_caller]
+fn names_all_methods(stream: &[u8]) {
+    for method in METHODS {
+        let name: Vec<u8> = method.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect();
+        assert!(stream.windows(name.len()).any(|window| window == name), "{method} is not listed");
+    }
+}
+
+#[track_caller]
+fn ends_undisturbed(mixed: &mut Program) {
+    let status = mixed.wait();
+    let output = mixed.output();
+    assert!(status.success() && output.contains("checksum right"), "{status}\n{output}");
+}
+
+#[track_caller]
+fn info(folder: &Folder, trace: &str) -> String {
+    let ran = stk::run(folder.path(), &["info", trace]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    ran.stdout
+}
+
+#[track_caller]
+fn check_versions(net: Net, recorded: &Recorded) {
+    let runtime = runtime(recorded);
+    match net {
+        Net::V3 => {
+            assert_eq!((runtime.kind, runtime.version.as_str()), (1, "3.1.2"));
+            assert_eq!((runtime.descriptor, recorded.managed.len()), (0, 0), "3.1 has no data contract");
+        }
+        Net::V10 => {
+            assert_eq!((runtime.kind, runtime.version.as_str()), (3, "10.0.9"));
+            assert!(runtime.descriptor > 5000 && runtime.pointers > 10, "{runtime:?}");
+        }
+    }
+}
+
+#[test]
+fn a_late_attach_lists_every_method_that_was_compiled_before() {
+    for net in [Net::V3, Net::V10] {
+        let folder = Folder::new("late");
+        let mut mixed = Program::mixed(&folder, net, &["14"], &[]);
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "late.stk", "-d", "3s", "--rate", "100"]);
+        let recorded = Recorded::open(&folder.file("late.stk"));
+        assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
+        check_versions(net, &recorded);
+        // At the start and at the end.
+        assert!(recorded.streams.len() >= 2, "{net:?}: {} streams", recorded.streams.len());
+        for stream in recorded.streams.values() {
+            assert!(is_whole(stream), "{net:?}: a stream of {} bytes is cut off", stream.len());
+        }
+        names_all_methods(recorded.streams.last_key_value().expect("a stream").1);
+        assert!(info(&folder, "late.stk").contains("methods listed"), "{}", info(&folder, "late.stk"));
+        if net == Net::V10 {
+            managed_threads_belong_to_samples(&recorded);
+        }
+        ends_undisturbed(&mut mixed);
+    }
+}
+
+/// Every MANAGED_THREAD is of a sample, and its Frame head lies on that thread's stack, above the stack pointer, or is the end
+/// of the chain.
+#[track_caller]
+fn managed_threads_belong_to_samples(recorded: &Recorded) {
+    assert!(!recorded.managed.is_empty());
+    let mut threads = std::collections::BTreeSet::new();
+    for &(thread, time, frame) in &recorded.managed {
+        let sample = recorded.samples_of(thread).find(|sample| sample.time == time);
+        let sample = sample.unwrap_or_else(|| panic!("no sample of thread {thread} at {time}"));
+        let end = frame == u64::MAX;
+        assert!(end || sample.holds(frame), "Frame {frame:#x} of {sample:x?}");
+        threads.insert(thread);
+    }
+    for name in ["main", "mixed", "sleeper"] {
+        let [thread] = recorded.threads_named(name)[..] else { panic!("one thread '{name}'") };
+        assert!(threads.contains(&thread), "'{name}' has no samples with what the runtime says of it");
+    }
+}
+
+#[test]
+fn a_runtime_that_starts_after_the_agent_is_found_and_asked_before_the_process_exits() {
+    for net in [Net::V3, Net::V10] {
+        let folder = Folder::new("early");
+        let (home, exe, first) = net.program();
+        let trace = windows_path(&folder.file("early.stk"));
+        let exe = windows_path(&exe);
+        let mut arguments = vec!["-o", &trace, "--rate", "50", "--", &exe];
+        arguments.extend(first);
+        arguments.push("4");
+        let finished = Inject::start_in(&folder, &home, &arguments).finish();
+        finished.expect(0);
+        let recorded = Recorded::open(&folder.file("early.stk"));
+        assert!(recorded.damage.is_empty(), "{:?}", recorded.damage);
+        check_versions(net, &recorded);
+        let runtime = runtime(&recorded);
+        if net == Net::V3 {
+            assert!(runtime.found > recorded.header.clock_start, "{runtime:?}");
+        }
+        assert!(recorded.streams.values().any(|stream| is_whole(stream)), "{net:?}: {runtime:?}");
+        assert!(runtime.note.starts_with("methods listed"), "{runtime:?}");
+    }
+}
+
+#[test]
+fn without_a_pipe_the_trace_says_so() {
+    for net in [Net::V3, Net::V10] {
+        let folder = Folder::new("nopipe");
+        let off = [("COMPlus_EnableDiagnostics", "0"), ("DOTNET_EnableDiagnostics", "0")];
+        let mut mixed = Program::mixed(&folder, net, &["5"], &off);
+        Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "nopipe.stk", "-d", "1s", "--rate", "100"]);
+        let recorded = Recorded::open(&folder.file("nopipe.stk"));
+        assert!(recorded.complete && recorded.damage.is_empty() && !recorded.samples.is_empty());
+        assert!(recorded.streams.is_empty());
+        let text = info(&folder, "nopipe.stk");
+        assert!(text.contains("no diagnostics pipe (DOTNET_EnableDiagnostics=0"), "{net:?}:\n{text}");
+        ends_undisturbed(&mut mixed);
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_in_the_middle_of_the_list_leaves_a_trace_that_says_so() {
+    let folder = Folder::new("killed");
+    let mut mixed = Program::mixed(&folder, Net::V10, &["0"], &[]);
+    let mut inject = Inject::start(&folder, &["--pid", &mixed.pid(), "-o", "killed.stk", "--rate", "100"]);
+    inject.wait_until_recording();
+    let trace = folder.file("killed.stk");
+    wait_for("the runtime to list its methods", || {
+        let recorded = Recorded::try_open(&trace)?;
+        recorded.runtimes.values().any(|runtime| runtime.note.contains("being listed")).then_some(())
+    });
+    mixed.kill();
+    inject.finish();
+    let recorded = Recorded::open(&trace);
+    assert!(!recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
+    let whole = recorded.streams.values().filter(|stream| is_whole(stream)).count();
+    let text = info(&folder, "killed.stk");
+    let expected = if whole == 0 {
+        "were being listed for the first time when the recording ended"
+    } else {
+        "methods listed"
+    };
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn two_runtimes_in_one_process_are_both_told() {
+    let folder = Folder::new("two");
+    let shared = path("STK_FETCH_DIR").join("dotnet31/shared/Microsoft.NETCore.App");
+    let version =
+        std::fs::read_dir(&shared).expect("a shared framework").flatten().next().expect("a version");
+    let second = windows_path(&version.path().join("coreclr.dll"));
+    let mut mixed = Program::mixed(&folder, Net::V10, &["6", &second], &[]);
+    Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "two.stk", "-d", "1s", "--rate", "100"]);
+    let recorded = Recorded::open(&folder.file("two.stk"));
+    let kinds: Vec<u64> = recorded.runtimes.values().map(|runtime| runtime.kind).collect();
+    assert_eq!(kinds, [3, 1], "{:?}", recorded.runtimes);
+    let text = info(&folder, "two.stk");
+    assert!(text.contains("a second runtime: the process has one diagnostics pipe"), "{text}");
+    assert!(recorded.streams.values().any(|stream| is_whole(stream)));
+    ends_undisturbed(&mut mixed);
+}
+
+/// The long form (`STK_LONG=1`) is a minute of it; the program itself checks what it computes.
+#[test]
+fn a_process_that_collects_garbage_all_the_time_comes_to_no_harm() {
+    let folder = Folder::new("garbage");
+    let seconds = if stk_tests::wine::long() { 60 } else { 4 };
+    // Small generations: collections all the time.
+    let budget = [("COMPlus_GCgen0size", "10000"), ("DOTNET_GCgen0size", "10000")];
+    let mut mixed = Program::mixed(&folder, Net::V10, &[&(seconds + 8).to_string()], &budget);
+    let duration = format!("{seconds}s");
+    Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "garbage.stk", "-d", &duration, "--rate", "500"]);
+    let recorded = Recorded::open(&folder.file("garbage.stk"));
+    assert!(recorded.complete && recorded.damage.is_empty());
+    managed_threads_belong_to_samples(&recorded);
+    for &(address, bytes) in &recorded.memory {
+        assert!(address != 0 && bytes == 1232, "{address:#x} {bytes}");
+    }
+    ends_undisturbed(&mut mixed);
+}
