@@ -3,14 +3,16 @@
 #
 #   examples/demo.sh                 sets up, builds, records examples/busy under Wine, converts
 #   examples/demo.sh --no-record     converts the recording that is kept in examples/traces; needs Rust alone
-#   examples/demo.sh --keep          for maintainers: records, and replaces the kept recording and its PDBs
+#   examples/demo.sh --dotnet        the same with examples/mixed: C# on CoreCLR 10.0.9 and native code in one stack
+#   examples/demo.sh --keep          for maintainers: records, and replaces the kept recording and its PDBs (with --dotnet: that of mixed)
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-record=1 keep= duration=5s rate=1000
+record=1 keep= dotnet= example=busy duration=5s rate=1000
 for argument in "$@"; do
   case $argument in
     --no-record) record= ;;
+    --dotnet) dotnet=1 example=mixed ;;
     --keep) keep=1 duration=4s rate=500 ;; # small: it goes into the repository
     -h | --help)
       sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
@@ -44,9 +46,9 @@ if [ -n "$record" ]; then
   setup_rust_target "$STK_WINDOWS_TARGET"
   setup_wine
 
-  say "building agent.dll and inject.exe for Windows, and examples/busy"
+  say "building agent.dll and inject.exe for Windows, and examples/$example"
   setup_build_recorder
-  "$STK_ROOT/examples/busy/build.sh"
+  "$STK_ROOT/examples/$example/build.sh"
 fi
 if [ -n "${STK_BIN:-}" ]; then
   stk=$STK_BIN # tests/run.sh has built it
@@ -56,17 +58,17 @@ else
   stk=$STK_TARGET_DIR/release/stk
 fi
 
-# record_busy FILE: starts busy, injects the agent for $duration, and leaves the trace in FILE.
-record_busy() {
-  local stage=$WINEPREFIX/drive_c/stk bin log=$out/busy.log started pid status=0
+# record_example FOLDER FILE: starts the example that was built in FOLDER, injects the agent for $duration, and leaves the trace in FILE.
+record_example() {
+  local stage=$WINEPREFIX/drive_c/stk bin log=$out/$example.log started pid status=0
   bin=$(setup_windows_bin "$STK_WINDOWS_TARGET")
   # Everything is run from C:\stk, so that a trace names no folder of this machine.
   rm -rf "$stage"
   mkdir -p "$stage"
-  cp "$bin/agent.dll" "$bin/inject.exe" "$STK_TARGET_DIR"/examples/busy/*.{exe,dll,pdb} "$stage"
+  cp "$bin/agent.dll" "$bin/inject.exe" "$1"/*.{exe,dll,pdb} "$stage"
   setup_wine_session
   cd "$stage"
-  "$STK_WINE" busy.exe 60 </dev/null >"$log" 2>&1 &
+  "$STK_WINE" "$example.exe" 60 </dev/null >"$log" 2>&1 &
   started=$!
   trap 'kill "$started" 2>/dev/null || true' EXIT
   for _ in $(seq 150); do
@@ -78,10 +80,10 @@ record_busy() {
   pid=$(sed -n 's/^pid \([0-9]*\).*/\1/p' "$log")
   if [ -z "$pid" ]; then
     cat "$log" >&2
-    echo 'demo: busy did not start under Wine' >&2
+    echo "demo: $example did not start under Wine" >&2
     return 1
   fi
-  echo "busy runs as process $pid"
+  echo "$example runs as process $pid"
   # Where other programs keep all processors busy, a thread may not stop within the agent's time limit, and the agent gives up to be
   # safe: then once more.
   for _ in 1 2 3; do
@@ -94,23 +96,23 @@ record_busy() {
   trap - EXIT
   cd "$STK_ROOT"
   [ "$status" = 0 ] || return "$status"
-  mv "$stage/demo.stk" "$1"
+  mv "$stage/demo.stk" "$2"
 }
 
 if [ -n "$record" ]; then
-  say "recording examples/busy under Wine for $duration"
-  trace=$out/demo.stk
-  symbols=$STK_TARGET_DIR/examples/busy
-  record_busy "$trace"
+  say "recording examples/$example under Wine for $duration"
+  trace=$out/demo${dotnet:+-dotnet}.stk
+  symbols=$STK_TARGET_DIR/examples/$example${dotnet:+/net10}
+  record_example "$symbols" "$trace"
   if [ -n "$keep" ]; then
     mkdir -p "$traces"
-    cp "$trace" "$traces/busy.stk"
+    cp "$trace" "$traces/$example.stk"
     cp "$symbols"/*.pdb "$traces/"
     say "kept in examples/traces:"
     ls -l "$traces"
   fi
 else
-  trace=$traces/busy.stk
+  trace=$traces/$example.stk
   symbols=$traces
   say "using the recording that is kept in examples/traces"
 fi
