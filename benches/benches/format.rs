@@ -11,6 +11,8 @@
 
 use std::collections::HashMap;
 use std::time::Duration;
+
+use stk_benches::cpu_time;
 use stk_format::{
     BlockBuffer, BlockKind, Decoded, FileHeader, RawSample, Rejected, SampleEncoder, Scratch, Sealer, Taken,
     ThreadImage, Trace, sealed_bound,
@@ -361,20 +363,4 @@ impl Row {
     fn decode_rate(&self) -> f64 {
         self.decoded as f64 / self.decode.as_secs_f64() / 1e9
     }
-}
-
-/// Time that this thread has spent on a CPU.
-#[cfg(unix)]
-fn cpu_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid timespec to write to.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// Time since the first call: elsewhere the benchmark needs an idle machine.
-#[cfg(not(unix))]
-fn cpu_time() -> Duration {
-    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    START.get_or_init(std::time::Instant::now).elapsed()
 }

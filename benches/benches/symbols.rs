@@ -5,20 +5,29 @@
 //! ```
 //!
 //! Without arguments a PDB of over 50 MB is generated (clang-19, lld-19), with over 250,000 inline sites. Each measurement
-//! runs in a process of its own, so that its peak memory is its own. Printed: our figure, the peer's, the ratio.
+//! runs in a process of its own, so that its peak memory is its own. Times are those that the measuring thread spent on a CPU, best
+//! of several rounds. Printed: how far the answers agree, our figure, the peer's, the ratio.
+//!
+//! Each frame is asked for its function's name, file and line as text. Ours keeps the text of each distinct name once it has been
+//! read, as `Symbolizer` does; pdb-addr2line keeps the files and formatted types that it has met.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use stk::map::MappedFile;
-use stk::symbols::index::{RecordKind, SymbolIndex};
+use stk::symbols::index::{RecordKind, SymbolIndex, TextMap};
 use stk::symbols::pdb::PdbFile;
+use stk_benches::cpu_time;
 
 const LOOKUPS: usize = 1_000_000;
 const FIRST_LOOKUPS: usize = 100_000;
+/// Rounds over all lookups, of which the best counts.
+const ROUNDS: u32 = 3;
+/// Lookups whose answers are compared.
+const COMPARED: usize = 100_000;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
@@ -54,6 +63,12 @@ struct Figures {
 
 fn compare(pdb: &Path) -> Result<()> {
     println!("\n{} ({:.1} MB)", pdb.display(), std::fs::metadata(pdb)?.len() as f64 / 1e6);
+    for peer in ["pdb-addr2line", "symcache"] {
+        match run_self(&format!("compare-{peer}"), pdb) {
+            Ok(text) => print!("answers beside {peer}: {text}"),
+            Err(error) => println!("answers beside {peer}: failed: {error:#}"),
+        }
+    }
     let ours = child("stk", pdb)?;
     let opened = child("stk-open", pdb)?;
     println!(
@@ -109,19 +124,26 @@ fn rate(figures: &Figures) -> f64 {
 
 /// Runs one measurement in a process of its own.
 fn child(mode: &str, pdb: &Path) -> Result<Figures> {
-    let out = Command::new(std::env::current_exe()?).args(["--measure", mode]).arg(pdb).output()?;
-    ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr).trim());
-    let text = String::from_utf8(out.stdout)?;
+    let text = run_self(mode, pdb)?;
     let numbers: Vec<u64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
     let [load, first, warm, frames, peak] = numbers[..] else { bail!("unexpected output: {text}") };
     let time = Duration::from_nanos;
     Ok(Figures { load: time(load), first: time(first), warm: time(warm), frames, peak })
 }
 
+/// What this program prints in another mode.
+fn run_self(mode: &str, pdb: &Path) -> Result<String> {
+    let out = Command::new(std::env::current_exe()?).args(["--measure", mode]).arg(pdb).output()?;
+    ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr).trim());
+    Ok(String::from_utf8(out.stdout)?)
+}
+
 fn measure(mode: &str, pdb: &Path) -> Result<()> {
     let rvas = addresses(pdb)?;
     let figures = match mode {
         "addresses" => return Ok(()),
+        "compare-pdb-addr2line" => return compare_pdb_addr2line(pdb, &rvas[..COMPARED]),
+        "compare-symcache" => return compare_symcache(pdb, &rvas[..COMPARED]),
         "stk" => stk_build(pdb, &rvas)?,
         "stk-open" => stk_open(pdb, &rvas)?,
         "pdb-addr2line" => pdb_addr2line(pdb, &rvas)?,
@@ -182,12 +204,13 @@ fn fingerprint(pdb: &Path) -> Result<u64> {
     Ok(PdbFile::open(&MappedFile::open(pdb)?)?.fingerprint())
 }
 
-fn stk_lookups(index: &SymbolIndex, rvas: &[u32]) -> Result<u64> {
+fn stk_lookups<'i>(index: &'i SymbolIndex, texts: &mut TextMap<&'i str>, rvas: &[u32]) -> Result<u64> {
     let mut frames = 0;
     for &rva in rvas {
         if let Some(hit) = index.lookup(rva)? {
-            for frame in hit.frames() {
-                black_box((frame.name.len(), frame.file.map(str::len), frame.line));
+            for frame in hit.raw_frames() {
+                let mut text = |id| texts.get_or_insert_with(id, || index.text(id).unwrap_or_default());
+                black_box((text(frame.name).len(), frame.file.map(|file| text(file).len()), frame.line));
                 frames += 1;
             }
         }
@@ -196,20 +219,22 @@ fn stk_lookups(index: &SymbolIndex, rvas: &[u32]) -> Result<u64> {
 }
 
 fn stk_build(pdb: &Path, rvas: &[u32]) -> Result<Figures> {
-    let begun = Instant::now();
+    let begun = cpu_time();
     let file = MappedFile::open(pdb)?;
     let index = PdbFile::open(&file)?.index()?;
-    let load = begun.elapsed();
+    let load = cpu_time() - begun;
     std::fs::write(index_path(pdb)?, index.as_bytes())?;
-    timed(load, rvas, |rvas| stk_lookups(&index, rvas))
+    let mut texts = TextMap::new(&index);
+    timed(load, rvas, |rvas| stk_lookups(&index, &mut texts, rvas))
 }
 
 fn stk_open(pdb: &Path, rvas: &[u32]) -> Result<Figures> {
     let path = index_path(pdb)?;
-    let begun = Instant::now();
+    let begun = cpu_time();
     let index = SymbolIndex::open(MappedFile::open(&path)?)?;
-    let load = begun.elapsed();
-    timed(load, rvas, |rvas| stk_lookups(&index, rvas))
+    let load = cpu_time() - begun;
+    let mut texts = TextMap::new(&index);
+    timed(load, rvas, |rvas| stk_lookups(&index, &mut texts, rvas))
 }
 
 fn index_path(pdb: &Path) -> Result<PathBuf> {
@@ -218,11 +243,11 @@ fn index_path(pdb: &Path) -> Result<PathBuf> {
 
 fn pdb_addr2line(pdb: &Path, rvas: &[u32]) -> Result<Figures> {
     use pdb_addr2line::pdb::PDB;
-    let begun = Instant::now();
+    let begun = cpu_time();
     let file = std::fs::File::open(pdb)?;
     let data = pdb_addr2line::ContextPdbData::try_from_pdb(PDB::open(file)?)?;
     let context = data.make_context()?;
-    let load = begun.elapsed();
+    let load = cpu_time() - begun;
     timed(load, rvas, |rvas| {
         let mut frames = 0;
         for &rva in rvas {
@@ -244,7 +269,7 @@ fn pdb_addr2line(pdb: &Path, rvas: &[u32]) -> Result<Figures> {
 fn symcache(pdb: &Path, rvas: &[u32]) -> Result<Figures> {
     use symbolic_debuginfo::Object;
     use symbolic_symcache::{SymCache, SymCacheConverter};
-    let begun = Instant::now();
+    let begun = cpu_time();
     let file = MappedFile::open(pdb)?;
     let object = Object::parse(&file)?;
     let mut converter = SymCacheConverter::new();
@@ -252,7 +277,7 @@ fn symcache(pdb: &Path, rvas: &[u32]) -> Result<Figures> {
     let mut bytes = Vec::new();
     converter.serialize(&mut bytes)?;
     let cache = SymCache::parse(&bytes)?;
-    let load = begun.elapsed();
+    let load = cpu_time() - begun;
     timed(load, rvas, |rvas| {
         let mut frames = 0;
         for &rva in rvas {
@@ -270,14 +295,118 @@ fn symcache(pdb: &Path, rvas: &[u32]) -> Result<Figures> {
 }
 
 fn timed(load: Duration, rvas: &[u32], mut lookups: impl FnMut(&[u32]) -> Result<u64>) -> Result<Figures> {
-    let begun = Instant::now();
+    let begun = cpu_time();
     lookups(&rvas[..FIRST_LOOKUPS.min(rvas.len())])?;
-    let first = begun.elapsed();
+    let first = cpu_time() - begun;
     // Once over all, so that the caches of either side are filled.
-    lookups(rvas)?;
-    let begun = Instant::now();
     let frames = lookups(rvas)?;
-    Ok(Figures { load, first, warm: begun.elapsed(), frames, peak: 0 })
+    let mut warm = Duration::MAX;
+    for _ in 0..ROUNDS {
+        let begun = cpu_time();
+        ensure!(lookups(rvas)? == frames, "the answers change");
+        warm = warm.min(cpu_time() - begun);
+    }
+    Ok(Figures { load, first, warm, frames, peak: 0 })
+}
+
+/// How far the answers of a peer are ours, address by address.
+#[derive(Default)]
+struct Compared {
+    addresses: u64,
+    /// As many frames.
+    chains: u64,
+    /// And the same function on each level.
+    names: u64,
+    /// And the same file and line on each level.
+    lines: u64,
+}
+
+impl Compared {
+    /// `theirs`: name, file, line; `same_name` tells whether their name is ours written otherwise.
+    fn add(
+        &mut self,
+        ours: &[stk::symbols::index::Frame<'_>],
+        theirs: &[(String, String, u32)],
+        same_name: impl Fn(&str, &str) -> bool,
+    ) {
+        self.addresses += 1;
+        if ours.len() != theirs.len() {
+            return;
+        }
+        self.chains += 1;
+        let mut pairs = ours.iter().zip(theirs);
+        if !pairs.clone().all(|(our, their)| same_name(our.name, &their.0)) {
+            return;
+        }
+        self.names += 1;
+        let same = pairs.all(|(our, their)| {
+            our.line.unwrap_or(0) == their.2 && (our.line.is_none() || our.file.unwrap_or("") == their.1)
+        });
+        self.lines += u64::from(same);
+    }
+
+    fn print(&self) {
+        let share = |count: u64| 100.0 * count as f64 / self.addresses.max(1) as f64;
+        println!(
+            "{} addresses: as many frames {:.2} %, also the names {:.2} %, also files and lines {:.2} %",
+            self.addresses,
+            share(self.chains),
+            share(self.names),
+            share(self.lines)
+        );
+    }
+}
+
+/// pdb-addr2line writes parameters behind names, and scopes that the records have only as types before them.
+fn compare_pdb_addr2line(pdb: &Path, rvas: &[u32]) -> Result<()> {
+    use pdb_addr2line::pdb::PDB;
+    let file = MappedFile::open(pdb)?;
+    let index = PdbFile::open(&file)?.index()?;
+    let data = pdb_addr2line::ContextPdbData::try_from_pdb(PDB::open(std::fs::File::open(pdb)?)?)?;
+    let context = data.make_context()?;
+    let mut compared = Compared::default();
+    for &rva in rvas {
+        let ours: Vec<_> = index.lookup(rva)?.iter().flat_map(|hit| hit.frames()).collect();
+        let theirs: Vec<(String, String, u32)> = context
+            .find_frames(rva)?
+            .map(|found| found.frames)
+            .unwrap_or_default()
+            .into_iter()
+            .map(|frame| {
+                let file = frame.file.unwrap_or_default().into_owned();
+                (frame.function.unwrap_or_default(), file, frame.line.unwrap_or(0))
+            })
+            .collect();
+        compared.add(&ours, &theirs, |our, their| their.contains(our));
+    }
+    compared.print();
+    Ok(())
+}
+
+fn compare_symcache(pdb: &Path, rvas: &[u32]) -> Result<()> {
+    use symbolic_debuginfo::Object;
+    use symbolic_symcache::{SymCache, SymCacheConverter};
+    let file = MappedFile::open(pdb)?;
+    let index = PdbFile::open(&file)?.index()?;
+    let mut converter = SymCacheConverter::new();
+    converter.process_object(&Object::parse(&file)?)?;
+    let mut bytes = Vec::new();
+    converter.serialize(&mut bytes)?;
+    let cache = SymCache::parse(&bytes)?;
+    let mut compared = Compared::default();
+    for &rva in rvas {
+        let ours: Vec<_> = index.lookup(rva)?.iter().flat_map(|hit| hit.frames()).collect();
+        let theirs: Vec<(String, String, u32)> = cache
+            .lookup(u64::from(rva))
+            .map(|location| {
+                let file = location.file().map(|file| file.full_path()).unwrap_or_default();
+                (location.function().name().to_owned(), file, location.line())
+            })
+            .collect();
+        compared.add(&ours, &theirs, |our, their| their.contains(our));
+    }
+    compared.print();
+    Ok(())
 }
 
 /// The process's largest resident set, in bytes.

@@ -199,6 +199,74 @@ fn a_packed_pdb_is_unpacked() {
 }
 
 #[test]
+fn a_store_of_three_tiers_is_told_by_its_index2_txt() {
+    let setting = Setting::new();
+    setting.server.answer(&format!("bu/{}/busy.pd_", setting.place()), Answer::Body(packed(&busy())));
+    assert!(matches!(setting.fetch(options()), Err(ServerError::NotFound(_))), "two tiers without the file");
+    let setting = Setting::new();
+    setting.server.answer("index2.txt", Answer::Body(Vec::new()));
+    setting.server.answer(&format!("bu/{}/busy.pd_", setting.place()), Answer::Body(packed(&busy())));
+    let path = setting.fetch(options()).unwrap();
+    assert_eq!(path, setting.store().join("busy.pdb").join(setting.id()).join("busy.pdb"));
+    assert!(std::fs::read(path).unwrap() == busy());
+}
+
+#[test]
+fn a_redirect_to_a_file_of_this_machine_is_refused() {
+    let setting = Setting::new();
+    let own = setting.folder.path().join("own.pdb");
+    std::fs::write(&own, busy()).unwrap();
+    let to = format!("file://{}", own.display());
+    setting.server.answer(&format!("{}/busy.pdb", setting.place()), Answer::Redirect(to));
+    assert!(setting.fetch(ClientOptions { retries: 0, ..options() }).is_err());
+    assert!(setting.files().is_empty());
+}
+
+#[test]
+fn a_cabinet_cannot_name_a_place_outside_the_cache() {
+    for name in [r"..\..\evil.pdb", "/evil.pdb", r"C:\evil.pdb", r"\\server\share\evil.pdb", "NUL"] {
+        let setting = Setting::new();
+        let mut builder = cab::CabinetBuilder::new();
+        builder.add_folder(cab::CompressionType::MsZip).add_file(name);
+        let mut writer = builder.build(std::io::Cursor::new(Vec::new())).unwrap();
+        while let Some(mut file) = writer.next_file().unwrap() {
+            file.write_all(&busy()).unwrap();
+        }
+        let cabinet = writer.finish().unwrap().into_inner();
+        setting.server.answer(&format!("{}/busy.pd_", setting.place()), Answer::Body(cabinet));
+        setting.fetch(options()).unwrap();
+        assert_eq!(
+            setting.files(),
+            [setting.store().join("busy.pdb").join(setting.id()).join("busy.pdb")],
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn of_a_path_in_a_trace_only_the_name_is_used() {
+    for name in [
+        "/etc/busy.pdb",
+        r"C:\x\busy.pdb",
+        r"\\server\share\busy.pdb",
+        r"..\..\busy.pdb",
+        r"\\.\pipe\busy.pdb",
+    ] {
+        let setting = Setting::new();
+        setting.server.answer(&format!("{}/busy.pdb", setting.place()), Answer::Body(busy()));
+        let mut store = SymbolStore::new(SymbolPath::parse(&format!("srv**{}", setting.server.base)));
+        store.set_cache(SymbolCache::new(setting.folder.path().to_path_buf()));
+        store.go_online(options());
+        let found = store.find_pdb(name, &setting.guid, setting.age, "").found.unwrap();
+        assert_eq!(
+            found.path,
+            setting.store().join("busy.pdb").join(setting.id()).join("busy.pdb"),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn a_pointer_is_followed_on_the_same_server_only() {
     let setting = Setting::new();
     let pointer = format!("{}/file.ptr", setting.place());

@@ -8,6 +8,7 @@
 //! Nothing is invented: a PDB of another build is reported and never used, and where no line row covers an
 //! address, none is given. Damaged and hostile files end in an error or in a part left out and counted.
 
+mod bundle;
 mod bytes;
 pub mod cab;
 mod cache;
@@ -22,6 +23,8 @@ pub mod server;
 mod store;
 mod symbolizer;
 
+pub(crate) use bundle::is_bundle;
+pub use bundle::{Bundle, BundleWriter};
 pub(crate) use cache::write_atomically;
 pub use cache::{CacheKey, CacheStats, SymbolCache};
 pub use dwarf::image_index;

@@ -11,8 +11,8 @@ use super::store::SymbolStore;
 #[derive(clap::Args, Clone, Default, Debug)]
 #[command(next_help_heading = "Symbols")]
 pub struct SymbolOptions {
-    /// Folders and servers with PDBs and images, in the debuggers' syntax (dir;srv*cache*https://server;cache*dir); may be
-    /// repeated. _NT_SYMBOL_PATH, the current folder and the trace's and the image's folder are searched too
+    /// Folders, bundles (.tar.zst) and servers with PDBs and images, in the debuggers' syntax
+    /// (dir;srv*cache*https://server;cache*dir); may be repeated. _NT_SYMBOL_PATH, the current folder and the trace's and the image's folder are searched too
     #[arg(short = 'y', long = "symbol-path", value_name = "PATH")]
     pub symbol_path: Vec<String>,
     /// Look only where -y, --ms-symbols and --symbol-cache say: not in _NT_SYMBOL_PATH, nor in the current folder, the

@@ -12,7 +12,7 @@ pub struct SymbolPath {
 /// One element of a symbol path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PathElement {
-    /// A folder, flat or a symbol store.
+    /// A folder, flat or a symbol store, or a bundle (a `.tar.zst` file).
     Folder(PathBuf),
     /// `srv*store*…*source`: what is found in the source, or in a later store, is copied to all before it.
     Server {

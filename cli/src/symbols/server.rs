@@ -4,9 +4,11 @@
 //! the image, never from the server; the size is limited; the identity is checked before the file gets its name
 //! in the cache.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use thiserror::Error;
@@ -48,6 +50,8 @@ pub struct Client {
     options: ClientOptions,
     /// Folder of negative answers.
     missing: Option<PathBuf>,
+    /// Whether the servers asked so far keep files in three tiers.
+    three_tier: Arc<Mutex<HashMap<String, bool>>>,
 }
 
 /// Is told about the bytes of a download: file name, bytes so far, bytes in all if the server has said.
@@ -152,7 +156,7 @@ impl Client {
             .proxy(ureq::Proxy::try_from_env())
             .user_agent(concat!("stk/", env!("CARGO_PKG_VERSION")))
             .build();
-        Client { agent: Agent::new_with_config(config), options, missing }
+        Client { agent: Agent::new_with_config(config), options, missing, three_tier: Arc::default() }
     }
 
     /// Gets `name` with identity `id` from the server at `base` into the symbol store `store`, and returns where it is.
@@ -176,21 +180,56 @@ impl Client {
         if self.known_missing(&folder) {
             return Err(ServerError::KnownMissing(folder));
         }
-        let plain = format!("{folder}/{}", escape(name));
-        let packed = packed_name(name).map(|packed| format!("{folder}/{}", escape(&packed)));
-        for url in [Some(plain), packed].into_iter().flatten() {
-            match self.download(&url, name, check, &target, on_bytes) {
+        match self.fetch_from(base, &folder, name, check, &target, on_bytes) {
+            Err(ServerError::NotFound(_)) => {}
+            result => return result.map(|()| target),
+        }
+        if self.has_three_tiers(base)? {
+            let prefix: String = name.chars().take(2).collect();
+            let folder = format!("{base}/{}/{}/{}", escape(&prefix), escape(name), escape(id));
+            match self.fetch_from(base, &folder, name, check, &target, on_bytes) {
                 Err(ServerError::NotFound(_)) => {}
                 result => return result.map(|()| target),
             }
         }
-        match self.follow_pointer(base, &folder, name, check, &target, on_bytes) {
-            Err(ServerError::NotFound(_)) => {
-                self.remember_missing(&folder);
-                Err(ServerError::NotFound(folder))
-            }
-            result => result.map(|()| target),
+        self.remember_missing(&folder);
+        Err(ServerError::NotFound(folder))
+    }
+
+    /// Whether a store has a tier of first letters: it then holds a file `index2.txt` (Microsoft, "SymStore"). Asked once.
+    fn has_three_tiers(&self, base: &str) -> Result<bool, ServerError> {
+        let known = || self.three_tier.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&answer) = known().get(base) {
+            return Ok(answer);
         }
+        let answer = match self.request(&format!("{base}/index2.txt")) {
+            Ok(_) => true,
+            Err(error) if error.is_passing() => return Err(error),
+            Err(_) => false,
+        };
+        known().insert(base.to_owned(), answer);
+        Ok(answer)
+    }
+
+    /// Gets a file from one folder of the server: as it is, packed, or where `file.ptr` points.
+    fn fetch_from(
+        &self,
+        base: &str,
+        folder: &str,
+        name: &str,
+        check: &dyn Fn(&[u8]) -> Result<(), String>,
+        target: &Path,
+        on_bytes: OnBytes<'_>,
+    ) -> Result<(), ServerError> {
+        let plain = format!("{folder}/{}", escape(name));
+        let packed = packed_name(name).map(|packed| format!("{folder}/{}", escape(&packed)));
+        for url in [Some(plain), packed].into_iter().flatten() {
+            match self.download(&url, name, check, target, on_bytes) {
+                Err(ServerError::NotFound(_)) => {}
+                result => return result,
+            }
+        }
+        self.follow_pointer(base, folder, name, check, target, on_bytes)
     }
 
     /// `file.ptr` says where on the same server the file lies. Pointers to other places (a share, a drive, another

@@ -1,10 +1,14 @@
 //! Where symbol files are found: folders, symbol stores, the places near the trace and the image.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use stk_schema::identity::GuidText;
 
+use super::bundle::{Bundle, is_bundle};
 use super::bytes::u32_at;
 use super::cab;
 use super::cache::{SymbolCache, write_atomically};
@@ -22,7 +26,15 @@ pub struct SymbolStore {
     beside_images: bool,
     cache: Option<SymbolCache>,
     client: Option<Client>,
+    /// Bundles that were opened, or why they cannot be.
+    bundles: Arc<Mutex<HashMap<PathBuf, OpenBundle>>>,
 }
+
+/// A bundle, or what is wrong with it.
+type OpenBundle = Result<Arc<Bundle>, Arc<str>>;
+
+/// Largest file that is unpacked from a cabinet or a bundle, in bytes.
+const MAX_UNPACKED: u64 = u32::MAX as u64;
 
 /// A file that is looked for: a symbol file or image of exactly one build.
 #[derive(Clone, Copy, Debug)]
@@ -193,8 +205,11 @@ impl SymbolStore {
         folders
     }
 
-    /// Looks into one folder: flat, two-tier store, three-tier store.
+    /// Looks into one folder (flat, two-tier store, three-tier store) or bundle.
     fn look_in(&self, folder: &Path, wanted: &Wanted<'_>, search: &mut Search) -> bool {
+        if is_bundle(folder) && folder.is_file() {
+            return self.look_in_bundle(folder, wanted, search);
+        }
         let (name, id) = (wanted.name, wanted.identity.to_string());
         let prefix: String = name.chars().take(2).collect();
         if try_file(folder.join(name), wanted, search) {
@@ -246,12 +261,59 @@ impl SymbolStore {
         }
     }
 
+    /// Looks into a bundle. What it holds is unpacked into the cache's store, once, or into a temporary file.
+    fn look_in_bundle(&self, path: &Path, wanted: &Wanted<'_>, search: &mut Search) -> bool {
+        let id = wanted.identity.to_string();
+        let bundle = match self.open_bundle(path) {
+            Ok(bundle) => bundle,
+            Err(error) => {
+                search.unreadable.push((path.to_path_buf(), error.to_string()));
+                return false;
+            }
+        };
+        let member = path.join(wanted.name).join(&id).join(wanted.name);
+        if !bundle.holds(wanted.name, &id) {
+            search.tried.push(member);
+            return false;
+        }
+        let unpack = |file: &mut std::fs::File| bundle.unpack(wanted.name, &id, MAX_UNPACKED, file).map(drop);
+        let place = self.cache.as_ref().map(|cache| self.place_in(&cache.store(), wanted));
+        let kept = place.as_ref().and_then(|place| MappedFile::open(place).ok());
+        let file = match (kept.filter(|file| fits(file, &wanted.identity).is_ok()), &place) {
+            (Some(kept), _) => Ok(kept),
+            (None, Some(place)) => write_atomically(place, unpack).and_then(|()| MappedFile::open(place)),
+            (None, None) => tempfile::tempfile().and_then(|mut file| {
+                unpack(&mut file)?;
+                MappedFile::from_file(file)
+            }),
+        };
+        match file {
+            Ok(file) => accept(place.unwrap_or(member), file, wanted, search),
+            Err(error) => {
+                search.unreadable.push((member, error.to_string()));
+                false
+            }
+        }
+    }
+
+    /// Opens a bundle, or gives the one that is open.
+    fn open_bundle(&self, path: &Path) -> OpenBundle {
+        let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = || Bundle::open(path).map(Arc::new).map_err(|error: io::Error| error.to_string().into());
+        bundles.entry(path.to_path_buf()).or_insert_with(open).clone()
+    }
+
+    /// Where a two-tier store keeps a file.
+    fn place_in(&self, store: &Path, wanted: &Wanted<'_>) -> PathBuf {
+        store.join(wanted.name).join(wanted.identity.to_string()).join(wanted.name)
+    }
+
     /// Unpacks a cabinet into the cache's store.
     fn unpack(&self, packed: &Path, wanted: &Wanted<'_>) -> Result<PathBuf, String> {
         let cache = self.cache.as_ref().ok_or("is packed, and there is no cache folder to unpack it to")?;
-        let target = cache.store().join(wanted.name).join(wanted.identity.to_string()).join(wanted.name);
+        let target = self.place_in(&cache.store(), wanted);
         let file = MappedFile::open(packed).map_err(|error| error.to_string())?;
-        write_atomically(&target, |out| cab::expand(&file, u64::from(u32::MAX), out).map(drop))
+        write_atomically(&target, |out| cab::expand(&file, MAX_UNPACKED, out).map(drop))
             .map_err(|error| error.to_string())?;
         Ok(target)
     }
@@ -375,6 +437,11 @@ fn try_file(path: PathBuf, wanted: &Wanted<'_>, search: &mut Search) -> bool {
             return false;
         }
     };
+    accept(path, file, wanted, search)
+}
+
+/// Takes an open file if it is the one that is wanted; else notes why not.
+fn accept(path: PathBuf, file: MappedFile, wanted: &Wanted<'_>, search: &mut Search) -> bool {
     match fits(&file, &wanted.identity) {
         Ok(()) => {
             search.found = Some(FoundFile { path, file });

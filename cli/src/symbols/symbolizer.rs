@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 use stk_schema::Arch;
@@ -10,7 +11,7 @@ use stk_schema::identity::CodeView;
 
 use super::cache::{CacheKey, SymbolCache};
 use super::dwarf::image_index;
-use super::index::{Hit, IndexError, Origin, RecordKind, SymbolIndex};
+use super::index::{Hit, IndexError, Origin, RecordKind, SymbolIndex, TextId, TextMap};
 use super::names::{Demangle, demangle, undecorate_x86};
 use super::pdb::PdbFile;
 use super::store::{Identity, Search, SymbolStore, file_name, image_id, pdb_id, safe_file_name};
@@ -20,6 +21,7 @@ use super::store::{Identity, Search, SymbolStore, file_name, image_id, pdb_id, s
 pub struct Symbolizer {
     store: SymbolStore,
     demangle: Demangle,
+    lookups: AtomicU64,
 }
 
 /// What is known of a module whose addresses are to be named.
@@ -116,8 +118,7 @@ pub struct Location<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Resolved<'a> {
     symbols: &'a ModuleSymbols,
-    first: u32,
-    count: u32,
+    at: StoredAddress,
     /// Where the names come from.
     pub source: Source,
     /// Why there is no better name, if there is none.
@@ -136,6 +137,8 @@ pub struct ModuleSymbols {
     not_covered: Option<Reason>,
     texts: Vec<Box<str>>,
     frames: Vec<StoredFrame>,
+    /// Further names of folded functions.
+    aliases: Vec<u32>,
     addresses: Vec<StoredAddress>,
 }
 
@@ -152,6 +155,8 @@ struct StoredFrame {
 struct StoredAddress {
     first: u32,
     count: u32,
+    first_alias: u32,
+    alias_count: u32,
     source: Source,
     displacement: u32,
 }
@@ -159,7 +164,12 @@ struct StoredAddress {
 impl Symbolizer {
     /// Names are looked for in `store` and shown in the style of `demangle`.
     pub fn new(store: SymbolStore, demangle: Demangle) -> Symbolizer {
-        Symbolizer { store, demangle }
+        Symbolizer { store, demangle, lookups: AtomicU64::new(0) }
+    }
+
+    /// How many addresses were looked up in symbol files so far: what symbolizing costs beside opening the files.
+    pub fn lookups(&self) -> u64 {
+        self.lookups.load(Ordering::Relaxed)
     }
 
     /// Where symbols are looked for.
@@ -247,9 +257,11 @@ impl Symbolizer {
         path: &Path,
         index: &SymbolIndex,
     ) -> Result<ModuleSymbols, IndexError> {
+        self.lookups.fetch_add(rvas.len() as u64, Ordering::Relaxed);
         let mut writer = Writer::new(self.demangle, module);
+        let mut known = TextMap::new(index);
         for &rva in rvas {
-            writer.address(rva, index.lookup(rva)?);
+            writer.address(rva, index.lookup(rva)?, index, &mut known);
         }
         Ok(writer.finish(
             Some(path.to_path_buf()),
@@ -260,7 +272,7 @@ impl Symbolizer {
 
     fn nameless(&self, module: &ModuleKey<'_>, rvas: &[u32], reason: Reason) -> ModuleSymbols {
         let mut writer = Writer::new(self.demangle, module);
-        rvas.iter().for_each(|&rva| writer.address(rva, None));
+        rvas.iter().for_each(|&rva| writer.without_symbols(rva));
         writer.finish(None, Some(reason), None)
     }
 
@@ -361,6 +373,7 @@ struct Writer<'a> {
     /// Demangled name of each raw one.
     functions: HashMap<u32, u32>,
     frames: Vec<StoredFrame>,
+    aliases: Vec<u32>,
     addresses: Vec<StoredAddress>,
 }
 
@@ -378,40 +391,70 @@ impl<'a> Writer<'a> {
             ids: HashMap::new(),
             functions: HashMap::new(),
             frames: Vec::new(),
+            aliases: Vec::new(),
             addresses: Vec::new(),
         }
     }
 
-    fn address(&mut self, rva: u32, hit: Option<Hit<'_>>) {
+    /// Adds what the index has found for an address; `known` holds the numbers of those of its strings that were met.
+    fn address(&mut self, rva: u32, hit: Option<Hit<'_>>, index: &SymbolIndex, known: &mut TextMap<u32>) {
+        let Some(hit) = hit else { return self.without_symbols(rva) };
+        let range = hit.range();
+        if let Some(range) = range.filter(|range| range.kind == RecordKind::Export) {
+            return self.by_export(rva, range.start, range.name);
+        }
+        let decorated = range.is_some_and(|range| range.kind >= RecordKind::Public);
         let first = self.frames.len() as u32;
-        let range = hit.and_then(|hit| hit.range());
-        let exported =
-            range.filter(|range| range.kind == RecordKind::Export).map(|range| (range.start, range.name));
-        let (source, displacement) = if let Some(hit) = hit.filter(|_| exported.is_none()) {
-            let decorated = range.is_some_and(|range| range.kind >= RecordKind::Public);
-            for frame in hit.frames() {
-                let raw = self.text(frame.name);
-                let function = self.function(raw, decorated && !frame.inline);
-                let file = frame.file.map(|file| self.text(file));
-                self.frames.push(StoredFrame { function, raw, file, line: frame.line, inline: frame.inline });
-            }
-            let source = if hit.origin() == Origin::Pdb { Source::Pdb } else { Source::Dwarf };
-            (source, range.map_or(0, |range| hit.linked_rva().wrapping_sub(range.start)))
-        } else if let Some((start, name)) = exported.or_else(|| self.export(rva)) {
+        for frame in hit.raw_frames() {
+            let mut text = |writer: &mut Self, id: TextId| {
+                known.get_or_insert_with(id, || writer.text(index.text(id).unwrap_or_default()))
+            };
+            let raw = text(self, frame.name);
+            let function = self.function(raw, decorated && !frame.inline);
+            let file = frame.file.map(|file| text(self, file));
+            self.frames.push(StoredFrame { function, raw, file, line: frame.line, inline: frame.inline });
+        }
+        let first_alias = self.aliases.len();
+        for (name, kind) in range.map_or_else(Vec::new, |range| range.aliases(index)) {
             let raw = self.text(name);
-            let function = self.function(raw, true);
-            let text = format!("{}+{:#x}", self.texts[function as usize], rva - start);
-            let function = if rva == start { function } else { self.text(&text) };
-            self.frames.push(StoredFrame { function, raw, file: None, line: None, inline: false });
-            (Source::Export, rva - start)
-        } else {
-            let function = self.text(&format!("{}+{rva:#x}", self.name));
-            let raw = self.text("");
-            self.frames.push(StoredFrame { function, raw, file: None, line: None, inline: false });
-            (Source::None, rva)
-        };
+            let function = self.function(raw, kind >= RecordKind::Public);
+            let outermost = self.frames.last().map(|frame| frame.function);
+            // A public repeats the name of its procedure, decorated.
+            if outermost != Some(function) && !self.aliases[first_alias..].contains(&function) {
+                self.aliases.push(function);
+            }
+        }
+        let source = if hit.origin() == Origin::Pdb { Source::Pdb } else { Source::Dwarf };
+        self.end(first, source, range.map_or(0, |range| hit.linked_rva().wrapping_sub(range.start)));
+    }
+
+    /// Adds an address that no symbols cover: by the nearest export, else by its offset in the module.
+    fn without_symbols(&mut self, rva: u32) {
+        if let Some((start, name)) = self.export(rva) {
+            return self.by_export(rva, start, name);
+        }
+        let first = self.frames.len() as u32;
+        let function = self.text(&format!("{}+{rva:#x}", self.name));
+        let raw = self.text("");
+        self.frames.push(StoredFrame { function, raw, file: None, line: None, inline: false });
+        self.end(first, Source::None, rva);
+    }
+
+    fn by_export(&mut self, rva: u32, start: u32, name: &str) {
+        let first = self.frames.len() as u32;
+        let raw = self.text(name);
+        let function = self.function(raw, true);
+        let text = format!("{}+{:#x}", self.texts[function as usize], rva - start);
+        let function = if rva == start { function } else { self.text(&text) };
+        self.frames.push(StoredFrame { function, raw, file: None, line: None, inline: false });
+        self.end(first, Source::Export, rva - start);
+    }
+
+    fn end(&mut self, first: u32, source: Source, displacement: u32) {
         let count = self.frames.len() as u32 - first;
-        self.addresses.push(StoredAddress { first, count, source, displacement });
+        let first_alias = self.addresses.last().map_or(0, |last| last.first_alias + last.alias_count);
+        let alias_count = self.aliases.len() as u32 - first_alias;
+        self.addresses.push(StoredAddress { first, count, first_alias, alias_count, source, displacement });
     }
 
     /// The nearest export at or below an address.
@@ -456,8 +499,8 @@ impl<'a> Writer<'a> {
         reason: Option<Reason>,
         not_covered: Option<Reason>,
     ) -> ModuleSymbols {
-        let Writer { texts, frames, addresses, .. } = self;
-        ModuleSymbols { file, reason, not_covered, texts, frames, addresses }
+        let Writer { texts, frames, aliases, addresses, .. } = self;
+        ModuleSymbols { file, reason, not_covered, texts, frames, aliases, addresses }
     }
 }
 
@@ -474,12 +517,13 @@ impl ModuleSymbols {
 
     /// What was found for the address with this number in the list that was asked for.
     pub fn get(&self, n: usize) -> Option<Resolved<'_>> {
-        let &StoredAddress { first, count, source, displacement } = self.addresses.get(n)?;
+        let at = *self.addresses.get(n)?;
+        let StoredAddress { source, displacement, .. } = at;
         let reason = match source {
             Source::Pdb | Source::Dwarf => None,
             Source::Export | Source::None => self.reason.as_ref().or(self.not_covered.as_ref()),
         };
-        Some(Resolved { symbols: self, first, count, source, reason, displacement })
+        Some(Resolved { symbols: self, at, source, reason, displacement })
     }
 }
 
@@ -488,15 +532,22 @@ impl<'a> Resolved<'a> {
     pub fn frames(&self) -> impl ExactSizeIterator<Item = Location<'a>> + use<'a> {
         let symbols = self.symbols;
         let text = |id: u32| &*symbols.texts[id as usize];
-        symbols.frames[self.first as usize..(self.first + self.count) as usize].iter().map(move |frame| {
-            Location {
-                function: text(frame.function),
-                raw: text(frame.raw),
-                file: frame.file.map(text),
-                line: frame.line,
-                inline: frame.inline,
-            }
+        let StoredAddress { first, count, .. } = self.at;
+        symbols.frames[first as usize..(first + count) as usize].iter().map(move |frame| Location {
+            function: text(frame.function),
+            raw: text(frame.raw),
+            file: frame.file.map(text),
+            line: frame.line,
+            inline: frame.inline,
         })
+    }
+
+    /// Other functions that the linker folded into the outermost one, as displayed: which of them ran cannot be told.
+    pub fn aliases(&self) -> impl ExactSizeIterator<Item = &'a str> + use<'a> {
+        let StoredAddress { first_alias, alias_count, .. } = self.at;
+        let symbols = self.symbols;
+        let aliases = &symbols.aliases[first_alias as usize..(first_alias + alias_count) as usize];
+        aliases.iter().map(move |&id| &*symbols.texts[id as usize])
     }
 }
 

@@ -18,7 +18,10 @@ use stk_schema::identity::CodeView;
 #[command(after_help = "\
 Examples:
   stk symbols lookup app.exe 1a2b0 -y C:\\build
-  stk symbols lookup app.pdb - --json < rvas.txt")]
+  stk symbols lookup app.pdb - --json < rvas.txt
+
+JSON lines: {\"rva\":\"0x…\",\"frames\":[{\"function\":…,\"file\":…,\"line\":…,\"inline\":bool,\"raw\":\"the record's own name\"}],
+\"source\":\"pdb|dwarf|export|none\",\"reason\":…}, innermost frame first; \"aliases\" names functions that were folded into the outermost")]
 pub(super) struct LookupArgs {
     /// An image, whose PDB is looked for, or a PDB
     #[arg(value_name = "IMAGE_OR_PDB")]
@@ -38,11 +41,18 @@ pub(super) struct LookupArgs {
 
 /// Compares the CodeView record of an image with the identity of a PDB. Exit code 1 if they do not belong together.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stk symbols check app.exe app.pdb
+  stk symbols check app.exe app.pdb --json")]
 pub(super) struct CheckArgs {
     /// The image
     image: PathBuf,
     /// The PDB
     pdb: PathBuf,
+    /// Print JSON: {"match": bool, "image": …, "wants": identity or null, "wants_name": …, "pdb": …, "has": identity}
+    #[arg(long)]
+    json: bool,
 }
 
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
@@ -52,18 +62,26 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
     let file = open(&args.pdb)?;
     let found = *PdbFile::open(&file).with_context(|| pdb_name.to_string())?.identity();
     let has = Identity::Pdb { guid: found.guid, age: found.age };
-    let Some((guid, age, name)) = image.code_view else {
-        print(&format!("{image_name} names no PDB (it has no CodeView record)\n"))?;
-        return Ok(Exit::Failure);
+    let wants = image.code_view.as_ref().map(|&(guid, age, _)| Identity::Pdb { guid, age });
+    let name = image.code_view.as_ref().map(|(_, _, name)| String::from_utf8_lossy(name).into_owned());
+    let matches = image.code_view.as_ref().is_some_and(|(guid, age, _)| found.matches(guid, *age));
+    let text = if args.json {
+        let line = json!({
+            "match": matches, "image": image_name.to_string(), "wants": wants.map(|id| id.to_string()),
+            "wants_name": name, "pdb": pdb_name.to_string(), "has": has.to_string(),
+        });
+        format!("{line}\n")
+    } else {
+        match wants.zip(name) {
+            None => format!("{image_name} names no PDB (it has no CodeView record)\n"),
+            Some((wants, _)) if matches => format!("{pdb_name} belongs to {image_name} ({wants})\n"),
+            Some((wants, name)) => {
+                format!("{pdb_name} ({has}) does not belong to {image_name}, which wants {name} ({wants})\n")
+            }
+        }
     };
-    let wants = Identity::Pdb { guid, age };
-    if found.matches(&guid, age) {
-        print(&format!("{pdb_name} belongs to {image_name} ({wants})\n"))?;
-        return Ok(Exit::Ok);
-    }
-    let name = String::from_utf8_lossy(&name);
-    print(&format!("{pdb_name} ({has}) does not belong to {image_name}, which wants {name} ({wants})\n"))?;
-    Ok(Exit::Failure)
+    print(&text)?;
+    Ok(if matches { Exit::Ok } else { Exit::Failure })
 }
 
 pub(super) fn lookup(args: &LookupArgs) -> anyhow::Result<Exit> {
@@ -165,7 +183,11 @@ fn json_line(rva: u32, found: &Resolved<'_>, out: &mut String) {
         Source::None => "none",
     };
     let reason = found.reason.map(ToString::to_string);
-    let line = json!({ "rva": format!("{rva:#x}"), "frames": frames, "source": source, "reason": reason });
+    let mut line =
+        json!({ "rva": format!("{rva:#x}"), "frames": frames, "source": source, "reason": reason });
+    if found.aliases().len() != 0 {
+        line["aliases"] = found.aliases().collect();
+    }
     out.push_str(&line.to_string());
     out.push('\n');
 }
@@ -184,6 +206,10 @@ fn text(rva: u32, found: &Resolved<'_>, out: &mut String) {
             _ => {}
         }
         out.push_str(if frame.inline { " (inlined)\n" } else { "\n" });
+    }
+    if found.aliases().len() != 0 {
+        let aliases: Vec<&str> = found.aliases().collect();
+        let _ = writeln!(out, "{:12}(the same code as {})", "", aliases.join(", "));
     }
     if let Some(reason) = found.reason {
         let _ = writeln!(out, "{:12}({reason})", "");

@@ -2,7 +2,11 @@
 
 use super::super::{Exit, Progress, Usage, count, load_images, pool, print, report, size, verify};
 use crate::profile::{BuildOptions, Image, Placement, build};
-use crate::symbols::{FoundFile, Identity, Search, SymbolOptions, SymbolStore, file_name, safe_file_name};
+use crate::symbols::index::Origin;
+use crate::symbols::{
+    BundleWriter, FoundFile, Identity, Reason, Search, SymbolOptions, SymbolStore, file_name, image_index,
+    is_bundle, safe_file_name, write_atomically,
+};
 use crate::trace::TraceFile;
 use anyhow::Context;
 use rayon::prelude::*;
@@ -15,6 +19,10 @@ use std::sync::atomic::Ordering;
 
 /// Lists modules; looks for symbols on this machine only.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stk symbols list app.stk -y C:\\build
+  stk symbols list *.stk --json | jq '.modules[] | select(.found == null) | .name'")]
 pub(super) struct ListArgs {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
@@ -28,6 +36,10 @@ pub(super) struct ListArgs {
 
 /// Downloads each PDB once.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stk symbols fetch app.stk --ms-symbols
+  stk symbols fetch lab/*.stk -y srv*D:\\symbols*https://symbols.example.org")]
 pub(super) struct FetchArgs {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
@@ -39,14 +51,18 @@ pub(super) struct FetchArgs {
     symbols: SymbolOptions,
 }
 
-/// Writes a symbol store: name the folder with -y on the other machine.
+/// Writes a symbol store, as a folder or as one .tar.zst file: name it with -y on the other machine.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stk symbols bundle app.stk -o app-symbols.tar.zst
+  stk convert app.stk --to speedscope -y app-symbols.tar.zst")]
 pub(super) struct BundleArgs {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Folder to write
-    #[arg(short, long, value_name = "DIR")]
+    /// Folder, or .tar.zst file, to write. What is in the folder stays; a file is replaced
+    #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
     #[command(flatten)]
     symbols: SymbolOptions,
@@ -73,8 +89,18 @@ struct Listed {
     pdb: String,
     debug_id: String,
     frames: u64,
+    /// `pdb`, `dwarf` or `coff` (the image itself); none if nothing was found.
+    source: Option<&'static str>,
     found: Option<PathBuf>,
     reason: Option<String>,
+}
+
+/// What was found for a module.
+struct Symbols {
+    /// Where its PDB is or why not; nothing if the image names none.
+    pdb: Option<Search>,
+    /// The image, where there is no PDB and the image has symbols of its own.
+    image: Option<(FoundFile, Origin)>,
 }
 
 pub(super) fn list(args: &ListArgs) -> anyhow::Result<Exit> {
@@ -122,75 +148,116 @@ pub(super) fn fetch(args: &FetchArgs) -> anyhow::Result<Exit> {
         *last = got;
     };
     let wanted: Vec<&Module> = modules.iter().filter(|module| module.image.code_view.is_some()).collect();
-    let results: Vec<(&Module, Search)> = pool(Some(args.jobs))?.install(|| {
-        wanted
-            .par_iter()
-            .map(|module| (*module, find(&module.image, &store, &on_bytes).unwrap_or_default()))
-            .collect()
+    let results: Vec<(&Module, Symbols)> = pool(Some(args.jobs))?.install(|| {
+        wanted.par_iter().map(|module| (*module, find(&module.image, &store, &on_bytes))).collect()
     });
     drop(progress);
     let mut out = String::new();
     let mut missing = 0;
-    for (module, search) in &results {
-        match &search.found {
-            Some(found) => drop(writeln!(out, "{}", found.path.display())),
+    for (module, symbols) in &results {
+        match symbols.found() {
+            Some((found, _)) => drop(writeln!(out, "{}", found.path.display())),
             None => {
                 missing += 1;
-                eprintln!("stk: {}: {}", module.image.name, why_not(&module.image, search));
+                eprintln!("stk: {}: {}", module.image.name, symbols.why_not(&module.image));
             }
         }
     }
     print(&out)?;
-    eprintln!("stk: {} of {} PDBs are at hand", results.len() - missing, results.len());
+    eprintln!("stk: symbols of {} of {} modules are at hand", results.len() - missing, results.len());
     Ok(exit)
 }
 
 pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
     let store = store(&args.symbols, &args.files);
     let (modules, exit) = modules(&args.files, &store)?;
-    let (mut copied, mut bytes) = (0u64, 0u64);
+    // By name and identity, so that a file that several modules share is written once, and always in one order.
+    let mut files: BTreeMap<(String, String), FoundFile> = BTreeMap::new();
     for module in &modules {
-        let Some(search) = find(&module.image, &store, &|_, _, _| {}) else { continue };
-        let Some(found) = &search.found else {
-            eprintln!("stk: {}: {}", module.image.name, why_not(&module.image, &search));
-            continue;
-        };
-        bytes += copy(&module.image, found, &args.output)?;
-        copied += 1;
+        let symbols = find(&module.image, &store, &|_, _, _| {});
+        let reason = symbols.why_not(&module.image);
+        match symbols.into_file(&module.image) {
+            Some((name, identity, file)) => drop(files.entry((name, identity.to_string())).or_insert(file)),
+            None => eprintln!("stk: {}: {reason}", module.image.name),
+        }
     }
-    eprintln!("stk: {}: {} PDBs, {}", args.output.display(), count(copied), size(bytes));
+    let output = args.output.display();
+    if is_bundle(&args.output) {
+        write_atomically(&args.output, |out| {
+            let mut bundle = BundleWriter::new(out)?;
+            files.iter().try_for_each(|((name, id), found)| bundle.add(name, id, &found.file))?;
+            bundle.finish().map(drop)
+        })
+        .with_context(|| output.to_string())?;
+    } else {
+        for ((name, id), found) in &files {
+            let target = args.output.join(name).join(id).join(name);
+            write_atomically(&target, |out| std::io::Write::write_all(out, &found.file))
+                .with_context(|| target.display().to_string())?;
+        }
+    }
+    let bytes = files.values().map(|found| found.file.len() as u64).sum();
+    eprintln!("stk: {output}: {} symbol files, {}", count(files.len() as u64), size(bytes));
     Ok(exit)
-}
-
-/// Copies a file to its place in a two-tier store.
-fn copy(image: &Image, found: &FoundFile, output: &Path) -> anyhow::Result<u64> {
-    let (Some(name), Some((guid, age))) = (safe_file_name(&image.pdb_name), image.code_view) else {
-        return Ok(0);
-    };
-    let target = output.join(name).join(Identity::Pdb { guid, age }.to_string()).join(name);
-    crate::symbols::write_atomically(&target, |out| std::io::Write::write_all(out, &found.file))
-        .with_context(|| target.display().to_string())?;
-    Ok(found.file.len() as u64)
 }
 
 fn store(options: &SymbolOptions, traces: &[PathBuf]) -> SymbolStore {
     options.store(traces.iter().map(PathBuf::as_path))
 }
 
-/// Looks for a module's PDB; nothing if it names none.
-fn find(image: &Image, store: &SymbolStore, on_bytes: crate::symbols::server::OnBytes<'_>) -> Option<Search> {
-    let (guid, age) = image.code_view?;
-    Some(store.find(file_name(&image.pdb_name), Identity::Pdb { guid, age }, &image.path, on_bytes))
+/// Looks for a module's PDB, then for an image with symbols of its own.
+fn find(image: &Image, store: &SymbolStore, on_bytes: crate::symbols::server::OnBytes<'_>) -> Symbols {
+    let pdb = image.code_view.map(|(guid, age)| {
+        store.find(file_name(&image.pdb_name), Identity::Pdb { guid, age }, &image.path, on_bytes)
+    });
+    if image.size == 0 || pdb.as_ref().is_some_and(|search| search.found.is_some()) {
+        return Symbols { pdb, image: None };
+    }
+    let own = store.find(file_name(&image.path), image_identity(image), &image.path, on_bytes).found;
+    let own = own.and_then(|found| match image_index(&found.file) {
+        Ok(Some(index)) if index.header().origin != Origin::Exports => Some((found, index.header().origin)),
+        _ => None,
+    });
+    Symbols { pdb, image: own }
+}
+
+fn image_identity(image: &Image) -> Identity {
+    Identity::Image { time_date_stamp: image.time_date_stamp, size_of_image: image.size }
+}
+
+impl Symbols {
+    /// The file with the symbols, and what they are.
+    fn found(&self) -> Option<(&FoundFile, Origin)> {
+        let pdb = self.pdb.as_ref().and_then(|search| search.found.as_ref());
+        pdb.map(|found| (found, Origin::Pdb)).or(self.image.as_ref().map(|(found, origin)| (found, *origin)))
+    }
+
+    /// Why there are none, and what to do.
+    fn why_not(&self, image: &Image) -> String {
+        match (&self.pdb, image.code_view) {
+            (Some(search), Some((guid, age))) => {
+                search.reason(&image.pdb_name, Identity::Pdb { guid, age }).to_string()
+            }
+            _ => Reason::NoCodeView.to_string(),
+        }
+    }
+
+    /// The file with its place in a two-tier store: file name and identity.
+    fn into_file(self, image: &Image) -> Option<(String, Identity, FoundFile)> {
+        let pdb = self.pdb.and_then(|search| search.found).zip(image.code_view);
+        let (name, identity, found) = match (pdb, self.image) {
+            (Some((found, (guid, age))), _) => (&image.pdb_name, Identity::Pdb { guid, age }, found),
+            (None, Some((found, _))) => (&image.path, image_identity(image), found),
+            (None, None) => return None,
+        };
+        safe_file_name(name).map(|name| (name.to_owned(), identity, found))
+    }
 }
 
 fn listed(module: &Module, store: &SymbolStore) -> Listed {
     let image = &module.image;
-    let search = find(image, store, &|_, _, _| {});
-    let reason = match &search {
-        None => Some("the image names no PDB (no CodeView record)".to_owned()),
-        Some(search) if search.found.is_none() => Some(why_not(image, search)),
-        Some(_) => None,
-    };
+    let symbols = find(image, store, &|_, _, _| {});
+    let found = symbols.found();
     Listed {
         name: image.name.clone(),
         path: image.path.clone(),
@@ -198,15 +265,13 @@ fn listed(module: &Module, store: &SymbolStore) -> Listed {
         pdb: file_name(&image.pdb_name).to_owned(),
         debug_id: image.debug_id.clone(),
         frames: module.frames,
-        found: search.and_then(|search| search.found).map(|found| found.path),
-        reason,
-    }
-}
-
-fn why_not(image: &Image, search: &Search) -> String {
-    match image.code_view {
-        Some((guid, age)) => search.reason(&image.pdb_name, Identity::Pdb { guid, age }).to_string(),
-        None => "the image names no PDB (no CodeView record)".to_owned(),
+        source: found.map(|(_, origin)| match origin {
+            Origin::Pdb => "pdb",
+            Origin::Dwarf => "dwarf",
+            Origin::Coff | Origin::Exports => "coff",
+        }),
+        found: found.map(|(found, _)| found.path.clone()),
+        reason: found.is_none().then(|| symbols.why_not(image)),
     }
 }
 

@@ -49,7 +49,7 @@ impl RecordKind {
     }
 }
 
-/// A string in the builder's table.
+/// A string in the builder's table, by its number.
 pub(crate) type StrId = u32;
 
 /// A line row: addresses `start..end` come from `line` of `file`. Line 0 means none.
@@ -365,7 +365,7 @@ impl IndexBuilder {
     /// # Errors
     ///
     /// [`IndexError::TooLarge`] if the contents do not fit the format's 32-bit references.
-    pub(crate) fn finish(mut self, header: IndexHeader) -> Result<SymbolIndex, IndexError> {
+    pub(crate) fn finish(self, header: IndexHeader) -> Result<SymbolIndex, IndexError> {
         if self.strings.bytes.len() >= MAX_STRINGS || self.rows.len() >= NONE as usize {
             return Err(IndexError::TooLarge);
         }
@@ -391,10 +391,12 @@ impl IndexBuilder {
             }
         }
         flat.push_row(end, NONE, 0);
-        drop(std::mem::take(&mut self.rows));
-        drop(std::mem::take(&mut self.nodes));
         self.add_aliases(&new_spans, &mut flat);
-        let bytes = flat::write(&header, &flat, &self.strings.bytes, &self.omap)?;
+        // What is laid out is let go piece by piece: the largest moment of a conversion's memory may be here.
+        let IndexBuilder { mut strings, spans, rows, nodes, omap, scratch } = self;
+        strings.table = HashTable::new();
+        drop((pieces, new_nodes, new_spans, spans, rows, nodes, scratch));
+        let bytes = flat::write(&header, flat, strings, &omap)?;
         SymbolIndex::from_bytes(bytes)
     }
 
@@ -490,39 +492,42 @@ fn fill_gaps(base: &[(u32, u32, u32)], filler: &[(u32, u32, u32)]) -> Vec<(u32, 
     out
 }
 
-/// Distinct strings: each a 32-bit length and its bytes. A string's id is its offset.
+/// Distinct strings, numbered in the order of their first use.
 #[derive(Default)]
-struct Strings {
-    bytes: Vec<u8>,
-    table: HashTable<u32>,
+pub(super) struct Strings {
+    pub(super) bytes: Vec<u8>,
+    /// Where each string ends in `bytes`; it begins where the one before ends.
+    pub(super) ends: Vec<u32>,
+    table: HashTable<StrId>,
 }
 
 impl Strings {
     fn intern(&mut self, text: &str) -> StrId {
         let hash = xxh3_64(text.as_bytes());
-        let bytes = &self.bytes;
-        if let Some(&id) = self.table.find(hash, |&id| at(bytes, id) == text.as_bytes()) {
+        let (bytes, ends) = (&self.bytes, &self.ends);
+        if let Some(&id) = self.table.find(hash, |&id| at(bytes, ends, id) == text.as_bytes()) {
             return id;
         }
         // Beyond the limit every new name is the first one; `finish` refuses such an index.
         if self.bytes.len() >= MAX_STRINGS {
             return 0;
         }
-        let id = self.bytes.len() as u32;
-        self.bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        let id = self.ends.len() as StrId;
         self.bytes.extend_from_slice(text.as_bytes());
-        let bytes = &self.bytes;
-        self.table.insert_unique(hash, id, |&id| xxh3_64(at(bytes, id)));
+        self.ends.push(self.bytes.len() as u32);
+        let (bytes, ends) = (&self.bytes, &self.ends);
+        self.table.insert_unique(hash, id, |&id| xxh3_64(at(bytes, ends, id)));
         id
     }
 
     fn get(&self, id: StrId) -> &str {
-        std::str::from_utf8(at(&self.bytes, id)).unwrap_or("")
+        std::str::from_utf8(at(&self.bytes, &self.ends, id)).unwrap_or("")
     }
 }
 
-fn at(bytes: &[u8], id: u32) -> &[u8] {
-    let at = id as usize;
-    let len = crate::symbols::bytes::u32_at(bytes, at).unwrap_or(0) as usize;
-    bytes.get(at + 4..at + 4 + len).unwrap_or(&[])
+fn at<'b>(bytes: &'b [u8], ends: &[u32], id: StrId) -> &'b [u8] {
+    let n = id as usize;
+    let start = n.checked_sub(1).and_then(|before| ends.get(before)).map_or(0, |&end| end as usize);
+    let end = ends.get(n).map_or(start, |&end| end as usize);
+    bytes.get(start..end).unwrap_or(&[])
 }

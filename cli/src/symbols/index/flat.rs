@@ -3,8 +3,8 @@
 //! ```text
 //! 0    magic "STKSYMIX", version u32, header length u32 (256), total length u64
 //! 24   GUID [16], age u32, machine u32, time stamp u32, image size u32, origin u32, damaged parts u32
-//! 64   nine sections (offset u64, length u64): buckets, row low bytes, rows, nodes, ranges, aliases, omap,
-//!      strings, chunk hashes
+//! 64   ten sections (offset u64, length u64): buckets, row low bytes, rows, nodes, ranges, aliases, omap,
+//!      string ends, strings, chunk hashes
 //! 248  xxh3-64 of the bytes before
 //! 256  the sections, each at a multiple of 8
 //! ```
@@ -16,24 +16,27 @@
 //! - ranges: start, end, name, record kind (all `u32`), sorted by the first address won
 //! - aliases: range, name, record kind (all `u32`), sorted
 //! - omap: rva in the image, rva as linked (`u32`), sorted
-//! - strings: `u32` length and UTF-8 bytes; a string is named by its offset
+//! - string ends: `u32` a string: where it ends among the strings; it begins where the one before ends. A string is
+//!   named by its number here
+//! - strings: UTF-8 bytes
 //! - chunk hashes: `u64` xxh3-64 of each 64 KiB of the file from byte 256 up to this section
 //!
 //! A lookup touches one bucket, the low bytes of one block, one row and the chain's nodes: no search over the
-//! whole.
+//! whole. Nodes and strings are numbered in the order of their first use, so that those of one function lie together;
+//! a reader of many addresses needs each string once, by its number (see `TextMap`).
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::build::{NONE, Node, RecordKind, Span};
+use super::build::{NONE, Node, RecordKind, Span, Strings};
 use super::{IndexError, IndexHeader, Origin};
 use crate::symbols::bytes::{u32_at, u64_at};
 
 pub(super) const MAGIC: &[u8; 8] = b"STKSYMIX";
 /// Raised whenever the layout or the meaning of its contents changes: older cache files are then rebuilt.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 pub(super) const HEADER: usize = 256;
 pub(super) const CHUNK: usize = 1 << 16;
-pub(super) const SECTIONS: usize = 9;
+pub(super) const SECTIONS: usize = 10;
 const SECTION_TABLE: usize = 64;
 const HEADER_HASH: usize = HEADER - 8;
 
@@ -48,6 +51,7 @@ pub(super) enum Section {
     Ranges,
     Aliases,
     Omap,
+    StringEnds,
     Strings,
     Chunks,
 }
@@ -116,11 +120,11 @@ impl FlatParts {
     }
 }
 
-/// Lays the columns out behind a header.
+/// Lays the columns out behind a header. Each column is freed as soon as it is written.
 pub(super) fn write(
     header: &IndexHeader,
-    parts: &FlatParts,
-    strings: &[u8],
+    parts: FlatParts,
+    strings: Strings,
     omap: &[(u32, u32)],
 ) -> Result<Vec<u8>, IndexError> {
     let row_count = u32::try_from(parts.rows.len()).map_err(|_| IndexError::TooLarge)?;
@@ -132,42 +136,59 @@ pub(super) fn write(
         parts.ranges.len() * 16,
         parts.aliases.len() * 12,
         omap.len() * 8,
-        strings.len(),
+        strings.ends.len() * 4,
+        strings.bytes.len(),
     ];
     let body: usize = sizes.iter().map(|size| size.next_multiple_of(8)).sum();
-    let mut out = Vec::with_capacity(HEADER + body + body.div_ceil(CHUNK) * 8);
-    out.resize(HEADER, 0);
-    let mut table = [(0u64, 0u64); SECTIONS];
-    let mut begin = |out: &mut Vec<u8>, section: Section, len: usize| {
-        out.resize(out.len().next_multiple_of(8), 0);
-        table[section as usize] = (out.len() as u64, len as u64);
+    let mut out = Output {
+        bytes: Vec::with_capacity(HEADER + body + body.div_ceil(CHUNK) * 8),
+        table: [(0, 0); SECTIONS],
     };
-    let words =
-        |out: &mut Vec<u8>, words: &[u32]| words.iter().for_each(|w| out.extend_from_slice(&w.to_le_bytes()));
+    out.bytes.resize(HEADER, 0);
+    out.words(Section::Buckets, parts.buckets.into_iter().chain([row_count]).map(|bucket| [bucket]));
+    out.section(Section::RowLows, |bytes| bytes.extend_from_slice(&parts.lows));
+    drop(parts.lows);
+    out.words(Section::Rows, parts.rows.into_iter().map(|(node, line)| [node, line]));
+    out.words(
+        Section::Nodes,
+        parts.nodes.into_iter().map(|node| [node.name, node.file, node.parent, node.extra]),
+    );
+    out.words(Section::Ranges, parts.ranges);
+    out.words(Section::Aliases, parts.aliases);
+    out.words(Section::Omap, omap.iter().map(|&(from, to)| [from, to]));
+    out.words(Section::StringEnds, strings.ends.into_iter().map(|end| [end]));
+    out.section(Section::Strings, |bytes| bytes.extend_from_slice(&strings.bytes));
+    drop(strings.bytes);
+    out.bytes.resize(out.bytes.len().next_multiple_of(8), 0);
+    let hashes: Vec<u64> = out.bytes[HEADER..].chunks(CHUNK).map(xxh3_64).collect();
+    out.section(Section::Chunks, |bytes| {
+        hashes.iter().for_each(|hash| bytes.extend_from_slice(&hash.to_le_bytes()));
+    });
+    write_header(&mut out.bytes, header, &out.table);
+    Ok(out.bytes)
+}
 
-    begin(&mut out, Section::Buckets, sizes[0]);
-    words(&mut out, &parts.buckets);
-    words(&mut out, &[row_count]);
-    begin(&mut out, Section::RowLows, sizes[1]);
-    out.extend_from_slice(&parts.lows);
-    begin(&mut out, Section::Rows, sizes[2]);
-    parts.rows.iter().for_each(|row| words(&mut out, &[row.0, row.1]));
-    begin(&mut out, Section::Nodes, sizes[3]);
-    parts.nodes.iter().for_each(|node| words(&mut out, &[node.name, node.file, node.parent, node.extra]));
-    begin(&mut out, Section::Ranges, sizes[4]);
-    parts.ranges.iter().for_each(|range| words(&mut out, range));
-    begin(&mut out, Section::Aliases, sizes[5]);
-    parts.aliases.iter().for_each(|alias| words(&mut out, alias));
-    begin(&mut out, Section::Omap, sizes[6]);
-    omap.iter().for_each(|entry| words(&mut out, &[entry.0, entry.1]));
-    begin(&mut out, Section::Strings, sizes[7]);
-    out.extend_from_slice(strings);
-    out.resize(out.len().next_multiple_of(8), 0);
-    let hashes: Vec<u64> = out[HEADER..].chunks(CHUNK).map(xxh3_64).collect();
-    begin(&mut out, Section::Chunks, hashes.len() * 8);
-    hashes.iter().for_each(|hash| out.extend_from_slice(&hash.to_le_bytes()));
-    write_header(&mut out, header, &table);
-    Ok(out)
+/// The file as far as it is written.
+struct Output {
+    bytes: Vec<u8>,
+    table: [(u64, u64); SECTIONS],
+}
+
+impl Output {
+    fn section(&mut self, section: Section, write: impl FnOnce(&mut Vec<u8>)) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        self.table[section as usize] = (start as u64, (self.bytes.len() - start) as u64);
+    }
+
+    fn words<const N: usize>(&mut self, section: Section, records: impl IntoIterator<Item = [u32; N]>) {
+        self.section(section, |bytes| {
+            for record in records {
+                record.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+            }
+        });
+    }
 }
 
 fn write_header(out: &mut [u8], header: &IndexHeader, table: &[(u64, u64); SECTIONS]) {

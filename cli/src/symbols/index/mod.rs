@@ -2,6 +2,7 @@
 
 pub(crate) mod build;
 mod flat;
+mod texts;
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -12,7 +13,8 @@ use self::build::NONE;
 pub use self::build::RecordKind;
 pub use self::flat::VERSION as FORMAT_VERSION;
 use self::flat::{CHUNK, HEADER, SECTIONS, Section};
-use super::bytes::{slice_at, u32_at, u64_at};
+pub use self::texts::TextMap;
+use super::bytes::{u32_at, u64_at};
 use crate::map::MappedFile;
 
 /// What an index was built from.
@@ -80,6 +82,8 @@ pub struct SymbolIndex {
     sections: [(usize, usize); SECTIONS],
     /// One flag a chunk: 1 once its hash was found right. Empty for an index that was built in this process.
     checked: Box<[AtomicU8]>,
+    /// One bit a node: set once all that its chain needs was found right. Empty as `checked` is.
+    chains: Box<[AtomicU8]>,
 }
 
 enum Storage {
@@ -123,9 +127,32 @@ pub struct Range<'i> {
     number: u32,
 }
 
+/// A string of an index, by its number: equal numbers are equal strings. See [`SymbolIndex::text`] and [`TextMap`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TextId(u32);
+
+/// A [`Frame`] whose strings are left in the index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RawFrame {
+    /// The record's own name.
+    pub name: TextId,
+    /// Source file, as the symbol file names it.
+    pub file: Option<TextId>,
+    /// Line in `file`, from 1; none where no line row covers the address.
+    pub line: Option<u32>,
+    /// Whether the function is inlined into the next frame.
+    pub inline: bool,
+}
+
 /// Frames of one address, innermost first.
 pub struct Frames<'i> {
     index: &'i SymbolIndex,
+    raw: RawFrames<'i>,
+}
+
+/// Frames of one address, innermost first, without their strings.
+pub struct RawFrames<'i> {
+    nodes: &'i [u8],
     node: u32,
     line: u32,
 }
@@ -143,7 +170,8 @@ impl SymbolIndex {
     /// Takes over an index that this process has built.
     pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<SymbolIndex, IndexError> {
         let (header, sections) = flat::read_header(&bytes)?;
-        Ok(SymbolIndex { bytes: Storage::Owned(bytes), header, sections, checked: Box::default() })
+        let (checked, chains) = (Box::default(), Box::default());
+        Ok(SymbolIndex { bytes: Storage::Owned(bytes), header, sections, checked, chains })
     }
 
     /// Opens an index from a file.
@@ -153,9 +181,10 @@ impl SymbolIndex {
     /// Says why the file is no index of this version, or that its header is damaged.
     pub fn open(file: MappedFile) -> Result<SymbolIndex, IndexError> {
         let (header, sections) = flat::read_header(&file)?;
-        let chunks = sections[Section::Chunks as usize].1 / 8;
-        let checked = (0..chunks).map(|_| AtomicU8::new(0)).collect();
-        Ok(SymbolIndex { bytes: Storage::Mapped(file), header, sections, checked })
+        let flags = |count: usize| (0..count).map(|_| AtomicU8::new(0)).collect();
+        let checked = flags(sections[Section::Chunks as usize].1 / 8);
+        let chains = flags(sections[Section::Nodes as usize].1.div_ceil(16 * 8));
+        Ok(SymbolIndex { bytes: Storage::Mapped(file), header, sections, checked, chains })
     }
 
     /// The index as it is stored in a file.
@@ -187,8 +216,9 @@ impl SymbolIndex {
                 None => return Err(IndexError::Damaged("buckets")),
             };
             let low = linked as u8;
-            // Blocks hold a few dozen rows: counting all is faster than searching.
-            from + block.iter().map(|&start| usize::from(start <= low)).sum::<usize>()
+            // Blocks hold a few dozen rows: counting all is faster than searching. Pieces of 128 can be counted in bytes.
+            let count = |piece: &[u8]| piece.iter().map(|&start| u8::from(start <= low)).sum::<u8>();
+            from + block.chunks(128).map(|piece| usize::from(count(piece))).sum::<usize>()
         };
         let Some(row) = row.checked_sub(1) else { return Ok(None) };
         let row = self.bytes(Section::Rows, row * 8, 8)?;
@@ -232,40 +262,72 @@ impl SymbolIndex {
         Ok((to != 0).then(|| to.wrapping_add(rva - from)))
     }
 
-    /// Touches all that the chain's frames need, so that walking it cannot meet damage.
-    fn check_chain(&self, mut node: u32) -> Result<(), IndexError> {
-        if self.checked.is_empty() {
-            return Ok(());
+    /// Touches all that the chain's frames need, once, so that walking it cannot meet damage.
+    #[inline]
+    fn check_chain(&self, node: u32) -> Result<(), IndexError> {
+        let Some(flags) = self.chains.get(node as usize / 8) else {
+            return if self.checked.is_empty() { Ok(()) } else { Err(IndexError::Damaged("rows")) };
+        };
+        let bit = 1 << (node % 8);
+        if flags.load(Ordering::Relaxed) & bit == 0 {
+            self.check_nodes(node)?;
+            flags.fetch_or(bit, Ordering::Relaxed);
         }
-        for _ in 0..=self.len(Section::Nodes) / 16 {
+        Ok(())
+    }
+
+    #[cold]
+    fn check_nodes(&self, mut node: u32) -> Result<(), IndexError> {
+        loop {
             let bytes = self.bytes(Section::Nodes, node as usize * 16, 16)?;
             self.check_string(word(bytes, 0))?;
-            self.check_string(word(bytes, 4))?;
+            if word(bytes, 4) != NONE {
+                self.check_string(word(bytes, 4))?;
+            }
             match word(bytes, 8) {
                 NONE => {
                     let range = self.bytes(Section::Ranges, word(bytes, 12) as usize * 16, 16)?;
                     return self.check_string(word(range, 8));
                 }
+                // Parents come before their children, so this ends.
                 parent if parent < node => node = parent,
                 _ => return Err(IndexError::Damaged("nodes")),
             }
         }
-        Err(IndexError::Damaged("nodes"))
     }
 
     fn check_string(&self, id: u32) -> Result<(), IndexError> {
-        if id == NONE {
-            return Ok(());
-        }
-        let len = word(self.bytes(Section::Strings, id as usize, 4)?, 0);
-        self.bytes(Section::Strings, id as usize + 4, len as usize).map(drop)
+        let (start, end) = self.string_bounds(id)?;
+        let len = end.checked_sub(start).ok_or(IndexError::Damaged("string ends"))?;
+        self.bytes(Section::Strings, start, len).map(drop)
+    }
+
+    /// Where a string begins and ends.
+    fn string_bounds(&self, id: u32) -> Result<(usize, usize), IndexError> {
+        let at = id as usize * 4;
+        Ok(match at.checked_sub(4) {
+            Some(before) => {
+                let bounds = self.bytes(Section::StringEnds, before, 8)?;
+                (word(bounds, 0) as usize, word(bounds, 4) as usize)
+            }
+            None => (0, word(self.bytes(Section::StringEnds, 0, 4)?, 0) as usize),
+        })
+    }
+
+    /// The string with this number; nothing if it is of another index, or damaged.
+    pub fn text(&self, id: TextId) -> Option<&str> {
+        self.string(id.0)
+    }
+
+    /// How many strings there are: every [`TextId`] lies below.
+    fn text_count(&self) -> usize {
+        self.len(Section::StringEnds) / 4
     }
 
     fn string(&self, id: u32) -> Option<&str> {
-        let (start, len) = self.sections[Section::Strings as usize];
-        let strings = self.data().get(start..start + len)?;
-        let len = u32_at(strings, id as usize)? as usize;
-        std::str::from_utf8(slice_at(strings, id as usize + 4, len)?).ok()
+        let (start, end) = self.string_bounds(id).ok()?;
+        let bytes = self.bytes(Section::Strings, start, end.checked_sub(start)?).ok()?;
+        std::str::from_utf8(bytes).ok()
     }
 
     fn range(&self, number: u32) -> Option<Range<'_>> {
@@ -325,7 +387,15 @@ impl SymbolIndex {
 impl<'i> Hit<'i> {
     /// The frames, innermost first; the last one is the function itself.
     pub fn frames(&self) -> Frames<'i> {
-        Frames { index: self.index, node: self.node, line: self.line }
+        Frames { index: self.index, raw: self.raw_frames() }
+    }
+
+    /// The same without their strings: for many addresses, of which most share theirs.
+    #[inline]
+    pub fn raw_frames(&self) -> RawFrames<'i> {
+        let (start, len) = self.index.sections[Section::Nodes as usize];
+        let nodes = self.index.data().get(start..start + len).unwrap_or(&[]);
+        RawFrames { nodes, node: self.node, line: self.line }
     }
 
     /// The range of code that holds the address.
@@ -373,20 +443,28 @@ impl<'i> Range<'i> {
 impl<'i> Iterator for Frames<'i> {
     type Item = Frame<'i>;
 
-    #[inline]
     fn next(&mut self) -> Option<Frame<'i>> {
+        let RawFrame { name, file, line, inline } = self.raw.next()?;
+        let file = file.and_then(|file| self.index.text(file));
+        Some(Frame { name: self.index.text(name)?, file, line, inline })
+    }
+}
+
+impl Iterator for RawFrames<'_> {
+    type Item = RawFrame;
+
+    #[inline]
+    fn next(&mut self) -> Option<RawFrame> {
         if self.node == NONE {
             return None;
         }
-        let index = self.index;
-        let (start, len) = index.sections[Section::Nodes as usize];
-        let node = slice_at(index.data().get(start..start + len)?, self.node as usize * 16, 16)?;
-        let parent = word(node, 8);
+        let node: &[u8; 16] = self.nodes.get(self.node as usize * 16..)?.first_chunk()?;
+        let (file, parent) = (word(node, 4), word(node, 8));
         // Parents come before their children, so a damaged index cannot make this endless.
         let parent = if parent < self.node { parent } else { NONE };
-        let frame = Frame {
-            name: index.string(word(node, 0))?,
-            file: if word(node, 4) == NONE { None } else { index.string(word(node, 4)) },
+        let frame = RawFrame {
+            name: TextId(word(node, 0)),
+            file: (file != NONE).then_some(TextId(file)),
             line: (self.line != 0).then_some(self.line),
             inline: parent != NONE,
         };

@@ -1,0 +1,283 @@
+//! Symbols as users meet them: the kept recording of `busy` and its PDBs, through the program.
+
+#[path = "../src/testing.rs"]
+#[allow(dead_code)]
+mod testing;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::AtomicU64;
+
+use serde_json::Value;
+use stk::map::MappedFile;
+use stk::profile::{BuildOptions, build, symbolize};
+use stk::symbols::index::SymbolIndex;
+use stk::symbols::pdb::PdbFile;
+use stk::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
+use stk::trace::TraceFile;
+use stk_schema::identity::{CodeView, Identity, PeIdentity};
+
+fn kept() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces").canonicalize().unwrap()
+}
+
+/// `stk` in a folder where no symbols are, with a cache of its own.
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stk"));
+    command.args(arguments).current_dir(folder).env_remove("_NT_SYMBOL_PATH").env_remove("RUST_LOG");
+    command.env("XDG_CACHE_HOME", folder.join("cache")).env("LOCALAPPDATA", folder.join("cache"));
+    command
+}
+
+fn stk(folder: &Path, arguments: &[&str]) -> Output {
+    command(folder, arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)))
+}
+
+/// A folder with the recording alone: symbols are only where a test puts them.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(kept().join("busy.stk"), folder.path().join("busy.stk")).unwrap();
+    folder
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_path_buf()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.path().is_dir() { folders.push(entry.path()) } else { files.push(entry.path()) }
+        }
+    }
+    files.sort();
+    files
+}
+
+fn convert(folder: &Path, symbols: &str) -> Vec<u8> {
+    let arguments = ["convert", "busy.stk", "--to", "speedscope", "-o", "-", "--offline", "-y", symbols];
+    let output = stk(folder, &arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    output.stdout
+}
+
+#[test]
+fn ten_processes_share_one_cache_and_leave_no_damaged_file() {
+    let folder = folder();
+    let symbols = kept().display().to_string();
+    let alone = convert(self::folder().path(), &symbols);
+    // Twice: with an empty cache, and with one whose files are all damaged.
+    for _ in 0..2 {
+        let processes: Vec<_> = (0..10)
+            .map(|_| {
+                let arguments =
+                    ["convert", "busy.stk", "--to", "speedscope", "-o", "-", "--offline", "-y", &symbols];
+                let mut command = command(folder.path(), &arguments);
+                command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+            })
+            .collect();
+        for process in processes {
+            let output = process.wait_with_output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+            assert!(output.stdout == alone, "another process's work changed the output");
+        }
+        let files = files_below(&folder.path().join("cache"));
+        assert!(files.len() >= 2, "{files:?}");
+        for file in &files {
+            assert_eq!(file.extension().and_then(|e| e.to_str()), Some("stksym"), "{files:?}");
+            SymbolIndex::open(MappedFile::open(file).unwrap()).unwrap().verify().unwrap();
+        }
+        for file in &files {
+            let mut bytes = std::fs::read(file).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 0xff;
+            bytes[100] ^= 0xff;
+            // As stk itself does, lest a process that has the file mapped sees it change.
+            let other = file.with_extension("other");
+            std::fs::write(&other, bytes).unwrap();
+            std::fs::rename(other, file).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_bundle_says_what_the_symbols_themselves_say() {
+    let from = folder();
+    let symbols = kept().display().to_string();
+    let expected = convert(from.path(), &symbols);
+    assert!(text(&expected).contains("busy.c"), "files and lines");
+    let nameless = convert(folder().path(), "nowhere");
+    assert!(nameless != expected);
+    for name in ["bundle", "bundle.tar.zst", "again.tar.zst"] {
+        let arguments = ["symbols", "bundle", "busy.stk", "-o", name, "--offline", "-y", &symbols];
+        let output = stk(from.path(), &arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("symbol files"), "{}", text(&output.stderr));
+        // On a machine that has nothing else.
+        let to = folder();
+        let carried = from.path().join(name).display().to_string();
+        assert!(convert(to.path(), &carried) == expected, "{name}");
+        assert!(convert(to.path(), &carried) == expected, "{name}, from the cache");
+        let output = stk(to.path(), &["symbols", "list", "busy.stk", "--json", "-y", &carried]);
+        let modules = json(&output)["modules"].as_array().unwrap().clone();
+        let busy = modules.iter().find(|module| module["name"] == "busy.exe").unwrap();
+        assert_eq!(busy["source"], "pdb");
+        assert!(Path::new(busy["found"].as_str().unwrap()).exists(), "{busy}");
+    }
+    let bytes = |name: &str| std::fs::read(from.path().join(name)).unwrap();
+    assert!(bytes("bundle.tar.zst") == bytes("again.tar.zst"), "the same files give the same bundle");
+    // As any symbol store: <name>/<identity>/<name>.
+    let pdb = std::fs::read(kept().join("busy.pdb")).unwrap();
+    let identity = *PdbFile::open(&pdb).unwrap().identity();
+    let id = stk::symbols::pdb_id(&identity.guid, identity.age);
+    assert!(std::fs::read(from.path().join("bundle/busy.pdb").join(id).join("busy.pdb")).unwrap() == pdb);
+}
+
+#[test]
+fn a_damaged_bundle_is_named_and_costs_names_only() {
+    let folder = folder();
+    std::fs::write(folder.path().join("x.tar.zst"), b"not a bundle").unwrap();
+    let output = stk(folder.path(), &["symbols", "list", "busy.stk", "-y", "x.tar.zst"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains("x.tar.zst: is no intact .tar.zst"), "{}", text(&output.stdout));
+    assert!(!convert(folder.path(), "x.tar.zst").is_empty());
+}
+
+#[test]
+fn list_says_of_every_module_what_it_needs_and_where_it_is_or_why_not() {
+    let folder = folder();
+    let symbols = kept().display().to_string();
+    let output = stk(folder.path(), &["symbols", "list", "busy.stk", "--json", "-y", &symbols]);
+    let document = json(&output);
+    assert_eq!(document["version"], 1);
+    let modules = document["modules"].as_array().unwrap();
+    for module in modules {
+        assert_eq!(module["found"].is_null(), !module["reason"].is_null(), "{module}");
+        assert_eq!(module["found"].is_null(), module["source"].is_null(), "{module}");
+        assert!(module["frames"].is_u64() && !module["path"].as_str().unwrap().is_empty());
+    }
+    let of = |name: &str| modules.iter().find(|module| module["name"] == name).unwrap();
+    assert!(of("busy.exe")["frames"].as_u64().unwrap() > 0);
+    assert!(of("busy.exe")["found"].as_str().unwrap().ends_with("busy.pdb"));
+    assert!(of("plugin_ä.dll")["found"].as_str().unwrap().ends_with("plugin_ä.pdb"));
+    assert!(!of("ntdll.dll")["reason"].as_str().unwrap().is_empty());
+    let people = text(&stk(folder.path(), &["symbols", "list", "busy.stk"]).stdout);
+    assert!(people.contains("busy.exe") && people.contains("name its folder or server with -y"), "{people}");
+}
+
+#[test]
+fn wrong_usage_of_symbols_exits_with_2_and_says_why() {
+    let folder = folder();
+    for (arguments, says) in [
+        (&["symbols", "fetch", "busy.stk"][..], "--ms-symbols"),
+        (&["symbols", "lookup", "busy.stk", "xyz"], "hexadecimal"),
+        (&["symbols", "list"], "FILE"),
+        (&["symbols", "cache", "--stats", "--clear"], "--clear"),
+    ] {
+        let output = stk(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(says), "{arguments:?}: {}", text(&output.stderr));
+    }
+    for command in ["list", "fetch", "bundle", "check", "lookup"] {
+        let help = text(&stk(folder.path(), &["symbols", command, "--help"]).stdout);
+        assert!(help.contains("Examples:") && help.contains(&format!("stk symbols {command}")), "{help}");
+    }
+}
+
+#[test]
+fn lookup_gives_one_json_object_a_line() {
+    let folder = folder();
+    let pdb = kept().join("busy.pdb");
+    let (start, end, name) = {
+        let file = MappedFile::open(&pdb).unwrap();
+        let index = PdbFile::open(&file).unwrap().index().unwrap();
+        let range = index.ranges().find(|range| range.name == "busy_main" || range.end - range.start > 64);
+        let range = range.unwrap();
+        (range.start, range.end, range.name.to_owned())
+    };
+    let pdb = pdb.display().to_string();
+    let mut child = command(folder.path(), &["symbols", "lookup", &pdb, "-", "--json"]);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = format!("{start:x}\n0x{:X}\n\nfffffff0\n", end - 1);
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), lines.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let lines: Vec<Value> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3);
+    assert_eq!(lines[0]["rva"], format!("{start:#x}"));
+    assert_eq!(lines[1]["rva"], format!("{:#x}", end - 1));
+    for line in &lines[..2] {
+        let frames = line["frames"].as_array().unwrap();
+        let outermost = frames.last().unwrap();
+        assert_eq!((&line["source"], &line["reason"]), (&Value::from("pdb"), &Value::Null));
+        assert_eq!(
+            (&outermost["raw"], &outermost["inline"]),
+            (&Value::from(name.as_str()), &Value::from(false))
+        );
+        for key in ["function", "file", "line", "inline", "raw"] {
+            assert!(outermost.get(key).is_some(), "{key}");
+        }
+    }
+    assert_eq!(lines[2]["source"], "none");
+    assert!(lines[2]["frames"].as_array().unwrap().is_empty());
+    assert!(lines[2]["reason"].as_str().unwrap().contains("no record covers"), "{}", lines[2]);
+}
+
+#[test]
+fn the_cache_is_counted_and_emptied() {
+    let folder = folder();
+    convert(folder.path(), &kept().display().to_string());
+    let stats = text(&stk(folder.path(), &["symbols", "cache"]).stdout);
+    let indexes = files_below(&folder.path().join("cache")).len();
+    assert!(indexes > 0 && stats.contains(&format!("indexes    {indexes} (")), "{stats}");
+    assert_eq!(stk(folder.path(), &["symbols", "cache", "--clear"]).status.code(), Some(0));
+    assert!(files_below(&folder.path().join("cache")).is_empty());
+}
+
+/// A recording of so many samples that all lie at the same 40 addresses of busy.exe; gives the samples and the lookups.
+fn lookups_for(samples: u64) -> (u64, u64) {
+    const BASE: u64 = 0x1_4000_0000;
+    const STACK: u64 = 0x10_0000;
+    let pdb = std::fs::read(kept().join("busy.pdb")).unwrap();
+    let identity = *PdbFile::open(&pdb).unwrap().identity();
+    let mut builder = testing::trace();
+    let code_view = CodeView { guid: identity.guid, age: identity.age, pdb_name: b"busy.pdb" };
+    let pe = PeIdentity { time_date_stamp: 1, size_of_image: 0x10_0000, check_sum: 0 };
+    let identities = vec![Identity::Pe(pe), Identity::CodeView(code_view)];
+    builder.module(0, BASE, 0x10_0000, r"C:\busy.exe", identities);
+    let thread = builder.thread(0, 11, "worker", STACK);
+    for n in 0..samples {
+        let rip = BASE + 0x1000 + (n % 40) * 8;
+        builder.sample(thread, (n + 1) * 10_000, &[rip, STACK - 64], &[0; 8]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.stk");
+    std::fs::write(&path, builder.finish()).unwrap();
+    let file = TraceFile::open(&path).unwrap();
+    let trace = file.read().unwrap();
+    let store = SymbolStore::new(SymbolPath::from(kept().as_path()));
+    let images = stk::commands::load_images(&trace, &store);
+    let (mut profile, runs) = build(&trace, &images, &BuildOptions::default(), &AtomicU64::new(0)).unwrap();
+    let symbolizer = Symbolizer::new(store, Demangle::Short);
+    symbolize(&mut profile, &images, &symbolizer, Demangle::Short);
+    let mut walked = 0;
+    let count = |batch: stk::profile::Batch<'_>| {
+        walked += batch.runs.iter().map(|run| u64::from(run.samples)).sum::<u64>();
+        Ok::<(), std::io::Error>(())
+    };
+    runs.for_each(count).unwrap();
+    (walked, symbolizer.lookups())
+}
+
+#[test]
+fn twice_the_samples_at_the_same_addresses_cost_no_further_lookup() {
+    let (samples, lookups) = lookups_for(2000);
+    let (twice, same) = lookups_for(4000);
+    assert_eq!((samples, twice), (2000, 4000));
+    assert_eq!((lookups, same), (40, 40));
+}
