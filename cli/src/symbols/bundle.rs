@@ -165,9 +165,7 @@ impl<'d> Frames<'d> {
     /// Reads the frame to its end, where its checksum is.
     fn finish_frame(&mut self) -> io::Result<()> {
         let mut rest = vec![0; 1 << 16];
-        while self.open {
-            self.read(&mut rest)?;
-        }
+        while self.open && self.read(&mut rest)? != 0 {}
         Ok(())
     }
 }
