@@ -1,8 +1,8 @@
 //! Why two walks of one stack differ, as far as the sample itself proves it.
 
-use super::replay::{Ending, replay};
+use super::replay::{Ending, frame_to_come, replay, word};
 use stk_schema::event::CheckWalk;
-use stk_unwind::x64::RSP;
+use stk_unwind::x64::{RBP, RSP};
 use stk_unwind::{Frame, Modules, Registers, Sample, Stop, Trust, Walker};
 
 /// Why two walks differ. All but the last are proved from code bytes, unwind data or what ended a walk.
@@ -13,6 +13,10 @@ pub enum Class {
     TailJumpMissed,
     /// As above, but the code runs to its return.
     EpilogueMissed,
+    /// The code at the instruction pointer goes straight on to set up a frame by rbp. One entry stands for many functions, as V8
+    /// registers its code, and the system's unwinder, which knows one prologue an entry, took the place for a body: its
+    /// caller is that of the frame that rbp still belongs to.
+    PrologueMissed,
     /// Assembler without unwind data, for which the ABI's rule for leaves, taken by the system's unwinder, gives an address in no
     /// module. It is no leaf: its code, followed to its return, leads to the thread's start.
     TakenForLeaf,
@@ -41,6 +45,7 @@ impl Class {
         match self {
             Class::TailJumpMissed => "system-missed-tail-jump",
             Class::EpilogueMissed => "system-missed-epilogue",
+            Class::PrologueMissed => "system-missed-prologue",
             Class::TakenForLeaf => "system-took-assembler-for-leaf",
             Class::LookedBehindCall => "system-looked-behind-call",
             Class::PastThreadStart => "system-past-thread-start",
@@ -60,6 +65,9 @@ impl Class {
                 "the system's unwinder took an epilogue that ends in a jump for the function's body"
             }
             Class::EpilogueMissed => "the system's unwinder took an epilogue for the function's body",
+            Class::PrologueMissed => {
+                "the system's unwinder took the prologue of one of many functions under one entry for a body"
+            }
             Class::TakenForLeaf => {
                 "the system's unwinder took assembler without unwind data, which has a frame, for a leaf"
             }
@@ -143,6 +151,9 @@ fn context_step<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M, prover: &m
         return Some(Class::TakenForLeaf);
     }
     let Registers::X64(registers) = case.input.registers else { return None };
+    if missed_prologue(case, ours, space) {
+        return Some(Class::PrologueMissed);
+    }
     let (end, ending) = replay(case.input, registers)?;
     let at_return = Sample { registers: &Registers::X64(end), code_at_ip: None, ..*case.input };
     let caller = match ending {
@@ -154,14 +165,22 @@ fn context_step<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M, prover: &m
             frames.get(1).map(|frame| (frame.address, frame.sp))?
         }
         // A function's first instruction finds its return address on top of the stack.
-        Ending::JumpIndirect => {
-            let at = usize::try_from(end.gpr[RSP].checked_sub(case.input.stack_start)?).ok()?;
-            let word = case.input.stack.get(at..)?.first_chunk()?;
-            (u64::from_le_bytes(*word), end.gpr[RSP].wrapping_add(8))
-        }
+        Ending::JumpIndirect => (word(case.input, end.gpr[RSP])?, end.gpr[RSP].wrapping_add(8)),
     };
     let proved = caller == (ours.address, ours.sp);
     proved.then_some(if ending == Ending::Return { Class::EpilogueMissed } else { Class::TailJumpMissed })
+}
+
+/// See [`Class::PrologueMissed`].
+fn missed_prologue<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M) -> bool {
+    let (context, Registers::X64(registers)) = (&case.frames[0], case.input.registers) else { return false };
+    let words = case.input.code_at_ip.and_then(frame_to_come);
+    let (Some(words), Some(&theirs)) = (words, case.walk.frames.get(1)) else { return false };
+    let caller = |at: u64| Some((word(case.input, at)?, at.wrapping_add(8)));
+    // At an entry's own beginning the system knows the prologue as well as we do.
+    !begins_function(space, context.address.wrapping_sub(words))
+        && caller(context.sp.wrapping_add(8 * words)) == Some((ours.address, ours.sp))
+        && caller(registers.gpr[RBP].wrapping_add(8)) == Some(theirs)
 }
 
 /// See [`Class::TakenForLeaf`].

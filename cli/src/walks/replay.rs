@@ -130,8 +130,61 @@ fn int32(bytes: [u8; 4]) -> i64 {
     i64::from(i32::from_le_bytes(bytes))
 }
 
+/// Where the return address lies above the stack pointer, in words, if the code goes straight on to `push rbp; mov rbp,rsp` (0) or is
+/// about to do the second half of it (1): a frame by rbp is not set up yet.
+pub(super) fn frame_to_come(mut code: &[u8]) -> Option<u64> {
+    if let [0x48, 0x89, 0xe5, ..] | [0x48, 0x8b, 0xec, ..] = code {
+        return Some(1);
+    }
+    for _ in 0..MOST {
+        if let [0x55, 0x48, 0x89, 0xe5, ..] | [0x55, 0x48, 0x8b, 0xec, ..] = code {
+            return Some(0);
+        }
+        code = code.get(plain(code)?..)?;
+    }
+    None
+}
+
+/// The length of an instruction that neither changes the stack pointer nor goes elsewhere for sure: comparisons, moves and
+/// conditional jumps, as they stand before a prologue.
+fn plain(code: &[u8]) -> Option<usize> {
+    let (rex, body) = match code {
+        [rex @ 0x40..=0x4f, body @ ..] => (*rex, body),
+        body => (0, body),
+    };
+    let prefix = usize::from(rex != 0);
+    let operand = |opcode: usize, immediate: usize| {
+        let [modrm, rest @ ..] = body.get(opcode..)? else { return None };
+        let (mode, low) = (modrm >> 6, modrm & 7);
+        let sib = usize::from(mode != 3 && low == 4);
+        let base = if sib == 1 { rest.first()? & 7 } else { low };
+        let displacement = match mode {
+            0 if base == 5 => 4,
+            1 => 1,
+            2 => 4,
+            _ => 0,
+        };
+        // Into rsp, by either operand.
+        let into_rsp = (modrm >> 3 & 7 == 4 && rex & 4 == 0) || (mode == 3 && low == 4 && rex & 1 == 0);
+        (!into_rsp).then_some(prefix + opcode + 1 + sib + displacement + immediate)
+    };
+    match *body {
+        [0x70..=0x7f, ..] => Some(prefix + 2),
+        [0x0f, 0x80..=0x8f, ..] => Some(prefix + 6),
+        [0x0f, 0xb6 | 0xb7, ..] => operand(2, 0),
+        [0x33 | 0x38..=0x3b | 0x84 | 0x85 | 0x89 | 0x8b | 0x8d, ..] => operand(1, 0),
+        // cmp and test with a constant, told from others by the register field.
+        [0x80 | 0x83, modrm, ..] if modrm >> 3 & 7 == 7 => operand(1, 1),
+        [0xf6, modrm, ..] if modrm >> 3 & 7 == 0 => operand(1, 1),
+        [0x81, modrm, ..] if modrm >> 3 & 7 == 7 => operand(1, 4),
+        [0xf7, modrm, ..] if modrm >> 3 & 7 == 0 => operand(1, 4),
+        [0xb8..=0xbb | 0xbd..=0xbf, ..] => Some(prefix + if rex & 8 != 0 { 9 } else { 5 }),
+        _ => None,
+    }
+}
+
 /// The word of the captured stack at `address`.
-fn word(sample: &Sample<'_>, address: u64) -> Option<u64> {
+pub(super) fn word(sample: &Sample<'_>, address: u64) -> Option<u64> {
     let at = usize::try_from(address.checked_sub(sample.stack_start)?).ok()?;
     Some(u64::from_le_bytes(*sample.stack.get(at..)?.first_chunk()?))
 }
@@ -202,6 +255,25 @@ mod tests {
         assert_eq!(run(&[0xc3], STACK - 8), None);
         assert_eq!(run(&[], STACK), None);
         assert_eq!(run(&[0x90; 64], STACK), None);
+    }
+
+    #[test]
+    fn a_frame_that_is_not_set_up_yet_is_seen_coming() {
+        // push rbp; mov rbp,rsp in both encodings, and their second halves.
+        assert_eq!(frame_to_come(&[0x55, 0x48, 0x89, 0xe5]), Some(0));
+        assert_eq!(frame_to_come(&[0x55, 0x48, 0x8b, 0xec]), Some(0));
+        assert_eq!(frame_to_come(&[0x48, 0x89, 0xe5, 0x56]), Some(1));
+        // mov ebx,[rcx-10h]; test byte ptr [rbx],1; jne; push rbp; mov rbp,rsp; and the same with a longer jump.
+        let entry = [0x8b, 0x59, 0xf0, 0xf6, 0x03, 0x01, 0x75, 0x05, 0x55, 0x48, 0x89, 0xe5];
+        assert_eq!(frame_to_come(&entry), Some(0));
+        assert_eq!(frame_to_come(&[0x0f, 0x85, 0xb2, 0x3e, 0xe0, 0x1f, 0x55, 0x48, 0x89, 0xe5]), Some(0));
+        // A push before it, a body, a return, rsp changed, bytes that end.
+        assert_eq!(frame_to_come(&[0x56, 0x55, 0x48, 0x89, 0xe5]), None);
+        assert_eq!(frame_to_come(&[0xc3, 0x55, 0x48, 0x89, 0xe5]), None);
+        assert_eq!(frame_to_come(&[0x48, 0x8b, 0xe1, 0x55, 0x48, 0x89, 0xe5]), None);
+        assert_eq!(frame_to_come(&[0x48, 0x83, 0xec, 0x28, 0x55, 0x48, 0x89, 0xe5]), None);
+        assert_eq!(frame_to_come(&[0x55, 0x48]), None);
+        assert_eq!(frame_to_come(&[0x8b]), None);
     }
 
     #[test]
