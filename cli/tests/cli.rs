@@ -462,3 +462,31 @@ fn an_interrupt_leaves_nothing_half_made_and_exits_with_130() {
     }
     panic!("the program was always done before the signal came");
 }
+
+#[test]
+fn without_the_default_places_only_the_named_ones_are_looked_at() {
+    let dir = folder();
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
+    let trace = kept.join("busy.stk").canonicalize().unwrap().display().to_string();
+    let symbols = kept.canonicalize().unwrap().display().to_string();
+    let mut runs = 0;
+    let mut named = |arguments: &[&str]| {
+        // What was found once is in the cache, which is looked into as well: a new one each time.
+        runs += 1;
+        let output = Command::new(env!("CARGO_BIN_EXE_stk"))
+            .args(["stats", "--json", &trace, "--symbol-cache", &format!("cache-{runs}")])
+            .args(arguments)
+            .current_dir(dir.path())
+            .env("_NT_SYMBOL_PATH", &symbols)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        json["traces"][0]["frames"]["named"].as_u64().unwrap()
+    };
+    // The PDBs lie beside the trace, and the environment names their folder.
+    let found = named(&[]);
+    assert!(found > 0);
+    assert_eq!(named(&["--no-default-symbols"]), 0);
+    assert_eq!(named(&["--no-default-symbols", "-y", &symbols]), found);
+}

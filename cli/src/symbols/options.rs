@@ -15,8 +15,8 @@ pub struct SymbolOptions {
     /// (dir;srv*cache*https://server;cache*dir); may be repeated. _NT_SYMBOL_PATH, the current folder and the trace's and the image's folder are searched too
     #[arg(short = 'y', long = "symbol-path", value_name = "PATH")]
     pub symbol_path: Vec<String>,
-    /// Look only where -y, --ms-symbols and --symbol-cache say: not in _NT_SYMBOL_PATH, nor in the current folder, the
-    /// trace's, the image's or C:\symbols
+    /// Look only where -y and --ms-symbols say, and in the symbol cache: not in _NT_SYMBOL_PATH, nor in the current
+    /// folder, the trace's, the image's or C:\symbols
     #[arg(long)]
     pub no_default_symbols: bool,
     /// Ask Microsoft's public symbol server too
