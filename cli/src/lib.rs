@@ -2,7 +2,8 @@
 //!
 //! See DESIGN in the repository's README for the way of the data. One module per concern:
 //! [`trace`] opens a file and reads what was loaded where and when, [`image`] is what is known of a module, [`profile`] is
-//! what a conversion produces, [`symbols`] names its frames, [`output`] has one writer per format, [`walks`] compares walks with the system's own, [`commands`] is the
+//! what a conversion produces, [`symbols`] names its frames, [`runtimes`] those in code that a language runtime made,
+//! [`output`] has one writer per format, [`walks`] compares walks with the system's own, [`commands`] is the
 //! command line.
 #![deny(unsafe_code)]
 
@@ -12,6 +13,7 @@ mod interrupt;
 pub mod map;
 pub mod output;
 pub mod profile;
+pub mod runtimes;
 pub mod stats;
 pub mod symbols;
 #[cfg(test)]

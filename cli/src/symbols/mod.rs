@@ -9,7 +9,7 @@
 //! address, none is given. Damaged and hostile files end in an error or in a part left out and counted.
 
 mod bundle;
-mod bytes;
+pub(crate) mod bytes;
 pub mod cab;
 mod cache;
 mod dwarf;

@@ -16,6 +16,7 @@ use super::path::{PathElement, Store, SymbolPath};
 use super::pdb::{PdbFile, PdbIdentity};
 use super::server::{Client, ClientOptions, OnBytes, packed_name, pointer_path};
 use crate::map::MappedFile;
+use crate::runtimes::dotnet::portable_pdb::{PortablePdb, assembly_debug};
 
 /// The places to look for symbols.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +55,11 @@ pub enum Identity {
         guid: [u8; 16],
         /// Age.
         age: u32,
+    },
+    /// A portable PDB, by the CodeView record of its assembly.
+    PortablePdb {
+        /// GUID as stored.
+        guid: [u8; 16],
     },
     /// An image, by its headers.
     Image {
@@ -149,6 +155,25 @@ impl SymbolStore {
     /// the image was when it was recorded (Windows syntax).
     pub fn find_pdb(&self, pdb_name: &str, guid: &[u8; 16], age: u32, image_path: &str) -> Search {
         self.find(file_name(pdb_name), Identity::Pdb { guid: *guid, age }, image_path, &|_, _, _| {})
+    }
+
+    /// Looks for the portable PDB of a managed assembly. `assembly_path` is where the assembly was when it was recorded.
+    pub fn find_portable_pdb(&self, pdb_name: &str, guid: &[u8; 16], assembly_path: &str) -> Search {
+        let identity = Identity::PortablePdb { guid: *guid };
+        self.find(file_name(pdb_name), identity, assembly_path, &|_, _, _| {})
+    }
+
+    /// Looks for a managed assembly on this machine, by the GUID of its PDB: its file name in every folder, and where it was
+    /// when it was recorded.
+    pub fn find_assembly(&self, assembly_path: &str, guid: &[u8; 16]) -> Option<FoundFile> {
+        let name = safe_file_name(assembly_path)?;
+        self.all_folders(assembly_path).into_iter().find_map(|folder| {
+            let exact = folder.join(name);
+            let path = if exact.is_file() { exact } else { ignoring_case(&folder, name)? };
+            let file = MappedFile::open(&path).ok()?;
+            let debug = assembly_debug(&file)?;
+            (debug.guid == Some(*guid)).then_some(FoundFile { path, file })
+        })
     }
 
     /// Looks for an image file: in the same places, and where it was when it was recorded.
@@ -362,6 +387,8 @@ impl std::fmt::Display for Identity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Identity::Pdb { guid, age } => f.write_str(&pdb_id(guid, *age)),
+            // "SSQP Key Conventions", "Portable-Pdb-Signature".
+            Identity::PortablePdb { guid } => f.write_str(&pdb_id(guid, u32::MAX)),
             Identity::Image { time_date_stamp, size_of_image } => {
                 f.write_str(&image_id(*time_date_stamp, *size_of_image))
             }
@@ -460,6 +487,17 @@ fn fits(data: &[u8], wanted: &Identity) -> Result<(), Unfit> {
             let found = pdb.identity();
             let other = Identity::Pdb { guid: found.guid, age: found.age };
             if found.matches(guid, *age) { Ok(()) } else { Err(Unfit::OtherBuild(other)) }
+        }
+        Identity::PortablePdb { guid } => {
+            if data.starts_with(b"Microsoft C/C++ MSF") {
+                return Err(Unfit::Unreadable(
+                    "is a Windows PDB: lines of managed code are read from portable ones only".to_owned(),
+                ));
+            }
+            let pdb = PortablePdb::parse(data.to_vec());
+            let found = pdb.map_err(|error| Unfit::Unreadable(error.to_string()))?.guid();
+            let other = Identity::PortablePdb { guid: found };
+            if found == *guid { Ok(()) } else { Err(Unfit::OtherBuild(other)) }
         }
         Identity::Image { .. } => {
             let (time_date_stamp, size_of_image) =

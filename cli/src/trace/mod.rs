@@ -4,6 +4,7 @@
 mod blobs;
 mod clock;
 mod registers;
+mod runtime_events;
 mod snapshot;
 mod tables;
 mod timeline;
@@ -11,6 +12,7 @@ mod timeline;
 pub use blobs::{BlobPlace, BlobProblem, Blobs};
 pub use clock::Clock;
 pub use registers::registers;
+pub use runtime_events::{NamedCode, Nettrace, RuntimeEvents, runtime_events};
 pub use snapshot::{Snapshot, snapshots};
 pub use tables::{TableFolders, TableProblem};
 pub use timeline::{

@@ -24,6 +24,8 @@ pub struct Timeline {
     pub metadata: Vec<(String, String)>,
     /// Language runtimes found in the process.
     pub runtimes: Vec<Runtime>,
+    /// Whether a runtime told of its methods: see [`runtime_events`](super::runtime_events).
+    pub has_runtime_events: bool,
     /// Samples or events that the recorder dropped, by reason.
     pub dropped: BTreeMap<u64, u64>,
     /// The sampling rates that were set after the start: time and millihertz.
@@ -339,6 +341,7 @@ impl TimelineBuilder {
                 }
             }
             Event::RuntimeInfo(info) => runtime_info(&mut timeline.runtimes, info),
+            Event::Nettrace(_) | Event::MethodName(_) => timeline.has_runtime_events = true,
             Event::Mark(mark) => {
                 timeline.last = timeline.last.max(mark.time);
                 let text = text(mark.text);

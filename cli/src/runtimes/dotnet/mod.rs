@@ -1,0 +1,117 @@
+//! .NET: where the methods of a process lay and what they are called, from what its runtime told the recorder.
+//!
+//! Gets a trace with NETTRACE events (the streams of EventPipe sessions, byte for byte as the runtime sent them) and METHOD_NAME
+//! events (what the data access library said where there is no EventPipe); gives [`Methods`]. [`Lines`] turns addresses in
+//! them into source lines by the IL maps of the same streams and the modules' portable PDBs.
+//!
+//! * [`nettrace`] reads a stream into events, [`events`] their payloads, [`rundown`] joins them to methods.
+//! * [`portable_pdb`] reads sequence points, [`lines`] finds the PDB of a module.
+
+mod bytes;
+mod events;
+mod lines;
+pub mod nettrace;
+pub mod portable_pdb;
+mod rundown;
+
+pub use lines::{Line, Lines};
+
+use super::{Method, MethodKind, Methods, Span};
+use crate::profile::ImageId;
+use crate::trace::{Nettrace, Runtime, RuntimeEvents, Timeline, Trace, runtime_events};
+use rundown::{Rundown, Times};
+use std::collections::BTreeSet;
+
+/// What the .NET runtimes of a trace told of their methods.
+pub fn methods(trace: &Trace<'_>) -> Methods {
+    let runtimes = runtime_images(&trace.timeline);
+    if !trace.timeline.has_runtime_events {
+        return Methods { runtimes, ..Methods::default() };
+    }
+    let RuntimeEvents { sessions, names, mut problems } = runtime_events(trace);
+    let clock_frequency = trace.header().clock_frequency;
+    let mut rundown = Rundown::default();
+    for Nettrace { session, received, bytes } in &sessions {
+        let times = |header: &nettrace::Header| {
+            // Both are the system's performance counter then.
+            if header.clock_frequency == clock_frequency && header.clock_start <= *received {
+                Times::OfEvents
+            } else {
+                Times::Received(*received)
+            }
+        };
+        let outcome = rundown.stream(bytes, times, |ticks| trace.clock.ns(ticks));
+        problems.extend(outcome_problems(*session, &outcome));
+    }
+    for name in names {
+        rundown.map.add(Method {
+            base: name.base,
+            size: name.size,
+            kind: if name.name.contains("IL_STUB") { MethodKind::Stub } else { MethodKind::Managed },
+            name: name.name.into(),
+            tier: "",
+            module: None,
+            token: 0,
+            lines: None,
+            span: Span::seen(trace.clock.ns(name.time)),
+        });
+    }
+    rundown.map.finish();
+    let Rundown { map, modules, .. } = rundown;
+    Methods { map, modules, problems, streams: sessions.len(), runtimes }
+}
+
+/// File names of what .NET consists of besides methods: runtimes, compilers, collectors, hosts. In lower case.
+const RUNTIME_FILES: [&str; 11] = [
+    "coreclr.dll",
+    "clrjit.dll",
+    "clrgc.dll",
+    "clrgcexp.dll",
+    "hostfxr.dll",
+    "hostpolicy.dll",
+    "clr.dll",
+    "mscorwks.dll",
+    "mscorjit.dll",
+    "mscoree.dll",
+    "mscoreei.dll",
+];
+
+/// The images whose native code is the runtime's own: known by name, or found by the recorder (a single-file host has a name of
+/// its own).
+fn runtime_images(timeline: &Timeline) -> BTreeSet<ImageId> {
+    let named = timeline.images.iter().enumerate().filter_map(|(i, record)| {
+        let name = record.image.name.to_lowercase();
+        RUNTIME_FILES.contains(&name.as_str()).then_some(ImageId(i as u32))
+    });
+    let found = timeline.modules.iter().filter_map(|module| {
+        let holds = |runtime: &Runtime| runtime.module == module.instance;
+        timeline.runtimes.iter().any(holds).then_some(module.image)
+    });
+    named.chain(found).collect()
+}
+
+/// The methods that one stream tells of, with its own clock for a time: for tools, and to try the reader on any bytes.
+pub fn stream_methods(stream: &[u8]) -> (Methods, nettrace::Outcome) {
+    let mut rundown = Rundown::default();
+    let outcome = rundown.stream(stream, |_| Times::OfEvents, |ticks| ticks);
+    rundown.map.finish();
+    let Rundown { map, modules, .. } = rundown;
+    (Methods { map, modules, streams: 1, ..Methods::default() }, outcome)
+}
+
+/// What is wrong with a stream, one sentence each.
+fn outcome_problems(session: u64, outcome: &nettrace::Outcome) -> Vec<String> {
+    let mut problems = Vec::new();
+    if let Some(broken) = outcome.broken {
+        problems.push(format!(
+            "the .NET runtime's list of methods (session {session}) {broken}: methods may have no names"
+        ));
+    }
+    if outcome.damaged_blocks > 0 {
+        problems.push(format!(
+            "the .NET runtime's list of methods (session {session}) has {} damaged blocks: methods may have no names",
+            outcome.damaged_blocks
+        ));
+    }
+    problems
+}

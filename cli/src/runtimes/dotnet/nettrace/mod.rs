@@ -1,0 +1,241 @@
+//! NetTrace version 4, the stream that a .NET runtime's EventPipe sends (dotnet/diagnostics and microsoft/perfview,
+//! "NetTraceFormat"; version 4 is what .NET Core 3.0 to .NET 10 send).
+//!
+//! Gets the bytes as received, possibly cut off anywhere; gives the events in stream order with their types' names and
+//! the stream's clock. What it cannot read it passes over and counts: a stream of a process that was killed is of use up to where it
+//! ends.
+//!
+//! ```text
+//! "Nettrace"  u32 20  "!FastSerialization.1"
+//! object*     5 (begin)  5 1 (begin type, null type)  u32 version  u32 oldest reader  u32 length  name  6 (end type)
+//!             fields  6 (end)
+//! 1 (null)    the end
+//! ```
+//!
+//! The fields of `Trace` are its header; those of the other objects are a block: u32 length, zeros up to a multiple of 4 from the
+//! beginning of the stream, and so many bytes. Blocks of events are read by [`blocks`].
+
+mod blocks;
+
+use super::bytes::Cursor;
+use std::collections::HashMap;
+
+pub use blocks::Record;
+
+/// What the stream says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Value of the performance counter at the session's start.
+    pub clock_start: u64,
+    /// Ticks of the performance counter a second.
+    pub clock_frequency: u64,
+    /// 4 or 8.
+    pub pointer_size: u32,
+    /// Process id.
+    pub pid: u32,
+}
+
+/// Who sends an event, and which one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EventType {
+    /// Provider's name, such as `Microsoft-Windows-DotNETRuntimeRundown`.
+    pub provider: String,
+    /// Number of the event, unique in its provider.
+    pub id: u32,
+    /// Version of its payload.
+    pub version: u32,
+}
+
+/// How reading a stream went.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Outcome {
+    /// What the stream says of itself; `None` if it ends before.
+    pub header: Option<Header>,
+    /// Events handed out.
+    pub events: u64,
+    /// Events whose type the stream never told.
+    pub unknown: u64,
+    /// Blocks that could not be read to their end.
+    pub damaged_blocks: u64,
+    /// Why the stream was not read to its end marker; `None` if it was.
+    pub broken: Option<Broken>,
+}
+
+/// Why a stream could not be read to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Broken {
+    /// The bytes are of something else.
+    #[error("is no NetTrace stream")]
+    NotNettrace,
+    /// It is of a version that this reader does not know.
+    #[error("has version {0}; version 4 is read")]
+    Version(u32),
+    /// It ends within an object.
+    #[error("ends within an object at byte {0}")]
+    Truncated(usize),
+    /// The bytes are not what the format wants.
+    #[error("is damaged at byte {0}")]
+    Corrupted(usize),
+}
+
+/// The version of `Trace` that is read.
+const VERSION: u32 = 4;
+
+const MAGIC: &[u8] = b"Nettrace\x14\0\0\0!FastSerialization.1";
+
+/// Tags of the serialization.
+const NULL: u8 = 1;
+const BEGIN: u8 = 5;
+const END: u8 = 6;
+
+/// Longest name of an object.
+const LONGEST_NAME: usize = 64;
+
+/// Reads a stream as far as it can be read and hands every event of a known type to `visit`.
+pub fn read<'a>(stream: &'a [u8], mut visit: impl FnMut(&EventType, &Record<'a>)) -> Outcome {
+    let mut reader = Reader { outcome: Outcome::default(), types: HashMap::new(), visit: &mut visit };
+    let mut cursor = Cursor::new(stream);
+    reader.outcome.broken = reader.objects(&mut cursor).err();
+    reader.outcome
+}
+
+/// What a stream says of itself, if it begins with that, as all do.
+pub fn read_header(stream: &[u8]) -> Option<Header> {
+    let mut cursor = Cursor::new(stream);
+    cursor.bytes(MAGIC.len()).filter(|magic| *magic == MAGIC)?;
+    cursor.u8().filter(|tag| *tag == BEGIN)?;
+    let (_, name) = object_type(&mut cursor, MAGIC.len()).ok()??;
+    if name == b"Trace" { trace_header(&mut cursor) } else { None }
+}
+
+struct Reader<'v, 'a> {
+    outcome: Outcome,
+    /// Event types by the id that the stream gives them.
+    types: HashMap<u32, EventType>,
+    visit: &'v mut dyn FnMut(&EventType, &Record<'a>),
+}
+
+impl<'a> Reader<'_, 'a> {
+    fn objects(&mut self, cursor: &mut Cursor<'a>) -> Result<(), Broken> {
+        if cursor.left() < MAGIC.len() {
+            return Err(Broken::Truncated(0));
+        }
+        if cursor.bytes(MAGIC.len()) != Some(MAGIC) {
+            return Err(Broken::NotNettrace);
+        }
+        loop {
+            let start = cursor.at();
+            match cursor.u8() {
+                Some(NULL) => return Ok(()),
+                Some(BEGIN) => {}
+                Some(_) => return Err(Broken::Corrupted(start)),
+                None => return Err(Broken::Truncated(start)),
+            }
+            if !self.object(cursor, start)? {
+                return Err(Broken::Truncated(start));
+            }
+        }
+    }
+
+    /// Reads an object whose first tag has been read. False: it is not all there.
+    fn object(&mut self, cursor: &mut Cursor<'a>, start: usize) -> Result<bool, Broken> {
+        let Some((version, name)) = object_type(cursor, start)? else { return Ok(false) };
+        if name == b"Trace" {
+            if version != VERSION {
+                return Err(Broken::Version(version));
+            }
+            let Some(header) = trace_header(cursor) else { return Ok(false) };
+            self.outcome.header = Some(header);
+        } else {
+            let Some(len) = cursor.u32() else { return Ok(false) };
+            let padding = cursor.at().next_multiple_of(4) - cursor.at();
+            if cursor.bytes(padding).is_none() {
+                return Ok(false);
+            }
+            // Of a block that is cut off, the events before the cut are good.
+            let whole = cursor.left() >= len as usize;
+            let block = cursor.bytes(cursor.left().min(len as usize)).unwrap_or_default();
+            self.block(name, block);
+            if !whole {
+                return Ok(false);
+            }
+        }
+        match cursor.u8() {
+            Some(END) => Ok(true),
+            Some(_) => Err(Broken::Corrupted(cursor.at() - 1)),
+            None => Ok(false),
+        }
+    }
+
+    /// Reads a block; kinds that are not needed (stacks, sequence points) and unknown ones are passed over.
+    fn block(&mut self, name: &[u8], block: &'a [u8]) {
+        let Reader { outcome, types, visit } = self;
+        let read = match name {
+            b"MetadataBlock" => blocks::events(block, |record| {
+                if let Some((id, known)) = event_type(record.payload) {
+                    types.insert(id, known);
+                }
+            }),
+            b"EventBlock" => blocks::events(block, |record| match types.get(&record.metadata) {
+                Some(known) => {
+                    outcome.events += 1;
+                    visit(known, record);
+                }
+                None => outcome.unknown += 1,
+            }),
+            _ => Some(()),
+        };
+        outcome.damaged_blocks += u64::from(read.is_none());
+    }
+}
+
+/// Version and name of an object. `None`: it is not all there.
+fn object_type<'a>(cursor: &mut Cursor<'a>, start: usize) -> Result<Option<(u32, &'a [u8])>, Broken> {
+    let mut read = || {
+        let tags = cursor.bytes(2)?;
+        let version = cursor.u32()?;
+        let _oldest_reader = cursor.u32()?;
+        let len = cursor.u32()? as usize;
+        Some((tags, version, len))
+    };
+    let Some((tags, version, len)) = read() else { return Ok(None) };
+    if tags != [BEGIN, NULL] || len > LONGEST_NAME {
+        return Err(Broken::Corrupted(start));
+    }
+    let Some(name) = cursor.bytes(len) else { return Ok(None) };
+    match cursor.u8() {
+        Some(END) => Ok(Some((version, name))),
+        Some(_) => Err(Broken::Corrupted(cursor.at() - 1)),
+        None => Ok(None),
+    }
+}
+
+/// The fields of the `Trace` object: the session's start as a date (eight u16), then on the clock.
+fn trace_header(cursor: &mut Cursor<'_>) -> Option<Header> {
+    cursor.bytes(16)?;
+    let header = Header {
+        clock_start: cursor.u64()?,
+        clock_frequency: cursor.u64()?,
+        pointer_size: cursor.u32()?,
+        pid: cursor.u32()?,
+    };
+    // Number of processors, sampling rate.
+    cursor.bytes(8)?;
+    Some(header)
+}
+
+/// The payload of an event in a metadata block: the id that it describes, and what that id means.
+fn event_type(payload: &[u8]) -> Option<(u32, EventType)> {
+    let mut cursor = Cursor::new(payload);
+    let id = cursor.u32()?;
+    let provider = cursor.utf16z()?;
+    let event = cursor.u32()?;
+    let _name = cursor.utf16z()?;
+    let _keywords = cursor.u64()?;
+    let version = cursor.u32()?;
+    Some((id, EventType { provider, id: event, version }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! Portable PDBs (dotnet/runtime, "Portable PDB Format Specification"; ECMA-335 II.24 for what they are built from).
+//!
+//! Gets the bytes of a `.pdb` file, or of an assembly that carries one inside; gives the source line of an IL offset in a
+//! method. Nothing else is read.
+
+mod embedded;
+mod metadata;
+mod sequence;
+
+pub use embedded::{AssemblyDebug, assembly_debug, inflate};
+
+use super::bytes::Cursor;
+use metadata::Layout;
+use sequence::SequencePoints;
+
+/// A portable PDB.
+#[derive(Clone, Debug)]
+pub struct PortablePdb {
+    data: Vec<u8>,
+    layout: Layout,
+}
+
+/// What is asked for in a method's IL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IlPlace {
+    /// An offset from the beginning of the IL.
+    Offset(u32),
+    /// The end of the method.
+    Epilogue,
+}
+
+/// Why a portable PDB cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PortablePdbError {
+    /// The bytes are of something else.
+    #[error("is no portable PDB")]
+    NotPortable,
+    /// What the format wants is not there.
+    #[error("is damaged: {0}")]
+    Corrupted(&'static str),
+}
+
+/// Whether the bytes begin as a portable PDB does.
+pub fn is_portable_pdb(data: &[u8]) -> bool {
+    data.starts_with(&metadata::SIGNATURE)
+}
+
+impl PortablePdb {
+    /// Reads the headers.
+    ///
+    /// # Errors
+    ///
+    /// When the bytes are no portable PDB.
+    pub fn parse(data: Vec<u8>) -> Result<PortablePdb, PortablePdbError> {
+        let layout = Layout::parse(&data)?;
+        Ok(PortablePdb { data, layout })
+    }
+
+    /// GUID: that of the CodeView record of its assembly.
+    pub fn guid(&self) -> [u8; 16] {
+        self.layout.guid
+    }
+
+    /// Number of methods.
+    pub fn methods(&self) -> u32 {
+        self.layout.methods.rows
+    }
+
+    /// Source file and line at a place in the method with this metadata token. Hidden sequence points are passed over.
+    pub fn line(&self, token: u32, place: IlPlace) -> Option<(String, u32)> {
+        const METHOD_DEF: u32 = 0x06;
+        if token >> 24 != METHOD_DEF {
+            return None;
+        }
+        let (document, points) = self.layout.method(&self.data, token & 0xFF_FFFF)?;
+        let mut found = None;
+        for point in SequencePoints::new(points, document)? {
+            if let IlPlace::Offset(offset) = place
+                && point.offset > offset
+            {
+                break;
+            }
+            if let Some(line) = point.line {
+                found = Some((point.document, line));
+            }
+        }
+        let (document, line) = found?;
+        Some((self.document(document)?, line))
+    }
+
+    /// Path of a source file, by row in the document table.
+    fn document(&self, row: u32) -> Option<String> {
+        /// Bytes that a path is put together from at most.
+        const LONGEST: usize = 1 << 15;
+        let mut name = Cursor::new(self.layout.document_name(&self.data, row)?);
+        // A character, compressed like UTF-8; all that compilers write is one byte.
+        let separator = char::from(name.u8().filter(u8::is_ascii)?);
+        let mut path = String::new();
+        let mut first = true;
+        while !name.is_empty() {
+            let part = self.layout.blob(&self.data, name.compressed()?)?;
+            if !first && separator != '\0' {
+                path.push(separator);
+            }
+            first = false;
+            path.push_str(&String::from_utf8_lossy(part));
+            if path.len() > LONGEST {
+                return None;
+            }
+        }
+        Some(path).filter(|path| !path.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! From the events of a runtime's sessions to methods: names put together, IL maps given to the methods beside which they were
+//! told, modules joined by id.
+
+use super::events::{self, Event, IlMap, MethodCode};
+use super::nettrace::{self, Outcome};
+use crate::runtimes::{CodeLines, ManagedModule, Method, MethodKind, MethodMap, Span};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Module of dynamic methods, as dotnet-trace and PerfView call it.
+const DYNAMIC: &str = "dynamicClass";
+
+/// When the events of a stream happened.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Times {
+    /// The stream's clock is the trace's.
+    OfEvents,
+    /// It is another one: when the stream was received, in ticks of the trace's clock.
+    Received(u64),
+}
+
+/// Collects what streams tell. Streams are taken in the order of their reception.
+#[derive(Default, Debug)]
+pub(super) struct Rundown {
+    pub map: MethodMap,
+    pub modules: Vec<ManagedModule>,
+    /// Index in `modules` by what the module is.
+    known: HashMap<ManagedModule, u32>,
+}
+
+impl Rundown {
+    /// Takes a stream. `times` decides, by the stream's header, how its clock is to be taken.
+    /// `ns` turns the trace's ticks into nanoseconds since its start.
+    pub fn stream(
+        &mut self,
+        bytes: &[u8],
+        times: impl Fn(&nettrace::Header) -> Times,
+        ns: impl Fn(u64) -> u64,
+    ) -> Outcome {
+        let header = nettrace::read_header(bytes);
+        let times = header.as_ref().map_or(Times::OfEvents, times);
+        let mut stream = Stream::default();
+        let outcome = nettrace::read(bytes, |kind, record| {
+            if let Some(event) = events::decode(kind, record.payload) {
+                let time = match times {
+                    Times::OfEvents => record.time,
+                    Times::Received(time) => time,
+                };
+                stream.event(record.thread, ns(time), event);
+            }
+        });
+        self.join(stream);
+        outcome
+    }
+
+    /// Turns what a stream told into methods. Its modules may come after their methods.
+    fn join(&mut self, stream: Stream) {
+        let mut ids: HashMap<u64, u32> = HashMap::new();
+        for (id, module) in stream.modules {
+            let next = self.modules.len() as u32;
+            let index = *self.known.entry(module.clone()).or_insert(next);
+            if index == next {
+                self.modules.push(module);
+            }
+            ids.insert(id, index);
+        }
+        for change in stream.changes {
+            match change {
+                Change::Method(told) => {
+                    let module = ids.get(&told.code.module).copied();
+                    let module = module.filter(|_| !told.code.is_dynamic());
+                    self.map.add(method(told, module, &self.modules));
+                }
+                Change::Unload { start, time } => self.map.remove(start, time),
+            }
+        }
+    }
+}
+
+/// What one stream tells.
+#[derive(Default)]
+struct Stream {
+    changes: Vec<Change>,
+    /// By the runtime's id.
+    modules: HashMap<u64, ManagedModule>,
+    /// What each thread told last.
+    last: HashMap<u64, Last>,
+}
+
+enum Change {
+    Method(Told),
+    Unload { start: u64, time: u64 },
+}
+
+/// A method as it was told.
+struct Told {
+    code: Box<MethodCode>,
+    lines: Option<Arc<CodeLines>>,
+    span: Span,
+}
+
+/// The last event of a thread that concerns a method.
+enum Last {
+    /// A map; the method may follow.
+    Map(IlMap),
+    /// A method (index in `changes`); its map may follow.
+    Method(usize),
+}
+
+impl Stream {
+    fn event(&mut self, thread: u64, time: u64, event: Event) {
+        match event {
+            Event::Method { loaded, method } => {
+                let lines = match self.last.remove(&thread) {
+                    Some(Last::Map(map)) if map.method == method.id && !map.after => Some(map.offsets),
+                    _ => None,
+                };
+                let lines = lines.map(|offsets| Arc::new(CodeLines { offsets }));
+                let span = if loaded { Span::from(time) } else { Span::seen(time) };
+                self.last.insert(thread, Last::Method(self.changes.len()));
+                self.changes.push(Change::Method(Told { code: method, lines, span }));
+            }
+            Event::IlMap(map) => match self.last.remove(&thread) {
+                Some(Last::Method(at)) if map.after && self.wants(at, map.method) => {
+                    if let Change::Method(told) = &mut self.changes[at] {
+                        told.lines = Some(Arc::new(CodeLines { offsets: map.offsets }));
+                    }
+                }
+                _ => {
+                    self.last.insert(thread, Last::Map(map));
+                }
+            },
+            Event::MethodUnload { start } => self.changes.push(Change::Unload { start, time }),
+            Event::Module(module) => {
+                let known = self.modules.entry(module.id).or_default();
+                if !module.il_path.is_empty() {
+                    known.path = module.il_path;
+                }
+                if let Some((guid, path)) = module.pdb {
+                    (known.pdb_guid, known.pdb_path) = (guid, path);
+                }
+            }
+            Event::Runtime { .. } => {}
+        }
+    }
+
+    /// Whether the method at `at` is `id` and has no map yet.
+    fn wants(&self, at: usize, id: u64) -> bool {
+        matches!(&self.changes[at], Change::Method(told) if told.code.id == id && told.lines.is_none())
+    }
+}
+
+fn method(told: Told, module: Option<u32>, modules: &[ManagedModule]) -> Method {
+    let Told { code, lines, span } = told;
+    let stem = match module.map(|module| modules[module as usize].stem()) {
+        Some(stem) if !stem.is_empty() => stem,
+        _ if code.is_dynamic() => DYNAMIC,
+        _ => "?",
+    };
+    let kind = if is_stub(&code) { MethodKind::Stub } else { MethodKind::Managed };
+    Method {
+        base: code.start,
+        size: code.size,
+        name: full_name(stem, &code).into(),
+        kind,
+        tier: code.tier(),
+        module,
+        token: if code.is_dynamic() { 0 } else { code.token },
+        lines: lines.filter(|_| code.extent() == 0),
+        span,
+    }
+}
+
+/// IL that the runtime makes for itself: marshalling, delegates, instantiation. A dynamic method of the program has the same
+/// flag, but a name of its own.
+fn is_stub(code: &MethodCode) -> bool {
+    code.is_helper() || (code.is_dynamic() && code.name.starts_with("IL_STUB"))
+}
+
+/// `Module!Namespace.Type.Method(signature)`; the signature is the event's from its parenthesis on.
+fn full_name(stem: &str, code: &MethodCode) -> String {
+    let mut name = format!("{stem}!");
+    // Dynamic methods have their module's name for a type.
+    let is_module = code.is_dynamic() && code.type_name == stem;
+    if !code.type_name.is_empty() && !is_module {
+        name.push_str(&code.type_name);
+        name.push('.');
+    }
+    name.push_str(&code.name);
+    if let Some(at) = code.signature.find('(') {
+        name.push_str(&code.signature[at..]);
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests;

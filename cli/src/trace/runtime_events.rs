@@ -1,0 +1,149 @@
+//! What language runtimes told of their methods, as the recorder wrote it down: sessions put together from their pieces. Read
+//! on demand, since traces without such runtimes have none of it.
+
+use super::Trace;
+use std::collections::BTreeMap;
+use stk_format::{BlockKind, Scratch};
+use stk_schema::event::{self, Event};
+
+/// A session's stream.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Nettrace {
+    /// Number of the session.
+    pub session: u64,
+    /// When the latest piece was received, in ticks.
+    pub received: u64,
+    /// The stream from its beginning.
+    pub bytes: Vec<u8>,
+}
+
+/// A METHOD_NAME event.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NamedCode {
+    /// When, in ticks.
+    pub time: u64,
+    /// First address of the code.
+    pub base: u64,
+    /// Bytes.
+    pub size: u32,
+    /// Name.
+    pub name: String,
+}
+
+/// What runtimes told.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct RuntimeEvents {
+    /// Sessions, in the order of their reception.
+    pub sessions: Vec<Nettrace>,
+    /// Names told one by one, in stored order.
+    pub names: Vec<NamedCode>,
+    /// What is missing, one sentence each.
+    pub problems: Vec<String>,
+}
+
+/// Bytes of all sessions together; a rundown is some hundred kilobytes.
+const MOST_BYTES: usize = 1 << 29;
+
+/// Reads what runtimes told. Damaged blocks have been reported when the trace was opened.
+pub fn runtime_events(trace: &Trace<'_>) -> RuntimeEvents {
+    let mut sessions = Sessions::default();
+    let mut names = Vec::new();
+    let mut scratch = Scratch::new();
+    for block in trace.blocks().blocks() {
+        if matches!(block.header.kind, BlockKind::Samples | BlockKind::Blob | BlockKind::Index) {
+            continue;
+        }
+        let Ok(events) = trace.blocks().events(block, &mut scratch) else { continue };
+        for event in events.map_while(Result::ok) {
+            match event {
+                Event::Nettrace(piece) => sessions.add(&piece),
+                Event::MethodName(name) => names.push(NamedCode {
+                    time: name.time,
+                    base: name.base,
+                    size: u32::try_from(name.size).unwrap_or(u32::MAX),
+                    name: String::from_utf8_lossy(name.name).into_owned(),
+                }),
+                _ => {}
+            }
+        }
+    }
+    let begun = |session: &Nettrace| !session.bytes.is_empty();
+    let mut list: Vec<Nettrace> = sessions.known.into_values().filter(begun).collect();
+    list.sort_by_key(|session| (session.received, session.session));
+    RuntimeEvents { sessions: list, names, problems: sessions.problems }
+}
+
+#[derive(Default)]
+struct Sessions {
+    known: BTreeMap<u64, Nettrace>,
+    /// Those of which a piece is missing: what follows cannot be read.
+    broken: Vec<u64>,
+    bytes: usize,
+    problems: Vec<String>,
+}
+
+impl Sessions {
+    fn add(&mut self, piece: &event::Nettrace<'_>) {
+        if self.broken.contains(&piece.session) {
+            return;
+        }
+        let session = self.known.entry(piece.session).or_insert(Nettrace {
+            session: piece.session,
+            received: 0,
+            bytes: Vec::new(),
+        });
+        let missing = piece.offset.checked_sub(session.bytes.len() as u64);
+        let problem = if missing.is_some_and(|missing| missing > 0) {
+            Some(format!("bytes {} to {} were lost", session.bytes.len(), piece.offset))
+        } else if self.bytes.saturating_add(piece.bytes.len()) > MOST_BYTES {
+            Some(format!("is left out from byte {} on: all lists together are too large", piece.offset))
+        } else {
+            None
+        };
+        if let Some(problem) = problem {
+            let number = piece.session;
+            self.problems.push(format!("the .NET runtime's list of methods (session {number}): {problem}"));
+            self.broken.push(number);
+            return;
+        }
+        // A piece that was written twice.
+        let known = (session.bytes.len() as u64 - piece.offset) as usize;
+        let new = piece.bytes.get(known..).unwrap_or_default();
+        session.bytes.extend_from_slice(new);
+        session.received = session.received.max(piece.time);
+        self.bytes += new.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(sessions: &mut Sessions, session: u64, offset: u64, bytes: &[u8]) {
+        sessions.add(&event::Nettrace { session, time: offset, offset, bytes });
+    }
+
+    #[test]
+    fn pieces_of_two_sessions_that_come_in_turns_are_told_apart() {
+        let mut sessions = Sessions::default();
+        add(&mut sessions, 1, 0, b"ab");
+        add(&mut sessions, 2, 0, b"xy");
+        add(&mut sessions, 1, 2, b"cd");
+        add(&mut sessions, 1, 2, b"cd");
+        add(&mut sessions, 1, 3, b"de");
+        assert_eq!(sessions.known[&1].bytes, b"abcde");
+        assert_eq!((&*sessions.known[&2].bytes, sessions.known[&1].received), (&b"xy"[..], 3));
+        assert!(sessions.problems.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_joined_over_a_lost_piece() {
+        let mut sessions = Sessions::default();
+        add(&mut sessions, 7, 0, b"ab");
+        add(&mut sessions, 7, 4, b"ef");
+        add(&mut sessions, 7, 2, b"cd");
+        assert_eq!(sessions.known[&7].bytes, b"ab");
+        assert_eq!(sessions.problems.len(), 1);
+        assert!(sessions.problems[0].contains("bytes 2 to 4 were lost"), "{:?}", sessions.problems);
+    }
+}
