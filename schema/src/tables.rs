@@ -137,22 +137,32 @@ pub const FRAMES: Table = Table {
         column("function", Text, "Name; `module.dll+0x1234` without a symbol"),
         nullable("file", Text, "Source file"),
         nullable("line", Int64, "Line in `file`; null if no line row covers the address"),
-        nullable("module", Text, "Module's file name; null for an address in no module"),
+        nullable(
+            "module",
+            Text,
+            "Module's file name (of a managed method: its assembly's); null for an address in no module",
+        ),
         nullable("debug_id", Text, "GUID and age as symbol servers write them"),
         nullable("image_id", Int64, "Hash of the image's identity"),
         column(
             "rva",
             Int64,
             "Address that was looked up, relative to the module: the instruction itself in a stack's innermost frame, the \
-             return address minus 1 in its callers. Absolute if `module` is null",
+             return address minus 1 in its callers. Absolute if `image_id` is null",
         ),
         column(
             "kind",
             Text,
-            "`native`; `dynamic` for code made at run time; `unknown` for an address in neither",
+            "`native`; `managed` (a method of a language runtime), `stub` (code that a runtime made for itself), `runtime` \
+             (native code of a runtime); `dynamic` for other code made at run time; `unknown` for an address in neither",
         ),
-        column("name_source", Text, "`pdb`, `dwarf`, `export` or `none`"),
-        nullable("unresolved", Text, "Why there is no (better) name"),
+        column("name_source", Text, "`pdb`, `dwarf`, `export`, `runtime` or `none`"),
+        nullable(
+            "unresolved",
+            Text,
+            "Why there is no (better) name; of a managed method: why there is no line",
+        ),
+        nullable("tier", Text, "How far a managed method's code is optimised, as its runtime calls it"),
     ],
 };
 

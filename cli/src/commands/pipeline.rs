@@ -2,7 +2,11 @@
 
 use super::{Exit, Progress, SelectArgs, count, warn};
 use crate::image::{self, ModuleImage};
-use crate::profile::{BuildOptions, MissingSymbols, Profile, Runs, build, missing_symbols, symbolize};
+use crate::profile::{
+    BuildOptions, FoldOptions, FrameChoice, MissingSymbols, Profile, Runs, build, fold, missing_symbols,
+    symbolize,
+};
+use crate::runtimes;
 use crate::symbols::{Demangle, SymbolOptions, SymbolStore, Symbolizer};
 use crate::trace::{BlobPlace, TableFolders, Trace, TraceFile};
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -69,6 +73,27 @@ pub struct ProfileArgs {
     /// Which part of the trace.
     #[command(flatten)]
     pub select: SelectArgs,
+    /// Which frames of mixed stacks.
+    #[command(flatten)]
+    pub fold: FoldArgs,
+}
+
+/// Options that leave frames out of mixed stacks.
+#[derive(clap::Args, Clone, Copy, Default, Debug)]
+pub struct FoldArgs {
+    /// Which frames of mixed stacks to show
+    #[arg(long, value_enum, default_value_t, value_name = "WHICH", help_heading = "What to take")]
+    pub frames: FrameChoice,
+    /// Show a language runtime's own frames that follow each other as one, and leave out its stubs
+    #[arg(long, help_heading = "What to take")]
+    pub hide_runtime: bool,
+}
+
+impl FoldArgs {
+    /// The same, for `profile`.
+    pub fn options(self) -> FoldOptions {
+        FoldOptions { frames: self.frames, hide_runtime: self.hide_runtime }
+    }
 }
 
 impl ProfileArgs {
@@ -114,10 +139,13 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
     };
     let store = args.symbols.store(path);
     let images = load_images(&trace, &store);
-    let (mut profile, runs) = build(&trace, &images, &options, progress.done())?;
+    let (mut profile, mut runs) = build(&trace, &images, &options, progress.done())?;
     let demangle = args.symbols.demangle;
-    symbolize(&mut profile, &images, &Symbolizer::new(store, demangle), demangle);
+    let methods = runtimes::methods(&trace);
+    symbolize(&mut profile, &images, &Symbolizer::new(store, demangle), demangle, &methods);
+    profile.losses.runtimes.extend(methods.problems);
     let missing = missing_symbols(&profile, &runs)?;
+    fold(&mut profile, &mut runs, args.fold.options());
     let damaged = trace.lost_blocks || !profile.losses.damaged_blocks.is_empty();
     Ok(Loaded { profile, runs, missing, exit: if damaged { Exit::Damaged } else { Exit::Ok } })
 }
@@ -173,6 +201,9 @@ pub fn closing_lines(loaded: &Loaded) {
             "{source}: samples were not taken or lost while recording: {} times {reason}",
             count(*dropped)
         ));
+    }
+    for problem in &losses.runtimes {
+        warn(&format!("{source}: {problem}"));
     }
     if losses.lost_idle_spans > 0 {
         let spans = count(losses.lost_idle_spans);

@@ -1,6 +1,6 @@
 //! Functions as viewers tell them apart.
 
-use crate::profile::{FrameId, NodeId, Placement, Profile, StopInfo, StrId};
+use crate::profile::{FrameId, NodeId, Profile, StopInfo, StrId};
 use std::collections::HashMap;
 
 /// Index of a [`Function`].
@@ -84,10 +84,11 @@ impl Functions {
     pub fn new(profile: &Profile, by_line: bool) -> Functions {
         let modules = Modules::new(profile);
         let frames = profile.frames.keys();
+        let module_of = |i: usize| modules.of_frames[i];
 
         let mut files: HashMap<(StrId, u32), Seen<StrId>> = HashMap::new();
-        for (i, frame) in frames.iter().enumerate() {
-            let module = modules.of(frame.place);
+        for i in 0..frames.len() {
+            let module = module_of(i);
             for name in profile.symbols.names(FrameId(i as u32)) {
                 if let Some(file) = name.file {
                     files.entry((name.function, module)).or_insert(Seen::Nothing).add(file);
@@ -101,7 +102,7 @@ impl Functions {
         let mut of_frames = Vec::new();
         for (i, frame) in frames.iter().enumerate() {
             starts.push(of_frames.len() as u32);
-            let module = modules.of(frame.place);
+            let module = module_of(i);
             let guessed = frame.trust.as_str() == "scan";
             for name in profile.symbols.names(FrameId(i as u32)).iter().rev() {
                 let file = name.file.or_else(|| match files.get(&(name.function, module)) {
@@ -164,31 +165,23 @@ impl Functions {
 /// File names of modules, each once. Index 0 is "none".
 struct Modules {
     names: Vec<String>,
-    of_images: Vec<u32>,
+    of_frames: Vec<u32>,
 }
 
 impl Modules {
     fn new(profile: &Profile) -> Modules {
         let mut names = vec![String::new()];
-        let mut ids = HashMap::from([(String::new(), 0)]);
-        let of_images = profile
-            .images
-            .iter()
-            .map(|image| {
-                *ids.entry(image.name.clone()).or_insert_with(|| {
-                    names.push(image.name.clone());
+        let mut ids: HashMap<&str, u32> = HashMap::from([("", 0)]);
+        let of_frames = (0..profile.frames.keys().len())
+            .map(|i| {
+                let name = profile.module_name(FrameId(i as u32)).unwrap_or_default();
+                *ids.entry(name).or_insert_with(|| {
+                    names.push(name.to_owned());
                     names.len() as u32 - 1
                 })
             })
             .collect();
-        Modules { names, of_images }
-    }
-
-    fn of(&self, place: Placement) -> u32 {
-        match place {
-            Placement::Image(image, _) => self.of_images[image.0 as usize],
-            Placement::Unknown(_) => 0,
-        }
+        Modules { names, of_frames }
     }
 }
 

@@ -8,9 +8,7 @@ mod ids;
 mod table;
 
 use super::{Options, Summary, Writer};
-use crate::profile::{
-    Batch, FrameId, NameSource, NodeId, Placement, Profile, Run, RunFlags, StrId, trust_name,
-};
+use crate::profile::{Batch, FrameId, NodeId, Placement, Profile, Run, RunFlags, StrId, trust_name};
 use anyhow::Context;
 use ids::Ids;
 use polars::prelude::{Column, IdxSize};
@@ -253,19 +251,12 @@ fn named_frames(profile: &Profile, names: &[(FrameId, u32)]) -> anyhow::Result<p
         column("function", names.iter().map(|n| strings.get(named(n).function)).collect::<Vec<_>>()),
         column("file", names.iter().map(|n| named(n).file.map(|f| strings.get(f))).collect::<Vec<_>>()),
         column("line", names.iter().map(|n| named(n).line.map(i64::from)).collect::<Vec<_>>()),
-        column("module", names.iter().map(|n| module_name(profile, key(n).place)).collect::<Vec<_>>()),
+        column("module", names.iter().map(|n| profile.module_name(n.0)).collect::<Vec<_>>()),
         column("rva", names.iter().map(|n| ids::looked_up(key(n)) as i64).collect::<Vec<_>>()),
         column("trust", names.iter().map(|n| trust_name(key(n).trust)).collect::<Vec<_>>()),
         column("inline", names.iter().map(|n| named(n).inline).collect::<Vec<_>>()),
     ];
     structs(NAMED_FRAME, fields)
-}
-
-fn module_name(profile: &Profile, place: Placement) -> Option<&str> {
-    match place {
-        Placement::Image(image, _) => Some(&profile.images[image.0 as usize].name),
-        Placement::Unknown(_) => None,
-    }
 }
 
 fn write_stacks(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow::Result<()> {
@@ -313,13 +304,12 @@ fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow
             Placement::Image(image, _) => Some(&profile.images[image.0 as usize]),
             Placement::Unknown(_) => None,
         };
-        let source = |&(_, frame, _): &(i64, FrameId, usize)| match symbols.source[frame.0 as usize] {
-            NameSource::Pdb => "pdb",
-            NameSource::Dwarf => "dwarf",
-            NameSource::Export => "export",
-            NameSource::None => "none",
+        let source = |&(_, frame, _): &(i64, FrameId, usize)| symbols.source[frame.0 as usize].as_str();
+        let kind = |&(_, frame, _): &(i64, FrameId, usize)| profile.kind(frame).as_str();
+        let module = |&(_, frame, _): &(i64, FrameId, usize)| profile.module_name(frame);
+        let tier = |&(_, frame, _): &(i64, FrameId, usize)| {
+            symbols.facts.get(frame.0 as usize).map(|facts| facts.tier).filter(|tier| !tier.is_empty())
         };
-        let kind = |row| if image(row).is_some() { "native" } else { "unknown" };
         let reason = |&(_, frame, _): &(i64, FrameId, usize)| symbols.reason[frame.0 as usize].map(text);
         let debug_id = |row| image(row).map(|i| i.debug_id.as_str()).filter(|id| !id.is_empty());
         table.write(vec![
@@ -330,7 +320,7 @@ fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow
             column("function", rows.iter().map(|row| text(named(row).function)).collect::<Vec<_>>()),
             column("file", rows.iter().map(|row| named(row).file.map(text)).collect::<Vec<_>>()),
             column("line", rows.iter().map(|row| named(row).line.map(i64::from)).collect::<Vec<_>>()),
-            column("module", rows.iter().map(|row| image(row).map(|i| i.name.as_str())).collect::<Vec<_>>()),
+            column("module", rows.iter().map(module).collect::<Vec<_>>()),
             column("debug_id", rows.iter().map(debug_id).collect::<Vec<_>>()),
             column(
                 "image_id",
@@ -340,6 +330,7 @@ fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow
             column("kind", rows.iter().map(kind).collect::<Vec<_>>()),
             column("name_source", rows.iter().map(source).collect::<Vec<_>>()),
             column("unresolved", rows.iter().map(reason).collect::<Vec<_>>()),
+            column("tier", rows.iter().map(tier).collect::<Vec<_>>()),
         ])?;
     }
     Ok(())

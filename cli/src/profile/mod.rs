@@ -8,11 +8,14 @@
 //! Determinism: the same trace and the same symbols give the same ids and the same order whatever the number of threads.
 
 mod build;
+mod fold;
+mod managed;
 mod runs;
 mod symbolize;
 mod tree;
 
 pub use build::{BuildOptions, build};
+pub use fold::{FoldOptions, Folded, FrameChoice, fold, folded_name};
 pub use runs::{Batch, Run, RunFlags, Runs};
 pub use symbolize::{Missing, MissingSymbols, missing_symbols, symbolize};
 pub(crate) use symbolize::{export_name, module_key};
@@ -56,6 +59,29 @@ pub struct Profile {
     pub symbols: FrameSymbols,
     /// Counters of what was lost, skipped or unresolved.
     pub losses: Losses,
+}
+
+impl Profile {
+    /// What kind of code a frame lies in.
+    pub fn kind(&self, frame: FrameId) -> FrameKind {
+        let at = frame.0 as usize;
+        match (self.symbols.facts.get(at), self.frames.keys()[at].place) {
+            (Some(facts), _) => facts.kind,
+            (None, Placement::Image(..)) => FrameKind::Native,
+            (None, Placement::Unknown(_)) => FrameKind::Unknown,
+        }
+    }
+
+    /// File name of the module that a frame belongs to: that of a managed method, else of the image that holds the address.
+    pub fn module_name(&self, frame: FrameId) -> Option<&str> {
+        let at = frame.0 as usize;
+        let managed = self.symbols.facts.get(at).and_then(|facts| facts.module);
+        match (managed, self.frames.keys()[at].place) {
+            (Some(module), _) => Some(self.symbols.strings.get(module)),
+            (None, Placement::Image(image, _)) => Some(&self.images[image.0 as usize].name),
+            (None, Placement::Unknown(_)) => None,
+        }
+    }
 }
 
 /// Facts about a recording. Times are nanoseconds.
@@ -190,6 +216,49 @@ pub struct NamedFrame {
     pub inline: bool,
 }
 
+/// What kind of code a frame lies in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
+pub enum FrameKind {
+    /// Compiled ahead of time, part of an image.
+    #[default]
+    Native,
+    /// A method of a language runtime, whether it was compiled at run time or ahead of it.
+    Managed,
+    /// Code that a language runtime made for itself at run time.
+    Stub,
+    /// Native code of a language runtime.
+    Runtime,
+    /// Made at run time, and no language runtime told what it is.
+    Dynamic,
+    /// In no image, and not known to be made at run time.
+    Unknown,
+}
+
+impl FrameKind {
+    /// Stable short name, for outputs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FrameKind::Native => "native",
+            FrameKind::Managed => "managed",
+            FrameKind::Stub => "stub",
+            FrameKind::Runtime => "runtime",
+            FrameKind::Dynamic => "dynamic",
+            FrameKind::Unknown => "unknown",
+        }
+    }
+}
+
+/// What is known of a frame besides its names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FrameFacts {
+    /// What kind of code it lies in.
+    pub kind: FrameKind,
+    /// How far a managed method's code is optimised, as its runtime calls it; empty if unknown.
+    pub tier: &'static str,
+    /// File name of the managed module that its method belongs to.
+    pub module: Option<StrId>,
+}
+
 /// Where a frame's name came from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NameSource {
@@ -199,8 +268,28 @@ pub enum NameSource {
     Dwarf,
     /// Nearest export.
     Export,
+    /// The language runtime that made the code.
+    Runtime,
     /// No symbol: module and offset, or a bare address.
     None,
+}
+
+impl NameSource {
+    /// Stable short name, for outputs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NameSource::Pdb => "pdb",
+            NameSource::Dwarf => "dwarf",
+            NameSource::Export => "export",
+            NameSource::Runtime => "runtime",
+            NameSource::None => "none",
+        }
+    }
+
+    /// Whether the name is that of the function, not of something near it.
+    pub fn is_certain(self) -> bool {
+        matches!(self, NameSource::Pdb | NameSource::Dwarf | NameSource::Runtime)
+    }
 }
 
 /// Names of all frames, parallel to [`FrameTable`].
@@ -214,8 +303,10 @@ pub struct FrameSymbols {
     pub named: Vec<NamedFrame>,
     /// Source of each frame's name.
     pub source: Vec<NameSource>,
-    /// Why there is no (better) name, per frame; index into `strings`.
+    /// Why there is no (better) name, or no line of a managed method, per frame; index into `strings`.
     pub reason: Vec<Option<StrId>>,
+    /// What else is known of each frame; empty: nothing.
+    pub facts: Vec<FrameFacts>,
 }
 
 impl FrameSymbols {
@@ -261,6 +352,8 @@ pub struct Losses {
     pub damaged_blocks: Vec<String>,
     /// Idle spans whose stack was in a lost block.
     pub lost_idle_spans: u64,
+    /// What language runtimes told and could not be read, one sentence each.
+    pub runtimes: Vec<String>,
     /// Events of unknown type.
     pub unknown_events: u64,
     /// Samples taken before their module's tables were recorded, which then never were: their stacks end there.

@@ -64,6 +64,8 @@ pub struct Runs {
     held: usize,
     limit: usize,
     spill: Option<Spill>,
+    /// What spilled runs' stacks have become.
+    map: Option<Vec<Option<NodeId>>>,
 }
 
 #[derive(Default, Debug)]
@@ -95,7 +97,7 @@ impl Default for Runs {
 impl Runs {
     /// No runs yet; at most `limit` of them will be held in memory.
     pub fn with_limit(limit: usize) -> Runs {
-        Runs { threads: Vec::new(), held: 0, limit: limit.max(1), spill: None }
+        Runs { threads: Vec::new(), held: 0, limit: limit.max(1), spill: None, map: None }
     }
 
     /// Adds a run of thread `thread` (index in `Profile::threads`), later than all before it.
@@ -145,6 +147,9 @@ impl Runs {
             for segment in &thread.spilled {
                 if let Some(spill) = &self.spill {
                     spill.read(*segment, &mut runs)?;
+                    if let Some(map) = &self.map {
+                        runs.iter_mut().for_each(|run| run.node = mapped(map, run.node));
+                    }
                     visit(Batch { thread: i, runs: &runs })?;
                 }
             }
@@ -153,6 +158,17 @@ impl Runs {
             }
         }
         Ok(())
+    }
+
+    /// Replaces every run's stack by what `map` holds for it (index = node). No run may be added afterwards.
+    pub fn map_nodes(&mut self, map: Vec<Option<NodeId>>) {
+        for run in self.threads.iter_mut().flat_map(|thread| &mut thread.held) {
+            run.node = mapped(&map, run.node);
+        }
+        self.map = Some(match self.map.take() {
+            Some(before) => before.into_iter().map(|node| mapped(&map, node)).collect(),
+            None => map,
+        });
     }
 
     /// Moves everything in memory to the temporary file.
@@ -178,6 +194,10 @@ impl Runs {
         self.held = 0;
         Ok(())
     }
+}
+
+fn mapped(map: &[Option<NodeId>], node: Option<NodeId>) -> Option<NodeId> {
+    map.get(node?.0 as usize).copied().flatten()
 }
 
 impl Spill {
@@ -259,6 +279,29 @@ mod tests {
         });
         visited.unwrap();
         all
+    }
+
+    #[test]
+    fn spilled_runs_get_new_stacks_as_those_in_memory_do() {
+        let mut small = Runs::with_limit(7);
+        let mut large = Runs::with_limit(usize::MAX);
+        for runs in [&mut small, &mut large] {
+            for i in 0..100u32 {
+                let node = (i % 5 != 0).then_some(NodeId(i % 10));
+                runs.push(0, Run { node, ..run(i.into()) }).unwrap();
+            }
+            runs.map_nodes((0..10).map(|i| (i % 2 == 0).then_some(NodeId(i / 2))).collect());
+            // Nodes that the second map does not know go.
+            runs.map_nodes((0..4).map(|i| Some(NodeId(i + 100))).collect());
+        }
+        let stacks = |runs: &Runs| -> Vec<Option<u32>> {
+            collect(runs).iter().flat_map(|(_, runs)| runs.iter().map(|run| run.node.map(|n| n.0))).collect()
+        };
+        let expected: Vec<Option<u32>> = (0..100u32)
+            .map(|i| Some(i % 10).filter(|n| i % 5 != 0 && n % 2 == 0 && n / 2 < 4).map(|n| n / 2 + 100))
+            .collect();
+        assert_eq!(stacks(&large), expected);
+        assert_eq!(stacks(&small), expected);
     }
 
     #[test]

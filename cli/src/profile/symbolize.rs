@@ -1,9 +1,12 @@
 //! Names for the distinct frames of a profile, and what is missing.
 
+use super::managed::{Managed, Told};
 use super::{
-    FrameKey, FrameSymbols, Image, ImageId, NameSource, NamedFrame, NodeId, Placement, Profile, Runs, StrId,
+    FrameFacts, FrameKey, FrameKind, FrameSymbols, Image, ImageId, NameSource, NamedFrame, NodeId, Placement,
+    Profile, Runs, StrId,
 };
 use crate::image::ModuleImage;
+use crate::runtimes::{MethodKind, Methods};
 use crate::symbols::{
     Demangle, ModuleKey, ModuleSymbols, Resolved, Source, Symbolizer, demangle, undecorate_x86,
 };
@@ -14,9 +17,19 @@ use std::io;
 use stk_schema::identity::CodeView;
 
 /// Fills [`Profile::symbols`]. A caller's frame is looked up at its return address − 1; its name, if nothing is known,
-/// shows the return address itself. Exported functions are named where no symbols are. Uses the rayon pool that it is called in, a module a task.
-pub fn symbolize(profile: &mut Profile, images: &[ModuleImage], symbolizer: &Symbolizer, demangle: Demangle) {
-    let wanted = wanted(profile);
+/// shows the return address itself. What a language runtime told of its code comes first: its methods may lie in images whose
+/// exports are other functions. Exported functions are named where no symbols are. Uses the rayon pool that it is called in,
+/// a module a task.
+pub fn symbolize(
+    profile: &mut Profile,
+    images: &[ModuleImage],
+    symbolizer: &Symbolizer,
+    demangle: Demangle,
+    methods: &Methods,
+) {
+    let managed = Managed::new(profile, methods, symbolizer.store());
+    let told: Vec<Told> = profile.frames.keys().par_iter().map(|key| managed.find(key)).collect();
+    let wanted = wanted(profile, &told);
     let key = |ImageId(image): ImageId| {
         module_key(&profile.images[image as usize], &images[image as usize], profile.trace.arch)
     };
@@ -32,7 +45,17 @@ pub fn symbolize(profile: &mut Profile, images: &[ModuleImage], symbolizer: &Sym
         wanted.iter().enumerate().map(|(i, (image, _))| (*image, i)).collect();
     let mut names = Names { symbols: FrameSymbols::default(), demangle };
     names.symbols.starts.push(0);
-    for key in profile.frames.keys() {
+    for (key, told) in profile.frames.keys().iter().zip(told) {
+        let kind = match key.place {
+            _ if told.is_named() => {
+                names.managed(&managed, told);
+                continue;
+            }
+            Placement::Image(image, _) if methods.runtimes.contains(&image) => FrameKind::Runtime,
+            Placement::Image(..) => FrameKind::Native,
+            Placement::Unknown(_) => FrameKind::Unknown,
+        };
+        names.symbols.facts.push(FrameFacts { kind, ..FrameFacts::default() });
         match key.place {
             Placement::Image(image, rva) => {
                 let i = of_image[&image];
@@ -40,7 +63,7 @@ pub fn symbolize(profile: &mut Profile, images: &[ModuleImage], symbolizer: &Sym
                 let module = (&*profile.images[image.0 as usize].name, &images[image.0 as usize]);
                 names.frame(module, key, rva, n.and_then(|n| resolved[i].1.get(n)));
             }
-            Placement::Unknown(address) => names.unknown(address),
+            Placement::Unknown(address) => names.unknown(address, &told),
         }
     }
     profile.symbols = names.symbols;
@@ -107,8 +130,11 @@ pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymb
             by_reason.entry(key).or_default().0 += count;
         }
     }
-    for (key, reason) in profile.frames.keys().iter().zip(&profile.symbols.reason) {
-        if let (Placement::Image(image, _), Some(reason)) = (key.place, *reason) {
+    let symbols = &profile.symbols;
+    for ((key, reason), source) in profile.frames.keys().iter().zip(&symbols.reason).zip(&symbols.source) {
+        if let (Placement::Image(image, _), Some(reason)) = (key.place, *reason)
+            && *source != NameSource::Runtime
+        {
             by_reason.entry((image, reason)).or_default().1 += 1;
         }
     }
@@ -126,9 +152,9 @@ pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymb
 }
 
 /// Distinct addresses to look up, by image, sorted.
-fn wanted(profile: &Profile) -> Vec<(ImageId, Vec<u32>)> {
+fn wanted(profile: &Profile, told: &[Told]) -> Vec<(ImageId, Vec<u32>)> {
     let mut by_image: BTreeMap<ImageId, Vec<u32>> = BTreeMap::new();
-    for key in profile.frames.keys() {
+    for (key, _) in profile.frames.keys().iter().zip(told).filter(|(_, told)| !told.is_named()) {
         if let Placement::Image(image, rva) = key.place {
             by_image.entry(image).or_default().push(lookup_rva(key, rva));
         }
@@ -217,8 +243,32 @@ impl Names {
         self.end(source, reason);
     }
 
-    fn unknown(&mut self, address: u64) {
-        self.nameless(&format!("{address:#x}"), "in no module that was loaded at that time");
+    fn managed(&mut self, managed: &Managed<'_>, told: Told) {
+        let Told::Named { method, line, reason } = told else { return };
+        let symbols = &mut self.symbols;
+        let method = managed.method(method);
+        let (file, line) = match &line {
+            Some(line) => (Some(symbols.strings.intern(&line.file)), Some(line.line)),
+            None => (None, None),
+        };
+        let function = symbols.strings.intern(&method.name);
+        symbols.named.push(NamedFrame { function, file, line, inline: false });
+        let kind = match method.kind {
+            MethodKind::Managed => FrameKind::Managed,
+            MethodKind::Stub => FrameKind::Stub,
+        };
+        let module = managed.module_name(method).map(|name| symbols.strings.intern(name));
+        symbols.facts.push(FrameFacts { kind, tier: method.tier, module });
+        let reason = reason.map(|reason| symbols.strings.intern(&reason));
+        self.end(NameSource::Runtime, reason);
+    }
+
+    fn unknown(&mut self, address: u64, told: &Told) {
+        let reason = match told {
+            Told::Ambiguous(reason) => reason,
+            _ => "in no module that was loaded at that time",
+        };
+        self.nameless(&format!("{address:#x}"), reason);
     }
 
     fn nameless(&mut self, text: &str, reason: &str) {
@@ -264,8 +314,11 @@ impl ReasonSets {
                 node.parent.map_or(NodeFacts { set: 0, depth: 0, named: 0 }, |p| nodes[p.0 as usize]);
             let frame = node.frame.0 as usize;
             let image = match profile.frames.keys()[frame].place {
-                Placement::Image(image, _) => Some(image),
-                Placement::Unknown(_) => None,
+                // Where a runtime named the frame, the reason is about its line.
+                Placement::Image(image, _) if profile.symbols.source[frame] != NameSource::Runtime => {
+                    Some(image)
+                }
+                _ => None,
             };
             let lacks = image.zip(profile.symbols.reason[frame]);
             let set = match lacks {
@@ -281,7 +334,7 @@ impl ReasonSets {
                 }),
                 None => parent.set,
             };
-            let named = matches!(profile.symbols.source[frame], NameSource::Pdb | NameSource::Dwarf);
+            let named = profile.symbols.source[frame].is_certain();
             nodes.push(NodeFacts {
                 set,
                 depth: parent.depth.saturating_add(1),

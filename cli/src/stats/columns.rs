@@ -4,7 +4,7 @@ use super::trust::trust_stats;
 use super::{
     Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, States, StopStats, ThreadStats, TrustStats,
 };
-use crate::profile::{Batch, FrameId, NameSource, Placement, Profile, Run, StrId};
+use crate::profile::{Batch, FrameId, NameSource, Profile, Run, StrId};
 use polars::prelude::*;
 use std::collections::HashMap;
 use stk_schema::event::RunState;
@@ -186,11 +186,8 @@ impl Names {
             starts: vec![0],
             of_frames: Vec::new(),
         };
-        for (i, key) in profile.frames.keys().iter().enumerate() {
-            let module = match key.place {
-                Placement::Image(image, _) => profile.images[image.0 as usize].name.as_str(),
-                Placement::Unknown(_) => "",
-            };
+        for i in 0..profile.frames.keys().len() {
+            let module = profile.module_name(FrameId(i as u32)).unwrap_or_default();
             let module = *module_ids.entry(module).or_insert_with(|| {
                 modules.push(module.to_owned());
                 modules.len() as u32 - 1
@@ -393,7 +390,7 @@ fn frame_stats(profile: &Profile, names: &Names, walk: &Walk, top: usize) -> any
         all += amount.samples;
         let i = node.frame.0 as usize;
         let source = symbols.source[i];
-        if amount.samples == 0 || matches!(source, NameSource::Pdb | NameSource::Dwarf) {
+        if amount.samples == 0 || source.is_certain() {
             continue;
         }
         frame_column.push(node.frame.0);

@@ -41,6 +41,8 @@ struct FrameJson<'a> {
     /// The caller's stack pointer: where this frame ends.
     frame_base: Option<String>,
     trust: &'static str,
+    /// native, managed, stub, runtime or unknown.
+    kind: &'static str,
     module: &'a str,
     rva: String,
     function: &'a str,
@@ -87,7 +89,10 @@ pub(super) fn document(trace: &Trace<'_>, time: u64, stacks: &[Stack]) -> anyhow
             stop: stack.end.reason,
             stop_module: &stack.end.module,
             stop_address: stack.end.address.map(hex),
-            frames: (0..stack.frames.len()).map(|i| frame(stack, i)).collect(),
+            frames: (0..stack.frames.len())
+                .filter(|&i| !stack.frames[i].hidden)
+                .map(|i| frame(stack, i))
+                .collect(),
         })
         .collect();
     let document = Document {
@@ -123,6 +128,7 @@ fn frame(stack: &Stack, i: usize) -> FrameJson<'_> {
         return_address: caller.map(|caller| hex(caller.frame.address)),
         frame_base: caller.map(|caller| hex(caller.frame.sp)),
         trust: walked.frame.trust.as_str(),
+        kind: walked.kind.as_str(),
         module: &walked.module,
         rva: hex(walked.frame.rva.into()),
         function: outermost.map_or("", |name| &name.function),

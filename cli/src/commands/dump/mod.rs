@@ -3,16 +3,19 @@
 //! ```text
 //! stack   a thread's stack, walked and named                     Stack, Walked
 //! text    the styles for people: `k` and `plain`
+//! managed names that a language runtime told, and which frames of mixed stacks are shown
 //! json    the style for programs
 //! live    a process that runs now: one sample by inject
 //! ```
 
 mod json;
 mod live;
+mod managed;
 mod stack;
 mod text;
 
 use super::{Exit, TablesArgs, Usage, pipeline, print, select::parse_time, span};
+use crate::runtimes;
 use crate::symbols::Symbolizer;
 use crate::trace::{TraceFile, snapshots};
 use clap::ValueEnum;
@@ -55,6 +58,8 @@ pub struct Args {
     scan: bool,
     #[command(flatten)]
     tables: TablesArgs,
+    #[command(flatten)]
+    fold: pipeline::FoldArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
@@ -95,7 +100,13 @@ fn dump(args: &Args, path: &Path) -> anyhow::Result<Exit> {
     // Of one moment, by thread id as users know them.
     stacks.sort_by_key(|stack| (stack.tid, stack.instance));
     let demangle = args.symbols.demangle;
+    let methods = runtimes::methods(&trace);
+    managed::name(&trace, &methods, &store, &mut stacks);
     stack::name(&trace, &images, &Symbolizer::new(store, demangle), demangle, &mut stacks);
+    stacks.iter_mut().for_each(|stack| managed::fold(stack, args.fold.options()));
+    for problem in &methods.problems {
+        super::warn(&format!("{}: {problem}", trace.source));
+    }
     let text = match args.style {
         Style::K => stacks.iter().map(|stack| text::k(&trace, stack)).collect::<Vec<_>>().join("\n"),
         Style::Plain => stacks.iter().map(|stack| text::plain(&trace, stack)).collect::<Vec<_>>().join("\n"),

@@ -1,7 +1,7 @@
 //! A thread's stack at a moment: walked, then named.
 
 use crate::image::{AddressSpace, ModuleImage};
-use crate::profile::{export_name, module_key};
+use crate::profile::{FrameKind, export_name, module_key};
 use crate::symbols::{Demangle, ModuleSymbols, Resolved, Source, Symbolizer};
 use crate::trace::{Snapshot, Thread, Trace, registers};
 use std::collections::BTreeMap;
@@ -43,6 +43,10 @@ pub(super) struct Walked {
     /// Innermost first; never empty once named.
     pub(super) names: Vec<Name>,
     pub(super) module: String,
+    /// What kind of code it is in.
+    pub(super) kind: FrameKind,
+    /// Left out of what is shown.
+    pub(super) hidden: bool,
     /// If asked for.
     pub(super) explanation: Option<Explanation>,
 }
@@ -52,8 +56,16 @@ pub(super) struct Name {
     pub(super) function: String,
     pub(super) file: Option<String>,
     pub(super) line: Option<u32>,
-    pub(super) inline: bool,
     pub(super) displacement: Option<u32>,
+    /// Whether the function's name begins with its module.
+    pub(super) has_module: bool,
+}
+
+impl Name {
+    /// A function of which nothing else is known.
+    pub(super) fn only(function: String) -> Name {
+        Name { function, file: None, line: None, displacement: None, has_module: false }
+    }
 }
 
 /// Walks a stack at `time`, in ticks.
@@ -91,6 +103,8 @@ pub(super) fn walk(
             arguments: Vec::new(),
             names: Vec::new(),
             module: module_name(trace, *frame),
+            kind: if frame.module.is_some() { FrameKind::Native } else { FrameKind::Unknown },
+            hidden: false,
             explanation: None,
         });
     });
@@ -169,7 +183,7 @@ fn module_name(trace: &Trace<'_>, frame: Frame) -> String {
 }
 
 /// Whether a frame's address is that of an instruction, not a return address.
-fn is_exact(frame: &Frame) -> bool {
+pub(super) fn is_exact(frame: &Frame) -> bool {
     matches!(frame.trust, Trust::Context | Trust::MachineFrame)
 }
 
@@ -178,7 +192,7 @@ fn lookup_rva(frame: &Frame) -> u32 {
     if is_exact(frame) { frame.rva } else { frame.rva.saturating_sub(1) }
 }
 
-/// Names all frames, a module at a time.
+/// Names all frames that have no names, a module at a time.
 pub(super) fn name(
     trace: &Trace<'_>,
     images: &[ModuleImage],
@@ -189,7 +203,8 @@ pub(super) fn name(
     let timeline = &trace.timeline;
     let image_of = |frame: &Frame| Some(timeline.modules[frame.module?.0 as usize].image);
     let mut wanted: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for walked in stacks.iter().flat_map(|stack| &stack.frames) {
+    let nameless_yet = |walked: &&Walked| walked.names.is_empty();
+    for walked in stacks.iter().flat_map(|stack| &stack.frames).filter(nameless_yet) {
         if let Some(image) = image_of(&walked.frame) {
             wanted.entry(image.0).or_default().push(lookup_rva(&walked.frame));
         }
@@ -204,6 +219,9 @@ pub(super) fn name(
         resolved.insert(image, (rvas, symbols));
     }
     for walked in stacks.iter_mut().flat_map(|stack| &mut stack.frames) {
+        if !walked.names.is_empty() {
+            continue;
+        }
         let known = image_of(&walked.frame).and_then(|image| resolved.get(&image.0));
         let names = known.and_then(|(rvas, symbols)| {
             let resolved = symbols.get(rvas.binary_search(&lookup_rva(&walked.frame)).ok()?)?;
@@ -217,7 +235,7 @@ pub(super) fn name(
             let (start, name) = image.export_at(lookup_rva(&walked.frame))?;
             let function = export_name(name, image, demangle).into_owned();
             let displacement = Some(walked.frame.rva - start);
-            Some(vec![Name { function, file: None, line: None, inline: false, displacement }])
+            Some(vec![Name { displacement, ..Name::only(function) }])
         };
         let nameless = || vec![nameless(&walked.frame, &walked.module)];
         walked.names = names.or_else(exported).unwrap_or_else(nameless);
@@ -231,8 +249,8 @@ fn names_of(resolved: &Resolved<'_>, frame: &Frame) -> Vec<Name> {
             function: location.function.to_owned(),
             file: location.file.map(str::to_owned),
             line: location.line,
-            inline: location.inline,
             displacement: None,
+            has_module: false,
         })
         .collect();
     if let Some(outermost) = names.last_mut() {
@@ -248,7 +266,7 @@ fn nameless(frame: &Frame, module: &str) -> Name {
     } else {
         format!("{module}+{:#x}", frame.rva)
     };
-    Name { function, file: None, line: None, inline: false, displacement: None }
+    Name { has_module: true, ..Name::only(function) }
 }
 
 /// The name of a state in every style.

@@ -18,7 +18,7 @@ pub(super) fn k(trace: &Trace<'_>, stack: &Stack) -> String {
         ("ChildEBP", 8, "(Inline)", "--------")
     };
     let mut text = format!("{}\n{child:width$} {:width$} Call Site\n", heading(trace, stack), "RetAddr");
-    for (i, walked) in stack.frames.iter().enumerate() {
+    for (i, walked) in stack.frames.iter().enumerate().filter(|(_, walked)| !walked.hidden) {
         let caller = stack.frames.get(i + 1).map(|caller| caller.frame);
         // Where a frame keeps its caller's ebp: below the return address.
         let child_ebp = || caller.map_or(0, |caller| caller.sp.saturating_sub(8));
@@ -40,7 +40,7 @@ pub(super) fn k(trace: &Trace<'_>, stack: &Stack) -> String {
 /// One line a frame: `"foo.dll"! path\foo.cpp(56): function`.
 pub(super) fn plain(trace: &Trace<'_>, stack: &Stack) -> String {
     let mut text = format!("{}\n", heading(trace, stack));
-    for walked in &stack.frames {
+    for walked in stack.frames.iter().filter(|walked| !walked.hidden) {
         for name in &walked.names {
             let place = match (&name.file, name.line) {
                 (Some(file), Some(line)) => format!(" {file}({line}):"),
@@ -105,10 +105,7 @@ fn explain(walked: &Walked, text: &mut String) {
 /// `module!function+0x12 [file @ line]`.
 fn site(module: &str, name: &Name) -> String {
     let stem = module.rsplit_once('.').map_or(module, |(stem, _)| stem);
-    let mut text = match name.displacement {
-        None if !name.inline && name.file.is_none() => name.function.clone(),
-        _ => format!("{stem}!{}", name.function),
-    };
+    let mut text = if name.has_module { name.function.clone() } else { format!("{stem}!{}", name.function) };
     if let Some(displacement) = name.displacement.filter(|&displacement| displacement != 0) {
         let _ = write!(text, "+{displacement:#x}");
     }
