@@ -197,9 +197,10 @@ namespace Mixed
                 int first = round();
                 while (!over)
                 {
-                    if (round() != first)
-                        Interlocked.Increment(ref failures);
-                    Thread.Sleep(3);
+                    for (int i = 0; i < 8 && !over; i++)
+                        if (round() != first)
+                            Interlocked.Increment(ref failures);
+                    Thread.Sleep(12);
                 }
             });
             thread.Name = name;

@@ -668,6 +668,27 @@ mod tests {
     }
 
     #[test]
+    fn an_export_is_found_by_its_name_alone() {
+        let mut fake = Fake::new(pe::MACHINE_X64);
+        fake.directory(pe::DIRECTORY_EXPORT, 0x2000, 0x200);
+        // Three functions, three names in order, whose ordinals are 2, 0, 1.
+        fake.words(0x2000 + 20, &[3, 3, 0x2040, 0x2060, 0x2080]);
+        fake.words(0x2040, &[0x1010, 0x1020, 0x1030]);
+        fake.words(0x2060, &[0x2090, 0x20a0, 0x20b0]);
+        fake.words(0x2080, &[2, 1]);
+        for (at, name) in [(0x2090, &b"Alpha\0"[..]), (0x20a0, b"Beta\0"), (0x20b0, b"Betamax\0")] {
+            fake.put(at, name);
+        }
+        let image = Image::read(&fake, BASE, 0x1_0000).expect("an image");
+        let found = |name: &[u8]| image.export(&fake, name).map(|address| address - BASE);
+        assert_eq!(
+            [found(b"Alpha"), found(b"Beta"), found(b"Betamax")],
+            [Some(0x1030), Some(0x1010), Some(0x1020)]
+        );
+        assert_eq!([found(b"Bet"), found(b"Betamaxx"), found(b""), found(&[b'x'; 500])], [None; 4]);
+    }
+
+    #[test]
     fn what_is_no_image_is_refused() {
         let good = Fake::new(pe::MACHINE_X64);
         assert!(Image::read(&good, BASE + 0x1000, 0x1000).is_none());
