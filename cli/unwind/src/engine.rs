@@ -63,6 +63,11 @@ pub(crate) trait Unwinder {
     /// The register by which callers mostly find their frames, if not by the stack pointer.
     fn base(state: &Self::State) -> u64;
 
+    /// Whether a frame before this one was in a function that starts threads: then so is this one, which called it.
+    fn called_thread_start(_state: &Self::State) -> bool {
+        false
+    }
+
     /// What a rule does besides stepping.
     fn facts(rule: &Self::Rule) -> Facts;
     fn full_facts(full: &Self::Full) -> Facts;
@@ -189,7 +194,8 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
             }
             Err(stop) => stop,
         };
-        if facts.starts_thread && ends_thread(stop) && memory.near_base(sp) {
+        if (facts.starts_thread || U::called_thread_start(state)) && ends_thread(stop) && memory.near_base(sp)
+        {
             return Stop::ThreadStart;
         }
         U::restore(state, before);

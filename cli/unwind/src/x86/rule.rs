@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
 use super::registers::NONVOLATILE;
 use super::{ESP, Registers};
@@ -46,6 +46,8 @@ pub(crate) struct Rule {
     pub(crate) record: Option<u32>,
     /// Bytes of arguments that the function's return pops, where known.
     pub(crate) popped: Option<u16>,
+    /// They are those of the next return in the code, which is the function's own only as far as one may expect.
+    pub(crate) popped_ahead: bool,
     pub(crate) thread_start: bool,
     /// By how much to look before the instruction pointer for the code that it belongs to.
     pub(crate) back: u32,
@@ -90,10 +92,14 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<Rule, Fault> {
         Some(bounds) => popped_by(image, bounds),
         None => None,
     };
+    let code = outcome.as_ref().and_then(returns);
+    let popped = popped.or(outcome.and_then(|outcome| u16::try_from(outcome.popped?).ok()));
+    let ahead = if popped.is_none() && bounds.is_none() { popped_ahead(image, place.rva) } else { None };
     Ok(Rule {
-        code: outcome.as_ref().and_then(returns),
+        code,
         record: image.x86().find(inside).and_then(|index| u32::try_from(index).ok()),
-        popped: popped.or(outcome.and_then(|outcome| u16::try_from(outcome.popped?).ok())),
+        popped: popped.or(ahead),
+        popped_ahead: ahead.is_some(),
         thread_start: image.is_thread_start(inside),
         back: place.position.back(),
     })
@@ -113,6 +119,30 @@ fn returns(outcome: &Outcome) -> Option<Return> {
     Some(Return { return_address: slot(outcome.return_address)?, sp: slot(outcome.sp)?, saved })
 }
 
+/// What the next return behind `rva` pops, where the function's extent is unknown: its own, if code lies in one piece and ends in a
+/// return. Between functions compilers leave int3.
+fn popped_ahead(image: &ImageTables, rva: u32) -> Option<u16> {
+    const MOST: usize = 1 << 13;
+    let code = image.bytes(rva)?;
+    let code = code.get(..MOST).unwrap_or(code);
+    let mut decoder = Decoder::with_ip(32, code, u64::from(rva), DecoderOptions::NONE);
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        if instruction.is_invalid() || instruction.mnemonic() == Mnemonic::Int3 {
+            return None;
+        }
+        if instruction.flow_control() == FlowControl::Return {
+            return Some(popped_bytes(&instruction));
+        }
+    }
+    None
+}
+
+/// Bytes of arguments that a return instruction pops.
+fn popped_bytes(instruction: &Instruction) -> u16 {
+    if instruction.op_count() == 0 { 0 } else { instruction.immediate16() }
+}
+
 /// What the returns of a function pop, if they agree. Code is decoded from end to end; jump tables among it decode as
 /// something, which no return of another count survives.
 fn popped_by(image: &ImageTables, bounds: &Range<u32>) -> Option<u16> {
@@ -126,7 +156,7 @@ fn popped_by(image: &ImageTables, bounds: &Range<u32>) -> Option<u16> {
     while decoder.can_decode() {
         let instruction = decoder.decode();
         if instruction.flow_control() == FlowControl::Return {
-            let bytes = if instruction.op_count() == 0 { 0 } else { instruction.immediate16() };
+            let bytes = popped_bytes(&instruction);
             if popped.is_some_and(|popped| popped != bytes) {
                 return None;
             }

@@ -19,11 +19,16 @@ pub(crate) struct State {
     pub(crate) registers: Registers,
     /// Bytes of arguments that the called function popped, besides its return address; `None` if unknown.
     popped: Option<u16>,
+    /// That number is not certain: see [`Rule::popped_ahead`]. What rests on it must lead behind a call instruction.
+    popped_ahead: bool,
+    /// A function that starts threads was passed. What calls it is not exported under a known name everywhere: under Wine
+    /// RtlUserThreadStart jumps to it.
+    started: bool,
 }
 
 impl State {
     pub(crate) fn new(registers: Registers) -> Self {
-        State { registers, popped: Some(0) }
+        State { registers, popped: Some(0), popped_ahead: false, started: false }
     }
 }
 
@@ -68,6 +73,10 @@ impl Unwinder for Machine {
         u64::from(state.registers.gpr[EBP])
     }
 
+    fn called_thread_start(state: &State) -> bool {
+        state.started
+    }
+
     /// What a step rests on is not told by the rule alone: several ways are tried.
     fn facts(rule: &Rule) -> Facts {
         Facts { starts_thread: rule.thread_start, uses: u8::MAX, restores: 0 }
@@ -95,6 +104,8 @@ impl Unwinder for Machine {
         let found = step.caller()?;
         state.registers = found.registers;
         state.popped = rule.popped;
+        state.popped_ahead = rule.popped_ahead;
+        state.started |= rule.thread_start;
         Ok(Stepped { trust: found.trust, position: Position::Caller })
     }
 
@@ -200,6 +211,12 @@ impl<M: Modules> Step<'_, M> {
             }
         }
         self.check(&found)?;
+        if self.state.popped_ahead
+            && code.return_address.is_by_esp()
+            && is_return_address(self.modules, found.ip) != Some(Call::Known)
+        {
+            return Err(no_module(found.ip));
+        }
         Ok(found)
     }
 
@@ -249,12 +266,27 @@ impl<M: Modules> Step<'_, M> {
         let mut found = registers;
         found.gpr[EBP] = self.read(ebp)?;
         found.ip = self.read(ebp.wrapping_add(4))?;
-        found.gpr[ESP] = ebp.wrapping_add(8);
+        found.gpr[ESP] = self.above_copy(ebp.wrapping_add(8), found.ip);
         self.check(&found)?;
         if is_return_address(self.modules, found.ip).is_none() {
             return Err(no_module(found.ip));
         }
         Ok(found)
+    }
+
+    /// GCC's frames that align the stack begin with `lea ecx,[esp+4]; and esp,-16; push [ecx-4]; push ebp`: above ebp lies a
+    /// copy of the return address, and the caller's stack begins above the real one, up to 12 bytes higher. Gives
+    /// the caller's esp, where `after` follows the word that was taken for the return address.
+    fn above_copy(&self, after: u32, address: u32) -> u32 {
+        const ALIGNED: u32 = 16;
+        if after.is_multiple_of(ALIGNED) {
+            let real =
+                (after..after.wrapping_add(ALIGNED)).step_by(4).find(|&at| self.read(at) == Ok(address));
+            if let Some(real) = real {
+                return real.wrapping_add(4);
+            }
+        }
+        after
     }
 
     /// Searches from `start` up for the return address: while arguments are being pushed it lies above the place

@@ -134,3 +134,50 @@ fn frame_pointers_are_a_way_only_if_they_lead_behind_a_call() {
     let (frames, _) = walk(&space, 0x1040, gpr(STACK + 8, STACK), &[STACK as u32, 0x40_2010, 0, 0]);
     assert_eq!(frames.len(), 1);
 }
+
+/// `push ebp` of GCC's aligning prologue comes after a copy of the return address: the caller's stack begins above the real
+/// one (seen in Wine's kernelbase!WaitForSingleObject, whose caller appeared twice before).
+#[test]
+fn a_copied_return_address_is_not_taken_for_the_callers_stack() {
+    let here = STACK as u32;
+    for gap in [0, 4, 8, 12] {
+        // ebp, the copy at a multiple of 16 less 4, words of alignment, the real return address.
+        let mut stack = vec![9, 9, here + 0x40, 0x40_2010];
+        stack.extend(vec![7; gap / 4]);
+        stack.extend([0x40_2010, 0x51, 0x52, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let space = space(X86Tables::default(), &[]);
+        let (by_ebp, _) = walk(&space, 0x1040, gpr(STACK, STACK + 8), &stack);
+        assert_eq!((by_ebp[1].rva, by_ebp[1].trust), (0x2010, Trust::FramePointer));
+        assert_eq!(by_ebp[1].sp, STACK + 16 + gap as u64 + 4, "{gap} bytes of alignment");
+    }
+}
+
+/// Nothing above a thread-start function is anything but the system's: the end of the chain there is the thread's start, whatever
+/// the function is called.
+#[test]
+fn what_calls_a_thread_start_function_ends_the_thread_too() {
+    let space = space(X86Tables::default(), &[]);
+    let here = STACK as u32;
+    let stack = [here + 8, 0x40_2020, here + 16, 0x40_2010, 0, 0];
+    let (frames, stop) = walk(&space, 0x1040, gpr(STACK, STACK), &stack);
+    assert_eq!(frames.iter().map(|frame| frame.rva).collect::<Vec<_>>(), [0x1040, 0x2020, 0x2010]);
+    assert_eq!(stop, Stop::ThreadStart);
+}
+
+/// A function of unknown extent whose way to its return cannot be followed, found left by its frame pointer: its next return tells what
+/// it pops, and so where its caller's stack begins.
+#[test]
+fn what_the_next_return_pops_is_believed_where_it_leads_behind_a_call() {
+    // A loop, behind which stands `ret 8`; its caller keeps no frame pointer: `pop esi; ret`.
+    let code: &[(u32, &[u8])] =
+        &[(0x3000, &[0xeb, 0xfe, 0xc2, 8, 0]), (0x3100, &[0xe8, 0xfb, 0xfe, 0xff, 0xff, 0x5e, 0xc3])];
+    let here = STACK as u32;
+    let space = space(X86Tables::default(), code);
+    let stack = |address| [0u32, 0x40_3105, 1, 2, 0x5151, address, 0, 0];
+    let (frames, _) = walk(&space, 0x3000, gpr(STACK, STACK), &stack(0x40_2010));
+    assert_eq!(frames.iter().map(|frame| frame.rva).collect::<Vec<_>>()[..3], [0x3000, 0x3105, 0x2010]);
+    assert_eq!((frames[2].sp, frames[2].trust), (u64::from(here) + 24, Trust::Code));
+    // Where no call stands before it, the word is not believed.
+    let (frames, _) = walk(&space, 0x3000, gpr(STACK, STACK), &stack(0x40_2015));
+    assert_eq!(frames.len(), 2);
+}
