@@ -1,17 +1,20 @@
 //! From a `.stk` file to a symbolized profile, as `convert` and `stats` do it.
 
 use super::{Exit, Progress, SelectArgs, count, warn};
-use crate::image::{self, ModuleImage};
+use crate::image::{self, Elsewhere, ModuleImage};
 use crate::profile::{
     BuildOptions, FoldOptions, FrameChoice, MissingSymbols, Profile, Runs, build, fold, missing_symbols,
     symbolize,
 };
 use crate::runtimes;
-use crate::symbols::{Demangle, SymbolOptions, SymbolStore, Symbolizer};
+use crate::symbols::index::{self, RecordKind, SymbolIndex};
+use crate::symbols::pdb::PdbFile;
+use crate::symbols::{Demangle, SymbolOptions, SymbolStore, Symbolizer, pdb_index};
 use crate::trace::{BlobPlace, TableFolders, Trace, TraceFile};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use stk_unwind::x86::X86Tables;
 
 /// Options of commands that name code.
 #[derive(clap::Args, Clone, Default, Debug)]
@@ -152,7 +155,11 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
 
 /// Loads the images of a trace, logs what could not be used and warns of what is not at hand.
 pub fn load_images(trace: &Trace<'_>, store: &SymbolStore) -> Vec<ModuleImage> {
-    let images = image::load_images(trace, &|image| find_image(store, image));
+    let elsewhere = Elsewhere {
+        file: &|image| find_image(store, image),
+        frames: &|image| find_frames(&trace.source, store, image),
+    };
+    let images = image::load_images(trace, &elsewhere);
     for (known, record) in images.iter().zip(&trace.timeline.images) {
         for problem in &known.problems {
             log::warn!("{}: {}: {problem}", trace.source, record.image.name);
@@ -180,6 +187,28 @@ fn find_image(store: &SymbolStore, image: &crate::profile::Image) -> Option<Path
     let found = store.find_image(&image.path, image.time_date_stamp, image.size).found;
     log::debug!("{}: the trace carries no unwind data of it; file: {}", image.name, found.is_some());
     found.map(|found| found.path)
+}
+
+/// What the PDB of an x86 module says of its frames: FrameData, FPO and the extents of functions.
+fn find_frames(source: &str, store: &SymbolStore, image: &crate::profile::Image) -> Option<X86Tables> {
+    let (guid, age) = image.code_view?;
+    let found = store.find_pdb(&image.pdb_name, &guid, age, &image.path).found?;
+    let problem = |error: &dyn std::fmt::Display| {
+        log::warn!("{source}: {}: {}: frame records: {error}", image.name, found.path.display());
+    };
+    let records = PdbFile::open(&found.file).and_then(|pdb| pdb.frame_records());
+    let records = records.inspect_err(|error| problem(error)).ok()?;
+    let index = pdb_index(store, &found.path, &found.file, true).inspect_err(|reason| problem(reason)).ok();
+    let functions: Vec<std::ops::Range<u32>> = index.iter().flat_map(procedures).collect();
+    let (data, fpo) = (records.frame_data.len(), records.fpo.len());
+    log::debug!("{source}: {}: {data} FrameData records, {fpo} FPO records", image.name);
+    Some(X86Tables::new(records.frame_data, records.fpo).with_functions(functions))
+}
+
+/// Extents of the functions that a PDB gives a size of.
+fn procedures(index: &SymbolIndex) -> impl Iterator<Item = std::ops::Range<u32>> + '_ {
+    let sized = |range: &index::Range<'_>| range.kind == RecordKind::Procedure;
+    index.ranges().filter(sized).map(|range| range.start..range.end)
 }
 
 /// Modules without symbols that the closing lines name; the rest is counted.

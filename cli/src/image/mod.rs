@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stk_schema::event::TableKind;
 use stk_schema::identity::ContentHash;
+use stk_unwind::x86::X86Tables;
 use stk_unwind::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
 
 pub use pe::Exports;
@@ -73,17 +74,28 @@ pub enum ImageSource {
     Nowhere,
 }
 
-/// Loads every image of a trace, an image a task. Where the trace carries no unwind tables, `find_file` may name a file
-/// of the image; its identity is checked here.
-pub fn load_images(
-    trace: &Trace<'_>,
-    find_file: &(dyn Fn(&Image) -> Option<PathBuf> + Sync),
-) -> Vec<ModuleImage> {
+/// Where to look for what a trace does not carry of its images.
+#[derive(Clone, Copy)]
+pub struct Elsewhere<'a> {
+    /// A file of the image; its identity is checked by who reads it. Asked where the trace carries no unwind data; of x86,
+    /// which has none, where it carries no code.
+    pub file: &'a (dyn Fn(&Image) -> Option<PathBuf> + Sync),
+    /// The frame records of the image's PDB. Asked for images of x86 alone.
+    pub frames: &'a (dyn Fn(&Image) -> Option<X86Tables> + Sync),
+}
+
+impl Elsewhere<'static> {
+    /// Nowhere: the trace alone.
+    pub const NOWHERE: Elsewhere<'static> = Elsewhere { file: &|_| None, frames: &|_| None };
+}
+
+/// Loads every image of a trace, an image a task.
+pub fn load_images(trace: &Trace<'_>, elsewhere: &Elsewhere<'_>) -> Vec<ModuleImage> {
     let arch = arch(trace.header().arch);
     let records = &trace.timeline.images;
     let wanted = records.iter().flat_map(|record| record.tables.iter().map(|table| table.hash));
     let blobs = trace.blobs.read(trace.blocks(), wanted);
-    records.par_iter().map(|record| load(record, arch, &blobs, find_file)).collect()
+    records.par_iter().map(|record| load(record, arch, &blobs, elsewhere)).collect()
 }
 
 /// The walker's name for an architecture.
@@ -97,24 +109,20 @@ pub fn arch(arch: stk_schema::Arch) -> Arch {
 
 type Loaded = HashMap<ContentHash, Result<Vec<u8>, BlobProblem>>;
 
-fn load(
-    record: &ImageRecord,
-    arch: Arch,
-    blobs: &Loaded,
-    find_file: &(dyn Fn(&Image) -> Option<PathBuf> + Sync),
-) -> ModuleImage {
+fn load(record: &ImageRecord, arch: Arch, blobs: &Loaded, elsewhere: &Elsewhere<'_>) -> ModuleImage {
     let mut problems = Vec::new();
     let parts = Parts::of(record, blobs, &mut problems);
-    if parts.can_unwind() {
-        return parts.image(record, arch, problems);
+    let frames = if arch == Arch::X86 { (elsewhere.frames)(&record.image) } else { None }.unwrap_or_default();
+    if parts.can_unwind(arch) {
+        return parts.image(record, arch, frames, problems);
     }
-    if let Some(path) = find_file(&record.image) {
+    if let Some(path) = (elsewhere.file)(&record.image) {
         match from_file(&path, &record.image) {
-            Ok(image) => return image,
+            Ok(file) => return file.image(frames, path),
             Err(problem) => problems.push(format!("{}: {problem}", path.display())),
         }
     }
-    parts.image(record, arch, problems)
+    parts.image(record, arch, frames, problems)
 }
 
 /// The parts of an image that a trace carries.
@@ -123,6 +131,8 @@ struct Parts<'a> {
     headers: Option<&'a [u8]>,
     exceptions: Option<(u32, u32)>,
     exports: Option<(u32, &'a [u8])>,
+    /// Whether the executable sections are among the ranges.
+    code: bool,
     /// Everything with bytes that unwinding can use, by RVA.
     ranges: Vec<(u32, &'a [u8])>,
 }
@@ -148,7 +158,10 @@ impl<'a> Parts<'a> {
                     parts.exceptions = Some((table.rva, bytes.len() as u32));
                     parts.ranges.push((table.rva, bytes));
                 }
-                Some(TableKind::UnwindInfo | TableKind::Code) => parts.ranges.push((table.rva, bytes)),
+                Some(kind @ (TableKind::UnwindInfo | TableKind::Code)) => {
+                    parts.code |= kind == TableKind::Code;
+                    parts.ranges.push((table.rva, bytes));
+                }
                 Some(TableKind::Exports) => parts.exports = Some((table.rva, bytes)),
                 Some(TableKind::Debug) | None => {}
             }
@@ -160,12 +173,22 @@ impl<'a> Parts<'a> {
         pe::Headers::parse(self.headers?)
     }
 
-    /// Whether the trace tells all that unwinding needs: the exception directory, or that there is none.
-    fn can_unwind(&self) -> bool {
+    /// Whether the trace tells all that unwinding needs: the exception directory, or that there is none; of x86, where there
+    /// never is one, the code.
+    fn can_unwind(&self, arch: Arch) -> bool {
+        if arch == Arch::X86 {
+            return self.code;
+        }
         self.exceptions.is_some() || self.headers().is_some_and(|headers| headers.exceptions == (0, 0))
     }
 
-    fn image(&self, record: &ImageRecord, arch: Arch, mut problems: Vec<String>) -> ModuleImage {
+    fn image(
+        &self,
+        record: &ImageRecord,
+        arch: Arch,
+        frames: X86Tables,
+        mut problems: Vec<String>,
+    ) -> ModuleImage {
         let headers = self.headers();
         let exports = match self.exports {
             Some((rva, bytes)) => {
@@ -194,12 +217,30 @@ impl<'a> Parts<'a> {
         } else {
             ImageSource::Trace
         };
-        ModuleImage { tables: with_thread_starts(builder, &exports).build(), exports, source, problems }
+        let tables = with_thread_starts(builder, &exports).x86(frames).build();
+        ModuleImage { tables, exports, source, problems }
+    }
+}
+
+/// What an image file gave.
+struct FileImage {
+    builder: ImageTablesBuilder,
+    exports: Exports,
+}
+
+impl FileImage {
+    fn image(self, frames: X86Tables, path: PathBuf) -> ModuleImage {
+        ModuleImage {
+            tables: with_thread_starts(self.builder, &self.exports).x86(frames).build(),
+            exports: self.exports,
+            source: ImageSource::File(path),
+            problems: Vec::new(),
+        }
     }
 }
 
 /// Reads an image file, if it is the one that was loaded.
-fn from_file(path: &Path, wanted: &Image) -> Result<ModuleImage, String> {
+fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, String> {
     let map = MappedFile::open(path).map_err(|error| error.to_string())?;
     let file = pe::File::parse(&map).ok_or("is not a PE image")?;
     let (stamp, size) = (file.headers.time_date_stamp, file.headers.size_of_image);
@@ -218,12 +259,7 @@ fn from_file(path: &Path, wanted: &Image) -> Result<ModuleImage, String> {
     for section in sections {
         builder = builder.range(section.rva, SharedBytes::part(bytes.clone(), section.file_range));
     }
-    Ok(ModuleImage {
-        tables: with_thread_starts(builder, &exports).build(),
-        exports,
-        source: ImageSource::File(path.to_owned()),
-        problems: Vec::new(),
-    })
+    Ok(FileImage { builder, exports })
 }
 
 /// Exports of ntdll and kernel32 in which every thread of Windows and of Wine begins. The main thread begins in

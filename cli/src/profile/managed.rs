@@ -104,7 +104,7 @@ impl<'a> Managed<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::load_images;
+    use crate::image::{Elsewhere, load_images};
     use crate::profile::{BuildOptions, FrameId, FrameKind, NameSource, build, symbolize};
     use crate::symbols::{Demangle, SymbolPath, Symbolizer};
     use crate::testing::{self, Image};
@@ -144,7 +144,7 @@ mod tests {
         more.iter().for_each(|event| builder.meta(time, event));
         let file = builder.finish();
         let trace = Trace::read(&file, "test.stk").unwrap();
-        let images = load_images(&trace, &|_| None);
+        let images = load_images(&trace, &Elsewhere::NOWHERE);
         let (mut profile, _) = build(&trace, &images, &BuildOptions::default(), &AtomicU64::new(0)).unwrap();
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/dotnet/mixed");
         let mut store = SymbolStore::new(SymbolPath::default());

@@ -37,4 +37,4 @@ pub use store::{
     FoundFile, Identity, Search, SymbolStore, Wanted, file_name, image_id, image_identity, pdb_id,
     safe_file_name,
 };
-pub use symbolizer::{Location, ModuleKey, ModuleSymbols, Reason, Resolved, Source, Symbolizer};
+pub use symbolizer::{Location, ModuleKey, ModuleSymbols, Reason, Resolved, Source, Symbolizer, pdb_index};

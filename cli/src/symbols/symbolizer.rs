@@ -304,29 +304,41 @@ impl Symbolizer {
     ///
     /// Says why the PDB cannot be used.
     pub fn pdb_index(&self, path: &Path, file: &[u8], from_cache: bool) -> Result<SymbolIndex, Reason> {
-        let pdb = PdbFile::open(file).map_err(|error| unreadable(path, &error))?;
-        if pdb.identity().fastlink {
-            return Err(Reason::FastLink { path: path.to_path_buf() });
-        }
-        let id = pdb_id(&pdb.identity().guid, pdb.identity().age);
-        let name = path.file_name().and_then(|name| name.to_str()).and_then(safe_file_name);
-        let cache = name.zip(self.store.cache());
-        let key = |name| CacheKey { name, id: &id, fingerprint: pdb.fingerprint() };
-        if let Some((name, cache)) = cache {
-            if !from_cache {
-                cache.remove(&key(name));
-            } else if let Some(index) =
-                cache.get(&key(name)).filter(|i| i.header().guid == pdb.identity().guid)
-            {
-                return Ok(index);
-            }
-        }
-        let index = pdb.index().map_err(|error| unreadable(path, &error))?;
-        if let Some((name, cache)) = cache {
-            keep(cache, &key(name), &index);
-        }
-        Ok(index)
+        pdb_index(&self.store, path, file, from_cache)
     }
+}
+
+/// As [`Symbolizer::pdb_index`], with the cache of `store`.
+///
+/// # Errors
+///
+/// Says why the PDB cannot be used.
+pub fn pdb_index(
+    store: &SymbolStore,
+    path: &Path,
+    file: &[u8],
+    from_cache: bool,
+) -> Result<SymbolIndex, Reason> {
+    let pdb = PdbFile::open(file).map_err(|error| unreadable(path, &error))?;
+    if pdb.identity().fastlink {
+        return Err(Reason::FastLink { path: path.to_path_buf() });
+    }
+    let id = pdb_id(&pdb.identity().guid, pdb.identity().age);
+    let name = path.file_name().and_then(|name| name.to_str()).and_then(safe_file_name);
+    let cache = name.zip(store.cache());
+    let key = |name| CacheKey { name, id: &id, fingerprint: pdb.fingerprint() };
+    if let Some((name, cache)) = cache {
+        if !from_cache {
+            cache.remove(&key(name));
+        } else if let Some(index) = cache.get(&key(name)).filter(|i| i.header().guid == pdb.identity().guid) {
+            return Ok(index);
+        }
+    }
+    let index = pdb.index().map_err(|error| unreadable(path, &error))?;
+    if let Some((name, cache)) = cache {
+        keep(cache, &key(name), &index);
+    }
+    Ok(index)
 }
 
 /// Puts an index into the cache. That it cannot be kept costs time later, nothing else.

@@ -60,7 +60,7 @@ pub(super) fn fold(stack: &mut Stack, options: FoldOptions) {
 mod tests {
     use super::*;
     use crate::commands::dump::{stack, text};
-    use crate::image::load_images;
+    use crate::image::{Elsewhere, load_images};
     use crate::profile::FrameChoice;
     use crate::symbols::{Demangle, SymbolPath, Symbolizer};
     use crate::testing::{self, FUNCTION_SIZE, Image, in_function};
@@ -97,7 +97,7 @@ mod tests {
         builder.meta(1500, &Event::MethodName(name));
         let file = builder.finish();
         let trace = Trace::read(&file, "test.stk").unwrap();
-        let images = load_images(&trace, &|_| None);
+        let images = load_images(&trace, &Elsewhere::NOWHERE);
         let mut walker = Walker::new(WalkOptions::default());
         let taken = snapshots(&trace, trace.last(), &|_| true);
         let mut stacks: Vec<Stack> = taken

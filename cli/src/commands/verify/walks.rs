@@ -2,7 +2,7 @@
 
 use super::exit_of;
 use crate::commands::{Exit, Progress, TablesArgs, count, print, report, span};
-use crate::image::load_images;
+use crate::image::{Elsewhere, load_images};
 use crate::trace::{Trace, TraceFile};
 use crate::walks::{Class, Comparison, Example, Side, compare};
 use serde::Serialize;
@@ -46,7 +46,7 @@ fn one(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<
     let mut trace = file.read()?;
     tables.give(&mut trace);
     progress.add_total(trace.sample_blocks().count() as u64);
-    let images = load_images(&trace, &|_| None);
+    let images = load_images(&trace, &Elsewhere::NOWHERE);
     let found = compare(&trace, &images, progress.done());
     if found.walks == 0 {
         anyhow::bail!(

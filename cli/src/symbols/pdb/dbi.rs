@@ -27,6 +27,8 @@ pub(super) struct Dbi {
     pub(super) sections: Vec<Section>,
     /// (rva in the image, rva as linked), sorted; empty unless a post-link tool moved code.
     pub(super) omap_to_source: Vec<(u32, u32)>,
+    /// Numbers of the optional debug streams, by kind.
+    debug_streams: Vec<u16>,
 }
 
 /// One object file.
@@ -108,7 +110,16 @@ impl Dbi {
             contributions: read_contributions(contributions, &sections),
             sections,
             omap_to_source,
+            debug_streams: debug
+                .chunks_exact(2)
+                .map(|number| u16::from_le_bytes([number[0], number[1]]))
+                .collect(),
         })
+    }
+
+    /// Number of the optional debug stream of that kind (cvinfo.h: 0 FPO, 9 new FPO).
+    pub(super) fn debug_stream(&self, kind: usize) -> Option<u32> {
+        self.debug_streams.get(kind).copied().filter(|&number| number != NO_STREAM).map(u32::from)
     }
 
     /// The rva of `offset` in the section numbered from 1, if there is such a section and the offset lies in it.

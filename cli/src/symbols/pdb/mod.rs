@@ -5,6 +5,7 @@
 //! tests instead. Everything here answers damage with an error or leaves the damaged part out and counts it.
 
 mod dbi;
+mod frames;
 mod lines;
 mod msf;
 mod records;
@@ -13,6 +14,7 @@ mod types;
 use thiserror::Error;
 
 use self::dbi::Dbi;
+pub use self::frames::FrameRecords;
 use self::msf::Msf;
 use self::types::Names;
 use super::bytes::{c_str_at, slice_at, u32_at};
@@ -138,10 +140,7 @@ impl<'d> PdbFile<'d> {
         let ids = self.msf.stream(STREAM_IDS);
         let types = self.msf.stream(STREAM_TYPES);
         let function_names = Names::open(&self.msf, ids, types);
-        let names = match self.names_stream.and_then(|number| self.msf.stream(number)) {
-            Some(stream) => stream.read_all()?,
-            None => std::borrow::Cow::Borrowed(&[][..]),
-        };
+        let names = self.names()?;
         let files = FileNames::open(&names);
 
         let mut builder = IndexBuilder::new();
@@ -158,9 +157,30 @@ impl<'d> PdbFile<'d> {
         };
         Ok(builder.finish(header)?)
     }
+
+    /// Reads what the PDB says of x86 frames: nothing for other processors.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the file.
+    pub fn frame_records(&self) -> Result<FrameRecords, PdbError> {
+        if self.identity.machine != object::pe::IMAGE_FILE_MACHINE_I386 {
+            return Ok(FrameRecords::default());
+        }
+        let names = self.names()?;
+        frames::read(&self.msf, FileNames::open(&names).strings)
+    }
+
+    /// The `/names` stream; empty if there is none.
+    fn names(&self) -> Result<std::borrow::Cow<'_, [u8]>, PdbError> {
+        match self.names_stream.and_then(|number| self.msf.stream(number)) {
+            Some(stream) => stream.read_all(),
+            None => Ok(std::borrow::Cow::Borrowed(&[][..])),
+        }
+    }
 }
 
-/// The names of source files: the `/names` stream.
+/// The names of source files and the programs of FrameData: the `/names` stream.
 struct FileNames<'d> {
     strings: &'d [u8],
 }
