@@ -12,6 +12,7 @@
 //! * [`pattern`]: output names such as `%n-%p-%t.stk`.
 //! * [`image`]: what a DLL's file or its loaded image says: architecture, exports, identity.
 //! * [`companion`]: the other build of inject, for processes of another architecture.
+//! * [`refusal`]: which architectures fit, and the sentence when they do not.
 //! * [`status`]: the status line.
 //! * [`list`]: the table and the JSON of `inject ps`.
 //! * [`uuid`]: the identity of a trace.
@@ -26,6 +27,7 @@ pub mod failure;
 pub mod image;
 pub mod list;
 pub mod pattern;
+pub mod refusal;
 pub mod status;
 pub mod uuid;
 #[cfg(windows)]

@@ -1,6 +1,6 @@
 //! Other processes: finding, opening, reading them.
 
-use super::refusal::{self, Refusal};
+use super::refusal::{self, Machine, Refusal};
 use super::system;
 use crate::failure::Failure;
 use crate::image::{self, Image};
@@ -56,15 +56,6 @@ pub enum OpenError {
     Ended,
     /// It may not be opened.
     Refused(Refusal),
-}
-
-/// What a process runs on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Machine {
-    /// `IMAGE_FILE_MACHINE_*` of the process.
-    pub process: IMAGE_FILE_MACHINE,
-    /// `IMAGE_FILE_MACHINE_*` of the processor.
-    pub native: IMAGE_FILE_MACHINE,
 }
 
 /// A module of another process.

@@ -1,10 +1,9 @@
 //! Why a process cannot be recorded, found out before it is touched.
 
-use super::process::{self, Machine, Process};
+use super::process::{self, Process};
 use super::system;
-use crate::companion;
-use crate::failure::Failure;
 use crate::image::{self, Image};
+pub use crate::refusal::{Machine, Refusal};
 use std::ffi::c_void;
 use std::io;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
@@ -30,57 +29,14 @@ use windows_sys::Win32::System::Threading::{
 use windows_sys::core::BOOL;
 use windows_sys::w;
 
-/// Why not, and what to do about it: two clauses that follow the process's name in a sentence.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refusal {
-    /// `runs as another user (LAB\anna)`.
-    pub cause: String,
-    /// `run inject as that user or as administrator`.
-    pub way_out: String,
-}
-
-impl Refusal {
-    fn new(cause: impl Into<String>, way_out: impl Into<String>) -> Refusal {
-        Refusal { cause: cause.into(), way_out: way_out.into() }
-    }
-
-    /// The sentence about `process`.
-    pub fn failure(&self, process: &str) -> Failure {
-        Failure::target(format!("{process} {}: {}", self.cause, self.way_out))
-    }
-}
-
 /// Whether the architectures of process, DLL and this inject fit; `dll` is its path and image.
 ///
 /// # Errors
 /// What does not fit.
 pub fn architecture(machine: Machine, dll: Option<(&Path, &Image)>) -> Result<(), Refusal> {
-    use object::pe::{IMAGE_FILE_MACHINE_AMD64 as X64, IMAGE_FILE_MACHINE_ARM64 as ARM64};
-    let process = image::machine_name(machine.process);
-    if machine.native == ARM64 && machine.process == X64 {
-        return Err(Refusal::new(
-            "is an x64 or ARM64EC process on an ARM64 processor, whose stacks mix both kinds of code",
-            "this is not supported: record a native ARM64 build of the program",
-        ));
-    }
-    if machine.process != image::own_machine() {
-        let own = image::machine_name(image::own_machine());
-        let way_out = match companion::inject_for(image::own_machine(), machine.process) {
-            Some(name) => format!("run {name} of the same release instead, with the same arguments"),
-            None => format!("use the inject and agent of stk's {process} build"),
-        };
-        return Err(Refusal::new(format!("is {process}, but this inject is {own}"), way_out));
-    }
-    if let Some((path, image)) = dll
-        && image.machine != machine.process
-    {
-        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-        return Err(Refusal::new(
-            format!("is {process}, but {name} is {}", image::machine_name(image.machine)),
-            format!("use the inject and agent of stk's {process} build"),
-        ));
-    }
-    Ok(())
+    let name = dll.map(|(path, _)| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy());
+    let dll = name.as_deref().zip(dll).map(|(name, (_, image))| (name, image.machine));
+    crate::refusal::architecture(image::own_machine(), machine, dll)
 }
 
 /// Whether policies of the process let the DLL in; without a DLL, what would keep out any.

@@ -1,0 +1,131 @@
+//! Why a process cannot be recorded, as far as that follows from what is known of it: the sentence, and what does not fit of the
+//! architectures of process, processor, DLL and this inject.
+
+use crate::failure::Failure;
+use crate::{companion, image};
+use object::pe::{IMAGE_FILE_MACHINE_AMD64, IMAGE_FILE_MACHINE_ARM64};
+
+/// Why not, and what to do about it: two clauses that follow the process's name in a sentence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// `runs as another user (LAB\anna)`.
+    pub cause: String,
+    /// `run inject as that user or as administrator`.
+    pub way_out: String,
+}
+
+impl Refusal {
+    /// Of both clauses.
+    pub fn new(cause: impl Into<String>, way_out: impl Into<String>) -> Refusal {
+        Refusal { cause: cause.into(), way_out: way_out.into() }
+    }
+
+    /// The sentence about `process`.
+    pub fn failure(&self, process: &str) -> Failure {
+        Failure::target(format!("{process} {}: {}", self.cause, self.way_out))
+    }
+}
+
+/// What a process runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// `IMAGE_FILE_MACHINE_*` of the process.
+    pub process: u16,
+    /// `IMAGE_FILE_MACHINE_*` of the processor.
+    pub native: u16,
+}
+
+/// Whether the architectures of a process, a DLL (its file name and machine) and an inject built for `own` fit.
+///
+/// # Errors
+/// What does not fit.
+pub fn architecture(own: u16, machine: Machine, dll: Option<(&str, u16)>) -> Result<(), Refusal> {
+    let process = image::machine_name(machine.process);
+    if machine.native == IMAGE_FILE_MACHINE_ARM64 && machine.process != IMAGE_FILE_MACHINE_ARM64 {
+        let cause = match machine.process {
+            IMAGE_FILE_MACHINE_AMD64 => {
+                "is an x64 or ARM64EC process on an ARM64 processor, whose stacks mix both kinds of code"
+                    .to_owned()
+            }
+            _ => format!(
+                "is an {process} process that an ARM64 processor emulates, whose registers are the emulator's"
+            ),
+        };
+        return Err(Refusal::new(cause, "this is not supported: record a native ARM64 build of the program"));
+    }
+    if machine.process != own {
+        let way_out = match companion::inject_for(own, machine.process) {
+            Some(name) => format!("run {name} of the same release instead, with the same arguments"),
+            None => format!("use the inject and agent of stk's {process} build"),
+        };
+        return Err(Refusal::new(
+            format!("is {process}, but this inject is {}", image::machine_name(own)),
+            way_out,
+        ));
+    }
+    match dll {
+        Some((name, dll)) if dll != machine.process => Err(Refusal::new(
+            format!("is {process}, but {name} is {}", image::machine_name(dll)),
+            format!("use the inject and agent of stk's {process} build"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X64: u16 = 0x8664;
+    const ARM64: u16 = 0xaa64;
+    const X86: u16 = 0x14c;
+
+    fn says(own: u16, process: u16, native: u16, dll: Option<(&str, u16)>) -> String {
+        let refusal = architecture(own, Machine { process, native }, dll).expect_err("it is refused");
+        refusal.failure("app.exe (pid 7)").to_string()
+    }
+
+    #[test]
+    fn what_fits_is_not_refused() {
+        for own in [X64, ARM64] {
+            assert_eq!(
+                architecture(own, Machine { process: own, native: own }, Some(("agent.dll", own))),
+                Ok(())
+            );
+        }
+        // WOW64, by the inject of 32-bit processes.
+        assert_eq!(
+            architecture(X86, Machine { process: X86, native: X64 }, Some(("agent32.dll", X86))),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn emulated_x64_and_arm64ec_are_refused_by_name_whichever_inject_is_asked() {
+        for own in [X64, ARM64, X86] {
+            let text = says(own, X64, ARM64, None);
+            assert!(text.contains("x64 or ARM64EC process on an ARM64 processor"), "{text}");
+            assert!(text.contains("record a native ARM64 build"), "{text}");
+            let text = says(own, X86, ARM64, None);
+            assert!(text.contains("x86 process that an ARM64 processor emulates"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_process_for_the_other_inject_says_which_to_run() {
+        let text = says(X64, X86, X64, None);
+        assert!(text.contains("is x86, but this inject is x64"), "{text}");
+        assert!(
+            text.contains("run inject32.exe of the same release instead, with the same arguments"),
+            "{text}"
+        );
+        let text = says(X86, X64, X64, None);
+        assert!(text.contains("run inject.exe of the same release"), "{text}");
+    }
+
+    #[test]
+    fn a_dll_of_another_architecture_is_named() {
+        let text = says(X64, X64, X64, Some(("dll32.dll", X86)));
+        assert!(text.contains("is x64, but dll32.dll is x86"), "{text}");
+    }
+}
