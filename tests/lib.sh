@@ -72,19 +72,26 @@ check_msvc() {
   done
 }
 
-# The three programs for Windows, in the folder STK_WINDOWS_BIN.
+# The three programs for Windows, in the folder STK_WINDOWS_BIN, and the 32-bit recorder, in STK_WINDOWS32_BIN.
 build_windows() {
-  setup_build_recorder -q &&
+  setup_build_recorder -q && setup_build_recorder32 -q &&
     setup_cargo "$STK_WINDOWS_TARGET" build -q --release -p stk &&
     STK_WINDOWS_BIN=$(setup_windows_bin "$STK_WINDOWS_TARGET") &&
-    export STK_WINDOWS_BIN
+    STK_WINDOWS32_BIN=$(setup_windows_bin "$STK_WINDOWS32_TARGET") &&
+    export STK_WINDOWS_BIN STK_WINDOWS32_BIN
 }
 
 build_examples() {
   export STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy STK_STRESS_DIR=$STK_TARGET_DIR/examples/stress
+<<<<<<< HEAD
   export STK_MIXED_DIR=$STK_TARGET_DIR/examples/mixed
   "$STK_ROOT/examples/busy/build.sh" && "$STK_ROOT/examples/stress/build.sh" && build_dll32 &&
     build_slow_dll && "$STK_ROOT/examples/mixed/build.sh"
+=======
+  export STK_BUSY32_DIR=$STK_TARGET_DIR/examples/busy32
+  "$STK_ROOT/examples/busy/build.sh" && "$STK_ROOT/examples/busy/build.sh" --x86 && "$STK_ROOT/examples/stress/build.sh" && build_dll32 &&
+    build_slow_dll
+>>>>>>> afb4efe (wip x86)
 }
 
 # A DLL that takes its time to load.

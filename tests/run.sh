@@ -24,13 +24,15 @@ cd "$STK_ROOT"
 tests_begin
 
 if [ -z "$host_only" ]; then
-  must "set-up: packages" setup_packages windows wine test
-  must "set-up: Rust std for $STK_WINDOWS_TARGET" setup_rust_target "$STK_WINDOWS_TARGET" "${STK_MSVC_TARGETS[@]}"
+  must "set-up: packages" setup_packages windows windows32 wine test
+  must "set-up: Rust std for $STK_WINDOWS_TARGET" setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET" "${STK_MSVC_TARGETS[@]}"
   must "set-up: Wine prefix" setup_wine
   setup_wine_session
+  must "set-up: 32-bit Wine" setup_wine32
+  setup_wine32_session
   must "set-up: programs from elsewhere" fetch_all
   step "types on x86_64-, i686- and aarch64-pc-windows-msvc" check_msvc
-  must "build: agent.dll, inject.exe and stk.exe" build_windows
+  must "build: agent.dll, inject.exe and stk.exe, agent32.dll and inject32.exe" build_windows
   must "build: examples" build_examples
 fi
 must "build: host" build_host

@@ -1,33 +1,40 @@
 #!/usr/bin/env bash
 # Builds busy.exe and its two plug-ins, each with a PDB, on a Linux machine: clang-19 and lld-19 over the mingw-w64 headers.
 #
-#   examples/busy/build.sh [FOLDER]        default: target/examples/busy
+#   examples/busy/build.sh [FOLDER]            default: target/examples/busy
+#   examples/busy/build.sh --x86 [FOLDER]      32-bit; default: target/examples/busy32. The PDBs then hold FrameData
 #
 # The same sources and tools give the same bytes (time stamps and PDB identities are hashes), so that the PDBs kept beside a kept
 # trace still fit a program that is built anew. On Windows use CMakeLists.txt.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-out=${1:-${CARGO_TARGET_DIR:-$root/target}/examples/busy}
+target=x86_64-w64-mingw32 folder=busy plugin_base=0x210000000 more=()
+if [ "${1:-}" = --x86 ]; then
+  target=i686-w64-mingw32 folder=busy32 plugin_base=0x21000000
+  more=(-static-libgcc) # divisions of 64-bit numbers
+  shift
+fi
+out=${1:-${CARGO_TARGET_DIR:-$root/target}/examples/$folder}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 clang=${STK_CLANG:-clang-19}
 
 # Compiled from the repository's root, and with no other folder named: the PDBs say `examples/busy/größe.cpp` on every machine.
 cd "$root"
-recipe=$(cat examples/busy/*.cpp examples/busy/*.hpp examples/busy/build.sh | sha256sum; "$clang" --version)
+recipe=$(cat examples/busy/*.cpp examples/busy/*.hpp examples/busy/build.sh | sha256sum; "$clang" --version; echo $target)
 is_built() { [ -e "$out/busy.exe" ] && [ "$(cat "$out/recipe" 2>/dev/null)" = "$recipe" ]; }
 if is_built; then exit 0; fi
 exec 9>"$out/lock"
 flock 9
 if is_built; then exit 0; fi # another script has built it meanwhile
 
-compile=(--target=x86_64-w64-mingw32 -std=c++17 -O2 -g -gcodeview -fno-exceptions -fno-rtti -Wall -Wextra -Werror
+compile=(--target=$target -std=c++17 -O2 -g -gcodeview -fno-exceptions -fno-rtti -Wall -Wextra -Werror
   -nostdinc++ -D__USE_MINGW_ANSI_STDIO=0 -ffile-compilation-dir=. -gno-codeview-command-line)
 # -S: without the C runtime's DWARF, which some tools would read instead of the PDB.
-link=(--target=x86_64-w64-mingw32 -fuse-ld=lld -Wl,-S -Wl,-Xlink=-Brepro -Wl,-Xlink=-pdbaltpath:%_PDB%
-  -Wl,-Xlink=-pdbsourcepath:.)
+link=(--target=$target -fuse-ld=lld -Wl,-S -Wl,-Xlink=-Brepro -Wl,-Xlink=-pdbaltpath:%_PDB%
+  -Wl,-Xlink=-pdbsourcepath:. "${more[@]}")
 # Both plug-ins prefer the same address and may not be moved while it is free: what is loaded second lies where the first was.
-plugin=(-shared -Wl,--disable-dynamicbase -Wl,--image-base=0x210000000)
+plugin=(-shared -Wl,--disable-dynamicbase -Wl,--image-base=$plugin_base)
 
 object() { # NAME: compiles one source and prints nothing
   "$clang" "${compile[@]}" -Xclang "-object-file-name=$1.o" -c "examples/busy/$1.cpp" -o "$out/$1.o"

@@ -17,8 +17,8 @@ setup_as_root() {
   fi
 }
 
-# setup_packages GROUP…: installs what is missing for `windows` (build the Windows side), `wine` (run it), `test` (fetch and check third-party
-# programs), `release` (zip). Silent and quick when everything is there.
+# setup_packages GROUP…: installs what is missing for `windows` (build the Windows side), `windows32` (its 32-bit recorder), `wine` (run it),
+# `test` (fetch and check third-party programs), `release` (zip). Silent and quick when everything is there.
 setup_packages() {
   local group missing=()
   for group in "$@"; do
@@ -31,6 +31,7 @@ setup_packages() {
         setup_need clang-19 clang-19
         setup_need ld.lld-19 lld-19
         ;;
+      windows32) setup_need i686-w64-mingw32-gcc gcc-mingw-w64-i686 ;;
       wine)
         setup_wine_binary >/dev/null || missing+=(wine wine64)
         ;;

@@ -24,6 +24,7 @@ setup_cargo() {
   local target=$1 subcommand=$2
   shift 2
   if setup_builds_std "$target"; then
+    setup_i686_objects "$target" || return 1
     # A target folder of its own: build scripts that ask about RUSTC_BOOTSTRAP would otherwise rebuild the host's crates at each change.
     RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR="$STK_TARGET_DIR/build-std" \
       cargo "$subcommand" -Zbuild-std=std,panic_abort --target "$target" "$@"
@@ -41,6 +42,30 @@ setup_build_recorder() {
       setup_cargo "$STK_WINDOWS_TARGET" build --release "$@" -p stk-inject &&
       cp "$(setup_windows_bin "$STK_WINDOWS_TARGET" agent)/agent.dll" "$(setup_windows_bin "$STK_WINDOWS_TARGET")/"
   )
+}
+
+# setup_build_recorder32 [CARGO ARGUMENT…]: agent32.dll and inject32.exe, likewise, in the folder of the 32-bit target.
+setup_build_recorder32() {
+  (
+    cd "$STK_ROOT" &&
+      setup_cargo "$STK_WINDOWS32_TARGET" build --profile agent "$@" -p stk-agent &&
+      setup_cargo "$STK_WINDOWS32_TARGET" build --release "$@" -p stk-inject &&
+      cd "$(setup_windows_bin "$STK_WINDOWS32_TARGET")" &&
+      cp "$(setup_windows_bin "$STK_WINDOWS32_TARGET" agent)/agent.dll" agent32.dll &&
+      cp inject.exe inject32.exe
+  )
+}
+
+# setup_i686_objects TARGET: std for i686-pc-windows-gnu, built from source, wants two objects that rustup would have brought.
+setup_i686_objects() {
+  local home=$STK_TARGET_DIR/build-std/rtstartup object source
+  [ "$1" = i686-pc-windows-gnu ] || return 0
+  source=$(setup_sysroot)/lib/rustlib/src/rust/library/rtstartup
+  mkdir -p "$home"
+  for object in rsbegin rsend; do
+    [ -e "$home/$object.o" ] || RUSTC_BOOTSTRAP=1 rustc --target "$1" --emit=obj -C panic=abort -o "$home/$object.o" "$source/$object.rs" || return 1
+  done
+  export CARGO_TARGET_I686_PC_WINDOWS_GNU_RUSTFLAGS="-L native=$home"
 }
 
 # setup_windows_bin TARGET [PROFILE]: the folder where setup_cargo leaves its programs.

@@ -112,6 +112,8 @@ pub struct Sample {
     pub truncated: bool,
     /// Given by the caller of stk_capture.
     pub tag: Option<u64>,
+    /// What CONTEXT_EXCEPTION_REQUEST answered, on x86.
+    pub context_reply: Option<u32>,
 }
 
 impl Module {
@@ -187,6 +189,7 @@ impl Recorded {
                             stack: sample.stack.len() as u64,
                             truncated: sample.truncated,
                             tag: sample.tag,
+                            context_reply: sample.context_reply,
                         }),
                         Decoded::Same(same) => recorded.unchanged += same.ticks,
                         Decoded::Idle(idle) => recorded.unchanged += idle.ticks,

@@ -130,7 +130,7 @@ fn fill(context: &sys::CONTEXT, values: &mut [u64; MAX_REGISTERS]) {
         context.Edi,
         context.EFlags,
     ];
-    debug_assert!(IP == 0 && SP == 1);
+    const { assert!(IP == 0 && SP == 1) };
     for (value, register) in values.iter_mut().zip(all) {
         *value = u64::from(register);
     }

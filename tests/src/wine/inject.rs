@@ -38,17 +38,34 @@ impl Inject {
     /// the agent's watchdog allows; it then ends the recording, as is the recorder's law: that one is made again.
     #[track_caller]
     pub fn record(folder: &Folder, arguments: &[&str]) -> Finished {
+        Inject::record_with(&path("STK_WINDOWS_BIN").join("inject.exe"), folder, arguments)
+    }
+
+    /// As [`Inject::record`], by the inject that records 32-bit programs.
+    #[track_caller]
+    pub fn record_x86(folder: &Folder, arguments: &[&str]) -> Finished {
+        Inject::record_with(&path("STK_WINDOWS32_BIN").join("inject32.exe"), folder, arguments)
+    }
+
+    #[track_caller]
+    fn record_with(exe: &Path, folder: &Folder, arguments: &[&str]) -> Finished {
         const TRIES: u32 = 5;
         for _ in 1..TRIES {
-            let finished = Inject::run(folder, arguments);
+            let finished = Inject::start_exe(exe, folder, folder.path(), arguments).finish();
             if !finished.stderr.contains("the agent's watchdog ended the recording") {
                 finished.expect(0);
                 return finished;
             }
         }
-        let finished = Inject::run(folder, arguments);
+        let finished = Inject::start_exe(exe, folder, folder.path(), arguments).finish();
         finished.expect(0);
         finished
+    }
+
+    /// Runs the inject of 32-bit programs in `folder` to its end.
+    pub fn run_x86(folder: &Folder, arguments: &[&str]) -> Finished {
+        let exe = path("STK_WINDOWS32_BIN").join("inject32.exe");
+        Inject::start_exe(&exe, folder, folder.path(), arguments).finish()
     }
 
     /// Starts inject.exe in `folder`.
@@ -58,15 +75,18 @@ impl Inject {
 
     /// Starts inject.exe in `home`, with its logs in `folder`.
     pub fn start_in(folder: &Folder, home: &Path, arguments: &[&str]) -> Inject {
+        Inject::start_exe(&path("STK_WINDOWS_BIN").join("inject.exe"), folder, home, arguments)
+    }
+
+    fn start_exe(exe: &Path, folder: &Folder, home: &Path, arguments: &[&str]) -> Inject {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let out = folder.file(&format!("inject-{number}.out"));
         let err = folder.file(&format!("inject-{number}.err"));
         let create =
             |path: &Path| File::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let exe = path("STK_WINDOWS_BIN").join("inject.exe");
         let child =
-            command(&exe).args(arguments).current_dir(home).stdout(create(&out)).stderr(create(&err)).spawn();
+            command(exe).args(arguments).current_dir(home).stdout(create(&out)).stderr(create(&err)).spawn();
         let child =
             child.unwrap_or_else(|error| panic!("{} cannot be run under Wine: {error}", exe.display()));
         Inject { child, out, err, line: format!("inject {}", arguments.join(" ")) }

@@ -34,11 +34,19 @@ pub fn long() -> bool {
     std::env::var_os("STK_LONG").is_some_and(|value| value == "1")
 }
 
-/// A command that runs a Windows program.
+/// A command that runs a Windows program, in the Wine of its architecture: a 32-bit program cannot run in the prefix of the others here.
 pub fn command(program: &Path) -> Command {
-    let mut command = Command::new(path("STK_WINE"));
+    let wine = if is_x86(program) { "STK_WINE32" } else { "STK_WINE" };
+    let mut command = Command::new(path(wine));
     command.arg(program).stdin(std::process::Stdio::null());
     command
+}
+
+/// Whether a file is a 32-bit x86 program or DLL.
+fn is_x86(program: &Path) -> bool {
+    // A program of Wine's own is named without its folder; those of the 64-bit prefix are meant.
+    let Ok(bytes) = std::fs::read(program) else { return false };
+    matches!(object::FileKind::parse(&*bytes), Ok(object::FileKind::Pe32))
 }
 
 /// The same path as Windows programs see it.
