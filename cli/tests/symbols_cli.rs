@@ -264,7 +264,7 @@ fn lookups_for(samples: u64) -> (u64, u64) {
     let images = stk::commands::load_images(&trace, &store);
     let (mut profile, runs) = build(&trace, &images, &BuildOptions::default(), &AtomicU64::new(0)).unwrap();
     let symbolizer = Symbolizer::new(store, Demangle::Short);
-    symbolize(&mut profile, &images, &symbolizer, Demangle::Short);
+    symbolize(&mut profile, &images, &symbolizer, Demangle::Short, &stk::runtimes::Methods::default());
     let mut walked = 0;
     let count = |batch: stk::profile::Batch<'_>| {
         walked += batch.runs.iter().map(|run| u64::from(run.samples)).sum::<u64>();
