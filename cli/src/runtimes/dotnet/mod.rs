@@ -6,8 +6,10 @@
 //!
 //! * [`nettrace`] reads a stream into events, [`events`] their payloads, [`rundown`] joins them to methods.
 //! * [`portable_pdb`] reads sequence points, [`lines`] finds the PDB of a module.
+//! * [`contract`] walks the runtime's explicit Frames over captured bytes.
 
 mod bytes;
+pub mod contract;
 mod events;
 mod lines;
 pub mod nettrace;

@@ -1,0 +1,236 @@
+//! The chain of explicit Frames: which kinds there are and how they are linked.
+
+use std::collections::HashMap;
+
+use super::{Descriptor, Memory, Reason};
+
+/// Most Frames of a chain that are followed.
+const MAX_FRAMES: usize = 65_536;
+
+/// The kinds of explicit Frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // named as the runtime names them
+#[non_exhaustive]
+pub enum FrameKind {
+    InlinedCallFrame,
+    SoftwareExceptionFrame,
+    FramedMethodFrame,
+    CLRToCOMMethodFrame,
+    PInvokeCalliFrame,
+    PrestubMethodFrame,
+    StubDispatchFrame,
+    CallCountingHelperFrame,
+    ExternalMethodFrame,
+    DynamicHelperFrame,
+    FuncEvalFrame,
+    ResumableFrame,
+    RedirectedThreadFrame,
+    FaultingExceptionFrame,
+    HijackFrame,
+    TailCallFrame,
+    InterpreterFrame,
+    UnmanagedToManagedFrame,
+    ComMethodFrame,
+    ComPrestubMethodFrame,
+    ProtectValueClassFrame,
+    DebuggerClassInitMarkFrame,
+    DebuggerExitFrame,
+    DebuggerU2MCatchHandlerFrame,
+    ExceptionFilterFrame,
+}
+
+impl FrameKind {
+    /// Every kind.
+    pub const ALL: [FrameKind; 25] = [
+        FrameKind::InlinedCallFrame,
+        FrameKind::SoftwareExceptionFrame,
+        FrameKind::FramedMethodFrame,
+        FrameKind::CLRToCOMMethodFrame,
+        FrameKind::PInvokeCalliFrame,
+        FrameKind::PrestubMethodFrame,
+        FrameKind::StubDispatchFrame,
+        FrameKind::CallCountingHelperFrame,
+        FrameKind::ExternalMethodFrame,
+        FrameKind::DynamicHelperFrame,
+        FrameKind::FuncEvalFrame,
+        FrameKind::ResumableFrame,
+        FrameKind::RedirectedThreadFrame,
+        FrameKind::FaultingExceptionFrame,
+        FrameKind::HijackFrame,
+        FrameKind::TailCallFrame,
+        FrameKind::InterpreterFrame,
+        FrameKind::UnmanagedToManagedFrame,
+        FrameKind::ComMethodFrame,
+        FrameKind::ComPrestubMethodFrame,
+        FrameKind::ProtectValueClassFrame,
+        FrameKind::DebuggerClassInitMarkFrame,
+        FrameKind::DebuggerExitFrame,
+        FrameKind::DebuggerU2MCatchHandlerFrame,
+        FrameKind::ExceptionFilterFrame,
+    ];
+
+    /// The name of the runtime's class.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            FrameKind::InlinedCallFrame => "InlinedCallFrame",
+            FrameKind::SoftwareExceptionFrame => "SoftwareExceptionFrame",
+            FrameKind::FramedMethodFrame => "FramedMethodFrame",
+            FrameKind::CLRToCOMMethodFrame => "CLRToCOMMethodFrame",
+            FrameKind::PInvokeCalliFrame => "PInvokeCalliFrame",
+            FrameKind::PrestubMethodFrame => "PrestubMethodFrame",
+            FrameKind::StubDispatchFrame => "StubDispatchFrame",
+            FrameKind::CallCountingHelperFrame => "CallCountingHelperFrame",
+            FrameKind::ExternalMethodFrame => "ExternalMethodFrame",
+            FrameKind::DynamicHelperFrame => "DynamicHelperFrame",
+            FrameKind::FuncEvalFrame => "FuncEvalFrame",
+            FrameKind::ResumableFrame => "ResumableFrame",
+            FrameKind::RedirectedThreadFrame => "RedirectedThreadFrame",
+            FrameKind::FaultingExceptionFrame => "FaultingExceptionFrame",
+            FrameKind::HijackFrame => "HijackFrame",
+            FrameKind::TailCallFrame => "TailCallFrame",
+            FrameKind::InterpreterFrame => "InterpreterFrame",
+            FrameKind::UnmanagedToManagedFrame => "UnmanagedToManagedFrame",
+            FrameKind::ComMethodFrame => "ComMethodFrame",
+            FrameKind::ComPrestubMethodFrame => "ComPrestubMethodFrame",
+            FrameKind::ProtectValueClassFrame => "ProtectValueClassFrame",
+            FrameKind::DebuggerClassInitMarkFrame => "DebuggerClassInitMarkFrame",
+            FrameKind::DebuggerExitFrame => "DebuggerExitFrame",
+            FrameKind::DebuggerU2MCatchHandlerFrame => "DebuggerU2MCatchHandlerFrame",
+            FrameKind::ExceptionFilterFrame => "ExceptionFilterFrame",
+        }
+    }
+
+    /// Whether it holds a TransitionBlock: a return address and the callee-saved registers.
+    pub const fn is_transition(self) -> bool {
+        matches!(
+            self,
+            FrameKind::FramedMethodFrame
+                | FrameKind::CLRToCOMMethodFrame
+                | FrameKind::PInvokeCalliFrame
+                | FrameKind::PrestubMethodFrame
+                | FrameKind::StubDispatchFrame
+                | FrameKind::CallCountingHelperFrame
+                | FrameKind::ExternalMethodFrame
+                | FrameKind::DynamicHelperFrame
+        )
+    }
+}
+
+/// The identifiers of one build of the runtime.
+#[derive(Debug, Clone)]
+pub(super) struct Kinds(HashMap<u64, FrameKind>);
+
+impl Kinds {
+    pub(super) fn new(descriptor: &Descriptor) -> Kinds {
+        let identifier = |kind: FrameKind| descriptor.number(&format!("{}Identifier", kind.as_str()));
+        Kinds(FrameKind::ALL.into_iter().filter_map(|kind| Some((identifier(kind)?, kind))).collect())
+    }
+
+    pub(super) fn of(&self, identifier: u64) -> Option<FrameKind> {
+        self.0.get(&identifier).copied()
+    }
+}
+
+/// One Frame of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExplicitFrame {
+    /// Its address: it lies on the stack.
+    pub address: u64,
+    /// Its identifier as found.
+    pub identifier: u64,
+    /// Its kind; `None` if the runtime's descriptor does not name it.
+    pub kind: Option<FrameKind>,
+}
+
+/// Follows a thread's Frames, the innermost first.
+#[derive(Debug, Clone)]
+pub struct Chain<'a, M> {
+    descriptor: &'a Descriptor,
+    kinds: &'a Kinds,
+    memory: &'a M,
+    /// Address of the current Frame; `None` at the end.
+    at: Option<u64>,
+    left: usize,
+    /// Why the chain broke off, until the iterator has said so.
+    broken: Option<Reason>,
+}
+
+impl<'a, M: Memory> Chain<'a, M> {
+    pub(super) fn new(
+        descriptor: &'a Descriptor,
+        kinds: &'a Kinds,
+        memory: &'a M,
+        head: u64,
+    ) -> Chain<'a, M> {
+        let at = (head != terminator(descriptor) && head != 0).then_some(head);
+        Chain { descriptor, kinds, memory, at, left: MAX_FRAMES, broken: None }
+    }
+
+    /// The address of the current Frame; `None` at the end of the chain.
+    pub fn address(&self) -> Option<u64> {
+        self.at
+    }
+
+    /// The current Frame; `None` at the end of the chain.
+    ///
+    /// # Errors
+    ///
+    /// Its memory is not known.
+    pub fn current(&self) -> Result<Option<ExplicitFrame>, Reason> {
+        let Some(address) = self.at else { return Ok(None) };
+        let identifier = self
+            .memory
+            .number(address, self.descriptor.pointer_size())
+            .ok_or(Reason::Unread { what: "a Frame's identifier", address })?;
+        Ok(Some(ExplicitFrame { address, identifier, kind: self.kinds.of(identifier) }))
+    }
+
+    /// Goes on to the next Frame.
+    ///
+    /// # Errors
+    ///
+    /// The link is not known, or leads down the stack: Frames are pushed as the stack grows, so that a chain which
+    /// does not go up is damaged or cyclic. The chain is then at its end.
+    pub fn advance(&mut self) -> Result<(), Reason> {
+        let Some(address) = self.at.take() else { return Ok(()) };
+        let offset = self.descriptor.offset("Frame", "Next").ok_or(Reason::NotDescribed("Frame.Next"))?;
+        let link = address.wrapping_add(offset);
+        let next = self
+            .memory
+            .number(link, self.descriptor.pointer_size())
+            .ok_or(Reason::Unread { what: "a Frame's link", address: link })?;
+        if next == terminator(self.descriptor) {
+            return Ok(());
+        }
+        self.left -= 1;
+        if next <= address || self.left == 0 {
+            return Err(Reason::BrokenChain { address, next });
+        }
+        self.at = Some(next);
+        Ok(())
+    }
+}
+
+impl<M: Memory> Iterator for Chain<'_, M> {
+    type Item = Result<ExplicitFrame, Reason>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(reason) = self.broken.take() {
+            return Some(Err(reason));
+        }
+        let frame = match self.current() {
+            Ok(frame) => frame?,
+            Err(reason) => {
+                self.at = None;
+                return Some(Err(reason));
+            }
+        };
+        self.broken = self.advance().err();
+        Some(Ok(frame))
+    }
+}
+
+/// What the last Frame's link and an empty chain's head hold.
+pub(super) fn terminator(descriptor: &Descriptor) -> u64 {
+    if descriptor.pointer_size() == 4 { u64::from(u32::MAX) } else { u64::MAX }
+}

@@ -1,0 +1,135 @@
+//! A made-up process: memory that is written field by field through the descriptor's own layout, and managed code whose
+//! unwinding is a table.
+
+use std::collections::BTreeMap;
+
+use stk_schema::Arch;
+
+use super::{Code, Context, Contract, Descriptor, Memory, Reason};
+
+/// Bytes that were written; everything else is unknown.
+#[derive(Default)]
+pub struct Mock {
+    bytes: BTreeMap<u64, u8>,
+}
+
+impl Mock {
+    pub fn put(&mut self, address: u64, bytes: &[u8]) {
+        self.bytes.extend(bytes.iter().enumerate().map(|(n, byte)| (address.wrapping_add(n as u64), *byte)));
+    }
+
+    pub fn forget(&mut self, address: u64) {
+        self.bytes.remove(&address);
+    }
+}
+
+impl Memory for Mock {
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        into.iter_mut().enumerate().all(|(n, to)| {
+            let from = address.checked_add(n as u64).and_then(|at| self.bytes.get(&at));
+            from.map(|byte| *to = *byte).is_some()
+        })
+    }
+}
+
+/// A process to be: its descriptor and its memory.
+pub struct Process {
+    pub contract: Contract,
+    pub memory: Mock,
+}
+
+impl Process {
+    pub fn new(arch: Arch, types: &str) -> Process {
+        let name = match arch {
+            Arch::X64 => "x64",
+            Arch::Arm64 => "arm64",
+            Arch::X86 => "x86",
+        };
+        let kinds: Vec<String> = super::FrameKind::ALL
+            .iter()
+            .enumerate()
+            .map(|(n, kind)| format!("\"{}Identifier\":[\"{:#x}\",\"nuint\"]", kind.as_str(), n + 1))
+            .collect();
+        let json = format!(
+            r#"{{"version":0,"baseline":"empty","types":{types},
+                "globals":{{"Architecture":["{name}","string"],"MethodDescTokenRemainderBitCount":["0xc","uint8"],
+                            "MethodDescAlignment":["0x8","uint64"],{}}},
+                "contracts":{{"StackWalk":"c1","Thread":1}}}}"#,
+            kinds.join(",")
+        );
+        let descriptor = Descriptor::parse(arch, json.as_bytes(), &[]).expect("the test's descriptor");
+        Process { contract: Contract::new(descriptor), memory: Mock::default() }
+    }
+
+    fn pointer_size(&self) -> usize {
+        self.contract.descriptor().pointer_size() as usize
+    }
+
+    pub fn pointer(&mut self, address: u64, value: u64) {
+        let size = self.pointer_size();
+        self.memory.put(address, &value.to_le_bytes()[..size]);
+    }
+
+    /// Writes a pointer-sized field.
+    pub fn field(&mut self, base: u64, type_name: &str, field: &str, value: u64) {
+        let offset = self.contract.descriptor().offset(type_name, field).expect("a field of the descriptor");
+        self.pointer(base + offset, value);
+    }
+
+    /// Writes a Frame's identifier and link; `next` 0 ends the chain.
+    pub fn frame(&mut self, address: u64, kind: super::FrameKind, next: u64) {
+        let identifier =
+            super::FrameKind::ALL.iter().position(|known| *known == kind).expect("a kind") as u64 + 1;
+        self.pointer(address, identifier);
+        let end = if self.pointer_size() == 4 { u64::from(u32::MAX) } else { u64::MAX };
+        self.field(address, "Frame", "Next", if next == 0 { end } else { next });
+    }
+
+    /// Writes a CONTEXT with these registers and flags.
+    pub fn context(&mut self, address: u64, flags: u32, registers: &[(&str, u64)]) {
+        let arch = self.contract.descriptor().arch();
+        let context = context(arch, registers);
+        let mut bytes = context.bytes().to_vec();
+        let at = if arch == Arch::X64 { 0x30 } else { 0 };
+        bytes[at..at + 4].copy_from_slice(&flags.to_le_bytes());
+        self.memory.put(address, &bytes);
+    }
+}
+
+pub fn context(arch: Arch, registers: &[(&str, u64)]) -> Context {
+    let mut context = Context::new(arch);
+    for (name, value) in registers {
+        assert!(context.set_register(name, *value), "{name}");
+    }
+    context
+}
+
+/// Managed code: address ranges, and for an instruction pointer and stack pointer the caller's.
+#[derive(Default)]
+pub struct MockCode {
+    pub managed: Vec<std::ops::Range<u64>>,
+    pub callers: BTreeMap<(u64, u64), (u64, u64)>,
+    pub methods: BTreeMap<u64, u64>,
+}
+
+impl Code for MockCode {
+    fn is_managed(&self, ip: u64) -> bool {
+        self.managed.iter().any(|range| range.contains(&ip))
+    }
+
+    fn method_desc(&self, ip: u64) -> Option<u64> {
+        let start = self.managed.iter().find(|range| range.contains(&ip))?.start;
+        self.methods.get(&start).copied()
+    }
+
+    fn unwind(&self, context: &mut Context) -> Result<(), Reason> {
+        let from = (context.ip(), context.sp());
+        let (ip, sp) = self
+            .callers
+            .get(&from)
+            .ok_or(Reason::NotUnwound { ip: from.0, why: "the test knows no caller".into() })?;
+        context.set_ip(*ip);
+        context.set_sp(*sp);
+        Ok(())
+    }
+}

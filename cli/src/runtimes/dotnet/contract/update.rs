@@ -1,0 +1,228 @@
+//! How each kind of Frame holds the registers of the managed code that it stands for: the contract's nine mechanisms.
+
+use stk_schema::Arch;
+
+use super::{Context, Descriptor, ExplicitFrame, FrameKind, Memory, Reason};
+
+/// Reads the fields of the runtime's structures.
+pub(super) struct Reader<'a, M> {
+    pub descriptor: &'a Descriptor,
+    pub memory: &'a M,
+}
+
+impl<M: Memory> Reader<'_, M> {
+    /// The address of a field.
+    fn field(&self, base: u64, path: Path) -> Result<u64, Reason> {
+        let offset = self.descriptor.offset(path.0, path.1).ok_or(Reason::NotDescribed(path.2))?;
+        Ok(base.wrapping_add(offset))
+    }
+
+    /// A pointer-sized field.
+    fn pointer(&self, base: u64, path: Path) -> Result<u64, Reason> {
+        self.number(base, path, self.descriptor.pointer_size())
+    }
+
+    fn number(&self, base: u64, path: Path, size: u64) -> Result<u64, Reason> {
+        let address = self.field(base, path)?;
+        self.memory.number(address, size).ok_or(Reason::Unread { what: path.2, address })
+    }
+
+    fn size(&self, type_name: &'static str) -> Result<u64, Reason> {
+        self.descriptor.size(type_name).ok_or(Reason::NotDescribed(type_name))
+    }
+
+    /// A stored CONTEXT.
+    fn context(&self, address: u64, what: &'static str) -> Result<Context, Reason> {
+        Context::read(self.descriptor.arch(), self.memory, address).ok_or(Reason::Unread { what, address })
+    }
+
+    /// Copies a structure whose fields are registers.
+    fn registers(&self, base: u64, type_name: &'static str, context: &mut Context) -> Result<(), Reason> {
+        let info = self.descriptor.type_info(type_name).ok_or(Reason::NotDescribed(type_name))?;
+        for (name, offset) in info.fields() {
+            let address = base.wrapping_add(offset);
+            let value = self
+                .memory
+                .number(address, self.descriptor.pointer_size())
+                .ok_or(Reason::Unread { what: type_name, address })?;
+            // HijackArgs holds more than registers (the structure of callee-saved ones, on x64).
+            if !context.set_register(name, value) && type_name != HIJACK_ARGS {
+                return Err(Reason::UnknownRegister(type_name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A type, its field, and both as they are shown.
+type Path = (&'static str, &'static str, &'static str);
+
+macro_rules! field_path {
+    ($type:literal, $field:literal) => {
+        ($type, $field, concat!($type, ".", $field))
+    };
+}
+pub(super) use field_path;
+
+const CALLEE_SAVED: &str = "CalleeSavedRegisters";
+const HIJACK_ARGS: &str = "HijackArgs";
+
+impl<M: Memory> Reader<'_, M> {
+    /// Brings `context` to the managed code that `frame` stands for. Frames that hold no registers leave it alone.
+    pub fn update(&self, frame: ExplicitFrame, context: &mut Context) -> Result<(), Reason> {
+        let Some(kind) = frame.kind else { return Ok(()) };
+        let address = frame.address;
+        match kind {
+            FrameKind::InlinedCallFrame => self.inlined_call(address, context),
+            FrameKind::SoftwareExceptionFrame => self.software_exception(address, context),
+            _ if kind.is_transition() => self.transition(address, context),
+            FrameKind::FuncEvalFrame => self.func_eval(address, context),
+            FrameKind::ResumableFrame | FrameKind::RedirectedThreadFrame => {
+                let stored = self.pointer(address, field_path!("ResumableFrame", "TargetContextPtr"))?;
+                *context = self.context(stored, "ResumableFrame.TargetContext")?;
+                Ok(())
+            }
+            FrameKind::FaultingExceptionFrame => self.faulting_exception(address, context),
+            FrameKind::HijackFrame => self.hijack(address, context),
+            FrameKind::TailCallFrame => self.tail_call(address, context),
+            FrameKind::InterpreterFrame => Err(Reason::Refused("InterpreterFrame")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an InlinedCallFrame's call is under way.
+    pub fn has_active_call(&self, address: u64) -> Result<bool, Reason> {
+        let active = self.pointer(address, field_path!("InlinedCallFrame", "CallerReturnAddress"))? != 0;
+        let on_x86 = self.descriptor.arch() == Arch::X86;
+        Ok(active && (!on_x86 || self.pointer(address, field_path!("InlinedCallFrame", "CallSiteSP"))? != 0))
+    }
+
+    /// The return address that an InlinedCallFrame holds.
+    pub fn inlined_return_address(&self, address: u64) -> Result<u64, Reason> {
+        self.pointer(address, field_path!("InlinedCallFrame", "CallerReturnAddress"))
+    }
+
+    fn inlined_call(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
+        if !self.has_active_call(address)? {
+            return Ok(());
+        }
+        let ip = self.inlined_return_address(address)?;
+        let sp = self.pointer(address, field_path!("InlinedCallFrame", "CallSiteSP"))?;
+        let fp = self.pointer(address, field_path!("InlinedCallFrame", "CalleeSavedFP"))?;
+        context.set_ip(ip);
+        context.set_sp(sp);
+        context.set_fp(fp);
+        Ok(())
+    }
+
+    /// The stored context gives the instruction pointer, the stack pointer and the callee-saved registers.
+    fn software_exception(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
+        let at = self.field(address, field_path!("SoftwareExceptionFrame", "TargetContext"))?;
+        let stored = self.context(at, "SoftwareExceptionFrame.TargetContext")?;
+        let saved = self.descriptor.type_info(CALLEE_SAVED).ok_or(Reason::NotDescribed(CALLEE_SAVED))?;
+        for (name, _) in saved.fields() {
+            let value = stored.register(name).ok_or(Reason::UnknownRegister(CALLEE_SAVED))?;
+            context.set_register(name, value);
+        }
+        context.set_ip(stored.ip());
+        context.set_sp(stored.sp());
+        Ok(())
+    }
+
+    /// The TransitionBlock lies lowest on the stack of what it stands for: the caller's stack begins where it ends.
+    /// (x86: before the callee's arguments are removed, which takes GCInfo to know.)
+    fn transition(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
+        let block = self.pointer(address, field_path!("FramedMethodFrame", "TransitionBlockPtr"))?;
+        let ip = self.pointer(block, field_path!("TransitionBlock", "ReturnAddress"))?;
+        let saved = self.field(block, field_path!("TransitionBlock", "CalleeSavedRegisters"))?;
+        let size = self.size("TransitionBlock")?;
+        self.registers(saved, CALLEE_SAVED, context)?;
+        context.set_ip(ip);
+        context.set_sp(block.wrapping_add(size));
+        Ok(())
+    }
+
+    /// The whole stored context, unless the evaluation runs within exception processing.
+    fn func_eval(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
+        let eval = self.pointer(address, field_path!("FuncEvalFrame", "DebuggerEvalPtr"))?;
+        // .NET 9 and 10 say the one, later ones the other.
+        let untouched = if self.descriptor.offset("DebuggerEval", "EvalUsesHijack").is_some() {
+            self.number(eval, field_path!("DebuggerEval", "EvalUsesHijack"), 1)? == 0
+        } else {
+            self.number(eval, field_path!("DebuggerEval", "EvalDuringException"), 1)? != 0
+        };
+        if untouched {
+            return Ok(());
+        }
+        let at = self.field(eval, field_path!("DebuggerEval", "TargetContext"))?;
+        *context = self.context(at, "DebuggerEval.TargetContext")?;
+        Ok(())
+    }
+
+    fn faulting_exception(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
+        if self.descriptor.arch() == Arch::X86 {
+            return Err(Reason::Refused("FaultingExceptionFrame of x86"));
+        }
+        let at = self.field(address, field_path!("FaultingExceptionFrame", "TargetContext"))?;
+        *context = self.context(at, "FaultingExceptionFrame.TargetContext")?;
+        context.clear_xstate();
+        Ok(())
+    }
+
+    fn hijack(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
+        let ip = self.pointer(address, field_path!("HijackFrame", "ReturnAddress"))?;
+        let args = self.pointer(address, field_path!("HijackFrame", "HijackArgsPtr"))?;
+        let after = |size: u64| args.wrapping_add(size);
+        let sp = match self.descriptor.arch() {
+            Arch::X64 => {
+                let saved = self.field(args, field_path!("HijackArgs", "CalleeSavedRegisters"))?;
+                self.registers(saved, CALLEE_SAVED, context)?;
+                // Windows stores the stack pointer; elsewhere the arguments lie right below it.
+                match self.descriptor.offset(HIJACK_ARGS, "Rsp") {
+                    Some(_) => self.pointer(args, field_path!("HijackArgs", "Rsp"))?,
+                    None => after(self.size(HIJACK_ARGS)?),
+                }
+            }
+            Arch::Arm64 => {
+                self.registers(args, HIJACK_ARGS, context)?;
+                let size = self.size(HIJACK_ARGS)?;
+                // The stack is aligned to 16 bytes.
+                after(size + size % 16)
+            }
+            Arch::X86 => {
+                self.registers(args, HIJACK_ARGS, context)?;
+                after(self.size(HIJACK_ARGS)?)
+            }
+        };
+        context.set_ip(ip);
+        context.set_sp(sp);
+        Ok(())
+    }
+
+    /// Only x86 Windows has these; the stack goes on right after the Frame.
+    fn tail_call(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
+        if self.descriptor.arch() != Arch::X86 {
+            return Err(Reason::Refused("TailCallFrame on another architecture than x86"));
+        }
+        let ip = self.pointer(address, field_path!("TailCallFrame", "ReturnAddress"))?;
+        let saved = self.field(address, field_path!("TailCallFrame", "CalleeSavedRegisters"))?;
+        let size = self.size("TailCallFrame")?;
+        self.registers(saved, CALLEE_SAVED, context)?;
+        context.set_ip(ip);
+        context.set_sp(address.wrapping_add(size));
+        Ok(())
+    }
+
+    /// As [`number`](Self::number), for the other files of this module.
+    pub fn read(&self, base: u64, path: Path, size: u64) -> Result<u64, Reason> {
+        self.number(base, path, size)
+    }
+
+    /// As [`pointer`](Self::pointer), where the descriptor may lack the field.
+    pub fn pointer_if_described(&self, base: u64, path: Path) -> Result<Option<u64>, Reason> {
+        match self.descriptor.offset(path.0, path.1) {
+            Some(_) => self.pointer(base, path).map(Some),
+            None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! The walk: managed code is unwound, native code is crossed with the next explicit Frame.
+
+use super::chain::Kinds;
+use super::update::Reader;
+use super::{Chain, Context, Descriptor, ExplicitFrame, FrameKind, Memory, MethodRef, method};
+
+/// Most steps of one walk.
+const MAX_STEPS: usize = 65_536;
+
+/// What the walk must be told about code.
+pub trait Code {
+    /// Whether managed code (JIT-compiled or ready-to-run, stubs left out) holds this address.
+    fn is_managed(&self, ip: u64) -> bool;
+
+    /// The MethodDesc of the managed method that holds this address, if it is known.
+    fn method_desc(&self, ip: u64) -> Option<u64>;
+
+    /// Brings a context in managed code to its caller.
+    ///
+    /// # Errors
+    ///
+    /// The reason why that cannot be done: no unwind data, memory that was not captured, or
+    /// [`Reason::Refused`]`("GCInfo")` for x86, whose managed code has no other unwind data.
+    fn unwind(&self, context: &mut Context) -> Result<(), Reason>;
+}
+
+/// Why a walk, or a question about a Frame, has no (further) answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Memory that was not captured.
+    #[error("{what} at {address:#x} was not recorded")]
+    Unread {
+        /// What lies there.
+        what: &'static str,
+        /// Where.
+        address: u64,
+    },
+    /// The runtime's descriptor lacks a type, a field or a global.
+    #[error("the runtime's data descriptor has no {0}")]
+    NotDescribed(&'static str),
+    /// A structure of registers holds one that the architecture does not have.
+    #[error("{0} holds a register that this architecture does not have")]
+    UnknownRegister(&'static str),
+    /// A Frame's link does not lead up the stack.
+    #[error("the Frame at {address:#x} links to {next:#x}, which is not above it")]
+    BrokenChain {
+        /// The Frame.
+        address: u64,
+        /// Where it leads.
+        next: u64,
+    },
+    /// Unwinding managed code did not move up the stack.
+    #[error("unwinding at {ip:#x} does not move up the stack")]
+    NoProgress {
+        /// Where.
+        ip: u64,
+    },
+    /// Managed code could not be unwound.
+    #[error("managed code at {ip:#x} cannot be unwound: {why}")]
+    NotUnwound {
+        /// Where.
+        ip: u64,
+        /// The unwinder's reason.
+        why: String,
+    },
+    /// Something that is left out on purpose.
+    #[error("{0} is not supported")]
+    Refused(&'static str),
+    /// More steps than any walk needs.
+    #[error("the walk does not end")]
+    TooLong,
+}
+
+/// What a frame of the walk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// The context is in managed code.
+    Frameless,
+    /// The context is in native code; the explicit Frame is what leads on.
+    Frame,
+    /// The context is in managed code, and this explicit Frame lies within its stack frame.
+    SkippedFrame,
+}
+
+/// One step of a walk (the contract's IStackDataFrameHandle).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StackFrame {
+    /// The registers. Not complete where they come from a Frame: see [`Context`].
+    pub context: Context,
+    /// What it is.
+    pub state: State,
+    frame: Option<ExplicitFrame>,
+}
+
+impl StackFrame {
+    /// The explicit Frame that this step stands at; `None` for managed frames.
+    pub fn frame(&self) -> Option<ExplicitFrame> {
+        if self.state == State::Frameless { None } else { self.frame }
+    }
+}
+
+/// The contract for one process.
+#[derive(Debug)]
+pub struct Contract {
+    descriptor: Descriptor,
+    kinds: Kinds,
+}
+
+impl Contract {
+    /// The contract as the runtime with this descriptor fulfils it.
+    pub fn new(descriptor: Descriptor) -> Contract {
+        let kinds = Kinds::new(&descriptor);
+        Contract { descriptor, kinds }
+    }
+
+    /// The descriptor.
+    pub fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    /// The thread's explicit Frames, innermost first, from the head of its chain.
+    pub fn frames<'a, M: Memory>(&'a self, memory: &'a M, head: u64) -> Chain<'a, M> {
+        Chain::new(&self.descriptor, &self.kinds, memory, head)
+    }
+
+    /// CreateStackWalk: walks from a thread's context and the head of its chain of Frames. Without Frames, a thread
+    /// in native code gives nothing.
+    pub fn stack_walk<'a, M: Memory, C: Code>(
+        &'a self,
+        memory: &'a M,
+        code: &'a C,
+        context: Context,
+        head: u64,
+    ) -> StackWalk<'a, M, C> {
+        let reader = Reader { descriptor: &self.descriptor, memory };
+        let chain = self.frames(memory, head);
+        StackWalk { reader, code, context, chain, next: Next::Start, left: MAX_STEPS }
+    }
+
+    /// GetFrameAddress: the address of the explicit Frame that a step stands at.
+    pub fn frame_address(&self, frame: &StackFrame) -> Option<u64> {
+        frame.frame().map(|frame| frame.address)
+    }
+
+    /// GetFrameName: the name of the kind that an identifier means; empty if the runtime does not name it.
+    pub fn frame_name(&self, identifier: u64) -> &'static str {
+        self.kinds.of(identifier).map_or("", FrameKind::as_str)
+    }
+
+    /// GetMethodDescPtr of a Frame: the method that it names, if its kind names one.
+    ///
+    /// # Errors
+    ///
+    /// A field is not described (10.0 describes neither `InlinedCallFrame.Datum` nor
+    /// `FramedMethodFrame.MethodDescPtr`) or was not captured.
+    pub fn method_of_frame<M: Memory>(
+        &self,
+        memory: &M,
+        frame: ExplicitFrame,
+    ) -> Result<Option<MethodRef>, Reason> {
+        method::of_frame(&Reader { descriptor: &self.descriptor, memory }, frame)
+    }
+
+    /// GetMethodDescPtr of a step: the method of the managed code, or of the Frame. Where an InlinedCallFrame lies
+    /// within a stub that takes its interop method as an argument, that method.
+    ///
+    /// # Errors
+    ///
+    /// As [`method_of_frame`](Self::method_of_frame).
+    pub fn method_of<M: Memory, C: Code>(
+        &self,
+        memory: &M,
+        code: &C,
+        step: &StackFrame,
+    ) -> Result<Option<MethodRef>, Reason> {
+        let Some(frame) = step.frame() else {
+            return Ok(code.method_desc(step.context.ip()).map(MethodRef::MethodDesc));
+        };
+        let reader = Reader { descriptor: &self.descriptor, memory };
+        if step.state == State::SkippedFrame && frame.kind == Some(FrameKind::InlinedCallFrame) {
+            let caller = reader.inlined_return_address(frame.address)?;
+            let stub = code.is_managed(caller).then(|| code.method_desc(caller)).flatten();
+            if stub.and_then(|stub| method::has_md_context_arg(&reader, stub)) == Some(true) {
+                // It lies right behind the Frame.
+                let size = self
+                    .descriptor
+                    .size("InlinedCallFrame")
+                    .ok_or(Reason::NotDescribed("InlinedCallFrame"))?;
+                let address = frame.address.wrapping_add(size);
+                let method = memory
+                    .number(address, self.descriptor.pointer_size())
+                    .ok_or(Reason::Unread { what: "the interop MethodDesc", address })?;
+                return Ok((method != 0).then_some(MethodRef::MethodDesc(method)));
+            }
+        }
+        method::of_frame(&reader, frame)
+    }
+
+    /// The first place in managed code, at or above stack address `sp`, that an explicit Frame leads to: where a
+    /// native walk that came no further than `sp` can go on. The registers that the Frame does not hold are
+    /// `context`'s.
+    pub fn checkpoint<M: Memory, C: Code>(
+        &self,
+        memory: &M,
+        code: &C,
+        context: &Context,
+        head: u64,
+        sp: u64,
+    ) -> Option<(ExplicitFrame, Context)> {
+        let reader = Reader { descriptor: &self.descriptor, memory };
+        let frames = self.frames(memory, head).map_while(Result::ok);
+        frames.filter(|frame| frame.address >= sp).find_map(|frame| {
+            let mut there = context.clone();
+            reader.update(frame, &mut there).ok()?;
+            (there.sp() > frame.address && code.is_managed(there.ip())).then_some((frame, there))
+        })
+    }
+}
+
+/// What the next step begins with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Start,
+    /// Leave the step of this state.
+    Leave(State),
+    End,
+}
+
+/// A walk under way; made by [`Contract::stack_walk`]. After an error it is at its end.
+pub struct StackWalk<'a, M, C> {
+    reader: Reader<'a, M>,
+    code: &'a C,
+    context: Context,
+    chain: Chain<'a, M>,
+    next: Next,
+    left: usize,
+}
+
+impl<M: Memory, C: Code> StackWalk<'_, M, C> {
+    /// Leaves a step: unwinds, or takes a Frame off the chain.
+    fn leave(&mut self, state: State) -> Result<(), Reason> {
+        match state {
+            State::Frameless => {
+                let caller = self.caller()?;
+                self.context = caller;
+                Ok(())
+            }
+            State::SkippedFrame => self.chain.advance(),
+            State::Frame => {
+                let Some(frame) = self.chain.current()? else { return Ok(()) };
+                self.reader.update(frame, &mut self.context)?;
+                // The InlinedCallFrame of a call under way lies within the frame that it leads to: it is skipped there.
+                let stays = frame.kind == Some(FrameKind::InlinedCallFrame)
+                    && self.reader.has_active_call(frame.address)?;
+                if stays && self.code.is_managed(self.context.ip()) {
+                    return Ok(());
+                }
+                self.chain.advance()
+            }
+        }
+    }
+
+    /// The caller of the managed code that the context is in.
+    fn caller(&self) -> Result<Context, Reason> {
+        let mut caller = self.context.clone();
+        self.code.unwind(&mut caller)?;
+        if caller.sp() <= self.context.sp() {
+            return Err(Reason::NoProgress { ip: self.context.ip() });
+        }
+        Ok(caller)
+    }
+
+    /// What the walk stands at now; `None` at its end.
+    fn state(&self) -> Result<Option<State>, Reason> {
+        let frame = self.chain.address();
+        if !self.code.is_managed(self.context.ip()) {
+            return Ok(frame.map(|_| State::Frame));
+        }
+        let Some(address) = frame else { return Ok(Some(State::Frameless)) };
+        // A Frame below the caller's stack lies within this stack frame.
+        Ok(Some(if address < self.caller()?.sp() { State::SkippedFrame } else { State::Frameless }))
+    }
+
+    fn step(&mut self) -> Result<Option<StackFrame>, Reason> {
+        self.left = self.left.checked_sub(1).ok_or(Reason::TooLong)?;
+        let state = match self.next {
+            Next::End => return Ok(None),
+            // The first frame is told as it is; Frames within it are told after.
+            Next::Start if self.code.is_managed(self.context.ip()) => Some(State::Frameless),
+            Next::Start => self.chain.address().map(|_| State::Frame),
+            Next::Leave(state) => {
+                self.leave(state)?;
+                self.state()?
+            }
+        };
+        let Some(state) = state else {
+            self.next = Next::End;
+            return Ok(None);
+        };
+        self.next = Next::Leave(state);
+        let frame = if state == State::Frameless { None } else { self.chain.current()? };
+        Ok(Some(StackFrame { context: self.context.clone(), state, frame }))
+    }
+}
+
+impl<M: Memory, C: Code> Iterator for StackWalk<'_, M, C> {
+    type Item = Result<StackFrame, Reason>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let step = self.step();
+        if step.is_err() {
+            self.next = Next::End;
+            self.left = 1;
+        }
+        step.transpose()
+    }
+}

@@ -1,0 +1,50 @@
+//! A real runtime's layouts over arbitrary memory: chains of explicit Frames, wild and cyclic, end with a reason.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use stk::runtimes::dotnet::contract::{Code, Context, Contract, Descriptor, Fragments, Reason, token_of};
+use stk_schema::Arch;
+
+const DESCRIPTOR: &[u8] = include_bytes!("../../data/dotnet/coreclr-10.0.9-x64.descriptor.json");
+const STACK: u64 = 0x1_0000;
+
+/// Addresses with their lowest bit set are managed; how far a caller lies above comes from the address too.
+struct Any;
+
+impl Code for Any {
+    fn is_managed(&self, ip: u64) -> bool {
+        ip & 1 == 1
+    }
+
+    fn method_desc(&self, ip: u64) -> Option<u64> {
+        (ip & 2 == 2).then_some(STACK + (ip >> 3) % 4096)
+    }
+
+    fn unwind(&self, context: &mut Context) -> Result<(), Reason> {
+        if context.ip() & 4 == 4 {
+            return Err(Reason::Refused("this address"));
+        }
+        context.set_sp(context.sp().wrapping_add(context.ip() >> 8 & 0xff));
+        context.set_ip(context.ip().rotate_right(9));
+        Ok(())
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((start, stack)) = data.split_at_checked(24) else { return };
+    let word = |n: usize| u64::from_le_bytes(start[n * 8..n * 8 + 8].try_into().unwrap());
+    let contract = Contract::new(Descriptor::parse(Arch::X64, DESCRIPTOR, &[]).unwrap());
+    let mut memory = Fragments::new();
+    memory.add(STACK, stack);
+    let mut context = Context::new(Arch::X64);
+    context.set_ip(word(0));
+    context.set_sp(STACK + word(1) % 0x1_0000);
+    let head = STACK + word(2) % 0x1_0000;
+    for step in contract.stack_walk(&memory, &Any, context.clone(), head) {
+        let Ok(step) = step else { break };
+        let _ = contract.method_of(&memory, &Any, &step);
+        let _ = contract.frame_address(&step);
+    }
+    let _ = contract.checkpoint(&memory, &Any, &context, head, context.sp());
+    let _ = token_of(contract.descriptor(), &memory, head);
+});
