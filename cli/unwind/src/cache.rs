@@ -1,112 +1,243 @@
 //! Compiled rules by place: a table that grows to a limit and then forgets.
+//!
+//! Many places have equal rules (a few hundred shapes of frames make up a program), so a rule is kept once and the table
+//! holds its number. A place is one word of 8 bytes: what a walk touches stays in the processor's nearest caches.
 
-/// Rules by key. A key is never 0.
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Rules by key: where an image's places begin, plus the RVA, times two, plus one for a context rule.
 pub(crate) struct RuleCache<R> {
-    entries: Vec<Entry<R>>,
+    /// From the highest bit: the key, the hint, the rule's number.
+    places: Vec<u64>,
     used: usize,
+    rules: Vec<R>,
+    numbers: HashMap<R, u16>,
+    /// Where the places of each image begin: by image key, and of image keys too large for that.
+    images: Vec<u64>,
+    far_images: HashMap<u32, u64>,
+    /// The end of the last image's places.
+    end: u64,
 }
 
-#[derive(Clone, Copy)]
-struct Entry<R> {
-    key: u64,
-    rule: R,
-}
-
-/// Entries at first; 32 bytes each for x64.
+const NUMBER_BITS: u32 = 16;
+const HINT_BITS: u32 = 12;
+/// The largest hint, for [`crate::engine::Unwinder::hint`].
+pub(crate) const MOST_HINT: u16 = (1 << HINT_BITS) - 1;
+/// An unused place, of a key that no image is given; and an unknown image.
+const NONE: u64 = u64::MAX;
+/// The end of all images' places: 32 GB, less the key of [`NONE`].
+const IMAGES_END: u64 = (1 << (64 - NUMBER_BITS - HINT_BITS - 1)) - 1;
+/// Image keys below this are looked up by index.
+const NEAR_IMAGES: u32 = 1 << 16;
+/// Places at first.
 const FIRST: usize = 1 << 10;
-/// Entries at most. Past this a new rule takes the place of an old one.
-const MOST: usize = 1 << 18;
+/// Places at most. Past this a new one takes the place of an old one.
+const MOST: usize = 1 << 20;
+/// Different rules at most. Past this, new ones are not kept until everything is forgotten before the next walk.
+const MOST_RULES: usize = 1 << NUMBER_BITS;
 /// Places looked at for one key: neighbours, hence mostly one cache line or two.
-const PROBES: usize = 4;
+const PROBES: usize = 6;
 
-impl<R: Copy + Default> RuleCache<R> {
+impl<R: Copy + Eq + Hash> RuleCache<R> {
     pub(crate) fn new() -> Self {
-        RuleCache { entries: vec![Entry { key: 0, rule: R::default() }; FIRST], used: 0 }
+        RuleCache {
+            places: vec![NONE; FIRST],
+            used: 0,
+            rules: Vec::new(),
+            numbers: HashMap::new(),
+            images: Vec::new(),
+            far_images: HashMap::new(),
+            end: 0,
+        }
     }
 
-    /// The key of a place: what it is (31 bits), whether its context or its caller rule is meant, its RVA.
+    /// Before a walk: forgets everything if the numbers of rules or the places have run out.
     #[inline(always)]
-    pub(crate) fn key(image_key: u32, context: bool, rva: u32) -> u64 {
-        // The low bit keeps a key from being 0.
-        (u64::from(image_key) << 34) | (u64::from(context) << 33) | (u64::from(rva) << 1) | 1
+    pub(crate) fn begin(&mut self) {
+        if self.rules.len() >= MOST_RULES || self.end >= IMAGES_END {
+            *self = RuleCache::new();
+        }
     }
 
-    #[inline(always)]
-    pub(crate) fn get(&self, key: u64) -> Option<&R> {
-        let home = self.home(key);
-        let entry = self.entries.get(home)?;
-        if entry.key == key { Some(&entry.rule) } else { self.probe(home, key) }
-    }
-
+    /// Where the places of an image begin. Valid until [`begin`](Self::begin); `None` if there is no room left.
     #[inline]
-    fn probe(&self, home: usize, key: u64) -> Option<&R> {
-        let mask = self.entries.len() - 1;
-        (1..PROBES)
-            .map(|step| &self.entries[(home + step) & mask])
-            .find(|entry| entry.key == key)
-            .map(|entry| &entry.rule)
+    pub(crate) fn image(&mut self, image_key: u32, size: u32) -> Option<u64> {
+        match self.images.get(image_key as usize) {
+            Some(&start) if start != NONE => Some(start),
+            _ => self.new_image(image_key, size),
+        }
     }
 
     #[cold]
-    pub(crate) fn insert(&mut self, key: u64, rule: R) {
-        if self.used * 2 >= self.entries.len() && self.entries.len() < MOST {
-            self.grow();
+    fn new_image(&mut self, image_key: u32, size: u32) -> Option<u64> {
+        if let Some(&start) = self.far_images.get(&image_key) {
+            return Some(start);
         }
-        self.place(Entry { key, rule });
+        let start = self.end;
+        // A return address may lie at the very end of an image.
+        self.end = start + u64::from(size) + 1;
+        if self.end > IMAGES_END {
+            self.end = IMAGES_END;
+            return None;
+        }
+        if image_key < NEAR_IMAGES {
+            let index = image_key as usize;
+            self.images.resize(self.images.len().max(index + 1), NONE);
+            self.images[index] = start;
+        } else {
+            self.far_images.insert(image_key, start);
+        }
+        Some(start)
     }
 
-    fn place(&mut self, entry: Entry<R>) {
-        let home = self.home(entry.key);
-        let mask = self.entries.len() - 1;
+    /// The key of a place: its image's first place plus the RVA, and whether its context or its caller rule is meant.
+    #[inline(always)]
+    pub(crate) fn key(place: u64, context: bool) -> u64 {
+        place << 1 | u64::from(context)
+    }
+
+    /// The rule of a place and its hint.
+    #[inline(always)]
+    pub(crate) fn get(&self, key: u64) -> Option<(&R, u16)> {
+        let home = self.home(key);
+        // Which of the two it is cannot be foretold, that it is one of them can: chosen without a branch.
+        let &[first, second] = self.places.get(home..)?.first_chunk()?;
+        let mut place = if key_of(second) == key { second } else { first };
+        if key_of(place) != key {
+            place = self.probe(home, key)?;
+        }
+        let hint = (place >> NUMBER_BITS) as u16 & MOST_HINT;
+        Some((self.rules.get(usize::from(place as u16))?, hint))
+    }
+
+    #[inline]
+    fn probe(&self, home: usize, key: u64) -> Option<u64> {
+        let mask = self.places.len() - 1;
+        (2..PROBES).map(|step| self.places[(home + step) & mask]).find(|&place| key_of(place) == key)
+    }
+
+    #[cold]
+    pub(crate) fn insert(&mut self, key: u64, rule: R, hint: u16) {
+        let Some(number) = self.number(rule) else { return };
+        if self.used * 2 >= self.places.len() && self.places.len() < MOST {
+            self.grow();
+        }
+        let hint = u64::from(hint.min(MOST_HINT));
+        self.place(key << (NUMBER_BITS + HINT_BITS) | hint << NUMBER_BITS | u64::from(number));
+    }
+
+    fn number(&mut self, rule: R) -> Option<u16> {
+        if let Some(&number) = self.numbers.get(&rule) {
+            return Some(number);
+        }
+        let number = u16::try_from(self.rules.len()).ok()?;
+        self.rules.push(rule);
+        self.numbers.insert(rule, number);
+        Some(number)
+    }
+
+    fn place(&mut self, new: u64) {
+        let home = self.home(key_of(new));
+        let mask = self.places.len() - 1;
         for step in 0..PROBES {
-            let at = &mut self.entries[(home + step) & mask];
-            if at.key == 0 || at.key == entry.key {
-                self.used += usize::from(at.key == 0);
-                *at = entry;
+            let at = &mut self.places[(home + step) & mask];
+            if *at == NONE || key_of(*at) == key_of(new) {
+                self.used += usize::from(*at == NONE);
+                *at = new;
                 return;
             }
         }
-        self.entries[home] = entry;
+        self.places[home] = new;
     }
 
     fn grow(&mut self) {
-        let larger = vec![Entry { key: 0, rule: R::default() }; self.entries.len() * 2];
-        let old = std::mem::replace(&mut self.entries, larger);
+        let larger = vec![NONE; self.places.len() * 2];
+        let old = std::mem::replace(&mut self.places, larger);
         self.used = 0;
-        for entry in old.into_iter().filter(|entry| entry.key != 0) {
-            self.place(entry);
+        for place in old.into_iter().filter(|&place| place != NONE) {
+            self.place(place);
         }
     }
 
+    /// The first of the pair of places where a key belongs.
     #[inline(always)]
     fn home(&self, key: u64) -> usize {
         // Fibonacci hashing; the high bits are the well mixed ones.
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (hash >> 40) as usize & (self.entries.len() - 1)
+        (hash >> 40) as usize & (self.places.len() - 2)
     }
+}
+
+#[inline(always)]
+fn key_of(place: u64) -> u64 {
+    place >> (NUMBER_BITS + HINT_BITS)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    type Cache = RuleCache<u64>;
+
     #[test]
     fn keeps_every_rule_while_it_grows_and_stays_bounded() {
-        let mut cache = RuleCache::<u64>::new();
-        for rva in 0..600_000u32 {
-            cache.insert(RuleCache::<u64>::key(7, rva % 2 == 0, rva), u64::from(rva));
+        const PLACES: u32 = 2_000_000;
+        let mut cache = Cache::new();
+        let start = cache.image(7, PLACES).expect("room");
+        let key = |rva: u32| Cache::key(start + u64::from(rva), rva.is_multiple_of(2));
+        let rule = |rva: u32| u64::from(rva % 1000);
+        let hint = |rva: u32| (rva % 4000) as u16;
+        for rva in 0..PLACES {
+            cache.insert(key(rva), rule(rva), hint(rva));
         }
-        assert_eq!(cache.entries.len(), MOST);
-        let hit = (0..600_000u32).filter_map(|rva| {
-            cache.get(RuleCache::<u64>::key(7, rva % 2 == 0, rva)).map(|&rule| (rva, rule))
-        });
+        assert_eq!(cache.places.len(), MOST);
+        assert_eq!(cache.rules.len(), 1000);
         let mut hits = 0;
-        for (rva, rule) in hit {
-            assert_eq!(rule, u64::from(rva));
+        for rva in 0..PLACES {
+            let Some((&found, found_hint)) = cache.get(key(rva)) else { continue };
+            assert_eq!((found, found_hint), (rule(rva), hint(rva)));
             hits += 1;
         }
         assert!(hits > MOST / 2, "{hits}");
-        assert_eq!(cache.get(RuleCache::<u64>::key(7, true, 1)), None);
-        assert_eq!(cache.get(RuleCache::<u64>::key(8, true, 0)), None);
+        assert_eq!(cache.get(Cache::key(start + 1, true)), None);
+        let other = cache.image(8, 100).expect("room");
+        assert_eq!(cache.get(Cache::key(other, true)), None);
+    }
+
+    #[test]
+    fn images_have_places_of_their_own() {
+        let mut cache = Cache::new();
+        let starts = [0u32, 5, NEAR_IMAGES, 1 << 29].map(|key| cache.image(key, u32::MAX).expect("room"));
+        // The end of one image, where a return address can lie, is not the next one's start.
+        assert!(starts.windows(2).all(|pair| pair[1] > pair[0] + u64::from(u32::MAX)));
+        assert_eq!(
+            starts,
+            [0u32, 5, NEAR_IMAGES, 1 << 29].map(|key| cache.image(key, u32::MAX).expect("known"))
+        );
+        assert_eq!(cache.image(6, u32::MAX), Some(4 * (u64::from(u32::MAX) + 1)));
+        cache.insert(Cache::key(starts[1], false), 55, 0);
+        // Not the eighth: 32 GB are given away.
+        assert!((100..105).filter_map(|key| cache.image(key, u32::MAX)).count() < 3);
+        assert_eq!(cache.get(Cache::key(starts[1], false)), Some((&55, 0)));
+        cache.begin();
+        assert_eq!(cache.get(Cache::key(starts[1], false)), None);
+        assert_eq!(cache.image(100, 10), Some(0));
+    }
+
+    #[test]
+    fn forgets_when_there_are_too_many_different_rules() {
+        let mut cache = Cache::new();
+        let most = MOST_RULES as u64;
+        for rva in 0..=most {
+            cache.insert(Cache::key(rva, false), rva, 0);
+        }
+        assert_eq!(cache.rules.len(), MOST_RULES);
+        assert_eq!(cache.get(Cache::key(most - 1, false)), Some((&(most - 1), 0)));
+        assert_eq!(cache.get(Cache::key(most, false)), None);
+        cache.begin();
+        assert_eq!(cache.get(Cache::key(most - 1, false)), None);
+        cache.insert(Cache::key(most, false), most, 0);
+        assert_eq!(cache.get(Cache::key(most, false)), Some((&most, 0)));
     }
 }

@@ -1,5 +1,7 @@
 //! The loop that every architecture shares, and what each adds to it.
 
+use std::hash::Hash;
+
 use crate::cache::RuleCache;
 use crate::frame::Fault;
 use crate::memory::Memory;
@@ -51,7 +53,7 @@ pub(crate) trait Unwinder {
     /// What of a state is needed to try another way after a step has failed.
     type Checkpoint: Copy;
     /// A compiled rule as the cache holds it: small.
-    type Rule: Copy + Default;
+    type Rule: Copy + Eq + Hash;
     /// A rule that need not be small.
     type Full;
 
@@ -61,7 +63,7 @@ pub(crate) trait Unwinder {
     fn checkpoint(state: &Self::State) -> Self::Checkpoint;
     fn restore(state: &mut Self::State, checkpoint: Self::Checkpoint);
     /// The register by which callers mostly find their frames, if not by the stack pointer.
-    fn base(state: &Self::State) -> u64;
+    fn base(state: &Self::State) -> Value;
 
     /// Whether a frame before this one was in a function that starts threads: then so is this one, which called it.
     fn called_thread_start(_state: &Self::State) -> bool {
@@ -76,6 +78,23 @@ pub(crate) trait Unwinder {
     fn compile(place: &Place<'_>) -> Result<Self::Full, Fault>;
     /// The small form, if the rule has one.
     fn pack(full: &Self::Full) -> Option<Self::Rule>;
+    /// What [`quick`](Self::quick) is given besides the rule, from the table that names it: what is needed soonest.
+    /// Above [`crate::cache::MOST_HINT`] it is cut to that.
+    #[inline(always)]
+    fn hint(_rule: &Self::Rule) -> u16 {
+        0
+    }
+    /// Steps to the caller as [`apply`](Self::apply) does, in the case of most steps: it succeeds, the caller is
+    /// reached by a return and lies higher on the stack. `None`, and `state` unchanged, in any other.
+    #[inline(always)]
+    fn quick(
+        _rule: &Self::Rule,
+        _hint: u16,
+        _state: &mut Self::State,
+        _memory: &Memory<'_>,
+    ) -> Option<Trust> {
+        None
+    }
     /// Steps to the caller. Reads no stack below the frame's stack pointer.
     fn apply<M: Modules>(
         rule: &Self::Rule,
@@ -100,6 +119,13 @@ pub(crate) trait Unwinder {
     ) -> Option<Stepped>;
 }
 
+/// A register's value, or where on the stack it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Value {
+    Known(u64),
+    At(u64),
+}
+
 /// What is to be known of a rule besides how it steps.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts {
@@ -121,6 +147,8 @@ impl Facts {
 
 /// What becomes of the frames.
 pub(crate) trait Sink<U: Unwinder> {
+    /// Whether [`known`](Self::known) can end a walk.
+    const KNOWS: bool = false;
     fn frame(&mut self, frame: Frame, state: &U::State);
     /// The step from the last frame.
     #[inline(always)]
@@ -142,36 +170,52 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
     sink: &mut S,
 ) -> Stop {
     let memory = Memory::new(sample.stack, sample.stack_start, sample.stack_base, sample.truncated);
+    cache.begin();
     let mut position = Position::Context;
     let mut trust = Trust::Context;
     let mut count = 0usize;
-    let mut last: Option<Found<'_>> = None;
-    let mut found = find(modules, &mut last, U::ip(state));
+    let mut recent = Recent::default();
+    let mut found = recent.find(modules, cache, U::ip(state));
     loop {
         let ip = U::ip(state);
         let sp = U::sp(state);
+        let module = found.map(|found| found.module);
         let rva = found.map_or(0, |found| ip.wrapping_sub(found.base) as u32);
-        let frame = Frame { address: ip, sp, module: found.map(|found| found.module), rva, trust };
-        if position == Position::Caller
-            && let Some(stop) = sink.known(&frame, state)
+        if S::KNOWS
+            && position == Position::Caller
+            && let Some(stop) = sink.known(&Frame { address: ip, sp, module, rva, trust }, state)
         {
             return stop;
         }
-        sink.frame(frame, state);
+        sink.frame(Frame { address: ip, sp, module, rva, trust }, state);
         count += 1;
         if count >= options.max_frames {
             return Stop::DepthLimit;
         }
         let before = U::checkpoint(state);
         let (stepped, facts) = match found {
-            Some(found) => {
-                let key = RuleCache::<U::Rule>::key(found.image_key, position == Position::Context, rva);
-                if let Some(rule) = cache.get(key) {
-                    (U::apply(rule, state, &memory, modules), U::facts(rule))
-                } else {
-                    let code = if count == 1 { sample.code_at_ip } else { None };
-                    let place = Place { image: found.image, rva, position, code };
-                    miss::<U, M>(cache, key, found.module, &place, state, &memory, modules)
+            Some(own) => {
+                let key =
+                    RuleCache::<U::Rule>::key(ip.wrapping_add(own.to_place), position == Position::Context);
+                match cache.get(key).filter(|_| own.is_cached) {
+                    Some((rule, hint)) => {
+                        if let Some(quick) = U::quick(rule, hint, state, &memory) {
+                            if own.contains(U::ip(state).wrapping_sub(1)) {
+                                sink.step(U::facts(rule));
+                                (trust, position) = (quick, Position::Caller);
+                                continue;
+                            }
+                            (Ok(Stepped { trust: quick, position: Position::Caller }), U::facts(rule))
+                        } else {
+                            (U::apply(rule, state, &memory, modules), U::facts(rule))
+                        }
+                    }
+                    None => {
+                        let code = if count == 1 { sample.code_at_ip } else { None };
+                        let place = Place { image: own.image, rva, position, code };
+                        let key = own.is_cached.then_some(key);
+                        miss::<U, M>(cache, key, own.module, &place, state, &memory, modules)
+                    }
                 }
             }
             None if position == Position::Context => (U::leaf(state, &memory), Facts::ANY),
@@ -184,7 +228,7 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
                 if U::sp(state) <= sp && count > 1 {
                     return Stop::Loop;
                 }
-                found = find(modules, &mut last, address.wrapping_sub(u64::from(next.position.back())));
+                found = recent.find(modules, cache, address.wrapping_sub(u64::from(next.position.back())));
                 if found.is_some() || next.position == Position::Context {
                     trust = next.trust;
                     position = next.position;
@@ -209,7 +253,7 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
             return Stop::Loop;
         }
         let inside = U::ip(state).wrapping_sub(u64::from(next.position.back()));
-        found = find(modules, &mut last, inside);
+        found = recent.find(modules, cache, inside);
         trust = next.trust;
         position = next.position;
     }
@@ -220,26 +264,73 @@ fn ends_thread(stop: Stop) -> bool {
     matches!(stop, Stop::ZeroReturnAddress | Stop::EndOfStack | Stop::NoModule { .. })
 }
 
-/// The module that holds `address`: mostly the one of the frame before.
-#[inline(always)]
-fn find<'m, M: Modules>(modules: &'m M, last: &mut Option<Found<'m>>, address: u64) -> Option<Found<'m>> {
-    if let Some(found) = *last
-        && address.wrapping_sub(found.base) < u64::from(found.image.size())
-    {
-        return Some(found);
+/// The two modules met last: a stack goes to and fro between a few.
+#[derive(Default)]
+struct Recent<'m> {
+    modules: [Option<Extent<'m>>; 2],
+    oldest: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Extent<'m> {
+    base: u64,
+    size: u64,
+    /// From an address to its place in the cache.
+    to_place: u64,
+    /// Whether it has places there.
+    is_cached: bool,
+    module: ModuleId,
+    image: &'m ImageTables,
+}
+
+impl Extent<'_> {
+    #[inline(always)]
+    fn contains(&self, address: u64) -> bool {
+        address.wrapping_sub(self.base) < self.size
     }
-    let found = modules.find(address);
-    if found.is_some() {
-        *last = found;
+}
+
+impl<'m> Recent<'m> {
+    /// The module that holds `address`.
+    #[inline(always)]
+    fn find<M: Modules, R: Copy + Eq + Hash>(
+        &mut self,
+        modules: &'m M,
+        cache: &mut RuleCache<R>,
+        address: u64,
+    ) -> Option<Extent<'m>> {
+        let known = self.modules.iter().flatten().find(|extent| extent.contains(address));
+        known.copied().or_else(|| self.search(modules, cache, address))
     }
-    found
+
+    #[inline(never)]
+    fn search<M: Modules, R: Copy + Eq + Hash>(
+        &mut self,
+        modules: &'m M,
+        cache: &mut RuleCache<R>,
+        address: u64,
+    ) -> Option<Extent<'m>> {
+        let Found { module, base, image, image_key } = modules.find(address)?;
+        let first = cache.image(image_key, image.size());
+        let extent = Some(Extent {
+            base,
+            size: u64::from(image.size()),
+            to_place: first.unwrap_or(0).wrapping_sub(base),
+            is_cached: first.is_some(),
+            module,
+            image,
+        });
+        self.modules[self.oldest] = extent;
+        self.oldest ^= 1;
+        extent
+    }
 }
 
 /// Compiles the rule of a place, keeps it if it is small, and applies it.
 #[cold]
 fn miss<U: Unwinder, M: Modules>(
     cache: &mut RuleCache<U::Rule>,
-    key: u64,
+    key: Option<u64>,
     module: ModuleId,
     place: &Place<'_>,
     state: &mut U::State,
@@ -255,7 +346,9 @@ fn miss<U: Unwinder, M: Modules>(
     };
     match U::pack(&full) {
         Some(rule) => {
-            cache.insert(key, rule);
+            if let Some(key) = key {
+                cache.insert(key, rule, U::hint(&rule));
+            }
             (U::apply(&rule, state, memory, modules), U::facts(&rule))
         }
         None => (U::apply_full(&full, state, memory, modules), U::full_facts(&full)),

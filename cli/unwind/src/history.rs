@@ -1,6 +1,6 @@
 //! Walking only what changed since a thread's last sample.
 
-use crate::engine::{Facts, Sink, Unwinder};
+use crate::engine::{Facts, Sink, Unwinder, Value};
 use crate::{Frame, Sample, Stop};
 
 /// A thread's last walk: its frames, and what they depended on.
@@ -18,15 +18,15 @@ pub struct History {
 }
 
 /// What the callers of a frame depend on.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Mark {
     /// The registers that the frame's own step uses and restores; see [`Facts`].
     uses: u8,
     restores: u8,
     /// The registers that the step or any later one depends on.
     needs: u8,
-    /// The base register's value; see [`Unwinder::base`].
-    base: u64,
+    /// The base register; see [`Unwinder::base`].
+    base: Value,
 }
 
 impl History {
@@ -104,9 +104,11 @@ impl<'a> Recorder<'a> {
 }
 
 impl<U: Unwinder> Sink<U> for Recorder<'_> {
+    const KNOWS: bool = true;
+
     fn frame(&mut self, frame: Frame, state: &U::State) {
         self.history.fresh.push(frame);
-        self.history.fresh_marks.push(Mark { base: U::base(state), ..Mark::default() });
+        self.history.fresh_marks.push(Mark { uses: 0, restores: 0, needs: 0, base: U::base(state) });
     }
 
     fn step(&mut self, facts: Facts) {
@@ -127,7 +129,13 @@ impl<U: Unwinder> Sink<U> for Recorder<'_> {
         }
         let mark = &self.history.marks[self.next];
         // Callers that rest on any other register than the usual one are walked again.
-        let same_registers = mark.needs == 0 || (mark.needs == U::BASE && mark.base == U::base(state));
+        let same_base = match mark.base {
+            Value::Known(_) => true,
+            // At the same place lies the same value, if nothing there has changed.
+            Value::At(slot) => slot >= self.unchanged_from,
+        };
+        let same_registers =
+            mark.needs == 0 || (mark.needs == U::BASE && same_base && mark.base == U::base(state));
         let depth = self.history.fresh.len() + old.len() - self.next;
         if !same_registers || depth >= self.max_frames {
             return None;

@@ -26,10 +26,13 @@ impl<'a> Memory<'a> {
     /// The word at `address`.
     #[inline(always)]
     pub(crate) fn u64(&self, address: u64) -> Result<u64, Stop> {
-        match self.at(address).and_then(|bytes| bytes.first_chunk()) {
-            Some(word) => Ok(u64::from_le_bytes(*word)),
-            None => Err(self.missing(address)),
-        }
+        self.word(address).ok_or_else(|| self.missing(address))
+    }
+
+    /// The word at `address`, if it is there.
+    #[inline(always)]
+    pub(crate) fn word(&self, address: u64) -> Option<u64> {
+        self.at(address).and_then(|bytes| bytes.first_chunk()).map(|word| u64::from_le_bytes(*word))
     }
 
     /// The double word at `address`.

@@ -49,7 +49,7 @@ pub(crate) struct Full {
 }
 
 /// The small form of [`Full`]: everything relative to one register, in words.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Rule {
     pub(crate) sp: i32,
     /// Bit n: nonvolatile register n is saved.

@@ -3,7 +3,7 @@
 use super::Registers;
 use super::registers::{FP, LR};
 use super::rule::{self, Caller, FROM_FP, Full, LEAF, Rule, SIGNED, Slot, THREAD_START};
-use crate::engine::{Facts, Place, Position, Stepped, Unwinder};
+use crate::engine::{Facts, Place, Position, Stepped, Unwinder, Value};
 use crate::frame::Fault;
 use crate::memory::Memory;
 use crate::walk::Modules;
@@ -46,8 +46,8 @@ impl Unwinder for Machine {
     }
 
     #[inline(always)]
-    fn base(state: &Registers) -> u64 {
-        state.x[FP]
+    fn base(state: &Registers) -> Value {
+        Value::Known(state.x[FP])
     }
 
     #[inline(always)]

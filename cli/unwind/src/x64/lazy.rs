@@ -1,27 +1,35 @@
 //! The x64 unwinder for walks that return no registers: it restores only what a later step asks for.
 //!
-//! Nearly every frame is found by rsp, a few by rbp, hardly any by another register. So rsp and rbp are followed, and
-//! of the others only where each step has left them: the stack pointer after the return and the rule's slots.
+//! Nearly every frame is found by rsp, a few by rbp, hardly any by another register. So rsp is followed, of rbp where
+//! it lies, and of the others only where each step has left them: the stack pointer after the return and the rule's
+//! slots.
 
 use super::RSP;
 use super::registers::{NONVOLATILE, RBP, Registers, nonvolatile};
-use super::rule::{self, Full, RSP_BASE, Rule};
+use super::rule::{self, Full, Rule};
 use super::step::{self, Machine};
-use crate::engine::{Facts, Place, Position, Stepped, Unwinder};
+use crate::engine::{Facts, Place, Position, Stepped, Unwinder, Value};
 use crate::frame::Fault;
 use crate::memory::Memory;
 use crate::walk::Modules;
-use crate::{Arch, Stop};
+use crate::{Arch, Stop, Trust};
 
 /// The registers of a walk, some of them still on the stack.
 pub(crate) struct State<'a> {
     ip: u64,
     rsp: u64,
-    rbp: u64,
+    /// Where rbp lies on the stack; [`IN_ORIGIN`] if no step of the trail has restored it.
+    rbp_slot: u64,
     /// All registers as they were before the first step of the trail.
     origin: Registers,
     trail: &'a mut Vec<Step>,
 }
+
+/// Not aligned, hence no slot of a rule.
+const IN_ORIGIN: u64 = u64::MAX;
+
+/// rbp's place among the nonvolatile registers.
+const RBP_SLOT: usize = 1;
 
 /// Where a step has left the registers that it restores.
 pub(crate) struct Step {
@@ -33,20 +41,14 @@ pub(crate) struct Step {
 impl<'a> State<'a> {
     pub(crate) fn new(registers: &Registers, trail: &'a mut Vec<Step>) -> Self {
         trail.clear();
-        State {
-            ip: registers.ip,
-            rsp: registers.gpr[RSP],
-            rbp: registers.gpr[RBP],
-            origin: *registers,
-            trail,
-        }
+        State { ip: registers.ip, rsp: registers.gpr[RSP], rbp_slot: IN_ORIGIN, origin: *registers, trail }
     }
 
     /// The value of a register, by going back to the last step that restored it.
     #[cold]
     fn resolve(&self, register: u8, memory: &Memory<'_>) -> Result<u64, Stop> {
         let Some(n) = nonvolatile(register) else { return Ok(self.origin.gpr[usize::from(register & 15)]) };
-        match self.trail.iter().rev().find(|step| step.rule.saved >> n & 1 != 0) {
+        match self.trail.iter().rev().find(|step| step.rule.saved() >> n & 1 != 0) {
             Some(step) => memory.u64(step.rule.slot(n, step.rsp)),
             None => Ok(self.origin.gpr[usize::from(register & 15)]),
         }
@@ -61,16 +63,20 @@ impl<'a> State<'a> {
         }
         registers.ip = self.ip;
         registers.gpr[RSP] = self.rsp;
-        registers.gpr[RBP] = self.rbp;
         self.origin = registers;
         self.trail.clear();
+        self.rbp_slot = IN_ORIGIN;
         Ok(())
     }
 
     fn adopt(&mut self) {
         self.ip = self.origin.ip;
         self.rsp = self.origin.gpr[RSP];
-        self.rbp = self.origin.gpr[RBP];
+    }
+
+    #[inline(always)]
+    fn rbp(&self, memory: &Memory<'_>) -> Option<u64> {
+        if self.rbp_slot == IN_ORIGIN { Some(self.origin.gpr[RBP]) } else { memory.word(self.rbp_slot) }
     }
 }
 
@@ -110,8 +116,11 @@ impl<'a> Unwinder for Lazy<'a> {
     }
 
     #[inline(always)]
-    fn base(state: &State<'a>) -> u64 {
-        state.rbp
+    fn base(state: &State<'a>) -> Value {
+        match state.rbp_slot {
+            IN_ORIGIN => Value::Known(state.origin.gpr[RBP]),
+            slot => Value::At(slot),
+        }
     }
 
     #[inline(always)]
@@ -132,24 +141,55 @@ impl<'a> Unwinder for Lazy<'a> {
     }
 
     #[inline(always)]
+    fn hint(rule: &Rule) -> u16 {
+        rule.hint()
+    }
+
+    #[inline(always)]
+    fn quick(rule: &Rule, hint: u16, state: &mut State<'a>, memory: &Memory<'_>) -> Option<Trust> {
+        let rsp = state.rsp;
+        // The hint is at hand before the rule, so that the next frame's return address need not wait for the rule.
+        let cfa = match hint {
+            0 if usize::from(rule.base()) == RBP => rule.cfa(state.rbp(memory)?),
+            0 => return None,
+            words => rsp.wrapping_add(u64::from(words) * 8),
+        };
+        let is_sound = cfa > rsp
+            && (cfa | rsp) & 7 == 0
+            && cfa - rsp >= rule.reach()
+            && cfa.saturating_add(rule.end()) <= memory.end();
+        if !is_sound {
+            return None;
+        }
+        state.ip = memory.word(cfa - 8)?;
+        state.rsp = cfa;
+        // Read for nothing but to bring the stack of the frames to come nearer while this one is worked on.
+        std::hint::black_box((memory.word(cfa.wrapping_add(512)), memory.word(cfa.wrapping_add(576))));
+        state.trail.push(Step { rsp: cfa, rule: *rule });
+        // Whether rbp is saved cannot be foretold: chosen without a branch.
+        let saved = u64::from(rule.saved() >> RBP_SLOT & 1).wrapping_neg();
+        state.rbp_slot = (rule.slot(RBP_SLOT, cfa) & saved) | (state.rbp_slot & !saved);
+        Some(rule.trust())
+    }
+
     fn apply<M: Modules>(
         rule: &Rule,
         state: &mut State<'a>,
         memory: &Memory<'_>,
         _: &M,
     ) -> Result<Stepped, Stop> {
-        let base = if rule.is_by(RSP_BASE) { state.rsp } else { other_base(rule, state, memory)? };
+        let base = match usize::from(rule.base()) {
+            RSP => state.rsp,
+            _ => state.resolve(rule.base(), memory)?,
+        };
         let cfa = rule.cfa(base);
         step::check(rule, state.rsp, cfa, memory)?;
-        let ip = memory.u64(cfa - 8)?;
-        // Reading the return address once more is cheaper than a branch.
-        const RBP_SLOT: usize = 1;
-        let saves_rbp = rule.saved >> RBP_SLOT & 1 != 0;
-        let rbp = memory.u64(if saves_rbp { rule.slot(RBP_SLOT, cfa) } else { cfa - 8 })?;
-        state.rbp = if saves_rbp { rbp } else { state.rbp };
-        state.trail.push(Step { rsp: cfa, rule: *rule });
-        state.ip = ip;
+        state.ip = memory.u64(cfa - 8)?;
         state.rsp = cfa;
+        state.trail.push(Step { rsp: cfa, rule: *rule });
+        if rule.saved() >> RBP_SLOT & 1 != 0 {
+            state.rbp_slot = rule.slot(RBP_SLOT, cfa);
+        }
         Ok(Stepped { trust: rule.trust(), position: Position::Caller })
     }
 
@@ -187,10 +227,4 @@ impl<'a> Unwinder for Lazy<'a> {
         state.adopt();
         Some(stepped)
     }
-}
-
-/// The base of a frame that is not found by rsp.
-#[inline]
-fn other_base(rule: &Rule, state: &State<'_>, memory: &Memory<'_>) -> Result<u64, Stop> {
-    if rule.is_by(RBP as u8) { Ok(state.rbp) } else { state.resolve(rule.base(), memory) }
 }

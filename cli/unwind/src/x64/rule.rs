@@ -6,6 +6,7 @@ use super::info::{self, Operation, RuntimeFunction, UnwindInfo};
 use super::registers::{NONVOLATILE, nonvolatile};
 use super::run::{self, Run};
 use super::{RSP, Registers};
+use crate::cache::MOST_HINT;
 use crate::engine::{Place, Position};
 use crate::flow::{self, Mode, Start, Value};
 use crate::frame::Fault;
@@ -72,61 +73,81 @@ impl Full {
     }
 }
 
-/// The small form of [`Full`]: everything relative to one register, in words, within 256 KB.
-#[derive(Debug, Clone, Copy, Default)]
+/// The small form of [`Full`]: everything relative to one register, in words, within 256 KB. In whole words, since it is
+/// copied with every step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Rule {
     /// From the base register to the stack pointer after the return, in bytes.
-    cfa: i32,
-    /// The base register in the low four bits, the trust in the next two, and [`THREAD_START`].
-    meta: u8,
-    /// Bit n: nonvolatile register n is saved.
-    pub(crate) saved: u8,
-    /// Words in use above the stack pointer after the return: saves in the home space.
-    pub(crate) above: u8,
-    /// Words from the stack pointer after the return to each saved register.
-    slots: [i16; 8],
+    cfa: i64,
+    /// From the lowest byte: the base register, which nonvolatile registers are saved (a bit each), words in use above
+    /// the stack pointer after the return (saves in the home space), the trust, whether the function starts threads;
+    /// and in 16 bits the words that the saved registers reach below the stack pointer after the return, where the base
+    /// register is not rsp (by rsp, saves below the stack pointer are ruled out when the rule is made).
+    facts: u64,
+    /// Words from the stack pointer after the return to each saved register, 16 bits each.
+    slots: [u64; 2],
 }
 
-const THREAD_START: u8 = 0x40;
 /// The base register of most rules.
-pub(crate) const RSP_BASE: u8 = RSP as u8;
+const RSP_BASE: u8 = RSP as u8;
+/// The trusts that a rule can have.
+const TRUSTS: [Trust; 3] = [Trust::UnwindInfo, Trust::UnwindInfoNoCode, Trust::Leaf];
 
 impl Rule {
     #[inline(always)]
     pub(crate) fn base(&self) -> u8 {
-        self.meta & 15
+        self.facts as u8 & 15
     }
 
-    /// Whether the frame is found by this register.
+    /// Bit n: nonvolatile register n is saved.
     #[inline(always)]
-    pub(crate) fn is_by(&self, register: u8) -> bool {
-        self.base() == register
+    pub(crate) fn saved(&self) -> u8 {
+        (self.facts >> 8) as u8
     }
 
-    /// The stack pointer after the return, from the base register's value.
+    /// How far above the stack pointer after the return the saved registers reach, in bytes.
     #[inline(always)]
-    pub(crate) fn cfa(&self, base: u64) -> u64 {
-        base.wrapping_add(i64::from(self.cfa) as u64)
-    }
-
-    /// Where nonvolatile register `n` lies.
-    #[inline(always)]
-    pub(crate) fn slot(&self, n: usize, cfa: u64) -> u64 {
-        cfa.wrapping_add((i64::from(self.slots[n & 7]) * 8) as u64)
+    pub(crate) fn end(&self) -> u64 {
+        (self.facts >> 16 & 0xff) * 8
     }
 
     #[inline(always)]
     pub(crate) fn trust(&self) -> Trust {
-        match self.meta >> 4 & 3 {
-            0 => Trust::UnwindInfo,
-            1 => Trust::UnwindInfoNoCode,
-            _ => Trust::Leaf,
+        match self.facts >> 24 & 3 {
+            0 => TRUSTS[0],
+            1 => TRUSTS[1],
+            _ => TRUSTS[2],
         }
     }
 
     #[inline(always)]
     pub(crate) fn starts_thread(&self) -> bool {
-        self.meta & THREAD_START != 0
+        self.facts >> 32 & 1 != 0
+    }
+
+    /// How far below the stack pointer after the return the saved registers reach, in bytes.
+    #[inline(always)]
+    pub(crate) fn reach(&self) -> u64 {
+        (self.facts >> 40 & 0xffff) * 8
+    }
+
+    /// Words from the stack pointer to that after the return; 0 where the base is another register, or they are many.
+    pub(crate) fn hint(&self) -> u16 {
+        let words = u16::try_from(self.cfa / 8).unwrap_or(0);
+        if self.base() == RSP_BASE && self.cfa % 8 == 0 && words <= MOST_HINT { words } else { 0 }
+    }
+
+    /// The stack pointer after the return, from the base register's value.
+    #[inline(always)]
+    pub(crate) fn cfa(&self, base: u64) -> u64 {
+        base.wrapping_add(self.cfa as u64)
+    }
+
+    /// Where nonvolatile register `n` lies.
+    #[inline(always)]
+    pub(crate) fn slot(&self, n: usize, cfa: u64) -> u64 {
+        let words = (self.slots[n >> 2 & 1] >> ((n & 3) * 16)) as i16;
+        cfa.wrapping_add((i64::from(words) * 8) as u64)
     }
 }
 
@@ -163,18 +184,8 @@ pub(crate) fn pack(full: &Full) -> Option<Rule> {
     }
     let base = full.return_address.register;
     let cfa = full.return_address.offset.checked_add(8)?;
-    let trust = match full.trust {
-        Trust::UnwindInfo => 0,
-        Trust::UnwindInfoNoCode => 1,
-        Trust::Leaf => 2,
-        _ => return None,
-    };
-    let thread_start = if full.thread_start { THREAD_START } else { 0 };
-    let mut rule = Rule {
-        cfa: i32::try_from(cfa).ok()?,
-        meta: (base & 15) | trust << 4 | thread_start,
-        ..Rule::default()
-    };
+    let trust = TRUSTS.iter().position(|&trust| trust == full.trust)?;
+    let (mut saved, mut above, mut below, mut slots) = (0u8, 0u8, 0u16, [0u64; 2]);
     for (n, slot) in full.saved.iter().enumerate() {
         let Some(slot) = slot else { continue };
         let from_cfa = slot.offset.checked_sub(cfa)?;
@@ -182,12 +193,22 @@ pub(crate) fn pack(full: &Full) -> Option<Rule> {
         if slot.register != base || from_cfa % 8 != 0 || (base == RSP_BASE && slot.offset < 0) {
             return None;
         }
-        rule.slots[n] = i16::try_from(from_cfa / 8).ok()?;
-        rule.saved |= 1 << n;
-        if let Ok(above) = u64::try_from(from_cfa / 8) {
-            rule.above = rule.above.max(u8::try_from(above + 1).ok()?);
+        let words = i16::try_from(from_cfa / 8).ok()?;
+        slots[n >> 2] |= u64::from(words as u16) << ((n & 3) * 16);
+        saved |= 1 << n;
+        match u16::try_from(words) {
+            Ok(words) => above = above.max(u8::try_from(words + 1).ok()?),
+            Err(_) if base != RSP_BASE => below = below.max(words.unsigned_abs()),
+            Err(_) => {}
         }
     }
+    let facts = u64::from(base & 15)
+        | u64::from(saved) << 8
+        | u64::from(above) << 16
+        | (trust as u64) << 24
+        | u64::from(full.thread_start) << 32
+        | u64::from(below) << 40;
+    let rule = Rule { cfa: i64::from(i32::try_from(cfa).ok()?), facts, slots };
     Some(rule)
 }
 

@@ -1,9 +1,9 @@
 //! From one frame to its caller.
 
 use super::registers::{NONVOLATILE, NONVOLATILE_BITS};
-use super::rule::{self, Full, RSP_BASE, Rule};
+use super::rule::{self, Full, Rule};
 use super::{RBP, RSP, Registers};
-use crate::engine::{Facts, Place, Position, Stepped, Unwinder};
+use crate::engine::{Facts, Place, Position, Stepped, Unwinder, Value};
 use crate::frame::Fault;
 use crate::memory::Memory;
 use crate::walk::Modules;
@@ -45,8 +45,8 @@ impl Unwinder for Machine {
     }
 
     #[inline(always)]
-    fn base(state: &Registers) -> u64 {
-        state.gpr[RBP]
+    fn base(state: &Registers) -> Value {
+        Value::Known(state.gpr[RBP])
     }
 
     #[inline(always)]
@@ -54,7 +54,7 @@ impl Unwinder for Machine {
         Facts {
             starts_thread: rule.starts_thread(),
             uses: NONVOLATILE_BITS[usize::from(rule.base())],
-            restores: rule.saved,
+            restores: rule.saved(),
         }
     }
 
@@ -84,7 +84,7 @@ impl Unwinder for Machine {
         let cfa = rule.cfa(registers.gpr[usize::from(rule.base())]);
         check(rule, registers.gpr[RSP], cfa, memory)?;
         let ip = memory.u64(cfa - 8)?;
-        let mut saved = rule.saved;
+        let mut saved = rule.saved();
         while saved != 0 {
             let n = (saved.trailing_zeros() & 7) as usize;
             saved &= saved - 1;
@@ -167,23 +167,21 @@ pub(crate) fn check(rule: &Rule, sp: u64, cfa: u64, memory: &Memory<'_>) -> Resu
     if cfa <= sp || (cfa | sp) & 7 != 0 {
         return Err(bad_stack_pointer(sp, cfa));
     }
-    let end = cfa.saturating_add(u64::from(rule.above) * 8);
+    let end = cfa.saturating_add(rule.end());
     if end > memory.end() {
         // The return address is missed first.
         return Err(memory.missing(if cfa > memory.end() { cfa - 8 } else { end - 8 }));
     }
-    if rule.is_by(RSP_BASE) { Ok(()) } else { check_slots(rule, sp, cfa) }
+    if cfa - sp < rule.reach() { Err(below(rule, sp, cfa)) } else { Ok(()) }
 }
 
-/// By rsp, slots below the stack pointer are ruled out when the rule is made; by another register they depend on it.
-fn check_slots(rule: &Rule, sp: u64, cfa: u64) -> Result<(), Stop> {
-    for n in (0..8).filter(|n| rule.saved >> n & 1 != 0) {
-        let address = rule.slot(n, cfa);
-        if address < sp || address >= cfa.saturating_add(u64::from(rule.above) * 8) {
-            return Err(Stop::BadMemory { address });
-        }
-    }
-    Ok(())
+/// Names the saved register that lies below the stack pointer.
+#[cold]
+fn below(rule: &Rule, sp: u64, cfa: u64) -> Stop {
+    let slots = (0..8).filter(|n| rule.saved() >> n & 1 != 0).map(|n| rule.slot(n, cfa));
+    // A slot that wraps around below 0 is below as well.
+    let address = slots.into_iter().find(|&address| address < sp || address > cfa.saturating_add(rule.end()));
+    Stop::BadMemory { address: address.unwrap_or(sp) }
 }
 
 /// Names the stack pointer at fault: this frame's own, or the one that its caller would have.

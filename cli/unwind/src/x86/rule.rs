@@ -12,14 +12,14 @@ use crate::flow::{self, Mode, Outcome, Start, Value};
 use crate::frame::Fault;
 
 /// A register plus an offset.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Slot {
     register: u8,
     offset: i32,
 }
 
 /// Where the caller's value of a nonvolatile register is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Saved {
     /// The register still holds it.
     #[default]
@@ -30,7 +30,7 @@ pub(crate) enum Saved {
 }
 
 /// How the code itself returns.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Return {
     pub(crate) return_address: Slot,
     pub(crate) sp: Slot,
@@ -38,7 +38,7 @@ pub(crate) struct Return {
 }
 
 /// Ways to find the caller of one place.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Rule {
     /// By following the code.
     pub(crate) code: Option<Return>,

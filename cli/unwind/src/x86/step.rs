@@ -7,7 +7,7 @@ use super::registers::NONVOLATILE;
 use super::rule::{self, Return, Rule, Saved};
 use super::tables::{How, Record};
 use super::{EBP, ESP, Registers};
-use crate::engine::{Facts, Place, Position, Stepped, Unwinder};
+use crate::engine::{Facts, Place, Position, Stepped, Unwinder, Value};
 use crate::frame::Fault;
 use crate::memory::Memory;
 use crate::walk::Modules;
@@ -69,8 +69,8 @@ impl Unwinder for Machine {
         *state = checkpoint;
     }
 
-    fn base(state: &State) -> u64 {
-        u64::from(state.registers.gpr[EBP])
+    fn base(state: &State) -> Value {
+        Value::Known(u64::from(state.registers.gpr[EBP]))
     }
 
     fn called_thread_start(state: &State) -> bool {
