@@ -8,6 +8,8 @@
 //! runs in a process of its own, so that its peak memory is its own. Times are those that the measuring thread spent on a CPU, best
 //! of several rounds. Printed: how far the answers agree, our figure, the peer's, the ratio.
 //!
+//! `STK_BENCH_EXAMPLES=1` also prints answers that differ.
+//!
 //! Each frame is asked for its function's name, file and line as text. Ours keeps the text of each distinct name once it has been
 //! read, as `Symbolizer` does; pdb-addr2line keeps the files and formatted types that it has met.
 
@@ -309,51 +311,70 @@ fn timed(load: Duration, rvas: &[u32], mut lookups: impl FnMut(&[u32]) -> Result
     Ok(Figures { load, first, warm, frames, peak: 0 })
 }
 
-/// How far the answers of a peer are ours, address by address.
+/// How far the answers of a peer are ours, address by address. Who is right where they differ is for the raw records to say:
+/// `symbols-truth` of the tests asks them.
 #[derive(Default)]
 struct Compared {
     addresses: u64,
-    /// As many frames.
+    /// Another number of frames.
     chains: u64,
-    /// And the same function on each level.
+    /// As many frames, another function on some level.
     names: u64,
-    /// And the same file and line on each level.
+    /// The same functions; a line of theirs where we state none.
+    added_lines: u64,
+    /// The same functions; another file or line on some level.
     lines: u64,
+    /// The first of each kind.
+    examples: Vec<String>,
 }
 
 impl Compared {
     /// `theirs`: name, file, line; `same_name` tells whether their name is ours written otherwise.
     fn add(
         &mut self,
+        rva: u32,
         ours: &[stk::symbols::index::Frame<'_>],
         theirs: &[(String, String, u32)],
         same_name: impl Fn(&str, &str) -> bool,
     ) {
         self.addresses += 1;
-        if ours.len() != theirs.len() {
-            return;
-        }
-        self.chains += 1;
-        let mut pairs = ours.iter().zip(theirs);
-        if !pairs.clone().all(|(our, their)| same_name(our.name, &their.0)) {
-            return;
-        }
-        self.names += 1;
-        let same = pairs.all(|(our, their)| {
+        let pairs = || ours.iter().zip(theirs);
+        let same_line = |our: &stk::symbols::index::Frame<'_>, their: &(String, String, u32)| {
             our.line.unwrap_or(0) == their.2 && (our.line.is_none() || our.file.unwrap_or("") == their.1)
-        });
-        self.lines += u64::from(same);
+        };
+        let (counter, kind) = if ours.len() != theirs.len() {
+            (&mut self.chains, "frames")
+        } else if !pairs().all(|(our, their)| same_name(our.name, &their.0)) {
+            (&mut self.names, "names")
+        } else if pairs().all(|(our, their)| same_line(our, their)) {
+            return;
+        } else if pairs().all(|(our, their)| our.line.is_none() || same_line(our, their)) {
+            (&mut self.added_lines, "added line")
+        } else {
+            (&mut self.lines, "lines")
+        };
+        *counter += 1;
+        if *counter <= 2 {
+            self.examples.push(format!("  {kind} at {rva:#x}: {ours:?} and {theirs:?}"));
+        }
     }
 
     fn print(&self) {
         let share = |count: u64| 100.0 * count as f64 / self.addresses.max(1) as f64;
+        let other = self.chains + self.names + self.added_lines + self.lines;
         println!(
-            "{} addresses: as many frames {:.2} %, also the names {:.2} %, also files and lines {:.2} %",
+            "{} addresses: the same {:.2} %, a line of theirs where ours has none {:.2} %, another line {:.2} %, \
+             another name {:.2} %, another number of frames {:.2} %",
             self.addresses,
-            share(self.chains),
+            share(self.addresses - other),
+            share(self.added_lines),
+            share(self.lines),
             share(self.names),
-            share(self.lines)
+            share(self.chains)
         );
+        if std::env::var_os("STK_BENCH_EXAMPLES").is_some() {
+            self.examples.iter().for_each(|example| println!("{example}"));
+        }
     }
 }
 
@@ -377,7 +398,7 @@ fn compare_pdb_addr2line(pdb: &Path, rvas: &[u32]) -> Result<()> {
                 (frame.function.unwrap_or_default(), file, frame.line.unwrap_or(0))
             })
             .collect();
-        compared.add(&ours, &theirs, |our, their| their.contains(our));
+        compared.add(rva, &ours, &theirs, |our, their| their.contains(our));
     }
     compared.print();
     Ok(())
@@ -403,7 +424,7 @@ fn compare_symcache(pdb: &Path, rvas: &[u32]) -> Result<()> {
                 (location.function().name().to_owned(), file, location.line())
             })
             .collect();
-        compared.add(&ours, &theirs, |our, their| their.contains(our));
+        compared.add(rva, &ours, &theirs, |our, their| their.contains(our));
     }
     compared.print();
     Ok(())

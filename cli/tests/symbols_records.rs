@@ -228,11 +228,13 @@ fn key() -> ModuleKey<'static> {
 #[test]
 fn of_folded_functions_the_first_is_shown_and_all_are_kept() {
     let mut pdb = Pdb::new(&[(0x1000, 0x1000)]);
-    for name in ["zebra::size", "apple::size", "mango::size"] {
+    for name in ["zebra::size", "apple::size", "mango::size", "pair<int,int> ::size"] {
         pdb.procedure(0x100, 0x20, name);
     }
     pdb.public(0x100, "?size@zebra@@QEAAHXZ");
     pdb.public(0x100, "?size@plum@@QEAAHXZ");
+    // pair<int, int>::size: the procedure's name with other spaces.
+    pdb.public(0x100, "?size@?$pair@HH@@QEAAHXZ");
     let bytes = pdb.bytes();
     assert_eq!(at(&bytes, 0x1105), procedure("zebra::size"));
     let symbolizer = Symbolizer::new(SymbolStore::new(SymbolPath::default()), Demangle::Short);
@@ -242,7 +244,7 @@ fn of_folded_functions_the_first_is_shown_and_all_are_kept() {
     assert_eq!(folded.frames().next().unwrap().function, "zebra::size");
     let mut aliases: Vec<&str> = folded.aliases().collect();
     aliases.sort_unstable();
-    assert_eq!(aliases, ["apple::size", "mango::size", "plum::size"]);
+    assert_eq!(aliases, ["apple::size", "mango::size", "pair<int,int> ::size", "plum::size"]);
     assert_eq!(resolved.get(1).unwrap().aliases().len(), 0);
 }
 

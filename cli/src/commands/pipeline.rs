@@ -256,7 +256,8 @@ pub fn closing_lines(loaded: &Loaded) {
     let width =
         missing.modules.iter().take(SHOWN).map(|module| module.module.chars().count()).max().unwrap_or(0);
     for module in missing.modules.iter().take(SHOWN) {
-        eprintln!("  {:width$}  {} samples: {}", module.module, count(module.samples), module.reason);
+        let samples = if module.samples == 1 { "sample" } else { "samples" };
+        eprintln!("  {:width$}  {} {samples}: {}", module.module, count(module.samples), module.reason);
     }
     if missing.modules.len() > SHOWN {
         eprintln!("  and {} more", missing.modules.len() - SHOWN);

@@ -430,9 +430,11 @@ impl<'a> Writer<'a> {
         for (name, kind) in range.map_or_else(Vec::new, |range| range.aliases(index)) {
             let raw = self.text(name);
             let function = self.function(raw, kind >= RecordKind::Public);
+            // A public repeats the name of its procedure, decorated; shown, it may differ from it in spaces.
+            let text = |id: u32| self.texts[id as usize].bytes().filter(|&byte| byte != b' ');
             let outermost = self.frames.last().map(|frame| frame.function);
-            // A public repeats the name of its procedure, decorated.
-            if outermost != Some(function) && !self.aliases[first_alias..].contains(&function) {
+            let mut known = outermost.iter().chain(&self.aliases[first_alias..]);
+            if !known.any(|&other| text(other).eq(text(function))) {
                 self.aliases.push(function);
             }
         }
