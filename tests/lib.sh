@@ -83,15 +83,9 @@ build_windows() {
 
 build_examples() {
   export STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy STK_STRESS_DIR=$STK_TARGET_DIR/examples/stress
-<<<<<<< HEAD
-  export STK_MIXED_DIR=$STK_TARGET_DIR/examples/mixed
-  "$STK_ROOT/examples/busy/build.sh" && "$STK_ROOT/examples/stress/build.sh" && build_dll32 &&
-    build_slow_dll && "$STK_ROOT/examples/mixed/build.sh"
-=======
-  export STK_BUSY32_DIR=$STK_TARGET_DIR/examples/busy32
-  "$STK_ROOT/examples/busy/build.sh" && "$STK_ROOT/examples/busy/build.sh" --x86 && "$STK_ROOT/examples/stress/build.sh" && build_dll32 &&
-    build_slow_dll
->>>>>>> afb4efe (wip x86)
+  export STK_MIXED_DIR=$STK_TARGET_DIR/examples/mixed STK_BUSY32_DIR=$STK_TARGET_DIR/examples/busy32
+  "$STK_ROOT/examples/busy/build.sh" && "$STK_ROOT/examples/busy/build.sh" --x86 && "$STK_ROOT/examples/stress/build.sh" &&
+    build_dll32 && build_slow_dll && "$STK_ROOT/examples/mixed/build.sh"
 }
 
 # A DLL that takes its time to load.
