@@ -17,7 +17,7 @@ use stk_unwind::x86::X86Tables;
 use stk_unwind::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
 
 pub use pe::Exports;
-pub use space::AddressSpace;
+pub use space::{AddressSpace, Holder};
 
 /// What is known of one image.
 #[derive(Debug)]

@@ -252,7 +252,7 @@ fn named_frames(profile: &Profile, names: &[(FrameId, u32)]) -> anyhow::Result<p
         column("file", names.iter().map(|n| named(n).file.map(|f| strings.get(f))).collect::<Vec<_>>()),
         column("line", names.iter().map(|n| named(n).line.map(i64::from)).collect::<Vec<_>>()),
         column("module", names.iter().map(|n| profile.module_name(n.0)).collect::<Vec<_>>()),
-        column("rva", names.iter().map(|n| ids::looked_up(key(n)) as i64).collect::<Vec<_>>()),
+        column("rva", names.iter().map(|n| ids::looked_up(profile, key(n)) as i64).collect::<Vec<_>>()),
         column("trust", names.iter().map(|n| trust_name(key(n).trust)).collect::<Vec<_>>()),
         column("inline", names.iter().map(|n| named(n).inline).collect::<Vec<_>>()),
     ];
@@ -302,7 +302,7 @@ fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow
         let key = |&(_, frame, _): &(i64, FrameId, usize)| profile.frames.keys()[frame.0 as usize];
         let image = |row: &(i64, FrameId, usize)| match key(row).place {
             Placement::Image(image, _) => Some(&profile.images[image.0 as usize]),
-            Placement::Unknown(_) => None,
+            Placement::Code(..) | Placement::Unknown(_) => None,
         };
         let source = |&(_, frame, _): &(i64, FrameId, usize)| symbols.source[frame.0 as usize].as_str();
         let kind = |&(_, frame, _): &(i64, FrameId, usize)| profile.kind(frame).as_str();
@@ -326,7 +326,10 @@ fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow
                 "image_id",
                 rows.iter().map(|row| image(row).map(|i| i.identity_hash as i64)).collect::<Vec<_>>(),
             ),
-            column("rva", rows.iter().map(|row| ids::looked_up(key(row)) as i64).collect::<Vec<_>>()),
+            column(
+                "rva",
+                rows.iter().map(|row| ids::looked_up(profile, key(row)) as i64).collect::<Vec<_>>(),
+            ),
             column("kind", rows.iter().map(kind).collect::<Vec<_>>()),
             column("name_source", rows.iter().map(source).collect::<Vec<_>>()),
             column("unresolved", rows.iter().map(reason).collect::<Vec<_>>()),

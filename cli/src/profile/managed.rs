@@ -12,6 +12,8 @@ pub(super) struct Managed<'a> {
     lines: Lines<'a>,
     /// By image: the places where it lay and methods are.
     places: Vec<Vec<Place>>,
+    /// Dynamic code, in the profile's order.
+    code: Vec<Place>,
 }
 
 /// An image at an address, in nanoseconds since the trace's start.
@@ -54,7 +56,12 @@ impl<'a> Managed<'a> {
                 });
             }
         }
-        Managed { methods, lines: runtimes::lines(methods, store), places }
+        let code = profile.code.iter().map(|code| Place {
+            base: code.base,
+            from: code.add_ns,
+            until: code.remove_ns.unwrap_or(u64::MAX),
+        });
+        Managed { methods, lines: runtimes::lines(methods, store), places, code: code.collect() }
     }
 
     /// What is told of a frame.
@@ -71,6 +78,11 @@ impl<'a> Managed<'a> {
                 })
                 .find(|told| !matches!(told, Told::Nothing))
                 .unwrap_or(Told::Nothing),
+            Placement::Code(region, offset) => {
+                let place = &self.code[region as usize];
+                let address = place.base.saturating_add(offset.into()).saturating_sub(back);
+                self.find_at(address, place.from, place.until)
+            }
             Placement::Unknown(address) => self.find_at(address.saturating_sub(back), 0, u64::MAX),
         }
     }
@@ -165,6 +177,7 @@ mod tests {
         let at = |key: &FrameKey| match key.place {
             Placement::Unknown(known) => known == address,
             Placement::Image(_, rva) => SLEEP - 0xb900 + u64::from(rva) == address,
+            Placement::Code(..) => false,
         };
         let id = FrameId(profile.frames.keys().iter().position(at).expect("a frame") as u32);
         let name = profile.symbols.names(id)[0];

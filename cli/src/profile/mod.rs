@@ -45,6 +45,8 @@ pub struct Profile {
     pub images: Vec<Image>,
     /// Module instances: an image at an address for a time, by load time.
     pub modules: Vec<ModuleInstance>,
+    /// Dynamic code regions, as in the timeline and in its order.
+    pub code: Vec<CodeInfo>,
     /// Threads by instance id; then those of which only samples are known, by first appearance.
     pub threads: Vec<ThreadInfo>,
     /// Points in time that the user or the target marked.
@@ -68,17 +70,20 @@ impl Profile {
         match (self.symbols.facts.get(at), self.frames.keys()[at].place) {
             (Some(facts), _) => facts.kind,
             (None, Placement::Image(..)) => FrameKind::Native,
+            (None, Placement::Code(..)) => FrameKind::Dynamic,
             (None, Placement::Unknown(_)) => FrameKind::Unknown,
         }
     }
 
-    /// File name of the module that a frame belongs to: that of a managed method, else of the image that holds the address.
+    /// File name of the module that a frame belongs to: that of a managed method, else of the image that holds the address, or
+    /// [`DYNAMIC_CODE`].
     pub fn module_name(&self, frame: FrameId) -> Option<&str> {
         let at = frame.0 as usize;
         let managed = self.symbols.facts.get(at).and_then(|facts| facts.module);
         match (managed, self.frames.keys()[at].place) {
             (Some(module), _) => Some(self.symbols.strings.get(module)),
             (None, Placement::Image(image, _)) => Some(&self.images[image.0 as usize].name),
+            (None, Placement::Code(..)) => Some(DYNAMIC_CODE),
             (None, Placement::Unknown(_)) => None,
         }
     }
@@ -150,6 +155,26 @@ pub struct ModuleInstance {
     /// Nanoseconds since trace start; `None` = never unloaded.
     pub unload_ns: Option<u64>,
 }
+
+/// Code in no module: a range at an address for a time.
+#[derive(Clone, Debug)]
+pub struct CodeInfo {
+    /// Instance id of the trace.
+    pub instance: u64,
+    /// First address.
+    pub base: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Whether it has no unwind data.
+    pub stub: bool,
+    /// Nanoseconds since trace start.
+    pub add_ns: u64,
+    /// Nanoseconds since trace start; `None` = to the end.
+    pub remove_ns: Option<u64>,
+}
+
+/// What stands for a module's name in outputs where code is in none since it was made at run time.
+pub const DYNAMIC_CODE: &str = "[dynamic code]";
 
 /// A thread instance.
 #[derive(Clone, Debug)]

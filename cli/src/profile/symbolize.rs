@@ -2,7 +2,7 @@
 
 use super::managed::{Managed, Told};
 use super::{
-    FrameFacts, FrameKey, FrameKind, FrameSymbols, Image, ImageId, NameSource, NamedFrame, NodeId, Placement,
+    CodeInfo, DYNAMIC_CODE, FrameFacts, FrameKey, FrameKind, FrameSymbols, Image, ImageId, NameSource, NamedFrame, NodeId, Placement,
     Profile, Runs, StrId,
 };
 use crate::image::ModuleImage;
@@ -53,6 +53,7 @@ pub fn symbolize(
             }
             Placement::Image(image, _) if methods.runtimes.contains(&image) => FrameKind::Runtime,
             Placement::Image(..) => FrameKind::Native,
+            Placement::Code(..) => FrameKind::Dynamic,
             Placement::Unknown(_) => FrameKind::Unknown,
         };
         names.symbols.facts.push(FrameFacts { kind, ..FrameFacts::default() });
@@ -63,6 +64,7 @@ pub fn symbolize(
                 let module = (&*profile.images[image.0 as usize].name, &images[image.0 as usize]);
                 names.frame(module, key, rva, n.and_then(|n| resolved[i].1.get(n)));
             }
+            Placement::Code(region, offset) => names.dynamic(&profile.code[region as usize], offset, &told),
             Placement::Unknown(address) => names.unknown(address, &told),
         }
     }
@@ -269,6 +271,17 @@ impl Names {
             _ => "in no module that was loaded at that time",
         };
         self.nameless(&format!("{address:#x}"), reason);
+    }
+
+    /// Code that was made at run time and that no runtime has named.
+    fn dynamic(&mut self, code: &CodeInfo, offset: u32, told: &Told) {
+        let address = code.base.wrapping_add(offset.into());
+        let reason = match told {
+            Told::Ambiguous(reason) => reason,
+            _ if code.stub => "a stub made at run time, without unwind data",
+            _ => "made at run time, and no runtime told its name",
+        };
+        self.nameless(&format!("{DYNAMIC_CODE}+{address:#x}"), reason);
     }
 
     fn nameless(&mut self, text: &str, reason: &str) {

@@ -18,6 +18,8 @@ pub struct NodeId(pub u32);
 pub enum Placement {
     /// In an image, at an RVA.
     Image(ImageId, u32),
+    /// In a dynamic code region (index in [`Profile::code`](super::Profile::code)), at an offset.
+    Code(u32, u32),
     /// In no module known at that time; the address as it was.
     Unknown(u64),
 }

@@ -1,11 +1,13 @@
 //! What was where, and when: modules, threads and everything else that META and STATE blocks say.
 
+use super::code::{CodeIndex, CodeRegion, LiveCode};
 use crate::profile::{Image, ImageId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_schema::event::{
     CodeAdd, DropReason, Event, ModuleFlags, ModuleLoad, RuntimeInfo, Table, ThreadFlags, ThreadStart,
 };
 use stk_schema::identity::{ContentHash, Identity, PeIdentity};
+use stk_unwind::Arch;
 
 /// Modules, threads and facts of a trace over time. Times are ticks.
 #[derive(Default, Debug)]
@@ -43,6 +45,7 @@ pub struct Timeline {
     /// Latest time seen.
     pub last: u64,
     changes: Vec<Change>,
+    pub(super) code_index: CodeIndex,
 }
 
 /// A distinct image and what the trace carries of it.
@@ -96,31 +99,6 @@ pub struct Thread {
     pub start_address: u64,
     /// Highest address of its stack, exclusive; 0 if unknown.
     pub stack_base: u64,
-}
-
-/// A dynamic code region.
-#[derive(Clone, Debug)]
-pub struct CodeRegion {
-    /// Instance id.
-    pub instance: u64,
-    /// From when on.
-    pub add: u64,
-    /// Until when.
-    pub remove: Option<u64>,
-    /// `CodeKind` as a number.
-    pub kind: u64,
-    /// First address.
-    pub base: u64,
-    /// Bytes.
-    pub size: u64,
-    /// Address to which the RVAs in `function` are relative.
-    pub image_base: u64,
-    /// RUNTIME_FUNCTION as found.
-    pub function: Vec<u8>,
-    /// UNWIND_INFO with its chains.
-    pub unwind: Vec<u8>,
-    /// Code bytes.
-    pub code: Vec<u8>,
 }
 
 /// A point in time that the user or the target marked.
@@ -180,17 +158,23 @@ impl Timeline {
 
     /// A view of the modules; begins before the first of them.
     pub fn view(&self) -> View<'_> {
-        View { timeline: self, time: 0, next: 0, live: Vec::new() }
+        View { timeline: self, time: 0, next: 0, live: Vec::new(), code: LiveCode::default() }
+    }
+
+    /// When the first dynamic code that comes after `time` and holds `address` comes, in ticks.
+    pub fn code_after(&self, address: u64, time: u64) -> Option<u64> {
+        self.code_index.next_at(&self.code, address, time)
     }
 }
 
-/// The modules that are there at a moment. Moving on is cheap, going back rebuilds.
+/// The modules and the dynamic code that are there at a moment. Moving on is cheap, going back rebuilds.
 #[derive(Clone, Debug)]
 pub struct View<'t> {
     timeline: &'t Timeline,
     time: u64,
     next: usize,
     live: Vec<Live>,
+    code: LiveCode,
 }
 
 /// A module of a [`View`].
@@ -206,14 +190,16 @@ pub struct Live {
     pub image: ImageId,
 }
 
-impl View<'_> {
+impl<'t> View<'t> {
     /// Goes to a moment.
     pub fn go(&mut self, time: u64) {
         if time < self.time {
             self.next = 0;
             self.live.clear();
+            self.code = LiveCode::default();
         }
         self.time = time;
+        self.code.go(self.timeline, time);
         let changes = &self.timeline.changes;
         while let Some(change) = changes.get(self.next).filter(|change| change.time <= time) {
             let module = &self.timeline.modules[change.module as usize];
@@ -235,9 +221,19 @@ impl View<'_> {
         self.live[..after].last().filter(|live| address <= live.last)
     }
 
-    /// A number that stays the same as long as the modules do.
+    /// The dynamic code region (index in [`Timeline::code`]) that holds `address`.
+    pub fn find_code(&self, address: u64) -> Option<u32> {
+        self.code.find(self.timeline, address)
+    }
+
+    /// The timeline that it shows.
+    pub fn timeline(&self) -> &'t Timeline {
+        self.timeline
+    }
+
+    /// A number that stays the same as long as the modules and the dynamic code do.
     pub fn epoch(&self) -> usize {
-        self.next
+        self.next + self.code.epoch()
     }
 
     /// The modules, by address.
@@ -247,13 +243,15 @@ impl View<'_> {
 }
 
 /// Builds a [`Timeline`] from the events of META and STATE blocks, taken in stored order.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct TimelineBuilder {
     timeline: Timeline,
     images: HashMap<ImageKey, ImageId>,
     modules: HashMap<u64, usize>,
     threads: HashMap<u64, usize>,
     code: HashMap<u64, usize>,
+    /// Of the process.
+    arch: Arch,
     /// Live modules by base.
     live: BTreeMap<u64, usize>,
     /// What the STATE block that is being read restated.
@@ -271,7 +269,27 @@ struct ImageKey {
     instance: u64,
 }
 
+impl Default for TimelineBuilder {
+    fn default() -> Self {
+        TimelineBuilder::new(Arch::X64)
+    }
+}
+
 impl TimelineBuilder {
+    /// A timeline of a process of this architecture.
+    pub fn new(arch: Arch) -> TimelineBuilder {
+        TimelineBuilder {
+            timeline: Timeline::default(),
+            images: HashMap::new(),
+            modules: HashMap::new(),
+            threads: HashMap::new(),
+            code: HashMap::new(),
+            arch,
+            live: BTreeMap::new(),
+            restated: None,
+        }
+    }
+
     /// Says that a STATE block begins which follows a loss: what it does not restate is gone.
     pub fn begin_state_after_loss(&mut self) {
         self.restated = Some(HashSet::new());
@@ -384,7 +402,7 @@ impl TimelineBuilder {
         let timeline = &mut self.timeline;
         timeline.modules.sort_by_key(|module| (module.load, module.instance));
         timeline.threads.sort_by_key(|thread| thread.instance);
-        timeline.code.sort_by_key(|region| (region.add, region.instance));
+        timeline.code_index = CodeIndex::new(&mut timeline.code);
         for (i, module) in timeline.modules.iter().enumerate() {
             if module.unload.is_some_and(|unload| unload <= module.load) {
                 continue;
@@ -481,22 +499,12 @@ impl TimelineBuilder {
     }
 
     fn code_add(&mut self, add: &CodeAdd<'_>) {
+        self.timeline.last = self.timeline.last.max(add.time);
         if self.code.contains_key(&add.instance) {
             return;
         }
         self.code.insert(add.instance, self.timeline.code.len());
-        self.timeline.code.push(CodeRegion {
-            instance: add.instance,
-            add: add.time,
-            remove: None,
-            kind: add.kind,
-            base: add.base,
-            size: add.size,
-            image_base: add.image_base,
-            function: add.function.to_vec(),
-            unwind: add.unwind.to_vec(),
-            code: add.code.to_vec(),
-        });
+        self.timeline.code.push(CodeRegion::new(add, self.arch));
     }
 }
 

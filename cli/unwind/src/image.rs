@@ -87,6 +87,7 @@ pub struct ImageTables {
     exceptions: Exceptions,
     thread_starts: Vec<Range<u32>>,
     x86: X86Tables,
+    stub: bool,
 }
 
 #[derive(Debug)]
@@ -118,6 +119,7 @@ pub struct ImageTablesBuilder {
     directory: Option<(u32, u32)>,
     thread_starts: Vec<u32>,
     x86: X86Tables,
+    stub: bool,
 }
 
 impl ImageTables {
@@ -131,6 +133,7 @@ impl ImageTables {
             directory: None,
             thread_starts: Vec::new(),
             x86: X86Tables::default(),
+            stub: false,
         }
     }
 
@@ -185,6 +188,10 @@ impl ImageTables {
         }
     }
 
+    pub(crate) fn is_stub(&self) -> bool {
+        self.stub
+    }
+
     /// x86 only: the FrameData and FPO records of the PDB; empty if there are none.
     pub fn x86(&self) -> &X86Tables {
         &self.x86
@@ -224,6 +231,14 @@ impl ImageTablesBuilder {
         self
     }
 
+    /// Says that this is no image but a piece of code that was made at run time without unwind data. Such stubs are leaves, or
+    /// have pushed one register at most (as .NET's resolve stub of virtual stub dispatch does): where a leaf's return
+    /// address is no code, the next word is tried ([`Trust::LeafOutside`](crate::Trust::LeafOutside)).
+    pub fn stub(mut self) -> Self {
+        self.stub = true;
+        self
+    }
+
     /// Finishes the image.
     pub fn build(mut self) -> ImageTables {
         for known in &mut self.ranges {
@@ -255,6 +270,7 @@ impl ImageTablesBuilder {
             exceptions: Exceptions::Unknown,
             thread_starts: Vec::new(),
             x86: self.x86,
+            stub: self.stub,
         };
         if let Some((rva, len)) = self.directory {
             image.exceptions = find_exceptions(&image, rva, len);

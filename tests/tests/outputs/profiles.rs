@@ -34,6 +34,7 @@ impl Builder {
         let profile = Profile {
             trace,
             images: Vec::new(),
+            code: Vec::new(),
             modules: Vec::new(),
             threads: Vec::new(),
             marks: Vec::new(),

@@ -1,7 +1,7 @@
 //! A thread's stack at a moment: walked, then named.
 
 use crate::image::{AddressSpace, ModuleImage};
-use crate::profile::{FrameKind, export_name, module_key};
+use crate::profile::{DYNAMIC_CODE, FrameKind, export_name, module_key};
 use crate::symbols::{Demangle, ModuleSymbols, Resolved, Source, Symbolizer};
 use crate::trace::{Snapshot, Thread, Trace, registers};
 use std::collections::BTreeMap;
@@ -139,7 +139,7 @@ fn argument_bytes(trace: &Trace<'_>, images: &[ModuleImage], frame: &Frame, arch
     match arch {
         Arch::X64 => Some(HOME),
         Arch::X86 => {
-            let image = trace.timeline.modules.get(frame.module?.0 as usize)?.image;
+            let image = trace.image_of(frame.module?)?;
             let inside = lookup_rva(frame);
             images[image.0 as usize].tables.x86().parameter_bytes(inside).map(u64::from)
         }
@@ -148,10 +148,7 @@ fn argument_bytes(trace: &Trace<'_>, images: &[ModuleImage], frame: &Frame, arch
 }
 
 fn end(trace: &Trace<'_>, stop: Stop) -> End {
-    let module = stop.module().map(|module| {
-        let image = trace.timeline.modules[module.0 as usize].image;
-        trace.timeline.images[image.0 as usize].image.name.clone()
-    });
+    let module = stop.module().map(|module| trace.holder_name(module).to_owned());
     let address = match stop {
         Stop::BadMemory { address } | Stop::NoModule { address } => Some(address),
         Stop::BadStackPointer { sp } => Some(sp),
@@ -178,8 +175,7 @@ fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>) -> Stack {
 }
 
 fn module_name(trace: &Trace<'_>, frame: Frame) -> String {
-    let image = frame.module.map(|module| trace.timeline.modules[module.0 as usize].image);
-    image.map(|image| trace.timeline.images[image.0 as usize].image.name.clone()).unwrap_or_default()
+    frame.module.map(|module| trace.holder_name(module).to_owned()).unwrap_or_default()
 }
 
 /// Whether a frame's address is that of an instruction, not a return address.
@@ -201,7 +197,7 @@ pub(super) fn name(
     stacks: &mut [Stack],
 ) {
     let timeline = &trace.timeline;
-    let image_of = |frame: &Frame| Some(timeline.modules[frame.module?.0 as usize].image);
+    let image_of = |frame: &Frame| trace.image_of(frame.module?);
     let mut wanted: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let nameless_yet = |walked: &&Walked| walked.names.is_empty();
     for walked in stacks.iter().flat_map(|stack| &stack.frames).filter(nameless_yet) {
@@ -263,6 +259,8 @@ fn names_of(resolved: &Resolved<'_>, frame: &Frame) -> Vec<Name> {
 fn nameless(frame: &Frame, module: &str) -> Name {
     let function = if module.is_empty() {
         format!("{:#x}", frame.address)
+    } else if module == DYNAMIC_CODE {
+        format!("{module}+{:#x}", frame.address)
     } else {
         format!("{module}+{:#x}", frame.rva)
     };

@@ -23,6 +23,8 @@ pub(super) struct Ids {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Location {
     Image(u64, u32),
+    /// In code made at run time: its instance, and the address.
+    Code(u64, u64),
     Address(u64),
 }
 
@@ -108,16 +110,19 @@ impl Ids {
 
 /// The address whose symbol a frame has, relative to its module if it has one: a return address belongs to the call before
 /// it.
-pub(super) fn looked_up(key: FrameKey) -> u64 {
+pub(super) fn looked_up(profile: &Profile, key: FrameKey) -> u64 {
     let back = u64::from(!key.exact);
     match key.place {
         Placement::Image(_, rva) => u64::from(rva).saturating_sub(back),
+        Placement::Code(region, offset) => {
+            profile.code[region as usize].base.wrapping_add(offset.into()).saturating_sub(back)
+        }
         Placement::Unknown(address) => address.saturating_sub(back),
     }
 }
 
 fn location(profile: &Profile, key: FrameKey) -> (Location, i64) {
-    let at = looked_up(key);
+    let at = looked_up(profile, key);
     match key.place {
         Placement::Image(image, _) => {
             let identity = profile.images[image.0 as usize].identity_hash;
@@ -125,6 +130,15 @@ fn location(profile: &Profile, key: FrameKey) -> (Location, i64) {
             bytes[..8].copy_from_slice(&identity.to_le_bytes());
             bytes[8..].copy_from_slice(&at.to_le_bytes());
             (Location::Image(identity, at as u32), xxh3_64(&bytes) as i64)
+        }
+        Placement::Code(region, _) => {
+            // Nor does one in code that this process alone had, which others may replace at the same place.
+            let instance = profile.code[region as usize].instance;
+            let mut bytes = b"code:".to_vec();
+            bytes.extend_from_slice(profile.trace.trace_id.as_bytes());
+            bytes.extend_from_slice(&instance.to_le_bytes());
+            bytes.extend_from_slice(&at.to_le_bytes());
+            (Location::Code(instance, at), xxh3_64(&bytes) as i64)
         }
         Placement::Unknown(_) => {
             // Such an address means nothing in another trace.

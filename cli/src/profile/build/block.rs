@@ -1,7 +1,7 @@
 //! One SAMPLES block: decoded, walked and interned in a call tree of its own, on whatever thread has time.
 
 use super::Inputs;
-use crate::image::AddressSpace;
+use crate::image::{AddressSpace, Holder};
 use crate::profile::{CallTree, FrameKey, FrameTable, Node, NodeId, Placement, RunFlags};
 use crate::trace::registers;
 use crate::trace::{Mark, View};
@@ -384,7 +384,7 @@ impl Reader<'_, '_> {
         };
         let slot = &mut self.slots[at];
         slot.last = Some(walked);
-        slot.expires = self.inputs.expires(slot.history.frames(), sample.time);
+        slot.expires = self.inputs.expires(slot.history.frames(), slot.history.stop(), sample.time);
         walked
     }
 
@@ -398,7 +398,10 @@ impl Reader<'_, '_> {
         let mut parent = nodes.last().copied();
         for frame in frames.iter().rev().skip(nodes.len()) {
             let place = match frame.module {
-                Some(module) => Placement::Image(inputs.image_of(module), frame.rva),
+                Some(id) => match Holder::of(id) {
+                    Holder::Module(module) => Placement::Image(inputs.image_of(module), frame.rva),
+                    Holder::Code(region) => Placement::Code(region, frame.rva),
+                },
                 None => Placement::Unknown(frame.address),
             };
             // What an exception interrupted is an instruction, not a return address.

@@ -2,15 +2,17 @@
 
 use super::block::{BlockProfile, Stack, Step, Walked, Worker};
 use super::{Inputs, PlacedBlock};
+use crate::image::Holder;
 use crate::profile::{
-    CallTree, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance, Node, NodeId, Profile,
-    Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo, TraceInfo,
+    CallTree, CodeInfo, DYNAMIC_CODE, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance,
+    Node, NodeId, Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo, TraceInfo,
 };
 use crate::trace::{Mark, drop_reason_name};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use stk_format::{CpuUnit, ImageBudget};
 use stk_schema::event::{ModuleFlags, RunState, ThreadFlags};
+use stk_unwind::ModuleId;
 
 /// Merges block after block.
 pub(super) struct Merger<'i> {
@@ -153,6 +155,18 @@ impl<'i> Merger<'i> {
                 unload_ns: module.unload.map(|unload| clock.ns(unload)),
             })
             .collect();
+        let code = timeline
+            .code
+            .iter()
+            .map(|code| CodeInfo {
+                instance: code.instance,
+                base: code.base,
+                size: code.size,
+                stub: code.is_stub(),
+                add_ns: clock.ns(code.add),
+                remove_ns: code.remove.map(|remove| clock.ns(remove)),
+            })
+            .collect();
         let mut marks: Vec<&Mark> = timeline.marks.iter().chain(&self.marks).collect();
         marks.sort_by_key(|mark| (mark.time, mark.thread));
         let marks = marks
@@ -171,6 +185,7 @@ impl<'i> Merger<'i> {
             trace: trace_info(self.inputs),
             images: timeline.images.iter().map(|record| record.image.clone()).collect(),
             modules,
+            code,
             threads: self.threads,
             marks,
             frames: self.frames,
@@ -284,9 +299,15 @@ impl<'i> Merger<'i> {
             None => {
                 let (reason, module) = block.stops[usize::from(walked.stop)];
                 let timeline = &self.inputs.trace.timeline;
-                let image = module.map(|module| timeline.modules[module as usize].image);
-                let module = image.map(|image| timeline.images[image.0 as usize].image.name.clone());
-                let stop = self.stop(StopInfo { reason, module: module.unwrap_or_default() });
+                let module = match module.map(|module| Holder::of(ModuleId(module))) {
+                    Some(Holder::Module(module)) => {
+                        let image = timeline.modules[module as usize].image;
+                        timeline.images[image.0 as usize].image.name.clone()
+                    }
+                    Some(Holder::Code(_)) => DYNAMIC_CODE.to_owned(),
+                    None => String::new(),
+                };
+                let stop = self.stop(StopInfo { reason, module });
                 local.stops[usize::from(walked.stop)] = Some(stop);
                 stop
             }

@@ -7,7 +7,7 @@ mod merge;
 use self::block::{BlockProfile, Step, Worker, partition};
 use self::merge::Merger;
 use super::{ImageId, Profile, Runs};
-use crate::image::ModuleImage;
+use crate::image::{Holder, ModuleImage};
 use crate::trace::{Module, Trace};
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stk_format::{BlockError, BlockKind, BlockRef, ImageBudget};
-use stk_unwind::{Frame, ModuleId};
+use stk_unwind::{Frame, Stop};
 
 /// What to build a profile from, and how.
 #[derive(Clone, Default, Debug)]
@@ -98,7 +98,9 @@ impl<'i> Inputs<'i> {
         let modules = &trace.timeline.modules;
         let late: Vec<usize> =
             (0..modules.len()).filter(|&i| modules[i].load > trace.header().clock_start).collect();
-        let changes = !late.is_empty() || modules.iter().any(|module| module.unload.is_some());
+        let changes = !late.is_empty()
+            || modules.iter().any(|module| module.unload.is_some())
+            || !trace.timeline.code.is_empty();
         Inputs { trace, images, options, late, changes }
     }
 
@@ -106,8 +108,8 @@ impl<'i> Inputs<'i> {
         self.options.threads.as_ref().is_none_or(|wanted| wanted.contains(&instance))
     }
 
-    fn image_of(&self, module: ModuleId) -> ImageId {
-        self.trace.timeline.modules[module.0 as usize].image
+    fn image_of(&self, module: u32) -> ImageId {
+        self.trace.timeline.modules[module as usize].image
     }
 
     /// Leaves of a step what lies in the wanted time; its samples are evenly spaced.
@@ -127,20 +129,32 @@ impl<'i> Inputs<'i> {
         step.part(first, end)
     }
 
-    /// From when on these frames, walked at `time`, may mean something else: a module of theirs goes, or one comes to where
-    /// there was none. In ticks.
-    fn expires(&self, frames: &[Frame], time: u64) -> u64 {
-        let modules = &self.trace.timeline.modules;
-        let expiry = |frame: &Frame| match frame.module {
-            Some(module) => modules[module.0 as usize].unload,
-            None => {
-                let inside = frame.address.saturating_sub(1);
-                let covers =
-                    |module: &&Module| inside.wrapping_sub(module.base) < module.size && module.load > time;
-                self.late.iter().map(|&i| &modules[i]).filter(covers).map(|module| module.load).min()
-            }
+    /// From when on these frames, walked at `time`, and why there are no more, may mean something else: a module or dynamic
+    /// code of theirs goes, or some comes to where there was none. In ticks.
+    fn expires(&self, frames: &[Frame], stop: Option<Stop>, time: u64) -> u64 {
+        if !self.changes {
+            return u64::MAX;
+        }
+        let timeline = &self.trace.timeline;
+        let modules = &timeline.modules;
+        let comes = |address: u64| {
+            let inside = address.saturating_sub(1);
+            let covers =
+                |module: &&Module| inside.wrapping_sub(module.base) < module.size && module.load > time;
+            let module =
+                self.late.iter().map(|&i| &modules[i]).filter(covers).map(|module| module.load).min();
+            [module, timeline.code_after(inside, time)].into_iter().flatten().min()
         };
-        if self.changes { frames.iter().filter_map(expiry).min().unwrap_or(u64::MAX) } else { u64::MAX }
+        let expiry = |frame: &Frame| match frame.module.map(Holder::of) {
+            Some(Holder::Module(module)) => modules[module as usize].unload,
+            Some(Holder::Code(region)) => timeline.code[region as usize].remove,
+            None => comes(frame.address),
+        };
+        let after = match stop {
+            Some(Stop::NoModule { address }) => comes(address),
+            _ => None,
+        };
+        frames.iter().filter_map(expiry).chain(after).min().unwrap_or(u64::MAX)
     }
 }
 
@@ -190,5 +204,7 @@ fn walk_window<'i>(
     profiles
 }
 
+#[cfg(test)]
+mod code_tests;
 #[cfg(test)]
 mod tests;

@@ -16,11 +16,11 @@ fn profile_with(file: &[u8], options: &BuildOptions) -> (Profile, Runs) {
     build(&trace, &images, options, &AtomicU64::new(0)).unwrap()
 }
 
-fn profile(file: &[u8]) -> (Profile, Runs) {
+pub(super) fn profile(file: &[u8]) -> (Profile, Runs) {
     profile_with(file, &BuildOptions::default())
 }
 
-fn runs_of(profile: &Profile, runs: &Runs, tid: u32) -> Vec<Run> {
+pub(super) fn runs_of(profile: &Profile, runs: &Runs, tid: u32) -> Vec<Run> {
     let mut all = Vec::new();
     let visited: std::io::Result<()> = runs.for_each(|batch| {
         if profile.threads[batch.thread as usize].tid == tid {
@@ -33,19 +33,22 @@ fn runs_of(profile: &Profile, runs: &Runs, tid: u32) -> Vec<Run> {
 }
 
 /// `module+function number` of each frame, leaf first.
-fn names(profile: &Profile, node: Option<NodeId>) -> Vec<String> {
+pub(super) fn names(profile: &Profile, node: Option<NodeId>) -> Vec<String> {
     let frames = node.into_iter().flat_map(|node| profile.tree.frames(node));
     let name = |frame: crate::profile::FrameId| match profile.frames.keys()[frame.0 as usize].place {
         Placement::Image(image, rva) => {
             let name = &profile.images[image.0 as usize].name;
             format!("{name}:{}", (rva - FIRST_FUNCTION) / testing::FUNCTION_SIZE)
         }
+        Placement::Code(region, offset) => {
+            format!("code {}+{offset:#x}", profile.code[region as usize].instance)
+        }
         Placement::Unknown(address) => format!("{address:#x}"),
     };
     frames.map(name).collect()
 }
 
-fn stop(profile: &Profile, run: &Run) -> &'static str {
+pub(super) fn stop(profile: &Profile, run: &Run) -> &'static str {
     profile.stops[usize::from(run.stop.0)].reason
 }
 

@@ -45,6 +45,8 @@ pub(crate) struct Full {
     pub(crate) moved: [Option<Slot>; 8],
     pub(crate) trust: Trust,
     pub(crate) thread_start: bool,
+    /// Taken to be a leaf, but it may have pushed one register.
+    pub(crate) stub: bool,
 }
 
 impl Full {
@@ -58,6 +60,7 @@ impl Full {
             moved: [None; 8],
             trust,
             thread_start: false,
+            stub: false,
         }
     }
 
@@ -179,7 +182,7 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<Full, Fault> {
 
 /// The small form, if there is one.
 pub(crate) fn pack(full: &Full) -> Option<Rule> {
-    if full.machine_frame || full.popped != 0 || full.moved != [None; 8] {
+    if full.machine_frame || full.stub || full.popped != 0 || full.moved != [None; 8] {
         return None;
     }
     let base = full.return_address.register;
@@ -239,6 +242,7 @@ fn leaf(place: &Place<'_>) -> Result<Full, Fault> {
         Run::Unknown => Full::empty(Trust::Leaf),
     };
     full.thread_start = place.image.is_thread_start(place.rva);
+    full.stub = place.image.is_stub();
     Ok(full)
 }
 

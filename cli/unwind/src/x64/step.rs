@@ -99,9 +99,13 @@ impl Unwinder for Machine {
         full: &Full,
         registers: &mut Registers,
         memory: &Memory<'_>,
-        _: &M,
+        modules: &M,
     ) -> Result<Stepped, Stop> {
-        step_full(full, registers, memory)
+        if full.stub {
+            step_stub(full, registers, memory, modules)
+        } else {
+            step_full(full, registers, memory)
+        }
     }
 
     fn leaf(registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
@@ -125,6 +129,31 @@ impl Unwinder for Machine {
             at = at.checked_add(8)?;
         }
         None
+    }
+}
+
+/// A step out of a stub: by its rule if that leads to code, else as if it had pushed one register more.
+fn step_stub<M: Modules>(
+    full: &Full,
+    registers: &mut Registers,
+    memory: &Memory<'_>,
+    modules: &M,
+) -> Result<Stepped, Stop> {
+    let is_code = |registers: &Registers| modules.find(registers.ip.wrapping_sub(1)).is_some();
+    let before = *registers;
+    let stepped = step_full(full, registers, memory);
+    if stepped.is_ok() && is_code(registers) {
+        return stepped;
+    }
+    let leaf = Full::empty(Trust::LeafOutside);
+    let pushed = Full { return_address: leaf.return_address.plus(8), ..leaf };
+    let mut other = before;
+    match step_full(&pushed, &mut other, memory) {
+        Ok(stepped) if is_code(&other) => {
+            *registers = other;
+            Ok(stepped)
+        }
+        _ => stepped,
     }
 }
 

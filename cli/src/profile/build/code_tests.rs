@@ -1,0 +1,151 @@
+//! Stacks through code that was made at run time.
+
+use super::tests::{names, profile, runs_of, stop};
+use crate::testing::{self, Image, in_function};
+use stk_format::synth::TraceBuilder;
+use stk_schema::event::{CodeAdd, CodeKind, Event, RunState};
+
+const BASE: u64 = 0x1_4000_0000;
+const STACK: u64 = 0x10_0000;
+/// Where the runtime puts its code; its functions' RVAs are relative to a base below.
+const CODE: u64 = 0x2_5000_1000;
+const HEAP: u64 = 0x2_5000_0000;
+/// UNWIND_INFO: `sub rsp, 28h`, as the frames of `testing::stack` are.
+const INFO: [u8; 8] = [0x01, 0x04, 0x01, 0x00, 0x04, 0x42, 0, 0];
+
+/// A trace with an application and a thread.
+fn trace() -> (TraceBuilder, u64) {
+    let mut builder = testing::trace();
+    Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    let thread = builder.thread(0, 1, "", STACK);
+    (builder, thread)
+}
+
+fn function(builder: &mut TraceBuilder, instance: u64, time: u64, base: u64, size: u32) {
+    let begin = (base - HEAP) as u32;
+    let record: Vec<u8> = [begin, begin + size, 0x9_0000].into_iter().flat_map(u32::to_le_bytes).collect();
+    let add = CodeAdd {
+        instance,
+        time,
+        kind: CodeKind::TableFunction as u64,
+        base,
+        size: size.into(),
+        image_base: HEAP,
+        function: &record,
+        unwind: &INFO,
+        code: &[],
+    };
+    builder.meta(time, &Event::CodeAdd(add));
+}
+
+fn stub(builder: &mut TraceBuilder, instance: u64, time: u64, base: u64, code: &[u8]) {
+    let add = CodeAdd {
+        instance,
+        time,
+        kind: CodeKind::Stub as u64,
+        base,
+        size: code.len() as u64,
+        image_base: base,
+        function: &[],
+        unwind: &[],
+        code,
+    };
+    builder.meta(time, &Event::CodeAdd(add));
+}
+
+#[test]
+fn a_stack_goes_through_dynamic_functions_by_their_own_unwind_data() {
+    let (mut builder, thread) = trace();
+    function(&mut builder, 100, 5_000, CODE, 0x40);
+    function(&mut builder, 101, 5_000, CODE + 0x40, 0x200);
+    let calls = [in_function(BASE, 1), CODE + 0x20, CODE + 0x40 + 0x1ff, in_function(BASE, 2), CODE + 0x30];
+    testing::sample(&mut builder, thread, 10_000, STACK, &calls);
+    let (profile, runs) = profile(&builder.finish());
+    let runs = runs_of(&profile, &runs, 1);
+    assert_eq!(
+        names(&profile, runs[0].node),
+        [
+            "code 100+0x30",
+            "app.exe:2",
+            "code 101+0x1ff",
+            "code 100+0x20",
+            "app.exe:1",
+            "kernel32.dll:0",
+            "ntdll.dll:0"
+        ]
+    );
+    assert_eq!(stop(&profile, &runs[0]), "thread-start");
+}
+
+#[test]
+fn an_address_whose_code_was_replaced_is_the_code_of_its_time() {
+    let (mut builder, thread) = trace();
+    function(&mut builder, 100, 5_000, CODE, 0x40);
+    let calls = [in_function(BASE, 1), CODE + 0x20];
+    testing::sample(&mut builder, thread, 10_000, STACK, &calls);
+    builder.meta(20_000, &Event::CodeRemove { instance: 100, time: 20_000 });
+    testing::sample(&mut builder, thread, 25_000, STACK, &[in_function(BASE, 2), CODE + 0x20]);
+    function(&mut builder, 102, 30_000, CODE, 0x80);
+    testing::sample(&mut builder, thread, 40_000, STACK, &calls);
+    let (profile, runs) = profile(&builder.finish());
+    let leaves: Vec<String> =
+        runs_of(&profile, &runs, 1).iter().map(|run| names(&profile, run.node)[0].clone()).collect();
+    assert_eq!(leaves, ["code 100+0x20", &format!("{:#x}", CODE + 0x20), "code 102+0x20"]);
+    assert_eq!(profile.code.len(), 2);
+    assert_eq!(profile.code[0].remove_ns, Some(2_000_000));
+}
+
+#[test]
+fn an_unchanged_stack_goes_on_when_its_code_becomes_known() {
+    let (mut builder, thread) = trace();
+    // app.exe:2 was called by code that is known only later.
+    let calls = [in_function(BASE, 1), CODE + 0x20, in_function(BASE, 2)];
+    testing::sample(&mut builder, thread, 10_000, STACK, &calls);
+    for time in 2..=6 {
+        builder.same(thread, time * 10_000, RunState::Waiting);
+    }
+    function(&mut builder, 100, 35_000, CODE, 0x40);
+    let (profile, runs) = profile(&builder.finish());
+    let depths: Vec<(usize, u32, &str)> = runs_of(&profile, &runs, 1)
+        .iter()
+        .map(|run| (names(&profile, run.node).len(), run.samples, stop(&profile, run)))
+        .collect();
+    let samples = |depth| depths.iter().filter(|d| d.0 == depth).map(|d| d.1).sum::<u32>();
+    assert_eq!((samples(1), samples(5)), (3, 3), "{depths:?}");
+    assert_eq!(depths.last().map(|d| d.2), Some("thread-start"));
+}
+
+#[test]
+fn a_stub_is_a_leaf_or_has_pushed_one_register() {
+    let (mut builder, thread) = trace();
+    // cmp rax, [rcx]; jne $: nothing that tells by itself where the return address is.
+    let code = [0x48, 0x3b, 0x01, 0x75, 0xfe, 0xcc, 0xcc, 0xcc];
+    stub(&mut builder, 100, 5_000, CODE, &code);
+    let (registers, words) = testing::stack(STACK, &[in_function(BASE, 1)]);
+    for (time, pushed) in [(10_000, &[][..]), (20_000, &[0x1234_5678][..])] {
+        let words = [pushed, &[registers[0]], &words].concat();
+        let sp = STACK - 8 * words.len() as u64;
+        builder.sample(thread, time, &[CODE + 3, sp], &words);
+    }
+    let (profile, runs) = profile(&builder.finish());
+    let runs = runs_of(&profile, &runs, 1);
+    assert_eq!(runs.len(), 2);
+    for run in &runs {
+        assert_eq!(names(&profile, run.node), ["code 100+0x3", "app.exe:1", "kernel32.dll:0", "ntdll.dll:0"]);
+        assert_eq!(stop(&profile, run), "thread-start");
+    }
+    let trusts: Vec<&str> = profile.frames.keys().iter().map(|key| key.trust.as_str()).collect();
+    assert!(trusts.contains(&"leaf") && trusts.contains(&"leaf-outside"), "{trusts:?}");
+}
+
+#[test]
+fn a_caller_in_code_without_unwind_data_ends_the_stack_and_is_blamed() {
+    let (mut builder, thread) = trace();
+    stub(&mut builder, 100, 5_000, CODE, &[0x90; 0x40]);
+    testing::sample(&mut builder, thread, 10_000, STACK, &[CODE + 0x20, in_function(BASE, 1)]);
+    let (profile, runs) = profile(&builder.finish());
+    let runs = runs_of(&profile, &runs, 1);
+    assert_eq!(names(&profile, runs[0].node), ["app.exe:1", "code 100+0x20"]);
+    let stop = &profile.stops[usize::from(runs[0].stop.0)];
+    assert_eq!((stop.reason, stop.module.as_str()), ("no-function", "[dynamic code]"));
+}
