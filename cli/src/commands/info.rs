@@ -86,7 +86,7 @@ struct Info {
     runtimes: Vec<RuntimeInfo>,
     marks: usize,
     exceptions: u64,
-    dynamic_code_regions: usize,
+    dynamic_code: DynamicCode,
     redacted_words: BTreeMap<String, u64>,
     threads: Vec<ThreadInfo>,
     modules: Vec<ModuleInfo>,
@@ -210,11 +210,69 @@ fn info(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
             .collect(),
         marks: timeline.marks.len(),
         exceptions: timeline.exceptions,
-        dynamic_code_regions: timeline.code.len(),
+        dynamic_code: DynamicCode::of(&trace),
         redacted_words: timeline.redacted.clone(),
         threads: threads(&trace),
         modules: modules(&trace),
     })
+}
+
+/// Code made at run time: what was recorded of it, and what that cost.
+#[derive(Default, Serialize)]
+struct DynamicCode {
+    /// Regions with unwind data.
+    functions: usize,
+    /// Regions without.
+    stubs: usize,
+    /// Bytes of code and unwind data.
+    bytes: u64,
+    /// Lookups in the target's function tables; 0 if the recording did not end in order.
+    lookups: u64,
+    lookup_ns: u64,
+    lookup_max_ns: u64,
+    /// Lookups that ended in a fault of whoever was asked.
+    faults: u64,
+    /// Addresses that were not looked up.
+    not_looked_up: u64,
+}
+
+impl DynamicCode {
+    fn of(trace: &Trace<'_>) -> DynamicCode {
+        let fact = |key: &str| trace.fact(key).and_then(|value| value.parse().ok()).unwrap_or(0);
+        let code = &trace.timeline.code;
+        let stubs = code.iter().filter(|region| region.is_stub()).count();
+        DynamicCode {
+            functions: code.len() - stubs,
+            stubs,
+            bytes: fact("recorder.code.bytes"),
+            lookups: fact("recorder.code.lookups"),
+            lookup_ns: fact("recorder.code.lookup_ns"),
+            lookup_max_ns: fact("recorder.code.lookup_max_ns"),
+            faults: fact("recorder.code.faults"),
+            not_looked_up: fact("recorder.code.unseen"),
+        }
+    }
+
+    fn text(&self) -> String {
+        if self.functions + self.stubs + self.not_looked_up as usize == 0 {
+            return String::new();
+        }
+        let (functions, stubs) = (count(self.functions as u64), count(self.stubs as u64));
+        let mut text = format!("{functions} functions and {stubs} stubs made at run time");
+        if self.lookups > 0 {
+            let (bytes, lookups) = (size(self.bytes), count(self.lookups));
+            let ms = |ns: u64| format!("{:.1} ms", ns as f64 / 1e6);
+            let (all, longest) = (ms(self.lookup_ns), ms(self.lookup_max_ns));
+            let _ = write!(text, " ({bytes}; {lookups} lookups in {all}, the longest {longest})");
+        }
+        if self.not_looked_up > 0 {
+            let _ = write!(text, "; {} addresses not looked up", count(self.not_looked_up));
+        }
+        if self.faults > 0 {
+            let _ = write!(text, "; {} lookups failed in the target", count(self.faults));
+        }
+        text
+    }
 }
 
 fn threads(trace: &Trace<'_>) -> Vec<ThreadInfo> {
@@ -333,11 +391,8 @@ fn text(info: &Info, all: bool) -> String {
     for (rule, words) in &info.redacted_words {
         line("redacted", &format!("{} words: {rule}", count(*words)));
     }
-    for (label, n) in [
-        ("marks", info.marks as u64),
-        ("exceptions", info.exceptions),
-        ("code", info.dynamic_code_regions as u64),
-    ] {
+    line("code", &info.dynamic_code.text());
+    for (label, n) in [("marks", info.marks as u64), ("exceptions", info.exceptions)] {
         if n > 0 {
             line(label, &count(n));
         }
