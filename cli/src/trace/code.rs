@@ -53,7 +53,9 @@ impl CodeRegion {
     }
 }
 
-/// A larger function without unwind codes is none: V8 registers its whole code range like that for exceptions alone.
+/// A larger entry stands for a whole range of functions, as V8 registers it ...
+const MOST_OF_ONE: u64 = 1 << 20;
+/// ... and one without unwind codes that is larger than this for none: V8 registers its whole code range like that for exceptions alone.
 const MOST_WITHOUT_CODES: u64 = 64 << 10;
 /// RVAs behind the region are given to its unwind data; a region this large leaves no room for them.
 const MOST_BYTES: u64 = 0xf000_0000;
@@ -76,7 +78,8 @@ fn tables(add: &CodeAdd<'_>, arch: Arch) -> ImageTables {
     match unwind {
         Some((ranges, directory)) => {
             let builder = ranges.into_iter().fold(builder, |builder, (rva, bytes)| builder.range(rva, bytes));
-            builder.exception_directory(directory.0, directory.1).build()
+            let builder = builder.exception_directory(directory.0, directory.1);
+            if add.size > MOST_OF_ONE { builder.many_functions().build() } else { builder.build() }
         }
         // What the entry says cannot be used.
         None => builder.build(),
@@ -361,10 +364,8 @@ mod tests {
         let tables = tables(&add, Arch::X64);
         assert!(tables.knows_functions());
         // The extent is that of the chain's root, relative to the region.
-        assert_eq!(
-            tables.function_range(0),
-            Some(0x800u32.wrapping_sub(0x1000)..0x900u32.wrapping_sub(0x1000))
-        );
+        let before = |rva: u32| rva.wrapping_sub(0x1000);
+        assert_eq!(tables.function_range(0), Some(before(0x800)..before(0x900)));
         let moved = tables.bytes(0x30).map(|bytes| bytes[..4].to_vec());
         assert_eq!(moved, Some(vec![0x21, 0, 0, 0]));
     }

@@ -88,6 +88,7 @@ pub struct ImageTables {
     thread_starts: Vec<Range<u32>>,
     x86: X86Tables,
     stub: bool,
+    many: bool,
 }
 
 #[derive(Debug)]
@@ -120,6 +121,7 @@ pub struct ImageTablesBuilder {
     thread_starts: Vec<u32>,
     x86: X86Tables,
     stub: bool,
+    many: bool,
 }
 
 impl ImageTables {
@@ -134,6 +136,7 @@ impl ImageTables {
             thread_starts: Vec::new(),
             x86: X86Tables::default(),
             stub: false,
+            many: false,
         }
     }
 
@@ -188,6 +191,11 @@ impl ImageTables {
         }
     }
 
+    /// Whether its one entry stands for many functions.
+    pub(crate) fn is_many(&self) -> bool {
+        self.many
+    }
+
     pub(crate) fn is_stub(&self) -> bool {
         self.stub
     }
@@ -239,6 +247,14 @@ impl ImageTablesBuilder {
         self
     }
 
+    /// Says that this is a range of code made at run time, whose one entry stands for many functions, as V8 registers it: each
+    /// has set up its frame as the entry says, but where one begins is not known. The code tells whether the frame is
+    /// still to be set up.
+    pub fn many_functions(mut self) -> Self {
+        self.many = true;
+        self
+    }
+
     /// Finishes the image.
     pub fn build(mut self) -> ImageTables {
         for known in &mut self.ranges {
@@ -271,6 +287,7 @@ impl ImageTablesBuilder {
             thread_starts: Vec::new(),
             x86: self.x86,
             stub: self.stub,
+            many: self.many,
         };
         if let Some((rva, len)) = self.directory {
             image.exceptions = find_exceptions(&image, rva, len);
@@ -299,10 +316,10 @@ fn find_exceptions(image: &ImageTables, rva: u32, len: u32) -> Exceptions {
         return Exceptions::Unknown;
     }
     let begin = |at: &[u8]| u32::from_le_bytes([at[0], at[1], at[2], at[3]]);
-    // Linkers pad the directory with zero records; they would break the order.
-    let is_used = |at: &&[u8]| begin(at) != 0;
+    // Linkers pad the directory with zero records; they would break the order. (In code made at run time a function can begin at 0.)
+    let is_used = |at: &&[u8]| at.iter().any(|&byte| byte != 0);
     let used = bytes.chunks_exact(record).filter(is_used);
-    if bytes.chunks_exact(record).all(|at| begin(at) != 0) && used.clone().is_sorted_by_key(begin) {
+    if bytes.chunks_exact(record).all(|at| is_used(&at)) && used.clone().is_sorted_by_key(begin) {
         return Exceptions::InPlace { range, offset, len: bytes.len() };
     }
     let mut records: Vec<&[u8]> = used.collect();

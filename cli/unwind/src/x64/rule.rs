@@ -47,6 +47,8 @@ pub(crate) struct Full {
     pub(crate) thread_start: bool,
     /// Taken to be a leaf, but it may have pushed one register.
     pub(crate) stub: bool,
+    /// Its code may be other code at another time: not to be kept.
+    pub(crate) volatile: bool,
 }
 
 impl Full {
@@ -61,6 +63,7 @@ impl Full {
             trust,
             thread_start: false,
             stub: false,
+            volatile: false,
         }
     }
 
@@ -172,17 +175,21 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<Full, Fault> {
         }
         Position::Context => match run::to_return(place, Some((&function, &root))) {
             Run::Returns(full) => full,
-            Run::Stays => from_codes(image, &function, place.rva, Trust::UnwindInfo)?,
+            Run::Stays => match run::before_frame(place).filter(|_| image.is_many()) {
+                Some(full) => full,
+                None => from_codes(image, &function, place.rva, Trust::UnwindInfo)?,
+            },
             Run::Unknown => without_code(image, &function, place.rva)?,
         },
     };
     full.thread_start = image.is_thread_start(root.begin);
+    full.volatile = image.is_many() && place.position == Position::Context;
     Ok(full)
 }
 
 /// The small form, if there is one.
 pub(crate) fn pack(full: &Full) -> Option<Rule> {
-    if full.machine_frame || full.stub || full.popped != 0 || full.moved != [None; 8] {
+    if full.machine_frame || full.stub || full.volatile || full.popped != 0 || full.moved != [None; 8] {
         return None;
     }
     let base = full.return_address.register;

@@ -5,12 +5,14 @@
 //! run that arrives at a return says exactly what the processor would do next. The one thing to be judged is
 //! whether a jump leaves the function (a tail call, at which the frame is gone) or goes on inside it.
 
-use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Code, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
 
-use super::RSP;
 use super::info::{self, RuntimeFunction};
 use super::registers::nonvolatile;
 use super::rule::{self, Full, Slot};
+use super::{RBP, RSP};
 use crate::engine::Place;
 use crate::{ImageTables, Trust};
 
@@ -90,6 +92,35 @@ pub(crate) fn to_return(place: &Place<'_>, function: Option<(&RuntimeFunction, &
         rva = rva.wrapping_add(instruction.len() as u32);
     }
     Run::Stays
+}
+
+/// The frame at a place from which the code goes straight on to `push rbp; mov rbp, rsp`: not set up, or only half. `None` if it
+/// does anything with the stack or leaves before that.
+pub(crate) fn before_frame(place: &Place<'_>) -> Option<Full> {
+    let is_set = |instruction: &Instruction| {
+        instruction.mnemonic() == Mnemonic::Mov
+            && (instruction.op0_register(), instruction.op1_register()) == (Register::RBP, Register::RSP)
+    };
+    let mut full = Full::empty(Trust::UnwindInfo);
+    let (first, _) = decode(place, place.rva)?;
+    if is_set(&first) {
+        full.saved[nonvolatile(RBP as u8)?] = Some(full.return_address);
+        full.return_address = full.return_address.plus(8);
+        return Some(full);
+    }
+    let mut rva = place.rva;
+    for _ in 0..MAX_INSTRUCTIONS {
+        let (instruction, _) = decode(place, rva)?;
+        rva = rva.wrapping_add(instruction.len() as u32);
+        if instruction.mnemonic() == Mnemonic::Push && instruction.op0_register() == Register::RBP {
+            return decode(place, rva).filter(|(next, _)| is_set(next)).map(|_| full);
+        }
+        let stays = matches!(instruction.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch);
+        if !stays || instruction.is_stack_instruction() || instruction.op0_register() == Register::RSP {
+            return None;
+        }
+    }
+    None
 }
 
 /// Whether the bytes before a return address end with a call instruction, of any of its encodings.

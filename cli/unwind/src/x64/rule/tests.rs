@@ -326,3 +326,33 @@ fn version_2_padding_is_no_push() {
     let image = one(&[2, 4, 3, 0, 1, 0x16, 0, 0, 4, 0x42], &[]);
     assert_eq!(caller(&image, 0x50).return_address, rsp(0x28));
 }
+
+#[test]
+fn among_many_functions_of_one_entry_the_code_tells_whether_the_frame_is_set_up() {
+    // push rbp; mov rbp,rsp: the frame of every function of V8, by one entry for all of them.
+    let info = [0x01, 4, 2, 0x05, 4, 0x03, 1, 0x50];
+    let set_up = |code: &[u8], offset| {
+        let mut builder = ImageTables::new(Arch::X64, 0x10_0000).range(FUNCTION, code).range(INFO, &info[..]);
+        let record: Vec<u8> = [0, 0x10_0000, INFO].into_iter().flat_map(u32::to_le_bytes).collect();
+        builder = builder.range(DIRECTORY, record).exception_directory(DIRECTORY, 12);
+        let image = builder.many_functions().build();
+        let full = context(&image, offset);
+        assert!(pack(&full).is_none(), "code made at run time is not kept");
+        (full.return_address, full.saved[RBP])
+    };
+    // mov ebx,[rcx-10h]; test byte ptr [rbx],1; jne +5; push rbp; mov rbp,rsp; push rsi; nop; mov rsp,rbp; pop rbp; ret.
+    let code = [
+        0x8b, 0x59, 0xf0, 0xf6, 0x03, 0x01, 0x75, 0x05, 0x55, 0x48, 0x89, 0xe5, 0x56, 0x90, 0x48, 0x89, 0xec,
+        0x5d, 0xc3,
+    ];
+    for offset in [0, 3, 6, 8] {
+        assert_eq!(set_up(&code, offset), (rsp(0), None), "+{offset}");
+    }
+    assert_eq!(set_up(&code, 9), (rsp(8), Some(rsp(0))), "half");
+    let frame = |offset| Slot { register: 5, offset };
+    for offset in [12, 13, 14] {
+        assert_eq!(set_up(&code, offset), (frame(8), Some(frame(0))), "+{offset}");
+    }
+    assert_eq!(set_up(&code, 17), (rsp(8), Some(rsp(0))), "epilogue");
+    assert_eq!(set_up(&code, 18), (rsp(0), None), "return");
+}

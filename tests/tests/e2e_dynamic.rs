@@ -1,0 +1,69 @@
+//! Code made at run time: a program of our own that registers such code in every way, and fails in one (tests/programs/dynamic.c).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use stk_tests::recorded::Recorded;
+use stk_tests::stk::{self, Speedscope};
+use stk_tests::wine::{Folder, Inject, Program};
+
+fn program() -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/dynamic.c");
+    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("dynamic.exe");
+    let mut compiler = Command::new("x86_64-w64-mingw32-gcc");
+    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source);
+    let status = compiler.status().expect("x86_64-w64-mingw32-gcc runs (package gcc-mingw-w64-x86-64)");
+    assert!(status.success());
+    program
+}
+
+/// Share of a thread's stacks, by time, that reach its start, and of those that go through dynamic code.
+fn shares(speedscope: &Speedscope, thread: &str) -> (f64, f64) {
+    let (mut all, mut complete, mut dynamic) = (0.0, 0.0, 0.0);
+    for profile in speedscope.named(thread) {
+        for (start, end, stack) in &profile.stacks {
+            let weight = end - start;
+            all += weight;
+            if stk::incomplete(stack).is_none() {
+                complete += weight;
+                let is_dynamic = stack.iter().any(|frame| frame.name.starts_with("[dynamic code]"));
+                dynamic += if is_dynamic { weight } else { 0.0 };
+            }
+        }
+    }
+    assert!(all > 0.0, "no samples of '{thread}'");
+    (complete / all, dynamic / all)
+}
+
+#[test]
+fn stacks_go_through_code_of_every_kind_and_a_runtime_that_fails_takes_nothing_down() {
+    let folder = Folder::new("dynamic");
+    let seconds = if std::env::var_os("STK_LONG").is_some() { "60" } else { "6" };
+    let lives = if seconds == "60" { "70" } else { "14" };
+    let mut dynamic = Program::ready(&folder, folder.path(), &program(), &[lives]);
+    let pid = dynamic.pid();
+    Inject::record(&folder, &["--pid", &pid, "-o", "dynamic.stk", "-d", &format!("{seconds}s")]);
+    let status = dynamic.wait();
+    assert!(status.success() && dynamic.output().contains("done"), "{status}\n{}", dynamic.output());
+
+    let recorded = Recorded::open(&folder.file("dynamic.stk"));
+    assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
+    let fact =
+        |key: &str| recorded.metadata.get(key).and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
+    assert!(fact("recorder.code.functions") >= 3, "{:?}", recorded.metadata);
+    assert!(fact("recorder.code.stubs") >= 1, "{:?}", recorded.metadata);
+    assert!(fact("recorder.code.faults") >= 1, "{:?}", recorded.metadata);
+    assert!(fact("recorder.code.removed") >= 1, "the code that replaces other code: {:?}", recorded.metadata);
+
+    let speedscope = Speedscope::of(folder.path(), "dynamic.stk", folder.path());
+    for thread in ["table", "callback", "stub"] {
+        let (complete, dynamic) = shares(&speedscope, thread);
+        assert!(complete > 0.99, "{thread}: {:.2} % reach the thread start", 100.0 * complete);
+        assert!(dynamic > 0.8, "{thread}: {:.2} % go through its code", 100.0 * dynamic);
+    }
+    // Between the replacement and the next look at the place its old unwind data is taken to hold.
+    let (complete, _) = shares(&speedscope, "reused");
+    assert!(complete > 0.5, "reused: {:.2} % reach the thread start", 100.0 * complete);
+    // Nothing is invented where the lookup failed.
+    let (complete, _) = shares(&speedscope, "failing");
+    assert!(complete < 0.2, "failing: {:.2} % reach the thread start", 100.0 * complete);
+}
