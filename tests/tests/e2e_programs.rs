@@ -54,14 +54,25 @@ fn node_from_its_package_is_recorded_to_the_thread_start() {
     assert!(status.success() && node.output().contains("rounds ok"), "{status}\n{}", node.output());
 
     // Compiled JavaScript lies in no module: its unwind data was asked of the process.
-    let compiled =
-        speedscope.share(|stack| stack.iter().any(|frame| frame.name.starts_with("[dynamic code]")));
-    assert!(compiled > 0.01, "{:.2} % of the stacks hold compiled JavaScript", 100.0 * compiled);
-    let complete = speedscope.share(|stack| stk::incomplete(stack).is_none());
+    let compiled = |stack: &[stk::Frame]| stack.iter().any(|frame| frame.name.starts_with("[dynamic code]"));
+    let through = speedscope.share(compiled);
+    assert!(through > 0.01, "{:.2} % of the stacks hold compiled JavaScript", 100.0 * through);
+    let complete = speedscope.share(|stack| compiled(stack) && stk::incomplete(stack).is_none()) / through;
     assert!(
         complete > 0.99,
-        "{:.2} % of the stacks reach the thread start: {:?}",
+        "{:.2} % of the stacks through compiled JavaScript reach the thread start: {:?}",
         100.0 * complete,
+        reasons(&speedscope)
+    );
+    // OpenSSL's assembler has frames that its unwind data does not describe: an exception handler knows them. Such stacks end in the
+    // innermost frame, at a word that is no code.
+    let undescribed = |stack: &[stk::Frame]| stk::incomplete(stack) == Some("no-module") && stack.len() == 2;
+    let complete = speedscope.share(|stack| stk::incomplete(stack).is_none());
+    let known = 1.0 - speedscope.share(undescribed);
+    assert!(
+        complete / known > 0.99,
+        "{:.2} % of the other stacks reach the thread start: {:?}",
+        100.0 * complete / known,
         reasons(&speedscope)
     );
     let fact =
