@@ -101,7 +101,7 @@ struct SystemTables {
 impl Tables for SystemTables {
     fn lookup(&mut self, address: u64) -> Lookup {
         if self.faults >= MOST_FAULTS {
-            return Lookup::None;
+            return Lookup::Unasked;
         }
         let mut image_base = 0;
         match guarded(self.api, address, &mut image_base) {

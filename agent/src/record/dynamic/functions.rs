@@ -43,6 +43,8 @@ pub enum Lookup {
     None,
     /// Whoever was asked failed.
     Fault,
+    /// Nobody was asked, since too many failed before.
+    Unasked,
 }
 
 /// The system's function tables.
@@ -62,6 +64,8 @@ struct Live {
     compared: u64,
     /// When it was last seen.
     seen: u64,
+    /// Whoever was asked for it failed: not to be asked again.
+    faulty: bool,
 }
 
 /// The dynamic code that is in the trace.
@@ -97,23 +101,35 @@ impl CodeFunctions {
         let fresh = FRESH_MS * self.ticks_per_ms;
         let known = self.holding_mut(inside).map(|live| {
             live.seen = time.max(live.seen);
-            live.compared.saturating_add(fresh) > time
+            live.faulty || live.compared.saturating_add(fresh) > time
         });
         if known == Some(true) {
             return;
         }
-        self.shared.costs.lookups.fetch_add(1, Ordering::Relaxed);
-        let entry = match tables.lookup(inside) {
+        let answer = tables.lookup(inside);
+        if answer != Lookup::Unasked {
+            self.shared.costs.lookups.fetch_add(1, Ordering::Relaxed);
+        }
+        let entry = match answer {
             Lookup::Found { entry, image_base } => Entry::read(memory, self.arch, image_base, entry, inside),
             Lookup::None => None,
             Lookup::Fault => {
                 self.shared.costs.faults.fetch_add(1, Ordering::Relaxed);
                 None
             }
+            Lookup::Unasked => None,
         };
-        match entry {
-            Some(entry) => self.function(entry, time, memory, out),
-            None => self.stub(inside, executed, time, memory, out),
+        if let Some(entry) = entry {
+            return self.function(entry, time, memory, out);
+        }
+        let unanswered = matches!(answer, Lookup::Fault | Lookup::Unasked);
+        // What was known before is not gone because nobody answered.
+        if unanswered && self.holding(inside).is_some_and(|(_, live)| live.kind != CodeKind::Stub) {
+            return;
+        }
+        self.stub(inside, executed, time, memory, out);
+        if unanswered && let Some(live) = self.holding_mut(inside) {
+            live.faulty = true;
         }
     }
 
@@ -197,7 +213,8 @@ impl CodeFunctions {
         }
         add.instance = self.ids.fetch_add(1, Ordering::Relaxed);
         let (size, instance, compared) = (add.size, add.instance, add.time);
-        self.live.insert(add.base, Live { size, instance, kind, hash, compared, seen: compared });
+        self.live
+            .insert(add.base, Live { size, instance, kind, hash, compared, seen: compared, faulty: false });
         let bytes = add.function.len() + add.unwind.len() + add.code.len();
         self.shared.costs.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.shared.news.last.fetch_max(add.time, Ordering::Relaxed);
