@@ -2,8 +2,8 @@
 
 use super::managed::{Managed, Told};
 use super::{
-    CodeInfo, DYNAMIC_CODE, FrameFacts, FrameKey, FrameKind, FrameSymbols, Image, ImageId, NameSource, NamedFrame, NodeId, Placement,
-    Profile, Runs, StrId,
+    CodeInfo, DYNAMIC_CODE, FrameFacts, FrameKey, FrameKind, FrameSymbols, Image, ImageId, NameSource,
+    NamedFrame, NodeId, Placement, Profile, Runs, StrId,
 };
 use crate::image::ModuleImage;
 use crate::runtimes::{MethodKind, Methods};

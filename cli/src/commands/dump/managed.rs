@@ -8,12 +8,11 @@ use crate::trace::Trace;
 
 /// Names the frames that lie in methods that a runtime told of, and says which frames are a runtime's own.
 pub(super) fn name(trace: &Trace<'_>, methods: &Methods, store: &SymbolStore, stacks: &mut [Stack]) {
-    let timeline = &trace.timeline;
     let lines = runtimes::lines(methods, store);
     for stack in stacks {
         let time = trace.clock.ns(stack.until);
         for walked in &mut stack.frames {
-            let image = walked.frame.module.map(|module| timeline.modules[module.0 as usize].image);
+            let image = walked.frame.module.and_then(|module| trace.image_of(module));
             if image.is_some_and(|image| methods.runtimes.contains(&image)) {
                 walked.kind = FrameKind::Runtime;
             }

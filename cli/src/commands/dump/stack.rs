@@ -1,6 +1,6 @@
 //! A thread's stack at a moment: walked, then named.
 
-use crate::image::{AddressSpace, ModuleImage};
+use crate::image::{AddressSpace, Holder, ModuleImage};
 use crate::profile::{DYNAMIC_CODE, FrameKind, export_name, module_key};
 use crate::symbols::{Demangle, ModuleSymbols, Resolved, Source, Symbolizer};
 use crate::trace::{Snapshot, Thread, Trace, registers};
@@ -103,7 +103,11 @@ pub(super) fn walk(
             arguments: Vec::new(),
             names: Vec::new(),
             module: module_name(trace, *frame),
-            kind: if frame.module.is_some() { FrameKind::Native } else { FrameKind::Unknown },
+            kind: match frame.module.map(Holder::of) {
+                Some(Holder::Module(_)) => FrameKind::Native,
+                Some(Holder::Code(_)) => FrameKind::Dynamic,
+                None => FrameKind::Unknown,
+            },
             hidden: false,
             explanation: None,
         });
