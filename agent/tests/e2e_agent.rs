@@ -56,7 +56,7 @@ fn a_recording_has_threads_modules_tables_and_stacks_that_reach_their_base() {
         assert!(names.contains(name), "{names:?}");
     }
     let recorders = trace.threads.values().filter(|thread| thread.flags.contains(ThreadFlags::RECORDER));
-    assert_eq!(recorders.count(), 5);
+    assert_eq!(recorders.count(), 6);
     for sample in &trace.samples {
         assert!(!trace.threads[&sample.thread].flags.contains(ThreadFlags::RECORDER));
         // On the system's side of a call under Wine the stack pointer lies elsewhere: then there are no words.
