@@ -16,7 +16,7 @@ use std::path::Path;
 
 use ::stk::symbols::index::{RecordKind, SymbolIndex};
 use anyhow::{Context, Result, anyhow};
-use pdb::{FallibleIterator, IdData, SymbolData, TypeData};
+use pdb::{FallibleIterator, IdData, ItemIndex, SymbolData, TypeData};
 use serde_json::json;
 
 /// One frame as (name, file, line).
@@ -100,6 +100,14 @@ impl Truth {
             sections.get(usize::from(section).wrapping_sub(1)).map(|s| s.virtual_address + offset)
         };
         let names = InlineNames::read(&mut pdb)?;
+        // What modules lend to others (/GL), by the lender's name.
+        let mut exports = BTreeMap::new();
+        let mut modules = dbi.modules()?;
+        while let Some(module) = modules.next()? {
+            if let Some(info) = pdb.module_info(&module)? {
+                exports.entry(module.module_name().to_lowercase()).or_insert(info.exports()?);
+            }
+        }
         let mut procedures = Vec::new();
         let mut modules = dbi.modules()?;
         let mut number = 0;
@@ -119,6 +127,16 @@ impl Truth {
             let files = std::rc::Rc::new(files);
             let inlinees: BTreeMap<pdb::IdIndex, pdb::Inlinee<'_>> =
                 info.inlinees()?.map(|inlinee| Ok((inlinee.index(), inlinee))).collect()?;
+            let imports = info.imports()?;
+            let global_id = |id: pdb::IdIndex| -> Result<pdb::IdIndex> {
+                if !id.is_cross_module() {
+                    return Ok(id);
+                }
+                let pdb::CrossModuleRef(lender, local) = imports.resolve_import(id)?;
+                let lender = strings.get(lender.0)?.to_string().to_lowercase();
+                let lent = exports.get(&lender).map(|exports| exports.resolve_import(local)).transpose()?;
+                Ok(lent.flatten().unwrap_or(id))
+            };
             let mut symbols = info.symbols()?;
             // Open scopes: inline sites by number, others not.
             let mut scopes: Vec<Option<usize>> = Vec::new();
@@ -165,7 +183,8 @@ impl Truth {
                             file = rows.first().map(|row: &(u32, u32, u32, u32)| row.2);
                         }
                         scopes.push(Some(procedure.sites.len()));
-                        procedure.sites.push(Site { parent, name: names.name(site.inlinee), file, rows });
+                        let name = names.name(global_id(site.inlinee)?);
+                        procedure.sites.push(Site { parent, name, file, rows });
                     }
                     _ if symbol.starts_scope() => scopes.push(None),
                     _ if symbol.ends_scope() => {

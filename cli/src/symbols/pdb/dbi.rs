@@ -1,5 +1,7 @@
 //! The DBI stream: modules, section contributions, and where the other streams are.
 
+use std::borrow::Cow;
+
 use super::PdbError;
 use super::msf::{Msf, Stream};
 use crate::symbols::bytes::{c_str_at, u16_at, u32_at};
@@ -33,6 +35,8 @@ pub(super) struct Dbi {
 
 /// One object file.
 pub(super) struct Module {
+    /// Its name: the object file's path, or that within a library.
+    pub(super) name: Vec<u8>,
     /// Its symbol and line stream.
     pub(super) stream: Option<u32>,
     /// Bytes of symbol records, with the leading signature.
@@ -41,6 +45,14 @@ pub(super) struct Module {
     pub(super) c11_bytes: u32,
     /// Bytes of C13 line information.
     pub(super) c13_bytes: u32,
+}
+
+impl Module {
+    /// Its C13 line information; `None` if there is none or it does not lie in the file.
+    pub(super) fn c13<'m>(&self, msf: &'m Msf<'m>) -> Option<Cow<'m, [u8]>> {
+        let at = (self.symbol_bytes as usize).checked_add(self.c11_bytes as usize)?;
+        msf.stream(self.stream?)?.read(at, self.c13_bytes as usize)
+    }
 }
 
 /// A piece of code that one module contributed.
@@ -152,13 +164,15 @@ fn read_modules(data: &[u8]) -> Result<Vec<Module>, PdbError> {
         let bad = || PdbError::corrupt("DBI module record", at);
         let number = u16_at(data, at + 34).ok_or_else(bad)?;
         let [symbol_bytes, c11_bytes, c13_bytes] = [36, 40, 44].map(|n| u32_at(data, at + n).unwrap_or(0));
+        let module_name = c_str_at(data, at + 64).ok_or_else(bad)?;
         modules.push(Module {
+            name: module_name.to_vec(),
             stream: (number != NO_STREAM).then_some(u32::from(number)),
             symbol_bytes,
             c11_bytes,
             c13_bytes,
         });
-        let name = c_str_at(data, at + 64).ok_or_else(bad)?.len() + 1;
+        let name = module_name.len() + 1;
         let object = c_str_at(data, at + 64 + name).ok_or_else(bad)?.len() + 1;
         at = (at + 64 + name + object).next_multiple_of(4);
     }

@@ -138,7 +138,7 @@ impl<'d> ModuleLines<'d> {
 }
 
 /// The subsections of C13 data: kind and body.
-fn subsections(data: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
+pub(super) fn subsections(data: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     let mut at = 0usize;
     std::iter::from_fn(move || {
         let (kind, len) = (u32_at(data, at)?, u32_at(data, at + 4)? as usize);

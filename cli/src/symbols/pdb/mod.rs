@@ -4,6 +4,7 @@
 //! files, panics in places (a panic ends `stk`, which has no unwinder). It is the independent reader of the
 //! tests instead. Everything here answers damage with an error or leaves the damaged part out and counts it.
 
+mod cross_scope;
 mod dbi;
 mod frames;
 mod lines;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::FileNames;
+use super::cross_scope::{CrossScope, Imports};
 use super::dbi::{Dbi, Module};
 use super::lines::{ModuleLines, SiteRow, site_rows};
 use super::msf::Msf;
@@ -34,11 +35,14 @@ const CV_SIGNATURE_C13: u32 = 4;
 /// S_PUB32: the public is a function.
 const PUBLIC_FUNCTION: u32 = 2;
 
+/// An inlined function whose id leads nowhere.
+const NAMELESS: &[u8] = b"<inline function>";
+
 /// Reads every module and the publics into the builder; returns how many damaged parts were left out.
-pub(super) fn read(
-    msf: &Msf<'_>,
+pub(super) fn read<'m>(
+    msf: &'m Msf<'m>,
     dbi: &Dbi,
-    function_names: &Names<'_>,
+    function_names: &Names<'m>,
     files: &FileNames<'_>,
     builder: &mut IndexBuilder,
 ) -> u32 {
@@ -48,6 +52,7 @@ pub(super) fn read(
         files,
         builder,
         inlinee_names: HashMap::default(),
+        cross_scope: CrossScope::new(msf, dbi),
         scopes: Vec::new(),
         sites: Vec::new(),
         site_rows: Vec::new(),
@@ -74,7 +79,9 @@ struct Reader<'a, 'm> {
     function_names: &'a Names<'m>,
     files: &'a FileNames<'a>,
     builder: &'a mut IndexBuilder,
+    /// By the id in the PDB.
     inlinee_names: HashMap<u32, StrId, foldhash::fast::FixedState>,
+    cross_scope: CrossScope<'a, 'm>,
     scopes: Vec<Scope>,
     sites: Vec<InlineSite>,
     /// Rows of the sites, each with its site's number.
@@ -114,12 +121,9 @@ struct Trampoline {
 }
 
 impl<'a, 'm> Reader<'a, 'm> {
-    fn module(&mut self, msf: &Msf<'_>, module: &Module) {
+    fn module(&mut self, msf: &'m Msf<'m>, module: &Module) {
         let Some(stream) = module.stream.and_then(|number| msf.stream(number)) else { return };
-        let (symbol_bytes, c11, c13) =
-            (module.symbol_bytes as usize, module.c11_bytes as usize, module.c13_bytes as usize);
-        let (Some(symbols), Some(lines)) =
-            (stream.read(0, symbol_bytes), symbol_bytes.checked_add(c11).and_then(|at| stream.read(at, c13)))
+        let (Some(symbols), Some(c13)) = (stream.read(0, module.symbol_bytes as usize), module.c13(msf))
         else {
             self.damaged += 1;
             return;
@@ -128,9 +132,10 @@ impl<'a, 'm> Reader<'a, 'm> {
             self.damaged += u32::from(!symbols.is_empty());
             return;
         }
-        let mut lines = ModuleLines::read(&lines, self.dbi, self.files, self.builder);
+        let mut lines = ModuleLines::read(&c13, self.dbi, self.files, self.builder);
+        let imports = Imports::read(&c13);
         let first = self.builder.ranges().len();
-        if self.symbols(&symbols, &mut lines).is_none() {
+        if self.symbols(&symbols, &mut lines, &imports).is_none() {
             self.damaged += 1;
         }
         self.damaged += lines.damaged;
@@ -138,7 +143,7 @@ impl<'a, 'm> Reader<'a, 'm> {
     }
 
     /// Walks the symbol records of a module.
-    fn symbols(&mut self, symbols: &[u8], lines: &mut ModuleLines<'_>) -> Option<()> {
+    fn symbols(&mut self, symbols: &[u8], lines: &mut ModuleLines<'_>, imports: &Imports<'_>) -> Option<()> {
         self.scopes.clear();
         let mut site = NONE;
         for (at, kind, body) in (Records { data: symbols, at: 4 }) {
@@ -168,7 +173,9 @@ impl<'a, 'm> Reader<'a, 'm> {
                 S_INLINESITE | S_INLINESITE2 => {
                     let annotations = body.get(if kind == S_INLINESITE { 12 } else { 16 }..)?;
                     self.scopes.push(Scope::Site { outer: site });
-                    site = self.inline_site(u32_at(body, 8)?, site, annotations, lines);
+                    let inlinee = u32_at(body, 8)?;
+                    let name = self.inlinee_name(inlinee, imports);
+                    site = self.inline_site(inlinee, name, site, annotations, lines);
                 }
                 S_BLOCK32 | S_WITH32 => self.scopes.push(Scope::Other),
                 S_END | S_INLINESITE_END | S_PROC_ID_END => match self.scopes.pop()? {
@@ -194,24 +201,29 @@ impl<'a, 'm> Reader<'a, 'm> {
         self.scopes.push(Scope::Code(Code { start, end, name, kind, record }));
     }
 
+    /// The name of an inlined function by its id in the module that `imports` is of.
+    fn inlinee_name(&mut self, inlinee: u32, imports: &Imports<'_>) -> StrId {
+        let Some(id) = self.cross_scope.resolve(inlinee, imports, self.files) else {
+            return self.builder.string(NAMELESS);
+        };
+        if let Some(&name) = self.inlinee_names.get(&id) {
+            return name;
+        }
+        let text = self.function_names.function(id);
+        let name = self.builder.string(text.as_deref().unwrap_or(NAMELESS));
+        self.inlinee_names.insert(id, name);
+        name
+    }
+
     fn inline_site(
         &mut self,
         inlinee: u32,
+        name: StrId,
         outer: u32,
         annotations: &[u8],
         lines: &mut ModuleLines<'_>,
     ) -> u32 {
         let number = self.sites.len() as u32;
-        let name = match self.inlinee_names.get(&inlinee) {
-            Some(&name) => name,
-            None => {
-                let text =
-                    self.function_names.function(inlinee).unwrap_or_else(|| b"<inline function>".to_vec());
-                let name = self.builder.string(&text);
-                self.inlinee_names.insert(inlinee, name);
-                name
-            }
-        };
         let mut file = NONE;
         if let Some((checksum, line)) = lines.inlinee(inlinee) {
             file = lines.file(checksum, self.files, self.builder);

@@ -1,0 +1,84 @@
+//! Ids that an object file borrows from another one (link-time code generation): its C13 data names the other file and that
+//! file's own number, whose C13 data says which record of the PDB that is.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+use super::FileNames;
+use super::dbi::Dbi;
+use super::lines::subsections;
+use super::msf::Msf;
+use crate::symbols::bytes::u32_at;
+
+const DEBUG_S_CROSSSCOPEIMPORTS: u32 = 0xf7;
+const DEBUG_S_CROSSSCOPEEXPORTS: u32 = 0xf8;
+/// Set in an id that is borrowed; below it, eleven bits number the lender and twenty the id among what is borrowed of it.
+const BORROWED: u32 = 0x8000_0000;
+
+/// Number in the PDB by number in the object file.
+type Exports = HashMap<u32, u32, foldhash::fast::FixedState>;
+
+/// What object files lend to each other. Each one's list is read when it is first asked for.
+pub(super) struct CrossScope<'a, 'm> {
+    msf: &'a Msf<'m>,
+    dbi: &'a Dbi,
+    /// Number of the module by its name in lower case.
+    by_name: OnceCell<HashMap<Vec<u8>, usize, foldhash::fast::FixedState>>,
+    exports: HashMap<usize, Exports, foldhash::fast::FixedState>,
+}
+
+/// What one object file borrows: of each lender its name's offset and the borrowed ids, 4 bytes each.
+pub(super) struct Imports<'d>(Vec<(u32, &'d [u8])>);
+
+impl<'d> Imports<'d> {
+    /// Reads a module's C13 bytes.
+    pub(super) fn read(c13: &'d [u8]) -> Imports<'d> {
+        let body =
+            subsections(c13).find(|(kind, _)| *kind == DEBUG_S_CROSSSCOPEIMPORTS).map(|(_, body)| body);
+        let mut lenders = Vec::new();
+        let mut rest = body.unwrap_or_default();
+        while let (Some(name), Some(count)) = (u32_at(rest, 0), u32_at(rest, 4)) {
+            let ids = (count as usize).checked_mul(4).and_then(|len| rest.get(8..)?.split_at_checked(len));
+            let Some((ids, after)) = ids else { break };
+            lenders.push((name, ids));
+            rest = after;
+        }
+        Imports(lenders)
+    }
+}
+
+impl<'a, 'm> CrossScope<'a, 'm> {
+    pub(super) fn new(msf: &'a Msf<'m>, dbi: &'a Dbi) -> CrossScope<'a, 'm> {
+        CrossScope { msf, dbi, by_name: OnceCell::new(), exports: HashMap::default() }
+    }
+
+    /// The number in the PDB of an id of the module that `imports` is of; `None` if it leads nowhere.
+    pub(super) fn resolve(&mut self, id: u32, imports: &Imports<'_>, names: &FileNames<'_>) -> Option<u32> {
+        if id & BORROWED == 0 {
+            return Some(id);
+        }
+        let &(name, ids) = imports.0.get((id >> 20 & 0x7ff) as usize)?;
+        let local = u32_at(ids, (id & 0xf_ffff) as usize * 4)?;
+        let by_name = self.by_name.get_or_init(|| {
+            let names = self.dbi.modules.iter().map(|module| module.name.to_ascii_lowercase());
+            // Of equal names the first counts.
+            names.enumerate().map(|(number, name)| (name, number)).rev().collect()
+        });
+        let module = *by_name.get(&names.get(name)?.to_ascii_lowercase())?;
+        if !self.exports.contains_key(&module) {
+            let exports = self.read_exports(module);
+            self.exports.insert(module, exports);
+        }
+        self.exports.get(&module)?.get(&local).copied().filter(|id| id & BORROWED == 0)
+    }
+
+    /// A module without a list, or with a damaged one, lends nothing.
+    fn read_exports(&self, module: usize) -> Exports {
+        let data = self.dbi.modules.get(module).and_then(|module| module.c13(self.msf));
+        let body = data.as_deref().and_then(|c13| {
+            subsections(c13).find(|(kind, _)| *kind == DEBUG_S_CROSSSCOPEEXPORTS).map(|(_, body)| body)
+        });
+        let pairs = body.unwrap_or_default().chunks_exact(8);
+        pairs.filter_map(|pair| Some((u32_at(pair, 0)?, u32_at(pair, 4)?))).collect()
+    }
+}
