@@ -124,7 +124,7 @@ fn x64(add: &CodeAdd<'_>, size: u32) -> Option<Unwind> {
     }
     let mut ranges = Vec::new();
     for (rva, mut bytes) in pieces {
-        if let Some((Some(chained), _)) = unwind_len(&bytes).map(|(chained, len)| (chained, len)) {
+        if let Some((Some(chained), _)) = unwind_len(&bytes) {
             let [begin, end, next] = words(bytes.get(chained..chained + 12)?)?;
             let record =
                 [begin.wrapping_sub(moved), end.wrapping_sub(moved), places.get(&next).copied().unwrap_or(0)];
