@@ -20,6 +20,7 @@ use anyhow::{Context, Result, ensure};
 use framehop::Unwinder as _;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use object::read::pe::{ImageNtHeaders, ImageOptionalHeader, PeFile64};
+use stk_benches::cpu_time;
 use stk_unwind::{
     Arch, Found, Frame, History, ImageTables, ModuleId, Modules, Registers, Sample, WalkOptions, Walker, x64,
 };
@@ -89,22 +90,6 @@ fn rate(stacks: &[Stack], rounds: usize, mut walk: impl FnMut(&Stack) -> usize) 
         }
     }
     frames as f64 / (cpu_time() - start).max(Duration::from_nanos(1)).as_secs_f64()
-}
-
-/// CPU time of this thread: the machine may have other work.
-#[cfg(unix)]
-fn cpu_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid timespec to write to.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// Time since the first call: elsewhere the benchmark needs an idle machine.
-#[cfg(not(unix))]
-fn cpu_time() -> Duration {
-    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    START.get_or_init(std::time::Instant::now).elapsed()
 }
 
 /// The gain of walking only what changed: between two samples of a thread the innermost frames are others.
