@@ -324,10 +324,12 @@ impl<T: Target> Sampler<T> {
     }
 
     fn sample(&mut self, index: usize) {
+        self.wiring.signals.sampler_is_whole();
         let Some(entry) = self.threads.get_mut(index) else { return };
         let cycles = self.target.cycles(&entry.thread);
         if cycles.is_some() && cycles == entry.cycles && entry.image.has_sample() {
             self.store_same(index);
+            self.wiring.signals.sampler_is_whole();
             self.search_unchanged(index);
             return;
         }
@@ -364,6 +366,7 @@ impl<T: Target> Sampler<T> {
 
     /// Stores a pass that found the thread not to have run; true if it is stored.
     fn store_same(&mut self, index: usize) -> bool {
+        self.wiring.signals.sampler_changes();
         for _ in 0..2 {
             if !self.open_block() {
                 break;
@@ -399,6 +402,7 @@ impl<T: Target> Sampler<T> {
         // Read into the cache before the attempts: the capture stays borrowed through them.
         let code = *self.code.get(ip, generation, |bytes| self.target.code(ip, bytes));
         self.search(index, triggered);
+        self.wiring.signals.sampler_changes();
         let mut reason = DropReason::BuffersFull;
         for _ in 0..3 {
             if !self.open_block() {
@@ -544,6 +548,7 @@ impl<T: Target> Sampler<T> {
 
     /// Hands the current block to the writer.
     fn cut(&mut self) {
+        self.wiring.signals.sampler_changes();
         let Some(mut block) = self.block.take() else { return };
         for entry in &mut self.threads {
             // The block keeps room for these.
@@ -554,6 +559,7 @@ impl<T: Target> Sampler<T> {
     }
 
     fn take_commands(&mut self) {
+        self.wiring.signals.sampler_changes();
         while let Some(command) = self.wiring.commands.pop() {
             match command {
                 ThreadCommand::Add { instance, tid, thread } => self.add(instance, tid, thread),

@@ -109,12 +109,26 @@ pub struct Signals {
     pub renew: AtomicBool,
     /// The first enumeration of threads is complete.
     pub threads_known: AtomicBool,
+    /// The sampler is at work that leaves its block, its encoder and its threads alone: were it terminated there, they would be
+    /// whole.
+    pub sampler_whole: AtomicBool,
 }
 
 impl Signals {
     /// Asks for the end of the recording; the first reason stays.
     pub fn request_stop(&self, reason: stk_schema::event::EndReason) {
         let _ = self.stop.compare_exchange(0, reason as u32, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// The sampler is about to change its state; told before it does.
+    pub fn sampler_changes(&self) {
+        // An exchange, so that no change can be moved before it.
+        self.sampler_whole.swap(false, Ordering::AcqRel);
+    }
+
+    /// The sampler has changed its state, and will not for a while.
+    pub fn sampler_is_whole(&self) {
+        self.sampler_whole.store(true, Ordering::Release);
     }
 
     /// Whether the recording is to end.

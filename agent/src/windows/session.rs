@@ -34,7 +34,7 @@ use super::suspend::{Rescue, Watch};
 use super::target::{OwnProcess, Sampled};
 use super::trigger::Triggers;
 use super::walk::{self, SystemUnwinder};
-use super::{heap, hints, host, panic, suspend, text};
+use super::{heap, hints, host, panic, text};
 use crate::record::dynamic::{self, CodeFunctions};
 use crate::record::journal::{self, Journal};
 use crate::record::queue::Queue;
@@ -251,8 +251,8 @@ pub fn process_exit() {
         session.census.enter(Census::flush);
         session.code.enter(CodeRecorder::flush);
         session.runtimes.enter(Runtimes::flush);
-        if session.sampler.enter(Sampler::finish).is_none() && suspend::in_progress() {
-            // SAFETY: the sampler was terminated, as all threads but this, and where it captures its state is whole.
+        if session.sampler.enter(Sampler::finish).is_none() && SIGNALS.sampler_whole.load(Ordering::Acquire) {
+            // SAFETY: the sampler was terminated, as all threads but this, where its state was whole by its own word.
             unsafe { session.sampler.enter_for_the_dead(Sampler::finish) };
         }
         session.write_waiting(writer);

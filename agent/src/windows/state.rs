@@ -14,6 +14,7 @@ pub static SIGNALS: Signals = Signals {
     loader_generation: AtomicU32::new(0),
     renew: AtomicBool::new(false),
     threads_known: AtomicBool::new(false),
+    sampler_whole: AtomicBool::new(false),
 };
 
 /// Makes the signals ready for another recording.

@@ -199,11 +199,6 @@ impl Watch {
     }
 }
 
-/// Whether the sampler is inside [`capture`], where it touches nothing but the capture.
-pub fn in_progress() -> bool {
-    HELD.load(Ordering::Acquire) & PHASE != FREE
-}
-
 /// Announces a suspension; gives its ticket.
 fn hold(thread: HANDLE) -> u64 {
     HANDLE_HELD.store(thread as isize, Ordering::Relaxed);
