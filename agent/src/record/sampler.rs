@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, RawSample, Rejected, SampleEncoder, Taken, ThreadImage};
 use stk_schema::event::{CheckWalk, DropReason, Event, ManagedThread, Memory, RunState};
-use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet};
+use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet, SP};
 
 use super::code::CodeCache;
 use super::dotnet::threads::{CONTEXT_BYTES, Managed};
@@ -520,6 +520,11 @@ impl<T: Target> Sampler<T> {
     fn store_managed(&mut self, thread: u64) {
         let capture = &self.capture;
         let (Some(block), Some(managed)) = (&mut self.block, capture.managed) else { return };
+        // A Frame lies on the stack; what lies below it was popped before the thread was suspended.
+        let none = managed.frame == 0 || managed.frame == u64::MAX >> (64 - 8 * self.word);
+        if !none && !(capture.registers[SP]..capture.stack_base).contains(&managed.frame) {
+            return;
+        }
         let _ = block.push(&Event::ManagedThread(ManagedThread {
             thread,
             time: capture.time,
