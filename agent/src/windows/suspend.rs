@@ -68,13 +68,19 @@ pub fn capture(
     if peb.is_exiting(tid) {
         return (Outcome::Ended, Timing::default());
     }
-    // Held from before the suspension until after the resumption, without ever waiting for it.
+    // Both held from before the suspension until after the resumption, without ever waiting for them; in the order in which an
+    // ending process takes them. Without the loader lock there is no walk of this sample.
+    let loader_held = unwinder.map(|unwinder| unwinder.hold_loader());
+    let (unwinder, no_walk) = match &loader_held {
+        Some(None) => (None, true),
+        _ => (unwinder, false),
+    };
     let Some(_exit_held) = peb.hold_exit() else {
         return (Outcome::NotSuspended, Timing::default());
     };
     context.ask();
     if let Some(walk) = &mut into.walk {
-        walk.flags = 0;
+        walk.flags = if no_walk { CheckWalk::DISCARDED } else { 0 };
         walk.frames.clear();
     }
     let before = ticks();

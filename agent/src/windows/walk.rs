@@ -37,6 +37,11 @@ mod unsupported {
         }
 
         /// As for x64.
+        pub fn hold_loader(&self) -> Option<()> {
+            match *self {}
+        }
+
+        /// As for x64.
         ///
         /// # Safety
         /// None: it cannot be called.
@@ -64,14 +69,31 @@ mod x64 {
     };
     use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 
-    use super::super::api::{Api, RtlLookupFunctionEntry, RtlVirtualUnwind};
+    use super::super::api::{
+        Api, LdrLockLoaderLock, LdrUnlockLoaderLock, RtlLookupFunctionEntry, RtlVirtualUnwind,
+    };
     use super::super::context::Context;
 
     /// RtlLookupFunctionEntry and RtlVirtualUnwind, and the handler for faults in them.
     pub struct SystemUnwinder {
         lookup: RtlLookupFunctionEntry,
         unwind: RtlVirtualUnwind,
+        lock: LdrLockLoaderLock,
+        unlock: LdrUnlockLoaderLock,
         handler: *mut c_void,
+    }
+
+    /// The loader lock, until it is dropped.
+    pub struct LoaderHeld {
+        unlock: LdrUnlockLoaderLock,
+        cookie: usize,
+    }
+
+    impl Drop for LoaderHeld {
+        fn drop(&mut self) {
+            // SAFETY: the cookie of the lock that this thread took.
+            unsafe { (self.unlock)(0, self.cookie) };
+        }
     }
 
     // SAFETY: the handler's registration is a token that any thread may give back.
@@ -81,9 +103,21 @@ mod x64 {
         /// Finds the functions and registers the handler, until it is dropped.
         pub fn new(api: &Api) -> Option<SystemUnwinder> {
             let (lookup, unwind) = (api.lookup_function?, api.virtual_unwind?);
+            let (lock, unlock) = (api.lock_loader?, api.unlock_loader?);
             // SAFETY: `on_exception` has the type of a handler, and the agent's code stays mapped as long as it is registered.
             let handler = unsafe { AddVectoredExceptionHandler(1, Some(on_exception)) };
-            (!handler.is_null()).then_some(SystemUnwinder { lookup, unwind, handler })
+            (!handler.is_null()).then_some(SystemUnwinder { lookup, unwind, lock, unlock, handler })
+        }
+
+        /// Takes the loader lock, if nobody has it: the lookup needs it, and were the thread to be suspended its owner or next
+        /// in line for it, all three would wait. To be held from before the suspension until after the resumption.
+        pub fn hold_loader(&self) -> Option<LoaderHeld> {
+            const TRY_ONLY: u32 = 2;
+            const ACQUIRED: u32 = 1;
+            let (mut disposition, mut cookie) = (0, 0);
+            // SAFETY: writes the two results; it waits for nothing.
+            let status = unsafe { (self.lock)(TRY_ONLY, &mut disposition, &mut cookie) };
+            (status >= 0 && disposition == ACQUIRED).then_some(LoaderHeld { unlock: self.unlock, cookie })
         }
 
         /// Walks the thread with this context as long as `held` says that it stands still, and fills `into`.
