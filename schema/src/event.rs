@@ -236,7 +236,7 @@ pub struct CheckWalk {
 }
 
 impl CheckWalk {
-    /// Flag: the watchdog resumed the thread before the walk was done.
+    /// Flag: the watchdog resumed the thread before the walk was done, or the loader lock was taken and no walk was begun.
     pub const DISCARDED: u64 = 1;
     /// Flag: the recorder's frame limit ended the walk.
     pub const FRAME_LIMIT: u64 = 2;
