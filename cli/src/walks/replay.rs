@@ -148,11 +148,17 @@ pub(super) fn frame_to_come(mut code: &[u8]) -> Option<u64> {
 /// The length of an instruction that neither changes the stack pointer nor goes elsewhere for sure: comparisons, moves and
 /// conditional jumps, as they stand before a prologue.
 fn plain(code: &[u8]) -> Option<usize> {
+    // The prefix for 16-bit operands comes before the other.
+    let (short, code) = match code {
+        [0x66, code @ ..] => (true, code),
+        code => (false, code),
+    };
     let (rex, body) = match code {
         [rex @ 0x40..=0x4f, body @ ..] => (*rex, body),
         body => (0, body),
     };
-    let prefix = usize::from(rex != 0);
+    let prefix = usize::from(rex != 0) + usize::from(short);
+    let constant = if short { 2 } else { 4 };
     let operand = |opcode: usize, immediate: usize| {
         let [modrm, rest @ ..] = body.get(opcode..)? else { return None };
         let (mode, low) = (modrm >> 6, modrm & 7);
@@ -169,16 +175,16 @@ fn plain(code: &[u8]) -> Option<usize> {
         (!into_rsp).then_some(prefix + opcode + 1 + sib + displacement + immediate)
     };
     match *body {
-        [0x70..=0x7f, ..] => Some(prefix + 2),
-        [0x0f, 0x80..=0x8f, ..] => Some(prefix + 6),
+        [0x70..=0x7f, ..] if !short => Some(prefix + 2),
+        [0x0f, 0x80..=0x8f, ..] if !short => Some(prefix + 6),
         [0x0f, 0xb6 | 0xb7, ..] => operand(2, 0),
         [0x33 | 0x38..=0x3b | 0x84 | 0x85 | 0x89 | 0x8b | 0x8d, ..] => operand(1, 0),
         // cmp and test with a constant, told from others by the register field.
         [0x80 | 0x83, modrm, ..] if modrm >> 3 & 7 == 7 => operand(1, 1),
         [0xf6, modrm, ..] if modrm >> 3 & 7 == 0 => operand(1, 1),
-        [0x81, modrm, ..] if modrm >> 3 & 7 == 7 => operand(1, 4),
-        [0xf7, modrm, ..] if modrm >> 3 & 7 == 0 => operand(1, 4),
-        [0xb8..=0xbb | 0xbd..=0xbf, ..] => Some(prefix + if rex & 8 != 0 { 9 } else { 5 }),
+        [0x81, modrm, ..] if modrm >> 3 & 7 == 7 => operand(1, constant),
+        [0xf7, modrm, ..] if modrm >> 3 & 7 == 0 => operand(1, constant),
+        [0xb8..=0xbb | 0xbd..=0xbf, ..] => Some(prefix + if rex & 8 != 0 { 9 } else { 1 + constant }),
         _ => None,
     }
 }
@@ -286,5 +292,19 @@ mod tests {
         // lea r12,[rsp+20h] and lea rsp,[rip+…] are no epilogues.
         assert_eq!(decode(&[0x4c, 0x8d, 0x64, 0x24, 0x20]), None);
         assert_eq!(decode(&[0x48, 0x8d, 0x25, 0, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn a_frame_to_come_is_seen_behind_comparisons_of_16_bits() {
+        // jne +42h; mov rcx,[rsp+8]; test cl,1; je +40h; mov rbx,[rcx-1]; cmp word [rbx+0bh],114h; jne +2eh; push rbp;
+        // mov rbp,rsp: a builtin of V8, as node.exe ran it.
+        let code = [
+            0x0f, 0x85, 0x42, 0, 0, 0, 0x48, 0x8b, 0x4c, 0x24, 8, 0xf6, 0xc1, 1, 0x74, 0x0c, 0x48, 0x8b,
+            0x59, 0xff, 0x66, 0x81, 0x7b, 0x0b, 0x14, 1, 0x73, 0x2c, 0x55, 0x48, 0x89, 0xe5,
+        ];
+        assert_eq!(frame_to_come(&code), Some(0));
+        // sub rsp,8 comes in between: the return address is not on top.
+        let moved = [0x74, 0x0c, 0x48, 0x83, 0xec, 8, 0x55, 0x48, 0x89, 0xe5];
+        assert_eq!(frame_to_come(&moved), None);
     }
 }
