@@ -185,8 +185,24 @@ impl Runtimes {
             version: found.version.clone(),
             second: !self.known.is_empty(),
         };
+        self.tell(&known, descriptor);
+        self.known.push(known);
+        self.flush();
+    }
+
+    /// Writes what is known now of every runtime; the description stands.
+    fn report(&mut self) {
+        for known in core::mem::take(&mut self.known) {
+            self.tell(&known, None);
+            self.known.push(known);
+        }
+        self.flush();
+    }
+
+    /// Writes what is known now of a runtime, with its description if that is to be told.
+    fn tell(&mut self, known: &Known, descriptor: Option<&Descriptor>) {
         let pointers = descriptor.map(Descriptor::pointer_bytes).unwrap_or_default();
-        let note = self.note(&known);
+        let note = self.note(known);
         self.journal.event(&Event::RuntimeInfo(RuntimeInfo {
             module: known.module,
             time: ticks(),
@@ -196,26 +212,6 @@ impl Runtimes {
             pointer_data: &pointers,
             note: note.as_bytes(),
         }));
-        self.known.push(known);
-        self.flush();
-    }
-
-    /// Writes what is known now of every runtime; the description stands.
-    fn report(&mut self) {
-        for known in core::mem::take(&mut self.known) {
-            let note = self.note(&known);
-            self.journal.event(&Event::RuntimeInfo(RuntimeInfo {
-                module: known.module,
-                time: ticks(),
-                kind: known.kind as u64,
-                version: &known.version,
-                descriptor: &[],
-                pointer_data: &[],
-                note: note.as_bytes(),
-            }));
-            self.known.push(known);
-        }
-        self.flush();
     }
 
     /// One line for the user.
