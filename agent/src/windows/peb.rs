@@ -80,7 +80,8 @@ impl Peb {
             unsafe { ptr::read_volatile(self.0.add(offsets::FAST_PEB_LOCK).cast()) };
         // SAFETY: it is initialised as long as the process lives; trying never waits.
         let held = !section.is_null() && unsafe { TryEnterCriticalSection(section) } != 0;
-        held.then_some(ExitHeld(section))
+        // Made only where the lock is held: dropping it leaves the lock.
+        held.then(|| ExitHeld(section))
     }
 
     fn owner(&self, lock: usize) -> usize {

@@ -54,7 +54,7 @@ impl ThreadHandle {
             let process = GetCurrentProcess();
             DuplicateHandle(process, self.0, process, &mut copy, 0, 0, DUPLICATE_SAME_ACCESS)
         };
-        (ok != 0).then_some(ThreadHandle(copy))
+        (ok != 0).then(|| ThreadHandle(copy))
     }
 
     /// Whether the thread has ended.
@@ -232,7 +232,7 @@ pub fn enumerate(api: &Api, mut each: impl FnMut(&ThreadHandle)) -> bool {
 pub fn open(tid: u32) -> Option<ThreadHandle> {
     // SAFETY: no preconditions.
     let handle = unsafe { OpenThread(ACCESS, 0, tid) };
-    (!handle.is_null()).then_some(ThreadHandle(handle))
+    (!handle.is_null()).then(|| ThreadHandle(handle))
 }
 
 /// Where NtGetNextThread is missing: the snapshot of the whole system, filtered.

@@ -106,7 +106,7 @@ mod x64 {
             let (lock, unlock) = (api.lock_loader?, api.unlock_loader?);
             // SAFETY: `on_exception` has the type of a handler, and the agent's code stays mapped as long as it is registered.
             let handler = unsafe { AddVectoredExceptionHandler(1, Some(on_exception)) };
-            (!handler.is_null()).then_some(SystemUnwinder { lookup, unwind, lock, unlock, handler })
+            (!handler.is_null()).then(|| SystemUnwinder { lookup, unwind, lock, unlock, handler })
         }
 
         /// Takes the loader lock, if nobody has it: the lookup needs it, and were the thread to be suspended its owner or next
@@ -117,7 +117,7 @@ mod x64 {
             let (mut disposition, mut cookie) = (0, 0);
             // SAFETY: writes the two results; it waits for nothing.
             let status = unsafe { (self.lock)(TRY_ONLY, &mut disposition, &mut cookie) };
-            (status >= 0 && disposition == ACQUIRED).then_some(LoaderHeld { unlock: self.unlock, cookie })
+            (status >= 0 && disposition == ACQUIRED).then(|| LoaderHeld { unlock: self.unlock, cookie })
         }
 
         /// Walks the thread with this context as long as `held` says that it stands still, and fills `into`.
