@@ -203,6 +203,34 @@ fn epilogues_end_with_any_return() {
     );
 }
 
+/// The proof of the 44 states of OpenBLAS (gcc) in docs/measured.md that are not right: the unwind data is what is wrong.
+///
+/// mingw's exp is inlined there. Its assembler makes room on the stack in the middle of the function's body,
+///
+/// ```text
+/// sub    rsp,8           48 83 ec 08
+/// fnstcw [rsp+4]         d9 7c 24 04
+/// ...
+/// add    rsp,8           48 83 c4 08
+/// ```
+///
+/// of which the function's UNWIND_INFO (58h bytes, no frame register) says nothing. Between the two the return address lies at
+/// rsp + 60h, and no rule of the ABI can tell: a body must not move rsp without a frame register. What is expected here is
+/// what the unwind data says. The word 8 bytes below the return address is a saved local there, so that the walk ends with a reason.
+#[test]
+fn inline_assembler_that_moves_the_stack_pointer_is_not_guessed_at() {
+    let mut code = vec![0x90; 0x60];
+    code[..4].copy_from_slice(&[0x48, 0x83, 0xec, 0x58]);
+    code[0x20..0x28].copy_from_slice(&[0x48, 0x83, 0xec, 0x08, 0xd9, 0x7c, 0x24, 0x04]);
+    code[0x40..0x44].copy_from_slice(&[0x48, 0x83, 0xc4, 0x08]);
+    code[0x50..0x55].copy_from_slice(&[0x48, 0x83, 0xc4, 0x58, 0xc3]);
+    let image = one(&[1, 4, 1, 0, 4, 0xa2], &code);
+    for offset in [0x20, 0x24, 0x28, 0x40, 0x44, 0x50] {
+        assert_eq!(context(&image, offset).return_address, rsp(0x58), "at {offset:#x}");
+    }
+    assert_eq!(context(&image, 0x54).return_address, rsp(0));
+}
+
 #[test]
 fn ret_with_an_operand_pops_arguments() {
     let full = context(&with_tail(&[0xc2, 0x10, 0x00]), 0x40);
