@@ -253,6 +253,139 @@ fn a_range_and_a_thread_can_be_chosen() {
     assert!(stderr(&output).contains("nobody"));
 }
 
+/// The kept trace of examples/mixed on CoreCLR 10.0.9, at a moment when its thread "mixed" was in native_work: lines of
+/// `clrstack` from the third on.
+fn mixed_clrstack(more: &[&str]) -> Vec<String> {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
+    let arguments =
+        [&["dump", "mixed.stk", "--style", "clrstack", "--thread", "mixed", "--at", "4.25s"], more].concat();
+    let output = stk(&traces, &arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    stdout(&output).lines().skip(2).map(str::to_owned).collect()
+}
+
+/// The number of the line of an example's source that holds `text`.
+fn source_line(file: &str, text: &str) -> usize {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/mixed").join(file);
+    let source = std::fs::read_to_string(path).unwrap();
+    let found: Vec<usize> =
+        source.lines().enumerate().filter(|(_, line)| line.contains(text)).map(|(n, _)| n + 1).collect();
+    assert_eq!(found.len(), 1, "{text}");
+    found[0]
+}
+
+/// What the source says of `Down(3)`: it calls itself through Between and native_call, three times, and then native_work.
+fn down_from_three(with_native: bool) -> Vec<String> {
+    let native = |function: &str, text: &str| {
+        format!("native!{function} [examples\\mixed\\native.c @ {}]", source_line("native.c", text))
+    };
+    let managed = |method: &str, text: &str| {
+        format!(
+            "mixed!Mixed.Work.{method} [.\\examples\\mixed\\mixed.cs @ {}]",
+            source_line("mixed.cs", text)
+        )
+    };
+    let mut expected = vec![
+        native("native_work", "sum = sum * 31 + i;"),
+        "[InlinedCallFrame]".to_owned(),
+        // The runtime's map of this code has no IL of that call.
+        "mixed!Mixed.Work.Down(int32)".to_owned(),
+    ];
+    for _ in 0..3 {
+        expected.extend([
+            native("native_call", "int result = callback(depth);"),
+            "[InlinedCallFrame]".to_owned(),
+            managed("Between(int32)", "static int Between(int depth)"),
+            managed("Down(int32)", "return Between(depth) + 1;"),
+        ]);
+    }
+    expected.retain(|line| with_native || !line.starts_with("native!"));
+    expected
+}
+
+/// Stack address, instruction pointer and call site, without the address in a Frame's brackets, what is said behind them, and
+/// displacements of native code.
+fn clrstack_row(line: &str) -> (u64, Option<u64>, String) {
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (sp, ip, site) = (&line[..16], &line[17..33], &line[34..]);
+    let mut site = site.split("  (").next().unwrap().to_owned();
+    if let Some((kind, rest)) = site.clone().split_once(": ")
+        && kind.starts_with('[')
+    {
+        assert_eq!(rest[..16], sp.to_lowercase(), "{line}");
+        site = format!("{kind}]");
+    } else if site.starts_with("native!")
+        && let Some((function, rest)) = site.clone().split_once('+')
+    {
+        site = format!("{function}{}", &rest[rest.find(' ').unwrap()..]);
+    }
+    (number(sp).expect("an address"), number(ip), site)
+}
+
+#[test]
+fn clrstack_shows_native_and_managed_frames_and_the_runtimes_own_in_one_stack() {
+    for with_native in [true, false] {
+        let lines = mixed_clrstack(if with_native { &[] } else { &["--frames", "managed"] });
+        let rows: Vec<_> = lines.iter().map(|line| clrstack_row(line)).collect();
+        let of_program = |site: &str| {
+            ["mixed!Mixed.Work.", "native!", "[InlinedCallFrame"].iter().any(|p| site.starts_with(p))
+        };
+        let sites: Vec<&str> = rows.iter().map(|row| &*row.2).filter(|site| of_program(site)).collect();
+        assert_eq!(sites, down_from_three(with_native), "{lines:#?}");
+        let last =
+            if with_native { "ntdll!RtlUserThreadStart+0x88" } else { "[DebuggerU2MCatchHandlerFrame]" };
+        assert_eq!(rows.last().map(|row| &*row.2), Some(last));
+        for pair in rows.windows(2) {
+            if pair[0].2 == "[InlinedCallFrame]" {
+                // What the runtime says of the call under way is what unwinding the native frames came to.
+                assert_eq!(pair[0].1, pair[1].1, "{lines:#?}");
+                assert!(pair[1].0 < pair[0].0, "the Frame lies within the stack frame of its method");
+            } else if pair.iter().all(|row| !row.2.starts_with('[')) {
+                assert!(pair[0].0 < pair[1].0, "{lines:#?}");
+            }
+        }
+        // This build describes neither of the fields that would name the method.
+        let said = lines.iter().filter(|line| line.contains("has no InlinedCallFrame.Datum")).count();
+        assert_eq!(said, 4);
+    }
+}
+
+#[test]
+fn clrstack_says_why_it_shows_no_explicit_frames() {
+    use stk_schema::event::{Event, RuntimeInfo};
+    let dir = folder();
+    let text = |name: &str, version: Option<&[u8]>| {
+        let mut builder = testing::trace();
+        let module = Image::new(r"C:\app\coreclr.dll", 16).load(&mut builder, 0, BASE);
+        if let Some(version) = version {
+            let info = RuntimeInfo {
+                module,
+                time: 0,
+                kind: 1,
+                version,
+                descriptor: b"",
+                pointer_data: b"",
+                note: b"",
+            };
+            builder.meta(0, &Event::RuntimeInfo(info));
+        }
+        let thread = builder.thread(0, 11, "worker", STACK);
+        testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
+        write(dir.path(), name, &builder.finish());
+        let output = stk(dir.path(), &["dump", name, "--style", "clrstack"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let of_old = text("old.stk", Some(b"3.1.2"));
+    assert!(
+        of_old.contains("(no explicit Frames: the runtime (3.1.2) publishes no data contract)"),
+        "{of_old}"
+    );
+    assert!(of_old.contains("coreclr.dll+0x1050"), "the native frames are there: {of_old}");
+    let of_none = text("none.stk", None);
+    assert!(of_none.contains("no explicit Frames: the trace tells of no runtime"), "{of_none}");
+}
+
 #[test]
 fn missing_symbols_are_explained_and_can_be_required() {
     let dir = folder();

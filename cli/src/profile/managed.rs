@@ -74,16 +74,18 @@ impl<'a> Managed<'a> {
                 .iter()
                 .map(|place| {
                     let address = place.base.saturating_add(rva.into()).saturating_sub(back);
-                    self.find_at(address, place.from, place.until)
+                    self.find_at(address, place.from, place.until, !key.exact)
                 })
                 .find(|told| !matches!(told, Told::Nothing))
                 .unwrap_or(Told::Nothing),
             Placement::Code(region, offset) => {
                 let place = &self.code[region as usize];
                 let address = place.base.saturating_add(offset.into()).saturating_sub(back);
-                self.find_at(address, place.from, place.until)
+                self.find_at(address, place.from, place.until, !key.exact)
             }
-            Placement::Unknown(address) => self.find_at(address.saturating_sub(back), 0, u64::MAX),
+            Placement::Unknown(address) => {
+                self.find_at(address.saturating_sub(back), 0, u64::MAX, !key.exact)
+            }
         }
     }
 
@@ -98,10 +100,10 @@ impl<'a> Managed<'a> {
         Some(module.file_name()).filter(|name| !name.is_empty())
     }
 
-    fn find_at(&self, address: u64, from: u64, until: u64) -> Told {
+    fn find_at(&self, address: u64, from: u64, until: u64, is_call: bool) -> Told {
         match self.methods.map.find(address, from, until) {
             Ok(None) => Told::Nothing,
-            Ok(Some(method)) => match self.lines.line(method, address) {
+            Ok(Some(method)) => match self.lines.line(method, address, is_call) {
                 Ok(line) => Told::Named { method, line: Some(line), reason: None },
                 Err(reason) => Told::Named { method, line: None, reason: Some(reason) },
             },

@@ -63,6 +63,8 @@ impl CodeLines {
 /// A method's code at one place.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Method {
+    /// The runtime's own number of it (.NET: the address of its MethodDesc); 0 if unknown.
+    pub id: u64,
     /// First address.
     pub base: u64,
     /// Bytes.
@@ -214,6 +216,13 @@ impl MethodMap {
         &self.methods[id.0 as usize]
     }
 
+    /// The name of the method with the runtime's number `id`, whatever code it had; `None` if none or several have it.
+    pub fn name_of(&self, id: u64) -> Option<&str> {
+        let mut named = self.methods.iter().filter(|method| method.id == id && id != 0);
+        let name = &named.next()?.name;
+        named.all(|other| other.name == *name).then_some(name)
+    }
+
     /// Whether any method's code lies, at whatever time, from `base` to before `base + size`.
     pub fn any_within(&self, base: u64, size: u64) -> bool {
         let last = base.saturating_add(size.saturating_sub(1));
@@ -260,6 +269,7 @@ mod tests {
 
     fn method(base: u64, size: u32, name: &str, span: Span) -> Method {
         Method {
+            id: 0,
             base,
             size,
             name: name.into(),

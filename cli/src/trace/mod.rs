@@ -4,6 +4,7 @@
 mod blobs;
 mod clock;
 mod code;
+mod managed;
 mod registers;
 mod runtime_events;
 mod snapshot;
@@ -13,6 +14,7 @@ mod timeline;
 pub use blobs::{BlobPlace, BlobProblem, Blobs};
 pub use clock::Clock;
 pub use code::CodeRegion;
+pub use managed::{Managed, Managing, take as take_managed};
 pub use registers::registers;
 pub use runtime_events::{NamedCode, Nettrace, RuntimeEvents, runtime_events};
 pub use snapshot::{Snapshot, snapshots};

@@ -1,6 +1,6 @@
 //! The stacks of all threads at one moment.
 
-use super::Trace;
+use super::{Managed, Trace, take_managed};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_format::{BlockRef, Decoded, Sample, Samples, Scratch};
 use stk_schema::event::{RunState, ThreadFlags};
@@ -33,6 +33,8 @@ pub struct Snapshot {
     pub code_at_ip: Option<Vec<u8>>,
     /// Whether modules were known.
     pub modules_known: bool,
+    /// What a language runtime said of the thread then.
+    pub managed: Option<Managed>,
 }
 
 impl Snapshot {
@@ -50,6 +52,7 @@ impl Snapshot {
             truncated: sample.truncated,
             code_at_ip: sample.code_at_ip.map(<[u8]>::to_vec),
             modules_known: block.metadata_known,
+            managed: None,
         }
     }
 }
@@ -131,13 +134,20 @@ fn capture(
         return found;
     }
     let mut number = 0;
-    each(trace, block, scratch, |decoded, block| {
-        if let Decoded::Sample(sample) = decoded {
+    each(trace, block, scratch, |decoded, block| match decoded {
+        Decoded::Sample(sample) => {
             if numbers.contains(&number) {
                 found.push(Snapshot::of(sample, block));
             }
             number += 1;
         }
+        Decoded::Other(event) => {
+            // It follows its sample.
+            if let Some(snapshot) = found.last_mut() {
+                take_managed(&mut snapshot.managed, snapshot.thread, snapshot.sampled, event);
+            }
+        }
+        _ => {}
     });
     found
 }

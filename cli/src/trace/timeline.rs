@@ -125,6 +125,10 @@ pub struct Runtime {
     pub version: String,
     /// What could not be asked of it and why.
     pub note: String,
+    /// Its data contract descriptor, JSON; empty if it publishes none.
+    pub descriptor: Vec<u8>,
+    /// The addresses that the descriptor refers to by number.
+    pub pointer_data: Vec<u8>,
 }
 
 /// How the recording ended.
@@ -598,8 +602,21 @@ fn runtime_info(runtimes: &mut Vec<Runtime>, info: &RuntimeInfo<'_>) {
             if !note.is_empty() {
                 known.note = note;
             }
+            if !info.descriptor.is_empty() {
+                known.descriptor = info.descriptor.to_vec();
+            }
+            if !info.pointer_data.is_empty() {
+                known.pointer_data = info.pointer_data.to_vec();
+            }
         }
-        None => runtimes.push(Runtime { module: info.module, kind: info.kind, version, note }),
+        None => runtimes.push(Runtime {
+            module: info.module,
+            kind: info.kind,
+            version,
+            note,
+            descriptor: info.descriptor.to_vec(),
+            pointer_data: info.pointer_data.to_vec(),
+        }),
     }
 }
 

@@ -202,7 +202,7 @@ fn begins_function<M: Modules>(space: &M, address: u64) -> bool {
 /// Whether the last frame on which both agree returns to behind the last call of its function.
 fn behind_call<M: Modules>(case: &Case<'_>, space: &M) -> Class {
     let last = case.equal.checked_sub(1).and_then(|at| case.frames.get(at));
-    let Some(last) = last.filter(|last| !matches!(last.trust, Trust::Context | Trust::MachineFrame)) else {
+    let Some(last) = last.filter(|last| !last.trust.is_exact()) else {
         return Class::Unexplained;
     };
     let function = |address: u64| {

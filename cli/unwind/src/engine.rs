@@ -169,13 +169,26 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
     state: &mut U::State,
     sink: &mut S,
 ) -> Stop {
+    run_from::<U, M, S>(options, cache, modules, sample, state, sink, Trust::Context)
+}
+
+/// Walks one stack from a first frame of this trust.
+#[inline(always)]
+pub(crate) fn run_from<U: Unwinder, M: Modules, S: Sink<U>>(
+    options: &WalkOptions,
+    cache: &mut RuleCache<U::Rule>,
+    modules: &M,
+    sample: &Sample<'_>,
+    state: &mut U::State,
+    sink: &mut S,
+    mut trust: Trust,
+) -> Stop {
     let memory = Memory::new(sample.stack, sample.stack_start, sample.stack_base, sample.truncated);
     cache.begin();
-    let mut position = Position::Context;
-    let mut trust = Trust::Context;
+    let mut position = if trust.is_exact() { Position::Context } else { Position::Caller };
     let mut count = 0usize;
     let mut recent = Recent::default();
-    let mut found = recent.find(modules, cache, U::ip(state));
+    let mut found = recent.find(modules, cache, U::ip(state).wrapping_sub(u64::from(position.back())));
     loop {
         let ip = U::ip(state);
         let sp = U::sp(state);

@@ -34,10 +34,7 @@ pub fn explain<M: Modules>(
     frame: &Frame,
     caller: Option<&Frame>,
 ) -> Explanation {
-    let position = match frame.trust {
-        Trust::Context | Trust::MachineFrame => Position::Context,
-        _ => Position::Caller,
-    };
+    let position = if frame.trust.is_exact() { Position::Context } else { Position::Caller };
     let arch = sample.registers.arch();
     let found_by = caller.map(|caller| caller.trust);
     let found = modules.find(frame.address.wrapping_sub(u64::from(position.back())));
@@ -56,12 +53,14 @@ pub fn explain<M: Modules>(
             }
         }
     };
-    if found_by == Some(Trust::Scan) {
-        explanation.rule = format!(
-            "{} (led nowhere); scan: the stack was searched upward for a word behind a call",
-            explanation.rule
-        );
-    }
+    let instead = match found_by {
+        Some(Trust::Scan) => "scan: the stack was searched upward for a word behind a call",
+        Some(Trust::ExplicitFrame | Trust::ExplicitContext) => {
+            "explicit Frame: the runtime's own record on the stack says where its code goes on"
+        }
+        _ => return explanation,
+    };
+    explanation.rule = format!("{} (led nowhere); {instead}", explanation.rule);
     explanation
 }
 

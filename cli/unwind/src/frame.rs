@@ -45,6 +45,11 @@ pub enum Trust {
     FramePointer = 8,
     /// Found by searching the stack for a return address: a guess.
     Scan = 9,
+    /// Unwinding came no further; a language runtime's own record on the stack (.NET: an explicit Frame) says where its code goes
+    /// on, as a return address. Frames in between may be missing.
+    ExplicitFrame = 10,
+    /// As [`ExplicitFrame`](Self::ExplicitFrame), but the record holds the registers of code that was interrupted.
+    ExplicitContext = 11,
 }
 
 impl Trust {
@@ -61,17 +66,32 @@ impl Trust {
             Trust::Code => "code",
             Trust::FramePointer => "frame-pointer",
             Trust::Scan => "scan",
+            Trust::ExplicitFrame => "explicit-frame",
+            Trust::ExplicitContext => "explicit-context",
         }
+    }
+
+    /// Whether the frame's address is that of an instruction. Otherwise it is a return address, and the call is before it.
+    pub fn is_exact(self) -> bool {
+        matches!(self, Trust::Context | Trust::MachineFrame | Trust::ExplicitContext)
     }
 
     /// Whether the frame follows from what was recorded. Otherwise something was taken for granted that could not be
     /// checked.
     pub fn is_proved(self) -> bool {
-        !matches!(self, Trust::LeafOutside | Trust::UnwindInfoNoCode | Trust::FramePointer | Trust::Scan)
+        !matches!(
+            self,
+            Trust::LeafOutside
+                | Trust::UnwindInfoNoCode
+                | Trust::FramePointer
+                | Trust::Scan
+                | Trust::ExplicitFrame
+                | Trust::ExplicitContext
+        )
     }
 
     /// Every trust, most certain first.
-    pub const ALL: [Trust; 10] = [
+    pub const ALL: [Trust; 12] = [
         Trust::Context,
         Trust::UnwindInfo,
         Trust::MachineFrame,
@@ -81,6 +101,8 @@ impl Trust {
         Trust::FrameData,
         Trust::Code,
         Trust::FramePointer,
+        Trust::ExplicitFrame,
+        Trust::ExplicitContext,
         Trust::Scan,
     ];
 }

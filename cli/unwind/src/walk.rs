@@ -1,9 +1,9 @@
 //! The walk as the caller sees it: what it provides, how it starts.
 
 use crate::cache::RuleCache;
-use crate::engine::{Sink, Unwinder, run};
+use crate::engine::{Sink, Unwinder, run, run_from};
 use crate::history::{History, Recorder};
-use crate::{Frame, ImageTables, Registers, Stop, arm64, x64, x86};
+use crate::{Frame, ImageTables, Registers, Stop, Trust, arm64, x64, x86};
 
 /// A module or code region as the caller numbers them: one *instance*, since the same image may be loaded again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -111,6 +111,44 @@ impl Walker {
                 run::<x64::Machine, M, _>(&self.options, &mut self.x64, modules, sample, &mut { *r }, sink)
             }
             _ => self.run(modules, sample, sink),
+        }
+    }
+
+    /// Walks on from registers that something else than unwinding has found, such as a language runtime's record of where
+    /// its code goes on: `sample.registers` are those, `trust` is the first frame's. Hands the frames over as
+    /// [`walk_with_registers`](Self::walk_with_registers) does.
+    pub fn walk_on<M: Modules>(
+        &mut self,
+        modules: &M,
+        sample: &Sample<'_>,
+        trust: Trust,
+        each: impl FnMut(&Frame, &Registers),
+    ) -> Stop {
+        let (options, sink) = (&self.options, &mut Each(each));
+        let sample = &Sample { code_at_ip: None, ..*sample };
+        match sample.registers {
+            Registers::X64(r) => run_from::<x64::Machine, M, _>(
+                options,
+                &mut self.x64,
+                modules,
+                sample,
+                &mut { *r },
+                sink,
+                trust,
+            ),
+            Registers::Arm64(r) => run_from::<arm64::Machine, M, _>(
+                options,
+                &mut self.arm64,
+                modules,
+                sample,
+                &mut { *r },
+                sink,
+                trust,
+            ),
+            Registers::X86(r) => {
+                let state = &mut x86::State::new(*r);
+                run_from::<x86::Machine, M, _>(options, &mut self.x86, modules, sample, state, sink, trust)
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Stacks for programs.
 
 use super::super::utc;
-use super::stack::{Stack, state_name};
+use super::stack::{Explicit, Stack, state_name};
 use crate::trace::Trace;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -31,6 +31,23 @@ struct ThreadJson<'a> {
     /// The address that was wanted; with a module to blame, an RVA in it.
     stop_address: Option<String>,
     frames: Vec<FrameJson<'a>>,
+    /// Explicit Frames of .NET, innermost first.
+    explicit_frames: Vec<ExplicitJson<'a>>,
+    /// Why there are none, or no more; null if the chain was read to its end.
+    explicit_end: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ExplicitJson<'a> {
+    address: String,
+    kind: &'a str,
+    /// Of the code that it stands for, if it holds them.
+    ip: Option<String>,
+    sp: Option<String>,
+    /// Empty if its kind names none.
+    method: &'a str,
+    /// What is not known of it and why.
+    problem: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -93,6 +110,8 @@ pub(super) fn document(trace: &Trace<'_>, time: u64, stacks: &[Stack]) -> anyhow
                 .filter(|&i| !stack.frames[i].hidden)
                 .map(|i| frame(stack, i))
                 .collect(),
+            explicit_frames: stack.explicit.iter().map(explicit_frame).collect(),
+            explicit_end: stack.explicit_end.as_deref(),
         })
         .collect();
     let document = Document {
@@ -103,6 +122,17 @@ pub(super) fn document(trace: &Trace<'_>, time: u64, stacks: &[Stack]) -> anyhow
         threads,
     };
     Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+fn explicit_frame(frame: &Explicit) -> ExplicitJson<'_> {
+    ExplicitJson {
+        address: hex(frame.address),
+        kind: &frame.kind,
+        ip: frame.leads_to.map(|(ip, _)| hex(ip)),
+        sp: frame.leads_to.map(|(_, sp)| hex(sp)),
+        method: frame.method.as_deref().unwrap_or_default(),
+        problem: frame.method.as_ref().err().map(String::as_str),
+    }
 }
 
 fn hex(value: u64) -> String {

@@ -27,7 +27,7 @@ pub(super) fn name(trace: &Trace<'_>, methods: &Methods, store: &SymbolStore, st
             if let Some(module) = method.module {
                 walked.module = methods.modules[module as usize].file_name().to_owned();
             }
-            let line = lines.line(id, address).ok();
+            let line = lines.line(id, address, !is_exact(&walked.frame)).ok();
             let displacement = u32::try_from(walked.frame.address - method.base).ok();
             walked.names = vec![Name {
                 file: line.as_ref().map(|line| line.file.clone()),
@@ -61,6 +61,7 @@ mod tests {
     use crate::commands::dump::{stack, text};
     use crate::image::{Elsewhere, load_images};
     use crate::profile::FrameChoice;
+    use crate::runtimes::dotnet::explicit::ExplicitFrames;
     use crate::symbols::{Demangle, SymbolPath, Symbolizer};
     use crate::testing::{self, FUNCTION_SIZE, Image, in_function};
     use crate::trace::snapshots;
@@ -99,9 +100,12 @@ mod tests {
         let images = load_images(&trace, &Elsewhere::NOWHERE);
         let mut walker = Walker::new(WalkOptions::default());
         let taken = snapshots(&trace, trace.last(), &|_| true);
+        let methods = runtimes::methods(&trace);
+        let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
+        let inputs = stack::Inputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };
         let mut stacks: Vec<Stack> = taken
             .iter()
-            .map(|snapshot| stack::walk(&trace, &images, &mut walker, snapshot, trace.last(), false))
+            .map(|snapshot| stack::walk(&inputs, &mut walker, snapshot, trace.last(), false))
             .collect();
         let store = SymbolStore::new(SymbolPath::default());
         name_all(&trace, &images, store, &mut stacks);

@@ -3,11 +3,13 @@
 //! ```text
 //! stack   a thread's stack, walked and named                     Stack, Walked
 //! text    the styles for people: `k` and `plain`
+//! clrstack the style of the .NET debugger extension: managed frames and the runtime's explicit Frames
 //! managed names that a language runtime told, and which frames of mixed stacks are shown
 //! json    the style for programs
 //! live    a process that runs now: one sample by inject
 //! ```
 
+mod clrstack;
 mod json;
 mod live;
 mod managed;
@@ -16,6 +18,7 @@ mod text;
 
 use super::{Exit, TablesArgs, Usage, pipeline, print, select::parse_time, span};
 use crate::runtimes;
+use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::symbols::Symbolizer;
 use crate::trace::{TraceFile, snapshots};
 use clap::ValueEnum;
@@ -30,6 +33,7 @@ Examples:
   stk dump app.stk
   stk dump app.stk --at 1.5s --thread worker --style plain
   stk dump app.stk --thread 4404 --explain
+  stk dump app.stk --style clrstack --frames managed
   stk dump --pid 4404                           the process as it is now (on Windows)
   stk dump once.stk --style json | jq '.threads[].frames[0].function'")]
 pub struct Args {
@@ -69,6 +73,9 @@ enum Style {
     K,
     /// One line a frame: "module"! file(line): function
     Plain,
+    /// Like SOS's `clrstack -f`: Child SP, IP, Call Site, with .NET's explicit Frames in brackets; with `--frames managed` like its
+    /// `clrstack`
+    Clrstack,
     /// Everything that is known of each frame
     Json,
 }
@@ -95,12 +102,14 @@ fn dump(args: &Args, path: &Path) -> anyhow::Result<Exit> {
     let mut options = WalkOptions::default();
     options.scan = args.scan;
     let mut walker = Walker::new(options);
-    let walk = |snapshot| stack::walk(&trace, &images, &mut walker, snapshot, time, args.explain);
+    let methods = runtimes::methods(&trace);
+    let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
+    let inputs = stack::Inputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };
+    let walk = |snapshot| stack::walk(&inputs, &mut walker, snapshot, time, args.explain);
     let mut stacks: Vec<Stack> = taken.iter().map(walk).collect();
     // Of one moment, by thread id as users know them.
     stacks.sort_by_key(|stack| (stack.tid, stack.instance));
     let demangle = args.symbols.demangle;
-    let methods = runtimes::methods(&trace);
     managed::name(&trace, &methods, &store, &mut stacks);
     stack::name(&trace, &images, &Symbolizer::new(store, demangle), demangle, &mut stacks);
     stacks.iter_mut().for_each(|stack| managed::fold(stack, args.fold.options()));
@@ -110,6 +119,10 @@ fn dump(args: &Args, path: &Path) -> anyhow::Result<Exit> {
     let text = match args.style {
         Style::K => stacks.iter().map(|stack| text::k(&trace, stack)).collect::<Vec<_>>().join("\n"),
         Style::Plain => stacks.iter().map(|stack| text::plain(&trace, stack)).collect::<Vec<_>>().join("\n"),
+        Style::Clrstack => {
+            let frames = args.fold.frames;
+            stacks.iter().map(|stack| clrstack::text(&trace, stack, frames)).collect::<Vec<_>>().join("\n")
+        }
         Style::Json => json::document(&trace, time, &stacks)?,
     };
     print(&text)?;

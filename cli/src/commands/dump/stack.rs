@@ -2,11 +2,13 @@
 
 use crate::image::{AddressSpace, Holder, ModuleImage};
 use crate::profile::{DYNAMIC_CODE, FrameKind, export_name, module_key};
+use crate::runtimes::Methods;
+use crate::runtimes::dotnet::explicit::{ExplicitFrames, PAST_GAP, Told, kind_name};
 use crate::symbols::{Demangle, ModuleSymbols, Resolved, Source, Symbolizer};
 use crate::trace::{Snapshot, Thread, Trace, registers};
 use std::collections::BTreeMap;
 use stk_schema::event::RunState;
-use stk_unwind::{Arch, Explanation, Frame, Registers, Stop, Trust, Walker, explain};
+use stk_unwind::{Arch, Explanation, Frame, Registers, Stop, Walker, explain};
 
 /// A thread's walked stack.
 pub(super) struct Stack {
@@ -19,6 +21,10 @@ pub(super) struct Stack {
     /// Innermost first.
     pub(super) frames: Vec<Walked>,
     pub(super) end: End,
+    /// The runtime's explicit Frames, innermost first.
+    pub(super) explicit: Vec<Explicit>,
+    /// Why there are none, or no more.
+    pub(super) explicit_end: Option<String>,
 }
 
 /// Why the walk ended.
@@ -30,6 +36,18 @@ pub(super) struct End {
     pub(super) module: String,
     /// The address that was wanted: a word's, a return address, an RVA in the module to blame.
     pub(super) address: Option<u64>,
+}
+
+/// A runtime's explicit Frame.
+pub(super) struct Explicit {
+    /// Where on the stack it lies.
+    pub(super) address: u64,
+    /// The name of its kind.
+    pub(super) kind: String,
+    /// Instruction pointer and stack pointer of the code that it stands for, if it holds them.
+    pub(super) leads_to: Option<(u64, u64)>,
+    /// The method that it names, empty if its kind names none; or what is not known of it and why.
+    pub(super) method: Result<String, String>,
 }
 
 /// A frame with the registers at it.
@@ -52,6 +70,7 @@ pub(super) struct Walked {
 }
 
 /// What a frame is called.
+#[derive(Clone)]
 pub(super) struct Name {
     pub(super) function: String,
     pub(super) file: Option<String>,
@@ -68,15 +87,24 @@ impl Name {
     }
 }
 
+/// What stacks are made of.
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'a> {
+    pub(super) trace: &'a Trace<'a>,
+    pub(super) images: &'a [ModuleImage],
+    pub(super) explicit: &'a ExplicitFrames,
+    pub(super) methods: &'a Methods,
+}
+
 /// Walks a stack at `time`, in ticks.
 pub(super) fn walk(
-    trace: &Trace<'_>,
-    images: &[ModuleImage],
+    inputs: &Inputs<'_>,
     walker: &mut Walker,
     snapshot: &Snapshot,
     time: u64,
     explained: bool,
 ) -> Stack {
+    let Inputs { trace, images, explicit, methods } = *inputs;
     let mut view = trace.timeline.view();
     view.go(snapshot.until.min(time));
     let thread = trace.timeline.thread(snapshot.thread).map(|at| &trace.timeline.threads[at]);
@@ -95,7 +123,7 @@ pub(super) fn walk(
     };
     let space = AddressSpace::new(&view, images);
     let mut frames: Vec<Walked> = Vec::new();
-    let stop = walker.walk_with_registers(&space, &sample, |frame, registers| {
+    let mut found = |frame: &Frame, registers: &Registers| {
         frames.push(Walked {
             frame: *frame,
             registers: *registers,
@@ -111,7 +139,25 @@ pub(super) fn walk(
             hidden: false,
             explanation: None,
         });
+    };
+    let mut last = 0;
+    let stop = walker.walk_with_registers(&space, &sample, |frame, registers| {
+        last = frame.sp;
+        found(frame, registers);
     });
+    let mut end = end(trace, stop);
+    if let Some(managed) = snapshot.managed.as_ref().filter(|_| explicit.may_go_on(stop)) {
+        let mut gone_on = false;
+        let last_stop = explicit.go_on(&space, walker, &sample, managed, (last, stop), |frame, registers| {
+            gone_on = true;
+            found(frame, registers);
+        });
+        if gone_on && last_stop == Stop::ThreadStart {
+            end.reason = PAST_GAP;
+        } else if gone_on {
+            end = self::end(trace, last_stop);
+        }
+    }
     for i in 0..frames.len() {
         let frame = frames[i].frame;
         let caller = frames.get(i + 1).map(|caller| caller.frame);
@@ -124,7 +170,41 @@ pub(super) fn walk(
             frames[i].arguments = captured(snapshot, caller.sp, arguments);
         }
     }
-    Stack { frames, end: end(trace, stop), ..stack_of(snapshot, thread) }
+    let (explicit, explicit_end) = explicit_frames(explicit, &sample, snapshot, methods);
+    Stack { frames, end, explicit, explicit_end, ..stack_of(snapshot, thread) }
+}
+
+/// The explicit Frames of a thread, and why there are none or no more.
+fn explicit_frames(
+    explicit: &ExplicitFrames,
+    sample: &stk_unwind::Sample<'_>,
+    snapshot: &Snapshot,
+    methods: &Methods,
+) -> (Vec<Explicit>, Option<String>) {
+    let managed = match (explicit.contract(), &snapshot.managed) {
+        (Err(reason), _) => return (Vec::new(), Some(reason.to_owned())),
+        (Ok(_), None) => {
+            return (Vec::new(), Some("the runtime told nothing of this thread at this sample".to_owned()));
+        }
+        (Ok(_), Some(managed)) => managed,
+    };
+    let (told, broken) = match explicit.frames(sample, managed, &methods.map) {
+        Ok(told) => told,
+        Err(reason) => return (Vec::new(), Some(reason.to_owned())),
+    };
+    let row = |told: Told| {
+        let (leads_to, problem) = match told.leads_to {
+            Ok(leads_to) => (leads_to, None),
+            Err(reason) => (None, Some(reason.to_string())),
+        };
+        Explicit {
+            address: told.frame.address,
+            kind: kind_name(told.frame),
+            leads_to,
+            method: problem.map_or(told.method, Err),
+        }
+    };
+    (told.into_iter().map(row).collect(), broken.map(|reason| reason.to_string()))
 }
 
 /// Captured stack bytes; none unless all of them were captured.
@@ -175,6 +255,8 @@ fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>) -> Stack {
         state: snapshot.state,
         frames: Vec::new(),
         end: End::default(),
+        explicit: Vec::new(),
+        explicit_end: None,
     }
 }
 
@@ -184,7 +266,7 @@ fn module_name(trace: &Trace<'_>, frame: Frame) -> String {
 
 /// Whether a frame's address is that of an instruction, not a return address.
 pub(super) fn is_exact(frame: &Frame) -> bool {
-    matches!(frame.trust, Trust::Context | Trust::MachineFrame)
+    frame.trust.is_exact()
 }
 
 /// Within the instruction that the frame is at: a call, if the address is one to return to.

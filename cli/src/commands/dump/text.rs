@@ -2,6 +2,7 @@
 
 use super::super::{span, utc};
 use super::stack::{Name, Stack, Walked, state_name};
+use crate::runtimes::dotnet::explicit::PAST_GAP;
 use crate::trace::Trace;
 use std::fmt::Write;
 use stk_unwind::Frame;
@@ -55,7 +56,7 @@ pub(super) fn plain(trace: &Trace<'_>, stack: &Stack) -> String {
 }
 
 /// UTC time first, as logs have it.
-fn heading(trace: &Trace<'_>, stack: &Stack) -> String {
+pub(super) fn heading(trace: &Trace<'_>, stack: &Stack) -> String {
     let clock = trace.clock;
     let mut text = utc(trace.header().utc_start + clock.ns(stack.until));
     let _ = write!(text, " thread {}", stack.tid);
@@ -69,12 +70,17 @@ fn heading(trace: &Trace<'_>, stack: &Stack) -> String {
     text
 }
 
-fn ending(stack: &Stack) -> String {
+pub(super) fn ending(stack: &Stack) -> String {
     let end = &stack.end;
     if end.reason == "thread-start" {
         return String::new();
     }
-    let mut text = format!("  (stack ends here: {}", end.reason);
+    let past_gap = end.reason == PAST_GAP;
+    let mut text = if past_gap {
+        "  (frames are missing: unwinding ended".to_owned()
+    } else {
+        format!("  (stack ends here: {}", end.reason)
+    };
     match (end.module.as_str(), end.address) {
         ("", Some(address)) => {
             let _ = write!(text, " at {address:#x}");
@@ -87,23 +93,26 @@ fn ending(stack: &Stack) -> String {
             let _ = write!(text, " in {module}");
         }
     }
+    if past_gap {
+        text.push_str(", the runtime's explicit Frame led on");
+    }
     text + ")\n"
 }
 
 /// How a frame was found that could be wrong.
-fn doubt(frame: &Frame) -> String {
+pub(super) fn doubt(frame: &Frame) -> String {
     if frame.trust.is_proved() { String::new() } else { format!("  ({})", frame.trust.as_str()) }
 }
 
 /// How the frame's caller was found, on a line of its own.
-fn explain(walked: &Walked, text: &mut String) {
+pub(super) fn explain(walked: &Walked, text: &mut String) {
     if let Some(explanation) = &walked.explanation {
         let _ = writeln!(text, "    {explanation}");
     }
 }
 
 /// `module!function+0x12 [file @ line]`.
-fn site(module: &str, name: &Name) -> String {
+pub(super) fn site(module: &str, name: &Name) -> String {
     let stem = module.rsplit_once('.').map_or(module, |(stem, _)| stem);
     let mut text = if name.has_module { name.function.clone() } else { format!("{stem}!{}", name.function) };
     if let Some(displacement) = name.displacement.filter(|&displacement| displacement != 0) {

@@ -1,14 +1,15 @@
 //! One SAMPLES block: decoded, walked and interned in a call tree of its own, on whatever thread has time.
 
 use super::Inputs;
+use super::gap::{Held, Kept};
 use crate::image::{AddressSpace, Holder};
 use crate::profile::{CallTree, FrameKey, FrameTable, Node, NodeId, Placement, RunFlags};
-use crate::trace::registers;
-use crate::trace::{Mark, View};
+use crate::runtimes::dotnet::explicit::PAST_GAP;
+use crate::trace::{Managed, Managing, Mark, View, registers, take_managed};
 use std::collections::HashMap;
 use stk_format::{BlockError, BlockRef, Decoded, ImageBudget, Same, Sample, Samples, Scratch};
 use stk_schema::event::{Event, RunState};
-use stk_unwind::{History, Stop, Trust, WalkOptions, Walker};
+use stk_unwind::{Frame, History, Stop, WalkOptions, Walker};
 
 /// What one block gave. Ids are the block's own.
 #[derive(Default)]
@@ -123,6 +124,12 @@ struct Slot {
     /// Its last walk, and the node of each frame, outermost first.
     history: History,
     nodes: Vec<NodeId>,
+    /// Frames beyond a gap in which that walk ended, innermost first, and why there are no more.
+    beyond: Vec<Frame>,
+    beyond_stop: Option<Stop>,
+    /// What a runtime said of the thread at that time.
+    managed: Option<Managed>,
+    flags: RunFlags,
     /// Which modules were there at that time.
     epoch: usize,
     /// From when on its last walk may mean something else, in ticks.
@@ -154,7 +161,10 @@ impl<'i> Worker<'i> {
         match samples {
             Ok(mut samples) => loop {
                 match samples.next() {
-                    Ok(Some(Decoded::Same(same))) => reader.same(&samples, same),
+                    Ok(Some(Decoded::Same(same))) => {
+                        reader.release();
+                        reader.same(&samples, same);
+                    }
                     Ok(Some(decoded)) => reader.step(decoded),
                     Ok(None) => break,
                     Err(error) => {
@@ -165,6 +175,7 @@ impl<'i> Worker<'i> {
             },
             Err(error) => reader.out.error = Some(error),
         }
+        reader.release();
         for slot in reader.slots.iter().filter(|slot| slot.live && slot.expires != u64::MAX) {
             reader.out.expires.push((slot.thread, slot.expires));
         }
@@ -176,11 +187,14 @@ impl<'i> Worker<'i> {
     pub fn again(&mut self, block: &BlockRef, thread: u64, time: u64) -> BlockProfile {
         let (mut reader, samples) = self.read(block);
         if let Ok(mut samples) = samples {
-            while let Ok(Some(_)) = samples.next() {}
+            let mut managing = Managing::new(thread);
+            while let Ok(Some(decoded)) = samples.next() {
+                managing.see(&decoded);
+            }
             let last = samples.slot_of(thread).and_then(|slot| samples.last_sample(slot));
             if let Some(mut sample) = last {
                 sample.time = time;
-                let stack = Stack::Known(reader.walk(&sample));
+                let stack = Stack::Known(reader.walk(&sample, managing.latest));
                 let expires = reader.slots[sample.slot as usize].expires;
                 let step = Step {
                     thread,
@@ -210,6 +224,7 @@ impl<'i> Worker<'i> {
             slots,
             known: block.metadata_known,
             stop_ids: HashMap::new(),
+            held: None,
             out: BlockProfile::default(),
         };
         (reader, inputs.trace.blocks().samples(block, scratch))
@@ -225,28 +240,45 @@ struct Reader<'w, 'i> {
     /// Whether modules are known.
     known: bool,
     stop_ids: HashMap<StopKey, u16>,
+    /// The latest sample, if its walk may go on by what follows it.
+    held: Option<Held>,
     out: BlockProfile,
 }
 
 impl Reader<'_, '_> {
     fn step(&mut self, decoded: Decoded<'_>) {
+        if let Decoded::Other(event) = &decoded
+            && let Some(held) = &mut self.held
+            && take_managed(&mut held.managed, held.step.thread, held.step.first, event)
+        {
+            return;
+        }
+        self.release();
         match decoded {
             Decoded::Sample(sample) => {
                 if !self.inputs.wants_thread(sample.thread) {
                     return;
                 }
-                let slot = sample.slot as usize;
-                let walked = self.walk(&sample);
-                let step = Step {
+                let at = sample.slot as usize;
+                let stop = self.walk_native(&sample);
+                let mut step = Step {
                     thread: sample.thread,
                     first: sample.time,
                     last: sample.time,
                     samples: 1,
                     cpu: sample.cpu_delta.unwrap_or(0),
                     state: sample.state,
-                    stack: Stack::Known(walked),
+                    stack: Stack::LastOf(0),
                 };
-                self.push(Some(slot), step);
+                if let Ok(stop) = stop
+                    && self.inputs.explicit.may_go_on(stop)
+                    && let Some(kept) = Kept::of(&sample)
+                {
+                    self.held = Some(Held { slot: at, step, stop, kept, managed: None });
+                    return;
+                }
+                step.stack = Stack::Known(self.finish(at, stop, sample.time));
+                self.push(Some(at), step);
             }
             // The caller's: it needs what the slot holds.
             Decoded::Same(_) => {}
@@ -295,7 +327,8 @@ impl Reader<'_, '_> {
                 && let Some(mut sample) = samples.last_sample(same.slot)
             {
                 sample.time = rest.first;
-                self.walk(&sample);
+                let managed = self.slots[at].managed.take();
+                self.walk(&sample, managed);
             }
         }
     }
@@ -334,8 +367,48 @@ impl Reader<'_, '_> {
         self.out.steps.push(step);
     }
 
-    /// Walks a sample.
-    fn walk(&mut self, sample: &Sample<'_>) -> Walked {
+    /// Walks a sample, as far as it goes with what the runtime said of its thread.
+    fn walk(&mut self, sample: &Sample<'_>, managed: Option<Managed>) -> Walked {
+        let at = sample.slot as usize;
+        let stop = self.walk_native(sample);
+        if let (Ok(stop), Some(managed)) = (stop, managed) {
+            if let Some(kept) = Kept::of(sample).filter(|_| self.inputs.explicit.may_go_on(stop)) {
+                self.go_on(at, stop, &kept, &managed);
+            }
+            self.slots[at].managed = Some(managed);
+        }
+        self.finish(at, stop, sample.time)
+    }
+
+    /// Ends what was held back: what follows its sample has been read.
+    fn release(&mut self) {
+        let Some(Held { slot, mut step, stop, kept, managed }) = self.held.take() else { return };
+        if let Some(managed) = managed {
+            self.go_on(slot, stop, &kept, &managed);
+            self.slots[slot].managed = Some(managed);
+        }
+        step.stack = Stack::Known(self.finish(slot, Ok(stop), step.first));
+        self.push(Some(slot), step);
+    }
+
+    /// Finds the frames beyond a gap.
+    fn go_on(&mut self, at: usize, stop: Stop, kept: &Kept, managed: &Managed) {
+        let Reader { slots, inputs, walker, view, .. } = self;
+        let Slot { history, beyond, beyond_stop, .. } = &mut slots[at];
+        let space = AddressSpace::new(view, inputs.images);
+        let sp = history.frames().last().map_or(0, |frame| frame.sp);
+        let end = inputs.explicit.go_on(&space, walker, &kept.sample(), managed, (sp, stop), |frame, _| {
+            beyond.push(*frame);
+        });
+        *beyond_stop = (!beyond.is_empty()).then_some(end);
+    }
+
+    /// Walks a sample by what is known of its code alone.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be walked.
+    fn walk_native(&mut self, sample: &Sample<'_>) -> Result<Stop, &'static str> {
         let at = sample.slot as usize;
         if self.slots.len() <= at {
             self.slots.resize_with(at + 1, Slot::default);
@@ -348,43 +421,61 @@ impl Reader<'_, '_> {
             slot.live = true;
             slot.thread = sample.thread;
         }
+        if slot.beyond_stop.take().is_some() {
+            // The nodes are those of a longer stack.
+            slot.beyond.clear();
+            slot.nodes.clear();
+        }
+        slot.managed = None;
         let mut flags = RunFlags::empty();
         flags.set(RunFlags::TRUNCATED, sample.truncated);
         flags.set(RunFlags::TRIGGERED, sample.tag.is_some());
         flags.set(RunFlags::TABLES_PENDING, sample.tables_pending);
-        let registers = registers(sample.set, sample.registers).filter(|_| self.known);
-        let walked = match registers {
-            Some(registers) => {
-                self.view.go(sample.time);
-                let space = AddressSpace::new(self.view, self.inputs.images);
-                let input = stk_unwind::Sample {
-                    registers: &registers,
-                    stack: sample.stack,
-                    stack_start: sample.stack_start,
-                    stack_base: (sample.stack_base != 0).then_some(sample.stack_base),
-                    truncated: sample.truncated,
-                    code_at_ip: sample.code_at_ip,
-                };
-                // Under other modules even the same words mean something else.
-                let epoch = self.view.epoch();
-                let unchanged_from = if epoch == slot.epoch { sample.unchanged_from } else { u64::MAX };
-                slot.epoch = epoch;
-                let stop = self.walker.walk_again(&space, &input, unchanged_from, &mut slot.history);
-                if sample.tables_pending && matches!(stop, Stop::NoUnwindData { .. }) {
-                    self.out.tables_pending += 1;
-                }
+        slot.flags = flags;
+        if !self.known {
+            return Err("modules-unknown");
+        }
+        let registers = registers(sample.set, sample.registers).ok_or("registers-unknown")?;
+        self.view.go(sample.time);
+        let space = AddressSpace::new(self.view, self.inputs.images);
+        let input = stk_unwind::Sample {
+            registers: &registers,
+            stack: sample.stack,
+            stack_start: sample.stack_start,
+            stack_base: (sample.stack_base != 0).then_some(sample.stack_base),
+            truncated: sample.truncated,
+            code_at_ip: sample.code_at_ip,
+        };
+        // Under other modules even the same words mean something else.
+        let epoch = self.view.epoch();
+        let unchanged_from = if epoch == slot.epoch { sample.unchanged_from } else { u64::MAX };
+        slot.epoch = epoch;
+        let stop = self.walker.walk_again(&space, &input, unchanged_from, &mut slot.history);
+        if sample.tables_pending && matches!(stop, Stop::NoUnwindData { .. }) {
+            self.out.tables_pending += 1;
+        }
+        Ok(stop)
+    }
+
+    /// Interns what was walked at `time`.
+    fn finish(&mut self, at: usize, stop: Result<Stop, &'static str>, time: u64) -> Walked {
+        let flags = self.slots[at].flags;
+        let walked = match stop {
+            Ok(stop) => {
                 let node = self.intern(at);
-                let stop = self.stop((stop.as_str(), stop.module().map(|module| module.0)));
-                Walked { node, stop, flags }
+                let key = match self.slots[at].beyond_stop {
+                    // What the stack lacks is still to blame on what the first walk stumbled over.
+                    Some(Stop::ThreadStart) => (PAST_GAP, stop.module()),
+                    end => (end.unwrap_or(stop).as_str(), end.unwrap_or(stop).module()),
+                };
+                Walked { node, stop: self.stop((key.0, key.1.map(|module| module.0))), flags }
             }
-            None => {
-                let reason = if self.known { "registers-unknown" } else { "modules-unknown" };
-                Walked { node: None, stop: self.stop((reason, None)), flags }
-            }
+            Err(reason) => Walked { node: None, stop: self.stop((reason, None)), flags },
         };
         let slot = &mut self.slots[at];
         slot.last = Some(walked);
-        slot.expires = self.inputs.expires(slot.history.frames(), slot.history.stop(), sample.time);
+        let stops = slot.history.stop().into_iter().chain(slot.beyond_stop);
+        slot.expires = self.inputs.expires(slot.history.frames().iter().chain(&slot.beyond), stops, time);
         walked
     }
 
@@ -392,11 +483,14 @@ impl Reader<'_, '_> {
     /// nodes.
     fn intern(&mut self, at: usize) -> Option<NodeId> {
         let Reader { slots, out, inputs, .. } = self;
-        let Slot { history, nodes, .. } = &mut slots[at];
-        let frames = history.frames();
-        nodes.truncate(history.reused());
+        let Slot { history, nodes, beyond, .. } = &mut slots[at];
+        if beyond.is_empty() {
+            nodes.truncate(history.reused());
+        } else {
+            nodes.clear();
+        }
         let mut parent = nodes.last().copied();
-        for frame in frames.iter().rev().skip(nodes.len()) {
+        for frame in history.frames().iter().chain(&*beyond).rev().skip(nodes.len()) {
             let place = match frame.module {
                 Some(id) => match Holder::of(id) {
                     Holder::Module(module) => Placement::Image(inputs.image_of(module), frame.rva),
@@ -405,7 +499,7 @@ impl Reader<'_, '_> {
                 None => Placement::Unknown(frame.address),
             };
             // What an exception interrupted is an instruction, not a return address.
-            let exact = matches!(frame.trust, Trust::Context | Trust::MachineFrame);
+            let exact = frame.trust.is_exact();
             let frame = out.frames.intern(FrameKey { place, exact, trust: frame.trust });
             let node = out.tree.intern(Node { parent, frame });
             nodes.push(node);

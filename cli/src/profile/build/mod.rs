@@ -2,12 +2,14 @@
 //! merged in block order. At most two windows of blocks are in memory at once, whatever the trace's length.
 
 mod block;
+mod gap;
 mod merge;
 
 use self::block::{BlockProfile, Step, Worker, partition};
 use self::merge::Merger;
 use super::{ImageId, Profile, Runs};
 use crate::image::{Holder, ModuleImage};
+use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::trace::{Module, Trace};
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -91,6 +93,8 @@ struct Inputs<'i> {
     late: Vec<usize>,
     /// Whether any module ever comes or goes.
     changes: bool,
+    /// Where walks go on that end in a gap.
+    explicit: ExplicitFrames,
 }
 
 impl<'i> Inputs<'i> {
@@ -101,7 +105,8 @@ impl<'i> Inputs<'i> {
         let changes = !late.is_empty()
             || modules.iter().any(|module| module.unload.is_some())
             || !trace.timeline.code.is_empty();
-        Inputs { trace, images, options, late, changes }
+        let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
+        Inputs { trace, images, options, late, changes, explicit }
     }
 
     fn wants_thread(&self, instance: u64) -> bool {
@@ -131,7 +136,12 @@ impl<'i> Inputs<'i> {
 
     /// From when on these frames, walked at `time`, and why there are no more, may mean something else: a module or dynamic
     /// code of theirs goes, or some comes to where there was none. In ticks.
-    fn expires(&self, frames: &[Frame], stop: Option<Stop>, time: u64) -> u64 {
+    fn expires<'f>(
+        &self,
+        frames: impl Iterator<Item = &'f Frame>,
+        stops: impl Iterator<Item = Stop>,
+        time: u64,
+    ) -> u64 {
         if !self.changes {
             return u64::MAX;
         }
@@ -150,11 +160,11 @@ impl<'i> Inputs<'i> {
             Some(Holder::Code(region)) => timeline.code[region as usize].remove,
             None => comes(frame.address),
         };
-        let after = match stop {
-            Some(Stop::NoModule { address }) => comes(address),
+        let after = stops.filter_map(|stop| match stop {
+            Stop::NoModule { address } => comes(address),
             _ => None,
-        };
-        frames.iter().filter_map(expiry).chain(after).min().unwrap_or(u64::MAX)
+        });
+        frames.filter_map(expiry).chain(after).min().unwrap_or(u64::MAX)
     }
 }
 
@@ -206,5 +216,7 @@ fn walk_window<'i>(
 
 #[cfg(test)]
 mod code_tests;
+#[cfg(test)]
+mod gap_tests;
 #[cfg(test)]
 mod tests;

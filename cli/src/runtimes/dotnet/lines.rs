@@ -35,12 +35,13 @@ impl<'a> Lines<'a> {
         Lines { methods, store, pdbs: methods.modules.iter().map(|_| OnceLock::new()).collect() }
     }
 
-    /// The line of an address (the instruction itself; of a caller, its return address − 1) in a method.
+    /// The line of an address (the instruction itself; of a caller, `is_call`, its return address − 1) in a method.
+    /// Where the compiler moved code behind an epilogue, the runtime's map may not tell it from that; but no epilogue calls.
     ///
     /// # Errors
     ///
     /// Why there is none.
-    pub fn line(&self, id: MethodId, address: u64) -> Result<Line, Arc<str>> {
+    pub fn line(&self, id: MethodId, address: u64, is_call: bool) -> Result<Line, Arc<str>> {
         let method = self.methods.map.get(id);
         let Some(module) = method.module.filter(|_| method.token != 0) else {
             return Err("was made at run time: it has no source".into());
@@ -51,6 +52,7 @@ impl<'a> Lines<'a> {
         let place = match lines.il_offset(native) {
             None | Some(NO_IL) => return Err("no IL belongs to the address".into()),
             Some(PROLOGUE) => IlPlace::Offset(0),
+            Some(EPILOGUE) if is_call => return Err("the runtime's IL map does not tell of its call".into()),
             Some(EPILOGUE) => IlPlace::Epilogue,
             Some(offset) => match u32::try_from(offset) {
                 Ok(offset) => IlPlace::Offset(offset),

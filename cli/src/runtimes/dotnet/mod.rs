@@ -6,11 +6,12 @@
 //!
 //! * [`nettrace`] reads a stream into events, [`events`] their payloads, [`rundown`] joins them to methods.
 //! * [`portable_pdb`] reads sequence points, [`lines`] finds the PDB of a module.
-//! * [`contract`] walks the runtime's explicit Frames over captured bytes.
+//! * [`contract`] walks the runtime's explicit Frames over captured bytes, [`explicit`] applies it to a trace's samples.
 
 mod bytes;
 pub mod contract;
 mod events;
+pub mod explicit;
 mod lines;
 pub mod nettrace;
 pub mod portable_pdb;
@@ -47,6 +48,7 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
     }
     for name in names {
         rundown.map.add(Method {
+            id: 0,
             base: name.base,
             size: name.size,
             kind: if name.name.contains("IL_STUB") { MethodKind::Stub } else { MethodKind::Managed },

@@ -228,6 +228,43 @@ fn scanning_is_off_by_default_and_marked_when_on() {
 }
 
 #[test]
+fn a_walk_goes_on_from_registers_that_something_else_found() {
+    // Two functions that touch, of 28h and 68h bytes of stack: a return address at the second one's beginning belongs to the first.
+    let image = ImageTables::new(Arch::X64, 0x8000)
+        .range(0x1000, vec![0x90; 0x200])
+        .range(0x5000, [0x1000u32, 0x1100, 0x6000, 0x1100, 0x1200, 0x6010].map(u32::to_le_bytes).concat())
+        .exception_directory(0x5000, 24)
+        .range(0x6000, vec![0x01, 0x04, 0x01, 0x00, 0x04, 0x42])
+        .range(0x6010, vec![0x01, 0x00, 0x01, 0x00, 0x00, 0xc2])
+        .build();
+    let words: Vec<u64> = (0..32).map(|n| if n % 2 == 1 { BASE + 0x1000 + n } else { 0 }).collect();
+    let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut gpr = [0; 16];
+    gpr[x64::RSP] = STACK + 0x10;
+    let registers = Registers::X64(x64::Registers { ip: BASE + 0x1100, gpr });
+    let sample = Sample {
+        registers: &registers,
+        stack: &stack,
+        stack_start: STACK,
+        stack_base: None,
+        truncated: true,
+        code_at_ip: Some(&[0xc3]),
+    };
+    let space = Space { image };
+    for (trust, second) in [(Trust::ExplicitFrame, 0x28), (Trust::ExplicitContext, 0x68)] {
+        let mut walked = Vec::new();
+        Walker::new(WalkOptions::default()).walk_on(&space, &sample, trust, |frame, registers| {
+            assert_eq!((frame.address, frame.sp), (registers.ip(), registers.sp()));
+            walked.push((frame.address, frame.sp, frame.trust));
+        });
+        assert_eq!(walked[0], (BASE + 0x1100, STACK + 0x10, trust));
+        let at = 0x10 + second;
+        assert_eq!(walked[1].0, words[at as usize / 8]);
+        assert_eq!(walked[1].1, STACK + at + 8);
+    }
+}
+
+#[test]
 fn a_function_that_has_called_another_cannot_rest_on_a_volatile_register() {
     // Frame register r10.
     let image = ImageTables::new(Arch::X64, 0x8000)

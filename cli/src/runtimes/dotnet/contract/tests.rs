@@ -488,7 +488,8 @@ fn a_checkpoint_is_the_first_frame_above_that_leads_to_managed_code() {
     process.frame(0x8000, FrameKind::InlinedCallFrame, 0x8800);
     for (address, ip) in [(0x8000, MANAGED), (0x8800, MANAGED + 0x20)] {
         process.field(address, "InlinedCallFrame", "CallerReturnAddress", ip);
-        process.field(address, "InlinedCallFrame", "CallSiteSP", address + 0x100);
+        // The Frame is a local of the function that calls: its stack pointer lies below.
+        process.field(address, "InlinedCallFrame", "CallSiteSP", address - 0x100);
         process.field(address, "InlinedCallFrame", "CalleeSavedFP", 0);
     }
     process.frame(0x8800, FrameKind::InlinedCallFrame, 0);
@@ -497,7 +498,9 @@ fn a_checkpoint_is_the_first_frame_above_that_leads_to_managed_code() {
         let found = process.contract.checkpoint(&process.memory, &code, &native(Arch::X64), 0x8000, sp);
         found.map(|(frame, context)| (frame.address, context.ip()))
     };
-    assert_eq!(at(0x7f00), Some((0x8000, MANAGED)));
+    assert_eq!(at(0x7e00), Some((0x8000, MANAGED)));
+    // That is the function which the walk could not leave.
+    assert_eq!(at(0x7f00), Some((0x8800, MANAGED + 0x20)));
     assert_eq!(at(0x8001), Some((0x8800, MANAGED + 0x20)));
     assert_eq!(at(0x8801), None);
 }

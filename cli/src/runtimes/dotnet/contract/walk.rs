@@ -197,8 +197,26 @@ impl Contract {
         method::of_frame(&reader, frame)
     }
 
-    /// The first place in managed code, at or above stack address `sp`, that an explicit Frame leads to: where a
-    /// native walk that came no further than `sp` can go on. The registers that the Frame does not hold are
+    /// The instruction pointer and the stack pointer of the managed code that a Frame stands for; `None` if it holds
+    /// none, or none at this moment. What it does not hold is `context`'s.
+    ///
+    /// # Errors
+    ///
+    /// A field is not described or was not captured.
+    pub fn leads_to<M: Memory>(
+        &self,
+        memory: &M,
+        frame: ExplicitFrame,
+        context: &Context,
+    ) -> Result<Option<(u64, u64)>, Reason> {
+        let reader = Reader { descriptor: &self.descriptor, memory };
+        let mut there = context.clone();
+        reader.update(frame, &mut there)?;
+        Ok((there != *context).then(|| (there.ip(), there.sp())))
+    }
+
+    /// The first place in managed code, above stack address `sp`, that an explicit Frame at or above it leads to: where
+    /// a native walk whose last frame has that stack pointer can go on. The registers that the Frame does not hold are
     /// `context`'s.
     pub fn checkpoint<M: Memory, C: Code>(
         &self,
@@ -213,7 +231,7 @@ impl Contract {
         frames.filter(|frame| frame.address >= sp).find_map(|frame| {
             let mut there = context.clone();
             reader.update(frame, &mut there).ok()?;
-            (there.sp() > frame.address && code.is_managed(there.ip())).then_some((frame, there))
+            (there.sp() > sp && code.is_managed(there.ip())).then_some((frame, there))
         })
     }
 }

@@ -159,6 +159,7 @@ fn method(told: Told, module: Option<u32>, modules: &[ManagedModule]) -> Method 
     };
     let kind = if is_stub(&code) { MethodKind::Stub } else { MethodKind::Managed };
     Method {
+        id: code.id,
         base: code.start,
         size: code.size,
         name: full_name(stem, &code).into(),

@@ -1,0 +1,67 @@
+//! Stacks as SOS, the debugger extension of .NET, prints them: `clrstack -f`, and `clrstack` where only managed frames are wanted.
+//!
+//! Gets a stack whose frames are named and folded, and the runtime's explicit Frames, which lie on the same stack; gives both in
+//! the order of their addresses. SOS shows the Frame of a call under way twice, before the managed frame that holds it;
+//! here it is shown once.
+
+use super::stack::{Explicit, Stack};
+use super::text::{doubt, ending, explain, heading, site};
+use crate::profile::{FrameChoice, FrameKind};
+use crate::trace::Trace;
+use std::fmt::Write;
+
+/// A thread's stack: Child SP, IP, Call Site. `frames` says which were wanted.
+pub(super) fn text(trace: &Trace<'_>, stack: &Stack, frames: FrameChoice) -> String {
+    let digits = 2 * trace.header().arch.pointer_size();
+    let mut text =
+        format!("{}\n{:>digits$} {:>digits$} Call Site\n", heading(trace, stack), "Child SP", "IP");
+    let with_explicit = frames != FrameChoice::Native;
+    let mut explicit = stack.explicit.iter().filter(|_| with_explicit).peekable();
+    for (i, walked) in stack.frames.iter().enumerate() {
+        // A Frame that lies within a stack frame comes before it.
+        let end = stack.frames.get(i + 1).map_or(u64::MAX, |caller| caller.frame.sp);
+        while let Some(frame) = explicit.next_if(|frame| frame.address < end) {
+            explicit_row(&mut text, frame, digits);
+        }
+        if walked.hidden {
+            continue;
+        }
+        let (sp, ip) = (walked.frame.sp, walked.frame.address);
+        for name in &walked.names {
+            let mut name = name.clone();
+            if matches!(walked.kind, FrameKind::Managed | FrameKind::Stub) {
+                // SOS gives none: the IP tells.
+                name.displacement = None;
+            }
+            let site = site(&walked.module, &name);
+            let _ = writeln!(text, "{sp:0digits$X} {ip:0digits$x} {site}{}", doubt(&walked.frame));
+        }
+        explain(walked, &mut text);
+    }
+    for frame in explicit {
+        explicit_row(&mut text, frame, digits);
+    }
+    if let Some(reason) = stack.explicit_end.as_ref().filter(|_| with_explicit) {
+        let which = if stack.explicit.is_empty() { "no" } else { "no further" };
+        let _ = writeln!(text, "  ({which} explicit Frames: {reason})");
+    }
+    if frames == FrameChoice::Managed && stack.frames.iter().all(|walked| walked.hidden) {
+        text.push_str("  (no managed frames)\n");
+    }
+    text + &ending(stack)
+}
+
+/// `[InlinedCallFrame: 000000b5c8d7e918] Module!Type.Method(signature)`; its IP is that of the code which it stands for.
+fn explicit_row(text: &mut String, frame: &Explicit, digits: usize) {
+    let Explicit { address, kind, leads_to, method } = frame;
+    let ip = match leads_to {
+        Some((ip, _)) => format!("{ip:0digits$x}"),
+        None => "-".repeat(digits),
+    };
+    let _ = write!(text, "{address:0digits$X} {ip} [{kind}: {address:0digits$x}]");
+    let _ = match method {
+        Ok(method) if method.is_empty() => writeln!(text),
+        Ok(method) => writeln!(text, " {method}"),
+        Err(reason) => writeln!(text, " ({reason})"),
+    };
+}

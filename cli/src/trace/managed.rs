@@ -1,0 +1,63 @@
+//! What a language runtime said of a thread at one of its samples: MANAGED_THREAD and the MEMORY behind it.
+
+use stk_format::Decoded;
+use stk_schema::event::{Event, ManagedThread};
+
+/// What a runtime said of a thread at a sample.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Managed {
+    /// The runtime's own view of the thread.
+    pub thread: ManagedThread,
+    /// Memory outside the captured stack that its Frames refer to: address and bytes.
+    pub outside: Vec<(u64, Vec<u8>)>,
+}
+
+/// Pieces of MEMORY kept of one sample; recorders write one.
+const MOST_OUTSIDE: usize = 16;
+
+/// Follows what is said of one thread through a block.
+#[derive(Debug)]
+pub struct Managing {
+    /// Thread instance.
+    pub thread: u64,
+    /// Of its latest sample.
+    pub latest: Option<Managed>,
+    time: u64,
+}
+
+impl Managing {
+    /// Nothing is known yet.
+    pub fn new(thread: u64) -> Managing {
+        Managing { thread, latest: None, time: 0 }
+    }
+
+    /// Takes the next event of a block.
+    pub fn see(&mut self, decoded: &Decoded<'_>) {
+        match decoded {
+            Decoded::Sample(sample) if sample.thread == self.thread => {
+                (self.latest, self.time) = (None, sample.time);
+            }
+            Decoded::Other(event) => {
+                take(&mut self.latest, self.thread, self.time, event);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Takes an event behind the sample of `thread` at `time`; whether it belongs to that sample.
+pub fn take(managed: &mut Option<Managed>, thread: u64, time: u64, event: &Event<'_>) -> bool {
+    match (event, managed) {
+        (Event::ManagedThread(said), managed) if (said.thread, said.time) == (thread, time) => {
+            *managed = Some(Managed { thread: *said, outside: Vec::new() });
+            true
+        }
+        (Event::Memory(memory), Some(managed)) if (memory.thread, memory.time) == (thread, time) => {
+            if managed.outside.len() < MOST_OUTSIDE {
+                managed.outside.push((memory.address, memory.bytes.to_vec()));
+            }
+            true
+        }
+        _ => false,
+    }
+}
