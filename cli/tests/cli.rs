@@ -387,6 +387,83 @@ fn clrstack_says_why_it_shows_no_explicit_frames() {
 }
 
 #[test]
+fn info_lists_the_functions_that_no_list_of_the_runtime_names() {
+    use stk_schema::event::{CodeAdd, CodeKind, Event, MethodName, RuntimeInfo};
+    let dir = folder();
+    let mut builder = testing::trace();
+    let module = Image::new(r"C:\app\coreclr.dll", 16).load(&mut builder, 0, BASE);
+    let (version, note) = (&b"3.1.2"[..], &b""[..]);
+    let info = RuntimeInfo { module, time: 0, kind: 1, version, descriptor: b"", pointer_data: b"", note };
+    builder.meta(0, &Event::RuntimeInfo(info));
+    let code = |instance: u64, time: u64, base: u64, kind: CodeKind| CodeAdd {
+        instance,
+        time,
+        kind: kind as u64,
+        base,
+        size: 0x40,
+        image_base: base,
+        function: &[],
+        unwind: &[],
+        code: &[0x90; 0x40],
+    };
+    let function = CodeKind::TableFunction;
+    for (n, (time, base, kind)) in [
+        (1_000, 0x7000_0000, function),
+        (1_000, 0x7000_1000, function),
+        (9_000, 0x7000_2000, function),
+        (1_000, 0x7000_3000, CodeKind::Stub),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        builder.meta(time, &Event::CodeAdd(code(100 + n as u64, time, base, kind)));
+    }
+    let name = MethodName { time: 5_000, base: 0x7000_0000, size: 0x40, source: 1, name: b"App!T.M()" };
+    builder.meta(9_000, &Event::MethodName(name));
+    let thread = builder.thread(0, 11, "worker", STACK);
+    testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
+    write(dir.path(), "a.stk", &builder.finish());
+    let text = stdout(&stk(dir.path(), &["info", "a.stk"]));
+    assert!(text.contains("methods    1 listed in 0 lists; 1 of the 3 functions seen have names"), "{text}");
+    assert!(
+        text.contains(
+            "unnamed 0x70001000 (64 bytes), seen at 100.0 \u{b5}s: the runtime's lists leave it out"
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "unnamed 0x70002000 (64 bytes), seen at 900.0 \u{b5}s: it was made after the runtime's last list"
+        ),
+        "{text}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_slice(&stk(dir.path(), &["info", "--json", "a.stk"]).stdout).unwrap();
+    let methods = &json["traces"][0]["methods"];
+    assert_eq!(methods["functions"], 3);
+    let addresses: Vec<_> = methods["unnamed"].as_array().unwrap().iter().map(|m| &m["address"]).collect();
+    assert_eq!(addresses, ["0x70001000", "0x70002000"]);
+}
+
+#[test]
+fn verify_walks_compares_the_explicit_frames_of_the_kept_trace() {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
+    let output = stk(&traces, &["verify", "--walks", "--json", "mixed.stk"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let explicit = &json["traces"][0]["explicit"];
+    assert_eq!((&explicit["unexplained"], &explicit["broken"]), (&0.into(), &0.into()));
+    let count = |list: &str, class: &str| {
+        let found = explicit[list].as_array().unwrap().iter().find(|shown| shown["class"] == class);
+        found.map_or(0, |shown| shown["count"].as_u64().unwrap())
+    };
+    // Every sample of nine threads in Thread.Sleep, or deeper, has one at least.
+    assert!(count("frames", "agrees") > 500, "{explicit}");
+    assert!(count("steps", "agrees") > count("frames", "agrees"), "{explicit}");
+    assert!(count("frames", "out-of-date") * 20 < count("frames", "agrees"), "{explicit}");
+}
+
+#[test]
 fn missing_symbols_are_explained_and_can_be_required() {
     let dir = folder();
     write(dir.path(), "a.stk", &trace());

@@ -1,7 +1,10 @@
 //! `stk info`: what was recorded.
 
+mod methods;
+
 use super::{Exit, TablesArgs, count, print, report, size, span, utc, verify};
 use crate::trace::{BlobPlace, Timeline, Trace, TraceFile, drop_reason_name};
+use methods::Methods;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
@@ -87,6 +90,7 @@ struct Info {
     marks: usize,
     exceptions: u64,
     dynamic_code: DynamicCode,
+    methods: Option<Methods>,
     redacted_words: BTreeMap<String, u64>,
     threads: Vec<ThreadInfo>,
     modules: Vec<ModuleInfo>,
@@ -211,6 +215,7 @@ fn info(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
         marks: timeline.marks.len(),
         exceptions: timeline.exceptions,
         dynamic_code: DynamicCode::of(&trace),
+        methods: methods::of(&trace),
         redacted_words: timeline.redacted.clone(),
         threads: threads(&trace),
         modules: modules(&trace),
@@ -392,6 +397,10 @@ fn text(info: &Info, all: bool) -> String {
         line("redacted", &format!("{} words: {rule}", count(*words)));
     }
     line("code", &info.dynamic_code.text());
+    if let Some(methods) = &info.methods {
+        line("methods", &methods.text());
+        methods.list(all, &mut line);
+    }
     for (label, n) in [("marks", info.marks as u64), ("exceptions", info.exceptions)] {
         if n > 0 {
             line(label, &count(n));

@@ -18,13 +18,13 @@ use stk_format::{BlockKind, OpenError, Scratch};
 Examples:
   stk verify app.stk
   stk verify *.stk && echo all whole
-  stk verify --walks checked.stk    (recorded with inject --check-walks)")]
+  stk verify --walks checked.stk    (recorded with inject --check-walks, or of a .NET process)")]
 pub struct Args {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Compare our walk of each stack with the one that the system's own unwinder made of it (`inject --check-walks`), frame by
-    /// frame, and say why they differ
+    /// frame, and with the explicit Frames of .NET (9 and later), and say why they differ
     #[arg(long)]
     walks: bool,
     /// Print JSON: {"version":1,"traces":[…]}

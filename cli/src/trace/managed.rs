@@ -1,7 +1,10 @@
-//! What a language runtime said of a thread at one of its samples: MANAGED_THREAD and the MEMORY behind it.
+//! What a language runtime said of a thread at one of its samples: MANAGED_THREAD and the MEMORY behind it, and a copy of the sample
+//! to keep until that has been read.
 
-use stk_format::Decoded;
+use super::registers;
+use stk_format::{Decoded, Sample};
 use stk_schema::event::{Event, ManagedThread};
+use stk_unwind::Registers;
 
 /// What a runtime said of a thread at a sample.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,5 +62,42 @@ pub fn take(managed: &mut Option<Managed>, thread: u64, time: u64, event: &Event
             true
         }
         _ => false,
+    }
+}
+
+/// A copy of what was captured of a thread.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    registers: Registers,
+    stack: Vec<u8>,
+    stack_start: u64,
+    stack_base: u64,
+    truncated: bool,
+    code: Option<Vec<u8>>,
+}
+
+impl Kept {
+    /// A copy of a sample; `None` if its registers are not known.
+    pub fn of(sample: &Sample<'_>) -> Option<Kept> {
+        Some(Kept {
+            registers: registers(sample.set, sample.registers)?,
+            stack: sample.stack.to_vec(),
+            stack_start: sample.stack_start,
+            stack_base: sample.stack_base,
+            truncated: sample.truncated,
+            code: sample.code_at_ip.map(<[u8]>::to_vec),
+        })
+    }
+
+    /// The same as the unwinder takes it.
+    pub fn sample(&self) -> stk_unwind::Sample<'_> {
+        stk_unwind::Sample {
+            registers: &self.registers,
+            stack: &self.stack,
+            stack_start: self.stack_start,
+            stack_base: (self.stack_base != 0).then_some(self.stack_base),
+            truncated: self.truncated,
+            code_at_ip: self.code.as_deref(),
+        }
     }
 }

@@ -188,7 +188,11 @@ fn took_for_leaf<M: Modules>(case: &Case<'_>, space: &M) -> bool {
     let (context, theirs) = (&case.frames[0], case.walk.frames.get(1));
     let has_table =
         space.find(context.address).is_none_or(|found| found.image.function_range(context.rva).is_some());
-    let leaf = theirs.is_some_and(|&(ip, sp)| sp == context.sp.wrapping_add(8) && space.find(ip).is_none());
+    let leaf = match theirs {
+        Some(&(ip, sp)) => sp == context.sp.wrapping_add(8) && space.find(ip).is_none(),
+        // It ends at an address of zero.
+        None => word(case.input, context.sp) == Some(0),
+    };
     !has_table && leaf && case.stop.is_complete()
 }
 

@@ -5,8 +5,11 @@
 //! (instruction pointer and stack pointer), and of the others why they differ. The system's unwinder is no oracle: it has
 //! its own faults. So each difference is put into a [`Class`], and into an explained one only where the sample's own bytes
 //! prove it ([`classify`]: code run to its return, unwind data, stop reasons); all else is [`Class::Unexplained`].
+//!
+//! [`explicit`] does the same with what a .NET runtime says of its own stacks: its explicit Frames.
 
 mod classify;
+pub mod explicit;
 mod replay;
 
 pub use classify::Class;
@@ -40,6 +43,8 @@ pub struct Comparison {
     pub unmatched: u64,
     /// Differences by class.
     pub differences: BTreeMap<Class, Differences>,
+    /// How explicit Frames agree with our walks.
+    pub explicit: explicit::Comparison,
     /// Blocks that could not be read to their end.
     pub damage: Vec<String>,
 }
@@ -105,6 +110,7 @@ impl Comparison {
         self.equal_frames += other.equal_frames;
         self.discarded += other.discarded;
         self.unmatched += other.unmatched;
+        self.explicit.add(other.explicit);
         self.damage.extend(other.damage);
         for (class, differences) in other.differences {
             let known = self.differences.entry(class).or_default();
@@ -117,11 +123,12 @@ impl Comparison {
 
 /// Compares all recorded walks of a trace, a block a task; `done` counts blocks. Runs in the rayon pool that it is called in.
 pub fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> Comparison {
+    let checks = explicit::Checks::new(trace);
     let blocks: Vec<&BlockRef> = trace.sample_blocks().collect();
     let parts: Vec<Comparison> = blocks
         .into_par_iter()
         .map_init(
-            || Worker::new(trace, images),
+            || Worker::new(trace, images, &checks),
             |worker, block| {
                 let part = worker.block(block);
                 done.fetch_add(1, Ordering::Relaxed);
@@ -146,13 +153,15 @@ struct Worker<'t> {
     prover: Walker,
     scratch: Scratch,
     frames: Vec<Frame>,
+    checks: &'t explicit::Checks,
 }
 
 impl<'t> Worker<'t> {
-    fn new(trace: &'t Trace<'t>, images: &'t [ModuleImage]) -> Worker<'t> {
+    fn new(trace: &'t Trace<'t>, images: &'t [ModuleImage], checks: &'t explicit::Checks) -> Worker<'t> {
         Worker {
             trace,
             images,
+            checks,
             view: trace.timeline.view(),
             walker: Walker::new(WalkOptions::default()),
             prover: Walker::new(WalkOptions::default()),
@@ -180,11 +189,23 @@ impl<'t> Worker<'t> {
         let mut samples = self.trace.blocks().samples(block, scratch)?;
         // Time of the last sample of each thread that has no walk yet.
         let mut last: BTreeMap<u64, u64> = BTreeMap::new();
+        // The latest sample, until what a runtime said of it has been read.
+        let mut waiting: Option<explicit::Waiting> = None;
         while let Some(decoded) = samples.next()? {
+            if let Decoded::Other(event) = &decoded {
+                if waiting.as_mut().is_some_and(|waiting| waiting.take(event)) {
+                    continue;
+                }
+            } else if let Some(waiting) = waiting.take() {
+                self.check(&waiting, out);
+            }
             let walk = match decoded {
                 Decoded::Sample(sample) => {
                     out.samples += 1;
                     last.insert(sample.thread, sample.time);
+                    if block.metadata_known && self.checks.can_be_made() {
+                        waiting = explicit::Waiting::of(&sample);
+                    }
                     continue;
                 }
                 Decoded::Other(Event::CheckWalk(walk)) => walk,
@@ -202,7 +223,18 @@ impl<'t> Worker<'t> {
                 None => out.unmatched += 1,
             }
         }
+        if let Some(waiting) = waiting {
+            self.check(&waiting, out);
+        }
         Ok(())
+    }
+
+    /// Compares the explicit Frames of a sample with our walk.
+    fn check(&mut self, waiting: &explicit::Waiting, out: &mut Comparison) {
+        self.view.go(waiting.time);
+        let space = AddressSpace::new(&self.view, self.images);
+        let time = self.trace.clock.ns(waiting.time);
+        self.checks.check(waiting, time, &space, &mut self.walker, &mut out.explicit);
     }
 
     fn compare(&mut self, sample: &Sample<'_>, walk: &CheckWalk, out: &mut Comparison) {
@@ -271,5 +303,7 @@ impl<'t> Worker<'t> {
     }
 }
 
+#[cfg(test)]
+mod explicit_tests;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use super::exit_of;
 use crate::commands::{Exit, Progress, TablesArgs, count, print, report, span};
 use crate::image::{Elsewhere, load_images};
 use crate::trace::{Trace, TraceFile};
-use crate::walks::{Class, Comparison, Example, Side, compare};
+use crate::walks::{Class, Comparison, Example, Side, compare, explicit};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -48,15 +48,15 @@ fn one(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<
     progress.add_total(trace.sample_blocks().count() as u64);
     let images = load_images(&trace, &Elsewhere::NOWHERE);
     let found = compare(&trace, &images, progress.done());
-    if found.walks == 0 {
+    if found.walks == 0 && found.explicit.samples == 0 {
         anyhow::bail!(
-            "{}: holds no walks of the system's unwinder: record with inject --check-walks",
+            "{}: holds no walks of the system's unwinder, nor explicit Frames of .NET: record with inject --check-walks",
             trace.source
         );
     }
     let exit = if trace.lost_blocks || !found.damage.is_empty() {
         Exit::Damaged
-    } else if found.unexplained() > 0 {
+    } else if found.unexplained() > 0 || found.explicit.unexplained() > 0 {
         Exit::Difference
     } else {
         Exit::Ok
@@ -87,7 +87,39 @@ struct ShownTrace {
     different: u64,
     unexplained: u64,
     classes: Vec<ShownClass>,
+    explicit: ShownExplicit,
     damage: Vec<String>,
+}
+
+/// What .NET says of its stacks beside our walks.
+#[derive(Serialize)]
+struct ShownExplicit {
+    /// Samples of which the runtime said something.
+    samples: u64,
+    unexplained: u64,
+    /// Explicit Frames.
+    frames: Vec<ShownCount>,
+    /// Steps of the contract's own walk.
+    steps: Vec<ShownCount>,
+    /// Chains that do not end as they should.
+    broken: u64,
+    broken_examples: Vec<ShownNote>,
+}
+
+#[derive(Serialize)]
+struct ShownCount {
+    class: &'static str,
+    meaning: &'static str,
+    count: u64,
+    examples: Vec<ShownNote>,
+}
+
+#[derive(Serialize)]
+struct ShownNote {
+    tid: u32,
+    /// Since the trace's start.
+    time_ns: u64,
+    text: String,
 }
 
 #[derive(Serialize)]
@@ -144,15 +176,45 @@ impl ShownTrace {
             different: found.different(),
             unexplained: found.unexplained(),
             classes: found.differences.iter().map(class).collect(),
+            explicit: shown_explicit(trace, &found.explicit),
             damage: found.damage.clone(),
         }
     }
 }
 
-fn shown_example(trace: &Trace<'_>, example: &Example) -> ShownExample {
+fn shown_explicit(trace: &Trace<'_>, found: &explicit::Comparison) -> ShownExplicit {
+    let notes = |counted: &explicit::Counted| -> Vec<ShownNote> {
+        let note = |(thread, time, text): &(u64, u64, String)| ShownNote {
+            tid: tid(trace, *thread),
+            time_ns: trace.clock.ns(*time),
+            text: text.clone(),
+        };
+        counted.examples.iter().map(note).collect()
+    };
+    let shown = |class, meaning, counted: &explicit::Counted| ShownCount {
+        class,
+        meaning,
+        count: counted.count,
+        examples: notes(counted),
+    };
+    ShownExplicit {
+        samples: found.samples,
+        unexplained: found.unexplained(),
+        frames: found.frames.iter().map(|(class, n)| shown(class.as_str(), class.meaning(), n)).collect(),
+        steps: found.steps.iter().map(|(class, n)| shown(class.as_str(), class.meaning(), n)).collect(),
+        broken: found.broken.count,
+        broken_examples: notes(&found.broken),
+    }
+}
+
+fn tid(trace: &Trace<'_>, thread: u64) -> u32 {
     let timeline = &trace.timeline;
+    timeline.thread(thread).map_or(0, |at| timeline.threads[at].tid)
+}
+
+fn shown_example(trace: &Trace<'_>, example: &Example) -> ShownExample {
     ShownExample {
-        tid: timeline.thread(example.thread).map_or(0, |at| timeline.threads[at].tid),
+        tid: tid(trace, example.thread),
         time_ns: trace.clock.ns(example.time),
         frame: example.frame,
         before: example.before.as_ref().map(shown_side),
@@ -175,6 +237,10 @@ fn shown_side(side: &Side) -> ShownSide {
 /// As people read it.
 fn text(shown: &ShownTrace) -> String {
     let mut text = String::new();
+    if shown.walks == 0 {
+        explicit_text(&mut text, shown);
+        return text;
+    }
     let _ = writeln!(
         text,
         "{}: {} walks of {} samples by {}: {} equal ({} frames), {} differ, {} of them not explained",
@@ -199,10 +265,45 @@ fn text(shown: &ShownTrace) -> String {
             example_text(&mut text, example);
         }
     }
+    explicit_text(&mut text, shown);
     for damage in &shown.damage {
         let _ = writeln!(text, "  {damage}");
     }
     text
+}
+
+fn explicit_text(text: &mut String, shown: &ShownTrace) {
+    let explicit = &shown.explicit;
+    if explicit.samples == 0 {
+        return;
+    }
+    let all: u64 = explicit.frames.iter().map(|class| class.count).sum();
+    let _ = writeln!(
+        text,
+        "{}: {} explicit Frames of .NET in {} samples: {} of them, or of the contract's own walks, not explained",
+        shown.trace,
+        count(all),
+        count(explicit.samples),
+        count(explicit.unexplained),
+    );
+    let notes = |text: &mut String, notes: &[ShownNote]| {
+        for note in notes {
+            let _ = writeln!(text, "           thread {} at {}: {}", note.tid, span(note.time_ns), note.text);
+        }
+    };
+    for (what, classes) in [("Frames", &explicit.frames), ("steps", &explicit.steps)] {
+        for class in classes {
+            let _ = writeln!(text, "  {:>7}  {what} {}: {}", count(class.count), class.class, class.meaning);
+            if class.class != "agrees" && class.class != "holds-no-registers" {
+                notes(text, &class.examples);
+            }
+        }
+    }
+    if explicit.broken > 0 {
+        let _ =
+            writeln!(text, "  {:>7}  NOT EXPLAINED: chains that do not end as they should", explicit.broken);
+        notes(text, &explicit.broken_examples);
+    }
 }
 
 fn example_text(text: &mut String, example: &ShownExample) {

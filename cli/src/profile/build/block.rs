@@ -1,11 +1,11 @@
 //! One SAMPLES block: decoded, walked and interned in a call tree of its own, on whatever thread has time.
 
 use super::Inputs;
-use super::gap::{Held, Kept};
+use super::gap::Held;
 use crate::image::{AddressSpace, Holder};
 use crate::profile::{CallTree, FrameKey, FrameTable, Node, NodeId, Placement, RunFlags};
 use crate::runtimes::dotnet::explicit::PAST_GAP;
-use crate::trace::{Managed, Managing, Mark, View, registers, take_managed};
+use crate::trace::{Kept, Managed, Managing, Mark, View, registers, take_managed};
 use std::collections::HashMap;
 use stk_format::{BlockError, BlockRef, Decoded, ImageBudget, Same, Sample, Samples, Scratch};
 use stk_schema::event::{Event, RunState};

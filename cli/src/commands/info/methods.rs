@@ -1,0 +1,98 @@
+//! Methods of .NET: how many of the functions that samples showed have names, and why the others have none.
+
+use super::LISTED;
+use crate::commands::{count, span};
+use crate::runtimes;
+use crate::trace::{CodeRegion, Trace};
+use serde::Serialize;
+
+/// The names of a trace's functions made at run time.
+#[derive(Serialize)]
+pub(super) struct Methods {
+    /// Lists of methods that were read.
+    lists: usize,
+    /// Methods in them, at however many addresses.
+    listed: usize,
+    /// Functions made at run time that samples showed.
+    functions: usize,
+    /// Those of them that no list names.
+    unnamed: Vec<Unnamed>,
+    /// What is wrong with the lists.
+    problems: Vec<String>,
+}
+
+/// A function that samples showed and no list names.
+#[derive(Serialize)]
+struct Unnamed {
+    /// Its first address.
+    address: String,
+    size: u64,
+    /// When it was first seen.
+    seen_ns: u64,
+    reason: &'static str,
+}
+
+/// The methods of a trace of a .NET process; `None` of any other.
+pub(super) fn of(trace: &Trace<'_>) -> Option<Methods> {
+    if trace.timeline.runtimes.is_empty() {
+        return None;
+    }
+    let methods = runtimes::methods(trace);
+    let functions: Vec<&CodeRegion> = trace.timeline.code.iter().filter(|region| !region.is_stub()).collect();
+    let clock = trace.clock;
+    let told_until = methods.map.methods().iter().map(|method| method.span.last).max();
+    let unnamed = functions.iter().filter_map(|region| {
+        let from = clock.ns(region.add);
+        let until = region.remove.map_or(clock.ns(trace.last()), |remove| clock.ns(remove));
+        let inside =
+            |offset: u64| methods.map.find(region.base.saturating_add(offset), from, until.max(from));
+        let reason = match inside(0) {
+            Ok(Some(_)) => return None,
+            Err(_) => "several methods were at its address, and nothing tells which",
+            // A region may begin within a function.
+            Ok(None) if matches!(inside(region.size / 2), Ok(Some(_))) => return None,
+            Ok(None) => match told_until {
+                None => "the runtime listed no methods",
+                Some(until) if until < from => "it was made after the runtime's last list",
+                Some(_) if region.remove.is_some() => "it went before the runtime listed its methods again",
+                Some(_) => "the runtime's lists leave it out",
+            },
+        };
+        Some(Unnamed { address: format!("{:#x}", region.base), size: region.size, seen_ns: from, reason })
+    });
+    Some(Methods {
+        lists: methods.streams,
+        listed: methods.map.methods().len(),
+        functions: functions.len(),
+        unnamed: unnamed.collect(),
+        problems: methods.problems,
+    })
+}
+
+impl Methods {
+    pub(super) fn text(&self) -> String {
+        let Methods { lists, listed, functions, unnamed, .. } = self;
+        format!(
+            "{} listed in {} lists; {} of the {} functions seen have names",
+            count(*listed as u64),
+            count(*lists as u64),
+            count((functions - unnamed.len()) as u64),
+            count(*functions as u64)
+        )
+    }
+
+    /// What is wrong, and the functions without names.
+    pub(super) fn list(&self, all: bool, line: &mut impl FnMut(&str, &str)) {
+        for problem in &self.problems {
+            line("", problem);
+        }
+        let shown = if all { self.unnamed.len() } else { LISTED };
+        for unnamed in self.unnamed.iter().take(shown) {
+            let Unnamed { address, size, seen_ns, reason } = unnamed;
+            line("", &format!("unnamed {address} ({size} bytes), seen at {}: {reason}", span(*seen_ns)));
+        }
+        if self.unnamed.len() > shown {
+            line("", &format!("and {} more (--all lists them)", count((self.unnamed.len() - shown) as u64)));
+        }
+    }
+}

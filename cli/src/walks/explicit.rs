@@ -1,0 +1,387 @@
+//! Compares what a .NET runtime says of its stacks with our walks: its explicit Frames, by the data contract "StackWalk".
+//!
+//! Two things are compared, sample by sample. Each explicit Frame of the thread's chain names the managed code that it stands for by
+//! instruction pointer and stack pointer: our walk must have that very frame ([`FrameClass`]). And the contract's own walk,
+//! which crosses native code by Frames alone, must come to no managed frame that ours does not have ([`StepClass`]).
+
+use crate::runtimes::dotnet::contract::{Context, ExplicitFrame, FrameKind, Reason, State};
+use crate::runtimes::dotnet::explicit::{ExplicitFrames, SampleCode, Told, kind_name, memory};
+use crate::runtimes::{self, MethodMap};
+use crate::trace::{Kept, Managed, Trace, take_managed};
+use std::collections::BTreeMap;
+use stk_format::Sample;
+use stk_schema::event::Event;
+use stk_unwind::{Frame, Modules, Stop, Walker};
+
+/// Examples kept of each class.
+const EXAMPLES: usize = 3;
+
+/// How an explicit Frame goes with our walk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum FrameClass {
+    /// Our walk has a frame of the same instruction pointer and stack pointer.
+    Agrees,
+    /// Our walk has a frame of the same instruction pointer around the Frame, but its stack begins lower: an InlinedCallFrame's
+    /// CallSiteSP leaves out what the method allocated on the stack (the contract's document).
+    StackAllocated,
+    /// Its kind holds no registers, or none at this moment.
+    HoldsNone,
+    /// Our walk ended below it, for a reason of its own.
+    WalkEndedBelow,
+    /// The runtime's descriptor leaves out what would be needed.
+    NotDescribed,
+    /// What it refers to lies outside of what was captured.
+    NotCaptured,
+    /// The head of the chain was read at another moment than the sample: the recorder reads it before and after the thread is
+    /// suspended, and the same Frame can have gone and come in between. Either the code that it stands for would have its stack
+    /// below the sample's stack pointer; or our walk is complete and proved, and the stack frame in which the Frame lies is
+    /// not in the call that it stands for. Never a Frame behind one that agrees.
+    OutOfDate,
+    /// None of these.
+    Unexplained,
+}
+
+impl FrameClass {
+    /// Short stable name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FrameClass::Agrees => "agrees",
+            FrameClass::StackAllocated => "stack-allocated",
+            FrameClass::HoldsNone => "holds-no-registers",
+            FrameClass::WalkEndedBelow => "walk-ended-below",
+            FrameClass::NotDescribed => "not-described",
+            FrameClass::NotCaptured => "not-captured",
+            FrameClass::OutOfDate => "out-of-date",
+            FrameClass::Unexplained => "unexplained",
+        }
+    }
+
+    /// What it means, for people.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            FrameClass::Agrees => "our walk has the very frame that they lead to",
+            FrameClass::StackAllocated => {
+                "our walk has that frame, with what it allocated on its stack, which the Frame leaves out"
+            }
+            FrameClass::HoldsNone => "hold no registers, by their kind or at that moment",
+            FrameClass::WalkEndedBelow => "our walk ended below them",
+            FrameClass::NotDescribed => "the runtime's descriptor leaves out a field of theirs",
+            FrameClass::NotCaptured => "what they refer to was not captured",
+            FrameClass::OutOfDate => {
+                "heads of chains read at another moment: the call that they stand for is not under way"
+            }
+            FrameClass::Unexplained => "NOT EXPLAINED: the Frame or our walk is wrong",
+        }
+    }
+}
+
+/// How a step of the contract's walk goes with ours.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum StepClass {
+    /// A managed frame that our walk has too.
+    Agrees,
+    /// As [`FrameClass::StackAllocated`].
+    StackAllocated,
+    /// A managed frame above the end of our walk.
+    WalkEndedBelow,
+    /// The contract's walk began with a Frame that is out of date.
+    OutOfDate,
+    /// The contract's walk ended for a reason that it gives.
+    Ended,
+    /// A managed frame that our walk does not have.
+    Unexplained,
+}
+
+impl StepClass {
+    /// Short stable name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            StepClass::Agrees => "agrees",
+            StepClass::StackAllocated => "stack-allocated",
+            StepClass::WalkEndedBelow => "walk-ended-below",
+            StepClass::OutOfDate => "out-of-date",
+            StepClass::Ended => "contract-ended",
+            StepClass::Unexplained => "unexplained",
+        }
+    }
+
+    /// What it means, for people.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            StepClass::Agrees => "managed frames of the contract's own walk that our walk has",
+            StepClass::StackAllocated => "the same, but for what they allocated on their stack",
+            StepClass::WalkEndedBelow => "managed frames above the end of our walk",
+            StepClass::OutOfDate => "walks of the contract that begin with a Frame of another moment",
+            StepClass::Ended => "ends of the contract's own walk before the stack's",
+            StepClass::Unexplained => "NOT EXPLAINED: managed frames that our walk does not have",
+        }
+    }
+}
+
+/// How many there are of a class, and the first of them by block.
+#[derive(Default, Debug)]
+pub struct Counted {
+    /// How many.
+    pub count: u64,
+    /// Thread instance, time in ticks, and what it is.
+    pub examples: Vec<(u64, u64, String)>,
+}
+
+impl Counted {
+    fn add(&mut self, other: Counted) {
+        self.count += other.count;
+        let room = EXAMPLES.saturating_sub(self.examples.len());
+        self.examples.extend(other.examples.into_iter().take(room));
+    }
+}
+
+/// What became of all explicit Frames of a trace.
+#[derive(Default, Debug)]
+pub struct Comparison {
+    /// Samples of which the runtime said something.
+    pub samples: u64,
+    /// Explicit Frames by class.
+    pub frames: BTreeMap<FrameClass, Counted>,
+    /// Chains that do not end as they should.
+    pub broken: Counted,
+    /// Steps of the contract's walks by class.
+    pub steps: BTreeMap<StepClass, Counted>,
+}
+
+impl Comparison {
+    /// What nothing explains.
+    pub fn unexplained(&self) -> u64 {
+        let frames = self.frames.get(&FrameClass::Unexplained).map_or(0, |counted| counted.count);
+        let steps = self.steps.get(&StepClass::Unexplained).map_or(0, |counted| counted.count);
+        frames + steps + self.broken.count
+    }
+
+    pub(super) fn add(&mut self, other: Comparison) {
+        self.samples += other.samples;
+        other
+            .frames
+            .into_iter()
+            .for_each(|(class, counted)| self.frames.entry(class).or_default().add(counted));
+        other
+            .steps
+            .into_iter()
+            .for_each(|(class, counted)| self.steps.entry(class).or_default().add(counted));
+        self.broken.add(other.broken);
+    }
+}
+
+/// A sample of which a runtime may say something yet.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    thread: u64,
+    pub(super) time: u64,
+    kept: Kept,
+    managed: Option<Managed>,
+}
+
+impl Waiting {
+    /// A copy of a sample; `None` if its registers are not known.
+    pub(super) fn of(sample: &Sample<'_>) -> Option<Waiting> {
+        let kept = Kept::of(sample)?;
+        Some(Waiting { thread: sample.thread, time: sample.time, kept, managed: None })
+    }
+
+    /// Takes an event, if it belongs to the sample.
+    pub(super) fn take(&mut self, event: &Event<'_>) -> bool {
+        take_managed(&mut self.managed, self.thread, self.time, event)
+    }
+}
+
+/// What comparing takes.
+#[derive(Debug)]
+pub(super) struct Checks {
+    explicit: ExplicitFrames,
+    methods: MethodMap,
+}
+
+impl Checks {
+    pub(super) fn new(trace: &Trace<'_>) -> Checks {
+        let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
+        let methods =
+            if explicit.contract().is_ok() { runtimes::methods(trace).map } else { MethodMap::default() };
+        Checks { explicit, methods }
+    }
+
+    /// Whether the trace has a contract.
+    pub(super) fn can_be_made(&self) -> bool {
+        self.explicit.contract().is_ok()
+    }
+
+    /// Compares a sample; `time` is its time in nanoseconds since the trace's start.
+    pub(super) fn check<M: Modules>(
+        &self,
+        waiting: &Waiting,
+        time: u64,
+        space: &M,
+        walker: &mut Walker,
+        out: &mut Comparison,
+    ) {
+        let Some(managed) = &waiting.managed else { return };
+        out.samples += 1;
+        let sample = &Kept::sample(&waiting.kept);
+        let mut ours = Vec::new();
+        let stop = walker.walk(space, sample, &mut ours);
+        let ours = Ours { frames: &ours, stop };
+        let code = SampleCode::new(space, sample, Some((&self.methods, time)));
+        let Ok((told, broken)) = self.explicit.frames(sample, managed, &self.methods) else { return };
+        let mut first = true;
+        let mut out_of_date = false;
+        for told in &told {
+            let class = frame_class(told, &ours, sample.truncated, first);
+            first &= matches!(class, FrameClass::OutOfDate | FrameClass::HoldsNone);
+            out_of_date |= class == FrameClass::OutOfDate;
+            let example = || {
+                let leads_to = match &told.leads_to {
+                    Ok(Some((ip, sp))) => format!("leads to {ip:#x} (sp {sp:#x})"),
+                    Ok(None) => "leads nowhere".to_owned(),
+                    Err(reason) => reason.to_string(),
+                };
+                format!("{} at {:#x} {leads_to}", kind_name(told.frame), told.frame.address)
+            };
+            count(out.frames.entry(class).or_default(), waiting, example);
+        }
+        match broken {
+            // What a Frame that is gone links to is whatever lies there now.
+            Some(_) if first && (out_of_date || ours.is_proved()) => {
+                let example = || "the head of the chain is no Frame any more".to_owned();
+                count(out.frames.entry(FrameClass::OutOfDate).or_default(), waiting, example);
+                out_of_date = true;
+            }
+            Some(reason) => count(&mut out.broken, waiting, || reason.to_string()),
+            None => {}
+        }
+        if out_of_date {
+            count(out.steps.entry(StepClass::OutOfDate).or_default(), waiting, || {
+                "see the Frames".to_owned()
+            });
+        } else {
+            self.steps(waiting, managed, &ours, &code, out);
+        }
+    }
+
+    /// The contract's own walk beside ours.
+    fn steps<M: Modules>(
+        &self,
+        waiting: &Waiting,
+        managed: &Managed,
+        ours: &Ours<'_>,
+        code: &SampleCode<'_, M>,
+        out: &mut Comparison,
+    ) {
+        let Ok(contract) = self.explicit.contract() else { return };
+        let sample = &Kept::sample(&waiting.kept);
+        let memory = memory(sample, managed);
+        let context = Context::from_registers(sample.registers);
+        for step in contract.stack_walk(&memory, code, context, managed.thread.frame) {
+            let (class, what) = match step {
+                Ok(step) if step.state == State::Frameless => {
+                    let (ip, sp) = (step.context.ip(), step.context.sp());
+                    (ours.step(ip, sp), format!("{ip:#x} (sp {sp:#x})"))
+                }
+                Ok(_) => continue,
+                Err(reason) => (StepClass::Ended, reason.to_string()),
+            };
+            let wrong = class == StepClass::Unexplained;
+            count(out.steps.entry(class).or_default(), waiting, || what);
+            if wrong {
+                // What follows rests on it.
+                return;
+            }
+        }
+    }
+}
+
+fn count(counted: &mut Counted, waiting: &Waiting, example: impl FnOnce() -> String) {
+    counted.count += 1;
+    if counted.examples.len() < EXAMPLES {
+        counted.examples.push((waiting.thread, waiting.time, example()));
+    }
+}
+
+/// Our walk.
+struct Ours<'a> {
+    frames: &'a [Frame],
+    stop: Stop,
+}
+
+impl Ours<'_> {
+    /// The frame of this instruction pointer and stack pointer; or the one of this instruction pointer whose stack frame holds
+    /// that stack pointer, which begins lower: false.
+    fn find(&self, ip: u64, sp: u64) -> Option<bool> {
+        let same = |frame: &&Frame| frame.address == ip;
+        let holds = |at: usize| {
+            let end = self.frames.get(at + 1).map_or(u64::MAX, |caller| caller.sp);
+            self.frames[at].sp < sp && sp < end
+        };
+        if self.frames.iter().filter(same).any(|frame| frame.sp == sp) {
+            return Some(true);
+        }
+        (0..self.frames.len()).any(|at| self.frames[at].address == ip && holds(at)).then_some(false)
+    }
+
+    /// Whether it ended below `address`, for another reason than that the stack does.
+    fn ended_below(&self, address: u64) -> bool {
+        self.stop != Stop::ThreadStart && self.frames.last().is_none_or(|last| last.sp <= address)
+    }
+
+    /// Whether it is complete and nothing in it was taken for granted.
+    fn is_proved(&self) -> bool {
+        self.stop == Stop::ThreadStart && self.frames.iter().all(|frame| frame.trust.is_proved())
+    }
+
+    fn step(&self, ip: u64, sp: u64) -> StepClass {
+        match self.find(ip, sp) {
+            Some(true) => StepClass::Agrees,
+            Some(false) => StepClass::StackAllocated,
+            None if self.ended_below(sp) => StepClass::WalkEndedBelow,
+            None => StepClass::Unexplained,
+        }
+    }
+
+    /// The frame whose stack holds `address`.
+    fn around(&self, address: u64) -> Option<&Frame> {
+        let after = self.frames.partition_point(|frame| frame.sp <= address);
+        self.frames.get(after.checked_sub(1)?)
+    }
+}
+
+/// The class of an explicit Frame. `first`: no Frame before it in the chain agrees.
+fn frame_class(told: &Told, ours: &Ours<'_>, truncated: bool, first: bool) -> FrameClass {
+    let ExplicitFrame { address, kind, .. } = told.frame;
+    let claims = match &told.leads_to {
+        Ok(None) => return FrameClass::HoldsNone,
+        Ok(Some((ip, sp))) => match ours.find(*ip, *sp) {
+            Some(true) => return FrameClass::Agrees,
+            Some(false) if kind == Some(FrameKind::InlinedCallFrame) => return FrameClass::StackAllocated,
+            _ if ours.ended_below(address) => return FrameClass::WalkEndedBelow,
+            _ => Some((*ip, *sp)),
+        },
+        Err(Reason::NotDescribed(_)) => return FrameClass::NotDescribed,
+        Err(Reason::Unread { .. }) if truncated || keeps_context_elsewhere(kind) => {
+            return FrameClass::NotCaptured;
+        }
+        Err(_) => None,
+    };
+    let gone = match claims {
+        Some((_, sp)) if sp < ours.frames[0].sp => true,
+        // The call that it stands for is not under way in the stack frame that it lies in.
+        _ => {
+            let around = ours.around(address).map(|around| around.address);
+            ours.is_proved() && around.is_some() && claims.map(|(ip, _)| ip) != around
+        }
+    };
+    if first && gone { FrameClass::OutOfDate } else { FrameClass::Unexplained }
+}
+
+/// Whether a Frame's registers lie outside of the stack by design.
+fn keeps_context_elsewhere(kind: Option<FrameKind>) -> bool {
+    matches!(
+        kind,
+        Some(FrameKind::ResumableFrame | FrameKind::RedirectedThreadFrame | FrameKind::FuncEvalFrame)
+    )
+}

@@ -1,0 +1,187 @@
+//! Explicit Frames that are right, of another moment, or wrong.
+
+use super::explicit::{Comparison, FrameClass, StepClass};
+use crate::image::{Elsewhere, load_images};
+use crate::testing::{self, Image, in_function};
+use crate::trace::Trace;
+use std::sync::atomic::AtomicU64;
+use stk_format::RawSample;
+use stk_schema::event::{Event, ManagedThread, MethodName, RunState, RuntimeInfo};
+use stk_schema::registers::{IP, RegisterSet, SP};
+
+const BASE: u64 = 0x1_4000_0000;
+const STACK: u64 = 0x10_0000;
+const TIME: u64 = 1_000;
+/// What CoreCLR 10.0.9 says of its Frames; there 1 is the identifier of an InlinedCallFrame.
+const DESCRIPTOR: &[u8] = include_bytes!("../../../tests/data/dotnet/coreclr-10.0.9-x64.descriptor.json");
+const END: u64 = u64::MAX;
+
+/// Two managed functions (1 and 3) that each called native code (2 and 4) with an InlinedCallFrame: in 4, called from 3, called
+/// from 2, called from 1. Frames are larger than those of other tests, to hold the explicit ones.
+struct Scene {
+    words: Vec<u64>,
+    sp: u64,
+    ip: u64,
+    head: u64,
+    /// Index in `words` of the two Frames, the inner one first.
+    frames: [usize; 2],
+}
+
+/// Words of a frame of `testing`: `sub rsp, 28h` and the return address.
+const FRAME: usize = 6;
+
+impl Scene {
+    fn new() -> Scene {
+        // The explicit Frames lie in the stack frames of the functions that call; 28h bytes cannot hold them, so each lies in
+        // its own function's frame as far as it goes and is not written to beyond.
+        let calls: Vec<u64> = [1, 2, 3, 4].map(|n| in_function(BASE, n)).to_vec();
+        let ([ip, sp], mut words) = testing::stack(STACK, &calls);
+        // Frames of 4, 3, 2, 1 from the stack pointer up; 3 and 1 are the managed ones.
+        let at = |n: usize| n * FRAME;
+        let frames = [at(1), at(3)];
+        let address = |index: usize| sp + 8 * index as u64;
+        for (frame, next) in [(frames[0], address(frames[1])), (frames[1], END)] {
+            // Identifier, link, (datum), CallSiteSP, CallerReturnAddress; rbp lies where the return address does.
+            let back = words[frame - 1];
+            words[frame..frame + 5].copy_from_slice(&[1, next, 0, address(frame), back]);
+        }
+        Scene { head: address(frames[0]), words, sp, ip, frames }
+    }
+
+    fn compare(&self) -> Comparison {
+        let mut builder = testing::trace();
+        let module = Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+        let runtime = RuntimeInfo {
+            module,
+            time: 0,
+            kind: 3,
+            version: b"10.0.9",
+            descriptor: DESCRIPTOR,
+            pointer_data: &[],
+            note: b"",
+        };
+        builder.meta(0, &Event::RuntimeInfo(runtime));
+        for n in [1, 3] {
+            let base = BASE + u64::from(Image::function(n));
+            let name = MethodName {
+                time: 0,
+                base,
+                size: testing::FUNCTION_SIZE.into(),
+                source: 1,
+                name: b"A!B.C()",
+            };
+            builder.meta(0, &Event::MethodName(name));
+        }
+        let thread = builder.thread(0, 1, "main", STACK);
+        let mut registers = [0; RegisterSet::X64.len()];
+        (registers[IP], registers[SP]) = (self.ip, self.sp);
+        let stack: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        builder.raw(&RawSample {
+            thread,
+            time: TIME,
+            set: RegisterSet::X64,
+            registers: &registers,
+            stack_base: STACK,
+            stack_start: self.sp,
+            stack: &stack,
+            // xor eax, eax: no epilogue.
+            code: Some(&[0x31, 0xc0, 0x31, 0xc0]),
+            cpu: None,
+            state: RunState::Waiting,
+            tag: None,
+            tables_pending: false,
+            context_reply: None,
+            extra: &[],
+        });
+        builder.push(&Event::ManagedThread(ManagedThread {
+            thread,
+            time: TIME,
+            address: 0x5000,
+            state: 0,
+            preemptive_disabled: 0,
+            frame: self.head,
+            exception: 0,
+        }));
+        let file = builder.finish();
+        let trace = Trace::read(&file, "test.stk").unwrap();
+        let images = load_images(&trace, &Elsewhere::NOWHERE);
+        let found = super::compare(&trace, &images, &AtomicU64::new(0));
+        assert_eq!((found.samples, found.walks, found.damage.len()), (1, 0, 0));
+        assert_eq!(found.explicit.samples, 1);
+        found.explicit
+    }
+}
+
+fn frames(found: &Comparison) -> Vec<(FrameClass, u64)> {
+    found.frames.iter().map(|(class, counted)| (*class, counted.count)).collect()
+}
+
+fn steps(found: &Comparison) -> Vec<(StepClass, u64)> {
+    found.steps.iter().map(|(class, counted)| (*class, counted.count)).collect()
+}
+
+#[test]
+fn frames_that_lead_to_what_was_walked_agree() {
+    let found = Scene::new().compare();
+    assert_eq!(frames(&found), [(FrameClass::Agrees, 2)]);
+    assert_eq!(steps(&found), [(StepClass::Agrees, 2)]);
+    assert_eq!(found.unexplained(), 0);
+}
+
+#[test]
+fn a_frame_behind_one_that_agrees_has_no_excuse() {
+    let mut scene = Scene::new();
+    // Another return address within a managed function.
+    scene.words[scene.frames[1] + 4] += 4;
+    let found = scene.compare();
+    assert_eq!(frames(&found), [(FrameClass::Agrees, 1), (FrameClass::Unexplained, 1)]);
+    assert_eq!(steps(&found), [(StepClass::Agrees, 1), (StepClass::Unexplained, 1)]);
+    assert_eq!(found.unexplained(), 2);
+}
+
+#[test]
+fn a_stack_allocation_below_the_call_is_told_apart() {
+    let mut scene = Scene::new();
+    scene.words[scene.frames[1] + 3] += 8;
+    let found = scene.compare();
+    assert_eq!(frames(&found), [(FrameClass::Agrees, 1), (FrameClass::StackAllocated, 1)]);
+    assert_eq!(found.unexplained(), 0);
+}
+
+#[test]
+fn a_head_whose_call_is_not_under_way_is_of_another_moment() {
+    let mut scene = Scene::new();
+    scene.words[scene.frames[0] + 4] = in_function(BASE, 1) + 4;
+    let found = scene.compare();
+    assert_eq!(frames(&found), [(FrameClass::Agrees, 1), (FrameClass::OutOfDate, 1)]);
+    assert_eq!((steps(&found), found.unexplained()), (vec![(StepClass::OutOfDate, 1)], 0));
+}
+
+#[test]
+fn a_head_in_the_very_call_that_leads_elsewhere_is_not_explained_away() {
+    let mut scene = Scene::new();
+    // The same call, but with its stack frame somewhere above.
+    scene.words[scene.frames[0] + 3] = STACK - 8;
+    let found = scene.compare();
+    assert_eq!(frames(&found), [(FrameClass::Agrees, 1), (FrameClass::Unexplained, 1)]);
+}
+
+#[test]
+fn a_chain_that_breaks_behind_a_frame_that_agrees_is_told() {
+    for link in [0x1234, STACK + 0x100, 0] {
+        let mut scene = Scene::new();
+        scene.words[scene.frames[0] + 1] = link;
+        let found = scene.compare();
+        assert_eq!(frames(&found), [(FrameClass::Agrees, 1)], "{link:#x}");
+        assert_eq!((found.broken.count, found.unexplained()), (1, 1), "{link:#x}");
+    }
+}
+
+#[test]
+fn calls_that_are_over_hold_nothing() {
+    let mut scene = Scene::new();
+    scene.words[scene.frames[0] + 4] = 0;
+    let found = scene.compare();
+    assert_eq!(frames(&found), [(FrameClass::Agrees, 1), (FrameClass::HoldsNone, 1)]);
+    assert_eq!(found.unexplained(), 0);
+}
