@@ -94,9 +94,43 @@ fn a_late_attach_lists_every_method_that_was_compiled_before() {
         assert!(info(&folder, "late.stk").contains("methods listed"), "{}", info(&folder, "late.stk"));
         if net == Net::V10 {
             managed_threads_belong_to_samples(&recorded);
+            explicit_frames_agree(&folder, "late.stk");
         }
+        functions_have_names(&folder, "late.stk");
         ends_undisturbed(&mut mixed);
     }
+}
+
+/// The first trace in what `stk` prints as JSON.
+#[track_caller]
+fn json(folder: &Folder, arguments: &[&str]) -> serde_json::Value {
+    let ran = stk::run(folder.path(), arguments);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+    let document: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    document["traces"][0].clone()
+}
+
+/// Of the functions made at run time that samples showed 99.5 % have names.
+#[track_caller]
+fn functions_have_names(folder: &Folder, trace: &str) {
+    let methods = &json(folder, &["info", "--json", trace])["methods"];
+    let functions = methods["functions"].as_u64().expect("a number");
+    let unnamed = methods["unnamed"].as_array().expect("a list").len() as u64;
+    assert!(functions > 10 && unnamed * 200 <= functions, "{methods}");
+}
+
+/// What the runtime says of its stacks is what was walked, and nearly always of the sample's moment.
+#[track_caller]
+fn explicit_frames_agree(folder: &Folder, trace: &str) {
+    let explicit = &json(folder, &["verify", "--walks", "--json", trace])["explicit"];
+    assert_eq!(explicit["unexplained"], 0, "{explicit}");
+    let count = |list: &str, class: &str| {
+        let found = explicit[list].as_array().expect("a list").iter().find(|shown| shown["class"] == class);
+        found.map_or(0, |shown| shown["count"].as_u64().expect("a number"))
+    };
+    let (agree, out_of_date) = (count("frames", "agrees"), count("frames", "out-of-date"));
+    assert!(agree > 20 && out_of_date * 10 <= agree, "{explicit}");
+    assert!(count("steps", "agrees") > agree, "{explicit}");
 }
 
 /// Every MANAGED_THREAD is of a sample, and its Frame head lies on that thread's stack, above the stack pointer, or is the end

@@ -145,6 +145,12 @@ fn assembler_that_is_no_leaf_is_proved_by_where_its_code_leads() {
     scene.walk.frames.truncate(1);
     scene.walk.frames.push((scene.words[0], scene.sp + 8));
     assert_eq!(scene.differs(), (Class::TakenForLeaf, 1));
+    // A leaf's return address of zero ends the system's walk; any other would be a frame.
+    let mut ended = Scene { words: scene.words.clone(), ..Scene::new(&calls) };
+    (ended.code, ended.walk.frames) = (scene.code.clone(), scene.walk.frames[..1].to_vec());
+    assert_eq!((ended.words[0], ended.differs()), (0, (Class::TakenForLeaf, 1)));
+    ended.words[0] = 7;
+    assert_eq!(ended.differs(), (Class::Unexplained, 1));
     // Where the leaf's return address could be one, nothing is proved.
     scene.walk.frames[1].0 = in_function(BASE, 1);
     assert_eq!(scene.differs(), (Class::Unexplained, 1));

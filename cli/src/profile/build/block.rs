@@ -2,12 +2,10 @@
 
 use super::Inputs;
 use super::gap::Held;
-use crate::image::{AddressSpace, Holder};
-use crate::profile::{CallTree, FrameKey, FrameTable, Node, NodeId, Placement, RunFlags};
-use crate::runtimes::dotnet::explicit::PAST_GAP;
-use crate::trace::{Kept, Managed, Managing, Mark, View, registers, take_managed};
+use crate::profile::{CallTree, FrameTable, NodeId, RunFlags};
+use crate::trace::{Kept, Managed, Managing, Mark, View, take_managed};
 use std::collections::HashMap;
-use stk_format::{BlockError, BlockRef, Decoded, ImageBudget, Same, Sample, Samples, Scratch};
+use stk_format::{BlockError, BlockRef, Decoded, ImageBudget, Same, Samples, Scratch};
 use stk_schema::event::{Event, RunState};
 use stk_unwind::{Frame, History, Stop, WalkOptions, Walker};
 
@@ -120,26 +118,26 @@ pub(super) struct Worker<'i> {
 
 /// A thread within a block.
 #[derive(Default)]
-struct Slot {
+pub(super) struct Slot {
     /// Its last walk, and the node of each frame, outermost first.
-    history: History,
-    nodes: Vec<NodeId>,
+    pub(super) history: History,
+    pub(super) nodes: Vec<NodeId>,
     /// Frames beyond a gap in which that walk ended, innermost first, and why there are no more.
-    beyond: Vec<Frame>,
-    beyond_stop: Option<Stop>,
+    pub(super) beyond: Vec<Frame>,
+    pub(super) beyond_stop: Option<Stop>,
     /// What a runtime said of the thread at that time.
-    managed: Option<Managed>,
-    flags: RunFlags,
+    pub(super) managed: Option<Managed>,
+    pub(super) flags: RunFlags,
     /// Which modules were there at that time.
-    epoch: usize,
+    pub(super) epoch: usize,
     /// From when on its last walk may mean something else, in ticks.
-    expires: u64,
-    thread: u64,
-    last: Option<Walked>,
+    pub(super) expires: u64,
+    pub(super) thread: u64,
+    pub(super) last: Option<Walked>,
     /// Index of its latest step.
-    step: Option<usize>,
+    pub(super) step: Option<usize>,
     /// Walked in this block.
-    live: bool,
+    pub(super) live: bool,
 }
 
 impl<'i> Worker<'i> {
@@ -232,17 +230,17 @@ impl<'i> Worker<'i> {
 }
 
 /// A block being read.
-struct Reader<'w, 'i> {
-    inputs: &'i Inputs<'i>,
-    walker: &'w mut Walker,
-    view: &'w mut View<'i>,
-    slots: &'w mut Vec<Slot>,
+pub(super) struct Reader<'w, 'i> {
+    pub(super) inputs: &'i Inputs<'i>,
+    pub(super) walker: &'w mut Walker,
+    pub(super) view: &'w mut View<'i>,
+    pub(super) slots: &'w mut Vec<Slot>,
     /// Whether modules are known.
-    known: bool,
-    stop_ids: HashMap<StopKey, u16>,
+    pub(super) known: bool,
+    pub(super) stop_ids: HashMap<StopKey, u16>,
     /// The latest sample, if its walk may go on by what follows it.
-    held: Option<Held>,
-    out: BlockProfile,
+    pub(super) held: Option<Held>,
+    pub(super) out: BlockProfile,
 }
 
 impl Reader<'_, '_> {
@@ -348,7 +346,7 @@ impl Reader<'_, '_> {
     }
 
     /// Adds a step, to the thread's latest one where nothing but time has passed.
-    fn push(&mut self, slot: Option<usize>, step: Step) {
+    pub(super) fn push(&mut self, slot: Option<usize>, step: Step) {
         let step = self.inputs.clip(step);
         let latest = slot.and_then(|slot| self.slots.get(slot)?.step).map(|at| &mut self.out.steps[at]);
         if let Some(latest) = latest
@@ -367,148 +365,7 @@ impl Reader<'_, '_> {
         self.out.steps.push(step);
     }
 
-    /// Walks a sample, as far as it goes with what the runtime said of its thread.
-    fn walk(&mut self, sample: &Sample<'_>, managed: Option<Managed>) -> Walked {
-        let at = sample.slot as usize;
-        let stop = self.walk_native(sample);
-        if let (Ok(stop), Some(managed)) = (stop, managed) {
-            if let Some(kept) = Kept::of(sample).filter(|_| self.inputs.explicit.may_go_on(stop)) {
-                self.go_on(at, stop, &kept, &managed);
-            }
-            self.slots[at].managed = Some(managed);
-        }
-        self.finish(at, stop, sample.time)
-    }
-
-    /// Ends what was held back: what follows its sample has been read.
-    fn release(&mut self) {
-        let Some(Held { slot, mut step, stop, kept, managed }) = self.held.take() else { return };
-        if let Some(managed) = managed {
-            self.go_on(slot, stop, &kept, &managed);
-            self.slots[slot].managed = Some(managed);
-        }
-        step.stack = Stack::Known(self.finish(slot, Ok(stop), step.first));
-        self.push(Some(slot), step);
-    }
-
-    /// Finds the frames beyond a gap.
-    fn go_on(&mut self, at: usize, stop: Stop, kept: &Kept, managed: &Managed) {
-        let Reader { slots, inputs, walker, view, .. } = self;
-        let Slot { history, beyond, beyond_stop, .. } = &mut slots[at];
-        let space = AddressSpace::new(view, inputs.images);
-        let sp = history.frames().last().map_or(0, |frame| frame.sp);
-        let end = inputs.explicit.go_on(&space, walker, &kept.sample(), managed, (sp, stop), |frame, _| {
-            beyond.push(*frame);
-        });
-        *beyond_stop = (!beyond.is_empty()).then_some(end);
-    }
-
-    /// Walks a sample by what is known of its code alone.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot be walked.
-    fn walk_native(&mut self, sample: &Sample<'_>) -> Result<Stop, &'static str> {
-        let at = sample.slot as usize;
-        if self.slots.len() <= at {
-            self.slots.resize_with(at + 1, Slot::default);
-        }
-        let slot = &mut self.slots[at];
-        if !slot.live {
-            slot.history.clear();
-            slot.nodes.clear();
-            slot.step = None;
-            slot.live = true;
-            slot.thread = sample.thread;
-        }
-        if slot.beyond_stop.take().is_some() {
-            // The nodes are those of a longer stack.
-            slot.beyond.clear();
-            slot.nodes.clear();
-        }
-        slot.managed = None;
-        let mut flags = RunFlags::empty();
-        flags.set(RunFlags::TRUNCATED, sample.truncated);
-        flags.set(RunFlags::TRIGGERED, sample.tag.is_some());
-        flags.set(RunFlags::TABLES_PENDING, sample.tables_pending);
-        slot.flags = flags;
-        if !self.known {
-            return Err("modules-unknown");
-        }
-        let registers = registers(sample.set, sample.registers).ok_or("registers-unknown")?;
-        self.view.go(sample.time);
-        let space = AddressSpace::new(self.view, self.inputs.images);
-        let input = stk_unwind::Sample {
-            registers: &registers,
-            stack: sample.stack,
-            stack_start: sample.stack_start,
-            stack_base: (sample.stack_base != 0).then_some(sample.stack_base),
-            truncated: sample.truncated,
-            code_at_ip: sample.code_at_ip,
-        };
-        // Under other modules even the same words mean something else.
-        let epoch = self.view.epoch();
-        let unchanged_from = if epoch == slot.epoch { sample.unchanged_from } else { u64::MAX };
-        slot.epoch = epoch;
-        let stop = self.walker.walk_again(&space, &input, unchanged_from, &mut slot.history);
-        if sample.tables_pending && matches!(stop, Stop::NoUnwindData { .. }) {
-            self.out.tables_pending += 1;
-        }
-        Ok(stop)
-    }
-
-    /// Interns what was walked at `time`.
-    fn finish(&mut self, at: usize, stop: Result<Stop, &'static str>, time: u64) -> Walked {
-        let flags = self.slots[at].flags;
-        let walked = match stop {
-            Ok(stop) => {
-                let node = self.intern(at);
-                let key = match self.slots[at].beyond_stop {
-                    // What the stack lacks is still to blame on what the first walk stumbled over.
-                    Some(Stop::ThreadStart) => (PAST_GAP, stop.module()),
-                    end => (end.unwrap_or(stop).as_str(), end.unwrap_or(stop).module()),
-                };
-                Walked { node, stop: self.stop((key.0, key.1.map(|module| module.0))), flags }
-            }
-            Err(reason) => Walked { node: None, stop: self.stop((reason, None)), flags },
-        };
-        let slot = &mut self.slots[at];
-        slot.last = Some(walked);
-        let stops = slot.history.stop().into_iter().chain(slot.beyond_stop);
-        slot.expires = self.inputs.expires(slot.history.frames().iter().chain(&slot.beyond), stops, time);
-        walked
-    }
-
-    /// Interns the frames of the last walk from the root on; those that were taken over from the walk before have their
-    /// nodes.
-    fn intern(&mut self, at: usize) -> Option<NodeId> {
-        let Reader { slots, out, inputs, .. } = self;
-        let Slot { history, nodes, beyond, .. } = &mut slots[at];
-        if beyond.is_empty() {
-            nodes.truncate(history.reused());
-        } else {
-            nodes.clear();
-        }
-        let mut parent = nodes.last().copied();
-        for frame in history.frames().iter().chain(&*beyond).rev().skip(nodes.len()) {
-            let place = match frame.module {
-                Some(id) => match Holder::of(id) {
-                    Holder::Module(module) => Placement::Image(inputs.image_of(module), frame.rva),
-                    Holder::Code(region) => Placement::Code(region, frame.rva),
-                },
-                None => Placement::Unknown(frame.address),
-            };
-            // What an exception interrupted is an instruction, not a return address.
-            let exact = frame.trust.is_exact();
-            let frame = out.frames.intern(FrameKey { place, exact, trust: frame.trust });
-            let node = out.tree.intern(Node { parent, frame });
-            nodes.push(node);
-            parent = Some(node);
-        }
-        parent
-    }
-
-    fn stop(&mut self, key: StopKey) -> u16 {
+    pub(super) fn stop(&mut self, key: StopKey) -> u16 {
         let stops = &mut self.out.stops;
         *self.stop_ids.entry(key).or_insert_with(|| {
             // A block holds at most 16 MiB of events and a process far fewer modules than 2^16: ids do not run out in

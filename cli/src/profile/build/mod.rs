@@ -4,6 +4,7 @@
 mod block;
 mod gap;
 mod merge;
+mod walk;
 
 use self::block::{BlockProfile, Step, Worker, partition};
 use self::merge::Merger;
