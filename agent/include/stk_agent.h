@@ -91,7 +91,59 @@ typedef struct stk_agent_state {
     uint32_t system_error;       /* of the last failure; 0 = none */
     uint32_t message_len;        /* bytes of message */
     uint8_t message[256];        /* the last failure in words, UTF-8 */
+    uint64_t names;              /* address of the stk_name_mailbox; 0 = none yet; the first agents end before this */
 } stk_agent_state;
+
+/*
+ * The mailbox for names: where the agent asks what code at an address is called, if the host of another process can find out
+ * (inject.exe asks .NET's data access library). A host may leave it alone. One request at a time: the agent fills slots[0..count)
+ * and then counts request up; the host answers each slot and then sets answer to that number. While it looks, the host counts
+ * beat up at least every second. Each field has one writer.
+ */
+#define STK_MAILBOX_VERSION 1u
+#define STK_MAILBOX_SLOTS 64
+#define STK_MAILBOX_NAME_BYTES 992
+
+/* stk_name_mailbox.runtime_kind */
+#define STK_RUNTIME_CORE 1u        /* coreclr.dll */
+#define STK_RUNTIME_FRAMEWORK 2u   /* clr.dll, mscorwks.dll */
+#define STK_RUNTIME_SINGLE_FILE 3u /* .NET linked into the program */
+
+/* stk_name_mailbox.host_state */
+#define STK_HOST_NONE 0u           /* no host has looked */
+#define STK_HOST_LOOKS 1u          /* one looks; message, if any, says what it waits for */
+#define STK_HOST_ANSWERS 2u        /* the library answers; message is what it is */
+#define STK_HOST_CANNOT 3u         /* there is no usable library; message says why */
+
+/* stk_name_slot.state */
+#define STK_SLOT_ASKED 0u
+#define STK_SLOT_NAMED 1u
+#define STK_SLOT_NAMELESS 2u       /* the runtime has no name for it */
+
+typedef struct stk_name_slot {
+    uint64_t address;            /* agent: inside of code */
+    uint64_t base;               /* host: first address of the code with this name; 0 = not known */
+    uint64_t size;               /* host: its bytes; 0 = not known */
+    uint32_t state;              /* host: STK_SLOT_* (the agent sets it to STK_SLOT_ASKED) */
+    uint32_t len;                /* host: bytes of name */
+    uint8_t name[STK_MAILBOX_NAME_BYTES]; /* host: UTF-8 */
+} stk_name_slot;
+
+typedef struct stk_name_mailbox {
+    uint32_t size;               /* agent: sizeof(stk_name_mailbox); 0 before the first recording */
+    uint32_t version;            /* agent: STK_MAILBOX_VERSION */
+    uint64_t runtime;            /* agent: load address of the runtime's module; 0 = nothing is to be asked */
+    uint32_t runtime_kind;       /* agent: STK_RUNTIME_* */
+    uint32_t request;            /* agent: number of the request */
+    uint32_t count;              /* agent: slots in use */
+    uint32_t reserved;           /* 0 */
+    uint32_t beat;               /* host: counts up while it looks */
+    uint32_t answer;             /* host: number of the last request that it answered */
+    uint32_t host_state;         /* host: STK_HOST_* */
+    uint32_t message_len;        /* host: bytes of message */
+    uint8_t message[240];        /* host: for the user, UTF-8 */
+    stk_name_slot slots[STK_MAILBOX_SLOTS];
+} stk_name_mailbox;
 
 /* Starts a recording; returns an stk_start_result. The output handle and the event are the agent's from now on. */
 uint32_t STK_AGENT_CALL stk_agent_start(stk_agent_config *config);
@@ -99,7 +151,7 @@ uint32_t STK_AGENT_CALL stk_agent_start(stk_agent_config *config);
 /* Stops and waits until the trace is finalised: 0; 1 if nothing was recording. The argument is ignored. */
 uint32_t STK_AGENT_CALL stk_agent_stop(void *unused);
 
-/* Copies the status: 0; 1 if size or version do not fit. */
+/* Copies the status, as much as both know of it: 0; 1 if the size is below that of the first agents (328) or the version does not fit. */
 uint32_t STK_AGENT_CALL stk_agent_status(stk_agent_state *status);
 
 /* The calling thread records its own stack now, under a tag: 0 recorded, 1 nothing is recording, 2 dropped. */

@@ -5,7 +5,8 @@
 //! is the same in C.
 //!
 //! The agent accepts a config whose `version` it knows and whose `size` is at least that version's; it ignores what
-//! follows. A host reads a status no further than the smaller of both sizes.
+//! follows. A host reads a status no further than the smaller of both sizes, and
+//! a status that is asked for may be of any size that an agent ever had.
 
 /// Version of [`AgentConfig`] and [`AgentStatus`] described here.
 pub const CONTROL_VERSION: u32 = 1;
@@ -14,7 +15,8 @@ pub const CONTROL_VERSION: u32 = 1;
 pub const EXPORT_START: &str = "stk_agent_start";
 /// Export: `u32 stk_agent_stop(void*)`, returns 0 when the trace is finalised, 1 if nothing was recording.
 pub const EXPORT_STOP: &str = "stk_agent_stop";
-/// Export: `u32 stk_agent_status(AgentStatus*)`, returns 0, or 1 if the struct's size or version does not fit.
+/// Export: `u32 stk_agent_status(AgentStatus*)`, returns 0, or 1 if the struct's version does not fit or its size is less than
+/// [`FIRST_STATUS_SIZE`]. Fills as much as both know; `size` says then how much that is.
 pub const EXPORT_STATUS: &str = "stk_agent_status";
 /// Export: `u32 stk_capture(u64 tag)`: the calling thread records its own stack; returns 0, or 1 if nothing is recording,
 /// 2 if the sample was dropped.
@@ -160,7 +162,13 @@ pub struct AgentStatus {
     pub message_len: u32,
     /// Text of the last failure, UTF-8.
     pub message: [u8; 256],
+    /// Address of the agent's [mailbox for names](crate::mailbox); 0 = none yet. The first agents end before this field.
+    pub names: u64,
 }
 
+/// Bytes of the [`AgentStatus`] of the first agents, which is the least that a host may ask for.
+pub const FIRST_STATUS_SIZE: usize = core::mem::offset_of!(AgentStatus, names);
+
 const _: () = assert!(size_of::<AgentConfig>() == 104);
-const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256);
+const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8);
+const _: () = assert!(FIRST_STATUS_SIZE == 328);

@@ -9,9 +9,10 @@
 //! * [`limits`]: upper bounds that writers keep and readers enforce.
 //! * [`tables`]: the tables of a Parquet dataset.
 //! * [`control`]: the structs that inject.exe and agent.dll exchange in the target's memory.
+//! * [`mailbox`]: where agent.dll asks inject.exe for names that the process itself does not tell.
 //! * [`windows`]: the layouts of Windows' own structures that more than one crate needs.
 //!
-//! `no_std` + `alloc`, because the agent is. Nothing here assumes Windows except [`windows`] and [`control`].
+//! `no_std` + `alloc`, because the agent is. Nothing here assumes Windows except [`windows`], [`control`] and [`mailbox`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod control;
 pub mod event;
 pub mod identity;
 pub mod limits;
+pub mod mailbox;
 pub mod registers;
 pub mod tables;
 pub mod windows;

@@ -424,7 +424,8 @@ impl Census {
         let Some(kind) = Kind::of(&module.seen.path, image, &memory) else { return };
         let version = runtime::version(kind, &module.seen.path, image, &memory);
         let descriptor = image.export(&memory, descriptor::EXPORT);
-        let found = Found { module: instance, kind, version: version.unwrap_or_default(), descriptor };
+        let (base, version) = (module.seen.base, version.unwrap_or_default());
+        let found = Found { module: instance, base, kind, version, descriptor };
         // One runtime too many is none that anybody can do something for.
         let _ = self.runtimes.shared.found.push(found);
         (self.runtimes.wake)();

@@ -1,5 +1,5 @@
 //! The thread that speaks with a .NET runtime in the process: the names of its methods, through the diagnostics pipe, and which
-//! of its Thread objects belongs to which thread.
+//! of its Thread objects belongs to which thread. What the pipe cannot tell it asks of the host, through the mailbox.
 //!
 //! It may wait for the runtime as long as its deadlines allow, and nobody waits for it but the end of a recording that was
 //! asked for. Where the process itself ends, it is simply gone: what it had received is written, nothing more is asked.
@@ -20,13 +20,14 @@ use super::census::CensusPace;
 use super::memory::OwnMemory;
 use super::pipe::{Fault, Pipe};
 use super::session::Exclusive;
-use super::state::SIGNALS;
+use super::state::{MAILBOX, SIGNALS};
 use crate::record::dotnet::descriptor::Descriptor;
 use crate::record::dotnet::ipc::{self, HEADER, Refusal, Request};
+use crate::record::dotnet::names::Names;
 use crate::record::dotnet::runtime::Kind;
 use crate::record::dotnet::schedule::Schedule;
 use crate::record::dotnet::threads::{Layout, Table};
-use crate::record::dynamic::News;
+use crate::record::dynamic;
 use crate::record::journal::Journal;
 use crate::record::modules::Events;
 use crate::record::queue::Queue;
@@ -43,6 +44,16 @@ const LAST_MS: u64 = 6_000;
 const STEP_MS: u32 = 100;
 /// Milliseconds between tries to open a pipe that is busy.
 const BUSY_MS: u32 = 10;
+/// Milliseconds between looks into the mailbox while an answer is expected ...
+const ANSWER_MS: u64 = 20;
+/// ... and while the host is asked at all.
+const MAILBOX_MS: u64 = 250;
+/// Milliseconds for which a pipe that cannot be used may belong to a runtime that just starts.
+const STARTING_MS: u64 = 2_000;
+/// Milliseconds that a host may take for its first look where a recording ends as soon as it has begun.
+const FIRST_LOOK_MS: u64 = 500;
+/// Milliseconds between descriptions of how the host's answers go.
+const NOTE_MS: u64 = 5_000;
 /// Bytes of a stream per event.
 const PIECE: usize = 32 << 10;
 /// Bytes after which what was received goes to the writer.
@@ -52,6 +63,8 @@ const FLUSH: u64 = 256 << 10;
 pub struct Found {
     /// Module instance.
     pub module: u64,
+    /// Its load address.
+    pub base: u64,
     /// What it is.
     pub kind: Kind,
     /// Version from its resources; may be empty.
@@ -149,6 +162,8 @@ pub struct Runtimes {
     known: Vec<Known>,
     answers: Answers,
     asking: bool,
+    /// How the host's answers go, where it is asked.
+    names: Option<String>,
     /// The stream that is being received: number, bytes written, bytes not written yet.
     session: u64,
     offset: u64,
@@ -164,6 +179,7 @@ impl Runtimes {
             known: Vec::new(),
             answers: Answers::default(),
             asking: false,
+            names: None,
             session: 0,
             offset: 0,
             piece: Vec::with_capacity(PIECE),
@@ -217,7 +233,10 @@ impl Runtimes {
     /// One line for the user.
     fn note(&self, known: &Known) -> String {
         if !known.kind.has_pipe() {
-            return "this runtime has no diagnostics pipe: its methods have no names".into();
+            return match &self.names {
+                Some(names) => format!("this runtime has no diagnostics pipe; {names}"),
+                None => "this runtime has no diagnostics pipe: its methods have no names".into(),
+            };
         }
         let answers = &self.answers;
         let mut note = String::new();
@@ -251,6 +270,9 @@ impl Runtimes {
         }
         match answers.trouble {
             None => {}
+            Some(Trouble::Absent) if self.names.is_some() => {
+                add("no diagnostics pipe (DOTNET_EnableDiagnostics=0)");
+            }
             Some(Trouble::Absent) => add(
                 "no diagnostics pipe (DOTNET_EnableDiagnostics=0, or the runtime was not ready): methods not listed \
                  have no names",
@@ -266,7 +288,27 @@ impl Runtimes {
                 add("what answered on the diagnostics pipe is no .NET runtime");
             }
         }
+        if answers.trouble.is_some()
+            && let Some(names) = &self.names
+        {
+            add(names);
+        }
         note
+    }
+
+    /// Has the host asked, or takes its answers; see [`Names::step`].
+    fn step_names(&mut self, names: &mut Names, at_once: bool) {
+        if names.step(&MAILBOX, ticks(), at_once, &mut self.journal) {
+            self.journal.flush();
+        }
+    }
+
+    /// Describes how the host's answers go, if that is new.
+    fn note_names(&mut self, names: Option<String>) {
+        if names != self.names {
+            self.names = names;
+            self.report();
+        }
     }
 
     fn begin_stream(&mut self) {
@@ -335,9 +377,14 @@ pub struct Speaker<'a> {
     api: &'static Api,
     shared: &'a Shared,
     state: &'a Exclusive<Runtimes>,
-    code: &'a News,
+    code: &'a dynamic::Shared,
     wake: HANDLE,
     ticks_per_ms: u64,
+    names: Names,
+    /// When to describe again how that goes, in ticks.
+    note_due: u64,
+    /// The first runtime with a pipe: load address, what it is, when it was found.
+    piped: Option<(u64, Kind, u64)>,
     pipe: Vec<u16>,
     /// Whether the runtime is too old for CollectTracing4.
     old: bool,
@@ -349,12 +396,12 @@ pub struct Speaker<'a> {
 }
 
 impl<'a> Speaker<'a> {
-    /// `code` tells how much dynamic code was seen; `wake` is signalled when a runtime was found or the recording is to end.
+    /// `code` tells what dynamic code was seen; `wake` is signalled when a runtime was found or the recording is to end.
     pub fn new(
         api: &'static Api,
         shared: &'a Shared,
         state: &'a Exclusive<Runtimes>,
-        code: &'a News,
+        code: &'a dynamic::Shared,
         wake: HANDLE,
         ticks_per_ms: u64,
     ) -> Speaker<'a> {
@@ -368,6 +415,9 @@ impl<'a> Speaker<'a> {
             code,
             wake,
             ticks_per_ms,
+            names: Names::new(&MAILBOX, ticks_per_ms),
+            note_due: 0,
+            piped: None,
             pipe: name.encode_utf16().collect(),
             old: false,
             version: None,
@@ -379,8 +429,8 @@ impl<'a> Speaker<'a> {
 
     /// Works until the recording ends. A process without a runtime costs nothing: the thread sleeps until one is found.
     ///
-    /// `census_done` is set when no runtime can be found any more.
-    pub fn run(&mut self, census_done: &AtomicBool) {
+    /// `census_done` is set when no runtime can be found any more, `code_done` when no dynamic code can.
+    pub fn run(&mut self, census_done: &AtomicBool, code_done: &AtomicBool) {
         let memory = OwnMemory(self.api);
         let mut schedule: Option<Schedule> = None;
         while !SIGNALS.stopping() {
@@ -389,7 +439,7 @@ impl<'a> Speaker<'a> {
                 table.refresh(&memory);
             }
             if let Some(schedule) = &mut schedule {
-                let seen = self.code.added();
+                let seen = self.code.news.added();
                 if schedule.is_due(ticks(), seen) {
                     match self.ask() {
                         Ok(()) => schedule.answered(ticks(), seen),
@@ -397,11 +447,15 @@ impl<'a> Speaker<'a> {
                     }
                 }
             }
-            let wait = match &schedule {
+            self.ask_host(false);
+            let mut wait = match &schedule {
                 Some(_) if self.shared.table().is_some() => THREADS_MS,
                 Some(schedule) => schedule.wait_ms(ticks()),
                 None => u64::from(INFINITE),
             };
+            if self.names.asks() {
+                wait = wait.min(if self.names.in_flight() { ANSWER_MS } else { MAILBOX_MS });
+            }
             // SAFETY: the event lives as long as the process.
             unsafe { WaitForSingleObject(self.wake, wait.min(u64::from(INFINITE)) as u32) };
         }
@@ -415,8 +469,11 @@ impl<'a> Speaker<'a> {
         self.take_found(&mut schedule);
         let reason = SIGNALS.stop.load(Ordering::Acquire);
         let asked_for = [EndReason::Stopped, EndReason::Duration, EndReason::SizeLimit];
-        if schedule.is_some() && asked_for.iter().any(|&one| one as u32 == reason) {
-            let _ = self.ask();
+        if asked_for.iter().any(|&one| one as u32 == reason) {
+            if schedule.is_some() {
+                let _ = self.ask();
+            }
+            self.finish_names(code_done);
         }
         self.state.enter(Runtimes::flush);
     }
@@ -432,16 +489,78 @@ impl<'a> Speaker<'a> {
             self.state.enter(|state| state.found(&found, descriptor.as_ref()));
             if found.kind.has_pipe() && schedule.is_none() {
                 *schedule = Some(Schedule::new(ticks(), self.ticks_per_ms));
+                self.piped = Some((found.base, found.kind, ticks()));
+            }
+            if !found.kind.has_pipe() && !self.names.asks() {
+                self.names.ask_of(found.base, found.kind, &MAILBOX);
             }
         }
     }
 
-    /// Has the runtime list its methods.
+    /// Has the runtime list its methods. If it does not, the host is asked.
     fn ask(&mut self) -> Result<(), Trouble> {
+        self.take_wants();
         let result = self.list();
+        let of_piped = self.piped.filter(|_| self.names.runtime().is_none_or(Kind::has_pipe));
+        match (result, of_piped) {
+            // What was wanted before the list began is in it.
+            (Ok(()), Some(_)) => self.names.stop_asking(&MAILBOX),
+            (Err(_), Some((base, kind, found))) if !self.names.asks() => {
+                let age = ticks().saturating_sub(found) / self.ticks_per_ms;
+                if SIGNALS.stopping() || age >= STARTING_MS {
+                    self.names.ask_of(base, kind, &MAILBOX);
+                }
+            }
+            _ => {}
+        }
         let version = self.version.take();
         self.state.enter(|state| state.asked(result, version));
         result
+    }
+
+    /// Takes the addresses that the code thread wants to be named. Without a runtime they stay where they are.
+    fn take_wants(&mut self) {
+        while let Some(want) = self.code.wants.pop() {
+            self.names.want(want);
+        }
+    }
+
+    /// Asks the host what waits, and takes its answers.
+    fn ask_host(&mut self, at_once: bool) {
+        if !self.names.asks() {
+            return;
+        }
+        self.take_wants();
+        let names = &mut self.names;
+        self.state.enter(|state| state.step_names(names, at_once));
+        if ticks() >= self.note_due {
+            self.note_due = ticks() + NOTE_MS * self.ticks_per_ms;
+            let note = self.names.note(&MAILBOX);
+            self.state.enter(|state| state.note_names(note));
+        }
+    }
+
+    /// The last requests of a recording whose end was asked for, while the process and the host are there.
+    fn finish_names(&mut self, code_done: &AtomicBool) {
+        if !self.names.asks() {
+            return;
+        }
+        let since = ticks();
+        loop {
+            // In this order: what was added last is taken.
+            let all_known = code_done.load(Ordering::Acquire);
+            self.ask_host(true);
+            let young = (ticks() - since) / self.ticks_per_ms < FIRST_LOOK_MS;
+            let answers = young || self.names.host_is_there(&MAILBOX);
+            if !self.may_wait(since) || !answers || all_known && !self.names.is_busy(&MAILBOX) {
+                break;
+            }
+            // SAFETY: no preconditions.
+            unsafe { Sleep(BUSY_MS) };
+        }
+        self.names.counts.left_out += self.code.costs.unasked.load(Ordering::Relaxed);
+        let note = self.names.note(&MAILBOX);
+        self.state.enter(|state| state.note_names(note));
     }
 
     fn list(&mut self) -> Result<(), Trouble> {

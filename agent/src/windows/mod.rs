@@ -27,7 +27,7 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use stk_schema::control::{AgentConfig, AgentStatus, CONTROL_VERSION, StartResult};
+use stk_schema::control::{AgentConfig, AgentStatus, CONTROL_VERSION, FIRST_STATUS_SIZE, StartResult};
 use windows_sys::Win32::System::SystemServices::{DLL_PROCESS_ATTACH, DLL_PROCESS_DETACH, DLL_THREAD_ATTACH};
 
 /// Load address of the agent.
@@ -83,11 +83,14 @@ unsafe extern "system" fn stk_agent_status(status: *mut AgentStatus) -> u32 {
     unsafe {
         if status.is_null()
             || (*status).version != CONTROL_VERSION
-            || ((*status).size as usize) < size_of::<AgentStatus>()
+            || ((*status).size as usize) < FIRST_STATUS_SIZE
         {
             return 1;
         }
-        *status = state::STATUS.copy();
+        let mut copy = state::STATUS.copy();
+        copy.size = (*status).size.min(copy.size);
+        let (from, to) = (core::ptr::from_ref(&copy).cast::<u8>(), status.cast::<u8>());
+        core::ptr::copy_nonoverlapping(from, to, copy.size as usize);
     }
     0
 }

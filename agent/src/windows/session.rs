@@ -29,7 +29,7 @@ use super::context::{self, Context};
 use super::dotnet::{Runtimes, Shared, Speaker};
 use super::dynamic::CodeRecorder;
 use super::output::{OutputFile, TablesFolder};
-use super::state::{SIGNALS, STATUS, reset_signals};
+use super::state::{MAILBOX, SIGNALS, STATUS, reset_signals};
 use super::suspend::{Rescue, Watch};
 use super::target::{OwnProcess, Sampled};
 use super::trigger::Triggers;
@@ -423,6 +423,8 @@ fn prepare(
     STATUS.elapsed_ms.store(0, Ordering::Relaxed);
     STATUS.system_error.store(0, Ordering::Relaxed);
     STATUS.set_message("");
+    MAILBOX.open();
+    STATUS.names.store((&raw const MAILBOX) as u64, Ordering::Release);
     let session = Arc::new(Session {
         api,
         counters,
@@ -705,8 +707,9 @@ impl Session {
     fn run_runtimes(&self) {
         set_priority(THREAD_PRIORITY_BELOW_NORMAL);
         let wake = WAKE_RUNTIMES.load(Ordering::Acquire);
-        let (dotnet, state, code) = (&*self.dotnet, &self.runtimes, &self.dynamic_code.news);
-        Speaker::new(self.api, dotnet, state, code, wake, self.ticks_per_ms).run(&self.census_done);
+        let (dotnet, state, code) = (&*self.dotnet, &self.runtimes, &*self.dynamic_code);
+        Speaker::new(self.api, dotnet, state, code, wake, self.ticks_per_ms)
+            .run(&self.census_done, &self.code_done);
         self.runtimes_done.store(true, Ordering::Release);
         wake_all();
     }

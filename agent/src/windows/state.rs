@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use stk_schema::control::{AgentStatus, CONTROL_VERSION};
 
+use crate::record::dotnet::names::LiveMailbox;
 use crate::record::shared::Signals;
 
 /// The signals of the recording that is under way; there is at most one.
@@ -16,6 +17,9 @@ pub static SIGNALS: Signals = Signals {
     threads_known: AtomicBool::new(false),
     sampler_whole: AtomicBool::new(false),
 };
+
+/// Where inject.exe is asked for names.
+pub static MAILBOX: LiveMailbox = LiveMailbox::empty();
 
 /// Makes the signals ready for another recording.
 pub fn reset_signals() {
@@ -42,6 +46,7 @@ pub struct LiveStatus {
     pub system_error: AtomicU32,
     message_len: AtomicU32,
     message: UnsafeCell<[u8; 256]>,
+    pub names: AtomicU64,
 }
 
 // SAFETY: everything but the message is atomic; the message is written by one thread at a time (the one that starts or
@@ -52,6 +57,7 @@ const _: () = {
     assert!(size_of::<LiveStatus>() == size_of::<AgentStatus>());
     assert!(core::mem::offset_of!(LiveStatus, samples) == core::mem::offset_of!(AgentStatus, samples));
     assert!(core::mem::offset_of!(LiveStatus, message) == core::mem::offset_of!(AgentStatus, message));
+    assert!(core::mem::offset_of!(LiveStatus, names) == core::mem::offset_of!(AgentStatus, names));
 };
 
 /// The status of this process's agent.
@@ -70,6 +76,7 @@ pub static STATUS: LiveStatus = LiveStatus {
     system_error: AtomicU32::new(0),
     message_len: AtomicU32::new(0),
     message: UnsafeCell::new([0; 256]),
+    names: AtomicU64::new(0),
 };
 
 impl LiveStatus {

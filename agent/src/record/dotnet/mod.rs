@@ -7,6 +7,7 @@
 //! threads      the runtime's own view of a sampled thread   Layout, address -> Managed
 //! ipc          messages of the diagnostics pipe             requests, replies
 //! schedule     when names are asked for
+//! names        what the pipe cannot tell, asked of the host         addresses -> METHOD_NAME
 //! ```
 //!
 //! Everything is read through [`Memory`](super::image::Memory), whose reads fail instead of faulting, and every size that
@@ -15,6 +16,7 @@
 pub mod descriptor;
 pub mod ipc;
 pub mod json;
+pub mod names;
 pub mod runtime;
 pub mod schedule;
 pub mod threads;

@@ -14,7 +14,7 @@ use stk_schema::Arch;
 use stk_schema::event::{CodeAdd, CodeKind, Event};
 use stk_schema::identity::ContentHash;
 
-use super::{Entry, Shared, Sighting};
+use super::{Entry, Shared, Sighting, Want};
 use crate::record::image::Memory;
 use crate::record::modules::Events;
 
@@ -66,6 +66,9 @@ struct Live {
     seen: u64,
     /// Whoever was asked for it failed: not to be asked again.
     faulty: bool,
+    /// Of a stub: the addresses (bits from `base` on) whose names are wanted already. Several may lie in it, and without function tables (x86)
+    /// every method looks like one.
+    wanted: u128,
 }
 
 /// The dynamic code that is in the trace.
@@ -104,7 +107,7 @@ impl CodeFunctions {
             live.faulty || live.compared.saturating_add(fresh) > time
         });
         if known == Some(true) {
-            return;
+            return self.want(inside);
         }
         let answer = tables.lookup(inside);
         if answer != Lookup::Unasked {
@@ -128,6 +131,7 @@ impl CodeFunctions {
             return;
         }
         self.stub(inside, executed, time, memory, out);
+        self.want(inside);
         if unanswered && let Some(live) = self.holding_mut(inside) {
             live.faulty = true;
         }
@@ -160,6 +164,7 @@ impl CodeFunctions {
             code: &code,
         };
         self.add(add, CodeKind::TableFunction, hash, out);
+        self.push(Want { address: entry.base, base: entry.base, size });
         self.shared.news.functions.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -207,14 +212,33 @@ impl CodeFunctions {
         self.shared.news.stubs.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Has somebody find out what the address in a stub is called, once for as long as the stub stays.
+    fn want(&mut self, inside: u64) {
+        let Some((base, live)) = self.holding(inside) else { return };
+        let bit = 1u128.checked_shl((inside - base) as u32).unwrap_or(0);
+        if live.kind != CodeKind::Stub || live.wanted & bit == bit {
+            return;
+        }
+        if let Some(live) = self.live.get_mut(&base) {
+            live.wanted |= bit;
+        }
+        self.push(Want { address: inside, base: inside, size: 1 });
+    }
+
+    fn push(&self, want: Want) {
+        if self.shared.wants.push(want).is_err() {
+            self.shared.costs.unasked.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     fn add(&mut self, mut add: CodeAdd<'_>, kind: CodeKind, hash: ContentHash, out: &mut impl Events) {
         if self.live.len() >= MOST {
             self.forget();
         }
         add.instance = self.ids.fetch_add(1, Ordering::Relaxed);
         let (size, instance, compared) = (add.size, add.instance, add.time);
-        self.live
-            .insert(add.base, Live { size, instance, kind, hash, compared, seen: compared, faulty: false });
+        let live = Live { size, instance, kind, hash, compared, seen: compared, faulty: false, wanted: 0 };
+        self.live.insert(add.base, live);
         let bytes = add.function.len() + add.unwind.len() + add.code.len();
         self.shared.costs.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.shared.news.last.fetch_max(add.time, Ordering::Relaxed);

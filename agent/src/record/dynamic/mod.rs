@@ -10,7 +10,8 @@
 //! while a thread is suspended, and never by the sampler, which only fills a bounded queue.
 //!
 //! **Other parts of the agent** that want to know of new dynamic code (a runtime is asked for names once there are
-//! addresses without) read [`News`]: how many regions were added so far, and when the last one was.
+//! addresses without) read [`News`]: how many regions were added so far, and when the last one was; and [`Shared::wants`], which holds the
+//! addresses themselves, for a runtime that has to be asked for each.
 
 mod entry;
 mod functions;
@@ -29,6 +30,8 @@ use super::queue::Queue;
 
 /// Sightings that can wait to be looked up.
 const WAITING: usize = 8192;
+/// Code that can wait to be named.
+const NAMELESS: usize = 16_384;
 
 /// An address in dynamic code that a sample showed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +42,17 @@ pub struct Sighting {
     pub time: u64,
     /// Whether it is the instruction pointer: surely code that was executed. A stack word may be anything.
     pub executed: bool,
+}
+
+/// Code that was recorded and may need a name that its runtime does not tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Want {
+    /// An address inside of it.
+    pub address: u64,
+    /// What the name is certainly of, if nothing else is known: the function in the system's table, or the one address. First address.
+    pub base: u64,
+    /// Bytes.
+    pub size: u64,
 }
 
 /// How much dynamic code was recorded so far; what those look at who ask runtimes for names.
@@ -80,12 +94,16 @@ pub struct Costs {
     pub forgotten: AtomicU64,
     /// Bytes of code and unwind data recorded.
     pub bytes: AtomicU64,
+    /// Regions and addresses that nobody can be asked the name of, since the queue was full.
+    pub unasked: AtomicU64,
 }
 
 /// What the sampler and the thread that looks up share.
 pub struct Shared {
     /// From the sampler.
     pub sightings: Queue<Sighting>,
+    /// For whoever finds out names. Where nobody does it fills up, and that is all.
+    pub wants: Queue<Want>,
     /// For whoever wants to know of new code.
     pub news: News,
     /// For the trace.
@@ -95,6 +113,11 @@ pub struct Shared {
 impl Shared {
     /// An empty queue and counters at zero.
     pub fn new() -> Arc<Shared> {
-        Arc::new(Shared { sightings: Queue::new(WAITING), news: News::default(), costs: Costs::default() })
+        Arc::new(Shared {
+            sightings: Queue::new(WAITING),
+            wants: Queue::new(NAMELESS),
+            news: News::default(),
+            costs: Costs::default(),
+        })
     }
 }

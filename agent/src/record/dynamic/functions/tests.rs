@@ -110,6 +110,23 @@ fn a_function_is_looked_up_once_for_all_of_its_addresses() {
 }
 
 #[test]
+fn a_function_is_to_be_named_once_and_a_stub_once_per_address() {
+    let mut rig = Rig::new();
+    rig.world.compile(0x1000, 0x80, 0xcc);
+    rig.world.memory.0.insert(IMAGE + 0x3000, vec![0x90; 0x200]);
+    for (rva, time) in
+        [(0x1010, 5), (0x1020, 6), (0x3100, 7), (0x3100, 8), (0x3110, 9), (0x3110, 9 + 2 * FRESH_MS * MS)]
+    {
+        rig.see(rva, time, true);
+    }
+    let mut wants = Vec::new();
+    while let Some(Want { address, base, size }) = rig.shared.wants.pop() {
+        wants.push((address - IMAGE, base - IMAGE, size));
+    }
+    assert_eq!(wants, [(0x1000, 0x1000, 0x80), (0x3100, 0x3100, 1), (0x3110, 0x3110, 1)]);
+}
+
+#[test]
 fn code_that_was_freed_and_whose_place_was_reused_is_another_instance_from_that_sample_on() {
     let mut rig = Rig::new();
     rig.world.compile(0x1000, 0x40, 0xaa);

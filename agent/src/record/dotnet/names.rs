@@ -1,0 +1,358 @@
+//! Names that the runtime does not tell the process itself, asked of the host through the mailbox (`stk_schema::mailbox`).
+//!
+//! Gets addresses of dynamic code from the thread that looks it up; gives METHOD_NAME events. Nothing here waits or calls the system:
+//! [`Names::step`] is called again and again. The answers are another process's: each is copied out and
+//! checked before it is believed.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use stk_schema::event::{Event, MethodName};
+use stk_schema::mailbox::{
+    HOST_ANSWERS, HOST_CANNOT, HOST_NONE, MAILBOX_VERSION, NAME_BYTES, NameMailbox, NameSlot, SLOT_ASKED,
+    SLOT_NAMED, SLOT_NAMELESS, SLOTS,
+};
+
+use super::runtime::Kind;
+use crate::record::dynamic::Want;
+use crate::record::modules::Events;
+
+/// Addresses that wait at most; more are counted and left out.
+const MOST_WAITING: usize = 1 << 16;
+/// Largest code that one name is believed for.
+const MOST_CODE: u64 = 64 << 20;
+/// Milliseconds between requests while the recording goes on. The runtime is not disturbed by being read from outside, so this is more often
+/// than the pipe is used, and a process that exits by itself is named up to then.
+const AGAIN_MS: u64 = 1_000;
+/// A host whose beat stands still for this long does not answer any more: the library hangs, or the host has gone.
+const SILENT_MS: u64 = 3_000;
+/// A request is given up after this, whatever the host's beat does.
+const LATE_MS: u64 = 15_000;
+/// Sources of METHOD_NAME: the data access library.
+const SOURCE: u64 = 1;
+
+/// [`NameMailbox`] as both sides change it in place.
+#[repr(C)]
+pub struct LiveMailbox {
+    size: AtomicU32,
+    version: AtomicU32,
+    runtime: AtomicU64,
+    runtime_kind: AtomicU32,
+    request: AtomicU32,
+    count: AtomicU32,
+    reserved: AtomicU32,
+    beat: AtomicU32,
+    answer: AtomicU32,
+    host_state: AtomicU32,
+    message_len: AtomicU32,
+    message: [AtomicU8; 240],
+    slots: [LiveSlot; SLOTS],
+}
+
+#[repr(C)]
+struct LiveSlot {
+    address: AtomicU64,
+    base: AtomicU64,
+    size: AtomicU64,
+    state: AtomicU32,
+    len: AtomicU32,
+    name: [AtomicU8; NAME_BYTES],
+}
+
+const _: () = {
+    assert!(size_of::<LiveMailbox>() == size_of::<NameMailbox>());
+    assert!(size_of::<LiveSlot>() == size_of::<NameSlot>());
+    assert!(core::mem::offset_of!(LiveMailbox, beat) == core::mem::offset_of!(NameMailbox, beat));
+    assert!(core::mem::offset_of!(LiveMailbox, slots) == core::mem::offset_of!(NameMailbox, slots));
+    assert!(core::mem::offset_of!(LiveSlot, name) == core::mem::offset_of!(NameSlot, name));
+};
+
+impl LiveMailbox {
+    /// All zeros: takes no place in the file, and says that there is no mailbox yet.
+    pub const fn empty() -> LiveMailbox {
+        LiveMailbox {
+            size: AtomicU32::new(0),
+            version: AtomicU32::new(0),
+            runtime: AtomicU64::new(0),
+            runtime_kind: AtomicU32::new(0),
+            request: AtomicU32::new(0),
+            count: AtomicU32::new(0),
+            reserved: AtomicU32::new(0),
+            beat: AtomicU32::new(0),
+            answer: AtomicU32::new(0),
+            host_state: AtomicU32::new(0),
+            message_len: AtomicU32::new(0),
+            message: [const { AtomicU8::new(0) }; 240],
+            slots: [const {
+                LiveSlot {
+                    address: AtomicU64::new(0),
+                    base: AtomicU64::new(0),
+                    size: AtomicU64::new(0),
+                    state: AtomicU32::new(0),
+                    len: AtomicU32::new(0),
+                    name: [const { AtomicU8::new(0) }; NAME_BYTES],
+                }
+            }; SLOTS],
+        }
+    }
+
+    /// Makes it ready for a recording: nothing is asked, and no host is known.
+    pub fn open(&self) {
+        self.runtime.store(0, Ordering::Relaxed);
+        self.count.store(0, Ordering::Relaxed);
+        self.host_state.store(HOST_NONE, Ordering::Relaxed);
+        self.message_len.store(0, Ordering::Relaxed);
+        self.version.store(MAILBOX_VERSION, Ordering::Relaxed);
+        self.size.store(size_of::<LiveMailbox>() as u32, Ordering::Release);
+    }
+
+    /// The host's text, if it is one.
+    fn message(&self) -> String {
+        let len = (self.message_len.load(Ordering::Acquire) as usize).min(self.message.len());
+        let bytes: Vec<u8> = self.message.iter().take(len).map(|byte| byte.load(Ordering::Relaxed)).collect();
+        // A host that writes meanwhile mixes texts; what is no UTF-8 then is replaced.
+        String::from_utf8_lossy(&bytes).chars().filter(|char| !char.is_control()).collect()
+    }
+}
+
+/// What was asked and what came of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Addresses handed to the host.
+    pub asked: u64,
+    /// Names written.
+    pub named: u64,
+    /// Answers that were none: of another address, of no length, no text.
+    pub refused: u64,
+    /// Addresses in requests that were not answered in time.
+    pub unanswered: u64,
+    /// Addresses left out because too many waited.
+    pub left_out: u64,
+}
+
+/// A request under way.
+struct Flight {
+    number: u32,
+    wants: Vec<Want>,
+    began: u64,
+    /// The host's beat as last seen, and when it changed.
+    beat: u32,
+    moved: u64,
+}
+
+/// Asks for names.
+pub struct Names {
+    ticks_per_ms: u64,
+    waiting: VecDeque<Want>,
+    flight: Option<Flight>,
+    /// Not to be asked before, in ticks.
+    next: u64,
+    /// The host's beat when the recording began: one that moved since is alive.
+    first_beat: u32,
+    /// The runtime to be asked of: load address and what it is.
+    runtime: Option<(u64, Kind)>,
+    /// What came of it so far.
+    pub counts: Counts,
+}
+
+impl Names {
+    /// Nothing is asked until [`Names::ask_of`].
+    pub fn new(mailbox: &LiveMailbox, ticks_per_ms: u64) -> Names {
+        Names {
+            ticks_per_ms,
+            waiting: VecDeque::new(),
+            flight: None,
+            next: 0,
+            first_beat: mailbox.beat.load(Ordering::Acquire),
+            runtime: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Code that has no name yet.
+    pub fn want(&mut self, want: Want) {
+        if self.waiting.len() >= MOST_WAITING {
+            self.counts.left_out += 1;
+        } else {
+            self.waiting.push_back(want);
+        }
+    }
+
+    /// From now on the host is to ask the data access library of the runtime at `base`.
+    pub fn ask_of(&mut self, base: u64, kind: Kind, mailbox: &LiveMailbox) {
+        self.runtime = Some((base, kind));
+        mailbox.runtime_kind.store(kind as u32, Ordering::Relaxed);
+        mailbox.runtime.store(base, Ordering::Release);
+    }
+
+    /// The runtime itself answers after all.
+    pub fn stop_asking(&mut self, mailbox: &LiveMailbox) {
+        (self.runtime, self.flight) = (None, None);
+        self.waiting.clear();
+        mailbox.runtime.store(0, Ordering::Release);
+    }
+
+    /// Whether the host is asked.
+    pub fn asks(&self) -> bool {
+        self.runtime.is_some()
+    }
+
+    /// What the runtime is that the host is asked of.
+    pub fn runtime(&self) -> Option<Kind> {
+        self.runtime.map(|(_, kind)| kind)
+    }
+
+    /// Whether a request is under way.
+    pub fn in_flight(&self) -> bool {
+        self.flight.is_some()
+    }
+
+    /// Whether a host has looked into the mailbox since the recording began.
+    pub fn host_is_there(&self, mailbox: &LiveMailbox) -> bool {
+        mailbox.beat.load(Ordering::Acquire) != self.first_beat
+    }
+
+    /// Whether something waits for an answer or to be asked, and no host has said that it cannot be had.
+    pub fn is_busy(&self, mailbox: &LiveMailbox) -> bool {
+        self.asks()
+            && (self.flight.is_some() || !self.waiting.is_empty())
+            && mailbox.host_state.load(Ordering::Acquire) != HOST_CANNOT
+    }
+
+    /// Does what can be done now: takes answers, and asks what waits, if its time has come or `at_once`. True if anything was
+    /// written.
+    pub fn step(&mut self, mailbox: &LiveMailbox, now: u64, at_once: bool, out: &mut impl Events) -> bool {
+        let wrote = self.collect(mailbox, now, out);
+        if self.asks() && self.flight.is_none() && !self.waiting.is_empty() && (at_once || now >= self.next) {
+            self.send(mailbox, now);
+        }
+        wrote
+    }
+
+    fn send(&mut self, mailbox: &LiveMailbox, now: u64) {
+        let count = self.waiting.len().min(SLOTS);
+        let wants: Vec<Want> = self.waiting.drain(..count).collect();
+        for (want, slot) in wants.iter().zip(&mailbox.slots) {
+            slot.address.store(want.address, Ordering::Relaxed);
+            slot.state.store(SLOT_ASKED, Ordering::Relaxed);
+            slot.len.store(0, Ordering::Relaxed);
+        }
+        mailbox.count.store(count as u32, Ordering::Relaxed);
+        let number = match mailbox.request.load(Ordering::Relaxed).wrapping_add(1) {
+            0 => 1,
+            number => number,
+        };
+        mailbox.request.store(number, Ordering::Release);
+        let beat = mailbox.beat.load(Ordering::Acquire);
+        self.counts.asked += count as u64;
+        self.flight = Some(Flight { number, wants, began: now, beat, moved: now });
+    }
+
+    fn collect(&mut self, mailbox: &LiveMailbox, now: u64, out: &mut impl Events) -> bool {
+        let Some(flight) = &mut self.flight else { return false };
+        if mailbox.answer.load(Ordering::Acquire) != flight.number {
+            let beat = mailbox.beat.load(Ordering::Acquire);
+            if beat != flight.beat {
+                (flight.beat, flight.moved) = (beat, now);
+            }
+            let since = |time: u64| now.saturating_sub(time) / self.ticks_per_ms;
+            if since(flight.moved) >= SILENT_MS || since(flight.began) >= LATE_MS {
+                self.counts.unanswered += flight.wants.len() as u64;
+                self.flight = None;
+                self.next = now + AGAIN_MS * self.ticks_per_ms;
+            }
+            return false;
+        }
+        let Some(flight) = self.flight.take() else { return false };
+        let mut wrote = false;
+        for (want, slot) in flight.wants.iter().zip(&mailbox.slots) {
+            match Answer::read(want, slot) {
+                Ok(Some(answer)) => {
+                    out.event(&Event::MethodName(MethodName {
+                        time: now,
+                        base: answer.base,
+                        size: answer.size,
+                        source: SOURCE,
+                        name: answer.name.as_bytes(),
+                    }));
+                    self.counts.named += 1;
+                    wrote = true;
+                }
+                Ok(None) => {}
+                Err(Refused) => self.counts.refused += 1,
+            }
+        }
+        // What waits is asked at once: a request holds only so many.
+        self.next = if self.waiting.is_empty() { now + AGAIN_MS * self.ticks_per_ms } else { now };
+        wrote
+    }
+
+    /// One line for the user: how the host's answers went; `None` if it was not to be asked.
+    pub fn note(&self, mailbox: &LiveMailbox) -> Option<String> {
+        self.runtime?;
+        let counts = &self.counts;
+        let message = mailbox.message();
+        let mut note = match mailbox.host_state.load(Ordering::Acquire) {
+            HOST_NONE => return Some("no inject was there to ask the data access library for names".into()),
+            HOST_CANNOT => format!("names cannot be had through the data access library: {message}"),
+            HOST_ANSWERS => {
+                format!("{} of {} addresses named through {message}", counts.named, counts.asked)
+            }
+            _ if message.is_empty() => "the data access library was not needed".into(),
+            _ => format!("the data access library did not answer: {message}"),
+        };
+        if counts.unanswered != 0 {
+            note.push_str(&format!(", which did not answer in time for {} addresses", counts.unanswered));
+        }
+        for (count, what) in
+            [(counts.refused, "answers made no sense"), (counts.left_out, "were too many to ask")]
+        {
+            if count != 0 {
+                note.push_str(&format!("; {count} {what}"));
+            }
+        }
+        Some(note)
+    }
+}
+
+/// A checked answer.
+struct Answer {
+    base: u64,
+    size: u64,
+    name: String,
+}
+
+/// An answer that cannot be believed.
+struct Refused;
+
+impl Answer {
+    /// The host's answer to `want`, copied once and then checked.
+    fn read(want: &Want, slot: &LiveSlot) -> Result<Option<Answer>, Refused> {
+        match slot.state.load(Ordering::Acquire) {
+            SLOT_NAMED => {}
+            SLOT_NAMELESS => return Ok(None),
+            _ => return Err(Refused),
+        }
+        let len = slot.len.load(Ordering::Relaxed) as usize;
+        let bytes: Vec<u8> = slot.name.iter().take(len).map(|byte| byte.load(Ordering::Relaxed)).collect();
+        let name = String::from_utf8(bytes).map_err(|_| Refused)?;
+        if len == 0 || len > NAME_BYTES || name.chars().any(char::is_control) {
+            return Err(Refused);
+        }
+        let (base, size) = (slot.base.load(Ordering::Relaxed), slot.size.load(Ordering::Relaxed));
+        if base == 0 || size == 0 {
+            return Ok(Some(Answer { base: want.base, size: want.size, name }));
+        }
+        let holds = want.address.checked_sub(base).is_some_and(|at| at < size);
+        if !holds || size > MOST_CODE || base.checked_add(size).is_none() {
+            return Err(Refused);
+        }
+        Ok(Some(Answer { base, size, name }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

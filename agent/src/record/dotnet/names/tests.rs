@@ -1,0 +1,193 @@
+//! The agent's side of the mailbox against a host played by the test, well-behaved and hostile.
+
+use super::*;
+
+const MS: u64 = 10;
+const BASE: u64 = 0x1_8000_0000;
+
+#[derive(Default)]
+struct Written(Vec<(u64, u64, String)>);
+
+impl Events for Written {
+    fn event(&mut self, event: &Event<'_>) {
+        let Event::MethodName(name) = event else { panic!("{event:?}") };
+        assert_eq!(name.source, 1);
+        self.0.push((name.base, name.size, String::from_utf8(name.name.to_vec()).unwrap()));
+    }
+}
+
+fn mailbox() -> alloc::boxed::Box<LiveMailbox> {
+    let mailbox = alloc::boxed::Box::new(LiveMailbox::empty());
+    mailbox.open();
+    mailbox
+}
+
+fn want(address: u64) -> Want {
+    Want { address, base: address & !0xff, size: 0x100 }
+}
+
+/// Asks for one address.
+fn asked(address: u64, mailbox: &LiveMailbox) -> Names {
+    let mut names = Names::new(mailbox, MS);
+    names.ask_of(BASE, Kind::Core, mailbox);
+    names.want(want(address));
+    assert!(!names.step(mailbox, 0, false, &mut Written::default()));
+    names
+}
+
+/// What a host does.
+fn answer(mailbox: &LiveMailbox, slot: usize, state: u32, base: u64, size: u64, name: &[u8]) {
+    let to = &mailbox.slots[slot];
+    to.base.store(base, Ordering::Relaxed);
+    to.size.store(size, Ordering::Relaxed);
+    to.len.store(name.len() as u32, Ordering::Relaxed);
+    for (to, byte) in to.name.iter().zip(name) {
+        to.store(*byte, Ordering::Relaxed);
+    }
+    to.state.store(state, Ordering::Relaxed);
+}
+
+fn done(mailbox: &LiveMailbox) {
+    mailbox.beat.fetch_add(1, Ordering::Relaxed);
+    mailbox.host_state.store(HOST_ANSWERS, Ordering::Relaxed);
+    mailbox.answer.store(mailbox.request.load(Ordering::Relaxed), Ordering::Release);
+}
+
+#[test]
+fn an_answer_becomes_an_event_of_the_region_that_the_host_tells() {
+    let mailbox = mailbox();
+    let mut names = asked(0x5010, &mailbox);
+    assert_eq!(mailbox.runtime.load(Ordering::Relaxed), BASE);
+    assert_eq!(mailbox.slots[0].address.load(Ordering::Relaxed), 0x5010);
+    assert_eq!(mailbox.count.load(Ordering::Relaxed), 1);
+    answer(&mailbox, 0, SLOT_NAMED, 0x4ff0, 0x40, b"App!T.M()");
+    let mut out = Written::default();
+    assert!(!names.step(&mailbox, 1, false, &mut out), "not answered before the number is there");
+    done(&mailbox);
+    assert!(names.step(&mailbox, 2, false, &mut out));
+    assert_eq!(out.0, [(0x4ff0, 0x40, "App!T.M()".into())]);
+    assert!(!names.step(&mailbox, 3, false, &mut out), "once");
+}
+
+#[test]
+fn a_host_that_knows_no_bounds_names_the_region_that_was_recorded() {
+    let mailbox = mailbox();
+    let mut names = asked(0x5010, &mailbox);
+    answer(&mailbox, 0, SLOT_NAMED, 0, 0, b"T.M()");
+    done(&mailbox);
+    let mut out = Written::default();
+    names.step(&mailbox, 1, false, &mut out);
+    assert_eq!(out.0, [(0x5000, 0x100, "T.M()".into())]);
+}
+
+#[test]
+fn hostile_answers_are_refused_and_counted() {
+    let long = [b'x'; NAME_BYTES];
+    let hostile: [(u32, u64, u64, &[u8]); 10] = [
+        (SLOT_ASKED, 0, 0, b"App!T.M()"),
+        (77, 0, 0, b"App!T.M()"),
+        (SLOT_NAMED, 0, 0, b""),
+        (SLOT_NAMED, 0, 0, b"\xff\xfe"),
+        (SLOT_NAMED, 0, 0, b"two\nlines"),
+        (SLOT_NAMED, 0x5011, 0x40, b"begins behind"),
+        (SLOT_NAMED, 0x5000, 0x10, b"ends before"),
+        (SLOT_NAMED, 1, u64::MAX, b"everything"),
+        (SLOT_NAMED, 1, MOST_CODE + 1, b"too large"),
+        (SLOT_NAMED, u64::MAX, u64::MAX, b"wraps"),
+    ];
+    for (state, base, size, name) in hostile {
+        let mailbox = mailbox();
+        let mut names = asked(0x5010, &mailbox);
+        answer(&mailbox, 0, state, base, size, name);
+        done(&mailbox);
+        let mut out = Written::default();
+        assert!(!names.step(&mailbox, 1, false, &mut out));
+        assert!(out.0.is_empty() && names.counts.refused == 1, "{state} {base:#x} {size:#x} {name:?}");
+    }
+    // A length past the slot's end, and numbers of slots that the agent does not use.
+    let mailbox = mailbox();
+    let mut names = asked(0x5010, &mailbox);
+    answer(&mailbox, 0, SLOT_NAMED, 0, 0, &long);
+    mailbox.slots[0].len.store(u32::MAX, Ordering::Relaxed);
+    mailbox.count.store(u32::MAX, Ordering::Relaxed);
+    answer(&mailbox, 1, SLOT_NAMED, 0, 0, b"nobody asked");
+    done(&mailbox);
+    let mut out = Written::default();
+    names.step(&mailbox, 1, false, &mut out);
+    assert!(out.0.is_empty() && names.counts.refused == 1);
+}
+
+#[test]
+fn more_than_one_request_holds_is_asked_in_turns_without_waiting() {
+    let mailbox = mailbox();
+    let mut names = Names::new(&mailbox, MS);
+    for i in 0..SLOTS as u64 + 3 {
+        names.want(want(0x1000 * (i + 1)));
+    }
+    let mut out = Written::default();
+    names.step(&mailbox, 0, true, &mut out);
+    assert_eq!(mailbox.request.load(Ordering::Relaxed), 0, "nobody is asked before it is known of what");
+    names.ask_of(BASE, Kind::Framework, &mailbox);
+    for round in [SLOTS, 3] {
+        names.step(&mailbox, 1, false, &mut out);
+        assert_eq!(mailbox.count.load(Ordering::Relaxed) as usize, round);
+        for slot in 0..round {
+            answer(&mailbox, slot, SLOT_NAMED, 0, 0, b"T.M()");
+        }
+        done(&mailbox);
+    }
+    names.step(&mailbox, 1, false, &mut out);
+    assert_eq!(out.0.len(), SLOTS + 3);
+    assert_eq!(names.counts, Counts { asked: 67, named: 67, ..Counts::default() });
+    assert!(!names.is_busy(&mailbox));
+}
+
+#[test]
+fn a_host_that_falls_silent_is_not_waited_for() {
+    let mailbox = mailbox();
+    let mut names = asked(0x5010, &mailbox);
+    assert!(names.is_busy(&mailbox) && !names.host_is_there(&mailbox));
+    let mut out = Written::default();
+    // It beats, and beats, and then no more.
+    for now in [0, 2_000 * MS, 4_000 * MS] {
+        mailbox.beat.fetch_add(1, Ordering::Relaxed);
+        names.step(&mailbox, now, false, &mut out);
+        assert!(names.is_busy(&mailbox) && names.host_is_there(&mailbox));
+    }
+    names.step(&mailbox, 7_000 * MS, false, &mut out);
+    assert!(!names.is_busy(&mailbox));
+    assert_eq!(names.counts.unanswered, 1);
+    // The late answer is nobody's.
+    answer(&mailbox, 0, SLOT_NAMED, 0, 0, b"T.M()");
+    done(&mailbox);
+    names.step(&mailbox, 7_001 * MS, false, &mut out);
+    assert!(out.0.is_empty());
+    assert!(names.note(&mailbox).unwrap().contains("did not answer in time for 1 addresses"));
+}
+
+#[test]
+fn a_host_that_beats_for_ever_and_never_answers_is_given_up() {
+    let mailbox = mailbox();
+    let mut names = asked(0x5010, &mailbox);
+    for second in 0..20 {
+        mailbox.beat.fetch_add(1, Ordering::Relaxed);
+        names.step(&mailbox, second * 1_000 * MS, false, &mut Written::default());
+    }
+    assert_eq!((names.counts.unanswered, names.in_flight()), (1, false));
+}
+
+#[test]
+fn the_note_says_what_the_host_said() {
+    let mailbox = mailbox();
+    let mut names = Names::new(&mailbox, MS);
+    assert_eq!(names.note(&mailbox), None);
+    names.ask_of(BASE, Kind::Core, &mailbox);
+    assert!(names.note(&mailbox).unwrap().contains("no inject was there"));
+    mailbox.host_state.store(HOST_CANNOT, Ordering::Relaxed);
+    for (to, byte) in mailbox.message.iter().zip(b"mscordaccore.dll is missing\n\xff") {
+        to.store(*byte, Ordering::Relaxed);
+    }
+    mailbox.message_len.store(u32::MAX, Ordering::Relaxed);
+    let note = names.note(&mailbox).unwrap();
+    assert!(note.contains("mscordaccore.dll is missing\u{fffd}") && !note.contains('\n'), "{note}");
+}

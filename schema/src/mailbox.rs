@@ -1,0 +1,98 @@
+//! The mailbox for names: where the agent asks its host what code at an address is called, and the host answers.
+//!
+//! It lies in the agent's memory for as long as the process; [`AgentStatus::names`](crate::control::AgentStatus::names) says where.
+//! A host that runs outside the process (inject.exe) can ask the runtime's data access library, which must not be loaded into the
+//! process itself. A host may leave the mailbox alone: the agent then waits for nothing.
+//!
+//! One request at a time. The agent fills `slots[..count]` with addresses and then counts `request` up. The host reads both, fills
+//! in each slot's answer and then sets `answer` to that number. It counts `beat` up while it looks and works: where that stands
+//! still the agent gives the request up. Each field has one writer. Like all that the two share, the
+//! structs have no padding and no pointers. What lies here is never trusted by either side: the agent copies each answer out and checks it, the
+//! host reads no further than its own sizes.
+
+/// Version of [`NameMailbox`] described here.
+pub const MAILBOX_VERSION: u32 = 1;
+/// Addresses in one request.
+pub const SLOTS: usize = 64;
+/// Longest name in bytes; a longer one is cut, and ends with `…` then.
+pub const NAME_BYTES: usize = 992;
+
+/// [`NameMailbox::runtime_kind`]: .NET (coreclr.dll, mscordaccore.dll).
+pub const RUNTIME_CORE: u32 = 1;
+/// [`NameMailbox::runtime_kind`]: .NET Framework (clr.dll or mscorwks.dll, mscordacwks.dll).
+pub const RUNTIME_FRAMEWORK: u32 = 2;
+/// [`NameMailbox::runtime_kind`]: .NET linked into the program (mscordaccore.dll).
+pub const RUNTIME_SINGLE_FILE: u32 = 3;
+
+/// [`NameMailbox::host_state`]: no host has looked here.
+pub const HOST_NONE: u32 = 0;
+/// [`NameMailbox::host_state`]: a host looks, and has not needed the library yet, or `message` says what it waits for.
+pub const HOST_LOOKS: u32 = 1;
+/// [`NameMailbox::host_state`]: the library answers; `message` is what it is.
+pub const HOST_ANSWERS: u32 = 2;
+/// [`NameMailbox::host_state`]: there is no usable library; `message` says why.
+pub const HOST_CANNOT: u32 = 3;
+
+/// [`NameSlot::state`]: not answered.
+pub const SLOT_ASKED: u32 = 0;
+/// [`NameSlot::state`]: `name` is what the address is called.
+pub const SLOT_NAMED: u32 = 1;
+/// [`NameSlot::state`]: the runtime has no name for it.
+pub const SLOT_NAMELESS: u32 = 2;
+
+/// The mailbox.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct NameMailbox {
+    /// Written by the agent: size of this struct in bytes; 0 before the first recording.
+    pub size: u32,
+    /// Written by the agent: [`MAILBOX_VERSION`].
+    pub version: u32,
+    /// Written by the agent: load address of the runtime's module; 0 = nothing is to be asked.
+    pub runtime: u64,
+    /// Written by the agent: `RUNTIME_*`.
+    pub runtime_kind: u32,
+    /// Written by the agent: number of the request; never 0 once there was one.
+    pub request: u32,
+    /// Written by the agent: slots that the request uses.
+    pub count: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Written by the host: counts up, at least every second while it is well.
+    pub beat: u32,
+    /// Written by the host: number of the last request that it has answered.
+    pub answer: u32,
+    /// Written by the host: `HOST_*`.
+    pub host_state: u32,
+    /// Written by the host: bytes of `message`.
+    pub message_len: u32,
+    /// Written by the host: UTF-8, for the user.
+    pub message: [u8; 240],
+    /// The request and its answers.
+    pub slots: [NameSlot; SLOTS],
+}
+
+/// One address and its answer.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct NameSlot {
+    /// Written by the agent: an address inside of code.
+    pub address: u64,
+    /// Written by the host: first address of the code that bears the name; 0 = not known.
+    pub base: u64,
+    /// Written by the host: its bytes; 0 = not known.
+    pub size: u64,
+    /// Written by the host (the agent writes [`SLOT_ASKED`]): `SLOT_*`.
+    pub state: u32,
+    /// Written by the host: bytes of `name`.
+    pub len: u32,
+    /// Written by the host: UTF-8.
+    pub name: [u8; NAME_BYTES],
+}
+
+/// Bytes before `slots`.
+pub const HEADER_BYTES: usize = core::mem::offset_of!(NameMailbox, slots);
+
+const _: () = assert!(HEADER_BYTES == 8 + 8 + 16 + 16 + 240);
+const _: () = assert!(size_of::<NameSlot>() == 1024);
+const _: () = assert!(size_of::<NameMailbox>() == HEADER_BYTES + SLOTS * size_of::<NameSlot>());
