@@ -3,7 +3,7 @@
 //! What inject does, in order: it finds the process, checks everything that can be checked without touching it (rights,
 //! architecture, policies, the DLL's exports, the output), opens the output, loads the agent with a remote
 //! `LoadLibraryW`, calls `stk_agent_start` with a duplicated handle of the output, and then only reads the agent's status
-//! until the recording ends. It never suspends, reads or walks the target's threads: that is the agent's work.
+//! until the recording ends, and answers its questions for names where the runtime in the process does not. It never suspends, reads or walks the target's threads: that is the agent's work.
 //!
 //! The portable half is tested on every host:
 //!
@@ -15,6 +15,7 @@
 //! * [`refusal`]: which architectures fit, and the sentence when they do not.
 //! * [`status`]: the status line.
 //! * [`list`]: the table and the JSON of `inject ps`.
+//! * [`names`]: what the agent asks through its mailbox for names, and how it is answered.
 //! * [`uuid`]: the identity of a trace.
 //! * [`failure`]: errors with their exit codes.
 //!
@@ -26,6 +27,7 @@ pub mod duration;
 pub mod failure;
 pub mod image;
 pub mod list;
+pub mod names;
 pub mod pattern;
 pub mod refusal;
 pub mod status;

@@ -5,6 +5,7 @@
 //! * [`remote`]: memory and threads in another process.
 //! * [`agent`]: the agent inside another process, called through its exports.
 //! * [`record`]: one recording from the first check to the last line.
+//! * [`names`]: names for the agent from a .NET runtime's data access library.
 //! * [`output`]: the file that the agent writes.
 //! * [`launch`]: starting the program to be recorded.
 //! * [`handover`]: processes of another architecture.
@@ -16,6 +17,7 @@ pub mod agent;
 pub mod console;
 pub mod handover;
 pub mod launch;
+pub mod names;
 pub mod output;
 pub mod process;
 pub mod ps;

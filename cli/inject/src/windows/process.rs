@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::ptr;
 use std::time::Duration;
 use windows_sys::Win32::Foundation::{HANDLE, HMODULE};
-use windows_sys::Win32::System::Diagnostics::Debug::ReadProcessMemory;
+use windows_sys::Win32::System::Diagnostics::Debug::{ReadProcessMemory, WriteProcessMemory};
 use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, PROCESSENTRY32W, Process32FirstW, Process32NextW, TH32CS_SNAPPROCESS,
 };
@@ -179,6 +179,22 @@ impl Process {
             )
         };
         ok != 0 && read == buffer.len()
+    }
+
+    /// Writes `bytes` into its memory at `address`; false if not all of them could be written.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> bool {
+        if bytes.is_empty() {
+            return true; // Wine refuses to write nothing
+        }
+        let Ok(address) = usize::try_from(address) else { return false };
+        let mut written = 0;
+        // SAFETY: the source is the slice; the destination is checked by the system, and what lies there is the caller's knowledge.
+        let ok = unsafe {
+            let to = ptr::without_provenance_mut(address);
+            let (from, len) = (bytes.as_ptr().cast(), bytes.len());
+            WriteProcessMemory(self.handle.as_raw_handle(), to, from, len, &mut written)
+        };
+        ok != 0 && written == bytes.len()
     }
 
     /// Its modules' headers and exports, the program first. Empty while it has not been initialised.

@@ -4,6 +4,7 @@ use super::agent::{self, Agent, AgentFile};
 use super::console;
 use super::handover;
 use super::launch::Launched;
+use super::names::Names;
 use super::output::Output;
 use super::process::Process;
 use super::refusal;
@@ -91,6 +92,8 @@ struct Session<'a> {
     status: AgentStatus,
     /// Whether stderr holds a status line without its end.
     line_open: bool,
+    /// Answers the agent's questions for names until the recording ends.
+    _names: Option<Names>,
 }
 
 /// What ended a recording.
@@ -152,7 +155,8 @@ impl<'a> Session<'a> {
         let path = output.keep();
         eprintln!("recording {process} to {}", path.display());
         let status = agent::read_status(process, status_address).unwrap_or(BLANK);
-        Ok(Session { process, agent, path, ended, status_address, status, line_open: false })
+        let names = Names::start(process, &status);
+        Ok(Session { process, agent, path, ended, status_address, status, line_open: false, _names: names })
     }
 
     /// Waits for the end, says how it went and returns the exit code.
@@ -265,6 +269,7 @@ const BLANK: AgentStatus = AgentStatus {
     system_error: 0,
     message_len: 0,
     message: [0; 256],
+    names: 0,
 };
 
 fn output_path(record: &Record, process: &Process) -> Result<PathBuf, Failure> {

@@ -111,6 +111,14 @@ pub fn why_denied(pid: u32) -> Refusal {
     )
 }
 
+/// Whether this inject runs with more rights than the process (at a higher integrity level), or that cannot be told.
+pub fn outranks(process: BorrowedHandle) -> bool {
+    match (token(process), token(own_process())) {
+        (Ok(theirs), Ok(ours)) => integrity(&ours) > integrity(&theirs),
+        _ => true,
+    }
+}
+
 /// Enables SeDebugPrivilege, which administrators have, and which opens other users' processes; false without it.
 pub fn enable_debug_privilege() -> bool {
     let mut token = ptr::null_mut();

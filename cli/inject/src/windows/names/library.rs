@@ -1,0 +1,364 @@
+//! A data access library: where it lies, whether it may be loaded, and what it says of an address.
+//!
+//! Its interfaces are the runtime's own (xclrdata.idl, sospriv.idl in dotnet/runtime): IXCLRDataProcess, which every version has, names
+//! an address; ISOSDacInterface, where there is one (.NET Framework 4.5, .NET Core), adds the module and the method's bounds. Of each only the slots used here are
+//! named, by their number in the table of functions; they have not moved since they exist.
+
+use super::target::{self, DataTarget};
+use crate::image::{self, Image};
+use crate::names::{self, Answer};
+use crate::windows::process::Process;
+use crate::windows::{refusal, system};
+use std::collections::HashMap;
+use std::ffi::{OsString, c_void};
+use std::io::Read as _;
+use std::os::windows::ffi::OsStringExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::ptr;
+use stk_schema::mailbox::{RUNTIME_FRAMEWORK, RUNTIME_SINGLE_FILE};
+use windows_sys::Win32::System::LibraryLoader::{
+    GetProcAddress, LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR, LOAD_LIBRARY_SEARCH_SYSTEM32, LoadLibraryExW,
+};
+use windows_sys::Win32::System::SystemInformation::GetSystemWindowsDirectoryW;
+use windows_sys::core::{GUID, HRESULT};
+use windows_sys::s;
+
+const IID_PROCESS: GUID = GUID::from_u128(0x5c552ab6_fc09_4cb3_8e36_22fa03c798b7);
+const IID_SOS: GUID = GUID::from_u128(0x436f00f2_b42a_4b9f_870c_e73db66ae930);
+
+/// IUnknown::QueryInterface and Release.
+const QUERY_INTERFACE: usize = 0;
+const RELEASE: usize = 2;
+/// IXCLRDataProcess::Flush and GetRuntimeNameByAddress.
+const FLUSH: usize = 3;
+const NAME_BY_ADDRESS: usize = 15;
+/// ISOSDacInterface::GetModule, GetMethodDescData, GetCodeHeaderData.
+const MODULE: usize = 12;
+const METHOD_DESC_DATA: usize = 20;
+const CODE_HEADER_DATA: usize = 26;
+/// IXCLRDataModule::GetFileName.
+const FILE_NAME: usize = 30;
+
+/// The library was made for another build of the runtime: CORDBG_E_MISMATCHED_CORWKS_AND_DACWKS_DLLS, and
+/// CORDBG_E_MISSING_DEBUGGER_EXPORTS, where the other build's tables lie elsewhere altogether.
+const MISMATCHED: [u32; 2] = [0x8013_1c39, 0x8013_1c4f];
+/// UTF-16 units of a name.
+const NAME_UNITS: usize = 4096;
+/// Modules whose paths are remembered between two flushes.
+const MOST_MODULES: usize = 4096;
+/// Most bytes of a library's file; real ones have some two megabytes.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Why no library can be used.
+pub struct Error {
+    /// A sentence for the user.
+    pub text: String,
+    /// Whether it may be different a moment later.
+    pub may_pass: bool,
+}
+
+impl Error {
+    fn lasting(text: String) -> Error {
+        Error { text, may_pass: false }
+    }
+}
+
+/// A COM object: the address of one, which begins with the address of its table of functions.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Object(*mut *const *const c_void);
+
+/// A library that answers.
+pub struct Library {
+    title: String,
+    process: Object,
+    sos: Option<Object>,
+    /// Paths of modules by the runtime's address of them.
+    modules: HashMap<u64, String>,
+}
+
+impl Library {
+    /// The library of the runtime at `runtime` in `process`.
+    pub fn open(process: &Process, runtime: u64, kind: u32) -> Result<Library, Error> {
+        let Some(name) = names::library(kind) else {
+            return Err(Error::lasting(format!("a runtime of kind {kind} is not known to this inject")));
+        };
+        let module = process.module_path(runtime);
+        let path = find(&module, kind, name)?;
+        check(process, &path)?;
+        let title = file_name(&path);
+        let wide = system::wide(path.as_os_str());
+        // SAFETY: the path is absolute and zero-terminated. What the library does when it is loaded is the runtime's maker's code.
+        let library = unsafe {
+            let search = LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR | LOAD_LIBRARY_SEARCH_SYSTEM32;
+            LoadLibraryExW(wide.as_ptr(), ptr::null_mut(), search)
+        };
+        if library.is_null() {
+            let error = std::io::Error::last_os_error();
+            return Err(Error::lasting(format!("{} cannot be loaded: {error}", path.display())));
+        }
+        // SAFETY: the module is loaded and the name zero-terminated.
+        let Some(create) = (unsafe { GetProcAddress(library, s!("CLRDataCreateInstance")) }) else {
+            return Err(Error::lasting(format!("{} is no data access library", path.display())));
+        };
+        let handle = process.handle().try_clone_to_owned();
+        let handle = handle.map_err(|error| Error { text: format!("no handle: {error}"), may_pass: true })?;
+        let own_name = file_name(&module);
+        // A runtime linked into a program goes by its own name all the same.
+        let names = if kind == RUNTIME_SINGLE_FILE { [&*own_name, "coreclr.dll"] } else { [&*own_name; 2] };
+        let target = DataTarget::leaked(handle, image::own_machine(), runtime, &names);
+        type Create = unsafe extern "system" fn(*const GUID, *mut DataTarget, *mut Object) -> HRESULT;
+        let mut object = Object(ptr::null_mut());
+        // SAFETY: the export is declared so in clrdata.idl, and the object that it gets is a whole ICLRDataTarget that stays.
+        let result = unsafe {
+            let create = std::mem::transmute::<unsafe extern "system" fn() -> isize, Create>(create);
+            create(&IID_PROCESS, target, &mut object)
+        };
+        if result != 0 || object.0.is_null() {
+            let code = result as u32;
+            let mismatched = MISMATCHED.contains(&code);
+            let text = if mismatched {
+                format!("{} is not of the version of the runtime in {own_name}", path.display())
+            } else {
+                format!("{title} cannot read the runtime (error {code:#010x})")
+            };
+            return Err(Error { text, may_pass: !mismatched });
+        }
+        let sos = object.query(&IID_SOS);
+        Ok(Library { title, process: object, sos, modules: HashMap::new() })
+    }
+
+    /// File name.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// Has it forget what it has read of the process, which goes on running.
+    pub fn refresh(&mut self) {
+        type Flush = unsafe extern "system" fn(Object) -> HRESULT;
+        // SAFETY: the slot's declaration.
+        unsafe { self.process.function::<Flush>(FLUSH)(self.process) };
+        self.modules.clear();
+    }
+
+    /// What the code at `address` is called.
+    pub fn name(&mut self, address: u64) -> Option<Answer> {
+        type NameByAddress =
+            unsafe extern "system" fn(Object, u64, u32, u32, *mut u32, *mut u16, *mut u64) -> HRESULT;
+        let mut text = vec![0u16; NAME_UNITS];
+        let (mut len, mut displacement) = (0, 0);
+        // SAFETY: the slot's declaration; the library writes at most as many units as it is told.
+        let result = unsafe {
+            let named = self.process.function::<NameByAddress>(NAME_BY_ADDRESS);
+            let at = target::clr_address(address);
+            named(self.process, at, 0, text.len() as u32, &mut len, text.as_mut_ptr(), &mut displacement)
+        };
+        // S_FALSE is a name that was cut.
+        if result < 0 {
+            return None;
+        }
+        let text = until_zero(&text);
+        let code = self.sos.and_then(|sos| code_header(sos, address));
+        let module = code.and_then(|code| self.module_of(code.method)).unwrap_or_default();
+        let name = names::full_name(&module, &text);
+        let (base, size) = code.and_then(|code| code.around(address)).unwrap_or((0, 0));
+        (!name.is_empty()).then_some(Answer { base, size, name })
+    }
+
+    /// Path of the module that a method is of.
+    fn module_of(&mut self, method: u64) -> Option<String> {
+        let sos = self.sos?;
+        let module = method_module(sos, method)?;
+        if let Some(path) = self.modules.get(&module) {
+            return Some(path.clone());
+        }
+        let path = module_path(sos, module).unwrap_or_default();
+        if self.modules.len() < MOST_MODULES {
+            self.modules.insert(module, path.clone());
+        }
+        Some(path)
+    }
+}
+
+impl Object {
+    /// The function in a slot of the object's table.
+    ///
+    /// # Safety
+    /// The interface's slot must hold a function of type `F`, itself a function pointer.
+    unsafe fn function<F: Copy>(self, slot: usize) -> F {
+        const { assert!(size_of::<F>() == size_of::<*const c_void>()) };
+        // SAFETY: a COM object begins with the address of its table; the rest by the caller's promise.
+        unsafe { (*self.0).add(slot).cast::<F>().read() }
+    }
+
+    fn query(self, iid: &GUID) -> Option<Object> {
+        type Query = unsafe extern "system" fn(Object, *const GUID, *mut Object) -> HRESULT;
+        let mut object = Object(ptr::null_mut());
+        // SAFETY: the slot's declaration (IUnknown).
+        let result = unsafe { self.function::<Query>(QUERY_INTERFACE)(self, iid, &mut object) };
+        (result >= 0 && !object.0.is_null()).then_some(object)
+    }
+
+    fn release(self) {
+        type Release = unsafe extern "system" fn(Object) -> u32;
+        // SAFETY: the slot's declaration (IUnknown); the caller has no further use for the object.
+        unsafe { self.function::<Release>(RELEASE)(self) };
+    }
+}
+
+/// A struct that the library fills (dacprivate.h), with room for later versions of it.
+#[repr(C, align(8))]
+struct Filled([u64; 64]);
+
+impl Filled {
+    const BLANK: Filled = Filled([0; 64]);
+
+    fn u64_at(&self, offset: usize) -> u64 {
+        self.0[offset / 8]
+    }
+
+    fn u32_at(&self, offset: usize) -> u32 {
+        (self.0[offset / 8] >> (offset % 8 * 8)) as u32
+    }
+}
+
+/// DacpCodeHeaderData, as far as it is used.
+#[derive(Clone, Copy)]
+struct CodeHeader {
+    method: u64,
+    start: u64,
+    size: u64,
+    cold_start: u64,
+    cold_size: u64,
+    hot_size: u64,
+}
+
+impl CodeHeader {
+    /// The part of the method that holds an address: first address and bytes.
+    fn around(&self, address: u64) -> Option<(u64, u64)> {
+        let hot = if self.hot_size == 0 { self.size } else { self.hot_size };
+        [(self.start, hot), (self.cold_start, self.cold_size)]
+            .into_iter()
+            .find(|&(start, size)| start != 0 && address.checked_sub(start).is_some_and(|at| at < size))
+    }
+}
+
+fn code_header(sos: Object, address: u64) -> Option<CodeHeader> {
+    type CodeHeaderData = unsafe extern "system" fn(Object, u64, *mut Filled) -> HRESULT;
+    let mut data = Filled::BLANK;
+    // SAFETY: the slot's declaration; the struct has 56 bytes, and there is room for 512.
+    let result = unsafe {
+        let at = target::clr_address(address);
+        sos.function::<CodeHeaderData>(CODE_HEADER_DATA)(sos, at, &mut data)
+    };
+    (result == 0).then(|| CodeHeader {
+        method: data.u64_at(16),
+        start: target::address(data.u64_at(24)),
+        size: data.u32_at(32).into(),
+        cold_start: target::address(data.u64_at(40)),
+        cold_size: data.u32_at(48).into(),
+        hot_size: data.u32_at(52).into(),
+    })
+}
+
+/// DacpMethodDescData.ModulePtr.
+fn method_module(sos: Object, method: u64) -> Option<u64> {
+    type MethodDescData =
+        unsafe extern "system" fn(Object, u64, u64, *mut Filled, u32, *mut c_void, *mut u32) -> HRESULT;
+    let mut data = Filled::BLANK;
+    // SAFETY: the slot's declaration; the struct has 152 bytes, and there is room for 512. No list of earlier versions is asked for.
+    let result = unsafe {
+        let describe = sos.function::<MethodDescData>(METHOD_DESC_DATA);
+        describe(sos, method, 0, &mut data, 0, ptr::null_mut(), ptr::null_mut())
+    };
+    (result == 0).then(|| data.u64_at(48)).filter(|&module| module != 0)
+}
+
+fn module_path(sos: Object, module: u64) -> Option<String> {
+    type Module = unsafe extern "system" fn(Object, u64, *mut Object) -> HRESULT;
+    type FileName = unsafe extern "system" fn(Object, u32, *mut u32, *mut u16) -> HRESULT;
+    let mut object = Object(ptr::null_mut());
+    // SAFETY: the slot's declaration.
+    let result = unsafe { sos.function::<Module>(MODULE)(sos, module, &mut object) };
+    if result < 0 || object.0.is_null() {
+        return None;
+    }
+    let mut text = vec![0u16; NAME_UNITS];
+    let mut len = 0;
+    // SAFETY: the slot's declaration; the library writes at most as many units as it is told.
+    let result = unsafe {
+        object.function::<FileName>(FILE_NAME)(object, text.len() as u32, &mut len, text.as_mut_ptr())
+    };
+    object.release();
+    (result >= 0).then(|| until_zero(&text))
+}
+
+fn until_zero(units: &[u16]) -> String {
+    let end = units.iter().position(|&unit| unit == 0).unwrap_or(units.len());
+    String::from_utf16_lossy(&units[..end])
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Where the library called `name` of a runtime lies: beside it, or, for .NET Framework, in the system's folder of its version.
+fn find(module: &Path, kind: u32, name: &str) -> Result<PathBuf, Error> {
+    let mut places = vec![module.with_file_name(name)];
+    if kind == RUNTIME_FRAMEWORK {
+        let framework = if size_of::<usize>() == 8 { "Framework64" } else { "Framework" };
+        let old = file_name(module).eq_ignore_ascii_case("mscorwks.dll");
+        let version = if old { "v2.0.50727" } else { "v4.0.30319" };
+        let folder = windows_folder().join("Microsoft.NET").join(framework);
+        places.push(folder.join(version).join(name));
+    }
+    if let Some(found) = places.iter().find(|path| path.is_absolute() && path.is_file()) {
+        return Ok(found.clone());
+    }
+    let shown: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
+    Err(Error::lasting(format!("there is no {}", shown.join(" and no "))))
+}
+
+/// Whether the library may be loaded into this inject.
+fn check(process: &Process, path: &Path) -> Result<(), Error> {
+    let shown = path.display();
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut bytes));
+    read.map_err(|error| Error::lasting(format!("{shown} cannot be read: {error}")))?;
+    let image = Image::from_file(&bytes).map_err(|error| Error::lasting(format!("{shown} is {error}")))?;
+    if image.machine != image::own_machine() {
+        let (theirs, ours) = (image::machine_name(image.machine), image::machine_name(image::own_machine()));
+        return Err(Error::lasting(format!("{shown} is built for {theirs}, this inject for {ours}")));
+    }
+    // The recorded program's user may have put anything there; an inject of higher rank would run it.
+    if refusal::outranks(process.handle()) && !is_the_systems(path) {
+        return Err(Error::lasting(format!(
+            "{shown} is not loaded, since inject runs elevated and the program does not: run inject as the program's user"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether a file lies where only administrators write.
+fn is_the_systems(path: &Path) -> bool {
+    let windows = windows_folder();
+    let Some(Component::Prefix(drive)) = windows.components().next() else { return false };
+    let plain = !path.components().any(|part| part == Component::ParentDir);
+    let lower = |path: &Path| path.to_string_lossy().to_lowercase();
+    let mut roots = vec![lower(&windows)];
+    for folder in ["program files", "program files (x86)"] {
+        roots.push(format!("{}\\{folder}", drive.as_os_str().to_string_lossy().to_lowercase()));
+    }
+    let path = lower(path);
+    plain
+        && roots
+            .iter()
+            .any(|root| path.strip_prefix(root.as_str()).is_some_and(|rest| rest.starts_with('\\')))
+}
+
+fn windows_folder() -> PathBuf {
+    let mut path = [0u16; 260];
+    // SAFETY: pointer and length are those of the array.
+    let len = unsafe { GetSystemWindowsDirectoryW(path.as_mut_ptr(), path.len() as u32) } as usize;
+    OsString::from_wide(&path[..if len < path.len() { len } else { 0 }]).into()
+}

@@ -1,0 +1,185 @@
+//! Names for the agent: what code in the recorded process is called, from its runtime's data access library.
+//!
+//! The library (mscordaccore.dll, mscordacwks.dll) is the runtime's own debugging aid: it reads the process from outside and knows the
+//! runtime's structures. It runs here, on a thread of its own, so that whatever it does concerns this inject only: the agent records on, and waits for an
+//! answer no longer than it wants to.
+//!
+//! * [`library`]: finding, checking and asking it.
+//! * [`target`]: the process as the library sees it, which can be read and nothing else.
+//!
+//! `crate::names` has what the two processes say to each other.
+
+mod library;
+mod target;
+
+use super::process::Process;
+use super::system;
+use crate::names::{self, Head, Request};
+use library::Library;
+use std::os::windows::io::AsHandle as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use stk_schema::control::AgentStatus;
+use stk_schema::mailbox::{HEADER_BYTES, HOST_ANSWERS, HOST_CANNOT, HOST_LOOKS, NameMailbox, SLOTS};
+
+/// Milliseconds between looks into the mailbox ...
+const LOOK_MS: u32 = 100;
+/// ... and while requests follow each other.
+const BUSY_MS: u32 = 2;
+/// How long requests are expected to follow each other.
+const BUSY: Duration = Duration::from_millis(300);
+/// How long a library that fails is tried again: a runtime that just starts cannot be read yet, but code that it
+/// made was seen.
+const TRY: Duration = Duration::from_millis(1_500);
+/// Stack of the thread, for a library that recurses over types.
+const STACK: usize = 8 << 20;
+/// Milliseconds between tries.
+const TRY_MS: u32 = 250;
+
+/// Answers the agent's requests until it is dropped.
+#[derive(Debug)]
+pub struct Names {
+    stop: Arc<AtomicBool>,
+}
+
+impl Names {
+    /// Begins to look into the mailbox of an agent whose status is this; `None` if it has none.
+    pub fn start(process: &Process, status: &AgentStatus) -> Option<Names> {
+        let mailbox = Some(status.names).filter(|&address| address != 0)?;
+        let handle = process.handle().try_clone_to_owned().ok()?;
+        let process = Process::from_handle(handle, process.pid()).ok()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let work = move || {
+            let (library, trying_since, broken) = (None, None, None);
+            Host { process, mailbox, stop: stopped, beat: 0, library, trying_since, broken }.run();
+        };
+        // Nobody waits for it: a library may hang.
+        std::thread::Builder::new().name("names".to_owned()).stack_size(STACK).spawn(work).ok()?;
+        Some(Names { stop })
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+    }
+}
+
+struct Host {
+    process: Process,
+    /// Address of the mailbox.
+    mailbox: u64,
+    stop: Arc<AtomicBool>,
+    beat: u32,
+    library: Option<Library>,
+    trying_since: Option<Instant>,
+    /// Why there is no library and none will be tried any more.
+    broken: Option<String>,
+}
+
+/// The mailbox or the process is gone.
+struct Gone;
+
+impl Host {
+    fn run(mut self) {
+        let mut busy = None;
+        if self.say(HOST_LOOKS, "").is_err() {
+            return;
+        }
+        while !self.stop.load(Ordering::Acquire) {
+            let wait = match self.look() {
+                Ok(true) => {
+                    busy = Some(Instant::now());
+                    BUSY_MS
+                }
+                Ok(false) if self.trying_since.is_some() && self.library.is_none() => TRY_MS,
+                Ok(false) if busy.is_some_and(|since: Instant| since.elapsed() < BUSY) => BUSY_MS,
+                Ok(false) => LOOK_MS,
+                Err(Gone) => return,
+            };
+            if system::wait(self.process.handle().as_handle(), wait) {
+                return;
+            }
+        }
+    }
+
+    /// Looks once; true if a request was answered.
+    fn look(&mut self) -> Result<bool, Gone> {
+        let mut head = [0; HEADER_BYTES];
+        if !self.process.read(self.mailbox, &mut head) {
+            return Err(Gone);
+        }
+        match names::head(&head) {
+            Head::Unknown => Err(Gone),
+            Head::Idle => self.beat().map(|()| false),
+            Head::Asks(request) => self.serve(request),
+        }
+    }
+
+    fn serve(&mut self, request: Request) -> Result<bool, Gone> {
+        self.beat()?;
+        if self.library.is_none() && self.broken.is_none() && !self.open(request)? {
+            return Ok(false);
+        }
+        if let Some(library) = &mut self.library {
+            library.refresh();
+        }
+        for index in 0..request.count.min(SLOTS) {
+            let slot = self.mailbox + names::slot_at(index) as u64;
+            let mut address = [0; 8];
+            if !self.process.read(slot, &mut address) {
+                return Err(Gone);
+            }
+            let address = u64::from_le_bytes(address);
+            let answer = self.library.as_mut().and_then(|library| library.name(address));
+            self.put(slot + names::ANSWER_AT as u64, &names::answer(answer.as_ref()))?;
+            self.beat()?;
+        }
+        let at = std::mem::offset_of!(NameMailbox, answer);
+        self.put(self.mailbox + at as u64, &request.number.to_le_bytes())?;
+        Ok(true)
+    }
+
+    /// Opens the library, or tries to; false if it is to be tried again.
+    fn open(&mut self, request: Request) -> Result<bool, Gone> {
+        let since = *self.trying_since.get_or_insert_with(Instant::now);
+        match Library::open(&self.process, request.runtime, request.kind) {
+            Ok(library) => {
+                self.say(HOST_ANSWERS, library.title())?;
+                self.library = Some(library);
+            }
+            Err(error) if error.may_pass && since.elapsed() < TRY => {
+                self.say(HOST_LOOKS, &error.text)?;
+                return Ok(false);
+            }
+            Err(error) => {
+                self.say(HOST_CANNOT, &error.text)?;
+                self.broken = Some(error.text);
+            }
+        }
+        Ok(true)
+    }
+
+    fn beat(&mut self) -> Result<(), Gone> {
+        self.beat = self.beat.wrapping_add(1);
+        let at = std::mem::offset_of!(NameMailbox, beat);
+        self.put(self.mailbox + at as u64, &self.beat.to_le_bytes())
+    }
+
+    fn say(&self, state: u32, text: &str) -> Result<(), Gone> {
+        const ROOM: usize = 240;
+        let text = names::cut(text, ROOM);
+        let message = std::mem::offset_of!(NameMailbox, message);
+        self.put(self.mailbox + message as u64, text.as_bytes())?;
+        // State and length lie before the text, one behind the other.
+        let at = std::mem::offset_of!(NameMailbox, host_state);
+        let head = [state.to_le_bytes(), (text.len() as u32).to_le_bytes()].concat();
+        self.put(self.mailbox + at as u64, &head)
+    }
+
+    fn put(&self, address: u64, bytes: &[u8]) -> Result<(), Gone> {
+        if self.process.write(address, bytes) { Ok(()) } else { Err(Gone) }
+    }
+}

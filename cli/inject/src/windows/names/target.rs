@@ -1,0 +1,233 @@
+//! The process as a data access library sees it: ICLRDataTarget (clrdata.idl), read-only.
+//!
+//! The library may read memory and learn what it is reading; whatever would write or touch a thread fails. The object lives as long as the process,
+//! so that a library that keeps a reference does no harm.
+
+use std::ffi::c_void;
+use std::os::windows::io::{AsRawHandle, OwnedHandle};
+use std::ptr;
+use windows_sys::Win32::Foundation::{E_FAIL, E_INVALIDARG, E_NOINTERFACE, E_NOTIMPL, E_POINTER, S_OK};
+use windows_sys::Win32::System::Diagnostics::Debug::ReadProcessMemory;
+use windows_sys::core::{GUID, HRESULT};
+
+/// CLRDATA_ADDRESS: an address in 64 bits; those of 32-bit processes are sign-extended.
+pub fn clr_address(address: u64) -> u64 {
+    if size_of::<usize>() == 4 { address as u32 as i32 as i64 as u64 } else { address }
+}
+
+/// An address from a CLRDATA_ADDRESS.
+pub fn address(clr_address: u64) -> u64 {
+    clr_address as usize as u64
+}
+
+const IID_UNKNOWN: GUID = GUID::from_u128(0x00000000_0000_0000_c000_000000000046);
+const IID_DATA_TARGET: GUID = GUID::from_u128(0x3e11ccee_d08b_43e5_af01_32717a64da03);
+
+/// The object that the library gets.
+#[repr(C)]
+pub struct DataTarget {
+    vtable: *const Vtable,
+    process: OwnedHandle,
+    machine: u16,
+    runtime: u64,
+    /// File names that the library may know the runtime's module by, in lower case.
+    runtime_names: Vec<String>,
+}
+
+#[repr(C)]
+struct Vtable {
+    query_interface: unsafe extern "system" fn(*mut DataTarget, *const GUID, *mut *mut c_void) -> HRESULT,
+    add_ref: unsafe extern "system" fn(*mut DataTarget) -> u32,
+    release: unsafe extern "system" fn(*mut DataTarget) -> u32,
+    get_machine_type: unsafe extern "system" fn(*mut DataTarget, *mut u32) -> HRESULT,
+    get_pointer_size: unsafe extern "system" fn(*mut DataTarget, *mut u32) -> HRESULT,
+    get_image_base: unsafe extern "system" fn(*mut DataTarget, *const u16, *mut u64) -> HRESULT,
+    read_virtual: unsafe extern "system" fn(*mut DataTarget, u64, *mut u8, u32, *mut u32) -> HRESULT,
+    write_virtual: unsafe extern "system" fn(*mut DataTarget, u64, *mut u8, u32, *mut u32) -> HRESULT,
+    get_tls_value: unsafe extern "system" fn(*mut DataTarget, u32, u32, *mut u64) -> HRESULT,
+    set_tls_value: unsafe extern "system" fn(*mut DataTarget, u32, u32, u64) -> HRESULT,
+    get_current_thread_id: unsafe extern "system" fn(*mut DataTarget, *mut u32) -> HRESULT,
+    get_thread_context: unsafe extern "system" fn(*mut DataTarget, u32, u32, u32, *mut u8) -> HRESULT,
+    set_thread_context: unsafe extern "system" fn(*mut DataTarget, u32, u32, *mut u8) -> HRESULT,
+    request: unsafe extern "system" fn(*mut DataTarget, u32, u32, *mut u8, u32, *mut u8) -> HRESULT,
+}
+
+static VTABLE: Vtable = Vtable {
+    query_interface,
+    add_ref: counted,
+    release: counted,
+    get_machine_type,
+    get_pointer_size,
+    get_image_base,
+    read_virtual,
+    write_virtual,
+    get_tls_value,
+    set_tls_value,
+    get_current_thread_id,
+    get_thread_context,
+    set_thread_context,
+    request,
+};
+
+impl DataTarget {
+    /// A target that stays for good. `runtime_names` are those that the library may know the module at `runtime` by.
+    pub fn leaked(
+        process: OwnedHandle,
+        machine: u16,
+        runtime: u64,
+        runtime_names: &[&str],
+    ) -> *mut DataTarget {
+        Box::into_raw(Box::new(DataTarget {
+            vtable: &VTABLE,
+            process,
+            machine,
+            runtime,
+            runtime_names: runtime_names.iter().map(|name| name.to_lowercase()).collect(),
+        }))
+    }
+}
+
+unsafe extern "system" fn query_interface(
+    this: *mut DataTarget,
+    iid: *const GUID,
+    out: *mut *mut c_void,
+) -> HRESULT {
+    if iid.is_null() || out.is_null() {
+        return E_POINTER;
+    }
+    // SAFETY: both were checked; the caller gives an id and a place for a pointer, as COM says.
+    unsafe {
+        let is = |known: &GUID| {
+            let iid = &*iid;
+            (iid.data1, iid.data2, iid.data3, iid.data4)
+                == (known.data1, known.data2, known.data3, known.data4)
+        };
+        if is(&IID_UNKNOWN) || is(&IID_DATA_TARGET) {
+            *out = this.cast();
+            return S_OK;
+        }
+        *out = ptr::null_mut();
+    }
+    E_NOINTERFACE
+}
+
+/// It is never freed, so nobody counts.
+unsafe extern "system" fn counted(_: *mut DataTarget) -> u32 {
+    1
+}
+
+unsafe extern "system" fn get_machine_type(this: *mut DataTarget, out: *mut u32) -> HRESULT {
+    // SAFETY: `this` is an object of `leaked`; see `put`.
+    unsafe { put(out, u32::from((*this).machine)) }
+}
+
+unsafe extern "system" fn get_pointer_size(_: *mut DataTarget, out: *mut u32) -> HRESULT {
+    // SAFETY: see `put`.
+    unsafe { put(out, size_of::<usize>() as u32) }
+}
+
+/// Only the runtime's own module is ever asked for.
+unsafe extern "system" fn get_image_base(this: *mut DataTarget, name: *const u16, out: *mut u64) -> HRESULT {
+    const LONGEST: usize = 260;
+    if name.is_null() {
+        return E_INVALIDARG;
+    }
+    let mut text = Vec::new();
+    // SAFETY: the caller gives a zero-terminated text, of which no more than that is read; `this` is an object of `leaked`.
+    unsafe {
+        while text.len() < LONGEST && *name.add(text.len()) != 0 {
+            text.push(*name.add(text.len()));
+        }
+        let target = &*this;
+        if !target.runtime_names.contains(&String::from_utf16_lossy(&text).to_lowercase()) {
+            return E_FAIL;
+        }
+        put(out, clr_address(target.runtime))
+    }
+}
+
+unsafe extern "system" fn read_virtual(
+    this: *mut DataTarget,
+    from: u64,
+    into: *mut u8,
+    len: u32,
+    done: *mut u32,
+) -> HRESULT {
+    if into.is_null() {
+        return E_POINTER;
+    }
+    let mut read = 0;
+    // SAFETY: the caller's buffer has `len` bytes, the process's memory is checked by the system, and `this` is an object of `leaked`.
+    unsafe {
+        let process = (*this).process.as_raw_handle();
+        let source = ptr::without_provenance(address(from) as usize);
+        // A part is an answer too: the library reads on from there.
+        ReadProcessMemory(process, source, into.cast(), len as usize, &mut read);
+        if !done.is_null() {
+            *done = read as u32;
+        }
+    }
+    if read == 0 && len != 0 { E_FAIL } else { S_OK }
+}
+
+unsafe extern "system" fn write_virtual(
+    _: *mut DataTarget,
+    _: u64,
+    _: *mut u8,
+    _: u32,
+    done: *mut u32,
+) -> HRESULT {
+    // SAFETY: see `put`.
+    unsafe { put(done, 0) };
+    E_FAIL
+}
+
+unsafe extern "system" fn get_tls_value(_: *mut DataTarget, _: u32, _: u32, _: *mut u64) -> HRESULT {
+    E_NOTIMPL
+}
+
+unsafe extern "system" fn set_tls_value(_: *mut DataTarget, _: u32, _: u32, _: u64) -> HRESULT {
+    E_NOTIMPL
+}
+
+unsafe extern "system" fn get_current_thread_id(_: *mut DataTarget, _: *mut u32) -> HRESULT {
+    E_NOTIMPL
+}
+
+unsafe extern "system" fn get_thread_context(
+    _: *mut DataTarget,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: *mut u8,
+) -> HRESULT {
+    E_NOTIMPL
+}
+
+unsafe extern "system" fn set_thread_context(_: *mut DataTarget, _: u32, _: u32, _: *mut u8) -> HRESULT {
+    E_NOTIMPL
+}
+
+unsafe extern "system" fn request(
+    _: *mut DataTarget,
+    _: u32,
+    _: u32,
+    _: *mut u8,
+    _: u32,
+    _: *mut u8,
+) -> HRESULT {
+    E_NOTIMPL
+}
+
+/// Stores a result.
+///
+/// # Safety
+/// `out` is null or a place for it.
+unsafe fn put<T>(out: *mut T, value: T) -> HRESULT {
+    if out.is_null() {
+        return E_POINTER;
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { *out = value };
+    S_OK
+}
