@@ -4,7 +4,7 @@ use super::tests::{names, profile, runs_of, stop};
 use crate::profile::{Profile, Run};
 use crate::testing::{self, Image, in_function};
 use stk_format::synth::TraceBuilder;
-use stk_schema::event::{Event, ManagedThread, RuntimeInfo};
+use stk_schema::event::{Event, ManagedThread, Memory, RuntimeInfo};
 use stk_unwind::Trust;
 
 const BASE: u64 = 0x1_4000_0000;
@@ -81,6 +81,34 @@ fn a_stack_goes_on_from_the_explicit_frame_above_the_gap_and_is_not_called_compl
     assert_eq!(stop(&profile, &runs[0]), "thread-start-past-gap");
     let trusts = trusts(&profile, &runs[0]);
     assert_eq!(trusts[..3], [Trust::Context, Trust::ExplicitFrame, Trust::UnwindInfo]);
+}
+
+#[test]
+fn code_that_was_interrupted_goes_on_from_its_registers_outside_of_the_stack() {
+    const RESUMABLE_FRAME: u64 = 2;
+    /// Where the recorder found the CONTEXT that the Frame points to.
+    const CONTEXT: u64 = 0x33_0000;
+    let (registers, mut words, frame) = stack(&[in_function(BASE, 1), in_function(BASE, 2)]);
+    let sp = words[9];
+    words[6..9].copy_from_slice(&[RESUMABLE_FRAME, END_OF_CHAIN, CONTEXT]);
+    words[9..12].fill(0);
+    // Interrupted at function 2's first instruction: the byte before is another function's, and only the return address is on the
+    // stack yet. winnt.h, CONTEXT of AMD64: Rsp, Rip.
+    let ip = in_function(BASE, 2) - u64::from(testing::AFTER_CALL);
+    let mut context = vec![0; 1232];
+    context[0x98..0xa0].copy_from_slice(&(sp + 0x28).to_le_bytes());
+    context[0xf8..0x100].copy_from_slice(&ip.to_le_bytes());
+    for (bytes, expected) in [(&context[..], 5), (&context[..1231], 1)] {
+        let (mut builder, thread) = trace(DESCRIPTOR);
+        builder.sample(thread, 1_000, &registers, &words);
+        builder.push(&managed(thread, 1_000, frame));
+        builder.push(&Event::Memory(Memory { thread, time: 1_000, address: CONTEXT, bytes }));
+        let (profile, runs) = of_thread(&builder.finish());
+        assert_eq!(names(&profile, runs[0].node), WHOLE[..expected], "{} bytes", bytes.len());
+        if expected == 5 {
+            assert_eq!(trusts(&profile, &runs[0])[1], Trust::ExplicitContext);
+        }
+    }
 }
 
 #[test]
