@@ -121,6 +121,7 @@ name=$(basename "$trace" .stk)
 to=$out/$name
 run "$stk" info "$trace"
 run "$stk" stats "$trace" -y "$symbols"
+[ -z "$dotnet" ] || run "$stk" dump "$trace" --style clrstack --thread mixed -y "$symbols"
 run "$stk" convert "$trace" --to speedscope -y "$symbols" -o "$to.speedscope.json"
 run "$stk" convert "$trace" --to chrome -y "$symbols" -o "$to.chrome.json"
 rm -rf "$to.parquet"
