@@ -17,8 +17,9 @@ pub enum Class {
     /// registers its code, and the system's unwinder, which knows one prologue an entry, took the place for a body: its
     /// caller is that of the frame that rbp still belongs to.
     PrologueMissed,
-    /// Assembler without unwind data, for which the ABI's rule for leaves, taken by the system's unwinder, gives an address in no
-    /// module. It is no leaf: its code, followed to its return, leads to the thread's start.
+    /// Assembler whose frame no unwind code tells (it has no unwind data, or a handler and no codes), for which the ABI's rule for
+    /// leaves, taken by the system's unwinder, gives an address in no module. It is no leaf: its code, followed to its return,
+    /// leads to the thread's start.
     TakenForLeaf,
     /// The call at the end of a function: its return address is that of the next one, or of none, which the system's
     /// unwinder looked up. The call belongs to the function before.
@@ -69,7 +70,7 @@ impl Class {
                 "the system's unwinder took the prologue of one of many functions under one entry for a body"
             }
             Class::TakenForLeaf => {
-                "the system's unwinder took assembler without unwind data, which has a frame, for a leaf"
+                "the system's unwinder took assembler, which has a frame that no unwind code tells, for a leaf"
             }
             Class::LookedBehindCall => {
                 "the system's unwinder looked up the function behind a call that ends its function"
@@ -147,7 +148,7 @@ fn context_step<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M, prover: &m
         // By the rule for code without tables our frame is the caller: the system has a table.
         return Some(Class::DynamicCode);
     }
-    if took_for_leaf(case, space) {
+    if took_for_leaf(case, ours, space) {
         return Some(Class::TakenForLeaf);
     }
     let Registers::X64(registers) = case.input.registers else { return None };
@@ -184,7 +185,7 @@ fn missed_prologue<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M) -> bool
 }
 
 /// See [`Class::TakenForLeaf`].
-fn took_for_leaf<M: Modules>(case: &Case<'_>, space: &M) -> bool {
+fn took_for_leaf<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M) -> bool {
     let (context, theirs) = (&case.frames[0], case.walk.frames.get(1));
     let has_table =
         space.find(context.address).is_none_or(|found| found.image.function_range(context.rva).is_some());
@@ -193,7 +194,7 @@ fn took_for_leaf<M: Modules>(case: &Case<'_>, space: &M) -> bool {
         // It ends at an address of zero.
         None => word(case.input, context.sp) == Some(0),
     };
-    !has_table && leaf && case.stop.is_complete()
+    (!has_table || ours.trust == Trust::Code) && leaf && case.stop.is_complete()
 }
 
 /// Whether a function begins at `address`; one without unwind data can begin anywhere.

@@ -5,6 +5,10 @@
 //! and every nonvolatile register has the caller's value again. Each register is followed as "what register R held at
 //! the start, plus N", "what lay at R + N at the start" or a constant; anything else is unknown, and a path on which
 //! the return address or a nonvolatile register is unknown tells nothing.
+//!
+//! Assembler that aligns its stack keeps the stack pointer that it was called with in a word of its frame. So one word
+//! that is loaded may serve as a base as well ([`LOADED`]), and so may the aligned stack pointer, as far as the path
+//! itself stores what it loads from there.
 
 use std::ops::Range;
 
@@ -37,7 +41,14 @@ pub(crate) struct Outcome {
     pub(crate) popped: Option<u32>,
     /// All registers at the return.
     pub(crate) registers: [Value; 16],
+    /// Where the word lies that is the register [`LOADED`].
+    pub(crate) loaded: Option<(u8, i64)>,
 }
+
+/// In the place of a register's number: a word that lay at a register plus an offset at the start. Only in 64-bit code.
+pub(crate) const LOADED: u8 = 16;
+/// In the place of a register's number: what the stack pointer was aligned to. No value outside of the path.
+const ALIGNED: u8 = 17;
 
 /// A processor mode and its calling convention.
 #[derive(Clone, Copy)]
@@ -78,6 +89,9 @@ struct State {
     rva: u32,
     registers: [Value; 16],
     stores: Vec<((u8, i64), Value)>,
+    loaded: Option<(u8, i64)>,
+    /// The stack pointer was aligned: [`ALIGNED`] is in use.
+    aligned: bool,
     /// Inlined calls that have not returned.
     depth: u32,
 }
@@ -133,7 +147,8 @@ impl Follower<'_, '_> {
         bounds: Option<Range<u32>>,
         nesting: u32,
     ) -> Option<Outcome> {
-        let mut waiting = vec![State { rva, registers, stores: Vec::new(), depth: 0 }];
+        let start = State { rva, registers, stores: Vec::new(), loaded: None, aligned: false, depth: 0 };
+        let mut waiting = vec![start];
         let mut seen: Vec<(u32, u32)> = Vec::new();
         while let Some(mut state) = waiting.pop() {
             loop {
@@ -182,6 +197,11 @@ impl Follower<'_, '_> {
         match instruction.flow_control() {
             FlowControl::Next => {
                 self.execute(state, instruction);
+                if let Value::Word(..) = state.registers[SP]
+                    && let Some((base, offset)) = self.base(state, state.registers[SP])
+                {
+                    state.registers[SP] = Value::Start(base, offset);
+                }
                 Step::Next
             }
             FlowControl::ConditionalBranch => match u32::try_from(instruction.near_branch_target()) {
@@ -267,9 +287,11 @@ impl Follower<'_, '_> {
             }
             _ => return Step::Dead,
         };
-        let is_known =
-            |n: &u8| matches!(state.registers[usize::from(*n)], Value::Start(..) | Value::Word(..));
-        if !self.start.mode.nonvolatile.iter().all(is_known) {
+        let is_known = |n: &u8| {
+            let value = state.registers[usize::from(*n)];
+            matches!(value, Value::Start(base, _) | Value::Word(base, _) if base != ALIGNED)
+        };
+        if return_address.0 == ALIGNED || !self.start.mode.nonvolatile.iter().all(is_known) {
             return Step::Dead;
         }
         Step::Return(Outcome {
@@ -277,6 +299,7 @@ impl Follower<'_, '_> {
             sp: (base, offset.wrapping_add(word)),
             popped,
             registers: state.registers,
+            loaded: state.loaded,
         })
     }
 
@@ -337,7 +360,7 @@ impl Follower<'_, '_> {
             Mnemonic::Push => {
                 let value = match instruction.op0_kind() {
                     OpKind::Register if is_word(op0) => state.registers[number(op0)],
-                    OpKind::Memory => memory(state, instruction).map_or(Value::Unknown, |at| load(state, at)),
+                    OpKind::Memory => self.load_operand(state, instruction),
                     kind if is_immediate(kind) => Value::Constant(instruction.immediate(0)),
                     _ => Value::Unknown,
                 };
@@ -354,7 +377,7 @@ impl Follower<'_, '_> {
                 match instruction.op0_kind() {
                     OpKind::Register if is_word(op0) => state.registers[number(op0)] = value,
                     OpKind::Memory => {
-                        if let Some(at) = memory(state, instruction) {
+                        if let Some(at) = self.memory(state, instruction) {
                             store(state, at, value);
                         }
                     }
@@ -364,7 +387,7 @@ impl Follower<'_, '_> {
             Mnemonic::Mov if op0_is_word => {
                 state.registers[number(op0)] = match instruction.op1_kind() {
                     OpKind::Register if op1_is_word => state.registers[number(op1)],
-                    OpKind::Memory => memory(state, instruction).map_or(Value::Unknown, |at| load(state, at)),
+                    OpKind::Memory => self.load_operand(state, instruction),
                     kind if is_immediate(kind) => Value::Constant(instruction.immediate(1)),
                     _ => Value::Unknown,
                 };
@@ -375,12 +398,12 @@ impl Follower<'_, '_> {
                     kind if is_immediate(kind) => Value::Constant(instruction.immediate(1)),
                     _ => Value::Unknown,
                 };
-                if let Some(at) = memory(state, instruction) {
+                if let Some(at) = self.memory(state, instruction) {
                     store(state, at, value);
                 }
             }
             Mnemonic::Lea if op0_is_word => {
-                state.registers[number(op0)] = match memory(state, instruction) {
+                state.registers[number(op0)] = match self.memory(state, instruction) {
                     Some((base, offset)) => Value::Start(base, offset),
                     None => Value::Unknown,
                 };
@@ -401,6 +424,15 @@ impl Follower<'_, '_> {
                     _ => Value::Unknown,
                 };
             }
+            Mnemonic::And
+                if op0_is_word
+                    && number(op0) == SP
+                    && is_immediate(instruction.op1_kind())
+                    && !state.aligned =>
+            {
+                state.aligned = true;
+                state.registers[SP] = Value::Start(ALIGNED, 0);
+            }
             Mnemonic::Xchg if op0_is_word && op1_is_word => state.registers.swap(number(op0), number(op1)),
             Mnemonic::Leave => {
                 let frame = state.registers[5];
@@ -412,6 +444,39 @@ impl Follower<'_, '_> {
             }
             Mnemonic::Nop | Mnemonic::Endbr32 | Mnemonic::Endbr64 => {}
             _ => self.execute_other(state, instruction),
+        }
+    }
+
+    /// The address of the memory operand, if it is relative to a register's first value.
+    fn memory(&self, state: &mut State, instruction: &Instruction) -> Option<(u8, i64)> {
+        if matches!(instruction.memory_segment(), Register::FS | Register::GS)
+            || instruction.memory_index() != Register::None
+            || !instruction.memory_base().is_gpr()
+        {
+            return None;
+        }
+        let displacement = match instruction.memory_base().size() {
+            4 => i64::from(instruction.memory_displacement32() as i32),
+            _ => instruction.memory_displacement64() as i64,
+        };
+        let value = state.registers[instruction.memory_base().full_register().number() & 15];
+        let (base, offset) = self.base(state, value)?;
+        Some((base, offset.wrapping_add(displacement)))
+    }
+
+    fn load_operand(&self, state: &mut State, instruction: &Instruction) -> Value {
+        self.memory(state, instruction).map_or(Value::Unknown, |at| load(state, at))
+    }
+
+    /// A value as an address: a base and an offset.
+    fn base(&self, state: &mut State, value: Value) -> Option<(u8, i64)> {
+        match value {
+            Value::Start(base, offset) => Some((base, offset)),
+            Value::Word(base, offset) if base < LOADED && self.start.mode.bits == 64 => {
+                let word = *state.loaded.get_or_insert((base, offset));
+                (word == (base, offset)).then_some((LOADED, 0))
+            }
+            _ => None,
         }
     }
 
@@ -489,24 +554,6 @@ fn plus(value: Value, bytes: i64) -> Value {
         Value::Start(base, offset) => Value::Start(base, offset.wrapping_add(bytes)),
         Value::Constant(value) => Value::Constant(value.wrapping_add(bytes as u64)),
         Value::Unknown | Value::Word(..) => Value::Unknown,
-    }
-}
-
-/// The address of the memory operand, if it is relative to a register's first value.
-fn memory(state: &State, instruction: &Instruction) -> Option<(u8, i64)> {
-    if matches!(instruction.memory_segment(), Register::FS | Register::GS)
-        || instruction.memory_index() != Register::None
-        || !instruction.memory_base().is_gpr()
-    {
-        return None;
-    }
-    let displacement = match instruction.memory_base().size() {
-        4 => i64::from(instruction.memory_displacement32() as i32),
-        _ => instruction.memory_displacement64() as i64,
-    };
-    match state.registers[instruction.memory_base().full_register().number() & 15] {
-        Value::Start(base, offset) => Some((base, offset.wrapping_add(displacement))),
-        _ => None,
     }
 }
 

@@ -39,7 +39,7 @@ pub enum Trust {
     UnwindInfoNoCode = 5,
     /// x86: from the PDB's FrameData program or FPO record.
     FrameData = 6,
-    /// x86: from following the called function's own code to its return.
+    /// From following the called function's own code to its return: x86, and x64 assembler whose frame no unwind code tells.
     Code = 7,
     /// From a chain of saved frame pointers whose links were checked.
     FramePointer = 8,

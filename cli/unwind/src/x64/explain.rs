@@ -10,6 +10,7 @@ use crate::ImageTables;
 use crate::Trust;
 use crate::engine::{Place, Position};
 use crate::explain::{Explanation, fault, sum, word};
+use crate::flow::LOADED;
 
 const NAMES: [&str; 16] = [
     "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
@@ -17,6 +18,9 @@ const NAMES: [&str; 16] = [
 ];
 
 fn name(register: u8) -> &'static str {
+    if register == LOADED {
+        return "loaded";
+    }
     NAMES[usize::from(register & 15)]
 }
 
@@ -82,6 +86,13 @@ fn whereabouts(place: &Place<'_>, function: Option<&RuntimeFunction>, full: &Ful
     if full.machine_frame {
         return "pushed by the processor".to_owned();
     }
+    if UnwindInfo::parse(place.image, function.unwind).is_ok_and(|info| info.is_told_by_its_handler()) {
+        return match full.trust {
+            Trust::Code => "assembler whose handler alone knows the frame, its code followed to the return",
+            _ => "assembler whose handler alone knows the frame, taken for a leaf: its code could not be followed",
+        }
+        .to_owned();
+    }
     let done = place.rva.wrapping_sub(function.begin);
     let prologue = UnwindInfo::parse(place.image, function.unwind).map_or(0, |info| u32::from(info.prologue));
     let body = if done < prologue {
@@ -111,6 +122,9 @@ fn effect(full: &Full) -> String {
     } else {
         format!("return address at {}", at(full.return_address))
     };
+    if let Some(slot) = full.loaded {
+        let _ = write!(text, ", where loaded = {}", at(slot));
+    }
     if full.popped > 0 {
         let _ = write!(text, ", {:#x} bytes of arguments popped", full.popped);
     }

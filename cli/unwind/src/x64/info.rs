@@ -19,6 +19,8 @@ pub(crate) struct UnwindInfo<'a> {
     pub(crate) frame_register: u8,
     /// In bytes, already scaled by 16.
     pub(crate) frame_offset: u32,
+    /// Whether it names an exception or termination handler.
+    has_handler: bool,
     codes: &'a [u8],
     /// The record that this one continues (UNW_FLAG_CHAININFO).
     pub(crate) chained: Option<RuntimeFunction>,
@@ -109,6 +111,7 @@ pub(crate) fn root(image: &ImageTables, mut function: RuntimeFunction) -> Result
     Err(Fault::BadUnwindInfo)
 }
 
+const FLAG_HANDLERS: u8 = 1 | 2;
 const FLAG_CHAINED: u8 = 4;
 
 impl<'a> UnwindInfo<'a> {
@@ -135,9 +138,20 @@ impl<'a> UnwindInfo<'a> {
             prologue,
             frame_register: frame & 15,
             frame_offset: u32::from(frame >> 4) * 16,
+            has_handler: (first >> 3) & FLAG_HANDLERS != 0,
             codes,
             chained,
         })
+    }
+
+    /// Whether it has a handler and nothing else. A compiler gives no handler to a function that makes no frame and so calls nothing:
+    /// this is assembler, and the handler alone knows the frame.
+    pub(crate) fn is_told_by_its_handler(&self) -> bool {
+        self.has_handler
+            && self.codes.is_empty()
+            && self.prologue == 0
+            && self.frame_register == 0
+            && self.chained.is_none()
     }
 
     /// The codes in the order of the array: last done first.

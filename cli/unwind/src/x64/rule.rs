@@ -8,7 +8,7 @@ use super::run::{self, Run};
 use super::{RSP, Registers};
 use crate::cache::MOST_HINT;
 use crate::engine::{Place, Position};
-use crate::flow::{self, Mode, Start, Value};
+use crate::flow::{self, LOADED, Mode, Start, Value};
 use crate::frame::Fault;
 use crate::{ImageTables, Trust};
 
@@ -27,6 +27,15 @@ impl Slot {
     pub(crate) fn address(self, registers: &Registers) -> u64 {
         registers.gpr[usize::from(self.register & 15)].wrapping_add(self.offset as u64)
     }
+
+    /// As [`Slot::address`], where the register may be the word that the frame keeps ([`Full::loaded`]).
+    pub(crate) fn address_by(self, registers: &Registers, loaded: u64) -> u64 {
+        if self.register == LOADED {
+            loaded.wrapping_add(self.offset as u64)
+        } else {
+            self.address(registers)
+        }
+    }
 }
 
 /// What a function's frame is like at one place, in full generality.
@@ -43,6 +52,9 @@ pub(crate) struct Full {
     /// Nonvolatile registers whose value is that of another register (plus an offset) for a while, which only
     /// assembler without unwind data does.
     pub(crate) moved: [Option<Slot>; 8],
+    /// Where a word of the frame lies that other places are relative to, as the register [`LOADED`]: what assembler that
+    /// aligns its stack restores the stack pointer from.
+    pub(crate) loaded: Option<Slot>,
     pub(crate) trust: Trust,
     pub(crate) thread_start: bool,
     /// Taken to be a leaf, but it may have pushed one register.
@@ -60,6 +72,7 @@ impl Full {
             machine_frame: false,
             saved: [None; 8],
             moved: [None; 8],
+            loaded: None,
             trust,
             thread_start: false,
             stub: false,
@@ -165,6 +178,9 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<Full, Fault> {
         return leaf(place);
     };
     let root = info::root(image, function)?;
+    if UnwindInfo::parse(image, function.unwind)?.is_told_by_its_handler() {
+        return told_by_its_handler(place, &function);
+    }
     let mut full = match place.position {
         Position::Caller => {
             let full = from_codes(image, &function, place.rva, Trust::UnwindInfo)?;
@@ -189,7 +205,13 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<Full, Fault> {
 
 /// The small form, if there is one.
 pub(crate) fn pack(full: &Full) -> Option<Rule> {
-    if full.machine_frame || full.stub || full.volatile || full.popped != 0 || full.moved != [None; 8] {
+    if full.machine_frame
+        || full.stub
+        || full.volatile
+        || full.popped != 0
+        || full.moved != [None; 8]
+        || full.loaded.is_some()
+    {
         return None;
     }
     let base = full.return_address.register;
@@ -237,6 +259,19 @@ pub(crate) fn at_target(image: &ImageTables, rva: u32) -> Result<Full, Fault> {
     }
 }
 
+/// Assembler whose frame its own exception handler knows, not its unwind codes (all of OpenSSL's): the code tells. Where it
+/// does not, the codes' word, that there is no frame, is taken for granted.
+fn told_by_its_handler(place: &Place<'_>, function: &RuntimeFunction) -> Result<Full, Fault> {
+    let mut full = match followed(place, Some(function.begin..function.end), Trust::Code) {
+        Some(full) => full,
+        None if place.position == Position::Caller => return Err(Fault::BadUnwindInfo),
+        None => from_codes(place.image, function, place.rva, Trust::UnwindInfoNoCode)?,
+    };
+    full.thread_start = place.image.is_thread_start(function.begin);
+    full.volatile = place.image.is_many() && place.position == Position::Context;
+    Ok(full)
+}
+
 /// Code without unwind data: only the innermost function may be a leaf.
 fn leaf(place: &Place<'_>) -> Result<Full, Fault> {
     if place.position == Position::Caller {
@@ -245,7 +280,7 @@ fn leaf(place: &Place<'_>) -> Result<Full, Fault> {
     let mut full = match run::to_return(place, None) {
         Run::Returns(full) => Full { trust: Trust::Leaf, ..full },
         // Assembler without unwind data is not always the leaf that the ABI says it is.
-        Run::Stays => followed(place).unwrap_or(Full::empty(Trust::Leaf)),
+        Run::Stays => followed(place, None, Trust::Leaf).unwrap_or(Full::empty(Trust::Leaf)),
         Run::Unknown => Full::empty(Trust::Leaf),
     };
     full.thread_start = place.image.is_thread_start(place.rva);
@@ -253,19 +288,20 @@ fn leaf(place: &Place<'_>) -> Result<Full, Fault> {
     Ok(full)
 }
 
-/// The frame as the code's way to its return tells it.
-fn followed(place: &Place<'_>) -> Option<Full> {
+/// The frame as the code's way to its return tells it. `bounds` are the function's, where they are known.
+fn followed(place: &Place<'_>, bounds: Option<Range<u32>>, trust: Trust) -> Option<Full> {
     const MODE: Mode = Mode { bits: 64, nonvolatile: &NONVOLATILE };
     let outcome = flow::follow(&Start {
         image: place.image,
         mode: MODE,
         rva: place.rva,
-        bounds: None,
-        after_call: false,
+        bounds,
+        after_call: place.position == Position::Caller,
         code: place.code,
     })?;
     let slot = |(register, offset)| Slot { register, offset };
-    let mut full = Full::empty(Trust::Leaf);
+    let mut full = Full::empty(trust);
+    full.loaded = outcome.loaded.map(slot);
     full.return_address = slot(outcome.return_address);
     full.popped = outcome.popped.unwrap_or(0);
     if outcome.sp != (outcome.return_address.0, outcome.return_address.1.wrapping_add(8)) {

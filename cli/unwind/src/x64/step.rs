@@ -4,6 +4,7 @@ use super::registers::{NONVOLATILE, NONVOLATILE_BITS};
 use super::rule::{self, Full, Rule};
 use super::{RBP, RSP, Registers};
 use crate::engine::{Facts, Place, Position, Stepped, Unwinder, Value};
+use crate::flow::LOADED;
 use crate::frame::Fault;
 use crate::memory::Memory;
 use crate::walk::Modules;
@@ -59,7 +60,8 @@ impl Unwinder for Machine {
     }
 
     fn full_facts(full: &Full) -> Facts {
-        let slots = full.saved.iter().chain(&full.moved).flatten().chain([&full.return_address]);
+        let slots = full.saved.iter().chain(&full.moved).chain([&full.loaded]).flatten();
+        let slots = slots.chain([&full.return_address]).filter(|slot| slot.register != LOADED);
         let uses = slots.fold(0, |uses, slot| uses | NONVOLATILE_BITS[usize::from(slot.register & 15)]);
         let restores =
             (0..8).filter(|&n| full.saved[n].or(full.moved[n]).is_some()).fold(0, |bits, n| bits | 1 << n);
@@ -161,7 +163,12 @@ fn step_stub<M: Modules>(
 fn step_full(full: &Full, registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
     let old = *registers;
     let sp = old.gpr[RSP];
-    let at = full.return_address.address(&old);
+    let loaded = match full.loaded {
+        Some(slot) if slot.address(&old) < sp => return Err(Stop::BadMemory { address: slot.address(&old) }),
+        Some(slot) => memory.u64(slot.address(&old))?,
+        None => 0,
+    };
+    let at = full.return_address.address_by(&old, loaded);
     let popped = at.wrapping_add(8 + u64::from(full.popped));
     if at < sp || popped <= at || (at | sp) & 7 != 0 {
         return Err(bad_stack_pointer(sp, popped));
@@ -173,7 +180,7 @@ fn step_full(full: &Full, registers: &mut Registers, memory: &Memory<'_>) -> Res
     }
     for (n, slot) in full.saved.iter().enumerate() {
         let Some(slot) = slot else { continue };
-        let address = slot.address(&old);
+        let address = slot.address_by(&old, loaded);
         if address < sp {
             return Err(Stop::BadMemory { address });
         }
@@ -181,7 +188,7 @@ fn step_full(full: &Full, registers: &mut Registers, memory: &Memory<'_>) -> Res
     }
     for (n, slot) in full.moved.iter().enumerate() {
         if let Some(slot) = slot {
-            registers.gpr[usize::from(NONVOLATILE[n])] = slot.address(&old);
+            registers.gpr[usize::from(NONVOLATILE[n])] = slot.address_by(&old, loaded);
         }
     }
     registers.ip = ip;

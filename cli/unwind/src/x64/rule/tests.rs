@@ -231,6 +231,107 @@ fn inline_assembler_that_moves_the_stack_pointer_is_not_guessed_at() {
     assert_eq!(context(&image, 0x54).return_address, rsp(0));
 }
 
+/// A function as OpenSSL's perl scripts write them: UNWIND_INFO names a handler and has no codes, the stack is aligned, and the stack
+/// pointer that the function was called with lies in its frame.
+fn aligned_assembler() -> ImageTables {
+    let code = [
+        &[0x48, 0x89, 0xe0][..],         // 00 mov rax,rsp
+        &[0x53],                         // 03 push rbx
+        &[0x55],                         // 04 push rbp
+        &[0x48, 0x83, 0xec, 0x58],       // 05 sub rsp,58h
+        &[0x48, 0x83, 0xe4, 0xc0],       // 09 and rsp,-40h
+        &[0x48, 0x89, 0x44, 0x24, 0x40], // 0d mov [rsp+40h],rax
+        &[0x0f, 0x77],                   // 12 emms
+        &[0x48, 0xff, 0xc9],             // 14 dec rcx
+        &[0x75, 0xf9],                   // 17 jne 12
+        &[0x48, 0x8b, 0x74, 0x24, 0x40], // 19 mov rsi,[rsp+40h]
+        &[0x48, 0x8b, 0x6e, 0xf0],       // 1e mov rbp,[rsi-10h]
+        &[0x48, 0x8b, 0x5e, 0xf8],       // 22 mov rbx,[rsi-8]
+        &[0x48, 0x8d, 0x26],             // 26 lea rsp,[rsi]
+        &[0xc3],                         // 29 ret
+    ]
+    .concat();
+    one(&[9, 0, 0, 0, 0, 0x50, 0, 0], &code)
+}
+
+#[test]
+fn assembler_whose_handler_knows_the_frame_is_followed_to_its_return() {
+    const RAX: u8 = 0;
+    const RSI_NUMBER: u8 = 6;
+    let image = aligned_assembler();
+    let kept = |offset| Slot { register: LOADED, offset };
+    for body in [0x12, 0x14, 0x17, 0x19] {
+        let full = context(&image, body);
+        assert_eq!((full.trust, full.loaded), (Trust::Code, Some(rsp(0x40))), "at {body:#x}");
+        assert_eq!(full.return_address, kept(0));
+        assert_eq!((full.saved[RBX], full.saved[RBP]), (Some(kept(-8)), Some(kept(-16))));
+        assert_eq!(pack(&full), None);
+    }
+    // Before anything is pushed, behind the pushes, and where the stack pointer is only in rax or rsi.
+    assert_eq!(context(&image, 0).return_address, rsp(0));
+    assert_eq!(context(&image, 5).return_address, Slot { register: RAX, offset: 0 });
+    assert_eq!(context(&image, 0xd).return_address, Slot { register: RAX, offset: 0 });
+    let in_rsi = context(&image, 0x22);
+    assert_eq!(in_rsi.return_address, Slot { register: RSI_NUMBER, offset: 0 });
+    assert_eq!(in_rsi.saved[RBX], Some(Slot { register: RSI_NUMBER, offset: -8 }));
+    assert_eq!((context(&image, 0x29).return_address, context(&image, 0x29).loaded), (rsp(0), None));
+    // Behind a call in the body too: nothing rests on a register that the called function may change.
+    assert_eq!(caller(&image, 0x14).loaded, Some(rsp(0x40)));
+}
+
+#[test]
+fn assembler_whose_handler_knows_the_frame_is_doubted_without_its_code() {
+    let image = one(&[9, 0, 0, 0, 0, 0x50, 0, 0], &[]);
+    assert_eq!(context(&image, 0x12), Full::empty(Trust::UnwindInfoNoCode));
+    assert_eq!(at(&image, 0x14, Position::Caller), Err(Fault::BadUnwindInfo));
+}
+
+struct One {
+    base: u64,
+    image: ImageTables,
+}
+
+impl crate::Modules for One {
+    fn find(&self, address: u64) -> Option<crate::Found<'_>> {
+        let inside = address.wrapping_sub(self.base) < 0x8000;
+        inside.then_some(crate::Found {
+            module: crate::ModuleId(0),
+            base: self.base,
+            image: &self.image,
+            image_key: 1,
+        })
+    }
+}
+
+#[test]
+fn a_frame_by_a_word_that_it_keeps_is_read_from_the_stack() {
+    use crate::{Sample, WalkOptions, Walker};
+    let (base, stack_start) = (0x1_0000_0000u64, 0x20_0000u64);
+    let mut words = vec![0x1111_1111_1111_1111u64; 64];
+    // The word at rsp+40h leads to word 40, where the return address lies, behind rbx and rbp.
+    words[8] = stack_start + 40 * 8;
+    words[38..41].copy_from_slice(&[0xb0b, 0xb0a, base + u64::from(FUNCTION) + 0x14]);
+    let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut registers = Registers::default();
+    (registers.ip, registers.gpr[4]) = (base + u64::from(FUNCTION) + 0x12, stack_start);
+    let registers = crate::Registers::X64(registers);
+    let space = One { base, image: aligned_assembler() };
+    let input = Sample {
+        registers: &registers,
+        stack: &stack,
+        stack_start,
+        stack_base: None,
+        truncated: false,
+        code_at_ip: None,
+    };
+    let mut frames = Vec::new();
+    Walker::new(WalkOptions::default()).walk(&space, &input, &mut frames);
+    assert_eq!(
+        (frames[1].address, frames[1].sp, frames[1].trust),
+        (base + 0x1014, stack_start + 41 * 8, Trust::Code)
+    );
+}
+
 #[test]
 fn ret_with_an_operand_pops_arguments() {
     let full = context(&with_tail(&[0xc2, 0x10, 0x00]), 0x40);
