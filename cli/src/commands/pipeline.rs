@@ -157,6 +157,7 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
 pub fn load_images(trace: &Trace<'_>, store: &SymbolStore) -> Vec<ModuleImage> {
     let elsewhere = Elsewhere {
         file: &|image| find_image(store, image),
+        code: &|image| store.find_image_here(&image.path, image.time_date_stamp, image.size),
         frames: &|image| find_frames(&trace.source, store, image),
     };
     let images = image::load_images(trace, &elsewhere);

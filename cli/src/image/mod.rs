@@ -80,13 +80,16 @@ pub struct Elsewhere<'a> {
     /// A file of the image; its identity is checked by who reads it. Asked where the trace carries no unwind data; of x86,
     /// which has none, where it carries no code.
     pub file: &'a (dyn Fn(&Image) -> Option<PathBuf> + Sync),
+    /// A file of the image on this machine, for the code of an image whose tables the trace carries without it: assembler is unwound by
+    /// its code. No server is asked for that.
+    pub code: &'a (dyn Fn(&Image) -> Option<PathBuf> + Sync),
     /// The frame records of the image's PDB. Asked for images of x86 alone.
     pub frames: &'a (dyn Fn(&Image) -> Option<X86Tables> + Sync),
 }
 
 impl Elsewhere<'static> {
     /// Nowhere: the trace alone.
-    pub const NOWHERE: Elsewhere<'static> = Elsewhere { file: &|_| None, frames: &|_| None };
+    pub const NOWHERE: Elsewhere<'static> = Elsewhere { file: &|_| None, code: &|_| None, frames: &|_| None };
 }
 
 /// Loads every image of a trace, an image a task.
@@ -114,7 +117,10 @@ fn load(record: &ImageRecord, arch: Arch, blobs: &Loaded, elsewhere: &Elsewhere<
     let parts = Parts::of(record, blobs, &mut problems);
     let frames = if arch == Arch::X86 { (elsewhere.frames)(&record.image) } else { None }.unwrap_or_default();
     if parts.can_unwind(arch) {
-        return parts.image(record, arch, frames, problems);
+        // A file of another build is no problem here: nothing needs it.
+        let path = if parts.code { None } else { (elsewhere.code)(&record.image) };
+        let code = path.and_then(|path| from_file(&path, &record.image).ok());
+        return parts.image(record, arch, frames, code.map(|file| file.code).unwrap_or_default(), problems);
     }
     if let Some(path) = (elsewhere.file)(&record.image) {
         match from_file(&path, &record.image) {
@@ -122,7 +128,7 @@ fn load(record: &ImageRecord, arch: Arch, blobs: &Loaded, elsewhere: &Elsewhere<
             Err(problem) => problems.push(format!("{}: {problem}", path.display())),
         }
     }
-    parts.image(record, arch, frames, problems)
+    parts.image(record, arch, frames, Vec::new(), problems)
 }
 
 /// The parts of an image that a trace carries.
@@ -187,6 +193,7 @@ impl<'a> Parts<'a> {
         record: &ImageRecord,
         arch: Arch,
         frames: X86Tables,
+        code: Vec<(u32, SharedBytes)>,
         mut problems: Vec<String>,
     ) -> ModuleImage {
         let headers = self.headers();
@@ -205,6 +212,9 @@ impl<'a> Parts<'a> {
         let size = record.image.size;
         let mut builder = ImageTables::new(headers.and_then(|headers| headers.arch).unwrap_or(arch), size);
         for &(rva, bytes) in &self.ranges {
+            builder = builder.range(rva, bytes);
+        }
+        for (rva, bytes) in code {
             builder = builder.range(rva, bytes);
         }
         let directory =
@@ -226,6 +236,8 @@ impl<'a> Parts<'a> {
 struct FileImage {
     builder: ImageTablesBuilder,
     exports: Exports,
+    /// The executable sections, which are among the builder's ranges too.
+    code: Vec<(u32, SharedBytes)>,
 }
 
 impl FileImage {
@@ -256,10 +268,15 @@ fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, String> {
     let sections = file.sections;
     let bytes: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(map);
     let mut builder = ImageTables::new(arch, size).exception_directory(exception_rva, exception_len);
+    let mut code = Vec::new();
     for section in sections {
-        builder = builder.range(section.rva, SharedBytes::part(bytes.clone(), section.file_range));
+        let part = SharedBytes::part(bytes.clone(), section.file_range);
+        if section.executable {
+            code.push((section.rva, part.clone()));
+        }
+        builder = builder.range(section.rva, part);
     }
-    Ok(FileImage { builder, exports })
+    Ok(FileImage { builder, exports, code })
 }
 
 /// Exports of ntdll and kernel32 in which every thread of Windows and of Wine begins. The main thread begins in

@@ -56,6 +56,7 @@ fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers
             let start = start as usize;
             Section {
                 rva: section.virtual_address.get(LE),
+                executable: section.characteristics.get(LE) & pe::IMAGE_SCN_MEM_EXECUTE != 0,
                 file_range: start..start.saturating_add(len as usize),
             }
         };
@@ -75,6 +76,7 @@ fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Section {
     pub rva: u32,
+    pub executable: bool,
     pub file_range: Range<usize>,
 }
 

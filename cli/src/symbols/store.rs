@@ -182,6 +182,22 @@ impl SymbolStore {
         self.find(file_name(image_path), identity, image_path, &|_, _, _| {})
     }
 
+    /// An image file in a place on this machine; no server is asked.
+    pub fn find_image_here(
+        &self,
+        image_path: &str,
+        time_date_stamp: u32,
+        size_of_image: u32,
+    ) -> Option<PathBuf> {
+        let wanted = Wanted {
+            name: safe_file_name(file_name(image_path))?,
+            identity: Identity::Image { time_date_stamp, size_of_image },
+        };
+        let mut search = Search::default();
+        self.all_folders(image_path).iter().find(|folder| self.look_in(folder, &wanted, &mut search))?;
+        search.found.map(|found| found.path)
+    }
+
     /// Looks for a file: first in every place on this machine, then on the servers, in the order of the path.
     pub fn find(&self, name: &str, identity: Identity, image_path: &str, on_bytes: OnBytes<'_>) -> Search {
         let mut search = Search::default();

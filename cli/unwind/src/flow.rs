@@ -9,6 +9,8 @@
 //! Assembler that aligns its stack keeps the stack pointer that it was called with in a word of its frame. So one word
 //! that is loaded may serve as a base as well ([`LOADED`]), and so may the aligned stack pointer, as far as the path
 //! itself stores what it loads from there.
+//!
+//! Of x86 the first path that tells the caller is believed. Of x64, where only assembler is followed, all paths must agree.
 
 use std::ops::Range;
 
@@ -46,9 +48,12 @@ pub(crate) struct Outcome {
 }
 
 /// In the place of a register's number: a word that lay at a register plus an offset at the start. Only in 64-bit code.
+/// A path can have several, numbered from here on; an outcome has one.
 pub(crate) const LOADED: u8 = 16;
+/// Words that a path can have as bases.
+const MAX_LOADED: usize = 16;
 /// In the place of a register's number: what the stack pointer was aligned to. No value outside of the path.
-const ALIGNED: u8 = 17;
+const ALIGNED: u8 = LOADED + MAX_LOADED as u8;
 
 /// A processor mode and its calling convention.
 #[derive(Clone, Copy)]
@@ -74,8 +79,10 @@ pub(crate) struct Start<'a> {
 const SP: usize = 4;
 /// Instructions followed for one rule, over all paths and inlined helpers.
 const MAX_STEPS: usize = 6000;
+/// The same where all paths are followed.
+const MAX_STEPS_ALL: usize = 30_000;
 /// Words of the symbolic stack.
-const MAX_STORES: usize = 96;
+const MAX_STORES: usize = 192;
 /// Helpers followed into, one inside the other.
 const MAX_DEPTH: u32 = 4;
 
@@ -89,7 +96,8 @@ struct State {
     rva: u32,
     registers: [Value; 16],
     stores: Vec<((u8, i64), Value)>,
-    loaded: Option<(u8, i64)>,
+    /// Where the words lie that are the registers from [`LOADED`] on.
+    loaded: Vec<(u8, i64)>,
     /// The stack pointer was aligned: [`ALIGNED`] is in use.
     aligned: bool,
     /// Inlined calls that have not returned.
@@ -147,13 +155,19 @@ impl Follower<'_, '_> {
         bounds: Option<Range<u32>>,
         nesting: u32,
     ) -> Option<Outcome> {
-        let start = State { rva, registers, stores: Vec::new(), loaded: None, aligned: false, depth: 0 };
+        let start =
+            State { rva, registers, stores: Vec::new(), loaded: Vec::new(), aligned: false, depth: 0 };
         let mut waiting = vec![start];
         let mut seen: Vec<(u32, u32)> = Vec::new();
+        // Of x64 assembler every path must lead to the same place. Where they do not, a loop moves the stack pointer (OpenSSL's
+        // SHA-512 for AVX2 does), and how often it will run is not known.
+        let all = self.start.mode.bits == 64;
+        let most = if all { MAX_STEPS_ALL } else { MAX_STEPS };
+        let mut found: Option<Outcome> = None;
         while let Some(mut state) = waiting.pop() {
             loop {
                 self.steps += 1;
-                if self.steps > MAX_STEPS {
+                if self.steps > most {
                     return None;
                 }
                 let Some(instruction) = self.decode(state.rva) else { break };
@@ -178,12 +192,20 @@ impl Follower<'_, '_> {
                         }
                         state.rva = next;
                     }
-                    Step::Return(outcome) => return Some(outcome),
+                    Step::Return(outcome) if !all => return Some(outcome),
+                    Step::Return(outcome) => {
+                        let place = |outcome: &Outcome| (outcome.return_address, outcome.loaded);
+                        if found.as_ref().is_some_and(|found| place(found) != place(&outcome)) {
+                            return None;
+                        }
+                        found.get_or_insert(outcome);
+                        break;
+                    }
                     Step::Dead => break,
                 }
             }
         }
-        None
+        found
     }
 
     fn step(
@@ -287,20 +309,39 @@ impl Follower<'_, '_> {
             }
             _ => return Step::Dead,
         };
-        let is_known = |n: &u8| {
-            let value = state.registers[usize::from(*n)];
-            matches!(value, Value::Start(base, _) | Value::Word(base, _) if base != ALIGNED)
-        };
-        if return_address.0 == ALIGNED || !self.start.mode.nonvolatile.iter().all(is_known) {
-            return Step::Dead;
-        }
-        Step::Return(Outcome {
+        let outcome = Outcome {
             return_address,
             sp: (base, offset.wrapping_add(word)),
             popped,
             registers: state.registers,
-            loaded: state.loaded,
-        })
+            loaded: None,
+        };
+        match self.rebased(outcome, &state.loaded) {
+            Some(outcome) => Step::Return(outcome),
+            None => Step::Dead,
+        }
+    }
+
+    /// The outcome, if all that it must tell is told by registers and at most one of the words `loaded`.
+    fn rebased(&self, mut outcome: Outcome, loaded: &[(u8, i64)]) -> Option<Outcome> {
+        let mut used = None;
+        let mut rebase = |base: &mut u8| {
+            if *base == ALIGNED || *base >= LOADED && *used.get_or_insert(*base) != *base {
+                return None;
+            }
+            *base = (*base).min(LOADED);
+            Some(())
+        };
+        rebase(&mut outcome.return_address.0)?;
+        rebase(&mut outcome.sp.0)?;
+        for &n in self.start.mode.nonvolatile {
+            match &mut outcome.registers[usize::from(n)] {
+                Value::Start(base, _) | Value::Word(base, _) => rebase(base)?,
+                Value::Unknown | Value::Constant(_) => return None,
+            }
+        }
+        outcome.loaded = used.and_then(|used| loaded.get(usize::from(used - LOADED)).copied());
+        Some(outcome)
     }
 
     /// What the function at `target` does to its caller's frame.
@@ -473,8 +514,12 @@ impl Follower<'_, '_> {
         match value {
             Value::Start(base, offset) => Some((base, offset)),
             Value::Word(base, offset) if base < LOADED && self.start.mode.bits == 64 => {
-                let word = *state.loaded.get_or_insert((base, offset));
-                (word == (base, offset)).then_some((LOADED, 0))
+                let known = state.loaded.iter().position(|word| *word == (base, offset));
+                let index = known.unwrap_or(state.loaded.len());
+                if index == state.loaded.len() && index < MAX_LOADED {
+                    state.loaded.push((base, offset));
+                }
+                (index < MAX_LOADED).then_some((LOADED + index as u8, 0))
             }
             _ => None,
         }

@@ -280,6 +280,17 @@ fn assembler_whose_handler_knows_the_frame_is_followed_to_its_return() {
 }
 
 #[test]
+fn a_loop_that_moves_the_stack_pointer_tells_nothing() {
+    // sub rsp,40h; [again:] lea rsp,[rsp+8]; dec rcx; jne again; ret, as OpenSSL's SHA-512 for AVX2 moves rsp.
+    let code = [0x48, 0x83, 0xec, 0x40, 0x48, 0x8d, 0x64, 0x24, 0x08, 0x48, 0xff, 0xc9, 0x75, 0xf5, 0xc3];
+    let image = one(&[9, 0, 0, 0, 0, 0x50, 0, 0], &code);
+    for offset in [0, 4, 9, 12] {
+        assert_eq!(context(&image, offset).trust, Trust::UnwindInfoNoCode, "at {offset:#x}");
+    }
+    assert_eq!(context(&image, 14), Full::empty(Trust::Code));
+}
+
+#[test]
 fn assembler_whose_handler_knows_the_frame_is_doubted_without_its_code() {
     let image = one(&[9, 0, 0, 0, 0, 0x50, 0, 0], &[]);
     assert_eq!(context(&image, 0x12), Full::empty(Trust::UnwindInfoNoCode));
