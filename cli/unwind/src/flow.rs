@@ -158,9 +158,10 @@ impl Follower<'_, '_> {
         let start =
             State { rva, registers, stores: Vec::new(), loaded: Vec::new(), aligned: false, depth: 0 };
         let mut waiting = vec![start];
-        let mut seen: Vec<(u32, u32)> = Vec::new();
-        // Of x64 assembler every path must lead to the same place. Where they do not, a loop moves the stack pointer (OpenSSL's
-        // SHA-512 for AVX2 does), and how often it will run is not known.
+        // Where branches have led, at which depth, and the stack pointer there.
+        let mut seen: Vec<((u32, u32), Value)> = Vec::new();
+        // Of x64 assembler every path must lead to the same place, with the same stack pointer wherever two of them meet. Where they
+        // do not, a loop moves the stack pointer (OpenSSL's SHA-512 for AVX2 does), and how often it will run is not known.
         let all = self.start.mode.bits == 64;
         let most = if all { MAX_STEPS_ALL } else { MAX_STEPS };
         let mut found: Option<Outcome> = None;
@@ -178,16 +179,21 @@ impl Follower<'_, '_> {
                 let next = state.rva.wrapping_add(instruction.len() as u32);
                 match self.step(&mut state, &instruction, &bounds, nesting) {
                     Step::Next => state.rva = next,
+                    Step::Goto(target) | Step::Fork(target)
+                        if all && meets_another(&seen, &state, target) =>
+                    {
+                        return None;
+                    }
                     Step::Goto(target) => {
-                        if seen.contains(&(target, state.depth)) {
+                        if seen.iter().any(|(place, _)| *place == (target, state.depth)) {
                             break;
                         }
-                        seen.push((target, state.depth));
+                        seen.push(((target, state.depth), state.registers[SP]));
                         state.rva = target;
                     }
                     Step::Fork(target) => {
-                        if !seen.contains(&(target, state.depth)) {
-                            seen.push((target, state.depth));
+                        if !seen.iter().any(|(place, _)| *place == (target, state.depth)) {
+                            seen.push(((target, state.depth), state.registers[SP]));
                             waiting.push(State { rva: target, ..state.clone() });
                         }
                         state.rva = next;
@@ -201,6 +207,8 @@ impl Follower<'_, '_> {
                         found.get_or_insert(outcome);
                         break;
                     }
+                    // It returns, but to where is not known.
+                    Step::Dead if all && instruction.flow_control() == FlowControl::Return => return None,
                     Step::Dead => break,
                 }
             }
@@ -576,6 +584,11 @@ impl Follower<'_, '_> {
         let instruction = recorded.and_then(decode).or_else(|| decode(start.image.bytes(rva)?))?;
         (instruction.code() != Code::Int3).then_some(instruction)
     }
+}
+
+/// Whether another path came to `target` with another stack pointer.
+fn meets_another(seen: &[((u32, u32), Value)], state: &State, target: u32) -> bool {
+    seen.iter().any(|&(place, sp)| place == (target, state.depth) && sp != state.registers[SP])
 }
 
 fn is_restored(value: Value, register: u8) -> bool {
