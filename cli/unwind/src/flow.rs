@@ -80,7 +80,7 @@ const SP: usize = 4;
 /// Instructions followed for one rule, over all paths and inlined helpers.
 const MAX_STEPS: usize = 6000;
 /// The same where all paths are followed.
-const MAX_STEPS_ALL: usize = 30_000;
+const MAX_STEPS_ALL: usize = 12_000;
 /// Words of the symbolic stack.
 const MAX_STORES: usize = 192;
 /// Helpers followed into, one inside the other.
