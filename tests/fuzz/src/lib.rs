@@ -1,4 +1,5 @@
-//! What the fuzz targets of the unwinder share: an image, registers and a stack from arbitrary bytes, and what must
-//! hold of every walk.
+//! What fuzz targets share: for the unwinder an image, registers and a stack from arbitrary bytes, and what must hold of every
+//! walk; for symbols real files with arbitrary places overwritten.
 
+pub mod patch;
 pub mod unwind;
