@@ -2,12 +2,14 @@
 //!
 //! * [`oracle`]: emulator truth for the unwinders.
 //! * [`wine`]: Windows programs under Wine, and inject.exe recording them.
+//! * [`peers`]: what other readers say of a PDB, settled by its records.
 //! * [`recorded`]: a trace as the format's own reader sees it, without stk's analysis.
 //! * [`schema`]: whether JSON follows the schemas in schema/.
 //! * [`stk`]: the host's `stk` and what it writes.
 //! * [`symbols`]: what a PDB's records say of every address, without the index.
 
 pub mod oracle;
+pub mod peers;
 pub mod recorded;
 pub mod schema;
 pub mod stk;

@@ -31,6 +31,16 @@ pub struct Truth {
     pub code: Vec<(u32, u32)>,
 }
 
+/// Which procedures hold each address of the code: for each section its rva and, by offset, procedures.
+pub struct Holders(Vec<(u32, Vec<Vec<u32>>)>);
+
+impl Holders {
+    fn at(&self, rva: u32) -> &[u32] {
+        let found = self.0.iter().find_map(|(from, holders)| holders.get(rva.checked_sub(*from)? as usize));
+        found.map_or(&[], Vec::as_slice)
+    }
+}
+
 struct Procedure {
     name: String,
     start: u32,
@@ -216,18 +226,36 @@ impl Truth {
         Ok(Truth { procedures, publics, code })
     }
 
+    /// The procedures by address, for [`Truth::chains`].
+    pub fn holders(&self) -> Holders {
+        let mut sections: Vec<(u32, Vec<Vec<u32>>)> =
+            self.code.iter().map(|&(from, to)| (from, vec![Vec::new(); (to - from) as usize])).collect();
+        for (n, procedure) in self.procedures.iter().enumerate() {
+            for (from, holders) in &mut sections {
+                let to = *from + holders.len() as u32;
+                for rva in procedure.start.max(*from)..procedure.end.min(to) {
+                    holders[(rva - *from) as usize].push(n as u32);
+                }
+            }
+        }
+        Holders(sections)
+    }
+
+    /// The chains that the records allow at an address, innermost first: one of each procedure that holds it; of those that begin
+    /// last, if some lie within others.
+    pub fn chains(&self, holders: &Holders, rva: u32) -> Vec<Vec<TruthFrame>> {
+        let procedures = holders.at(rva).iter().map(|&n| &self.procedures[n as usize]);
+        let last = procedures.clone().map(|procedure| procedure.start).max();
+        procedures.filter(|p| Some(p.start) == last).map(|procedure| procedure.chain(rva)).collect()
+    }
+
     /// Looks every address up in `index` and compares.
     pub fn compare(&self, index: &SymbolIndex) -> Result<Agreement> {
         let mut agreement = Agreement::default();
+        let holders = self.holders();
         for &(from, to) in &self.code {
-            let mut holders: Vec<Vec<u32>> = vec![Vec::new(); (to - from) as usize];
-            for (n, procedure) in self.procedures.iter().enumerate() {
-                for rva in procedure.start.max(from)..procedure.end.min(to) {
-                    holders[(rva - from) as usize].push(n as u32);
-                }
-            }
             for rva in from..to {
-                self.compare_one(rva, &holders[(rva - from) as usize], index, &mut agreement)?;
+                self.compare_one(rva, holders.at(rva), index, &mut agreement)?;
             }
         }
         Ok(agreement)
