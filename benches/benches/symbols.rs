@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use stk::map::MappedFile;
-use stk::symbols::index::{RecordKind, SymbolIndex, TextMap};
+use stk::symbols::index::{Hit, RecordKind, SymbolIndex, TextMap};
 use stk::symbols::pdb::PdbFile;
 use stk_benches::cpu_time;
 
@@ -73,6 +73,7 @@ fn compare(pdb: &Path) -> Result<()> {
     }
     let ours = child("stk", pdb)?;
     let opened = child("stk-open", pdb)?;
+    let single = child("stk-single", pdb)?;
     println!(
         "index built in {:.0} ms, opened in {:.0} µs, peak {:.0} MB",
         ms(ours.load),
@@ -95,13 +96,15 @@ fn compare(pdb: &Path) -> Result<()> {
     };
     row("stk", &ours);
     row("stk, opened", &opened);
+    row("stk, one by one", &single);
     for peer in ["pdb-addr2line", "symcache"] {
         match child(peer, pdb) {
             Ok(figures) => {
                 row(peer, &figures);
                 println!(
-                    "  ratio to {peer}: {:.1} x its rate; build {:.2} x its load and first lookups; peak {:.2} x its own",
+                    "  ratio to {peer}: {:.1} x its rate ({:.1} x one by one); build {:.2} x its load and first lookups; peak {:.2} x its own",
                     rate(&opened) / rate(&figures),
+                    rate(&single) / rate(&figures),
                     ours.load.as_secs_f64() / (figures.load + figures.first).as_secs_f64(),
                     ours.peak as f64 / figures.peak as f64
                 );
@@ -147,7 +150,8 @@ fn measure(mode: &str, pdb: &Path) -> Result<()> {
         "compare-pdb-addr2line" => return compare_pdb_addr2line(pdb, &rvas[..COMPARED]),
         "compare-symcache" => return compare_symcache(pdb, &rvas[..COMPARED]),
         "stk" => stk_build(pdb, &rvas)?,
-        "stk-open" => stk_open(pdb, &rvas)?,
+        "stk-open" => stk_open(pdb, &rvas, stk_lookups)?,
+        "stk-single" => stk_open(pdb, &rvas, stk_single_lookups)?,
         "pdb-addr2line" => pdb_addr2line(pdb, &rvas)?,
         "symcache" => symcache(pdb, &rvas)?,
         _ => bail!("no such measurement: {mode}"),
@@ -206,37 +210,53 @@ fn fingerprint(pdb: &Path) -> Result<u64> {
     Ok(PdbFile::open(&MappedFile::open(pdb)?)?.fingerprint())
 }
 
+/// Asks for all addresses at once, as `Symbolizer` does.
 fn stk_lookups<'i>(index: &'i SymbolIndex, texts: &mut TextMap<&'i str>, rvas: &[u32]) -> Result<u64> {
     let mut frames = 0;
+    index.lookup_all(rvas, |_, hit| frames += hit.map_or(0, |hit| stk_frames(index, texts, hit)))?;
+    Ok(frames)
+}
+
+/// Asks for one address after the other.
+fn stk_single_lookups<'i>(index: &'i SymbolIndex, texts: &mut TextMap<&'i str>, rvas: &[u32]) -> Result<u64> {
+    let mut frames = 0;
     for &rva in rvas {
-        if let Some(hit) = index.lookup(rva)? {
-            for frame in hit.raw_frames() {
-                let mut text = |id| texts.get_or_insert_with(id, || index.text(id).unwrap_or_default());
-                black_box((text(frame.name).len(), frame.file.map(|file| text(file).len()), frame.line));
-                frames += 1;
-            }
-        }
+        frames += index.lookup(rva)?.map_or(0, |hit| stk_frames(index, texts, hit));
     }
     Ok(frames)
+}
+
+#[inline]
+fn stk_frames<'i>(index: &'i SymbolIndex, texts: &mut TextMap<&'i str>, hit: Hit<'i>) -> u64 {
+    let mut frames = 0;
+    for frame in hit.raw_frames() {
+        let mut text = |id| texts.get_or_insert_with(id, || index.text(id).unwrap_or_default());
+        black_box((text(frame.name).len(), frame.file.map(|file| text(file).len()), frame.line));
+        frames += 1;
+    }
+    frames
 }
 
 fn stk_build(pdb: &Path, rvas: &[u32]) -> Result<Figures> {
     let begun = cpu_time();
     let file = MappedFile::open(pdb)?;
-    let index = PdbFile::open(&file)?.index()?;
+    let index = PdbFile::open(&file)?.index_after(|| file.release(0..file.len()))?;
     let load = cpu_time() - begun;
     std::fs::write(index_path(pdb)?, index.as_bytes())?;
     let mut texts = TextMap::new(&index);
     timed(load, rvas, |rvas| stk_lookups(&index, &mut texts, rvas))
 }
 
-fn stk_open(pdb: &Path, rvas: &[u32]) -> Result<Figures> {
+/// A way of looking up.
+type Lookups = for<'i> fn(&'i SymbolIndex, &mut TextMap<&'i str>, &[u32]) -> Result<u64>;
+
+fn stk_open(pdb: &Path, rvas: &[u32], lookups: Lookups) -> Result<Figures> {
     let path = index_path(pdb)?;
     let begun = cpu_time();
     let index = SymbolIndex::open(MappedFile::open(&path)?)?;
     let load = cpu_time() - begun;
     let mut texts = TextMap::new(&index);
-    timed(load, rvas, |rvas| stk_lookups(&index, &mut texts, rvas))
+    timed(load, rvas, |rvas| lookups(&index, &mut texts, rvas))
 }
 
 fn index_path(pdb: &Path) -> Result<PathBuf> {

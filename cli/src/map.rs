@@ -72,6 +72,13 @@ impl MappedFile {
     }
 }
 
+/// Bytes that are at hand already.
+impl From<Vec<u8>> for MappedFile {
+    fn from(bytes: Vec<u8>) -> MappedFile {
+        MappedFile { bytes: Bytes::Read(bytes) }
+    }
+}
+
 impl Deref for MappedFile {
     type Target = [u8];
 

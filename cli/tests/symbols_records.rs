@@ -238,7 +238,7 @@ fn of_folded_functions_the_first_is_shown_and_all_are_kept() {
     let bytes = pdb.bytes();
     assert_eq!(at(&bytes, 0x1105), procedure("zebra::size"));
     let symbolizer = Symbolizer::new(SymbolStore::new(SymbolPath::default()), Demangle::Short);
-    let index = symbolizer.pdb_index(Path::new("a.pdb"), &bytes, false).unwrap();
+    let index = symbolizer.pdb_index(Path::new("a.pdb"), &bytes.into(), false).unwrap();
     let resolved = symbolizer.resolve_in(&key(), &[0x1105, 0x1200], Path::new("a.pdb"), &index).unwrap();
     let folded = resolved.get(0).unwrap();
     assert_eq!(folded.frames().next().unwrap().function, "zebra::size");
@@ -253,9 +253,9 @@ fn a_fastlink_pdb_says_what_to_do() {
     let mut pdb = Pdb::new(&[(0x1000, 0x1000)]);
     pdb.procedure(0, 0x20, "f");
     let symbolizer = Symbolizer::new(SymbolStore::new(SymbolPath::default()), Demangle::Short);
-    assert!(symbolizer.pdb_index(Path::new("a.pdb"), &pdb.bytes(), false).is_ok());
+    assert!(symbolizer.pdb_index(Path::new("a.pdb"), &pdb.bytes().into(), false).is_ok());
     pdb.fastlink = true;
-    let reason = symbolizer.pdb_index(Path::new("a.pdb"), &pdb.bytes(), false).unwrap_err();
+    let reason = symbolizer.pdb_index(Path::new("a.pdb"), &pdb.bytes().into(), false).unwrap_err();
     assert!(matches!(reason, Reason::FastLink { .. }));
     let text = reason.to_string();
     assert!(

@@ -15,6 +15,7 @@ use super::index::{Hit, IndexError, Origin, RecordKind, SymbolIndex, TextId, Tex
 use super::names::{Demangle, demangle, undecorate_x86};
 use super::pdb::PdbFile;
 use super::store::{Identity, Search, SymbolStore, file_name, image_id, pdb_id, safe_file_name};
+use crate::map::MappedFile;
 
 /// Turns addresses into names, files and lines.
 #[derive(Debug)]
@@ -260,9 +261,7 @@ impl Symbolizer {
         self.lookups.fetch_add(rvas.len() as u64, Ordering::Relaxed);
         let mut writer = Writer::new(self.demangle, module);
         let mut known = TextMap::new(index);
-        for &rva in rvas {
-            writer.address(rva, index.lookup(rva)?, index, &mut known);
-        }
+        index.lookup_all(rvas, |n, hit| writer.address(rvas[n], hit, index, &mut known))?;
         Ok(writer.finish(
             Some(path.to_path_buf()),
             None,
@@ -303,7 +302,7 @@ impl Symbolizer {
     /// # Errors
     ///
     /// Says why the PDB cannot be used.
-    pub fn pdb_index(&self, path: &Path, file: &[u8], from_cache: bool) -> Result<SymbolIndex, Reason> {
+    pub fn pdb_index(&self, path: &Path, file: &MappedFile, from_cache: bool) -> Result<SymbolIndex, Reason> {
         pdb_index(&self.store, path, file, from_cache)
     }
 }
@@ -316,7 +315,7 @@ impl Symbolizer {
 pub fn pdb_index(
     store: &SymbolStore,
     path: &Path,
-    file: &[u8],
+    file: &MappedFile,
     from_cache: bool,
 ) -> Result<SymbolIndex, Reason> {
     let pdb = PdbFile::open(file).map_err(|error| unreadable(path, &error))?;
@@ -334,7 +333,7 @@ pub fn pdb_index(
             return Ok(index);
         }
     }
-    let index = pdb.index().map_err(|error| unreadable(path, &error))?;
+    let index = pdb.index_after(|| file.release(0..file.len())).map_err(|error| unreadable(path, &error))?;
     if let Some((name, cache)) = cache {
         keep(cache, &key(name), &index);
     }

@@ -103,7 +103,12 @@ pub(super) fn lookup(args: &LookupArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn resolve(symbolizer: &Symbolizer, path: &Path, file: &[u8], rvas: &[u32]) -> anyhow::Result<ModuleSymbols> {
+fn resolve(
+    symbolizer: &Symbolizer,
+    path: &Path,
+    file: &MappedFile,
+    rvas: &[u32],
+) -> anyhow::Result<ModuleSymbols> {
     let shown = path.display().to_string();
     if file.starts_with(b"MZ") {
         let image = ImageFile::parse(file).map_err(|error| anyhow::anyhow!("{shown}: {error}"))?;

@@ -2,6 +2,7 @@
 
 pub(crate) mod build;
 mod flat;
+mod lookup;
 mod texts;
 
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -197,39 +198,6 @@ impl SymbolIndex {
         &self.header
     }
 
-    /// What covers `rva`, if anything does.
-    ///
-    /// # Errors
-    ///
-    /// [`IndexError::Damaged`] if a part of a mapped index that the lookup needs does not match its hash.
-    pub fn lookup(&self, rva: u32) -> Result<Option<Hit<'_>>, IndexError> {
-        let Some(linked) = self.linked_rva(rva)? else { return Ok(None) };
-        let bucket = (linked >> 8) as usize;
-        let (count, lows) = (self.len(Section::Buckets) / 4, self.len(Section::RowLows));
-        let row = if bucket + 1 >= count {
-            lows
-        } else {
-            let bounds = self.bytes(Section::Buckets, bucket * 4, 8)?;
-            let (from, to) = (word(bounds, 0) as usize, word(bounds, 4) as usize);
-            let block = match to.checked_sub(from) {
-                Some(len) => self.bytes(Section::RowLows, from, len)?,
-                None => return Err(IndexError::Damaged("buckets")),
-            };
-            let low = linked as u8;
-            // Blocks hold a few dozen rows: counting all is faster than searching. Pieces of 128 can be counted in bytes.
-            let count = |piece: &[u8]| piece.iter().map(|&start| u8::from(start <= low)).sum::<u8>();
-            from + block.chunks(128).map(|piece| usize::from(count(piece))).sum::<usize>()
-        };
-        let Some(row) = row.checked_sub(1) else { return Ok(None) };
-        let row = self.bytes(Section::Rows, row * 8, 8)?;
-        let (node, line) = (word(row, 0), word(row, 4));
-        if node == NONE {
-            return Ok(None);
-        }
-        self.check_chain(node)?;
-        Ok(Some(Hit { index: self, node, line, rva: linked }))
-    }
-
     /// Every range of code in the index, by address.
     pub fn ranges(&self) -> impl Iterator<Item = Range<'_>> + '_ {
         (0..(self.len(Section::Ranges) / 16) as u32).filter_map(|number| self.range(number))
@@ -242,58 +210,6 @@ impl SymbolIndex {
     /// [`IndexError::Damaged`] if any part does not match its hash.
     pub fn verify(&self) -> Result<(), IndexError> {
         (0..self.checked.len()).try_for_each(|chunk| self.check_chunk(chunk))
-    }
-
-    /// Leads an image's rva to the one that the symbols are given for.
-    fn linked_rva(&self, rva: u32) -> Result<Option<u32>, IndexError> {
-        let len = self.len(Section::Omap);
-        if len == 0 {
-            return Ok(Some(rva));
-        }
-        let omap = self.bytes(Section::Omap, 0, len)?;
-        let (mut low, mut high) = (0, len / 8);
-        while low < high {
-            let middle = (low + high) / 2;
-            if word(omap, middle * 8) <= rva { low = middle + 1 } else { high = middle }
-        }
-        let Some(entry) = low.checked_sub(1) else { return Ok(None) };
-        let (from, to) = (word(omap, entry * 8), word(omap, entry * 8 + 4));
-        // A target of zero marks code that the post-link tool has added.
-        Ok((to != 0).then(|| to.wrapping_add(rva - from)))
-    }
-
-    /// Touches all that the chain's frames need, once, so that walking it cannot meet damage.
-    #[inline]
-    fn check_chain(&self, node: u32) -> Result<(), IndexError> {
-        let Some(flags) = self.chains.get(node as usize / 8) else {
-            return if self.checked.is_empty() { Ok(()) } else { Err(IndexError::Damaged("rows")) };
-        };
-        let bit = 1 << (node % 8);
-        if flags.load(Ordering::Relaxed) & bit == 0 {
-            self.check_nodes(node)?;
-            flags.fetch_or(bit, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn check_nodes(&self, mut node: u32) -> Result<(), IndexError> {
-        loop {
-            let bytes = self.bytes(Section::Nodes, node as usize * 16, 16)?;
-            self.check_string(word(bytes, 0))?;
-            if word(bytes, 4) != NONE {
-                self.check_string(word(bytes, 4))?;
-            }
-            match word(bytes, 8) {
-                NONE => {
-                    let range = self.bytes(Section::Ranges, word(bytes, 12) as usize * 16, 16)?;
-                    return self.check_string(word(range, 8));
-                }
-                // Parents come before their children, so this ends.
-                parent if parent < node => node = parent,
-                _ => return Err(IndexError::Damaged("nodes")),
-            }
-        }
     }
 
     fn check_string(&self, id: u32) -> Result<(), IndexError> {

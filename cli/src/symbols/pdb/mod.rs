@@ -136,6 +136,18 @@ impl<'d> PdbFile<'d> {
     /// Says what is wrong with the file. Damage in one object file's part leaves that part out and is counted in
     /// the index's header.
     pub fn index(&self) -> Result<SymbolIndex, PdbError> {
+        self.index_after(|| ())
+    }
+
+    /// As [`PdbFile::index`]; `read` is called when nothing of the file is needed any more, before the index is laid out. That is the
+    /// moment at which most memory is in use: who has mapped the file can let its pages go ([`MappedFile::release`]).
+    ///
+    /// # Errors
+    ///
+    /// As of [`PdbFile::index`].
+    ///
+    /// [`MappedFile::release`]: crate::map::MappedFile::release
+    pub fn index_after(&self, read: impl FnOnce()) -> Result<SymbolIndex, PdbError> {
         let stream = self.msf.stream(STREAM_DBI).ok_or(PdbError::MissingStream("debug information"))?;
         let dbi = Dbi::read(&self.msf, stream)?;
         let ids = self.msf.stream(STREAM_IDS);
@@ -156,6 +168,9 @@ impl<'d> PdbFile<'d> {
             origin: Origin::Pdb,
             damaged_parts,
         };
+        drop(function_names);
+        drop(names);
+        read();
         Ok(builder.finish(header)?)
     }
 

@@ -1,0 +1,248 @@
+//! Finding what covers an address, and many addresses at once.
+//!
+//! Gets rvas; gives [`Hit`]s. The way of one address: its bucket, the low bytes of its block, its row, the nodes of its chain. In an
+//! index of tens of megabytes each of these steps waits for memory. [`SymbolIndex::lookup_all`] takes each step for a group of
+//! addresses before the next step, so that the waits of a group pass together.
+
+use std::sync::atomic::Ordering;
+
+use super::build::NONE;
+use super::flat::Section;
+use super::{Hit, IndexError, SymbolIndex, word};
+
+/// Addresses that take their steps together. Their waits overlap in full from about a dozen on; what they touch must fit the
+/// processor's first cache.
+const GROUP: usize = 32;
+
+/// What a row says: the innermost node of its chain, and the line there.
+#[derive(Clone, Copy)]
+struct Found {
+    node: u32,
+    line: u32,
+    /// As linked.
+    rva: u32,
+}
+
+impl Found {
+    const NOTHING: Found = Found { node: NONE, line: 0, rva: 0 };
+}
+
+impl SymbolIndex {
+    /// What covers `rva`, if anything does.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::Damaged`] if a part of a mapped index that the lookup needs does not match its hash.
+    pub fn lookup(&self, rva: u32) -> Result<Option<Hit<'_>>, IndexError> {
+        let Some(linked) = self.linked_rva(rva)? else { return Ok(None) };
+        let found = self.read_row(self.row_before(linked, self.block(linked)?)?, linked)?;
+        self.hit(found)
+    }
+
+    /// Looks up many addresses, in any order: `each` gets the number of every one in `rvas` and what covers it, in order. Faster than
+    /// one at a time, since the processor waits for the memory of many at once.
+    ///
+    /// # Errors
+    ///
+    /// As of [`SymbolIndex::lookup`]; `each` has been called for some addresses then.
+    pub fn lookup_all<'i>(
+        &'i self,
+        rvas: &[u32],
+        mut each: impl FnMut(usize, Option<Hit<'i>>),
+    ) -> Result<(), IndexError> {
+        let mut first = 0;
+        for group in rvas.chunks(GROUP) {
+            let mut found = [Found::NOTHING; GROUP];
+            self.find_group(group, &mut found)?;
+            self.touch_chains(&found);
+            for (n, &found) in found.iter().take(group.len()).enumerate() {
+                each(first + n, self.hit(found)?);
+            }
+            first += group.len();
+        }
+        Ok(())
+    }
+
+    /// The rows of a group: the same steps as of [`SymbolIndex::lookup`], each for all.
+    fn find_group(&self, rvas: &[u32], found: &mut [Found; GROUP]) -> Result<(), IndexError> {
+        let mut linked = [None; GROUP];
+        let mut blocks = [(0, 0); GROUP];
+        let mut rows = [0; GROUP];
+        for ((&rva, linked), block) in rvas.iter().zip(&mut linked).zip(&mut blocks) {
+            *linked = self.linked_rva(rva)?;
+            if let Some(linked) = *linked {
+                *block = self.block(linked)?;
+            }
+        }
+        for ((&linked, &block), row) in linked.iter().zip(&blocks).zip(&mut rows) {
+            if let Some(linked) = linked {
+                *row = self.row_before(linked, block)?;
+            }
+        }
+        for ((&linked, &row), found) in linked.iter().zip(&rows).zip(found) {
+            *found = self.read_row(row, linked.unwrap_or(0))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the nodes of all chains of a group, level by level, so that walking each chain afterwards finds them at hand. A chain
+    /// alone is a chain of waits too: a node says where the next one is.
+    fn touch_chains(&self, found: &[Found; GROUP]) {
+        let (start, len) = self.sections[Section::Nodes as usize];
+        let nodes = self.data().get(start..start + len).unwrap_or(&[]);
+        let mut open = found.map(|found| found.node);
+        let mut count = GROUP;
+        while count != 0 {
+            let mut kept = 0;
+            for n in 0..count {
+                let node = open[n];
+                let parent = nodes
+                    .get(node as usize * 16..)
+                    .and_then(|node| node.get(..16))
+                    .map_or(NONE, |n| word(n, 8));
+                open[kept] = parent;
+                // Parents come before their children, in a sound index; in another this ends all the same.
+                kept += usize::from(parent < node);
+            }
+            count = kept;
+        }
+    }
+
+    /// The rows that begin in the 256 bytes around an address: the number of the first and of the first behind them. Behind the last
+    /// block there are none.
+    #[inline]
+    fn block(&self, linked: u32) -> Result<(usize, usize), IndexError> {
+        let bucket = (linked >> 8) as usize;
+        if bucket + 1 >= self.len(Section::Buckets) / 4 {
+            let rows = self.len(Section::RowLows);
+            return Ok((rows, rows));
+        }
+        let bounds = self.bytes(Section::Buckets, bucket * 4, 8)?;
+        Ok((word(bounds, 0) as usize, word(bounds, 4) as usize))
+    }
+
+    /// One more than the number of the last row that begins at or below an address in `block`.
+    #[inline]
+    fn row_before(&self, linked: u32, (from, to): (usize, usize)) -> Result<usize, IndexError> {
+        let len = to.checked_sub(from).ok_or(IndexError::Damaged("buckets"))?;
+        let block = self.bytes(Section::RowLows, from, len)?;
+        let low = linked as u8;
+        // Blocks hold a few dozen rows: counting all is faster than searching. Pieces of 128 can be counted in bytes.
+        let count = |piece: &[u8]| piece.iter().map(|&start| u8::from(start <= low)).sum::<u8>();
+        Ok(from + block.chunks(128).map(|piece| usize::from(count(piece))).sum::<usize>())
+    }
+
+    /// The row before the number that [`SymbolIndex::row_before`] gave.
+    #[inline]
+    fn read_row(&self, row: usize, rva: u32) -> Result<Found, IndexError> {
+        let Some(row) = row.checked_sub(1) else { return Ok(Found::NOTHING) };
+        let row = self.bytes(Section::Rows, row * 8, 8)?;
+        Ok(Found { node: word(row, 0), line: word(row, 4), rva })
+    }
+
+    #[inline]
+    fn hit(&self, Found { node, line, rva }: Found) -> Result<Option<Hit<'_>>, IndexError> {
+        if node == NONE {
+            return Ok(None);
+        }
+        self.check_chain(node)?;
+        Ok(Some(Hit { index: self, node, line, rva }))
+    }
+
+    /// Leads an image's rva to the one that the symbols are given for.
+    #[inline]
+    fn linked_rva(&self, rva: u32) -> Result<Option<u32>, IndexError> {
+        match self.len(Section::Omap) {
+            0 => Ok(Some(rva)),
+            len => self.through_omap(rva, len),
+        }
+    }
+
+    fn through_omap(&self, rva: u32, len: usize) -> Result<Option<u32>, IndexError> {
+        let omap = self.bytes(Section::Omap, 0, len)?;
+        let (mut low, mut high) = (0, len / 8);
+        while low < high {
+            let middle = (low + high) / 2;
+            if word(omap, middle * 8) <= rva { low = middle + 1 } else { high = middle }
+        }
+        let Some(entry) = low.checked_sub(1) else { return Ok(None) };
+        let (from, to) = (word(omap, entry * 8), word(omap, entry * 8 + 4));
+        // A target of zero marks code that the post-link tool has added.
+        Ok((to != 0).then(|| to.wrapping_add(rva - from)))
+    }
+
+    /// Touches all that the chain's frames need, once, so that walking it cannot meet damage.
+    #[inline]
+    fn check_chain(&self, node: u32) -> Result<(), IndexError> {
+        let Some(flags) = self.chains.get(node as usize / 8) else {
+            return if self.checked.is_empty() { Ok(()) } else { Err(IndexError::Damaged("rows")) };
+        };
+        let bit = 1 << (node % 8);
+        if flags.load(Ordering::Relaxed) & bit == 0 {
+            self.check_nodes(node)?;
+            flags.fetch_or(bit, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn check_nodes(&self, mut node: u32) -> Result<(), IndexError> {
+        loop {
+            let bytes = self.bytes(Section::Nodes, node as usize * 16, 16)?;
+            self.check_string(word(bytes, 0))?;
+            if word(bytes, 4) != NONE {
+                self.check_string(word(bytes, 4))?;
+            }
+            match word(bytes, 8) {
+                NONE => {
+                    let range = self.bytes(Section::Ranges, word(bytes, 12) as usize * 16, 16)?;
+                    return self.check_string(word(range, 8));
+                }
+                // Parents come before their children, so this ends.
+                parent if parent < node => node = parent,
+                _ => return Err(IndexError::Damaged("nodes")),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map::MappedFile;
+    use crate::symbols::pdb::PdbFile;
+
+    #[test]
+    fn many_at_once_are_found_as_one_by_one() {
+        let pdb = include_bytes!("../../../../examples/traces/busy.pdb");
+        let built = PdbFile::open(pdb).unwrap().index().unwrap();
+        let mapped = SymbolIndex::open(MappedFile::from(built.as_bytes().to_vec())).unwrap();
+        let end = built.ranges().map(|range| range.end).max().unwrap() + 600;
+        // In a mixed order, no multiple of a group, ends beyond the code.
+        let rvas: Vec<u32> = (0..end).map(|n| n.wrapping_mul(7919) % end).chain([u32::MAX, 0, 1]).collect();
+        for index in [&built, &mapped] {
+            let mut next = 0;
+            index
+                .lookup_all(&rvas, |n, hit| {
+                    assert_eq!(n, next);
+                    next += 1;
+                    let expected = index.lookup(rvas[n]).unwrap();
+                    assert_eq!(hit.map(|hit| hit.linked_rva()), expected.map(|hit| hit.linked_rva()));
+                    assert!(hit.iter().flat_map(Hit::frames).eq(expected.iter().flat_map(Hit::frames)));
+                })
+                .unwrap();
+            assert_eq!(next, rvas.len());
+        }
+    }
+
+    #[test]
+    fn damage_ends_a_lookup_of_many() {
+        let pdb = include_bytes!("../../../../examples/traces/busy.pdb");
+        let built = PdbFile::open(pdb).unwrap().index().unwrap();
+        let rva = built.ranges().next().unwrap().start;
+        let mut bytes = built.as_bytes().to_vec();
+        bytes[super::super::flat::HEADER] ^= 1;
+        let index = SymbolIndex::open(MappedFile::from(bytes)).unwrap();
+        assert!(index.lookup_all(&[rva; 40], |_, _| ()).is_err());
+    }
+}
