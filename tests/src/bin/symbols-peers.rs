@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use stk::map::MappedFile;
 use stk::symbols::pdb::PdbFile;
-use stk_tests::peers::{compare, llvm_symbolizer, pdb_addr2line};
+use stk_tests::peers::{Answer, compare, llvm_symbolizer, pdb_addr2line};
 use stk_tests::symbols::Truth;
 
 fn main() -> Result<ExitCode> {
@@ -34,7 +34,7 @@ fn main() -> Result<ExitCode> {
         let all: Vec<u32> = truth.code.iter().flat_map(|&(from, to)| from..to).collect();
         let spread: Vec<u32> =
             all.iter().copied().step_by(all.len().div_ceil(sample.max(1)).max(1)).collect();
-        let mut print = |peer: &str, rvas: &[u32], answers| -> Result<()> {
+        let mut print = |peer: &str, rvas: &[u32], answers: &[Answer]| -> Result<()> {
             let tally = compare(&truth, &index, rvas, answers)?;
             let mut line = tally.to_json(examples);
             line["peer"] = peer.into();
