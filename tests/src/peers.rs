@@ -150,10 +150,20 @@ fn against(chain: &[TruthFrame], theirs: &[TruthFrame]) -> Class {
     }
 }
 
-/// Their name, without parameters and with spaces where they like, is the record's.
+/// Their name, with spaces where they like and unnamed namespaces spelled as they like, is the record's.
 fn same_name(theirs: &str, record: &str) -> bool {
-    let plain = |name: &str| name.split(' ').collect::<String>();
     theirs == record || plain(theirs) == plain(record)
+}
+
+/// A name without spaces. MSVC writes an unnamed namespace with the file's hash in some records (`?A0x8417fefe`), in others in words.
+fn plain(name: &str) -> String {
+    let mut name = name.replace(' ', "");
+    while let Some(at) = name.find("?A0x") {
+        let rest = &name[at + 4..];
+        let digits = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
+        name.replace_range(at..at + 4 + digits, "`anonymousnamespace'");
+    }
+    name
 }
 
 /// A file counts where there is a line.
@@ -238,4 +248,35 @@ pub fn compare(truth: &Truth, index: &SymbolIndex, rvas: &[u32], answers: &[Answ
         tally.add(rva, &truth.chains(&holders, rva), &ours(index, rva)?, answer);
     }
     Ok(tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(name: &str, line: u32) -> TruthFrame {
+        (name.to_owned(), Some("a.h".to_owned()), Some(line).filter(|&line| line != 0))
+    }
+
+    #[test]
+    fn differences_are_told_apart() {
+        let records = [vec![frame("?A0x8417fefe::in", 3), frame("f<int, int>", 0)], vec![frame("folded", 7)]];
+        let class = |theirs: &[TruthFrame]| classify(&records, &records[0], &Answer::Frames(theirs.to_vec()));
+        let inlined = || frame("`anonymous namespace'::in", 3);
+        assert_eq!(class(&[inlined(), frame("f<int,int>", 0)]), Class::Same);
+        assert_eq!(class(&[frame("folded", 7)]), Class::OtherRecord);
+        assert_eq!(class(&[frame("folded", 8)]), Class::LineOther);
+        assert_eq!(class(&[inlined(), frame("f<int,int>", 9)]), Class::LineInvented);
+        assert_eq!(
+            class(&[frame("`anonymous namespace'::in", 0), frame("f<int,int>", 0)]),
+            Class::LineDropped
+        );
+        assert_eq!(class(&[frame("f<int,int>", 0)]), Class::InlinesDropped);
+        assert_eq!(class(&[inlined(), inlined(), frame("f<int,int>", 0)]), Class::InlinesAdded);
+        assert_eq!(class(&[frame("out", 3), frame("f<int,int>", 0)]), Class::InlineNameOther);
+        assert_eq!(class(&[frame("g", 7)]), Class::NameOther);
+        assert_eq!(class(&[]), Class::Nothing);
+        assert_eq!(classify(&records, &[], &Answer::Frames(vec![frame("folded", 7)])), Class::OursWrong);
+        assert_eq!(classify(&[], &[frame("p", 0)], &Answer::Frames(vec![frame("p", 5)])), Class::SamePublic);
+    }
 }
