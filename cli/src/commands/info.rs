@@ -87,6 +87,8 @@ struct Info {
     embedded: Embedded,
     metadata: Vec<(String, String)>,
     runtimes: Vec<RuntimeInfo>,
+    /// Names that the recorder got from .NET's data access library.
+    data_access_names: u64,
     marks: usize,
     exceptions: u64,
     dynamic_code: DynamicCode,
@@ -212,6 +214,7 @@ fn info(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
                 note: runtime.note.clone(),
             })
             .collect(),
+        data_access_names: timeline.names_told,
         marks: timeline.marks.len(),
         exceptions: timeline.exceptions,
         dynamic_code: DynamicCode::of(&trace),
@@ -392,6 +395,9 @@ fn text(info: &Info, all: bool) -> String {
         let note = if runtime.note.is_empty() { String::new() } else { format!(": {}", runtime.note) };
         let name = format!("{} {}", runtime.kind, runtime.version);
         line("runtime", &format!("{}{note}", name.trim_end()));
+    }
+    if info.data_access_names > 0 {
+        line("names", &format!("{} from .NET's data access library", count(info.data_access_names)));
     }
     for (rule, words) in &info.redacted_words {
         line("redacted", &format!("{} words: {rule}", count(*words)));

@@ -220,9 +220,20 @@ mod tests {
     fn names_of_the_data_access_library_serve_where_there_is_no_stream() {
         let name = MethodName { time: 5, base: 0x7000_0000, size: 0x20, source: 1, name: b"App!T.M()" };
         let (profile, _) = profile(&[0x7000_0010, 0x7000_0020], &[Event::MethodName(name)]);
-        assert_eq!(frame(&profile, 0x7000_0010).1, "App!T.M()");
+        let (id, name, ..) = frame(&profile, 0x7000_0010);
+        assert_eq!(name, "App!T.M()");
+        let reason = profile.symbols.reason[id.0 as usize].expect("why there is no line");
+        assert!(profile.symbols.strings.get(reason).contains("data access library"));
         let (id, name, ..) = frame(&profile, 0x7000_0020);
         assert_eq!((&*name, profile.kind(id)), ("0x70000020", FrameKind::Unknown));
+    }
+
+    #[test]
+    fn the_data_access_library_is_not_heard_of_what_the_runtime_lists_itself() {
+        let name = MethodName { time: 5, base: DOWN, size: 0x20, source: 1, name: b"App!T.Other()" };
+        let (profile, _) = profile(&[DOWN + 61], &[Event::MethodName(name)]);
+        let (_, name, _, line) = frame(&profile, DOWN + 61);
+        assert_eq!((&*name, line), ("mixed!Mixed.Work.Down(int32)", Some(85)));
     }
 
     #[test]

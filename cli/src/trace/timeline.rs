@@ -28,6 +28,8 @@ pub struct Timeline {
     pub runtimes: Vec<Runtime>,
     /// Whether a runtime told of its methods: see [`runtime_events`](super::runtime_events).
     pub has_runtime_events: bool,
+    /// METHOD_NAME events: names of code that were told one by one, by .NET's data access library.
+    pub names_told: u64,
     /// Samples or events that the recorder dropped, by reason.
     pub dropped: BTreeMap<u64, u64>,
     /// The sampling rates that were set after the start: time and millihertz.
@@ -363,7 +365,11 @@ impl TimelineBuilder {
                 }
             }
             Event::RuntimeInfo(info) => runtime_info(&mut timeline.runtimes, info),
-            Event::Nettrace(_) | Event::MethodName(_) => timeline.has_runtime_events = true,
+            Event::Nettrace(_) => timeline.has_runtime_events = true,
+            Event::MethodName(_) => {
+                timeline.has_runtime_events = true;
+                timeline.names_told += 1;
+            }
             Event::Mark(mark) => {
                 timeline.last = timeline.last.max(mark.time);
                 let text = text(mark.text);

@@ -44,7 +44,11 @@ impl<'a> Lines<'a> {
     pub fn line(&self, id: MethodId, address: u64, is_call: bool) -> Result<Line, Arc<str>> {
         let method = self.methods.map.get(id);
         let Some(module) = method.module.filter(|_| method.token != 0) else {
-            return Err("was made at run time: it has no source".into());
+            // What the runtime lists itself has its number.
+            return Err(match method.id {
+                0 => "its name is from the data access library, which tells no lines".into(),
+                _ => "was made at run time: it has no source".into(),
+            });
         };
         let pdb = self.pdb(module)?;
         let Some(lines) = &method.lines else { return Err("the runtime gave no IL map of it".into()) };

@@ -21,7 +21,7 @@ pub use lines::{Line, Lines};
 
 use super::{Method, MethodKind, Methods, Span};
 use crate::profile::ImageId;
-use crate::trace::{Nettrace, Runtime, RuntimeEvents, Timeline, Trace, runtime_events};
+use crate::trace::{NamedCode, Nettrace, Runtime, RuntimeEvents, Timeline, Trace, runtime_events};
 use rundown::{Rundown, Times};
 use std::collections::BTreeSet;
 
@@ -46,12 +46,17 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
         let outcome = rundown.stream(bytes, times, |ticks| trace.clock.ns(ticks));
         problems.extend(outcome_problems(*session, &outcome));
     }
+    // What the runtime itself lists is more exact, and of the same method says the same in other words: there the library is not heard.
+    rundown.map.finish();
+    let unlisted = |name: &NamedCode| !rundown.map.any_within(name.base, name.size.into());
+    let names: Vec<NamedCode> = names.into_iter().filter(unlisted).collect();
     for name in names {
+        let stub = ["IL_STUB", "CLRStub["].iter().any(|mark| name.name.contains(mark));
         rundown.map.add(Method {
             id: 0,
             base: name.base,
             size: name.size,
-            kind: if name.name.contains("IL_STUB") { MethodKind::Stub } else { MethodKind::Managed },
+            kind: if stub { MethodKind::Stub } else { MethodKind::Managed },
             name: name.name.into(),
             tier: "",
             module: None,
