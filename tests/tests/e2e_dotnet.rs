@@ -1,6 +1,9 @@
 //! .NET in the recorder: runtimes found, their methods listed through the diagnostics pipe, their view of their threads, and what
 //! is said where that cannot be had. The stream is searched for method names as UTF-16, not decoded: that is `stk`'s business.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
 use stk_tests::recorded::{Recorded, Runtime};
 use stk_tests::stk;
 use stk_tests::wine::{Folder, Inject, Net, Program, path, wait_for, windows_path};
@@ -176,20 +179,108 @@ fn a_runtime_that_starts_after_the_agent_is_found_and_asked_before_the_process_e
     }
 }
 
-#[test]
-fn without_a_pipe_the_trace_says_so() {
-    for net in [Net::V3, Net::V10] {
-        let folder = Folder::new("nopipe");
-        let off = [("COMPlus_EnableDiagnostics", "0"), ("DOTNET_EnableDiagnostics", "0")];
-        let mut mixed = Program::mixed(&folder, net, &["5"], &off);
-        Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "nopipe.stk", "-d", "1s", "--rate", "100"]);
-        let recorded = Recorded::open(&folder.file("nopipe.stk"));
-        assert!(recorded.complete && recorded.damage.is_empty() && !recorded.samples.is_empty());
-        assert!(recorded.streams.is_empty());
-        let text = info(&folder, "nopipe.stk");
-        assert!(text.contains("no diagnostics pipe (DOTNET_EnableDiagnostics=0"), "{net:?}:\n{text}");
-        ends_undisturbed(&mut mixed);
+/// What takes the diagnostics pipe away from a runtime.
+const NO_PIPE: [(&str, &str); 2] = [("COMPlus_EnableDiagnostics", "0"), ("DOTNET_EnableDiagnostics", "0")];
+
+/// Functions by thread name, from the trace's profiles.
+#[track_caller]
+fn functions(folder: &Folder, trace: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let ran = stk::run(folder.path(), &["convert", trace, "-t", "speedscope", "-o", "functions.json"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let text = std::fs::read(folder.file("functions.json")).expect("the profile");
+    let profile: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    let names = profile["shared"]["frames"].as_array().expect("frames");
+    let mut threads: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for thread in profile["profiles"].as_array().expect("profiles") {
+        let title = thread["name"].as_str().expect("a name");
+        let stacks = thread["samples"].as_array().expect("samples").iter();
+        let frames = stacks.flat_map(|stack| stack.as_array().expect("frames"));
+        let frames = frames.map(|frame| &names[frame.as_u64().expect("a number") as usize]["name"]);
+        threads
+            .entry(title.to_owned())
+            .or_default()
+            .extend(frames.map(|name| name.as_str().expect("a name").to_owned()));
     }
+    threads
+}
+
+/// What each thread of examples/mixed runs, by its source, which is not what names are found by.
+#[test]
+fn without_a_pipe_names_come_through_the_data_access_library() {
+    let folder = Folder::new("dac");
+    let mut mixed = Program::mixed(&folder, Net::V3, &["9"], &NO_PIPE);
+    Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "dac.stk", "-d", "3s", "--rate", "100"]);
+    let recorded = Recorded::open(&folder.file("dac.stk"));
+    assert!(recorded.complete && recorded.damage.is_empty() && !recorded.samples.is_empty());
+    assert!(recorded.streams.is_empty());
+    let text = info(&folder, "dac.stk");
+    for part in [
+        "no diagnostics pipe (DOTNET_EnableDiagnostics=0)",
+        "named through mscordaccore.dll",
+        "from .NET's data access library",
+    ] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+    let threads = functions(&folder, "dac.stk");
+    let own = [
+        ("mixed", "mixed!Mixed.Work.Down(Int32)"),
+        ("exceptions", "mixed!Mixed.Work.Catch()"),
+        ("interfaces", "mixed!Mixed.Work.Shapes("),
+        ("garbage", "mixed!Mixed.Program.Garbage()"),
+        ("sleeper", "mixed!Mixed.Program.Sleeper()"),
+        ("main", "mixed!Mixed.Program.Main("),
+    ];
+    for (title, names) in &threads {
+        for (thread, method) in own {
+            let has = names.iter().any(|name| name.starts_with(method));
+            let is_its = title.contains(&format!("\"{thread}\"")) || title.starts_with(&format!("{thread} "));
+            assert_eq!(has, is_its, "{method} in {title}: {names:#?}");
+        }
+    }
+    for (thread, _) in own {
+        assert!(threads.keys().any(|title| title.contains(thread)), "{thread}: {:?}", threads.keys());
+    }
+    ends_undisturbed(&mut mixed);
+}
+
+#[test]
+fn without_a_pipe_and_without_the_data_access_library_the_trace_says_so() {
+    let folder = Folder::new("nopipe");
+    let mut mixed = Program::mixed(&folder, Net::V10, &["5"], &NO_PIPE);
+    Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "nopipe.stk", "-d", "1s", "--rate", "100"]);
+    let recorded = Recorded::open(&folder.file("nopipe.stk"));
+    assert!(recorded.complete && recorded.damage.is_empty() && !recorded.samples.is_empty());
+    assert!(recorded.streams.is_empty());
+    let text = info(&folder, "nopipe.stk");
+    assert!(text.contains("no diagnostics pipe (DOTNET_EnableDiagnostics=0)"), "{text}");
+    assert!(text.contains("names cannot be had through the data access library: there is no "), "{text}");
+    assert!(text.contains(r"\net10\mscordaccore.dll"), "{text}");
+    ends_undisturbed(&mut mixed);
+}
+
+/// The library of 3.1.2 beside a runtime of 10.0.9.
+#[test]
+fn a_data_access_library_of_another_version_is_refused_by_name() {
+    let folder = Folder::new("foreign");
+    let (home, exe, first) = Net::V10.program();
+    let copy = folder.file("home");
+    std::fs::create_dir(&copy).expect("a folder");
+    let library = dotnet31().join("mscordaccore.dll");
+    let files = std::fs::read_dir(&home).expect("the program's folder").flatten().map(|entry| entry.path());
+    for file in files.chain([library]).filter(|path| path.is_file()) {
+        let to = copy.join(file.file_name().expect("a name"));
+        std::fs::hard_link(&file, &to).or_else(|_| std::fs::copy(&file, &to).map(drop)).expect("a copy");
+    }
+    let exe = copy.join(exe.file_name().expect("a name"));
+    let mut mixed = Program::mixed_at(&folder, (&copy, &exe, &first), &["12"], &NO_PIPE);
+    Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "foreign.stk", "-d", "1s", "--rate", "100"]);
+    let recorded = Recorded::open(&folder.file("foreign.stk"));
+    assert!(recorded.complete && recorded.damage.is_empty() && !recorded.samples.is_empty());
+    let text = info(&folder, "foreign.stk");
+    let said = r"home\mscordaccore.dll is not of the version of the runtime in mixed.exe";
+    assert!(text.contains("names cannot be had through the data access library: "), "{text}");
+    assert!(text.contains(said), "{text}");
+    ends_undisturbed(&mut mixed);
 }
 
 #[test]
@@ -217,13 +308,16 @@ fn a_process_that_is_killed_in_the_middle_of_the_list_leaves_a_trace_that_says_s
     assert!(text.contains(expected), "{text}");
 }
 
+/// The folder of the runtime 3.1.2.
+fn dotnet31() -> PathBuf {
+    let shared = path("STK_FETCH_DIR").join("dotnet31/shared/Microsoft.NETCore.App");
+    std::fs::read_dir(&shared).expect("a shared framework").flatten().next().expect("a version").path()
+}
+
 #[test]
 fn two_runtimes_in_one_process_are_both_told() {
     let folder = Folder::new("two");
-    let shared = path("STK_FETCH_DIR").join("dotnet31/shared/Microsoft.NETCore.App");
-    let version =
-        std::fs::read_dir(&shared).expect("a shared framework").flatten().next().expect("a version");
-    let second = windows_path(&version.path().join("coreclr.dll"));
+    let second = windows_path(&dotnet31().join("coreclr.dll"));
     let mut mixed = Program::mixed(&folder, Net::V10, &["6", &second], &[]);
     Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "two.stk", "-d", "1s", "--rate", "100"]);
     let recorded = Recorded::open(&folder.file("two.stk"));

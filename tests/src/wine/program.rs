@@ -51,9 +51,19 @@ impl Program {
     /// examples/mixed on CoreCLR 3.1.2 or 10.0.9 with these arguments and environment variables, once it is ready.
     pub fn mixed(folder: &Folder, net: Net, arguments: &[&str], variables: &[(&str, &str)]) -> Program {
         let (home, exe, first) = net.program();
+        Program::mixed_at(folder, (&home, &exe, &first), arguments, variables)
+    }
+
+    /// As [`Program::mixed`], with a folder, a program and first arguments like those of [`Net::program`].
+    pub fn mixed_at(
+        folder: &Folder,
+        (home, exe, first): (&Path, &Path, &[&str]),
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Program {
         let arguments: Vec<&str> = first.iter().copied().chain(arguments.iter().copied()).collect();
-        let mut program = Program::start_with(folder, &home, &exe, &arguments, variables);
-        program.wait_until_ready(&exe);
+        let mut program = Program::start_with(folder, home, exe, &arguments, variables);
+        program.wait_until_ready(exe);
         program
     }
 
