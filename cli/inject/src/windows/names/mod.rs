@@ -4,8 +4,8 @@
 //! runtime's structures. It runs here, on a thread of its own, so that whatever it does concerns this inject only: the agent records on, and waits for an
 //! answer no longer than it wants to.
 //!
-//! * [`library`]: finding, checking and asking it.
-//! * [`target`]: the process as the library sees it, which can be read and nothing else.
+//! * `library`: finding, checking and asking it.
+//! * `target`: the process as the library sees it, which can be read and nothing else.
 //!
 //! `crate::names` has what the two processes say to each other.
 
