@@ -51,7 +51,7 @@ impl Program {
     /// examples/mixed on CoreCLR 3.1.2 or 10.0.9 with these arguments and environment variables, once it is ready.
     pub fn mixed(folder: &Folder, net: Net, arguments: &[&str], variables: &[(&str, &str)]) -> Program {
         let (home, exe, first) = net.program();
-        Program::mixed_at(folder, (&home, &exe, &first), arguments, variables)
+        Program::mixed_at(folder, (&home, &exe, first), arguments, variables)
     }
 
     /// As [`Program::mixed`], with a folder, a program and first arguments like those of [`Net::program`].
