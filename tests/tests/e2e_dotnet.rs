@@ -272,7 +272,7 @@ fn a_data_access_library_of_another_version_is_refused_by_name() {
         std::fs::hard_link(&file, &to).or_else(|_| std::fs::copy(&file, &to).map(drop)).expect("a copy");
     }
     let exe = copy.join(exe.file_name().expect("a name"));
-    let mut mixed = Program::mixed_at(&folder, (&copy, &exe, &first), &["12"], &NO_PIPE);
+    let mut mixed = Program::mixed_at(&folder, (&copy, &exe, first), &["12"], &NO_PIPE);
     Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "foreign.stk", "-d", "1s", "--rate", "100"]);
     let recorded = Recorded::open(&folder.file("foreign.stk"));
     assert!(recorded.complete && recorded.damage.is_empty() && !recorded.samples.is_empty());
