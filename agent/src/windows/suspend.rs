@@ -40,7 +40,8 @@ const ASKED: u64 = 2;
 const STOPPED: u64 = 3;
 /// The watchdog is calling ResumeThread.
 const RESCUING: u64 = 4;
-/// The watchdog found the thread not suspended: if SuspendThread takes effect now, the sampler has to undo it.
+/// The watchdog found the thread not suspended: if SuspendThread takes effect now, the sampler has to undo it, or the watchdog if the
+/// sampler stands still again before it does.
 const UNDO: u64 = 5;
 /// The stack is copied; the system's own unwinder walks it.
 const WALKING: u64 = 6;
@@ -166,6 +167,8 @@ pub enum Rescue {
 pub struct Watch {
     seen: u64,
     since: u64,
+    /// When a thread in phase [`UNDO`] was last looked at.
+    retried: u64,
 }
 
 impl Watch {
@@ -175,11 +178,13 @@ impl Watch {
         let held = HELD.load(Ordering::Acquire);
         let now = ticks();
         if held != self.seen {
-            *self = Watch { seen: held, since: now };
+            *self = Watch { seen: held, since: now, retried: 0 };
         }
         let phase = held & PHASE;
         let most = if phase == WALKING { most_walk } else { most };
-        if !matches!(phase, ASKING | ASKED | STOPPED | WALKING) || now.saturating_sub(self.since) < most {
+        if !matches!(phase, ASKING | ASKED | STOPPED | WALKING | UNDO)
+            || now.saturating_sub(self.since.max(self.retried)) < most
+        {
             return Rescue::None;
         }
         let handle = HANDLE_HELD.load(Ordering::Relaxed);
@@ -190,9 +195,14 @@ impl Watch {
         }
         // SAFETY: the sampler's handle, which stays open while the sampler is in `capture`, which it does not leave in this phase.
         let before = unsafe { ResumeThread(handle as HANDLE) };
-        let undo = phase == ASKING && matches!(before, 0 | u32::MAX);
+        let undo = matches!(phase, ASKING | UNDO) && matches!(before, 0 | u32::MAX);
         enter(held & !PHASE | RESCUING, if undo { UNDO } else { FREE });
         match phase {
+            // Still not suspended: looked at again after as long a time.
+            UNDO if undo => {
+                self.retried = now;
+                Rescue::None
+            }
             STOPPED => Rescue::WhileStopped,
             WALKING => Rescue::WhileWalking,
             _ => Rescue::WhileAsked,
