@@ -179,24 +179,25 @@ impl Follower<'_, '_> {
                 let next = state.rva.wrapping_add(instruction.len() as u32);
                 match self.step(&mut state, &instruction, &bounds, nesting) {
                     Step::Next => state.rva = next,
-                    Step::Goto(target) | Step::Fork(target)
-                        if all && meets_another(&seen, &state, target) =>
-                    {
-                        return None;
-                    }
-                    Step::Goto(target) => {
-                        if seen.iter().any(|(place, _)| *place == (target, state.depth)) {
-                            break;
+                    step @ (Step::Goto(target) | Step::Fork(target)) => {
+                        let (place, sp) = ((target, state.depth), state.registers[SP]);
+                        let before = seen.iter().find(|(known, _)| *known == place).map(|&(_, sp)| sp);
+                        if all && before.is_some_and(|before| before != sp) {
+                            return None;
                         }
-                        seen.push(((target, state.depth), state.registers[SP]));
-                        state.rva = target;
-                    }
-                    Step::Fork(target) => {
-                        if !seen.iter().any(|(place, _)| *place == (target, state.depth)) {
-                            seen.push(((target, state.depth), state.registers[SP]));
-                            waiting.push(State { rva: target, ..state.clone() });
+                        if before.is_none() {
+                            seen.push((place, sp));
                         }
-                        state.rva = next;
+                        match (step, before) {
+                            (Step::Goto(_), Some(_)) => break,
+                            (Step::Goto(_), None) => state.rva = target,
+                            (_, known) => {
+                                if known.is_none() {
+                                    waiting.push(State { rva: target, ..state.clone() });
+                                }
+                                state.rva = next;
+                            }
+                        }
                     }
                     Step::Return(outcome) if !all => return Some(outcome),
                     Step::Return(outcome) => {
@@ -584,11 +585,6 @@ impl Follower<'_, '_> {
         let instruction = recorded.and_then(decode).or_else(|| decode(start.image.bytes(rva)?))?;
         (instruction.code() != Code::Int3).then_some(instruction)
     }
-}
-
-/// Whether another path came to `target` with another stack pointer.
-fn meets_another(seen: &[((u32, u32), Value)], state: &State, target: u32) -> bool {
-    seen.iter().any(|&(place, sp)| place == (target, state.depth) && sp != state.registers[SP])
 }
 
 fn is_restored(value: Value, register: u8) -> bool {

@@ -86,7 +86,8 @@ fn whereabouts(place: &Place<'_>, function: Option<&RuntimeFunction>, full: &Ful
     if full.machine_frame {
         return "pushed by the processor".to_owned();
     }
-    if UnwindInfo::parse(place.image, function.unwind).is_ok_and(|info| info.is_told_by_its_handler()) {
+    let info = UnwindInfo::parse(place.image, function.unwind);
+    if info.as_ref().is_ok_and(UnwindInfo::is_told_by_its_handler) {
         return match full.trust {
             Trust::Code => "assembler whose handler alone knows the frame, its code followed to the return",
             _ => "assembler whose handler alone knows the frame, taken for a leaf: its code could not be followed",
@@ -94,7 +95,7 @@ fn whereabouts(place: &Place<'_>, function: Option<&RuntimeFunction>, full: &Ful
         .to_owned();
     }
     let done = place.rva.wrapping_sub(function.begin);
-    let prologue = UnwindInfo::parse(place.image, function.unwind).map_or(0, |info| u32::from(info.prologue));
+    let prologue = info.map_or(0, |info| u32::from(info.prologue));
     let body = if done < prologue {
         format!("in the prologue, {done:#x} of {prologue:#x} bytes done")
     } else {

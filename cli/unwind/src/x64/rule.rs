@@ -178,10 +178,10 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<Full, Fault> {
         return leaf(place);
     };
     let root = info::root(image, function)?;
-    if UnwindInfo::parse(image, function.unwind)?.is_told_by_its_handler() {
-        return told_by_its_handler(place, &function);
-    }
     let mut full = match place.position {
+        _ if UnwindInfo::parse(image, function.unwind)?.is_told_by_its_handler() => {
+            told_by_its_handler(place, &function)?
+        }
         Position::Caller => {
             let full = from_codes(image, &function, place.rva, Trust::UnwindInfo)?;
             if !full.survives_a_call() {
@@ -262,14 +262,11 @@ pub(crate) fn at_target(image: &ImageTables, rva: u32) -> Result<Full, Fault> {
 /// Assembler whose frame its own exception handler knows, not its unwind codes (all of OpenSSL's): the code tells. Where it
 /// does not, the codes' word, that there is no frame, is taken for granted.
 fn told_by_its_handler(place: &Place<'_>, function: &RuntimeFunction) -> Result<Full, Fault> {
-    let mut full = match followed(place, Some(function.begin..function.end), Trust::Code) {
-        Some(full) => full,
-        None if place.position == Position::Caller => return Err(Fault::BadUnwindInfo),
-        None => from_codes(place.image, function, place.rva, Trust::UnwindInfoNoCode)?,
-    };
-    full.thread_start = place.image.is_thread_start(function.begin);
-    full.volatile = place.image.is_many() && place.position == Position::Context;
-    Ok(full)
+    match followed(place, Some(function.begin..function.end), Trust::Code) {
+        Some(full) => Ok(full),
+        None if place.position == Position::Caller => Err(Fault::BadUnwindInfo),
+        None => from_codes(place.image, function, place.rva, Trust::UnwindInfoNoCode),
+    }
 }
 
 /// Code without unwind data: only the innermost function may be a leaf.
