@@ -160,21 +160,8 @@ pub(crate) trait Sink<U: Unwinder> {
     }
 }
 
-/// Walks one stack.
-pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
-    options: &WalkOptions,
-    cache: &mut RuleCache<U::Rule>,
-    modules: &M,
-    sample: &Sample<'_>,
-    state: &mut U::State,
-    sink: &mut S,
-) -> Stop {
-    run_from::<U, M, S>(options, cache, modules, sample, state, sink, Trust::Context)
-}
-
 /// Walks one stack from a first frame of this trust.
-#[inline(always)]
-pub(crate) fn run_from<U: Unwinder, M: Modules, S: Sink<U>>(
+pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
     options: &WalkOptions,
     cache: &mut RuleCache<U::Rule>,
     modules: &M,

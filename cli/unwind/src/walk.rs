@@ -1,7 +1,7 @@
 //! The walk as the caller sees it: what it provides, how it starts.
 
 use crate::cache::RuleCache;
-use crate::engine::{Sink, Unwinder, run, run_from};
+use crate::engine::{Sink, Unwinder, run};
 use crate::history::{History, Recorder};
 use crate::{Frame, ImageTables, Registers, Stop, Trust, arm64, x64, x86};
 
@@ -93,7 +93,7 @@ impl Walker {
     /// Walks `sample`'s stack. `frames` is cleared and filled, innermost first; it holds at least the context frame.
     pub fn walk<M: Modules>(&mut self, modules: &M, sample: &Sample<'_>, frames: &mut Vec<Frame>) -> Stop {
         frames.clear();
-        self.run(modules, sample, &mut Collect(frames))
+        self.run(modules, sample, Trust::Context, &mut Collect(frames))
     }
 
     /// As [`walk`](Self::walk), but hands each frame over together with the registers recovered for it. Of a
@@ -104,14 +104,7 @@ impl Walker {
         sample: &Sample<'_>,
         each: impl FnMut(&Frame, &Registers),
     ) -> Stop {
-        let sink = &mut Each(each);
-        match sample.registers {
-            // The other x64 unwinder restores registers only where the walk needs them.
-            Registers::X64(r) => {
-                run::<x64::Machine, M, _>(&self.options, &mut self.x64, modules, sample, &mut { *r }, sink)
-            }
-            _ => self.run(modules, sample, sink),
-        }
+        self.run_restoring(modules, sample, Trust::Context, &mut Each(each))
     }
 
     /// Walks on from registers that something else than unwinding has found, such as a language runtime's record of where
@@ -124,32 +117,7 @@ impl Walker {
         trust: Trust,
         each: impl FnMut(&Frame, &Registers),
     ) -> Stop {
-        let (options, sink) = (&self.options, &mut Each(each));
-        let sample = &Sample { code_at_ip: None, ..*sample };
-        match sample.registers {
-            Registers::X64(r) => run_from::<x64::Machine, M, _>(
-                options,
-                &mut self.x64,
-                modules,
-                sample,
-                &mut { *r },
-                sink,
-                trust,
-            ),
-            Registers::Arm64(r) => run_from::<arm64::Machine, M, _>(
-                options,
-                &mut self.arm64,
-                modules,
-                sample,
-                &mut { *r },
-                sink,
-                trust,
-            ),
-            Registers::X86(r) => {
-                let state = &mut x86::State::new(*r);
-                run_from::<x86::Machine, M, _>(options, &mut self.x86, modules, sample, state, sink, trust)
-            }
-        }
+        self.run_restoring(modules, &Sample { code_at_ip: None, ..*sample }, trust, &mut Each(each))
     }
 
     /// Walks a thread's next sample, and of its stack only what changed since the one that `history` is of.
@@ -168,11 +136,28 @@ impl Walker {
         history: &mut History,
     ) -> Stop {
         let mut recorder = Recorder::new(history, sample, unchanged_from, self.options.max_frames);
-        let stop = self.run(modules, sample, &mut recorder);
+        let stop = self.run(modules, sample, Trust::Context, &mut recorder);
         recorder.finish(stop)
     }
 
-    fn run<M, S>(&mut self, modules: &M, sample: &Sample<'_>, sink: &mut S) -> Stop
+    /// As [`run`](Self::run), with all registers restored: the other x64 unwinder restores only those that the walk needs.
+    fn run_restoring<M: Modules, F: FnMut(&Frame, &Registers)>(
+        &mut self,
+        modules: &M,
+        sample: &Sample<'_>,
+        trust: Trust,
+        sink: &mut Each<F>,
+    ) -> Stop {
+        match sample.registers {
+            Registers::X64(r) => {
+                let (options, state) = (&self.options, &mut { *r });
+                run::<x64::Machine, M, _>(options, &mut self.x64, modules, sample, state, sink, trust)
+            }
+            _ => self.run(modules, sample, trust, sink),
+        }
+    }
+
+    fn run<M, S>(&mut self, modules: &M, sample: &Sample<'_>, trust: Trust, sink: &mut S) -> Stop
     where
         M: Modules,
         S: for<'a> Sink<x64::Lazy<'a>> + Sink<arm64::Machine> + Sink<x86::Machine>,
@@ -181,14 +166,20 @@ impl Walker {
         match sample.registers {
             Registers::X64(r) => {
                 let state = &mut x64::State::new(r, &mut self.trail);
-                run::<x64::Lazy<'_>, M, _>(options, &mut self.x64, modules, sample, state, sink)
+                run::<x64::Lazy<'_>, M, _>(options, &mut self.x64, modules, sample, state, sink, trust)
             }
-            Registers::Arm64(r) => {
-                run::<arm64::Machine, M, _>(options, &mut self.arm64, modules, sample, &mut { *r }, sink)
-            }
+            Registers::Arm64(r) => run::<arm64::Machine, M, _>(
+                options,
+                &mut self.arm64,
+                modules,
+                sample,
+                &mut { *r },
+                sink,
+                trust,
+            ),
             Registers::X86(r) => {
                 let state = &mut x86::State::new(*r);
-                run::<x86::Machine, M, _>(options, &mut self.x86, modules, sample, state, sink)
+                run::<x86::Machine, M, _>(options, &mut self.x86, modules, sample, state, sink, trust)
             }
         }
     }
