@@ -2,7 +2,7 @@
 
 use stk_format::synth::TraceBuilder;
 use stk_schema::Arch;
-use stk_schema::event::TableKind;
+use stk_schema::event::{Event, ManagedThread, RuntimeInfo, TableKind};
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
 
 /// SizeOfImage of every image here.
@@ -154,4 +154,30 @@ pub fn trace() -> TraceBuilder {
     let mut builder = TraceBuilder::new(Arch::X64);
     load_system(&mut builder);
     builder
+}
+
+/// A single-file .NET host in `module` with this data contract.
+pub fn runtime(module: u64, descriptor: &[u8]) -> Event<'_> {
+    Event::RuntimeInfo(RuntimeInfo {
+        module,
+        time: 0,
+        kind: 3,
+        version: b"10.0.9",
+        descriptor,
+        pointer_data: &[],
+        note: b"",
+    })
+}
+
+/// The managed state of a thread's sample whose innermost explicit Frame lies at `frame`.
+pub fn managed(thread: u64, time: u64, frame: u64) -> Event<'static> {
+    Event::ManagedThread(ManagedThread {
+        thread,
+        time,
+        address: 0x5000,
+        state: 0,
+        preemptive_disabled: 0,
+        frame,
+        exception: 0,
+    })
 }

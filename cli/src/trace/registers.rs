@@ -3,6 +3,18 @@
 use stk_schema::registers::{IP, RegisterSet, SP, x64_index};
 use stk_unwind::{Registers, arm64, x64, x86};
 
+/// What the walker is given of a sample whose registers are `registers`.
+pub fn walk_input<'a>(sample: &stk_format::Sample<'a>, registers: &'a Registers) -> stk_unwind::Sample<'a> {
+    stk_unwind::Sample {
+        registers,
+        stack: sample.stack,
+        stack_start: sample.stack_start,
+        stack_base: (sample.stack_base != 0).then_some(sample.stack_base),
+        truncated: sample.truncated,
+        code_at_ip: sample.code_at_ip,
+    }
+}
+
 /// The registers of a sample; `None` for a set that cannot be walked.
 pub fn registers(set: RegisterSet, values: &[u64]) -> Option<Registers> {
     if values.len() != set.len() {

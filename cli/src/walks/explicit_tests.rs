@@ -6,7 +6,7 @@ use crate::testing::{self, Image, in_function};
 use crate::trace::Trace;
 use std::sync::atomic::AtomicU64;
 use stk_format::RawSample;
-use stk_schema::event::{Event, ManagedThread, MethodName, RunState, RuntimeInfo};
+use stk_schema::event::{Event, MethodName, RunState};
 use stk_schema::registers::{IP, RegisterSet, SP};
 
 const BASE: u64 = 0x1_4000_0000;
@@ -51,16 +51,7 @@ impl Scene {
     fn compare(&self) -> Comparison {
         let mut builder = testing::trace();
         let module = Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
-        let runtime = RuntimeInfo {
-            module,
-            time: 0,
-            kind: 3,
-            version: b"10.0.9",
-            descriptor: DESCRIPTOR,
-            pointer_data: &[],
-            note: b"",
-        };
-        builder.meta(0, &Event::RuntimeInfo(runtime));
+        builder.meta(0, &testing::runtime(module, DESCRIPTOR));
         for n in [1, 3] {
             let base = BASE + u64::from(Image::function(n));
             let name = MethodName {
@@ -93,15 +84,7 @@ impl Scene {
             context_reply: None,
             extra: &[],
         });
-        builder.push(&Event::ManagedThread(ManagedThread {
-            thread,
-            time: TIME,
-            address: 0x5000,
-            state: 0,
-            preemptive_disabled: 0,
-            frame: self.head,
-            exception: 0,
-        }));
+        builder.push(&testing::managed(thread, TIME, self.head));
         let file = builder.finish();
         let trace = Trace::read(&file, "test.stk").unwrap();
         let images = load_images(&trace, &Elsewhere::NOWHERE);

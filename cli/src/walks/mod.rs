@@ -15,7 +15,7 @@ mod replay;
 pub use classify::Class;
 
 use crate::image::{AddressSpace, ModuleImage};
-use crate::trace::{Trace, View, registers};
+use crate::trace::{Trace, View, registers, walk_input};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -244,14 +244,7 @@ impl<'t> Worker<'t> {
         };
         self.view.go(walk.time);
         let space = AddressSpace::new(&self.view, self.images);
-        let input = stk_unwind::Sample {
-            registers: &context,
-            stack: sample.stack,
-            stack_start: sample.stack_start,
-            stack_base: (sample.stack_base != 0).then_some(sample.stack_base),
-            truncated: sample.truncated,
-            code_at_ip: sample.code_at_ip,
-        };
+        let input = walk_input(sample, &context);
         let stop = self.walker.walk(&space, &input, &mut self.frames);
         let ours = self.frames.iter().map(|frame| (frame.address, frame.sp));
         let equal = ours.zip(&walk.frames).take_while(|(ours, theirs)| ours == *theirs).count();

@@ -4,7 +4,7 @@ use super::tests::{names, profile, runs_of, stop};
 use crate::profile::{Profile, Run};
 use crate::testing::{self, Image, in_function};
 use stk_format::synth::TraceBuilder;
-use stk_schema::event::{Event, ManagedThread, Memory, RuntimeInfo};
+use stk_schema::event::{Event, Memory};
 use stk_unwind::Trust;
 
 const BASE: u64 = 0x1_4000_0000;
@@ -19,16 +19,7 @@ const END_OF_CHAIN: u64 = u64::MAX;
 fn trace(descriptor: &[u8]) -> (TraceBuilder, u64) {
     let mut builder = testing::trace();
     let module = Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
-    let runtime = RuntimeInfo {
-        module,
-        time: 0,
-        kind: 3,
-        version: b"10.0.9",
-        descriptor,
-        pointer_data: &[],
-        note: b"",
-    };
-    builder.meta(0, &Event::RuntimeInfo(runtime));
+    builder.meta(0, &testing::runtime(module, descriptor));
     let thread = builder.thread(0, 1, "main", STACK);
     (builder, thread)
 }
@@ -43,18 +34,6 @@ fn stack(calls: &[u64]) -> ([u64; 2], Vec<u64>, u64) {
     words.extend([INLINED_CALL_FRAME, END_OF_CHAIN, 0, caller[1], caller[0], 0x77, 0]);
     words.extend(above);
     ([in_function(BASE, 7), STACK - 8 * words.len() as u64], words, frame)
-}
-
-fn managed(thread: u64, time: u64, frame: u64) -> Event<'static> {
-    Event::ManagedThread(ManagedThread {
-        thread,
-        time,
-        address: 0x5000,
-        state: 0,
-        preemptive_disabled: 0,
-        frame,
-        exception: 0,
-    })
 }
 
 fn of_thread(file: &[u8]) -> (Profile, Vec<Run>) {
@@ -75,7 +54,7 @@ fn a_stack_goes_on_from_the_explicit_frame_above_the_gap_and_is_not_called_compl
     let (mut builder, thread) = trace(DESCRIPTOR);
     let (registers, words, frame) = stack(&[in_function(BASE, 1), in_function(BASE, 2)]);
     builder.sample(thread, 1_000, &registers, &words);
-    builder.push(&managed(thread, 1_000, frame));
+    builder.push(&testing::managed(thread, 1_000, frame));
     let (profile, runs) = of_thread(&builder.finish());
     assert_eq!(names(&profile, runs[0].node), WHOLE);
     assert_eq!(stop(&profile, &runs[0]), "thread-start-past-gap");
@@ -101,7 +80,7 @@ fn code_that_was_interrupted_goes_on_from_its_registers_outside_of_the_stack() {
     for (bytes, expected) in [(&context[..], 5), (&context[..1231], 1)] {
         let (mut builder, thread) = trace(DESCRIPTOR);
         builder.sample(thread, 1_000, &registers, &words);
-        builder.push(&managed(thread, 1_000, frame));
+        builder.push(&testing::managed(thread, 1_000, frame));
         builder.push(&Event::Memory(Memory { thread, time: 1_000, address: CONTEXT, bytes }));
         let (profile, runs) = of_thread(&builder.finish());
         assert_eq!(names(&profile, runs[0].node), WHOLE[..expected], "{} bytes", bytes.len());
@@ -125,7 +104,7 @@ fn without_what_the_runtime_said_of_that_very_sample_the_stack_ends_in_the_gap()
     ] {
         let (mut builder, thread) = trace(descriptor);
         builder.sample(thread, 1_000, &registers, &words);
-        builder.push(&managed(thread, time, head));
+        builder.push(&testing::managed(thread, time, head));
         let (profile, runs) = of_thread(&builder.finish());
         assert_eq!(names(&profile, runs[0].node), ["app.exe:7"], "{name}");
         assert_eq!(stop(&profile, &runs[0]), "no-module", "{name}");
@@ -138,7 +117,7 @@ fn a_frame_that_leads_to_no_known_code_is_passed_over() {
     let (registers, mut words, frame) = stack(&[in_function(BASE, 1), in_function(BASE, 2)]);
     words[10] = 0x12_3456;
     builder.sample(thread, 1_000, &registers, &words);
-    builder.push(&managed(thread, 1_000, frame));
+    builder.push(&testing::managed(thread, 1_000, frame));
     let (profile, runs) = of_thread(&builder.finish());
     assert_eq!(names(&profile, runs[0].node), ["app.exe:7"]);
 }
@@ -151,7 +130,7 @@ fn stacks_before_and_after_one_with_a_gap_are_what_they_are() {
     let whole = [calls[0], calls[1], in_function(BASE, 3)];
     testing::sample(&mut builder, thread, 1_000, STACK, &whole);
     builder.sample(thread, 2_000, &registers, &words);
-    builder.push(&managed(thread, 2_000, frame));
+    builder.push(&testing::managed(thread, 2_000, frame));
     // Unchanged: what was said holds on.
     builder.same(thread, 3_000, stk_schema::event::RunState::Waiting);
     testing::sample(&mut builder, thread, 4_000, STACK, &whole);

@@ -5,7 +5,7 @@ use super::gap::Held;
 use crate::image::{AddressSpace, Holder};
 use crate::profile::{FrameKey, Node, NodeId, Placement, RunFlags};
 use crate::runtimes::dotnet::explicit::PAST_GAP;
-use crate::trace::{Kept, Managed, registers};
+use crate::trace::{Kept, Managed, registers, walk_input};
 use stk_format::Sample;
 use stk_unwind::Stop;
 
@@ -81,14 +81,7 @@ impl Reader<'_, '_> {
         let registers = registers(sample.set, sample.registers).ok_or("registers-unknown")?;
         self.view.go(sample.time);
         let space = AddressSpace::new(self.view, self.inputs.images);
-        let input = stk_unwind::Sample {
-            registers: &registers,
-            stack: sample.stack,
-            stack_start: sample.stack_start,
-            stack_base: (sample.stack_base != 0).then_some(sample.stack_base),
-            truncated: sample.truncated,
-            code_at_ip: sample.code_at_ip,
-        };
+        let input = walk_input(sample, &registers);
         // Under other modules even the same words mean something else.
         let epoch = self.view.epoch();
         let unchanged_from = if epoch == slot.epoch { sample.unchanged_from } else { u64::MAX };
