@@ -6,14 +6,19 @@
 //! [`output`] has one writer per format, [`walks`] compares walks with the system's own, [`commands`] is the
 //! command line.
 #![deny(unsafe_code)]
+// Without the program some of what its commands call is called by nobody.
+#![cfg_attr(not(feature = "program"), allow(dead_code, unused_imports))]
 
+#[cfg(feature = "program")]
 pub mod commands;
 pub mod image;
 mod interrupt;
 pub mod map;
+#[cfg(feature = "program")]
 pub mod output;
 pub mod profile;
 pub mod runtimes;
+#[cfg(feature = "program")]
 pub mod stats;
 pub mod symbols;
 #[cfg(test)]

@@ -163,6 +163,11 @@ pub const FRAMES: Table = Table {
             "Why there is no (better) name; of a managed method: why there is no line",
         ),
         nullable("tier", Text, "How far a managed method's code is optimised, as its runtime calls it"),
+        column(
+            "aliases",
+            ListText,
+            "Further functions that the linker folded into this one: which of them ran cannot be told. Empty for inlined ones",
+        ),
     ],
 };
 

@@ -11,7 +11,7 @@
 //! Of procedures that were folded into one (several records and several line subsections with one address), the n-th
 //! record goes with the n-th subsection: object files bring both in one order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ::stk::symbols::index::{RecordKind, SymbolIndex};
@@ -77,6 +77,10 @@ pub struct Agreement {
     pub wrong_chains: u64,
     /// Addresses with a wrong file or line on some level.
     pub wrong_lines: u64,
+    /// Addresses in procedures whose code others share, by the records (identical-code folding).
+    pub folded: u64,
+    /// Addresses where the index names other sharers than the records do.
+    pub wrong_aliases: u64,
     /// The first few that disagree.
     pub examples: Vec<String>,
 }
@@ -84,7 +88,7 @@ pub struct Agreement {
 impl Agreement {
     /// Whether every address agrees.
     pub fn complete(&self) -> bool {
-        self.rvas != 0 && self.wrong_names + self.wrong_chains + self.wrong_lines == 0
+        self.rvas != 0 && self.wrong_names + self.wrong_chains + self.wrong_lines + self.wrong_aliases == 0
     }
 
     /// As JSON, one object.
@@ -92,7 +96,7 @@ impl Agreement {
         json!({
             "rvas": self.rvas, "in_procedures": self.in_procedures, "inlined": self.inlined,
             "with_line": self.with_line, "wrong_names": self.wrong_names, "wrong_chains": self.wrong_chains,
-            "wrong_lines": self.wrong_lines, "examples": self.examples,
+            "wrong_lines": self.wrong_lines, "folded": self.folded, "wrong_aliases": self.wrong_aliases, "examples": self.examples,
         })
     }
 }
@@ -255,14 +259,15 @@ impl Truth {
         let holders = self.holders();
         for &(from, to) in &self.code {
             for rva in from..to {
-                self.compare_one(rva, holders.at(rva), index, &mut agreement)?;
+                self.compare_one(rva, &holders, index, &mut agreement)?;
             }
         }
         Ok(agreement)
     }
 
-    fn compare_one(&self, rva: u32, holders: &[u32], index: &SymbolIndex, out: &mut Agreement) -> Result<()> {
+    fn compare_one(&self, rva: u32, all: &Holders, index: &SymbolIndex, out: &mut Agreement) -> Result<()> {
         out.rvas += 1;
+        let holders = all.at(rva);
         let hit = index.lookup(rva)?;
         let frames: Vec<TruthFrame> = hit
             .iter()
@@ -314,8 +319,28 @@ impl Truth {
             note(|out| &mut out.wrong_names, format!("one of {names:?}"));
             return Ok(());
         }
+        // Whatever begins where the winner begins lies on the same code.
+        let winner = &named[0].name;
+        let sharers: BTreeSet<&str> = all
+            .at(named[0].start)
+            .iter()
+            .map(|&n| &self.procedures[n as usize])
+            .filter(|p| p.start == named[0].start && p.name != *winner)
+            .map(|p| &*p.name)
+            .collect();
+        let aliases: BTreeSet<&str> = range
+            .iter()
+            .flat_map(|range| range.aliases(index))
+            .filter(|alias| alias.1 == RecordKind::Procedure)
+            .map(|alias| alias.0)
+            .collect();
+        if aliases != sharers {
+            note(|out| &mut out.wrong_aliases, format!("aliases {sharers:?}, not {aliases:?}"));
+            return Ok(());
+        }
         let expected: Vec<Vec<TruthFrame>> = named.iter().map(|procedure| procedure.chain(rva)).collect();
         if expected.contains(&frames) {
+            out.folded += u64::from(!sharers.is_empty());
             out.inlined += u64::from(frames.len() > 1);
             out.with_line += u64::from(frames.last().is_some_and(|frame| frame.2.is_some()));
         } else if expected.iter().any(|chain| chain.iter().map(|f| &f.0).eq(frames.iter().map(|f| &f.0))) {

@@ -311,6 +311,15 @@ fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow
             symbols.facts.get(frame.0 as usize).map(|facts| facts.tier).filter(|tier| !tier.is_empty())
         };
         let reason = |&(_, frame, _): &(i64, FrameId, usize)| symbols.reason[frame.0 as usize].map(text);
+        let mut offsets = vec![0i64];
+        let mut aliases: Vec<&str> = Vec::new();
+        for row in rows {
+            if !named(row).inline {
+                aliases.extend(symbols.aliases(row.1));
+            }
+            offsets.push(aliases.len() as i64);
+        }
+        let aliases = column("", aliases).take_materialized_series();
         let debug_id = |row| image(row).map(|i| i.debug_id.as_str()).filter(|id| !id.is_empty());
         table.write(vec![
             trace.column("trace_id", &vec![0; rows.len()])?,
@@ -334,6 +343,7 @@ fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow
             column("name_source", rows.iter().map(source).collect::<Vec<_>>()),
             column("unresolved", rows.iter().map(reason).collect::<Vec<_>>()),
             column("tier", rows.iter().map(tier).collect::<Vec<_>>()),
+            list("aliases", offsets, aliases)?,
         ])?;
     }
     Ok(())

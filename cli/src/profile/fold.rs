@@ -134,6 +134,9 @@ impl Folder<'_> {
         let from = &self.profile.symbols;
         let id = self.frames.intern(self.profile.frames.keys()[at]);
         self.symbols.named.extend_from_slice(from.names(old));
+        if let Some(aliases) = from.aliases.get(&old) {
+            self.symbols.aliases.insert(id, aliases.clone());
+        }
         self.end(
             from.source[at],
             from.reason[at],

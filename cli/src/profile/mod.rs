@@ -21,6 +21,7 @@ pub use symbolize::{Missing, MissingSymbols, missing_symbols, symbolize};
 pub(crate) use symbolize::{export_name, module_key};
 pub use tree::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId, Placement};
 
+use std::collections::HashMap;
 use stk_schema::Arch;
 use stk_unwind::Trust;
 
@@ -332,6 +333,8 @@ pub struct FrameSymbols {
     pub reason: Vec<Option<StrId>>,
     /// What else is known of each frame; empty: nothing.
     pub facts: Vec<FrameFacts>,
+    /// Of the frames whose outermost function shares its code with others (identical-code folding), the others' names.
+    pub aliases: HashMap<FrameId, Box<[StrId]>>,
 }
 
 impl FrameSymbols {
@@ -340,13 +343,18 @@ impl FrameSymbols {
         let i = frame.0 as usize;
         &self.named[self.starts[i] as usize..self.starts[i + 1] as usize]
     }
+
+    /// Names of further functions whose code is the frame's outermost function's: which of them ran cannot be told.
+    pub fn aliases(&self, frame: FrameId) -> impl ExactSizeIterator<Item = &str> {
+        self.aliases.get(&frame).map_or(&[][..], |ids| ids).iter().map(|&id| self.strings.get(id))
+    }
 }
 
 /// Interned texts.
 #[derive(Default, Debug)]
 pub struct Strings {
     texts: Vec<std::sync::Arc<str>>,
-    ids: std::collections::HashMap<std::sync::Arc<str>, StrId>,
+    ids: HashMap<std::sync::Arc<str>, StrId>,
 }
 
 impl Strings {

@@ -2,8 +2,8 @@
 
 use super::managed::{Managed, Told};
 use super::{
-    CodeInfo, DYNAMIC_CODE, FrameFacts, FrameKey, FrameKind, FrameSymbols, Image, ImageId, NameSource,
-    NamedFrame, NodeId, Placement, Profile, Runs, StrId,
+    CodeInfo, DYNAMIC_CODE, FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, Image, ImageId,
+    NameSource, NamedFrame, NodeId, Placement, Profile, Runs, StrId,
 };
 use crate::image::ModuleImage;
 use crate::runtimes::{MethodKind, Methods};
@@ -239,6 +239,10 @@ impl Names {
                 line: location.line,
                 inline: location.inline,
             });
+        }
+        if resolved.aliases().len() != 0 {
+            let aliases = resolved.aliases().map(|name| symbols.strings.intern(name)).collect();
+            symbols.aliases.insert(FrameId(symbols.source.len() as u32), aliases);
         }
         let reason = reason.map(|reason| symbols.strings.intern(&reason));
         let source = if resolved.source == Source::Pdb { NameSource::Pdb } else { NameSource::Dwarf };

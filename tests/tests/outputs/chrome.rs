@@ -112,6 +112,10 @@ fn slices_say_module_line_and_trust() {
     let expected =
         json!({"module": "busy.exe", "file": "C:\\src\\mix.hpp:3", "trust": "context", "inline": true});
     assert_eq!(mix, &expected);
+    let run = find(1, "plugin_run [plugin_a.dll]", 3000.0).expect("plugin_run").args;
+    assert_eq!(run["same_code_as"], format!("plugin_stop, {AWKWARD}"));
+    let other = find(1, "plugin_run [plugin_ä.dll]", 5000.0).expect("plugin_run").args;
+    assert_eq!(other.get("same_code_as"), None);
 }
 
 #[test]

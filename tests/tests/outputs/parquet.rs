@@ -100,6 +100,25 @@ fn tables_have_the_documented_columns_and_no_unexpected_nulls() {
 }
 
 #[test]
+fn frames_name_the_functions_that_share_their_code() {
+    let written = busy().write(Format::Parquet, &Options::default());
+    let frames = read(&written.path, "frames", TRACE);
+    let lists = frames.column("aliases").expect("aliases").list().expect("list").clone();
+    let aliases: Vec<(Option<String>, Vec<Option<String>>)> = texts(&frames, "module")
+        .into_iter()
+        .zip(&lists)
+        .filter_map(|(module, list)| {
+            let list = list.expect("not null");
+            let names: Vec<_> =
+                list.str().expect("texts").iter().map(|name| name.map(str::to_owned)).collect();
+            (!names.is_empty()).then_some((module, names))
+        })
+        .collect();
+    let twins = ["plugin_stop", AWKWARD].map(|name| Some(name.to_owned()));
+    assert_eq!(aliases, [(Some("plugin_a.dll".to_owned()), twins.to_vec())]);
+}
+
+#[test]
 fn samples_hold_every_run_with_its_thread_time_and_stop() {
     let written = busy().write(Format::Parquet, &Options::default());
     let samples = read(&written.path, "samples", TRACE);

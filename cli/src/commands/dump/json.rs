@@ -67,6 +67,9 @@ struct FrameJson<'a> {
     file: Option<&'a str>,
     line: Option<u32>,
     inline: Vec<InlineJson<'a>>,
+    /// Further functions that the linker folded into `function`.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    aliases: &'a [String],
     /// Stack bytes from `sp` to `frame_base`, in hexadecimal: locals, saved registers, the return address.
     bytes: String,
     /// Stack bytes from `frame_base` on that are the frame's arguments, in hexadecimal: on x64 the home space of the four
@@ -166,6 +169,7 @@ fn frame(stack: &Stack, i: usize) -> FrameJson<'_> {
         file: outermost.and_then(|name| name.file.as_deref()),
         line: outermost.and_then(|name| name.line),
         inline,
+        aliases: outermost.map_or(&[], |name| &name.aliases),
         bytes: hex_bytes(&walked.bytes),
         arguments: (!walked.arguments.is_empty()).then(|| hex_bytes(&walked.arguments)),
         registers: registers(&walked.registers, i == 0),

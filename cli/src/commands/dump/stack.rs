@@ -78,12 +78,14 @@ pub(super) struct Name {
     pub(super) displacement: Option<u32>,
     /// Whether the function's name begins with its module.
     pub(super) has_module: bool,
+    /// Further functions that the linker folded into this one.
+    pub(super) aliases: Vec<String>,
 }
 
 impl Name {
     /// A function of which nothing else is known.
     pub(super) fn only(function: String) -> Name {
-        Name { function, file: None, line: None, displacement: None, has_module: false }
+        Name { function, file: None, line: None, displacement: None, has_module: false, aliases: Vec::new() }
     }
 }
 
@@ -333,10 +335,12 @@ fn names_of(resolved: &Resolved<'_>, frame: &Frame) -> Vec<Name> {
             line: location.line,
             displacement: None,
             has_module: false,
+            aliases: Vec::new(),
         })
         .collect();
     if let Some(outermost) = names.last_mut() {
         // Symbols were looked up one byte before a return address.
+        outermost.aliases = resolved.aliases().map(str::to_owned).collect();
         outermost.displacement = Some(resolved.displacement + u32::from(!is_exact(frame)));
     }
     names

@@ -196,11 +196,24 @@ impl Slice {
         json::string(&mut sink.buffer, &trusts.join(", "));
         if named.inline {
             sink.put(b",\"inline\":true");
+        } else if profile.symbols.aliases(frame).len() != 0 {
+            sink.put(b",\"same_code_as\":");
+            json::string(&mut sink.buffer, &same_code_as(profile.symbols.aliases(frame)));
         }
         if matches!(profile.symbols.source[frame.0 as usize], NameSource::Export) {
             sink.put(b",\"name_source\":\"export\"");
         }
     }
+}
+
+/// Some of the functions that share a function's code: a linker may fold thousands into one.
+fn same_code_as<'a>(mut aliases: impl ExactSizeIterator<Item = &'a str>) -> String {
+    const SHOWN: usize = 4;
+    let mut text = aliases.by_ref().take(SHOWN).collect::<Vec<_>>().join(", ");
+    if aliases.len() != 0 {
+        text += &format!(" and {} more", aliases.len());
+    }
+    text
 }
 
 fn event(
