@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use stk_tests::recorded::{Recorded, Runtime};
 use stk_tests::stk;
-use stk_tests::wine::{Folder, Inject, Net, Program, path, wait_for, windows_path};
+use stk_tests::wine::{self, Folder, Inject, Net, Program, path, wait_for, windows_path};
 
 /// Methods of examples/mixed that every runtime compiles, and lambdas and dynamic methods by their usual names.
 const METHODS: [&str; 16] = [
@@ -345,5 +345,10 @@ fn a_process_that_collects_garbage_all_the_time_comes_to_no_harm() {
     for &(address, bytes) in &recorded.memory {
         assert!(address != 0 && bytes == 1232, "{address:#x} {bytes}");
     }
+    wine::measured(&format!(
+        "mixed on 10.0.9, generation 0 of 64 KB, {seconds} s at 500 Hz: {}; managed threads told in {}",
+        wine::figures(&recorded),
+        recorded.managed.len()
+    ));
     ends_undisturbed(&mut mixed);
 }

@@ -42,5 +42,10 @@ fn check(folder: &Folder, trace: &str) -> usize {
     for pair in loads.windows(2) {
         assert!(pair[0].unload <= pair[1].load, "{trace}: loaded twice at the same time: {pair:?}");
     }
+    wine::measured(&format!(
+        "stress {trace}: {}, stress_plugin.dll loaded {} times",
+        wine::figures(&recorded),
+        loads.len()
+    ));
     loads.len()
 }

@@ -106,7 +106,13 @@ fn a_target_that_loads_and_frees_dlls_neither_hangs_nor_goes_wrong_while_walks_a
         if folder.file(&trace).exists() {
             let recorded = Recorded::open(&folder.file(&trace));
             assert!(recorded.damage.is_empty(), "{trace}: {:?}", recorded.damage);
-            Walks::of(&folder, &trace).explained();
+            let walks = Walks::of(&folder, &trace);
+            walks.explained();
+            let [all, equal, discarded] = ["walks", "equal", "discarded"].map(|name| walks.number(name));
+            wine::measured(&format!(
+                "stress with walks {trace}: {}; {all} walks, {equal} equal, {discarded} discarded, the rest explained",
+                wine::figures(&recorded)
+            ));
         }
         if !stress.is_running() {
             break;

@@ -11,6 +11,8 @@ mod program;
 pub use inject::{Finished, Inject};
 pub use program::{Net, Program};
 
+use crate::recorded::Recorded;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,6 +34,22 @@ pub fn path(variable: &str) -> PathBuf {
 /// Whether the long forms of tests are asked for (`tests/run.sh --long`).
 pub fn long() -> bool {
     std::env::var_os("STK_LONG").is_some_and(|value| value == "1")
+}
+
+/// Prints what a long test has measured, for docs/measured.md, also where the test passes: harnesses hold back only what the
+/// print macros write.
+pub fn measured(line: &str) {
+    if long() {
+        let _ = writeln!(std::io::stderr(), "\nmeasured: {line}");
+    }
+}
+
+/// What a recording came to, in a few words.
+pub fn figures(recorded: &Recorded) -> String {
+    let dropped: u64 = recorded.dropped.values().sum();
+    let (full, unchanged) = (recorded.samples.len(), recorded.unchanged);
+    let end = if recorded.complete { "whole" } else { "without its end" };
+    format!("{full} samples in full, {unchanged} passes unchanged, {dropped} dropped, {end}")
 }
 
 /// A command that runs a Windows program, in the Wine of its architecture: a 32-bit program cannot run in the prefix of the others here.
