@@ -26,13 +26,43 @@ pub fn demangle(raw: &str, style: Demangle) -> Cow<'_, str> {
         Demangle::Short => DemangleOptions::name_only(),
         Demangle::None => return Cow::Borrowed(raw),
     };
-    if !may_be_mangled(raw) || raw.len() > MAX_MANGLED {
-        return Cow::Borrowed(raw);
+    let shown = if may_be_mangled(raw) && raw.len() <= MAX_MANGLED {
+        symbolic_common::Name::from(raw).demangle(options).filter(|name| !name.is_empty())
+    } else {
+        None
+    };
+    match shown {
+        Some(name) => Cow::Owned(with_unnamed_namespaces(&name).into_owned()),
+        None => with_unnamed_namespaces(raw),
     }
-    match symbolic_common::Name::from(raw).demangle(options) {
-        Some(name) if !name.is_empty() => Cow::Owned(name),
-        _ => Cow::Borrowed(raw),
+}
+
+/// MSVC writes an unnamed namespace in three ways: `` `anonymous namespace'::f `` in procedure records, `` `anonymous-namespace'::T ``
+/// in types and so in the names of their inlined members, and with a hash of the file (`?A0x8417fefe::f`) in those of other
+/// inlined functions. One function should have one name: that of the procedure records.
+fn with_unnamed_namespaces(name: &str) -> Cow<'_, str> {
+    const MARK: &str = "?A0x";
+    const WORDS: &str = "`anonymous namespace'";
+    const HYPHENATED: &str = "`anonymous-namespace'";
+    if name.contains(HYPHENATED) {
+        return Cow::Owned(with_unnamed_namespaces(&name.replace(HYPHENATED, WORDS)).into_owned());
     }
+    let mut pieces = name.split(MARK);
+    let mut shown = pieces.next().unwrap_or_default().to_owned();
+    if shown.len() == name.len() {
+        return Cow::Borrowed(name);
+    }
+    for piece in pieces {
+        let digits = piece.bytes().take_while(u8::is_ascii_hexdigit).count();
+        if (1..=8).contains(&digits) && piece[digits..].starts_with("::") {
+            shown += WORDS;
+            shown += &piece[digits..];
+        } else {
+            shown += MARK;
+            shown += piece;
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// The name of a public or exported symbol of an x86 image without the decoration of its calling convention:
@@ -86,6 +116,25 @@ mod tests {
         }
         assert_eq!(demangle("_ZN3foo3barEi", Demangle::Full), "foo::bar(int)");
         assert_eq!(demangle("_ZN3foo3barEi", Demangle::None), "_ZN3foo3barEi");
+    }
+
+    // All three ways occur in conpty.pdb of node-pty 1.1.0.
+    #[test]
+    fn unnamed_namespaces_are_called_so() {
+        for (raw, shown) in [
+            ("?A0x8417fefe::in", "`anonymous namespace'::in"),
+            ("a<?A0x1::b,?A0x22::c>::d", "a<`anonymous namespace'::b,`anonymous namespace'::c>::d"),
+            (
+                "`anonymous-namespace'::T<?A0x1::b>::f",
+                "`anonymous namespace'::T<`anonymous namespace'::b>::f",
+            ),
+            ("?A0x8417fefe", "?A0x8417fefe"),
+            ("?A0x::f", "?A0x::f"),
+            ("?A0x123456789::f", "?A0x123456789::f"),
+        ] {
+            assert_eq!(demangle(raw, Demangle::Short), shown);
+            assert_eq!(demangle(raw, Demangle::None), raw);
+        }
     }
 
     #[test]
