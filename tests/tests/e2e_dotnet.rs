@@ -2,7 +2,7 @@
 //! is said where that cannot be had. The stream is searched for method names as UTF-16, not decoded: that is `stk`'s business.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use stk_tests::recorded::{Recorded, Runtime};
 use stk_tests::stk;
@@ -243,6 +243,76 @@ fn without_a_pipe_names_come_through_the_data_access_library() {
     ends_undisturbed(&mut mixed);
 }
 
+/// A copy of CoreCLR 3.1.2: the folder of dotnet.exe and that of coreclr.dll.
+fn dotnet31_copy(folder: &Folder) -> (PathBuf, PathBuf) {
+    let from = path("STK_FETCH_DIR").join("dotnet31");
+    let to = folder.file("dotnet");
+    let framework = dotnet31();
+    let version = framework.strip_prefix(&from).expect("within it");
+    let fxr = Path::new("host/fxr").join(version.file_name().expect("a version"));
+    for part in [Path::new(""), &fxr, version] {
+        link_files(&from.join(part), &to.join(part));
+    }
+    (to.clone(), to.join(version))
+}
+
+/// Links, or copies, the files of a folder.
+fn link_files(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder");
+    let files = std::fs::read_dir(from).expect("a folder").flatten().map(|entry| entry.path());
+    for file in files.filter(|path| path.is_file()) {
+        let to = to.join(file.file_name().expect("a name"));
+        std::fs::hard_link(&file, &to).or_else(|_| std::fs::copy(&file, &to).map(drop)).expect("a copy");
+    }
+}
+
+/// Debuggers look the library of CoreCLR 3.1.2 up under the index of its coreclr.dll, 5E211DAC56b000; its own is 5E211C7F138000.
+#[test]
+fn the_data_access_library_is_found_on_the_symbol_path() {
+    let folder = Folder::new("dacpath");
+    let (home, _, first) = Net::V3.program();
+    let (dotnet, framework) = dotnet31_copy(&folder);
+    let mut mixed = Program::mixed_at(&folder, (&home, &dotnet.join("dotnet.exe"), first), &["12"], &NO_PIPE);
+    // Only now: dotnet.exe does not start a runtime that lacks a file.
+    std::fs::remove_file(framework.join("mscordaccore.dll")).expect("removed");
+
+    // Of another build by its name alone, and a server that nobody asks; then the store.
+    let (flat, store) = (folder.file("flat"), folder.file("store"));
+    let long = "mscordaccore_amd64_amd64_4.700.20.6602.dll";
+    let place = store.join(long).join("5E211DAC56b000");
+    std::fs::create_dir_all(&flat).expect("a folder");
+    std::fs::create_dir_all(&place).expect("a folder");
+    std::fs::copy(dotnet31().join("coreclr.dll"), flat.join("mscordaccore.dll")).expect("a copy");
+    let flat = windows_path(&flat);
+    let record = |trace: &str, symbols: &str| {
+        let line = ["--pid", &mixed.pid(), "-o", trace, "-d", "2s", "--rate", "100", "-y", symbols];
+        Inject::record(&folder, &line);
+        let recorded = Recorded::open(&folder.file(trace));
+        assert!(recorded.complete && recorded.damage.is_empty() && !recorded.samples.is_empty());
+        info(&folder, trace)
+    };
+    let text = record("vain.stk", &flat);
+    assert!(text.contains(r"flat\mscordaccore.dll is not of the runtime's version 4.700.20.6602"), "{text}");
+
+    std::fs::copy(dotnet31().join("mscordaccore.dll"), place.join(long)).expect("a copy");
+    let store = format!("{flat};srv*{}*https://example.invalid", windows_path(&store));
+    let text = record("dacpath.stk", &store);
+    assert!(text.contains(&format!("named through {long}")), "{text}");
+    let threads = functions(&folder, "dacpath.stk");
+    // Methods that never leave their threads' stacks.
+    for (thread, method) in
+        [("main", "mixed!Mixed.Program.Main("), ("sleeper", "mixed!Mixed.Program.Sleeper()")]
+    {
+        for (title, names) in &threads {
+            let has = names.iter().any(|name| name.starts_with(method));
+            let is_its = title.contains(&format!("\"{thread}\"")) || title.starts_with(&format!("{thread} "));
+            assert_eq!(has, is_its, "{method} in {title}: {names:#?}");
+        }
+        assert!(threads.keys().any(|title| title.contains(thread)), "{thread}: {:?}", threads.keys());
+    }
+    ends_undisturbed(&mut mixed);
+}
+
 #[test]
 fn without_a_pipe_and_without_the_data_access_library_the_trace_says_so() {
     let folder = Folder::new("nopipe");
@@ -255,6 +325,8 @@ fn without_a_pipe_and_without_the_data_access_library_the_trace_says_so() {
     assert!(text.contains("no diagnostics pipe (DOTNET_EnableDiagnostics=0)"), "{text}");
     assert!(text.contains("names cannot be had through the data access library: there is no "), "{text}");
     assert!(text.contains(r"\net10\mscordaccore.dll"), "{text}");
+    let wanted = "mscordaccore_amd64_amd64_10.0.926.27113.dll (index 6A0E067147a000)";
+    assert!(text.contains(wanted), "{text}");
     ends_undisturbed(&mut mixed);
 }
 
@@ -264,13 +336,8 @@ fn a_data_access_library_of_another_version_is_refused_by_name() {
     let folder = Folder::new("foreign");
     let (home, exe, first) = Net::V10.program();
     let copy = folder.file("home");
-    std::fs::create_dir(&copy).expect("a folder");
-    let library = dotnet31().join("mscordaccore.dll");
-    let files = std::fs::read_dir(&home).expect("the program's folder").flatten().map(|entry| entry.path());
-    for file in files.chain([library]).filter(|path| path.is_file()) {
-        let to = copy.join(file.file_name().expect("a name"));
-        std::fs::hard_link(&file, &to).or_else(|_| std::fs::copy(&file, &to).map(drop)).expect("a copy");
-    }
+    link_files(&home, &copy);
+    std::fs::copy(dotnet31().join("mscordaccore.dll"), copy.join("mscordaccore.dll")).expect("a copy");
     let exe = copy.join(exe.file_name().expect("a name"));
     let mut mixed = Program::mixed_at(&folder, (&copy, &exe, first), &["12"], &NO_PIPE);
     Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "foreign.stk", "-d", "1s", "--rate", "100"]);

@@ -58,6 +58,8 @@ pub struct Record {
     pub embed: u32,
     /// Folder of shared tables.
     pub tables: Option<PathBuf>,
+    /// Symbol paths with a runtime's data access library.
+    pub symbol_path: Vec<String>,
     /// `control::FLAG_*`.
     pub flags: u32,
     /// Milliseconds that the target has to load the agent.
@@ -86,6 +88,7 @@ Examples:
   inject --pid 4404 agent.dll -o a.stk -d 10s
   inject --name app.exe -r 500 -d 1m      by name, 500 samples a second and thread, one minute
   inject -o 'traces\\%n-%p.stk' -- app.exe --its-own option
+  inject --pid 4404 -y C:\\symbols          names of a .NET without diagnostics pipe: its library is in this symbol store
   inject ps                               which processes can be recorded, and why not
   inject stop --pid 4404                  end a recording from elsewhere
 
@@ -197,6 +200,11 @@ struct RecordArgs {
     #[arg(long, value_name = "DIR")]
     tables: Option<PathBuf>,
 
+    /// Where .NET's data access library may lie (mscordaccore.dll, mscordacwks.dll) if it is not beside the runtime: folders and
+    /// local symbol stores as in a debugger's symbol path, before those of _NT_SYMBOL_PATH; servers are not asked. May be repeated
+    #[arg(short = 'y', long, value_name = "PATH")]
+    symbol_path: Vec<String>,
+
     /// Take one sample of every thread, then stop
     #[arg(long, conflicts_with = "duration")]
     once: bool,
@@ -258,6 +266,7 @@ impl From<RecordArgs> for Record {
                 Embed::Full => control::EMBED_FULL,
             },
             tables: args.tables,
+            symbol_path: args.symbol_path,
             flags,
             timeout_ms: args.timeout,
         }
@@ -363,6 +372,10 @@ mod tests {
             "full",
             "--tables",
             "t",
+            "-y",
+            r"C:\a;srv*C:\b*https://h",
+            "--symbol-path",
+            "c",
             "--once",
             "--check-walks",
             "--test-panic",
@@ -375,6 +388,7 @@ mod tests {
         assert_eq!(r.max_stack_bytes, 65_536);
         assert_eq!(r.embed, control::EMBED_FULL);
         assert_eq!(r.tables.as_deref(), Some("t".as_ref()));
+        assert_eq!(r.symbol_path, [r"C:\a;srv*C:\b*https://h", "c"]);
         assert_eq!(r.flags, control::FLAG_ONCE | control::FLAG_CHECK_WALKS | control::FLAG_TEST_PANIC);
         assert_eq!(r.timeout_ms, 3_000);
         assert_eq!(r.output, pattern::DEFAULT);
@@ -435,7 +449,7 @@ mod tests {
         let help = parse_line(&["--help"]).expect_err("help is an error to clap");
         assert_eq!(help.exit_code(), 0);
         let text = help.to_string();
-        for part in ["inject --pid 4404", "Exit codes", "--stack-bytes", "inject stop"] {
+        for part in ["inject --pid 4404", "Exit codes", "--stack-bytes", "-y C:\\symbols", "inject stop"] {
             assert!(text.contains(part), "{part} is missing from:\n{text}");
         }
     }

@@ -6,6 +6,7 @@ use object::read::pe::{
     DataDirectories, ExportTable, ImageNtHeaders, ImageOptionalHeader, optional_header_magic,
 };
 use std::fmt;
+use std::ops::Range;
 use stk_schema::{Arch, control};
 
 /// The name that the agent's export directory gives it, whatever its file is called.
@@ -29,6 +30,8 @@ pub struct Image {
     pub name: String,
     /// Exported names with the RVAs of their code or data, forwarders left out.
     pub exports: Vec<(String, u32)>,
+    /// RVAs of the resources; empty without any.
+    pub resources: Range<u32>,
     /// Whether it is marked as compatible with shadow stacks (CET); only known from a file.
     pub cet: bool,
 }
@@ -166,7 +169,7 @@ fn magic(bytes: &[u8]) -> Result<u16, ImageError> {
 fn from_file<Pe: ImageNtHeaders>(bytes: &[u8]) -> Result<Image, ImageError> {
     let (nt, directories, sections_at) = headers::<Pe>(bytes)?;
     let sections = nt.sections(bytes, sections_at).map_err(|_| ImageError::Truncated)?;
-    let mut image = described(nt);
+    let mut image = described(nt, &directories);
     if let Some(directory) = directories.get(pe::IMAGE_DIRECTORY_ENTRY_EXPORT)
         && directory.size.get(LE) != 0
     {
@@ -186,7 +189,7 @@ fn from_memory<Pe: ImageNtHeaders>(
     read: &mut impl FnMut(u32, &mut [u8]) -> bool,
 ) -> Result<Image, ImageError> {
     let (nt, directories, _) = headers::<Pe>(head)?;
-    let mut image = described(nt);
+    let mut image = described(nt, &directories);
     if let Some(directory) = directories.get(pe::IMAGE_DIRECTORY_ENTRY_EXPORT) {
         let (rva, size) = directory.address_range();
         if (1..=MAX_EXPORTS).contains(&size) {
@@ -207,7 +210,7 @@ fn headers<Pe: ImageNtHeaders>(bytes: &[u8]) -> Result<(&Pe, DataDirectories<'_>
     Ok((nt, directories, offset))
 }
 
-fn described<Pe: ImageNtHeaders>(nt: &Pe) -> Image {
+fn described<Pe: ImageNtHeaders>(nt: &Pe, directories: &DataDirectories<'_>) -> Image {
     let file = nt.file_header();
     let optional = nt.optional_header();
     Image {
@@ -220,8 +223,15 @@ fn described<Pe: ImageNtHeaders>(nt: &Pe) -> Image {
         },
         name: String::new(),
         exports: Vec::new(),
+        resources: resources(directories),
         cet: false,
     }
+}
+
+fn resources(directories: &DataDirectories<'_>) -> Range<u32> {
+    let (rva, size) =
+        directories.get(pe::IMAGE_DIRECTORY_ENTRY_RESOURCE).map_or((0, 0), |entry| entry.address_range());
+    rva..rva.saturating_add(size)
 }
 
 fn exports(data: &[u8], rva: u32) -> Result<(String, Vec<(String, u32)>), ImageError> {

@@ -16,6 +16,8 @@
 //! * [`status`]: the status line.
 //! * [`list`]: the table and the JSON of `inject ps`.
 //! * [`names`]: what the agent asks through its mailbox for names, and how it is answered.
+//! * [`runtime`]: what a .NET runtime says of its data access library.
+//! * [`symbol_path`]: where that library may lie on the debuggers' symbol path.
 //! * [`uuid`]: the identity of a trace.
 //! * [`failure`]: errors with their exit codes.
 //!
@@ -30,7 +32,9 @@ pub mod list;
 pub mod names;
 pub mod pattern;
 pub mod refusal;
+pub mod runtime;
 pub mod status;
+pub mod symbol_path;
 pub mod uuid;
 #[cfg(windows)]
 pub mod windows;

@@ -3,8 +3,7 @@
 //! The bytes are another process's memory: nothing in them is taken for granted.
 
 use stk_schema::mailbox::{
-    HEADER_BYTES, MAILBOX_VERSION, NAME_BYTES, NameMailbox, NameSlot, RUNTIME_CORE, RUNTIME_FRAMEWORK,
-    RUNTIME_SINGLE_FILE, SLOT_NAMED, SLOT_NAMELESS, SLOTS,
+    HEADER_BYTES, MAILBOX_VERSION, NAME_BYTES, NameMailbox, NameSlot, SLOT_NAMED, SLOT_NAMELESS, SLOTS,
 };
 
 /// What the agent asks now.
@@ -96,15 +95,6 @@ pub fn cut(text: &str, most: usize) -> String {
     format!("{}{MARK}", &text[..end.unwrap_or(0)])
 }
 
-/// File name of the data access library of a runtime.
-pub fn library(kind: u32) -> Option<&'static str> {
-    match kind {
-        RUNTIME_CORE | RUNTIME_SINGLE_FILE => Some("mscordaccore.dll"),
-        RUNTIME_FRAMEWORK => Some("mscordacwks.dll"),
-        _ => None,
-    }
-}
-
 /// A name as stk writes it, `Module!Namespace.Type.Method(signature)`, from the path of the module (empty if it has none) and the
 /// library's own text. Stubs bear their address at the end, which says nothing that the stack does not.
 pub fn full_name(module: &str, text: &str) -> String {
@@ -128,6 +118,7 @@ pub fn full_name(module: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stk_schema::mailbox::RUNTIME_FRAMEWORK;
 
     /// The head of a mailbox as the agent lays it out.
     fn bytes(size: u32, runtime: u64, request: u32, count: u32, answer: u32) -> [u8; HEADER_BYTES] {

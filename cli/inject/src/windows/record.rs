@@ -12,6 +12,7 @@ use super::remote::Duplicate;
 use super::system::{self, Event};
 use crate::args::{Record, Target};
 use crate::failure::{self, Failure};
+use crate::symbol_path::SymbolPath;
 use crate::{pattern, status, uuid};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write as _};
@@ -155,7 +156,7 @@ impl<'a> Session<'a> {
         let path = output.keep();
         eprintln!("recording {process} to {}", path.display());
         let status = agent::read_status(process, status_address).unwrap_or(BLANK);
-        let names = Names::start(process, &status);
+        let names = Names::start(process, &status, symbol_path(record));
         Ok(Session { process, agent, path, ended, status_address, status, line_open: false, _names: names })
     }
 
@@ -292,6 +293,16 @@ fn tables_dir(path: &Path) -> Result<Vec<u16>, Failure> {
     let fail = |error| Failure::failed(format!("--tables {}: {error}", path.display()));
     std::fs::create_dir_all(path).map_err(fail)?;
     Ok(system::wide(std::path::absolute(path).map_err(fail)?.as_os_str()))
+}
+
+/// Where a runtime's data access library may lie: first where the user says, then where the debuggers look.
+fn symbol_path(record: &Record) -> SymbolPath {
+    let mut path = SymbolPath::default();
+    record.symbol_path.iter().for_each(|text| path.add(text, true));
+    if let Some(text) = std::env::var_os("_NT_SYMBOL_PATH") {
+        path.add(&text.to_string_lossy(), false);
+    }
+    path
 }
 
 /// What only inject knows: `key 0 value 0 …`.

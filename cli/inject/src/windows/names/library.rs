@@ -7,6 +7,8 @@
 use super::target::{self, DataTarget};
 use crate::image::{self, Image};
 use crate::names::{self, Answer};
+use crate::runtime::{self, Index};
+use crate::symbol_path::{self, SymbolPath};
 use crate::windows::process::Process;
 use crate::windows::{refusal, system};
 use std::collections::HashMap;
@@ -15,7 +17,7 @@ use std::io::Read as _;
 use std::os::windows::ffi::OsStringExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::ptr;
-use stk_schema::mailbox::{RUNTIME_FRAMEWORK, RUNTIME_SINGLE_FILE};
+use stk_schema::mailbox::{RUNTIME_CORE, RUNTIME_FRAMEWORK, RUNTIME_SINGLE_FILE};
 use windows_sys::Win32::System::LibraryLoader::{
     GetProcAddress, LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR, LOAD_LIBRARY_SEARCH_SYSTEM32, LoadLibraryExW,
 };
@@ -78,20 +80,48 @@ pub struct Library {
 }
 
 impl Library {
-    /// The library of the runtime at `runtime` in `process`.
-    pub fn open(process: &Process, runtime: u64, kind: u32) -> Result<Library, Error> {
-        let Some(name) = names::library(kind) else {
+    /// The library of the runtime at `runtime` in `process`: the first of its build that there is.
+    pub fn open(process: &Process, runtime: u64, kind: u32, symbols: &SymbolPath) -> Result<Library, Error> {
+        if ![RUNTIME_CORE, RUNTIME_FRAMEWORK, RUNTIME_SINGLE_FILE].contains(&kind) {
             return Err(Error::lasting(format!("a runtime of kind {kind} is not known to this inject")));
+        }
+        let at = Runtime { module: process.module_path(runtime), base: runtime };
+        let read = |rva: u32, buffer: &mut [u8]| {
+            runtime.checked_add(rva.into()).is_some_and(|address| process.read(address, buffer))
         };
-        let module = process.module_path(runtime);
-        let path = find(&module, kind, name)?;
-        check(process, &path)?;
-        let title = file_name(&path);
+        let told = runtime::Runtime::read(kind, read);
+        let told = told.unwrap_or_else(|_| runtime::Runtime::unread(kind, image::own_machine()));
+        let mut failure = None;
+        let places = beside(&at.module, &told);
+        for candidate in places.iter().cloned().chain(on_symbol_path(symbols, &told)) {
+            if !candidate.path.is_absolute() || !candidate.path.is_file() {
+                continue;
+            }
+            match Library::try_open(process, &at, &told, &candidate) {
+                Err(error) if !error.may_pass => failure = failure.or(Some(error.text)),
+                result => return result,
+            }
+        }
+        let shown = || places.iter().map(|place| place.path.display().to_string()).collect::<Vec<_>>();
+        let text = failure.unwrap_or_else(|| format!("there is no {}", shown().join(" and no ")));
+        Err(Error::lasting(text + &symbols.in_vain(&told)))
+    }
+
+    fn try_open(
+        process: &Process,
+        runtime: &Runtime,
+        told: &runtime::Runtime,
+        candidate: &Candidate,
+    ) -> Result<Library, Error> {
+        let path = &candidate.path;
+        check(process, told, candidate)?;
+        let title = file_name(path);
         let wide = system::wide(path.as_os_str());
         // SAFETY: the path is absolute and zero-terminated. What the library does when it is loaded is the runtime's maker's code.
         let library = unsafe {
-            let search = LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR | LOAD_LIBRARY_SEARCH_SYSTEM32;
-            LoadLibraryExW(wide.as_ptr(), ptr::null_mut(), search)
+            // A folder of the symbol path holds other things than what belongs to the library.
+            let own = if candidate.beside { LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR } else { 0 };
+            LoadLibraryExW(wide.as_ptr(), ptr::null_mut(), own | LOAD_LIBRARY_SEARCH_SYSTEM32)
         };
         if library.is_null() {
             let error = std::io::Error::last_os_error();
@@ -103,10 +133,11 @@ impl Library {
         };
         let handle = process.handle().try_clone_to_owned();
         let handle = handle.map_err(|error| Error { text: format!("no handle: {error}"), may_pass: true })?;
-        let own_name = file_name(&module);
+        let own_name = file_name(&runtime.module);
         // A runtime linked into a program goes by its own name all the same.
-        let names = if kind == RUNTIME_SINGLE_FILE { [&*own_name, "coreclr.dll"] } else { [&*own_name; 2] };
-        let target = DataTarget::leaked(handle, image::own_machine(), runtime, &names);
+        let names =
+            if told.kind == RUNTIME_SINGLE_FILE { [&*own_name, "coreclr.dll"] } else { [&*own_name; 2] };
+        let target = DataTarget::leaked(handle, image::own_machine(), runtime.base, &names);
         type Create = unsafe extern "system" fn(*const GUID, *mut DataTarget, *mut Object) -> HRESULT;
         let mut object = Object(ptr::null_mut());
         // SAFETY: the export is declared so in clrdata.idl, and the object that it gets is a whole ICLRDataTarget that stays.
@@ -302,26 +333,60 @@ fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Where the library called `name` of a runtime lies: beside it, or, for .NET Framework, in the system's folder of its version.
-fn find(module: &Path, kind: u32, name: &str) -> Result<PathBuf, Error> {
+/// The runtime's module.
+struct Runtime {
+    module: PathBuf,
+    base: u64,
+}
+
+/// A file that may be the library.
+#[derive(Clone)]
+struct Candidate {
+    path: PathBuf,
+    /// Whether it was found from where the runtime is, not on the symbol path.
+    beside: bool,
+    /// Whether the user named its folder on the command line.
+    named: bool,
+    /// Which build it must be, where nothing else vouches for it and that is known.
+    index: Option<Index>,
+}
+
+/// Where the library of a runtime belongs: beside it, or, for .NET Framework, in the system's folder of its version.
+fn beside(module: &Path, told: &runtime::Runtime) -> Vec<Candidate> {
+    let name = told.library_name();
     let mut places = vec![module.with_file_name(name)];
-    if kind == RUNTIME_FRAMEWORK {
+    if told.kind == RUNTIME_FRAMEWORK {
         let framework = if size_of::<usize>() == 8 { "Framework64" } else { "Framework" };
         let old = file_name(module).eq_ignore_ascii_case("mscorwks.dll");
         let version = if old { "v2.0.50727" } else { "v4.0.30319" };
         let folder = windows_folder().join("Microsoft.NET").join(framework);
         places.push(folder.join(version).join(name));
     }
-    if let Some(found) = places.iter().find(|path| path.is_absolute() && path.is_file()) {
-        return Ok(found.clone());
-    }
-    let shown: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
-    Err(Error::lasting(format!("there is no {}", shown.join(" and no "))))
+    let candidate = |path| Candidate { path, beside: true, named: false, index: None };
+    places.into_iter().map(candidate).collect()
+}
+
+/// Where else it may lie.
+fn on_symbol_path(symbols: &SymbolPath, told: &runtime::Runtime) -> Vec<Candidate> {
+    let candidate = |found: symbol_path::Candidate| Candidate {
+        path: std::path::absolute(&found.path).unwrap_or(found.path),
+        beside: false,
+        named: found.named,
+        index: told.library.filter(|_| !found.indexed),
+    };
+    symbols.candidates(told).into_iter().map(candidate).collect()
 }
 
 /// Whether the library may be loaded into this inject.
-fn check(process: &Process, path: &Path) -> Result<(), Error> {
+fn check(process: &Process, told: &runtime::Runtime, candidate: &Candidate) -> Result<(), Error> {
+    let path = &candidate.path;
     let shown = path.display();
+    // The recorded program's user may have put anything there, or have named the place; an inject of higher rank would run it.
+    if !candidate.named && refusal::outranks(process.handle()) && !is_the_systems(path) {
+        return Err(Error::lasting(format!(
+            "{shown} is not loaded, since inject runs elevated and the program does not: run inject as the program's user"
+        )));
+    }
     let mut bytes = Vec::new();
     let read = std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut bytes));
     read.map_err(|error| Error::lasting(format!("{shown} cannot be read: {error}")))?;
@@ -330,11 +395,10 @@ fn check(process: &Process, path: &Path) -> Result<(), Error> {
         let (theirs, ours) = (image::machine_name(image.machine), image::machine_name(image::own_machine()));
         return Err(Error::lasting(format!("{shown} is built for {theirs}, this inject for {ours}")));
     }
-    // The recorded program's user may have put anything there; an inject of higher rank would run it.
-    if refusal::outranks(process.handle()) && !is_the_systems(path) {
-        return Err(Error::lasting(format!(
-            "{shown} is not loaded, since inject runs elevated and the program does not: run inject as the program's user"
-        )));
+    if let Some(index) = candidate.index.filter(|&index| !runtime::is_of(image.identity, index)) {
+        let version = told.version.map(|version| format!(" {version}")).unwrap_or_default();
+        let text = format!("{shown} is not of the runtime's version{version} (its index would be {index})");
+        return Err(Error::lasting(text));
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ mod target;
 use super::process::Process;
 use super::system;
 use crate::names::{self, Head, Request};
+use crate::symbol_path::SymbolPath;
 use library::Library;
 use std::os::windows::io::AsHandle as _;
 use std::sync::Arc;
@@ -44,8 +45,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// Begins to look into the mailbox of an agent whose status is this; `None` if it has none.
-    pub fn start(process: &Process, status: &AgentStatus) -> Option<Names> {
+    /// Begins to look into the mailbox of an agent whose status is this; `None` if it has none. The library may also lie on the symbol path.
+    pub fn start(process: &Process, status: &AgentStatus, symbols: SymbolPath) -> Option<Names> {
         let mailbox = Some(status.names).filter(|&address| address != 0)?;
         let handle = process.handle().try_clone_to_owned().ok()?;
         let process = Process::from_handle(handle, process.pid()).ok()?;
@@ -53,7 +54,7 @@ impl Names {
         let stopped = stop.clone();
         let work = move || {
             let (library, trying_since, broken) = (None, None, None);
-            Host { process, mailbox, stop: stopped, beat: 0, library, trying_since, broken }.run();
+            Host { process, mailbox, symbols, stop: stopped, beat: 0, library, trying_since, broken }.run();
         };
         // Nobody waits for it: a library may hang.
         std::thread::Builder::new().name("names".to_owned()).stack_size(STACK).spawn(work).ok()?;
@@ -71,6 +72,8 @@ struct Host {
     process: Process,
     /// Address of the mailbox.
     mailbox: u64,
+    /// Where the library may lie, beside where it belongs.
+    symbols: SymbolPath,
     stop: Arc<AtomicBool>,
     beat: u32,
     library: Option<Library>,
@@ -145,7 +148,7 @@ impl Host {
     /// Opens the library, or tries to; false if it is to be tried again.
     fn open(&mut self, request: Request) -> Result<bool, Gone> {
         let since = *self.trying_since.get_or_insert_with(Instant::now);
-        match Library::open(&self.process, request.runtime, request.kind) {
+        match Library::open(&self.process, request.runtime, request.kind, &self.symbols) {
             Ok(library) => {
                 self.say(HOST_ANSWERS, library.title())?;
                 self.library = Some(library);
