@@ -1,0 +1,65 @@
+//! Code made at run time: what was recorded of it, and what that cost the target.
+
+use crate::commands::{count, size};
+use crate::trace::Trace;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// Counts of a trace's code made at run time.
+#[derive(Default, Serialize)]
+pub(super) struct DynamicCode {
+    /// Regions with unwind data.
+    functions: usize,
+    /// Regions without.
+    stubs: usize,
+    /// Bytes of code and unwind data.
+    bytes: u64,
+    /// Lookups in the target's function tables; 0 if the recording did not end in order.
+    lookups: u64,
+    lookup_ns: u64,
+    lookup_max_ns: u64,
+    /// Lookups that ended in a fault of whoever was asked.
+    faults: u64,
+    /// Addresses that were not looked up.
+    not_looked_up: u64,
+}
+
+impl DynamicCode {
+    pub(super) fn of(trace: &Trace<'_>) -> DynamicCode {
+        let fact = |key: &str| trace.fact(key).and_then(|value| value.parse().ok()).unwrap_or(0);
+        let code = &trace.timeline.code;
+        let stubs = code.iter().filter(|region| region.is_stub()).count();
+        DynamicCode {
+            functions: code.len() - stubs,
+            stubs,
+            bytes: fact("recorder.code.bytes"),
+            lookups: fact("recorder.code.lookups"),
+            lookup_ns: fact("recorder.code.lookup_ns"),
+            lookup_max_ns: fact("recorder.code.lookup_max_ns"),
+            faults: fact("recorder.code.faults"),
+            not_looked_up: fact("recorder.code.unseen"),
+        }
+    }
+
+    /// One line; empty if there was no such code.
+    pub(super) fn text(&self) -> String {
+        if self.functions + self.stubs + self.not_looked_up as usize == 0 {
+            return String::new();
+        }
+        let (functions, stubs) = (count(self.functions as u64), count(self.stubs as u64));
+        let mut text = format!("{functions} functions and {stubs} stubs made at run time");
+        if self.lookups > 0 {
+            let (bytes, lookups) = (size(self.bytes), count(self.lookups));
+            let ms = |ns: u64| format!("{:.1} ms", ns as f64 / 1e6);
+            let (all, longest) = (ms(self.lookup_ns), ms(self.lookup_max_ns));
+            let _ = write!(text, " ({bytes}; {lookups} lookups in {all}, the longest {longest})");
+        }
+        if self.not_looked_up > 0 {
+            let _ = write!(text, "; {} addresses not looked up", count(self.not_looked_up));
+        }
+        if self.faults > 0 {
+            let _ = write!(text, "; {} lookups failed in the target", count(self.faults));
+        }
+        text
+    }
+}

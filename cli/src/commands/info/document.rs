@@ -1,0 +1,113 @@
+//! What `stk info` says of traces: the JSON document as it is printed, and what the text is made from.
+
+use super::code::DynamicCode;
+use super::methods::Methods;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The JSON output. Its version grows when a field changes its meaning or goes; new fields may come at any time.
+#[derive(Serialize)]
+pub(super) struct Document {
+    pub version: u32,
+    pub traces: Vec<Info>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Info {
+    pub file: String,
+    pub bytes: u64,
+    pub trace_id: String,
+    pub process: String,
+    pub pid: u32,
+    pub arch: &'static str,
+    pub start_utc: String,
+    pub duration_ns: u64,
+    pub interval_ns: u64,
+    pub complete: bool,
+    pub end: Option<EndInfo>,
+    pub samples: u64,
+    pub dropped: u64,
+    pub drops: BTreeMap<String, u64>,
+    pub damage: Vec<String>,
+    pub unknown_events: u64,
+    pub blocks: BTreeMap<&'static str, BlockInfo>,
+    pub embedded: Embedded,
+    pub metadata: Vec<(String, String)>,
+    pub runtimes: Vec<RuntimeInfo>,
+    /// Names that the recorder got from .NET's data access library.
+    pub data_access_names: u64,
+    pub marks: usize,
+    pub exceptions: u64,
+    pub dynamic_code: DynamicCode,
+    pub methods: Option<Methods>,
+    pub redacted_words: BTreeMap<String, u64>,
+    pub threads: Vec<ThreadInfo>,
+    pub modules: Vec<ModuleInfo>,
+}
+
+#[derive(Serialize)]
+pub(super) struct EndInfo {
+    pub reason: &'static str,
+    pub detail: String,
+}
+
+#[derive(Default, Serialize)]
+pub(super) struct BlockInfo {
+    pub blocks: u64,
+    pub stored_bytes: u64,
+    pub raw_bytes: u64,
+}
+
+/// What of the images the trace carries. A table that several images share counts once.
+#[derive(Default, Serialize)]
+pub(super) struct Embedded {
+    /// Bytes by kind of table.
+    pub tables: BTreeMap<&'static str, u64>,
+    /// Bytes that all of it takes in the file.
+    pub stored_bytes: u64,
+    /// Images with, and without, what unwinding needs, in the trace or in a folder of tables.
+    pub images_with_unwind_data: usize,
+    pub images_without: usize,
+    /// Tables that the trace does not carry itself: those in a folder given with --tables, and those that are not at hand.
+    pub in_folders: Tables,
+    pub not_at_hand: Tables,
+}
+
+#[derive(Default, Serialize)]
+pub(super) struct Tables {
+    pub tables: u64,
+    pub bytes: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct RuntimeInfo {
+    pub kind: &'static str,
+    pub version: String,
+    pub note: String,
+}
+
+#[derive(Serialize)]
+pub(super) struct ThreadInfo {
+    pub tid: u32,
+    pub name: String,
+    pub start_ns: Option<u64>,
+    pub exit_ns: Option<u64>,
+    pub recorder: bool,
+}
+
+#[derive(Serialize)]
+pub(super) struct ModuleInfo {
+    pub name: String,
+    pub path: String,
+    pub base: String,
+    pub size: u64,
+    pub debug_id: String,
+    pub code_id: String,
+    pub pdb: String,
+    pub load_ns: Option<u64>,
+    pub unload_ns: Option<u64>,
+    /// Bytes of its tables that are in the trace.
+    pub embedded_bytes: u64,
+    /// `here` (in the trace or a folder given with --tables), `elsewhere` (in a folder that was not given) or `none`.
+    pub unwind_data: &'static str,
+}

@@ -1,0 +1,181 @@
+//! The facts of a trace: a file's path in, what is said of it out. Samples are counted, not decoded.
+
+use super::code::DynamicCode;
+use super::document::{BlockInfo, Embedded, EndInfo, Info, ModuleInfo, RuntimeInfo, ThreadInfo};
+use super::methods;
+use crate::commands::{TablesArgs, utc};
+use crate::trace::{BlobPlace, Timeline, Trace, TraceFile, drop_reason_name};
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use stk_schema::event::{EndReason, ModuleFlags, Table, TableKind, ThreadFlags};
+
+/// What is said of the trace at `path`, with these folders of tables.
+///
+/// # Errors
+///
+/// When the file cannot be read or is no trace. What is damaged in it is said, not an error.
+pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
+    let file = TraceFile::open(path)?;
+    let mut trace = file.read()?;
+    tables.give(&mut trace);
+    let timeline = &trace.timeline;
+    let header = trace.header();
+    let mut blocks: BTreeMap<&'static str, BlockInfo> = BTreeMap::new();
+    for block in trace.blocks().blocks() {
+        let entry = blocks.entry(block.header.kind.name()).or_default();
+        entry.blocks += 1;
+        entry.stored_bytes += u64::from(block.header.stored_len);
+        entry.raw_bytes += u64::from(block.header.raw_len);
+    }
+    Ok(Info {
+        file: trace.source.clone(),
+        bytes: file.len(),
+        trace_id: trace.id(),
+        process: trace.process(),
+        pid: header.pid,
+        arch: header.arch.name(),
+        start_utc: utc(header.utc_start),
+        duration_ns: trace.clock.ns(trace.last()),
+        interval_ns: trace.interval_ns(),
+        complete: trace.blocks().is_complete(),
+        end: timeline
+            .end
+            .as_ref()
+            .map(|end| EndInfo { reason: end_reason_name(end.reason), detail: end.detail.clone() }),
+        samples: trace.samples(),
+        dropped: trace.dropped(),
+        drops: timeline
+            .dropped
+            .iter()
+            .map(|(&reason, &n)| (drop_reason_name(reason).to_owned(), n))
+            .collect(),
+        damage: trace.damage.clone(),
+        unknown_events: timeline.unknown_events,
+        blocks,
+        embedded: embedded(&trace),
+        metadata: timeline.metadata.clone(),
+        runtimes: timeline
+            .runtimes
+            .iter()
+            .map(|runtime| RuntimeInfo {
+                kind: runtime_name(runtime.kind),
+                version: runtime.version.clone(),
+                note: runtime.note.clone(),
+            })
+            .collect(),
+        data_access_names: timeline.names_told,
+        marks: timeline.marks.len(),
+        exceptions: timeline.exceptions,
+        dynamic_code: DynamicCode::of(&trace),
+        methods: methods::of(&trace),
+        redacted_words: timeline.redacted.clone(),
+        threads: threads(&trace),
+        modules: modules(&trace),
+    })
+}
+
+fn threads(trace: &Trace<'_>) -> Vec<ThreadInfo> {
+    let clock = trace.clock;
+    let threads = trace.timeline.threads.iter().map(|thread| ThreadInfo {
+        tid: thread.tid,
+        name: thread.name.clone(),
+        start_ns: (!thread.flags.contains(ThreadFlags::AT_START)).then(|| clock.ns(thread.start)),
+        exit_ns: thread.exit.map(|exit| clock.ns(exit)),
+        recorder: thread.flags.contains(ThreadFlags::RECORDER),
+    });
+    threads.collect()
+}
+
+fn modules(trace: &Trace<'_>) -> Vec<ModuleInfo> {
+    let Timeline { modules, images, .. } = &trace.timeline;
+    let clock = trace.clock;
+    let modules = modules.iter().map(|module| {
+        let record = &images[module.image.0 as usize];
+        let image = &record.image;
+        let place = |hash| trace.blobs.place_of(hash);
+        let in_trace = record.tables.iter().filter(|table| place(table.hash) == BlobPlace::Trace);
+        ModuleInfo {
+            name: image.name.clone(),
+            path: image.path.clone(),
+            base: format!("{:#x}", module.base),
+            size: module.size,
+            debug_id: image.debug_id.clone(),
+            code_id: image.code_id.clone(),
+            pdb: image.pdb_name.clone(),
+            load_ns: (!module.flags.contains(ModuleFlags::AT_START)).then(|| clock.ns(module.load)),
+            unload_ns: module.unload.map(|unload| clock.ns(unload)),
+            embedded_bytes: in_trace.map(|table| u64::from(table.len)).sum(),
+            unwind_data: match record.tables.as_slice() {
+                [] => "none",
+                tables if tables.iter().all(|table| place(table.hash) == BlobPlace::Nowhere) => "elsewhere",
+                _ => "here",
+            },
+        }
+    });
+    modules.collect()
+}
+
+fn embedded(trace: &Trace<'_>) -> Embedded {
+    let mut embedded = Embedded { stored_bytes: trace.blobs.stored_bytes, ..Embedded::default() };
+    let mut seen = HashSet::new();
+    for record in &trace.timeline.images {
+        for table in &record.tables {
+            if !seen.insert(table.hash) {
+                continue;
+            }
+            let len = u64::from(table.len);
+            let apart = match trace.blobs.place_of(table.hash) {
+                BlobPlace::Trace => {
+                    *embedded.tables.entry(table_name(table.kind)).or_default() += len;
+                    continue;
+                }
+                BlobPlace::Folder => &mut embedded.in_folders,
+                BlobPlace::Nowhere => &mut embedded.not_at_hand,
+            };
+            apart.tables += 1;
+            apart.bytes += len;
+        }
+        let unwinds = |kind: u64| kind == TableKind::ExceptionDirectory as u64;
+        let at_hand = |table: &&Table| trace.blobs.place_of(table.hash) != BlobPlace::Nowhere;
+        if record.tables.iter().filter(at_hand).any(|table| unwinds(table.kind)) {
+            embedded.images_with_unwind_data += 1;
+        } else {
+            embedded.images_without += 1;
+        }
+    }
+    embedded
+}
+
+fn table_name(kind: u64) -> &'static str {
+    match TableKind::from_code(kind) {
+        Some(TableKind::Headers) => "headers",
+        Some(TableKind::ExceptionDirectory) => "exception directories",
+        Some(TableKind::UnwindInfo) => "unwind info",
+        Some(TableKind::Exports) => "exports",
+        Some(TableKind::Code) => "code",
+        Some(TableKind::Debug) => "debug directories",
+        None => "others",
+    }
+}
+
+fn runtime_name(kind: u64) -> &'static str {
+    match kind {
+        1 => ".NET",
+        2 => ".NET Framework",
+        3 => ".NET single-file",
+        _ => "unknown runtime",
+    }
+}
+
+fn end_reason_name(reason: u64) -> &'static str {
+    const NAMES: [(EndReason, &str); 7] = [
+        (EndReason::Stopped, "stopped"),
+        (EndReason::ProcessExit, "the process was exiting"),
+        (EndReason::Duration, "the duration had passed"),
+        (EndReason::Watchdog, "stopped by the watchdog: a thread was suspended for too long"),
+        (EndReason::Panic, "the recorder failed"),
+        (EndReason::WriteError, "the output could not be written"),
+        (EndReason::SizeLimit, "the size limit was reached"),
+    ];
+    NAMES.iter().find(|(code, _)| *code as u64 == reason).map_or("for an unknown reason", |(_, name)| name)
+}

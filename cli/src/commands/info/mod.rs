@@ -1,0 +1,69 @@
+//! `stk info`: what was recorded.
+//!
+//! ```text
+//! document   what is said of a trace, as JSON has it               Info
+//! facts      gathers it from a trace, whose samples stay undecoded  of
+//! code       code made at run time: its count and its cost          DynamicCode
+//! methods    methods of .NET: which of that code has names          Methods
+//! text       the same for people                                    of
+//! ```
+
+mod code;
+mod document;
+mod facts;
+mod methods;
+mod text;
+
+use super::{Exit, TablesArgs, print, report, verify};
+use document::Document;
+use std::path::PathBuf;
+
+/// Modules, threads and functions that are listed unless `--all` is given.
+const LISTED: usize = 40;
+
+/// Says what a trace holds, without decoding its samples.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stk info app.stk
+  stk info --json *.stk | jq '.traces[].samples'")]
+pub struct Args {
+    /// Traces
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print JSON: {\"version\": 1, \"traces\": [...]}
+    #[arg(long)]
+    json: bool,
+    /// List all modules and threads, however many
+    #[arg(short, long)]
+    all: bool,
+    #[command(flatten)]
+    tables: TablesArgs,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let mut exit = Exit::Ok;
+    let mut infos = Vec::new();
+    for path in &args.files {
+        match facts::of(path, &args.tables) {
+            Ok(info) => {
+                if !info.damage.is_empty() {
+                    exit = exit.worse(Exit::Damaged);
+                }
+                infos.push(info);
+            }
+            Err(error) => {
+                report(&error);
+                exit = exit.worse(verify::exit_of(&error));
+            }
+        }
+    }
+    if args.json {
+        let document = Document { version: 1, traces: infos };
+        print(&format!("{}\n", serde_json::to_string_pretty(&document)?))?;
+    } else {
+        let texts: Vec<String> = infos.iter().map(|info| text::of(info, args.all)).collect();
+        print(&texts.join("\n"))?;
+    }
+    Ok(exit)
+}
