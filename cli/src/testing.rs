@@ -1,9 +1,11 @@
 //! Traces for tests: images with real unwind data and exports, threads with stacks that the walker can walk.
 
+use stk_format::RawSample;
 use stk_format::synth::TraceBuilder;
 use stk_schema::Arch;
-use stk_schema::event::{Event, ManagedThread, RuntimeInfo, TableKind};
+use stk_schema::event::{Event, ManagedThread, RunState, RuntimeInfo, TableKind};
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
+use stk_schema::registers::{IP, RegisterSet, SP};
 
 /// SizeOfImage of every image here.
 pub const IMAGE_SIZE: u32 = 0x10_0000;
@@ -147,6 +149,42 @@ pub fn stack(stack_base: u64, calls: &[u64]) -> ([u64; 2], Vec<u64>) {
 pub fn sample(builder: &mut TraceBuilder, thread: u64, time: u64, stack_base: u64, calls: &[u64]) {
     let (registers, words) = stack(stack_base, calls);
     builder.sample(thread, time, &registers, &words);
+}
+
+/// A thread at the moment of a sample: its registers and its stack from the stack pointer up to the base.
+pub struct Moment<'a> {
+    pub thread: u64,
+    pub time: u64,
+    pub ip: u64,
+    pub sp: u64,
+    pub words: &'a [u64],
+    /// Code bytes at the instruction pointer; empty = they were not recorded.
+    pub code: &'a [u8],
+    pub state: RunState,
+}
+
+/// Records a sample with the code at its instruction pointer.
+pub fn sample_with_code(builder: &mut TraceBuilder, moment: &Moment<'_>) {
+    let Moment { thread, time, ip, sp, words, code, state } = *moment;
+    let mut registers = [0; RegisterSet::X64.len()];
+    (registers[IP], registers[SP]) = (ip, sp);
+    let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    builder.raw(&RawSample {
+        thread,
+        time,
+        set: RegisterSet::X64,
+        registers: &registers,
+        stack_base: sp + stack.len() as u64,
+        stack_start: sp,
+        stack: &stack,
+        code: (!code.is_empty()).then_some(code),
+        cpu: None,
+        state,
+        tag: None,
+        tables_pending: false,
+        context_reply: None,
+        extra: &[],
+    });
 }
 
 /// A builder of a trace with the system's modules.

@@ -2,12 +2,10 @@
 
 use super::explicit::{Comparison, FrameClass, StepClass};
 use crate::image::{Elsewhere, load_images};
-use crate::testing::{self, Image, in_function};
+use crate::testing::{self, Image, Moment, in_function};
 use crate::trace::Trace;
 use std::sync::atomic::AtomicU64;
-use stk_format::RawSample;
 use stk_schema::event::{Event, MethodName, RunState};
-use stk_schema::registers::{IP, RegisterSet, SP};
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
@@ -64,26 +62,12 @@ impl Scene {
             builder.meta(0, &Event::MethodName(name));
         }
         let thread = builder.thread(0, 1, "main", STACK);
-        let mut registers = [0; RegisterSet::X64.len()];
-        (registers[IP], registers[SP]) = (self.ip, self.sp);
-        let stack: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        builder.raw(&RawSample {
-            thread,
-            time: TIME,
-            set: RegisterSet::X64,
-            registers: &registers,
-            stack_base: STACK,
-            stack_start: self.sp,
-            stack: &stack,
-            // xor eax, eax: no epilogue.
-            code: Some(&[0x31, 0xc0, 0x31, 0xc0]),
-            cpu: None,
-            state: RunState::Waiting,
-            tag: None,
-            tables_pending: false,
-            context_reply: None,
-            extra: &[],
-        });
+        let Scene { ip, sp, words, .. } = self;
+        // xor eax, eax: no epilogue.
+        let code = &[0x31, 0xc0, 0x31, 0xc0];
+        let state = RunState::Waiting;
+        let moment = Moment { thread, time: TIME, ip: *ip, sp: *sp, words, code, state };
+        testing::sample_with_code(&mut builder, &moment);
         builder.push(&testing::managed(thread, TIME, self.head));
         let file = builder.finish();
         let trace = Trace::read(&file, "test.stk").unwrap();

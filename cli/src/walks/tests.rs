@@ -2,10 +2,8 @@
 
 use super::*;
 use crate::image::{Elsewhere, load_images};
-use crate::testing::{self, Image, in_function};
-use stk_format::RawSample;
+use crate::testing::{self, Image, Moment, in_function};
 use stk_schema::event::RunState;
-use stk_schema::registers::{IP, RegisterSet, SP};
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
@@ -55,26 +53,11 @@ impl Scene {
         let mut builder = testing::trace();
         Image::new(r"C:\app\app.exe", 6).load(&mut builder, 0, BASE);
         let thread = builder.thread(0, 1, "eins", STACK);
-        let mut registers = [0; RegisterSet::X64.len()];
-        (registers[IP], registers[SP]) = (self.ip, self.sp);
-        let stack: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        builder.raw(&RawSample {
-            thread,
-            time: TIME,
-            set: RegisterSet::X64,
-            registers: &registers,
-            stack_base: STACK,
-            stack_start: self.sp,
-            stack: &stack,
-            code: (!self.code.is_empty()).then_some(&self.code),
-            cpu: None,
-            state: RunState::Running,
-            tag: None,
-            tables_pending: false,
-            context_reply: None,
-            extra: &[],
-        });
-        builder.push(&Event::CheckWalk(CheckWalk { thread, ..self.walk.clone() }));
+        let Scene { ip, sp, words, code, walk } = self;
+        let state = RunState::Running;
+        let moment = Moment { thread, time: TIME, ip: *ip, sp: *sp, words, code, state };
+        testing::sample_with_code(&mut builder, &moment);
+        builder.push(&Event::CheckWalk(CheckWalk { thread, ..walk.clone() }));
         let file = builder.finish();
         let trace = Trace::read(&file, "test.stk").unwrap();
         let images = load_images(&trace, &Elsewhere::NOWHERE);
