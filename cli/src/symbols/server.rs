@@ -142,6 +142,18 @@ impl Default for ClientOptions {
     }
 }
 
+/// A file on its way from a server.
+#[derive(Clone, Copy)]
+struct Fetched<'a> {
+    /// File name without folders.
+    name: &'a str,
+    /// Says what is wrong with its bytes.
+    check: &'a dyn Fn(&[u8]) -> Result<(), String>,
+    /// Where it is to lie.
+    target: &'a Path,
+    on_bytes: OnBytes<'a>,
+}
+
 impl Client {
     /// A client that remembers negative answers in the folder `missing`, if one is given. Proxies are taken from the environment
     /// (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`).
@@ -176,18 +188,19 @@ impl Client {
         on_bytes: OnBytes<'_>,
     ) -> Result<PathBuf, ServerError> {
         let target = store.join(name).join(id).join(name);
+        let file = Fetched { name, check, target: &target, on_bytes };
         let folder = format!("{base}/{}/{}", escape(name), escape(id));
         if self.known_missing(&folder) {
             return Err(ServerError::KnownMissing(folder));
         }
-        match self.fetch_from(base, &folder, name, check, &target, on_bytes) {
+        match self.fetch_from(base, &folder, file) {
             Err(ServerError::NotFound(_)) => {}
             result => return result.map(|()| target),
         }
         if self.has_three_tiers(base)? {
             let prefix: String = name.chars().take(2).collect();
             let folder = format!("{base}/{}/{}/{}", escape(&prefix), escape(name), escape(id));
-            match self.fetch_from(base, &folder, name, check, &target, on_bytes) {
+            match self.fetch_from(base, &folder, file) {
                 Err(ServerError::NotFound(_)) => {}
                 result => return result.map(|()| target),
             }
@@ -212,37 +225,21 @@ impl Client {
     }
 
     /// Gets a file from one folder of the server: as it is, packed, or where `file.ptr` points.
-    fn fetch_from(
-        &self,
-        base: &str,
-        folder: &str,
-        name: &str,
-        check: &dyn Fn(&[u8]) -> Result<(), String>,
-        target: &Path,
-        on_bytes: OnBytes<'_>,
-    ) -> Result<(), ServerError> {
-        let plain = format!("{folder}/{}", escape(name));
-        let packed = packed_name(name).map(|packed| format!("{folder}/{}", escape(&packed)));
+    fn fetch_from(&self, base: &str, folder: &str, file: Fetched<'_>) -> Result<(), ServerError> {
+        let plain = format!("{folder}/{}", escape(file.name));
+        let packed = packed_name(file.name).map(|packed| format!("{folder}/{}", escape(&packed)));
         for url in [Some(plain), packed].into_iter().flatten() {
-            match self.download(&url, name, check, target, on_bytes) {
+            match self.download(&url, file) {
                 Err(ServerError::NotFound(_)) => {}
                 result => return result,
             }
         }
-        self.follow_pointer(base, folder, name, check, target, on_bytes)
+        self.follow_pointer(base, folder, file)
     }
 
     /// `file.ptr` says where on the same server the file lies. Pointers to other places (a share, a drive, another
     /// server) are refused: a server must not make this machine open what it names.
-    fn follow_pointer(
-        &self,
-        base: &str,
-        folder: &str,
-        name: &str,
-        check: &dyn Fn(&[u8]) -> Result<(), String>,
-        target: &Path,
-        on_bytes: OnBytes<'_>,
-    ) -> Result<(), ServerError> {
+    fn follow_pointer(&self, base: &str, folder: &str, file: Fetched<'_>) -> Result<(), ServerError> {
         let url = format!("{folder}/file.ptr");
         let mut response = self.request(&url)?;
         let mut text = String::new();
@@ -257,26 +254,19 @@ impl Client {
             url,
             reason: format!("file.ptr points to {pointer:?}, which is outside the server"),
         })?;
-        self.download(&address, name, check, target, on_bytes)
+        self.download(&address, file)
     }
 
     /// Downloads, unpacks, checks, and only then gives the file its name.
-    fn download(
-        &self,
-        url: &str,
-        name: &str,
-        check: &dyn Fn(&[u8]) -> Result<(), String>,
-        target: &Path,
-        on_bytes: OnBytes<'_>,
-    ) -> Result<(), ServerError> {
+    fn download(&self, url: &str, file: Fetched<'_>) -> Result<(), ServerError> {
         let mut last = None;
         for attempt in 0..=self.options.retries {
             if attempt != 0 {
                 std::thread::sleep(self.options.backoff * (1 << (attempt - 1).min(6)));
             }
             let mut outcome = None;
-            let written = write_atomically(target, |file| {
-                outcome = Some(self.receive(url, name, file, check, on_bytes));
+            let written = write_atomically(file.target, |out| {
+                outcome = Some(self.receive(url, file, out));
                 match &outcome {
                     Some(Ok(())) => Ok(()),
                     _ => Err(io::Error::other("no file came")),
@@ -286,28 +276,22 @@ impl Client {
                 (Some(Ok(())), Ok(())) => return Ok(()),
                 (Some(Err(error)), _) if error.is_passing() => last = Some(error),
                 (Some(Err(error)), _) => return Err(error),
-                (_, Err(error)) => return Err(ServerError::Cache { path: target.to_path_buf(), error }),
+                (_, Err(error)) => return Err(ServerError::Cache { path: file.target.to_path_buf(), error }),
                 (None, Ok(())) => break,
             }
         }
         // The folders of a file that did not come are of no use.
-        let _ = target.parent().map(std::fs::remove_dir);
-        let _ = target.parent().and_then(Path::parent).map(std::fs::remove_dir);
+        let _ = file.target.parent().map(std::fs::remove_dir);
+        let _ = file.target.parent().and_then(Path::parent).map(std::fs::remove_dir);
         Err(last.unwrap_or_else(|| ServerError::NotFound(url.to_owned())))
     }
 
-    fn receive(
-        &self,
-        url: &str,
-        name: &str,
-        file: &mut File,
-        check: &dyn Fn(&[u8]) -> Result<(), String>,
-        on_bytes: OnBytes<'_>,
-    ) -> Result<(), ServerError> {
-        let cache_error = |error| ServerError::Cache { path: PathBuf::from(name), error };
+    /// Writes to `out` what comes from one address, unpacked and checked.
+    fn receive(&self, url: &str, file: Fetched<'_>, out: &mut File) -> Result<(), ServerError> {
+        let cache_error = |error| ServerError::Cache { path: PathBuf::from(file.name), error };
         let mut response = self.request(url)?;
-        self.copy_body(url, name, &mut response, file, on_bytes)?;
-        let mut map = map(file).map_err(cache_error)?;
+        self.copy_body(url, file, &mut response, out)?;
+        let mut map = map(out).map_err(cache_error)?;
         if cab::is_cabinet(&map) {
             let mut unpacked = tempfile::tempfile().map_err(cache_error)?;
             cab::expand(&map, self.options.max_size, &mut unpacked).map_err(|error| ServerError::Wrong {
@@ -316,20 +300,20 @@ impl Client {
             })?;
             drop(map);
             unpacked.seek(SeekFrom::Start(0)).map_err(cache_error)?;
-            file.set_len(0).and_then(|()| file.seek(SeekFrom::Start(0))).map_err(cache_error)?;
-            io::copy(&mut unpacked, file).map_err(cache_error)?;
-            map = self::map(file).map_err(cache_error)?;
+            out.set_len(0).and_then(|()| out.seek(SeekFrom::Start(0))).map_err(cache_error)?;
+            io::copy(&mut unpacked, out).map_err(cache_error)?;
+            map = self::map(out).map_err(cache_error)?;
         }
-        check(&map).map_err(|reason| ServerError::Wrong { url: url.to_owned(), reason })
+        (file.check)(&map).map_err(|reason| ServerError::Wrong { url: url.to_owned(), reason })
     }
 
+    /// Writes the body of an answer to `out`, no more than the limit.
     fn copy_body(
         &self,
         url: &str,
-        name: &str,
+        file: Fetched<'_>,
         response: &mut Response<Body>,
-        file: &mut File,
-        on_bytes: OnBytes<'_>,
+        out: &mut File,
     ) -> Result<(), ServerError> {
         let limit = self.options.max_size;
         let too_large = || ServerError::TooLarge { url: url.to_owned(), limit };
@@ -362,9 +346,9 @@ impl Client {
             if got > limit {
                 return Err(too_large());
             }
-            file.write_all(&buffer[..len])
-                .map_err(|error| ServerError::Cache { path: PathBuf::from(name), error })?;
-            on_bytes(name, got, announced);
+            out.write_all(&buffer[..len])
+                .map_err(|error| ServerError::Cache { path: PathBuf::from(file.name), error })?;
+            (file.on_bytes)(file.name, got, announced);
         }
         match announced {
             Some(announced) if announced != got => {
