@@ -172,12 +172,16 @@ fn busiest_first(profile: &Profile) -> Vec<u32> {
     order
 }
 
-fn large_file_warning(sink_bytes: u64, viewer: &str) -> Option<String> {
-    (sink_bytes > LARGE_FILE).then(|| {
-        format!(
+/// Ends a file that `viewer` reads whole; warns if it is large for that.
+fn finish_for(viewer: &str, sink: &mut Sink) -> anyhow::Result<Summary> {
+    let bytes = sink.len();
+    let mut summary = sink.finish()?;
+    if bytes > LARGE_FILE {
+        summary.warnings.push(format!(
             "the output is {} MiB large; {viewer} grows slow above 256 MiB and fails above 1 to 2 GiB: \
              choose a time range or some threads, or use --to parquet",
-            sink_bytes >> 20
-        )
-    })
+            bytes >> 20
+        ));
+    }
+    Ok(summary)
 }

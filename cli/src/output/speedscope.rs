@@ -6,7 +6,7 @@
 
 use super::functions::{FunctionId, Functions, Unfolder, incomplete};
 use super::sink::Sink;
-use super::{Options, Summary, Writer, busiest_first, json, large_file_warning};
+use super::{Options, Summary, Writer, busiest_first, finish_for, json};
 use crate::profile::{Batch, NodeId, Profile, Run, StopId};
 use anyhow::Context;
 use std::io::{Read, Seek, Write};
@@ -136,10 +136,7 @@ impl Writer for Speedscope {
         sink.put(b",\n\"exporter\":");
         json::string(&mut sink.buffer, concat!("stk ", env!("CARGO_PKG_VERSION")));
         sink.put(b"}\n");
-        let warning = large_file_warning(sink.len(), "speedscope");
-        let mut summary = sink.finish()?;
-        summary.warnings.extend(warning);
-        Ok(summary)
+        finish_for("speedscope", sink)
     }
 }
 

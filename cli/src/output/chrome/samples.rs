@@ -2,7 +2,7 @@
 
 use super::super::functions::{Functions, incomplete};
 use super::super::sink::Sink;
-use super::super::{Summary, Writer, json, large_file_warning};
+use super::super::{Summary, Writer, finish_for, json};
 use super::stacks::{Origin, Stacks, What};
 use super::{OBJECT, Track, VIEWERS, by_track, other_data, preamble};
 use crate::profile::{Batch, Profile};
@@ -140,9 +140,6 @@ impl Writer for Samples {
         sink.put(b"\n},\n");
         other_data(sink, profile);
         sink.put(b"}\n");
-        let warning = large_file_warning(sink.len(), VIEWERS);
-        let mut summary = sink.finish()?;
-        summary.warnings.extend(warning);
-        Ok(summary)
+        finish_for(VIEWERS, sink)
     }
 }

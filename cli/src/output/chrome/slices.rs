@@ -2,7 +2,7 @@
 
 use super::super::functions::{Functions, incomplete};
 use super::super::sink::Sink;
-use super::super::{Summary, Writer, json, large_file_warning};
+use super::super::{Summary, Writer, finish_for, json};
 use super::stacks::{Origin, What};
 use super::{OBJECT, Track, VIEWERS, address, by_track, other_data, preamble, time};
 use crate::profile::{Batch, FrameId, NameSource, Profile, Run};
@@ -149,10 +149,7 @@ impl Writer for Slices {
         sink.put(b"\n],\n");
         other_data(sink, profile);
         sink.put(b"}\n");
-        let warning = large_file_warning(sink.len(), VIEWERS);
-        let mut summary = sink.finish()?;
-        summary.warnings.extend(warning);
-        Ok(summary)
+        finish_for(VIEWERS, sink)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::functions::{Functions, incomplete};
 use super::super::sink::Sink;
-use super::super::{Summary, Writer, json, large_file_warning};
+use super::super::{Summary, Writer, finish_for, json};
 use super::stacks::{Origin, Stacks, What};
 use super::{Track, VIEWERS, address, by_track, preamble, time};
 use crate::profile::{Batch, Profile};
@@ -173,10 +173,7 @@ impl Writer for V8 {
         self.end_profile(profile, self.track.end_ns)?;
         let sink = &mut self.sink;
         sink.put(b"\n]\n");
-        let warning = large_file_warning(sink.len(), VIEWERS);
-        let mut summary = sink.finish()?;
-        summary.warnings.extend(warning);
-        Ok(summary)
+        finish_for(VIEWERS, sink)
     }
 }
 
