@@ -21,9 +21,7 @@ fn busy() -> &'static Run {
         let folder = Folder::new("busy");
         let mut busy = Program::busy(&folder, 12);
         Inject::record(&folder, &["--pid", &busy.pid(), "-o", "größe.stk", "-d", "8s"]);
-        let status = busy.wait();
-        let output = busy.output();
-        assert!(status.success() && output.contains("checksum a9a6d267ba599d58"), "{status}\n{output}");
+        busy.ends_saying("checksum a9a6d267ba599d58");
         let recorded = Recorded::open(&folder.file("größe.stk"));
         let speedscope = Speedscope::of(folder.path(), "größe.stk", &wine::path("STK_BUSY_DIR"));
         Run { recorded, speedscope }

@@ -49,11 +49,20 @@ fn names_all_methods(stream: &[u8]) {
     }
 }
 
+/// Records `mixed` into `trace`, with these further arguments, and reads what became of it: a whole trace.
+#[track_caller]
+fn record(folder: &Folder, mixed: &Program, trace: &str, arguments: &[&str]) -> Recorded {
+    let pid = mixed.pid();
+    Inject::record(folder, &[&["--pid", &pid, "-o", trace][..], arguments].concat());
+    let recorded = Recorded::open(&folder.file(trace));
+    assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
+    assert!(!recorded.samples.is_empty());
+    recorded
+}
+
 #[track_caller]
 fn ends_undisturbed(mixed: &mut Program) {
-    let status = mixed.wait();
-    let output = mixed.output();
-    assert!(status.success() && output.contains("checksum right"), "{status}\n{output}");
+    mixed.ends_saying("checksum right");
 }
 
 #[track_caller]
@@ -84,9 +93,7 @@ fn a_late_attach_lists_every_method_that_was_compiled_before() {
         let folder = Folder::new("late");
         let mut mixed = Program::mixed(&folder, net, &["14"], &[]);
         std::thread::sleep(std::time::Duration::from_secs(2));
-        Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "late.stk", "-d", "3s", "--rate", "100"]);
-        let recorded = Recorded::open(&folder.file("late.stk"));
-        assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
+        let recorded = record(&folder, &mixed, "late.stk", &["-d", "3s", "--rate", "100"]);
         check_versions(net, &recorded);
         // At the start and at the end.
         assert!(recorded.streams.len() >= 2, "{net:?}: {} streams", recorded.streams.len());
@@ -209,9 +216,7 @@ fn functions(folder: &Folder, trace: &str) -> BTreeMap<String, BTreeSet<String>>
 fn without_a_pipe_names_come_through_the_data_access_library() {
     let folder = Folder::new("dac");
     let mut mixed = Program::mixed(&folder, Net::V3, &["9"], &NO_PIPE);
-    Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "dac.stk", "-d", "3s", "--rate", "100"]);
-    let recorded = Recorded::open(&folder.file("dac.stk"));
-    assert!(recorded.complete && recorded.damage.is_empty() && !recorded.samples.is_empty());
+    let recorded = record(&folder, &mixed, "dac.stk", &["-d", "3s", "--rate", "100"]);
     assert!(recorded.streams.is_empty());
     let text = info(&folder, "dac.stk");
     for part in [
@@ -317,9 +322,7 @@ fn the_data_access_library_is_found_on_the_symbol_path() {
 fn without_a_pipe_and_without_the_data_access_library_the_trace_says_so() {
     let folder = Folder::new("nopipe");
     let mut mixed = Program::mixed(&folder, Net::V10, &["5"], &NO_PIPE);
-    Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "nopipe.stk", "-d", "1s", "--rate", "100"]);
-    let recorded = Recorded::open(&folder.file("nopipe.stk"));
-    assert!(recorded.complete && recorded.damage.is_empty() && !recorded.samples.is_empty());
+    let recorded = record(&folder, &mixed, "nopipe.stk", &["-d", "1s", "--rate", "100"]);
     assert!(recorded.streams.is_empty());
     let text = info(&folder, "nopipe.stk");
     assert!(text.contains("no diagnostics pipe (DOTNET_EnableDiagnostics=0)"), "{text}");
@@ -340,9 +343,7 @@ fn a_data_access_library_of_another_version_is_refused_by_name() {
     std::fs::copy(dotnet31().join("mscordaccore.dll"), copy.join("mscordaccore.dll")).expect("a copy");
     let exe = copy.join(exe.file_name().expect("a name"));
     let mut mixed = Program::mixed_at(&folder, (&copy, &exe, first), &["12"], &NO_PIPE);
-    Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "foreign.stk", "-d", "1s", "--rate", "100"]);
-    let recorded = Recorded::open(&folder.file("foreign.stk"));
-    assert!(recorded.complete && recorded.damage.is_empty() && !recorded.samples.is_empty());
+    record(&folder, &mixed, "foreign.stk", &["-d", "1s", "--rate", "100"]);
     let text = info(&folder, "foreign.stk");
     let said = r"home\mscordaccore.dll is not of the version of the runtime in mixed.exe";
     assert!(text.contains("names cannot be had through the data access library: "), "{text}");
@@ -386,8 +387,7 @@ fn two_runtimes_in_one_process_are_both_told() {
     let folder = Folder::new("two");
     let second = windows_path(&dotnet31().join("coreclr.dll"));
     let mut mixed = Program::mixed(&folder, Net::V10, &["6", &second], &[]);
-    Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "two.stk", "-d", "1s", "--rate", "100"]);
-    let recorded = Recorded::open(&folder.file("two.stk"));
+    let recorded = record(&folder, &mixed, "two.stk", &["-d", "1s", "--rate", "100"]);
     let kinds: Vec<u64> = recorded.runtimes.values().map(|runtime| runtime.kind).collect();
     assert_eq!(kinds, [3, 1], "{:?}", recorded.runtimes);
     let text = info(&folder, "two.stk");
@@ -405,9 +405,7 @@ fn a_process_that_collects_garbage_all_the_time_comes_to_no_harm() {
     let budget = [("COMPlus_GCgen0size", "10000"), ("DOTNET_GCgen0size", "10000")];
     let mut mixed = Program::mixed(&folder, Net::V10, &[&(seconds + 8).to_string()], &budget);
     let duration = format!("{seconds}s");
-    Inject::record(&folder, &["--pid", &mixed.pid(), "-o", "garbage.stk", "-d", &duration, "--rate", "500"]);
-    let recorded = Recorded::open(&folder.file("garbage.stk"));
-    assert!(recorded.complete && recorded.damage.is_empty());
+    let recorded = record(&folder, &mixed, "garbage.stk", &["-d", &duration, "--rate", "500"]);
     managed_threads_belong_to_samples(&recorded);
     for &(address, bytes) in &recorded.memory {
         assert!(address != 0 && bytes == 1232, "{address:#x} {bytes}");

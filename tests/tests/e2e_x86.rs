@@ -32,9 +32,7 @@ fn busy() -> &'static Run {
         let home = wine::path("STK_BUSY32_DIR");
         let mut busy = Program::ready(&folder, &home, &home.join("busy.exe"), &["12"]);
         Inject::record_x86(&folder, &["--pid", &busy.pid(), "-o", "busy32.stk", "-d", "7s"]);
-        let status = busy.wait();
-        let output = busy.output();
-        assert!(status.success() && output.contains("checksum a9a6d267ba599d58"), "{status}\n{output}");
+        busy.ends_saying("checksum a9a6d267ba599d58");
         let recorded = Recorded::open(&folder.file("busy32.stk"));
         let symbols = PathBuf::from(format!("{};{}", home.display(), system_images().display()));
         let speedscope = Speedscope::of(folder.path(), "busy32.stk", &symbols);

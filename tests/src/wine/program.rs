@@ -140,6 +140,17 @@ impl Program {
         status
     }
 
+    /// Waits for its own end, which is a success, and it has printed `says`.
+    ///
+    /// # Panics
+    /// If it is not so: with all that it has printed.
+    #[track_caller]
+    pub fn ends_saying(&mut self, says: &str) {
+        let status = self.wait();
+        let output = self.output();
+        assert!(status.success() && output.contains(says), "{status}\n{output}");
+    }
+
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
