@@ -1,0 +1,197 @@
+//! What an instruction that does not branch does to the symbolic state.
+
+use iced_x86::{Instruction, Mnemonic, OpAccess, OpKind, Register};
+
+use super::Follower;
+use super::state::{ALIGNED, LOADED, MAX_LOADED, SP, State, Value, load, plus, push, store};
+
+impl Follower<'_, '_> {
+    /// Everything that does not branch.
+    pub(super) fn execute(&mut self, state: &mut State, instruction: &Instruction) {
+        let word = i64::from(self.start.mode.bits / 8);
+        let is_word = |register: Register| register.is_gpr() && register.size() as i64 == word;
+        let number = |register: Register| register.full_register().number() & 15;
+        let op0 = instruction.op0_register();
+        let op1 = instruction.op1_register();
+        let op0_is_word = instruction.op0_kind() == OpKind::Register && is_word(op0);
+        let op1_is_word = instruction.op1_kind() == OpKind::Register && is_word(op1);
+        match instruction.mnemonic() {
+            Mnemonic::Push => {
+                let value = match instruction.op0_kind() {
+                    OpKind::Register if is_word(op0) => state.registers[number(op0)],
+                    OpKind::Memory => self.load_operand(state, instruction),
+                    kind if is_immediate(kind) => Value::Constant(instruction.immediate(0)),
+                    _ => Value::Unknown,
+                };
+                // Segment registers and 16-bit pushes move the stack pointer by what the decoder says.
+                push(state, value, i64::from(-instruction.stack_pointer_increment()));
+            }
+            Mnemonic::Pop => {
+                let value = match state.registers[SP] {
+                    Value::Start(base, offset) => load(state, (base, offset)),
+                    _ => Value::Unknown,
+                };
+                state.registers[SP] =
+                    plus(state.registers[SP], i64::from(instruction.stack_pointer_increment()));
+                match instruction.op0_kind() {
+                    OpKind::Register if is_word(op0) => state.registers[number(op0)] = value,
+                    OpKind::Memory => {
+                        if let Some(at) = self.memory(state, instruction) {
+                            store(state, at, value);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            Mnemonic::Mov if op0_is_word => {
+                state.registers[number(op0)] = match instruction.op1_kind() {
+                    OpKind::Register if op1_is_word => state.registers[number(op1)],
+                    OpKind::Memory => self.load_operand(state, instruction),
+                    kind if is_immediate(kind) => Value::Constant(instruction.immediate(1)),
+                    _ => Value::Unknown,
+                };
+            }
+            Mnemonic::Mov if instruction.op0_kind() == OpKind::Memory => {
+                let value = match instruction.op1_kind() {
+                    OpKind::Register if op1_is_word => state.registers[number(op1)],
+                    kind if is_immediate(kind) => Value::Constant(instruction.immediate(1)),
+                    _ => Value::Unknown,
+                };
+                if let Some(at) = self.memory(state, instruction) {
+                    store(state, at, value);
+                }
+            }
+            Mnemonic::Lea if op0_is_word => {
+                state.registers[number(op0)] = match self.memory(state, instruction) {
+                    Some((base, offset)) => Value::Start(base, offset),
+                    None => Value::Unknown,
+                };
+            }
+            Mnemonic::Add if op0_is_word && is_immediate(instruction.op1_kind()) => {
+                let n = number(op0);
+                state.registers[n] = plus(state.registers[n], instruction.immediate(1) as i64);
+            }
+            Mnemonic::Sub if op0_is_word && is_immediate(instruction.op1_kind()) => {
+                let n = number(op0);
+                state.registers[n] =
+                    plus(state.registers[n], (instruction.immediate(1) as i64).wrapping_neg());
+            }
+            Mnemonic::Sub if op0_is_word && op1_is_word => {
+                let n = number(op0);
+                state.registers[n] = match state.registers[number(op1)] {
+                    Value::Constant(bytes) => plus(state.registers[n], (bytes as i64).wrapping_neg()),
+                    _ => Value::Unknown,
+                };
+            }
+            Mnemonic::And
+                if op0_is_word
+                    && number(op0) == SP
+                    && is_immediate(instruction.op1_kind())
+                    && !state.aligned =>
+            {
+                state.aligned = true;
+                state.registers[SP] = Value::Start(ALIGNED, 0);
+            }
+            Mnemonic::Xchg if op0_is_word && op1_is_word => state.registers.swap(number(op0), number(op1)),
+            Mnemonic::Leave => {
+                let frame = state.registers[5];
+                state.registers[5] = match frame {
+                    Value::Start(base, offset) => load(state, (base, offset)),
+                    _ => Value::Unknown,
+                };
+                state.registers[SP] = plus(frame, word);
+            }
+            Mnemonic::Nop | Mnemonic::Endbr32 | Mnemonic::Endbr64 => {}
+            _ => self.execute_other(state, instruction),
+        }
+    }
+
+    /// The address of the memory operand, if it is relative to a register's first value.
+    fn memory(&self, state: &mut State, instruction: &Instruction) -> Option<(u8, i64)> {
+        if matches!(instruction.memory_segment(), Register::FS | Register::GS)
+            || instruction.memory_index() != Register::None
+            || !instruction.memory_base().is_gpr()
+        {
+            return None;
+        }
+        let displacement = match instruction.memory_base().size() {
+            4 => i64::from(instruction.memory_displacement32() as i32),
+            _ => instruction.memory_displacement64() as i64,
+        };
+        let value = state.registers[instruction.memory_base().full_register().number() & 15];
+        let (base, offset) = self.base(state, value)?;
+        Some((base, offset.wrapping_add(displacement)))
+    }
+
+    fn load_operand(&self, state: &mut State, instruction: &Instruction) -> Value {
+        self.memory(state, instruction).map_or(Value::Unknown, |at| load(state, at))
+    }
+
+    /// A value as an address: a base and an offset.
+    pub(super) fn base(&self, state: &mut State, value: Value) -> Option<(u8, i64)> {
+        match value {
+            Value::Start(base, offset) => Some((base, offset)),
+            Value::Word(base, offset) if base < LOADED && self.start.mode.bits == 64 => {
+                let known = state.loaded.iter().position(|word| *word == (base, offset));
+                let index = known.unwrap_or(state.loaded.len());
+                if index == state.loaded.len() && index < MAX_LOADED {
+                    state.loaded.push((base, offset));
+                }
+                (index < MAX_LOADED).then_some((LOADED + index as u8, 0))
+            }
+            _ => None,
+        }
+    }
+
+    /// An instruction of which only the decoder knows what it writes.
+    fn execute_other(&mut self, state: &mut State, instruction: &Instruction) {
+        let writes = |access: OpAccess| {
+            matches!(
+                access,
+                OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+            )
+        };
+        let moved = instruction.stack_pointer_increment();
+        let sp = state.registers[SP];
+        let info = self.factory.info(instruction);
+        let written: Vec<Register> = info
+            .used_registers()
+            .iter()
+            .filter(|used| writes(used.access()))
+            .map(|used| used.register())
+            .collect();
+        let stored: Vec<(Register, Register, u64)> = info
+            .used_memory()
+            .iter()
+            .filter(|used| writes(used.access()) && !matches!(used.segment(), Register::FS | Register::GS))
+            .map(|used| (used.base(), used.index(), used.displacement()))
+            .collect();
+        for (base, index, displacement) in stored {
+            if index == Register::None
+                && base.is_gpr()
+                && let Value::Start(base, offset) = state.registers[base.full_register().number() & 15]
+            {
+                store(state, (base, offset.wrapping_add(displacement as i64)), Value::Unknown);
+            }
+        }
+        for register in written.into_iter().filter(|register| register.is_gpr()) {
+            state.registers[register.full_register().number() & 15] = Value::Unknown;
+        }
+        if instruction.is_stack_instruction() {
+            state.registers[SP] = plus(sp, i64::from(moved));
+        }
+    }
+}
+
+/// Whether an operand is a number in the instruction.
+pub(super) fn is_immediate(kind: OpKind) -> bool {
+    matches!(
+        kind,
+        OpKind::Immediate8
+            | OpKind::Immediate8to32
+            | OpKind::Immediate8to64
+            | OpKind::Immediate32
+            | OpKind::Immediate32to64
+            | OpKind::Immediate64
+    )
+}

@@ -1,0 +1,76 @@
+//! Symbolic registers and a symbolic stack: what is known on a path, and how loads and stores change it.
+
+/// What is known of a register or a word of the stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Value {
+    Unknown,
+    /// What the register held at the start, plus an offset.
+    Start(u8, i64),
+    /// The word that lay at the register plus an offset at the start.
+    Word(u8, i64),
+    Constant(u64),
+}
+
+/// In the place of a register's number: a word that lay at a register plus an offset at the start. Only in 64-bit code.
+/// A path can have several, numbered from here on; an outcome has one.
+pub(crate) const LOADED: u8 = 16;
+/// Words that a path can have as bases.
+pub(super) const MAX_LOADED: usize = 16;
+/// In the place of a register's number: what the stack pointer was aligned to. No value outside of the path.
+pub(super) const ALIGNED: u8 = LOADED + MAX_LOADED as u8;
+
+/// Number of the stack pointer.
+pub(super) const SP: usize = 4;
+/// Words of the symbolic stack.
+const MAX_STORES: usize = 192;
+
+/// A path's state before the instruction at `rva`.
+#[derive(Clone)]
+pub(super) struct State {
+    pub(super) rva: u32,
+    pub(super) registers: [Value; 16],
+    pub(super) stores: Vec<((u8, i64), Value)>,
+    /// Where the words lie that are the registers from [`LOADED`] on.
+    pub(super) loaded: Vec<(u8, i64)>,
+    /// The stack pointer was aligned: [`ALIGNED`] is in use.
+    pub(super) aligned: bool,
+    /// Inlined calls that have not returned.
+    pub(super) depth: u32,
+}
+
+/// The value that lies so many bytes further.
+pub(super) fn plus(value: Value, bytes: i64) -> Value {
+    match value {
+        Value::Start(base, offset) => Value::Start(base, offset.wrapping_add(bytes)),
+        Value::Constant(value) => Value::Constant(value.wrapping_add(bytes as u64)),
+        Value::Unknown | Value::Word(..) => Value::Unknown,
+    }
+}
+
+/// The word at a place.
+pub(super) fn load(state: &State, at: (u8, i64)) -> Value {
+    match state.stores.iter().find(|(stored, _)| *stored == at) {
+        Some((_, value)) => *value,
+        None => Value::Word(at.0, at.1),
+    }
+}
+
+/// Puts a word at a place.
+pub(super) fn store(state: &mut State, at: (u8, i64), value: Value) {
+    if let Some((_, stored)) = state.stores.iter_mut().find(|(stored, _)| *stored == at) {
+        *stored = value;
+    } else if state.stores.len() < MAX_STORES {
+        state.stores.push((at, value));
+    } else {
+        // More than is followed: this path will tell nothing.
+        state.registers[SP] = Value::Unknown;
+    }
+}
+
+/// Pushes a word.
+pub(super) fn push(state: &mut State, value: Value, word: i64) {
+    state.registers[SP] = plus(state.registers[SP], -word);
+    if let Value::Start(base, offset) = state.registers[SP] {
+        store(state, (base, offset), value);
+    }
+}
