@@ -13,12 +13,16 @@ pub(crate) mod bytes;
 pub mod cab;
 mod cache;
 mod dwarf;
+mod identity;
 mod image;
 pub mod index;
 mod names;
 mod options;
 mod path;
 pub mod pdb;
+mod places;
+mod reason;
+mod resolved;
 pub mod server;
 mod store;
 mod symbolizer;
@@ -28,13 +32,13 @@ pub use bundle::{Bundle, BundleWriter};
 pub(crate) use cache::write_atomically;
 pub use cache::{CacheKey, CacheStats, SymbolCache};
 pub use dwarf::image_index;
+pub use identity::{Identity, Wanted, image_id, image_identity, pdb_id};
 pub use image::ImageFile;
-
 pub use names::{Demangle, demangle, undecorate_x86};
 pub use options::SymbolOptions;
 pub use path::{PathElement, Store, SymbolPath};
-pub use store::{
-    FoundFile, Identity, Search, SymbolStore, Wanted, file_name, image_id, image_identity, pdb_id,
-    safe_file_name,
-};
-pub use symbolizer::{Location, ModuleKey, ModuleSymbols, Reason, Resolved, Source, Symbolizer, pdb_index};
+pub use places::{file_name, safe_file_name};
+pub use reason::Reason;
+pub use resolved::{Location, ModuleSymbols, Resolved, Source};
+pub use store::{FoundFile, Search, SymbolStore};
+pub use symbolizer::{ModuleKey, Symbolizer, pdb_index};

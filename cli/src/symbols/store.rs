@@ -1,22 +1,19 @@
 //! Where symbol files are found: folders, symbol stores, the places near the trace and the image.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stk_schema::identity::GuidText;
-
 use super::bundle::{Bundle, is_bundle};
-use super::bytes::u32_at;
 use super::cab;
 use super::cache::{SymbolCache, write_atomically};
+use super::identity::{Identity, Unfit, Wanted, fits};
 use super::path::{PathElement, Store, SymbolPath};
-use super::pdb::{PdbFile, PdbIdentity};
+use super::places::{below, file_name, ignoring_case, image_folder, safe_file_name};
 use super::server::{Client, ClientOptions, OnBytes, packed_name, pointer_path};
 use crate::map::MappedFile;
-use crate::runtimes::dotnet::portable_pdb::{PortablePdb, assembly_debug};
+use crate::runtimes::dotnet::portable_pdb::assembly_debug;
 
 /// The places to look for symbols.
 #[derive(Clone, Debug, Default)]
@@ -36,39 +33,6 @@ type OpenBundle = Result<Arc<Bundle>, Arc<str>>;
 
 /// Largest file that is unpacked from a cabinet or a bundle, in bytes.
 const MAX_UNPACKED: u64 = u32::MAX as u64;
-
-/// A file that is looked for: a symbol file or image of exactly one build.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
-    /// File name without folders.
-    pub name: &'a str,
-    /// Which build.
-    pub identity: Identity,
-}
-
-/// What identifies a build.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Identity {
-    /// A PDB, by the image's CodeView record.
-    Pdb {
-        /// GUID as stored.
-        guid: [u8; 16],
-        /// Age.
-        age: u32,
-    },
-    /// A portable PDB, by the CodeView record of its assembly.
-    PortablePdb {
-        /// GUID as stored.
-        guid: [u8; 16],
-    },
-    /// An image, by its headers.
-    Image {
-        /// TimeDateStamp.
-        time_date_stamp: u32,
-        /// SizeOfImage, in bytes.
-        size_of_image: u32,
-    },
-}
 
 /// The result of looking for one file.
 #[derive(Debug, Default)]
@@ -92,12 +56,6 @@ pub struct FoundFile {
     pub path: PathBuf,
     /// Its bytes.
     pub file: MappedFile,
-}
-
-/// Why a file is not the one that is wanted.
-enum Unfit {
-    OtherBuild(Identity),
-    Unreadable(String),
 }
 
 impl SymbolStore {
@@ -398,75 +356,6 @@ impl SymbolStore {
     }
 }
 
-impl std::fmt::Display for Identity {
-    /// As symbol stores and servers write it.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Identity::Pdb { guid, age } => f.write_str(&pdb_id(guid, *age)),
-            // "SSQP Key Conventions", "Portable-Pdb-Signature".
-            Identity::PortablePdb { guid } => f.write_str(&pdb_id(guid, u32::MAX)),
-            Identity::Image { time_date_stamp, size_of_image } => {
-                f.write_str(&image_id(*time_date_stamp, *size_of_image))
-            }
-        }
-    }
-}
-
-/// The last component of a path in Windows or Unix syntax.
-pub fn file_name(path: &str) -> &str {
-    path.rsplit(['\\', '/']).next().unwrap_or(path)
-}
-
-/// The last component of a path, if it can be the name of a file in a store and nothing else: traces and servers
-/// must not be able to name a place outside.
-pub fn safe_file_name(path: &str) -> Option<&str> {
-    let name = file_name(path);
-    let stem = name.split('.').next().unwrap_or("").trim_end().to_ascii_uppercase();
-    let device = matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$" | "CLOCK$")
-        || (["COM", "LPT"].iter().any(|prefix| stem.starts_with(prefix)) && stem.chars().count() == 4);
-    let bad = |c: char| c.is_control() || matches!(c, '<' | '>' | ':' | '"' | '|' | '?' | '*');
-    let dots = name.chars().all(|c| c == '.' || c == ' ');
-    // Windows drops dots and spaces at the end of a name.
-    let trailing = name.ends_with(['.', ' ']);
-    (!name.is_empty() && name.len() <= 255 && !dots && !trailing && !device && !name.contains(bad))
-        .then_some(name)
-}
-
-/// The identity of a PDB as stores and servers write it: GUID as 32 hex digits, then the age in hex.
-pub fn pdb_id(guid: &[u8; 16], age: u32) -> String {
-    let mut id: String = GuidText(guid).to_string().chars().filter(|&c| c != '-').collect();
-    let _ = write!(id, "{age:x}");
-    id
-}
-
-/// The identity of an image as stores and servers write it: TimeDateStamp (8 hex digits), then SizeOfImage in hex.
-pub fn image_id(time_date_stamp: u32, size_of_image: u32) -> String {
-    format!("{time_date_stamp:08X}{size_of_image:x}")
-}
-
-/// A path below a folder, if it is there, whatever the case of its parts.
-fn below(folder: &Path, parts: &[&str]) -> Option<PathBuf> {
-    parts.iter().try_fold(folder.to_path_buf(), |at, part| {
-        let exact = at.join(part);
-        if exact.exists() { Some(exact) } else { ignoring_case(&at, part) }
-    })
-}
-
-/// The entry of a folder whose name differs in case only.
-fn ignoring_case(folder: &Path, name: &str) -> Option<PathBuf> {
-    if cfg!(windows) {
-        return None;
-    }
-    let wanted = name.to_lowercase();
-    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
-        .ok()?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.to_lowercase() == wanted))
-        .collect();
-    found.sort();
-    found.into_iter().next()
-}
-
 /// Takes a file if it is the one that is wanted; else notes why not.
 fn try_file(path: PathBuf, wanted: &Wanted<'_>, search: &mut Search) -> bool {
     let file = match MappedFile::open(&path) {
@@ -494,139 +383,4 @@ fn accept(path: PathBuf, file: MappedFile, wanted: &Wanted<'_>, search: &mut Sea
         Err(Unfit::Unreadable(error)) => search.unreadable.push((path, error)),
     }
     false
-}
-
-fn fits(data: &[u8], wanted: &Identity) -> Result<(), Unfit> {
-    match wanted {
-        Identity::Pdb { guid, age } => {
-            let pdb = PdbFile::open(data).map_err(|error| Unfit::Unreadable(error.to_string()))?;
-            let found = pdb.identity();
-            let other = Identity::Pdb { guid: found.guid, age: found.age };
-            if found.matches(guid, *age) { Ok(()) } else { Err(Unfit::OtherBuild(other)) }
-        }
-        Identity::PortablePdb { guid } => {
-            if data.starts_with(b"Microsoft C/C++ MSF") {
-                return Err(Unfit::Unreadable(
-                    "is a Windows PDB: lines of managed code are read from portable ones only".to_owned(),
-                ));
-            }
-            let pdb = PortablePdb::parse(data.to_vec());
-            let found = pdb.map_err(|error| Unfit::Unreadable(error.to_string()))?.guid();
-            let other = Identity::PortablePdb { guid: found };
-            if found == *guid { Ok(()) } else { Err(Unfit::OtherBuild(other)) }
-        }
-        Identity::Image { .. } => {
-            let (time_date_stamp, size_of_image) =
-                image_identity(data).ok_or_else(|| Unfit::Unreadable("is not a PE image".to_owned()))?;
-            let found = Identity::Image { time_date_stamp, size_of_image };
-            if found == *wanted { Ok(()) } else { Err(Unfit::OtherBuild(found)) }
-        }
-    }
-}
-
-/// TimeDateStamp and SizeOfImage of an image file (PE format, "COFF file header", "Optional header").
-pub fn image_identity(data: &[u8]) -> Option<(u32, u32)> {
-    let headers = data.get(u32_at(data, 0x3c)? as usize..)?;
-    (data.starts_with(b"MZ") && headers.starts_with(b"PE\0\0"))
-        .then(|| Some((u32_at(headers, 8)?, u32_at(headers, 24 + 56)?)))?
-}
-
-impl PdbIdentity {
-    /// Whether the PDB belongs to an image with this CodeView record.
-    pub fn matches(&self, guid: &[u8; 16], age: u32) -> bool {
-        self.guid == *guid && (self.age == age || self.info_age == age)
-    }
-}
-
-/// The folder of an image, if its recorded path means something on this machine. Network and device paths of a
-/// trace are never opened: that alone would send credentials to whoever wrote it.
-pub(crate) fn image_folder(image_path: &str) -> Option<PathBuf> {
-    let path = local_path(image_path)?;
-    let folder = path.parent()?.to_path_buf();
-    folder.is_dir().then_some(folder)
-}
-
-/// A recorded path as this machine would open it: a drive path on Windows; elsewhere Wine's `Z:` drive, which is
-/// the root, or a Unix path.
-pub(crate) fn local_path(recorded: &str) -> Option<PathBuf> {
-    let bytes = recorded.as_bytes();
-    let drive = bytes.len() > 3
-        && bytes[0].is_ascii_alphabetic()
-        && bytes[1] == b':'
-        && matches!(bytes[2], b'\\' | b'/');
-    if recorded.split(['\\', '/']).any(|part| part == "..") {
-        return None;
-    }
-    if cfg!(windows) {
-        return drive.then(|| PathBuf::from(recorded));
-    }
-    if drive && bytes[0].eq_ignore_ascii_case(&b'z') {
-        return Some(PathBuf::from(recorded[2..].replace('\\', "/")));
-    }
-    (bytes.first() == Some(&b'/')).then(|| PathBuf::from(recorded))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_separators_end_a_folder() {
-        assert_eq!(file_name(r"D:\a\_work\1\s\winpty.pdb"), "winpty.pdb");
-        assert_eq!(file_name("/build/x.pdb"), "x.pdb");
-        assert_eq!(file_name(r"C:\Übung/дерево.pdb"), "дерево.pdb");
-    }
-
-    #[test]
-    fn a_name_that_leaves_the_store_is_refused() {
-        for name in [
-            "",
-            ".",
-            "..",
-            "...",
-            "a/..",
-            r"a\..",
-            "C:",
-            "C:x.pdb",
-            "x.pdb:stream",
-            "NUL",
-            "nul.pdb",
-            "com1.pdb",
-            "LPT9",
-            "x.pdb.",
-            "x.pdb ",
-            "a\0b",
-            "a*b",
-            "CONIN$",
-        ] {
-            assert_eq!(safe_file_name(name), None, "{name:?}");
-        }
-        for name in ["x.pdb", "common.pdb", "ntkrnlmp.pdb", "Ü.pdb", ".hidden.pdb", "com.pdb", "a b.pdb"] {
-            assert_eq!(safe_file_name(name), Some(name));
-        }
-    }
-
-    // The example of Microsoft's "Using SymStore": the first three GUID fields are little-endian in the record.
-    #[test]
-    fn identities_are_written_as_symbol_servers_do() {
-        let guid =
-            [0xcb, 0xfa, 0xb9, 0x1e, 0xc7, 0x04, 0x3c, 0x41, 0x96, 0xba, 0xb6, 0x69, 0xdb, 0x5a, 0x2c, 0x3f];
-        assert_eq!(pdb_id(&guid, 10), "1EB9FACB04C7413C96BAB669DB5A2C3Fa");
-        assert_eq!(image_id(0x0a1b_2c3d, 0x1_f000), "0A1B2C3D1f000");
-    }
-
-    #[test]
-    fn network_and_device_paths_of_a_trace_are_never_opened() {
-        for path in [r"\\server\share\x.dll", r"\\?\C:\x.dll", r"\\.\pipe\x", r"\Device\x", "x.dll"] {
-            assert_eq!(local_path(path), None);
-        }
-        assert_eq!(local_path(r"C:\a\..\b.dll"), None);
-    }
-
-    #[cfg(not(windows))]
-    #[test]
-    fn wines_root_drive_is_the_root() {
-        assert_eq!(local_path(r"Z:\tmp\a b.dll"), Some(PathBuf::from("/tmp/a b.dll")));
-        assert_eq!(local_path(r"C:\windows\a.dll"), None);
-    }
 }

@@ -1,0 +1,136 @@
+//! Which build a symbol file or an image is: identities as symbol stores and servers write them, and whether a file is the one
+//! that is wanted.
+
+use std::fmt::Write as _;
+
+use stk_schema::identity::GuidText;
+
+use super::bytes::u32_at;
+use super::pdb::{PdbFile, PdbIdentity};
+use crate::runtimes::dotnet::portable_pdb::PortablePdb;
+
+/// A file that is looked for: a symbol file or image of exactly one build.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// File name without folders.
+    pub name: &'a str,
+    /// Which build.
+    pub identity: Identity,
+}
+
+/// What identifies a build.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Identity {
+    /// A PDB, by the image's CodeView record.
+    Pdb {
+        /// GUID as stored.
+        guid: [u8; 16],
+        /// Age.
+        age: u32,
+    },
+    /// A portable PDB, by the CodeView record of its assembly.
+    PortablePdb {
+        /// GUID as stored.
+        guid: [u8; 16],
+    },
+    /// An image, by its headers.
+    Image {
+        /// TimeDateStamp.
+        time_date_stamp: u32,
+        /// SizeOfImage, in bytes.
+        size_of_image: u32,
+    },
+}
+
+/// Why a file is not the one that is wanted.
+pub(super) enum Unfit {
+    OtherBuild(Identity),
+    Unreadable(String),
+}
+
+impl std::fmt::Display for Identity {
+    /// As symbol stores and servers write it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Identity::Pdb { guid, age } => f.write_str(&pdb_id(guid, *age)),
+            // "SSQP Key Conventions", "Portable-Pdb-Signature".
+            Identity::PortablePdb { guid } => f.write_str(&pdb_id(guid, u32::MAX)),
+            Identity::Image { time_date_stamp, size_of_image } => {
+                f.write_str(&image_id(*time_date_stamp, *size_of_image))
+            }
+        }
+    }
+}
+
+/// The identity of a PDB as stores and servers write it: GUID as 32 hex digits, then the age in hex.
+pub fn pdb_id(guid: &[u8; 16], age: u32) -> String {
+    let mut id: String = GuidText(guid).to_string().chars().filter(|&c| c != '-').collect();
+    let _ = write!(id, "{age:x}");
+    id
+}
+
+/// The identity of an image as stores and servers write it: TimeDateStamp (8 hex digits), then SizeOfImage in hex.
+pub fn image_id(time_date_stamp: u32, size_of_image: u32) -> String {
+    format!("{time_date_stamp:08X}{size_of_image:x}")
+}
+
+/// Whether a file is of the build that is wanted, by what it says of itself.
+///
+/// # Errors
+///
+/// Says why it is not.
+pub(super) fn fits(data: &[u8], wanted: &Identity) -> Result<(), Unfit> {
+    match wanted {
+        Identity::Pdb { guid, age } => {
+            let pdb = PdbFile::open(data).map_err(|error| Unfit::Unreadable(error.to_string()))?;
+            let found = pdb.identity();
+            let other = Identity::Pdb { guid: found.guid, age: found.age };
+            if found.matches(guid, *age) { Ok(()) } else { Err(Unfit::OtherBuild(other)) }
+        }
+        Identity::PortablePdb { guid } => {
+            if data.starts_with(b"Microsoft C/C++ MSF") {
+                return Err(Unfit::Unreadable(
+                    "is a Windows PDB: lines of managed code are read from portable ones only".to_owned(),
+                ));
+            }
+            let pdb = PortablePdb::parse(data.to_vec());
+            let found = pdb.map_err(|error| Unfit::Unreadable(error.to_string()))?.guid();
+            let other = Identity::PortablePdb { guid: found };
+            if found == *guid { Ok(()) } else { Err(Unfit::OtherBuild(other)) }
+        }
+        Identity::Image { .. } => {
+            let (time_date_stamp, size_of_image) =
+                image_identity(data).ok_or_else(|| Unfit::Unreadable("is not a PE image".to_owned()))?;
+            let found = Identity::Image { time_date_stamp, size_of_image };
+            if found == *wanted { Ok(()) } else { Err(Unfit::OtherBuild(found)) }
+        }
+    }
+}
+
+/// TimeDateStamp and SizeOfImage of an image file (PE format, "COFF file header", "Optional header").
+pub fn image_identity(data: &[u8]) -> Option<(u32, u32)> {
+    let headers = data.get(u32_at(data, 0x3c)? as usize..)?;
+    (data.starts_with(b"MZ") && headers.starts_with(b"PE\0\0"))
+        .then(|| Some((u32_at(headers, 8)?, u32_at(headers, 24 + 56)?)))?
+}
+
+impl PdbIdentity {
+    /// Whether the PDB belongs to an image with this CodeView record.
+    pub fn matches(&self, guid: &[u8; 16], age: u32) -> bool {
+        self.guid == *guid && (self.age == age || self.info_age == age)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The example of Microsoft's "Using SymStore": the first three GUID fields are little-endian in the record.
+    #[test]
+    fn identities_are_written_as_symbol_servers_do() {
+        let guid =
+            [0xcb, 0xfa, 0xb9, 0x1e, 0xc7, 0x04, 0x3c, 0x41, 0x96, 0xba, 0xb6, 0x69, 0xdb, 0x5a, 0x2c, 0x3f];
+        assert_eq!(pdb_id(&guid, 10), "1EB9FACB04C7413C96BAB669DB5A2C3Fa");
+        assert_eq!(image_id(0x0a1b_2c3d, 0x1_f000), "0A1B2C3D1f000");
+    }
+}

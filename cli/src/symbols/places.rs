@@ -1,0 +1,131 @@
+//! Names and paths that traces, servers and stores give, as this machine may open them: nothing outside of a store, nothing on
+//! the network.
+
+use std::path::{Path, PathBuf};
+
+/// The last component of a path in Windows or Unix syntax.
+pub fn file_name(path: &str) -> &str {
+    path.rsplit(['\\', '/']).next().unwrap_or(path)
+}
+
+/// The last component of a path, if it can be the name of a file in a store and nothing else: traces and servers
+/// must not be able to name a place outside.
+pub fn safe_file_name(path: &str) -> Option<&str> {
+    let name = file_name(path);
+    let stem = name.split('.').next().unwrap_or("").trim_end().to_ascii_uppercase();
+    let device = matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$" | "CLOCK$")
+        || (["COM", "LPT"].iter().any(|prefix| stem.starts_with(prefix)) && stem.chars().count() == 4);
+    let bad = |c: char| c.is_control() || matches!(c, '<' | '>' | ':' | '"' | '|' | '?' | '*');
+    let dots = name.chars().all(|c| c == '.' || c == ' ');
+    // Windows drops dots and spaces at the end of a name.
+    let trailing = name.ends_with(['.', ' ']);
+    (!name.is_empty() && name.len() <= 255 && !dots && !trailing && !device && !name.contains(bad))
+        .then_some(name)
+}
+
+/// The folder of an image, if its recorded path means something on this machine. Network and device paths of a
+/// trace are never opened: that alone would send credentials to whoever wrote it.
+pub(crate) fn image_folder(image_path: &str) -> Option<PathBuf> {
+    let path = local_path(image_path)?;
+    let folder = path.parent()?.to_path_buf();
+    folder.is_dir().then_some(folder)
+}
+
+/// A recorded path as this machine would open it: a drive path on Windows; elsewhere Wine's `Z:` drive, which is
+/// the root, or a Unix path.
+pub(crate) fn local_path(recorded: &str) -> Option<PathBuf> {
+    let bytes = recorded.as_bytes();
+    let drive = bytes.len() > 3
+        && bytes[0].is_ascii_alphabetic()
+        && bytes[1] == b':'
+        && matches!(bytes[2], b'\\' | b'/');
+    if recorded.split(['\\', '/']).any(|part| part == "..") {
+        return None;
+    }
+    if cfg!(windows) {
+        return drive.then(|| PathBuf::from(recorded));
+    }
+    if drive && bytes[0].eq_ignore_ascii_case(&b'z') {
+        return Some(PathBuf::from(recorded[2..].replace('\\', "/")));
+    }
+    (bytes.first() == Some(&b'/')).then(|| PathBuf::from(recorded))
+}
+
+/// A path below a folder, if it is there, whatever the case of its parts.
+pub(super) fn below(folder: &Path, parts: &[&str]) -> Option<PathBuf> {
+    parts.iter().try_fold(folder.to_path_buf(), |at, part| {
+        let exact = at.join(part);
+        if exact.exists() { Some(exact) } else { ignoring_case(&at, part) }
+    })
+}
+
+/// The entry of a folder whose name differs in case only.
+pub(super) fn ignoring_case(folder: &Path, name: &str) -> Option<PathBuf> {
+    if cfg!(windows) {
+        return None;
+    }
+    let wanted = name.to_lowercase();
+    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.to_lowercase() == wanted))
+        .collect();
+    found.sort();
+    found.into_iter().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_separators_end_a_folder() {
+        assert_eq!(file_name(r"D:\a\_work\1\s\winpty.pdb"), "winpty.pdb");
+        assert_eq!(file_name("/build/x.pdb"), "x.pdb");
+        assert_eq!(file_name(r"C:\Übung/дерево.pdb"), "дерево.pdb");
+    }
+
+    #[test]
+    fn a_name_that_leaves_the_store_is_refused() {
+        for name in [
+            "",
+            ".",
+            "..",
+            "...",
+            "a/..",
+            r"a\..",
+            "C:",
+            "C:x.pdb",
+            "x.pdb:stream",
+            "NUL",
+            "nul.pdb",
+            "com1.pdb",
+            "LPT9",
+            "x.pdb.",
+            "x.pdb ",
+            "a\0b",
+            "a*b",
+            "CONIN$",
+        ] {
+            assert_eq!(safe_file_name(name), None, "{name:?}");
+        }
+        for name in ["x.pdb", "common.pdb", "ntkrnlmp.pdb", "Ü.pdb", ".hidden.pdb", "com.pdb", "a b.pdb"] {
+            assert_eq!(safe_file_name(name), Some(name));
+        }
+    }
+
+    #[test]
+    fn network_and_device_paths_of_a_trace_are_never_opened() {
+        for path in [r"\\server\share\x.dll", r"\\?\C:\x.dll", r"\\.\pipe\x", r"\Device\x", "x.dll"] {
+            assert_eq!(local_path(path), None);
+        }
+        assert_eq!(local_path(r"C:\a\..\b.dll"), None);
+    }
+
+    #[cfg(not(windows))]
+    #[test]
+    fn wines_root_drive_is_the_root() {
+        assert_eq!(local_path(r"Z:\tmp\a b.dll"), Some(PathBuf::from("/tmp/a b.dll")));
+        assert_eq!(local_path(r"C:\windows\a.dll"), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! Why an address has no better name, in words that name the way out.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::identity::Identity;
+use super::places::file_name;
+use super::store::Search;
+
+/// Why an address has no better name.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The image does not say which PDB is its own.
+    NoCodeView,
+    /// No place holds a PDB of that name.
+    PdbNotFound {
+        /// The PDB's file name.
+        name: String,
+        /// GUID and age as symbol servers write them.
+        id: String,
+        /// How many places were looked into.
+        tried: usize,
+        /// What the servers said that were asked.
+        servers: Vec<String>,
+    },
+    /// There is a PDB of that name, but of another build.
+    PdbMismatch {
+        /// Where it is.
+        path: PathBuf,
+        /// What it is.
+        found: Identity,
+        /// What the image wants.
+        wanted: Identity,
+    },
+    /// The PDB, or the only one of that name, cannot be read.
+    PdbUnreadable {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: String,
+    },
+    /// The PDB refers to object files for its private symbols.
+    FastLink {
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// The symbols were read, but no record covers the address.
+    NotCovered {
+        /// Where the symbols are.
+        path: PathBuf,
+    },
+}
+
+/// The reason of a PDB that cannot be read.
+pub(super) fn unreadable(path: &Path, error: &dyn fmt::Display) -> Reason {
+    Reason::PdbUnreadable { path: path.to_path_buf(), error: error.to_string() }
+}
+
+impl Search {
+    /// The most telling reason why nothing was found.
+    pub fn reason(&self, name: &str, wanted: Identity) -> Reason {
+        if let Some((path, found)) = self.mismatched.first() {
+            return Reason::PdbMismatch { path: path.clone(), found: *found, wanted };
+        }
+        if let Some((path, error)) = self.unreadable.first() {
+            return Reason::PdbUnreadable { path: path.clone(), error: error.clone() };
+        }
+        Reason::PdbNotFound {
+            name: file_name(name).to_owned(),
+            id: wanted.to_string(),
+            tried: self.tried.len(),
+            servers: self.servers.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::NoCodeView => {
+                write!(f, "the image names no PDB (no CodeView record): build it with debug information")
+            }
+            Reason::PdbNotFound { name, id, tried, servers } => {
+                write!(f, "{name} ({id}) is in none of {tried} places")?;
+                servers.iter().try_for_each(|server| write!(f, "; {server}"))?;
+                write!(f, ": put it beside the trace, or name its folder or server with -y")
+            }
+            Reason::PdbMismatch { path, found, wanted } => write!(
+                f,
+                "{}: identity {found} does not match the image's {wanted}: get the PDB of that very build",
+                path.display(),
+            ),
+            Reason::PdbUnreadable { path, error } => {
+                write!(f, "{}: {error}: replace it by an intact copy", path.display())
+            }
+            Reason::FastLink { path } => write!(
+                f,
+                "{}: was linked with /DEBUG:FASTLINK and refers to object files: link with /DEBUG:FULL, or run mspdbcmf on it",
+                path.display()
+            ),
+            Reason::NotCovered { path } => {
+                write!(f, "{}: no record covers the address: the PDB may be a stripped one", path.display())
+            }
+        }
+    }
+}
