@@ -1,0 +1,315 @@
+//! The timeline out of events, taken in the order in which they are stored.
+
+use super::image::image_record;
+use super::{Change, End, Mark, Module, Runtime, Thread, Timeline};
+use crate::profile::ImageId;
+use crate::trace::code::{CodeIndex, CodeRegion};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use stk_schema::event::{CodeAdd, Event, ModuleFlags, ModuleLoad, RuntimeInfo, ThreadStart};
+use stk_schema::identity::{ContentHash, Identity, PeIdentity};
+use stk_unwind::Arch;
+
+/// Builds a [`Timeline`] from the events of META and STATE blocks, taken in stored order.
+#[derive(Debug)]
+pub struct TimelineBuilder {
+    timeline: Timeline,
+    images: HashMap<ImageKey, ImageId>,
+    modules: HashMap<u64, usize>,
+    threads: HashMap<u64, usize>,
+    code: HashMap<u64, usize>,
+    /// Of the process.
+    arch: Arch,
+    /// Live modules by base.
+    live: BTreeMap<u64, usize>,
+    /// What the STATE block that is being read restated.
+    restated: Option<HashSet<u64>>,
+}
+
+/// What makes two images the same in one trace: everything that is known of them.
+#[derive(PartialEq, Eq, Hash, Debug)]
+struct ImageKey {
+    path: String,
+    debug_id: String,
+    pe: Option<PeIdentity>,
+    header_hash: ContentHash,
+    /// Only where nothing else tells images apart.
+    instance: u64,
+}
+
+impl Default for TimelineBuilder {
+    fn default() -> Self {
+        TimelineBuilder::new(Arch::X64)
+    }
+}
+
+impl TimelineBuilder {
+    /// A timeline of a process of this architecture.
+    pub fn new(arch: Arch) -> TimelineBuilder {
+        TimelineBuilder {
+            timeline: Timeline::default(),
+            images: HashMap::new(),
+            modules: HashMap::new(),
+            threads: HashMap::new(),
+            code: HashMap::new(),
+            arch,
+            live: BTreeMap::new(),
+            restated: None,
+        }
+    }
+
+    /// Says that a STATE block begins which follows a loss: what it does not restate is gone.
+    pub fn begin_state_after_loss(&mut self) {
+        self.restated = Some(HashSet::new());
+    }
+
+    /// Ends the STATE block that [`begin_state_after_loss`](Self::begin_state_after_loss) began at `time`.
+    pub fn end_state(&mut self, time: u64) {
+        let Some(restated) = self.restated.take() else { return };
+        let modules = &mut self.timeline.modules;
+        self.live.retain(|_, &mut i| {
+            let stays = restated.contains(&modules[i].instance);
+            if !stays {
+                modules[i].unload = Some(time.max(modules[i].load));
+            }
+            stays
+        });
+        for thread in &mut self.timeline.threads {
+            if thread.exit.is_none() && !restated.contains(&thread.instance) {
+                thread.exit = Some(time.max(thread.start));
+            }
+        }
+    }
+
+    /// Takes an event.
+    pub fn add(&mut self, event: &Event<'_>) {
+        let timeline = &mut self.timeline;
+        match event {
+            Event::ModuleLoad(load) => self.module_load(load),
+            Event::ModuleUnload { instance, time } => {
+                timeline.last = timeline.last.max(*time);
+                if let Some(&i) = self.modules.get(instance) {
+                    let module = &mut timeline.modules[i];
+                    module.unload = Some((*time).max(module.load));
+                    if self.live.get(&module.base) == Some(&i) {
+                        self.live.remove(&module.base);
+                    }
+                }
+            }
+            Event::ModuleTables(tables) => {
+                if let Some(&i) = self.modules.get(&tables.instance) {
+                    let record = &mut timeline.images[timeline.modules[i].image.0 as usize];
+                    record.tables_told = true;
+                    for table in &tables.tables {
+                        if !record.tables.contains(table) {
+                            record.tables.push(*table);
+                        }
+                    }
+                }
+            }
+            Event::ThreadStart(start) => self.thread_start(start),
+            Event::ThreadExit { instance, time } => {
+                timeline.last = timeline.last.max(*time);
+                if let Some(&i) = self.threads.get(instance) {
+                    let thread = &mut timeline.threads[i];
+                    thread.exit = Some((*time).max(thread.start));
+                }
+            }
+            Event::ThreadName { instance, name, .. } => {
+                if let Some(&i) = self.threads.get(instance) {
+                    timeline.threads[i].name = text(name);
+                }
+            }
+            Event::CodeAdd(add) => self.code_add(add),
+            Event::CodeRemove { instance, time } => {
+                if let Some(&i) = self.code.get(instance) {
+                    timeline.code[i].remove = Some(*time);
+                }
+            }
+            Event::RuntimeInfo(info) => runtime_info(&mut timeline.runtimes, info),
+            Event::Nettrace(_) => timeline.has_runtime_events = true,
+            Event::MethodName(_) => {
+                timeline.has_runtime_events = true;
+                timeline.names_told += 1;
+            }
+            Event::Mark(mark) => {
+                timeline.last = timeline.last.max(mark.time);
+                let text = text(mark.text);
+                timeline.marks.push(Mark { time: mark.time, thread: mark.thread, tag: mark.tag, text });
+            }
+            Event::RateChange(change) => timeline.rates.push((change.time, change.rate_mhz)),
+            Event::Redaction(redaction) => {
+                *timeline.redacted.entry(text(redaction.rule)).or_default() += redaction.words;
+            }
+            Event::Clock(clock) => timeline.clocks.push((clock.time, clock.utc)),
+            Event::Dropped(dropped) => {
+                let count = timeline.dropped.entry(dropped.reason).or_default();
+                *count = count.saturating_add(dropped.count);
+            }
+            Event::Metadata(fact) if fact.key != stk_format::HEADER_KEY => {
+                // A STATE block restates facts; a value that changed is a new fact.
+                let fact = (text(fact.key), text(fact.value));
+                if !timeline.metadata.contains(&fact) {
+                    timeline.metadata.push(fact);
+                }
+            }
+            Event::Exception(_) => timeline.exceptions += 1,
+            Event::End(end) => {
+                timeline.last = timeline.last.max(end.time);
+                timeline.end = Some(End {
+                    time: end.time,
+                    reason: end.reason,
+                    samples: end.samples,
+                    dropped: end.dropped,
+                    detail: text(end.detail),
+                });
+            }
+            Event::Unknown { .. } => timeline.unknown_events += 1,
+            _ => {}
+        }
+    }
+
+    /// The finished timeline.
+    pub fn finish(mut self) -> Timeline {
+        let timeline = &mut self.timeline;
+        timeline.modules.sort_by_key(|module| (module.load, module.instance));
+        timeline.threads.sort_by_key(|thread| thread.instance);
+        timeline.code_index = CodeIndex::new(&mut timeline.code);
+        for (i, module) in timeline.modules.iter().enumerate() {
+            if module.unload.is_some_and(|unload| unload <= module.load) {
+                continue;
+            }
+            timeline.changes.push(Change { time: module.load, loads: true, module: i as u32 });
+            if let Some(time) = module.unload {
+                timeline.changes.push(Change { time, loads: false, module: i as u32 });
+            }
+        }
+        // At one moment what goes makes room for what comes.
+        timeline.changes.sort_by_key(|change| (change.time, change.loads, change.module));
+        self.timeline
+    }
+
+    fn module_load(&mut self, load: &ModuleLoad<'_>) {
+        if let Some(restated) = &mut self.restated {
+            restated.insert(load.instance);
+        }
+        self.timeline.last = self.timeline.last.max(load.time);
+        if self.modules.contains_key(&load.instance) || load.size == 0 {
+            return;
+        }
+        let image = self.image(load);
+        let time = if load.flags.contains(ModuleFlags::AT_START) { 0 } else { load.time };
+        let i = self.timeline.modules.len();
+        // Whatever lay there is gone, whether or not its unloading was told.
+        let last = load.base.saturating_add(load.size - 1);
+        let modules = &mut self.timeline.modules;
+        let below = self.live.range(..load.base).next_back().map(|(&base, _)| base);
+        let overlapped: Vec<u64> = self
+            .live
+            .range(below.unwrap_or(load.base)..=last)
+            .filter(|&(_, &other)| modules[other].base.saturating_add(modules[other].size - 1) >= load.base)
+            .map(|(&base, _)| base)
+            .collect();
+        for base in overlapped {
+            if let Some(other) = self.live.remove(&base) {
+                modules[other].unload = Some(time.max(modules[other].load));
+            }
+        }
+        modules.push(Module {
+            instance: load.instance,
+            image,
+            base: load.base,
+            size: load.size,
+            flags: load.flags,
+            load: time,
+            unload: None,
+        });
+        self.modules.insert(load.instance, i);
+        self.live.insert(load.base, i);
+    }
+
+    /// The image of a module, new or known.
+    fn image(&mut self, load: &ModuleLoad<'_>) -> ImageId {
+        let record = image_record(load);
+        let pe = load.identities.iter().find_map(|identity| match identity {
+            Identity::Pe(pe) => Some(*pe),
+            _ => None,
+        });
+        let known = pe.is_some() || !record.image.debug_id.is_empty() || !record.header_hash.is_none();
+        let key = ImageKey {
+            path: record.image.path.to_lowercase(),
+            debug_id: record.image.debug_id.clone(),
+            pe,
+            header_hash: record.header_hash,
+            instance: if known { 0 } else { load.instance },
+        };
+        *self.images.entry(key).or_insert_with(|| {
+            self.timeline.images.push(record);
+            ImageId(self.timeline.images.len() as u32 - 1)
+        })
+    }
+
+    fn thread_start(&mut self, start: &ThreadStart) {
+        if let Some(restated) = &mut self.restated {
+            restated.insert(start.instance);
+        }
+        self.timeline.last = self.timeline.last.max(start.time);
+        if self.threads.contains_key(&start.instance) {
+            return;
+        }
+        self.threads.insert(start.instance, self.timeline.threads.len());
+        self.timeline.threads.push(Thread {
+            instance: start.instance,
+            tid: start.tid,
+            flags: start.flags,
+            start: start.time,
+            exit: None,
+            name: String::new(),
+            start_address: start.start_address,
+            stack_base: start.stack_base,
+        });
+    }
+
+    fn code_add(&mut self, add: &CodeAdd<'_>) {
+        self.timeline.last = self.timeline.last.max(add.time);
+        if self.code.contains_key(&add.instance) {
+            return;
+        }
+        self.code.insert(add.instance, self.timeline.code.len());
+        self.timeline.code.push(CodeRegion::new(add, self.arch));
+    }
+}
+
+/// A runtime is told of again when more is known of it: what is said later counts, what is not said stands.
+fn runtime_info(runtimes: &mut Vec<Runtime>, info: &RuntimeInfo<'_>) {
+    let (version, note) = (text(info.version), text(info.note));
+    match runtimes.iter_mut().find(|runtime| runtime.module == info.module) {
+        Some(known) => {
+            known.kind = info.kind;
+            if !version.is_empty() {
+                known.version = version;
+            }
+            if !note.is_empty() {
+                known.note = note;
+            }
+            if !info.descriptor.is_empty() {
+                known.descriptor = info.descriptor.to_vec();
+            }
+            if !info.pointer_data.is_empty() {
+                known.pointer_data = info.pointer_data.to_vec();
+            }
+        }
+        None => runtimes.push(Runtime {
+            module: info.module,
+            kind: info.kind,
+            version,
+            note,
+            descriptor: info.descriptor.to_vec(),
+            pointer_data: info.pointer_data.to_vec(),
+        }),
+    }
+}
+
+/// WTF-8 as text; unpaired surrogates become U+FFFD.
+pub(super) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,76 @@
+//! An image as a module event tells it: its names and identities, and the hash that is the same in every trace.
+
+use super::ImageRecord;
+use super::build::text;
+use crate::profile::Image;
+use stk_schema::event::ModuleLoad;
+use stk_schema::identity::{ContentHash, Identity};
+
+/// Names and identities of a module's image.
+pub(super) fn image_record(load: &ModuleLoad<'_>) -> ImageRecord {
+    let path = text(load.path);
+    let mut image = Image {
+        name: file_name(&path).to_owned(),
+        path,
+        debug_id: String::new(),
+        code_id: String::new(),
+        pdb_name: String::new(),
+        code_view: None,
+        time_date_stamp: 0,
+        size: u32::try_from(load.size).unwrap_or(u32::MAX),
+        identity_hash: 0,
+    };
+    let mut header_hash = ContentHash::NONE;
+    for identity in &load.identities {
+        match identity {
+            Identity::Pe(pe) => {
+                image.code_id = format!("{:08X}{:x}", pe.time_date_stamp, pe.size_of_image);
+                image.time_date_stamp = pe.time_date_stamp;
+                image.size = pe.size_of_image;
+            }
+            Identity::CodeView(record) => {
+                let guid = stk_schema::identity::GuidText(&record.guid).to_string().replace('-', "");
+                image.debug_id = format!("{guid}{:x}", record.age);
+                image.code_view = Some((record.guid, record.age));
+                image.pdb_name = file_name(&text(record.pdb_name)).to_owned();
+            }
+            Identity::HeaderHash(hash) => header_hash = *hash,
+            Identity::ElfBuildId(_) | Identity::Unknown(..) => {}
+        }
+    }
+    if image.name.is_empty() {
+        image.name = if image.pdb_name.is_empty() {
+            format!("module@{:x}", load.base)
+        } else {
+            image.pdb_name.clone()
+        };
+    }
+    image.identity_hash = identity_hash(&image, header_hash);
+    ImageRecord { image, header_hash, tables: Vec::new(), tables_told: false }
+}
+
+/// See [`Image::identity_hash`]. The same image gives the same hash in every trace, so the path, which may differ, counts
+/// only where nothing else does.
+fn identity_hash(image: &Image, header_hash: ContentHash) -> u64 {
+    let mut bytes = Vec::with_capacity(64);
+    if let Some((guid, age)) = image.code_view {
+        bytes.extend_from_slice(b"codeview");
+        bytes.extend_from_slice(&guid);
+        bytes.extend_from_slice(&age.to_le_bytes());
+    } else if !image.code_id.is_empty() || !header_hash.is_none() {
+        bytes.extend_from_slice(b"headers\0");
+        bytes.extend_from_slice(image.code_id.as_bytes());
+        bytes.push(0);
+        bytes.extend_from_slice(&header_hash.0);
+    } else {
+        bytes.extend_from_slice(b"path\0\0\0\0");
+        bytes.extend_from_slice(image.path.to_lowercase().as_bytes());
+        bytes.extend_from_slice(&image.size.to_le_bytes());
+    }
+    xxhash_rust::xxh3::xxh3_64(&bytes)
+}
+
+/// The last component of a Windows or Unix path.
+fn file_name(path: &str) -> &str {
+    path.rsplit(['\\', '/']).next().unwrap_or(path)
+}
