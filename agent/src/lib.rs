@@ -6,12 +6,19 @@
 //!
 //! **What it solves**: samples of all threads at that rate with registers, whole stacks and code bytes; every load and
 //! unload of a module, with its identity and the tables that unwinding it elsewhere needs; threads with their names.
-//! All of it without blocking the target, taking its locks, using its heap, or taking it down if the agent fails: the
-//! recorder's law of DESIGN.md.
+//! All of it without blocking the target, taking its locks, using its heap, or taking it down if the agent fails.
 //!
-//! Six threads of its own, never sampled: the *sampler* suspends one thread at a time, captures it, and encodes what changed; the
-//! *tables thread* finds threads and modules and reads images; the *code thread* looks up dynamic code; the *writer* compresses and appends; the *watchdog* resumes
-//! a thread that stays suspended for 100 ms; the *runtimes thread*, asleep where there is no .NET runtime, asks one for the names of its methods.
+//! **The recorder's law**: one thread is suspended at a time, and while it is, its context and its stack are copied and nothing else
+//! happens: no allocation, lock, loader call, I/O or table lookup. What would make the target wait is dropped and counted instead.
+//! Loader callback and DllMain only leave notes in preallocated places. A fault of the agent ends the recording, not the target.
+//!
+//! Six threads of its own, never sampled:
+//! * the *sampler* suspends one thread at a time, captures it, and encodes what changed;
+//! * the *tables thread* finds threads and modules and reads images;
+//! * the *code thread* looks up dynamic code;
+//! * the *writer* compresses and appends;
+//! * the *watchdog* resumes a thread that stays suspended for 100 ms;
+//! * the *runtimes thread*, asleep where there is no .NET runtime, asks one for the names of its methods.
 //!
 //! **What it cannot do**
 //! * A process that terminates itself while the sampler holds one of its threads could hang, were it the terminating thread: ExitProcess

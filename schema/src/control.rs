@@ -24,7 +24,7 @@ pub const EXPORT_CAPTURE: &str = "stk_capture";
 
 /// [`AgentConfig::flags`]: take one sample of every thread, then stop.
 pub const FLAG_ONCE: u32 = 1;
-/// [`AgentConfig::flags`]: also walk each sample in the target while it is suspended (diagnostic; see DESIGN.md).
+/// [`AgentConfig::flags`]: also walk each sample in the target while it is suspended (a diagnostic that breaks the recorder's law: it may take locks).
 pub const FLAG_CHECK_WALKS: u32 = 2;
 /// [`AgentConfig::flags`]: fault injection for the tests: panic in the sampler after the first second.
 pub const FLAG_TEST_PANIC: u32 = 0x8000_0000;

@@ -9,6 +9,9 @@
 //! journal      those events and BLOBs -> META, STATE, BLOB blocks
 //! writer       blocks -> the file
 //! dotnet       what is asked of a .NET runtime -> RUNTIME_INFO, NETTRACE, MANAGED_THREAD, MEMORY
+//! code         code bytes at instruction pointers, read once
+//! queue        between threads of the target and of the recorder: never waits
+//! shared       block buffers and counters that the recorder's threads share
 //! ```
 
 pub mod code;

@@ -1,4 +1,4 @@
-//! The third thread: which threads and modules there are, and what their images say. It alone may meet the loader's lock, and
+//! The tables thread: which threads and modules there are, and what their images say. It alone may meet the loader's lock, and
 //! wait for it: sampling and writing go on meanwhile.
 
 use alloc::collections::VecDeque;

@@ -1,4 +1,5 @@
-//! The command line: one file per subcommand, arguments in, calls into the library.
+//! The command line: one file or folder per subcommand, arguments in, calls into the library. What several of them share:
+//! `pipeline` (from a file to a symbolized profile), `select` (a part of a trace), `progress`.
 //!
 //! Data goes to standard output, everything else to standard error. Exit codes: see [`Exit`].
 

@@ -1,5 +1,6 @@
 //! What is known of an image: unwind tables, export names and the system's thread-start functions, from the trace
-//! itself or from a file on disk of the same identity.
+//! itself or from a file on disk of the same identity. `pe` reads headers and exports, [`AddressSpace`] (`space`) puts images
+//! and dynamic code where a [`View`](crate::trace::View) has them, as the walker asks.
 
 mod pe;
 mod space;

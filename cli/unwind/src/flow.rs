@@ -11,6 +11,8 @@
 //! itself stores what it loads from there.
 //!
 //! Of x86 the first path that tells the caller is believed. Of x64, where only assembler is followed, all paths must agree.
+//!
+//! Here paths are searched; `state` is what is known on one of them, `execute` what an instruction changes of it.
 
 mod execute;
 mod state;

@@ -1,4 +1,8 @@
 //! The reading half: over `&[u8]`, trusting nothing in it.
+//!
+//! [`Trace::open`] (`open`) finds the blocks of a file, over damage if need be; here a block is checked and decompressed into a
+//! [`Scratch`] and its events are decoded; [`Samples`] (`samples`) rebuilds the stacks of a SAMPLES block, within a budget of memory
+//! that all of them share (`budget`).
 
 mod budget;
 mod open;

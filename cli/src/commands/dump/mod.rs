@@ -1,12 +1,12 @@
 //! `stk dump`: stacks at a moment, as text.
 //!
 //! ```text
-//! stack   a thread's stack, walked and named                     Stack, Walked
-//! text    the styles for people: `k` and `plain`
-//! clrstack the style of the .NET debugger extension: managed frames and the runtime's explicit Frames
-//! managed names that a language runtime told, and which frames of mixed stacks are shown
-//! json    the style for programs
-//! live    a process that runs now: one sample by inject
+//! stack      a thread's stack, walked and named                  Stack, Walked
+//! managed    names that a language runtime told, and which frames of mixed stacks are shown
+//! text       the styles for people: `k` and `plain`
+//! clrstack   the style of the .NET debugger extension: managed frames and the runtime's explicit Frames
+//! json       the style for programs
+//! live       a process that runs now: one sample by inject
 //! ```
 
 mod clrstack;

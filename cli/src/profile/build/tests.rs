@@ -1,3 +1,5 @@
+//! Traces made by hand, and the profiles that they must give.
+
 use crate::image::{Elsewhere, load_images};
 use crate::profile::{BuildOptions, NodeId, Placement, Profile, Run, RunFlags, Runs, build};
 use crate::testing::{self, FIRST_FUNCTION, Image, in_function};

@@ -1,4 +1,8 @@
 //! The index: which function, inline chain, file and line each address of one image has.
+//!
+//! Gets records from a reader of symbol files (`build`), which may overlap and contradict each other; gives a [`SymbolIndex`]: one
+//! run of bytes (`flat`), in memory as in the cache file, in which an address is looked up (`lookup`) without decoding the rest.
+//! [`TextMap`] (`texts`) keeps what a reader of many addresses knows of each string.
 
 pub(crate) mod build;
 mod flat;

@@ -3,6 +3,9 @@
 //! Read in place by own code: `pdb2` copies every stream, walks the directory again for each of them and, on damaged
 //! files, panics in places (a panic ends `stk`, which has no unwinder). It is the independent reader of the
 //! tests instead. Everything here answers damage with an error or leaves the damaged part out and counts it.
+//!
+//! `msf` finds the streams, `dbi` what is in them; `records`, `lines`, `types`, `cross_scope` read functions, lines and the names of
+//! inlined functions into the index; `frames` reads what unwinds x86 code.
 
 mod cross_scope;
 mod dbi;

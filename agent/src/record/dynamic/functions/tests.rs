@@ -1,3 +1,5 @@
+//! Code that comes and goes in a made-up process, and the events that must tell of it.
+
 use super::super::entry::tests::{IMAGE, Pieces, function};
 use super::*;
 use alloc::format;

@@ -1,3 +1,5 @@
+//! Streams written byte by byte after the format's document, whole, cut off and damaged.
+
 use super::*;
 
 /// Writes streams.
