@@ -39,6 +39,11 @@ fn space() -> Space {
     Space { image }
 }
 
+/// A sample of a stack from [`STACK`] up, of which not all was captured.
+fn cut_off<'a>(registers: &'a Registers, stack: &'a [u8]) -> Sample<'a> {
+    Sample { registers, stack, stack_start: STACK, stack_base: None, truncated: true, code_at_ip: None }
+}
+
 struct Run {
     frames: Vec<Frame>,
     stop: Stop,
@@ -61,14 +66,7 @@ fn walk_with(
     gpr[x64::RSP] = sp;
     gpr[x64::RBP] = STACK;
     let registers = Registers::X64(x64::Registers { ip, gpr });
-    let sample = Sample {
-        registers: &registers,
-        stack: &stack,
-        stack_start: STACK,
-        stack_base,
-        truncated,
-        code_at_ip: None,
-    };
+    let sample = Sample { stack_base, truncated, ..cut_off(&registers, &stack) };
     let mut frames = Vec::new();
     let mut walker = Walker::new(options);
     let stop = walker.walk(&space(), &sample, &mut frames);
@@ -208,14 +206,7 @@ fn scanning_is_off_by_default_and_marked_when_on() {
     let registers = Registers::X64(x64::Registers { ip: BASE + 0x1050, gpr });
     let words = [frame(77), [BASE + 0x1030, BASE + 0x1040, 0, 0, 0, 0]].concat();
     let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let sample = Sample {
-        registers: &registers,
-        stack: &stack,
-        stack_start: STACK,
-        stack_base: None,
-        truncated: true,
-        code_at_ip: None,
-    };
+    let sample = cut_off(&registers, &stack);
     let mut frames = Vec::new();
     assert_eq!(
         Walker::new(WalkOptions::default()).walk(&space, &sample, &mut frames),
@@ -242,14 +233,7 @@ fn a_walk_goes_on_from_registers_that_something_else_found() {
     let mut gpr = [0; 16];
     gpr[x64::RSP] = STACK + 0x10;
     let registers = Registers::X64(x64::Registers { ip: BASE + 0x1100, gpr });
-    let sample = Sample {
-        registers: &registers,
-        stack: &stack,
-        stack_start: STACK,
-        stack_base: None,
-        truncated: true,
-        code_at_ip: Some(&[0xc3]),
-    };
+    let sample = Sample { code_at_ip: Some(&[0xc3]), ..cut_off(&registers, &stack) };
     let space = Space { image };
     for (trust, second) in [(Trust::ExplicitFrame, 0x28), (Trust::ExplicitContext, 0x68)] {
         let mut walked = Vec::new();
@@ -278,14 +262,7 @@ fn a_function_that_has_called_another_cannot_rest_on_a_volatile_register() {
     let mut gpr = [STACK; 16];
     gpr[10] = STACK + 0x40;
     let registers = Registers::X64(x64::Registers { ip: BASE + 0x1050, gpr });
-    let sample = Sample {
-        registers: &registers,
-        stack: &stack,
-        stack_start: STACK,
-        stack_base: None,
-        truncated: true,
-        code_at_ip: None,
-    };
+    let sample = cut_off(&registers, &stack);
     let mut frames = Vec::new();
     let stop = Walker::new(WalkOptions::default()).walk(&Space { image }, &sample, &mut frames);
     assert_eq!(stop, Stop::BadUnwindInfo { module: ModuleId(3), rva: 0x2050 });
