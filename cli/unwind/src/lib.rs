@@ -21,7 +21,7 @@
 //! - arm64: packed and full `.xdata`, prologues and epilogues by counting unwind codes.
 //! - x86: the code itself, the PDB's FrameData and FPO, chained frame pointers.
 //!
-//! [`explain`] says in words which record describes a frame and by which rule its caller was found.
+//! [`explain()`] says in words which record describes a frame and by which rule its caller was found.
 //!
 //! An image file, a recorded trace or a live process are all the same to it: it reads nothing but what it is given
 //! and allocates nothing per frame. Wrong, cyclic or hostile tables and stacks end a walk with a reason.

@@ -27,7 +27,7 @@ const PROVIDER: &str = "stk";
 /// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Starts a session that lists, at its end, what [`RUNDOWN`] says (.NET 9 and later).
+    /// Starts a session that lists, at its end, what `RUNDOWN` says (.NET 9 and later).
     CollectTracing4,
     /// Starts a session that lists, at its end, all that a rundown has (.NET Core 3.0 and later).
     CollectTracing2,
