@@ -9,7 +9,7 @@ cd "$STK_ROOT"
 
 setup_packages windows windows32 release
 setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET"
-build_windows
+build_windows --optimized
 
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 name=stk-$version-x86_64-pc-windows

@@ -72,15 +72,13 @@ check_msvc() {
   done
 }
 
-# stk.exe, hardly optimised: that is minutes less of every cold run, and these tests ask what it writes, not how fast. release.sh builds the real one.
-build_windows_stk() {
-  CARGO_PROFILE_RELEASE_OPT_LEVEL=1 setup_cargo "$STK_WINDOWS_TARGET" build -q --release -p stk
-}
-
-# The three programs for Windows, in the folder STK_WINDOWS_BIN, and the 32-bit recorder, in STK_WINDOWS32_BIN.
+# The three programs for Windows, in the folder STK_WINDOWS_BIN, and the 32-bit recorder, in STK_WINDOWS32_BIN. stk.exe is hardly optimised without
+# --optimized, which release.sh asks for: that is minutes less of every cold run, and tests ask what it writes, not how fast.
 build_windows() {
+  local level=1
+  [ "${1:-}" != --optimized ] || level=3
   setup_build_recorder -q && setup_build_recorder32 -q &&
-    build_windows_stk &&
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=$level setup_cargo "$STK_WINDOWS_TARGET" build -q --release -p stk &&
     STK_WINDOWS_BIN=$(setup_windows_bin "$STK_WINDOWS_TARGET") &&
     STK_WINDOWS32_BIN=$(setup_windows_bin "$STK_WINDOWS32_TARGET") &&
     export STK_WINDOWS_BIN STK_WINDOWS32_BIN

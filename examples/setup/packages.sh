@@ -24,7 +24,7 @@ setup_packages() {
   for group in "$@"; do
     case $group in
       windows)
-        setup_need cc gcc
+        setup_need c++ g++ # with gcc as cc
         [ -e /usr/include/stdlib.h ] || missing+=(libc6-dev)
         setup_need x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64
         setup_need x86_64-w64-mingw32-g++ g++-mingw-w64-x86-64

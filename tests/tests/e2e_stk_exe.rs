@@ -19,6 +19,35 @@ fn kept_trace() -> Folder {
     folder
 }
 
+/// Who unpacks the release on a lab machine has nothing else there.
+#[test]
+fn the_programs_need_no_dll_but_windows_own() {
+    const WINDOWS: [&str; 10] = [
+        "kernel32",
+        "ntdll",
+        "msvcrt",
+        "advapi32",
+        "ws2_32",
+        "userenv",
+        "bcryptprimitives",
+        "bcrypt",
+        "combase",
+        "shell32",
+    ];
+    for program in ["stk.exe", "inject.exe", "agent.dll"] {
+        let bytes = std::fs::read(wine::path("STK_WINDOWS_BIN").join(program)).expect(program);
+        let image = object::read::pe::PeFile64::parse(&*bytes).expect(program);
+        let table = image.import_table().expect("imports").expect("imports");
+        let mut descriptors = table.descriptors().expect("imports");
+        while let Some(descriptor) = descriptors.next().expect("imports") {
+            let name = table.name(descriptor.name.get(object::LittleEndian)).expect("a name");
+            let name = String::from_utf8_lossy(name).to_lowercase();
+            let stem = name.strip_suffix(".dll").unwrap_or(&name);
+            assert!(WINDOWS.contains(&stem) || stem.starts_with("api-ms-win-"), "{program} needs {name}");
+        }
+    }
+}
+
 /// All files at or below a path, by their place below it.
 fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();

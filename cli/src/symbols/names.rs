@@ -109,6 +109,7 @@ mod tests {
             ("?what@exception@std@@UEBAPEBDXZ", "std::exception::what"),
             ("_ZN3foo3barEi", "foo::bar"),
             ("_RNvC6_123foo3bar", "123foo::bar"),
+            ("$s4main3FooV3barSiyF", "Foo.bar"),
             ("main", "main"),
             ("`anonymous namespace'::f", "`anonymous namespace'::f"),
         ] {

@@ -1,0 +1,18 @@
+//! Any text as a name: what demangles it (for Swift that is C++) comes to an end.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use stk::symbols::{Demangle, demangle, undecorate_x86};
+
+fuzz_target!(|data: &[u8]| {
+    let text = String::from_utf8_lossy(data);
+    // As it is, and as a name of each scheme.
+    for prefix in ["", "?", "_Z", "_R", "$s", "_T0"] {
+        let raw = format!("{prefix}{text}");
+        for style in [Demangle::Full, Demangle::Short, Demangle::None] {
+            let shown = demangle(&raw, style);
+            assert!(style != Demangle::None || shown == raw);
+        }
+        let _ = undecorate_x86(&raw);
+    }
+});
