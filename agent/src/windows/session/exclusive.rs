@@ -1,0 +1,39 @@
+//! A state that several of the recorder's threads may want, and that none of them waits for.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// A state that several threads may want: whoever enters alone touches it.
+pub struct Exclusive<T> {
+    pub(super) busy: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `enter` lets one thread at a time touch the value.
+unsafe impl<T: Send> Sync for Exclusive<T> {}
+
+impl<T> Exclusive<T> {
+    pub fn new(value: T) -> Exclusive<T> {
+        Exclusive { busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    /// Runs `work` on the value, unless another thread is at it: never waits.
+    pub fn enter<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
+        if self.busy.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: `busy` was false and is true until the end of `work`.
+        let result = work(unsafe { &mut *self.value.get() });
+        self.busy.store(false, Ordering::Release);
+        Some(result)
+    }
+
+    /// As [`Exclusive::enter`], also while another thread is inside.
+    ///
+    /// # Safety
+    /// That thread must be gone for good, from a point at which the value was whole.
+    pub(super) unsafe fn enter_for_the_dead<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: by the caller's promise nobody else touches the value any more.
+        work(unsafe { &mut *self.value.get() })
+    }
+}

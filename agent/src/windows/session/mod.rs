@@ -1,0 +1,184 @@
+//! A recording from start to end: its threads, and how it is stopped.
+//!
+//! Gets the host's configuration ([`start`]) and gives the trace, the status and the signal that it has ended. At most one recording is under
+//! way in a process.
+//!
+//! * `begin`: checks and makes everything before the first thread of the target is touched.
+//! * `threads`: the recorder's own threads.
+//! * `sampling`, `lookups`, `watchdog`, `writing`: what each of them does.
+//! * `events`: what they wait for.
+//! * `exclusive`: what they share.
+
+mod begin;
+mod events;
+mod exclusive;
+mod lookups;
+mod sampling;
+mod threads;
+mod watchdog;
+mod writing;
+
+pub use exclusive::Exclusive;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use stk_format::BlockBuffer;
+use stk_schema::control::{AgentConfig, STATE_IDLE, StartResult};
+use stk_schema::event::{DropReason, EndReason};
+use windows_sys::Win32::Foundation::HANDLE;
+use windows_sys::Win32::System::Threading::WaitForSingleObject;
+
+use super::api::Api;
+use super::census::Census;
+use super::context::Context;
+use super::dotnet::{Runtimes, Shared};
+use super::dynamic::CodeRecorder;
+use super::output::OutputFile;
+use super::state::{SIGNALS, STATUS};
+use super::target::OwnProcess;
+use super::trigger::Triggers;
+use super::{heap, hints};
+use crate::record::dynamic;
+use crate::record::sampler::Sampler;
+use crate::record::shared::{Counters, Lane};
+use crate::record::writer::Writer;
+use begin::try_start;
+use events::{ENDED, WAKE_CENSUS, WAKE_SAMPLER, close, signal, wake_all};
+use lookups::TABLES_MS;
+use writing::PATIENCE_MS;
+/// One recording.
+struct Session {
+    api: &'static Api,
+    counters: Arc<Counters>,
+    sampler_lane: Arc<Lane>,
+    census_lane: Arc<Lane>,
+    code_lane: Arc<Lane>,
+    runtimes_lane: Arc<Lane>,
+    dotnet: Arc<Shared>,
+    dynamic_code: Arc<dynamic::Shared>,
+    triggers: Triggers,
+    sampler: Exclusive<Sampler<OwnProcess>>,
+    census: Exclusive<Census>,
+    code: Exclusive<CodeRecorder>,
+    runtimes: Exclusive<Runtimes>,
+    writer: Exclusive<Option<Writer<OutputFile>>>,
+    /// A buffer that nobody else uses, for the END block.
+    last_block: Exclusive<Box<BlockBuffer>>,
+    ticks_per_ms: u64,
+    started: u64,
+    period: u64,
+    delay_ms: u32,
+    duration_ms: u32,
+    once: bool,
+    check_walks: bool,
+    test_panic: bool,
+    ended_event: HANDLE,
+    sampler_done: AtomicBool,
+    census_done: AtomicBool,
+    code_done: AtomicBool,
+    runtimes_done: AtomicBool,
+    bytes_since_state: AtomicU64,
+}
+
+// SAFETY: what is not Sync by itself are handles, which are numbers.
+unsafe impl Sync for Session {}
+// SAFETY: as above.
+unsafe impl Send for Session {}
+
+/// The recording that is under way; owned by the `Arc`s of its threads and kept here as a plain pointer that is
+/// cleared before the last of them goes.
+static CURRENT: AtomicPtr<Session> = AtomicPtr::new(null_mut());
+/// Whether a recording is being started, is under way, or has threads left.
+static OCCUPIED: AtomicBool = AtomicBool::new(false);
+/// Threads of `stk_capture` that look at `CURRENT` now.
+static VISITORS: AtomicUsize = AtomicUsize::new(0);
+/// Threads of the recording that still run.
+static RUNNING: AtomicU32 = AtomicU32::new(0);
+/// Whether the writer has ended the trace (or given up).
+static FINISHED: AtomicBool = AtomicBool::new(true);
+
+/// Starts a recording as `config` says; see `stk_schema::control`.
+pub fn start(config: &mut AgentConfig, own_module: HANDLE) -> StartResult {
+    config.system_error = 0;
+    config.status_address = (&raw const STATUS) as u64;
+    let output = OutputFile(config.output as usize as HANDLE);
+    let ended_event = config.ended_event as usize as HANDLE;
+    let result = try_start(config, output, ended_event, own_module);
+    if let Err((result, system_error)) = result {
+        config.system_error = system_error;
+        close(ended_event);
+        return result;
+    }
+    StartResult::Ok
+}
+
+/// Stops the recording and waits until the trace is finalised; false if nothing was recording.
+pub fn stop() -> bool {
+    if FINISHED.load(Ordering::Acquire) {
+        return false;
+    }
+    SIGNALS.request_stop(EndReason::Stopped);
+    wake_all();
+    // SAFETY: the event lives as long as the process.
+    unsafe { WaitForSingleObject(ENDED.load(Ordering::Acquire), (TABLES_MS + PATIENCE_MS) as u32) };
+    true
+}
+
+/// DLL_THREAD_ATTACH: has the tables thread look for the new thread. Does nothing that can wait.
+pub fn thread_started() {
+    if !FINISHED.load(Ordering::Relaxed) && hints::thread_started() {
+        signal(&WAKE_CENSUS);
+    }
+}
+
+/// Where `stk_capture` arrives with its caller's context. 0 = recorded, 1 = nothing is recording, 2 = dropped.
+pub extern "system" fn captured(context: *const Context, return_at: usize, tag: u64) -> u32 {
+    VISITORS.fetch_add(1, Ordering::AcqRel);
+    // SAFETY: while a visitor is counted, the session behind a non-null pointer is not freed.
+    let result = match unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
+        Some(session) if !SIGNALS.stopping() => {
+            // SAFETY: `stk_capture` hands over the calling thread's context and the place of its return address.
+            if unsafe { session.triggers.capture(&*context, return_at, tag) } {
+                signal(&WAKE_SAMPLER);
+                0
+            } else {
+                session.counters.lose(DropReason::BuffersFull, 1);
+                2
+            }
+        }
+        _ => 1,
+    };
+    VISITORS.fetch_sub(1, Ordering::AcqRel);
+    result
+}
+
+/// DLL_PROCESS_DETACH at process exit: the other threads are gone. Writes what is whole, without waiting, locks or the heap.
+pub fn process_exit() {
+    // SAFETY: the session's threads hold it and are gone without letting it go.
+    let Some(session) = (unsafe { CURRENT.load(Ordering::Acquire).as_ref() }) else { return };
+    if FINISHED.load(Ordering::Acquire) {
+        return;
+    }
+    heap::leave_heap();
+    SIGNALS.request_stop(EndReason::ProcessExit);
+    // Who was terminated in the middle of its work stays "busy" for ever, and what it was at is lost.
+    session.writer.enter(|writer| {
+        let Some(writer) = writer else { return };
+        session.write_waiting(writer);
+        session.census.enter(Census::flush);
+        session.code.enter(CodeRecorder::flush);
+        session.runtimes.enter(Runtimes::flush);
+        if session.sampler.enter(Sampler::finish).is_none() && SIGNALS.sampler_whole.load(Ordering::Acquire) {
+            // SAFETY: the sampler was terminated, as all threads but this, where its state was whole by its own word.
+            unsafe { session.sampler.enter_for_the_dead(Sampler::finish) };
+        }
+        session.write_waiting(writer);
+        session.end(writer, EndReason::ProcessExit, "");
+    });
+    session.report_end(EndReason::ProcessExit);
+}
+
+const _: () = assert!(STATE_IDLE == 0, "the status starts idle");

@@ -1,0 +1,184 @@
+//! The sampler's thread: when a pass is due, and what is taken between two passes.
+
+use core::ptr::null;
+use core::sync::atomic::Ordering;
+
+use stk_schema::event::{DropReason, EndReason};
+use windows_sys::Win32::Foundation::{HANDLE, WAIT_OBJECT_0};
+use windows_sys::Win32::System::Threading::{
+    CREATE_WAITABLE_TIMER_HIGH_RESOLUTION, CreateWaitableTimerExW, INFINITE, SetWaitableTimer, Sleep,
+    THREAD_PRIORITY_TIME_CRITICAL, TIMER_ALL_ACCESS, WaitForMultipleObjects, WaitForSingleObject,
+};
+
+use super::Session;
+use super::events::{WAKE_CODE, WAKE_SAMPLER, close, signal, wake_all};
+use super::threads::set_priority;
+use crate::record::sampler::{Accepted, Sampler, Triggered};
+use crate::windows::api::{Api, ticks};
+use crate::windows::state::{SIGNALS, STATUS};
+use crate::windows::target::OwnProcess;
+/// How often a one-shot recording tries a thread that could not be sampled.
+const ONCE_TRIES: u32 = 50;
+
+impl Session {
+    /// Samples until the recording is to end.
+    pub(super) fn run_sampler(&self) {
+        set_priority(THREAD_PRIORITY_TIME_CRITICAL);
+        let timer = Timer::new(self.api);
+        if self.delay_ms != 0 {
+            self.wait_until(self.started + u64::from(self.delay_ms) * self.ticks_per_ms);
+        }
+        while !SIGNALS.threads_known.load(Ordering::Acquire) && !SIGNALS.stopping() {
+            // SAFETY: no preconditions.
+            unsafe { Sleep(1) };
+        }
+        let begun = ticks();
+        let end = match self.duration_ms {
+            0 => u64::MAX,
+            ms => begun + u64::from(ms) * self.ticks_per_ms,
+        };
+        let mut due = begun;
+        while !SIGNALS.stopping() {
+            self.sampler.enter(|sampler| {
+                self.take_triggered(sampler);
+                sampler.pass();
+                if sampler.take_code_found() {
+                    signal(&WAKE_CODE);
+                }
+            });
+            self.publish();
+            if self.once {
+                self.complete_once();
+                SIGNALS.request_stop(EndReason::Stopped);
+                break;
+            }
+            let now = ticks();
+            if now >= end {
+                SIGNALS.request_stop(EndReason::Duration);
+                break;
+            }
+            assert!(
+                !(self.test_panic && now >= self.started + 1000 * self.ticks_per_ms),
+                "asked for by the test flag"
+            );
+            due += self.period;
+            if now > due {
+                let late = (now - due) / self.period + 1;
+                due += late * self.period;
+                self.counters.lose(DropReason::Late, late);
+            }
+            while timer.wait_until(due, self.api) == Woken::Early && !SIGNALS.stopping() {
+                self.sampler.enter(|sampler| self.take_triggered(sampler));
+            }
+        }
+        self.sampler.enter(|sampler| {
+            self.take_triggered(sampler);
+            sampler.finish();
+        });
+        self.sampler_done.store(true, Ordering::Release);
+        wake_all();
+    }
+
+    /// One sample of every thread: tries those again that could not be sampled, on a loaded machine for instance.
+    fn complete_once(&self) {
+        for _ in 0..ONCE_TRIES {
+            if SIGNALS.stopping() || self.sampler.enter(Sampler::pass_missing) == Some(0) {
+                return;
+            }
+            // SAFETY: no preconditions.
+            unsafe { Sleep(5) };
+        }
+    }
+
+    /// Waits for the first sample's time, in steps, so that a stop is noticed.
+    fn wait_until(&self, due: u64) {
+        while ticks() < due && !SIGNALS.stopping() {
+            // SAFETY: the event lives as long as the process.
+            unsafe { WaitForSingleObject(WAKE_SAMPLER.load(Ordering::Acquire), 10) };
+            self.sampler.enter(|sampler| self.take_triggered(sampler));
+            self.publish();
+        }
+    }
+
+    fn take_triggered(&self, sampler: &mut Sampler<OwnProcess>) {
+        self.triggers.offer(|content| {
+            let triggered = Triggered { tid: content.tid, tag: content.tag, capture: &content.capture };
+            sampler.triggered(&triggered) == Accepted::Done
+        });
+    }
+
+    /// Publishes what was counted.
+    pub(super) fn publish(&self) {
+        let counters = &self.counters;
+        STATUS.samples.store(counters.samples.load(Ordering::Relaxed), Ordering::Relaxed);
+        STATUS.dropped.store(counters.dropped.load(Ordering::Relaxed), Ordering::Relaxed);
+        STATUS.passes.store(counters.passes.load(Ordering::Relaxed), Ordering::Relaxed);
+        STATUS.elapsed_ms.store((ticks() - self.started) / self.ticks_per_ms, Ordering::Relaxed);
+    }
+}
+
+/// The timer of the sampler.
+struct Timer {
+    handle: HANDLE,
+}
+
+#[derive(PartialEq, Eq)]
+enum Woken {
+    /// The time has come.
+    Due,
+    /// Somebody else woke the sampler.
+    Early,
+}
+
+impl Timer {
+    fn new(api: &Api) -> Timer {
+        // SAFETY: plain calls; the handle is owned by the result.
+        unsafe {
+            let mut handle = CreateWaitableTimerExW(
+                null(),
+                null(),
+                CREATE_WAITABLE_TIMER_HIGH_RESOLUTION,
+                TIMER_ALL_ACCESS,
+            );
+            if handle.is_null() {
+                // Before Windows 10 1803: an ordinary timer, as fine as the system's clock interrupt can be made.
+                if let Some(set_resolution) = api.set_timer_resolution {
+                    let mut actual = 0;
+                    set_resolution(10_000, 1, &mut actual);
+                }
+                handle = CreateWaitableTimerExW(null(), null(), 0, TIMER_ALL_ACCESS);
+            }
+            Timer { handle }
+        }
+    }
+
+    /// Waits until `due` (ticks), or until the sampler is woken.
+    fn wait_until(&self, due: u64, api: &Api) -> Woken {
+        let now = ticks();
+        if now >= due {
+            return Woken::Due;
+        }
+        let units = ((due - now) as u128 * 10_000_000 / u128::from(api.frequency)) as i64;
+        let wake = WAKE_SAMPLER.load(Ordering::Acquire);
+        // SAFETY: both handles are open for the length of the call; the due time is relative, hence negative.
+        let result = unsafe {
+            if self.handle.is_null()
+                || SetWaitableTimer(self.handle, &(-units.max(1)), 0, None, null(), 0) == 0
+            {
+                WaitForSingleObject(wake, (units / 10_000).max(1) as u32)
+            } else {
+                match WaitForMultipleObjects(2, [wake, self.handle].as_ptr(), 0, INFINITE) {
+                    WAIT_OBJECT_0 => WAIT_OBJECT_0,
+                    _ => u32::MAX,
+                }
+            }
+        };
+        if result == WAIT_OBJECT_0 { Woken::Early } else { Woken::Due }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        close(self.handle);
+    }
+}

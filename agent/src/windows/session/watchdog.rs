@@ -1,0 +1,64 @@
+//! The watchdog's thread: resumes a thread that stays suspended too long, and ends a recording whose recorder is not well.
+
+use core::sync::atomic::Ordering;
+
+use stk_schema::event::EndReason;
+use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_HIGHEST, WaitForSingleObject};
+
+use super::events::{ENDED, wake_all};
+use super::threads::set_priority;
+use super::writing::PATIENCE_MS;
+use super::{FINISHED, Session};
+use crate::windows::panic;
+use crate::windows::state::SIGNALS;
+use crate::windows::suspend::{Rescue, Watch};
+/// A thread may be suspended for this long.
+const SUSPENDED_MS: u64 = 100;
+/// The system's own unwinder may walk a suspended thread for this long.
+const WALKED_MS: u64 = 50;
+/// A sampler that does not go on for this long after its thread was resumed is stuck.
+const STUCK_MS: u64 = 2_000;
+/// Milliseconds between the watchdog's looks.
+const WATCH_MS: u32 = 20;
+/// The same where walks are checked.
+const WATCH_WALKS_MS: u32 = 5;
+
+impl Session {
+    /// Watches until the trace is finalised.
+    pub(super) fn run_watchdog(&self) {
+        set_priority(THREAD_PRIORITY_HIGHEST);
+        let mut watch = Watch::default();
+        let mut rescued = 0;
+        while !FINISHED.load(Ordering::Acquire) {
+            let passes = self.counters.passes.load(Ordering::Relaxed);
+            match watch.look(SUSPENDED_MS * self.ticks_per_ms, WALKED_MS * self.ticks_per_ms) {
+                Rescue::None => {}
+                Rescue::WhileAsked | Rescue::WhileWalking => rescued = passes + 1,
+                Rescue::WhileStopped => SIGNALS.request_stop(EndReason::Watchdog),
+            }
+            // The pass in which a thread was resumed has not come to its end since: the sampler hangs.
+            if rescued == passes + 1 && watch.idle_for(STUCK_MS * self.ticks_per_ms) {
+                SIGNALS.request_stop(EndReason::Watchdog);
+            }
+            if panic::happened() {
+                SIGNALS.request_stop(EndReason::Panic);
+                self.finish_for_panicked_writer();
+            }
+            if SIGNALS.stopping() {
+                wake_all();
+            }
+            let pause = if self.check_walks { WATCH_WALKS_MS } else { WATCH_MS };
+            // SAFETY: the event lives as long as the process.
+            unsafe { WaitForSingleObject(ENDED.load(Ordering::Acquire), pause) };
+        }
+    }
+
+    /// Where the writer itself panicked nobody else will tell of it: the trace stays truncated, the status says why.
+    fn finish_for_panicked_writer(&self) {
+        // SAFETY: no preconditions; time for a writer that is well to do it itself.
+        unsafe { Sleep(PATIENCE_MS as u32 / 4) };
+        if !FINISHED.load(Ordering::Acquire) && self.writer.busy.load(Ordering::Acquire) {
+            self.report_end(EndReason::Panic);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The writer's thread: what the others hand over goes into the trace, and its end is written and told.
+
+use core::sync::atomic::Ordering;
+
+use stk_schema::control::{STATE_FAILED, STATE_STOPPED, STATE_STOPPING};
+use stk_schema::event::{End, EndReason};
+use windows_sys::Win32::System::Threading::{SetEvent, THREAD_PRIORITY_LOWEST, WaitForSingleObject};
+
+use super::events::{ENDED, WAKE_WRITER, close, signal};
+use super::lookups::{CODE_PATIENCE_MS, TABLES_MS};
+use super::threads::set_priority;
+use super::{FINISHED, Session};
+use crate::record::sampler::Sampler;
+use crate::record::writer::{WriteError, Writer};
+use crate::windows::api::ticks;
+use crate::windows::census::Census;
+use crate::windows::dotnet::Runtimes;
+use crate::windows::dynamic::CodeRecorder;
+use crate::windows::output::OutputFile;
+use crate::windows::panic;
+use crate::windows::state::{SIGNALS, STATUS};
+/// Milliseconds between the writer's looks at its queues.
+const WRITE_MS: u32 = 10;
+/// Milliseconds that the writer waits for the other threads, beyond those for the tables.
+pub(super) const PATIENCE_MS: u64 = 10_000;
+
+impl Session {
+    /// Writes until all threads have handed over what they have, then ends the trace.
+    pub(super) fn run_writer(&self) {
+        set_priority(THREAD_PRIORITY_LOWEST);
+        let mut stop_seen = None;
+        loop {
+            let failed = self.writer.enter(|writer| {
+                let Some(writer) = writer else { return false };
+                self.write_waiting(writer);
+                writer.failure().is_some()
+            });
+            if failed.unwrap_or(false) {
+                SIGNALS.request_stop(EndReason::WriteError);
+            }
+            if panic::happened() {
+                SIGNALS.request_stop(EndReason::Panic);
+            }
+            if SIGNALS.stopping() {
+                STATUS.state.store(STATE_STOPPING, Ordering::Release);
+                let since = *stop_seen.get_or_insert_with(ticks);
+                let others_done = [&self.sampler_done, &self.census_done, &self.runtimes_done]
+                    .iter()
+                    .all(|done| done.load(Ordering::Acquire));
+                let waited = ticks().saturating_sub(since) / self.ticks_per_ms;
+                // A parked thread never comes back; the other ones get the time to hand over what they have.
+                let patience = if panic::happened() { 500 } else { TABLES_MS + PATIENCE_MS / 2 };
+                let code_done = self.code_done.load(Ordering::Acquire) || waited >= 2 * CODE_PATIENCE_MS;
+                if others_done && code_done || waited >= patience {
+                    break;
+                }
+            }
+            // SAFETY: the event lives as long as the process.
+            unsafe { WaitForSingleObject(WAKE_WRITER.load(Ordering::Acquire), WRITE_MS) };
+        }
+        let reason = end_reason();
+        self.writer.enter(|writer| {
+            let Some(mut writer) = writer.take() else { return };
+            // What a thread that parked or hangs has not handed over, unless it stopped in the middle of it.
+            self.census.enter(Census::flush);
+            self.code.enter(CodeRecorder::flush);
+            self.runtimes.enter(Runtimes::flush);
+            self.sampler.enter(Sampler::finish);
+            self.write_waiting(&mut writer);
+            let detail = match reason {
+                EndReason::Panic => panic::message().unwrap_or("the recorder panicked"),
+                EndReason::Watchdog => "a thread stayed suspended too long and was resumed",
+                _ => "",
+            };
+            self.end(&mut writer, reason, detail);
+            // Here the output is closed, before anybody hears of the end.
+            drop(writer);
+        });
+        self.report_end(reason);
+    }
+
+    /// Appends the blocks that wait: module and thread events first, as samples refer to them.
+    pub(super) fn write_waiting(&self, writer: &mut Writer<OutputFile>) {
+        loop {
+            let lanes = [&self.census_lane, &self.code_lane, &self.runtimes_lane, &self.sampler_lane];
+            let Some((lane, block)) = lanes.into_iter().find_map(|lane| Some((lane, lane.take_full()?)))
+            else {
+                break;
+            };
+            let result = writer.block(&block);
+            lane.put_back(block);
+            if let Err(error) = result {
+                self.note_write_error(error);
+            }
+        }
+        STATUS.bytes.store(writer.bytes(), Ordering::Relaxed);
+        self.bytes_since_state.store(writer.since_state(), Ordering::Relaxed);
+    }
+
+    /// Writes the END block.
+    pub(super) fn end(&self, writer: &mut Writer<OutputFile>, reason: EndReason, detail: &str) {
+        let end = End {
+            time: ticks(),
+            reason: reason as u64,
+            samples: self.counters.samples.load(Ordering::Relaxed),
+            dropped: self.counters.dropped.load(Ordering::Relaxed),
+            detail: detail.as_bytes(),
+        };
+        let result = self.last_block.enter(|block| writer.end(block, end));
+        if let Some(Err(error)) = result {
+            self.note_write_error(error);
+        }
+        STATUS.bytes.store(writer.bytes(), Ordering::Relaxed);
+    }
+
+    fn note_write_error(&self, error: WriteError) {
+        match error {
+            WriteError::System(code) => {
+                STATUS.system_error.store(code, Ordering::Relaxed);
+                STATUS.set_message("the trace could not be written to");
+            }
+            WriteError::Seal(_) => STATUS.set_message("a block of the trace could not be compressed"),
+        }
+    }
+
+    /// Publishes that the recording is over, last of all.
+    pub(super) fn report_end(&self, reason: EndReason) {
+        self.publish();
+        if let Some(message) = panic::message() {
+            STATUS.set_message(message);
+        }
+        STATUS.end_reason.store(reason as u32, Ordering::Release);
+        let failed = matches!(reason, EndReason::Panic);
+        STATUS.state.store(if failed { STATE_FAILED } else { STATE_STOPPED }, Ordering::Release);
+        if FINISHED.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        signal(&ENDED);
+        if !self.ended_event.is_null() {
+            // SAFETY: the host's event, which the agent owns since the start and closes here.
+            unsafe {
+                SetEvent(self.ended_event);
+            }
+            close(self.ended_event);
+        }
+    }
+}
+
+fn end_reason() -> EndReason {
+    match SIGNALS.stop.load(Ordering::Acquire) {
+        2 => EndReason::ProcessExit,
+        3 => EndReason::Duration,
+        4 => EndReason::Watchdog,
+        5 => EndReason::Panic,
+        6 => EndReason::WriteError,
+        7 => EndReason::SizeLimit,
+        _ => EndReason::Stopped,
+    }
+}
