@@ -90,6 +90,19 @@ impl Speedscope {
         self.threads.iter().filter(|profile| profile.name.starts_with(&start)).collect()
     }
 
+    /// The one thread with this name.
+    ///
+    /// # Panics
+    /// If there is none, or several.
+    #[track_caller]
+    pub fn only(&self, name: &str) -> &Profile {
+        let [profile] = self.named(name)[..] else {
+            let names: Vec<&String> = self.threads.iter().map(|profile| &profile.name).collect();
+            panic!("one thread '{name}' was expected among {names:?}");
+        };
+        profile
+    }
+
     /// All stacks with their weights, gaps left out.
     pub fn stacks(&self) -> impl Iterator<Item = (f64, &[Frame])> {
         let all = self.threads.iter().flat_map(|profile| &profile.stacks);

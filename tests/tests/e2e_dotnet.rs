@@ -211,6 +211,19 @@ fn functions(folder: &Folder, trace: &str) -> BTreeMap<String, BTreeSet<String>>
     threads
 }
 
+/// Each method, named with its thread, is on that thread's stacks and on no other's.
+#[track_caller]
+fn run_on_their_threads_only(threads: &BTreeMap<String, BTreeSet<String>>, own: &[(&str, &str)]) {
+    for (thread, method) in own {
+        for (title, names) in threads {
+            let has = names.iter().any(|name| name.starts_with(method));
+            let is_its = title.contains(&format!("\"{thread}\"")) || title.starts_with(&format!("{thread} "));
+            assert_eq!(has, is_its, "{method} in {title}: {names:#?}");
+        }
+        assert!(threads.keys().any(|title| title.contains(thread)), "{thread}: {:?}", threads.keys());
+    }
+}
+
 /// What each thread of examples/mixed runs, by its source, which is not what names are found by.
 #[test]
 fn without_a_pipe_names_come_through_the_data_access_library() {
@@ -235,16 +248,7 @@ fn without_a_pipe_names_come_through_the_data_access_library() {
         ("sleeper", "mixed!Mixed.Program.Sleeper()"),
         ("main", "mixed!Mixed.Program.Main("),
     ];
-    for (title, names) in &threads {
-        for (thread, method) in own {
-            let has = names.iter().any(|name| name.starts_with(method));
-            let is_its = title.contains(&format!("\"{thread}\"")) || title.starts_with(&format!("{thread} "));
-            assert_eq!(has, is_its, "{method} in {title}: {names:#?}");
-        }
-    }
-    for (thread, _) in own {
-        assert!(threads.keys().any(|title| title.contains(thread)), "{thread}: {:?}", threads.keys());
-    }
+    run_on_their_threads_only(&threads, &own);
     ends_undisturbed(&mut mixed);
 }
 
@@ -289,32 +293,21 @@ fn the_data_access_library_is_found_on_the_symbol_path() {
     std::fs::create_dir_all(&place).expect("a folder");
     std::fs::copy(dotnet31().join("coreclr.dll"), flat.join("mscordaccore.dll")).expect("a copy");
     let flat = windows_path(&flat);
-    let record = |trace: &str, symbols: &str| {
-        let line = ["--pid", &mixed.pid(), "-o", trace, "-d", "2s", "--rate", "100", "-y", symbols];
-        Inject::record(&folder, &line);
-        let recorded = Recorded::open(&folder.file(trace));
-        assert!(recorded.complete && recorded.damage.is_empty() && !recorded.samples.is_empty());
+    let info_with = |trace: &str, symbols: &str| {
+        record(&folder, &mixed, trace, &["-d", "2s", "--rate", "100", "-y", symbols]);
         info(&folder, trace)
     };
-    let text = record("vain.stk", &flat);
+    let text = info_with("vain.stk", &flat);
     assert!(text.contains(r"flat\mscordaccore.dll is not of the runtime's version 4.700.20.6602"), "{text}");
 
     std::fs::copy(dotnet31().join("mscordaccore.dll"), place.join(long)).expect("a copy");
     let store = format!("{flat};srv*{}*https://example.invalid", windows_path(&store));
-    let text = record("dacpath.stk", &store);
+    let text = info_with("dacpath.stk", &store);
     assert!(text.contains(&format!("named through {long}")), "{text}");
     let threads = functions(&folder, "dacpath.stk");
     // Methods that never leave their threads' stacks.
-    for (thread, method) in
-        [("main", "mixed!Mixed.Program.Main("), ("sleeper", "mixed!Mixed.Program.Sleeper()")]
-    {
-        for (title, names) in &threads {
-            let has = names.iter().any(|name| name.starts_with(method));
-            let is_its = title.contains(&format!("\"{thread}\"")) || title.starts_with(&format!("{thread} "));
-            assert_eq!(has, is_its, "{method} in {title}: {names:#?}");
-        }
-        assert!(threads.keys().any(|title| title.contains(thread)), "{thread}: {:?}", threads.keys());
-    }
+    let own = [("main", "mixed!Mixed.Program.Main("), ("sleeper", "mixed!Mixed.Program.Sleeper()")];
+    run_on_their_threads_only(&threads, &own);
     ends_undisturbed(&mut mixed);
 }
 

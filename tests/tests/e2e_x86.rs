@@ -40,14 +40,9 @@ fn busy() -> &'static Run {
     })
 }
 
-/// The profile of the one thread with this name.
+#[track_caller]
 fn thread(name: &str) -> &'static Profile {
-    let found = busy().speedscope.named(name);
-    let [profile] = found[..] else {
-        let names: Vec<&String> = busy().speedscope.threads.iter().map(|profile| &profile.name).collect();
-        panic!("one thread '{name}' was expected among {names:?}");
-    };
-    profile
+    busy().speedscope.only(name)
 }
 
 #[track_caller]
