@@ -4,16 +4,16 @@
 //! repository's README has the way of the data. One module per concern:
 //!
 //! ```text
-//! trace      opens a file, reads what was loaded where and when      bytes -> Trace, Timeline
-//! image      what is known of a module                               Trace -> ModuleImage
-//! profile    what a conversion produces                              Trace, ModuleImage -> Profile, Runs
-//! symbols    names for addresses in modules                          ModuleKey, rvas -> ModuleSymbols
-//! runtimes   names for code that a language runtime made             Trace -> Methods
-//! output     one writer per format                                   Profile, Runs -> files
-//! stats      where the time went, and what is wrong with the stacks  Profile, Runs -> Stats
-//! walks      compares walks with the system's own                    Trace, ModuleImage -> Comparison
-//! commands   the command line
-//! map, text, interrupt    files in memory; figures for people; Ctrl-C
+//! trace                 opens a file, reads what was loaded where and when      bytes -> Trace, Timeline
+//! image                 what is known of a module                               Trace -> ModuleImage
+//! profile               what a conversion produces                              Trace, ModuleImage -> Profile, Runs
+//! symbols               names for addresses in modules                          ModuleKey, rvas -> ModuleSymbols
+//! runtimes              names for code that a language runtime made             Trace -> Methods
+//! output                one writer per format                                   Profile, Runs -> files
+//! stats                 where the time went, and what is wrong with the stacks  Profile, Runs -> Stats
+//! walks                 compares walks with the system's own                    Trace, ModuleImage -> Comparison
+//! commands              the command line
+//! map, text, interrupt  files in memory; figures for people; Ctrl-C
 //! ```
 //!
 //! Without the feature `program` there are no `output`, `stats` and `commands`: what the fuzz targets and benchmarks need.

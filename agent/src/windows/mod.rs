@@ -1,15 +1,15 @@
 //! How it is recorded: the only part of the agent that calls the system, and the exports.
 //!
 //! ```text
-//! session                        a recording from start to end: its threads, and how it is stopped
-//! target, suspend, context       the sampler's view of the process; the one place that suspends
-//! census, thread, peb, loader, hints   the tables thread; threads and modules, looked up or told
-//! dynamic                        the code thread
-//! dotnet, pipe                   the runtimes thread and the diagnostics pipe
-//! trigger, walk                  samples that the target asks for; walks by the system's own unwinder
-//! output, state, host            files; what outlives a recording; facts about the machine
-//! memory, heap, panic            reads that do not fault; the recorder's heap; its own failures
-//! api, text                      system functions by name; names to WTF-8
+//! session                             a recording from start to end: its threads, and how it is stopped
+//! target, suspend, context            the sampler's view of the process; the one place that suspends
+//! census, thread, peb, loader, hints  the tables thread; threads and modules, looked up or told
+//! dynamic                             the code thread
+//! dotnet, pipe                        the runtimes thread and the diagnostics pipe
+//! trigger, walk                       samples that the target asks for; walks by the system's own unwinder
+//! output, state, host                 files; what outlives a recording; facts about the machine
+//! memory, heap, panic                 reads that do not fault; the recorder's heap; its own failures
+//! api, text                           system functions by name; names to WTF-8
 //! ```
 
 mod api;

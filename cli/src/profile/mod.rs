@@ -6,11 +6,11 @@
 //! are merged, and is then handed to one writer of `output`, batch by batch.
 //!
 //! ```text
-//! build       walks every sample                                   Trace -> Profile, Runs
+//! build       walks every sample           Trace -> Profile, Runs
 //! tree, runs  distinct frames and stacks; samples over time
 //! managed     frames in methods that a language runtime told of
 //! symbolize   names for the distinct frames
-//! fold        leaves frames out of stacks                           Profile, Runs -> Profile, Runs
+//! fold        leaves frames out of stacks  Profile, Runs -> Profile, Runs
 //! ```
 //!
 //! Determinism: the same trace and the same symbols give the same ids and the same order whatever the number of threads.

@@ -9,17 +9,17 @@
 //! address, none is given. Damaged and hostile files end in an error or in a part left out and counted.
 //!
 //! ```text
-//! options, path       where to look, as commands and debuggers say it                    SymbolPath
-//! identity            which build a file is                                              Identity
-//! places              names and paths of others, as this machine may open them
-//! store               looks for the file of one build                                    Identity -> Search
-//! server, cab, bundle where it may come from: HTTP servers, cabinets, one file to carry
-//! cache               what is kept: files from servers, indexes
-//! pdb, dwarf, image   read symbol files and images                                       bytes -> SymbolIndex
-//! index               functions, inline chains and lines by address                      SymbolIndex
-//! names               function names as people read them
-//! symbolizer          all of it for one module after the other                           rvas -> ModuleSymbols
-//! resolved, reason    the names of a module's addresses; why one has no better name
+//! options, path        where to look, as commands and debuggers say it  SymbolPath
+//! identity             which build a file is                            Identity
+//! places               names and paths of others, as this machine may open them
+//! store                looks for the file of one build                  Identity -> Search
+//! server, cab, bundle  where it may come from: HTTP servers, cabinets, one file to carry
+//! cache                what is kept: files from servers, indexes
+//! pdb, dwarf, image    read symbol files and images                     bytes -> SymbolIndex
+//! index                functions, inline chains and lines by address    SymbolIndex
+//! names                function names as people read them
+//! symbolizer           all of it for one module after the other         rvas -> ModuleSymbols
+//! resolved, reason     the names of a module's addresses; why one has no better name
 //! ```
 
 mod bundle;

@@ -2,13 +2,13 @@
 //! threads ran, and where the image parts lie that the trace carries. Samples are decoded later, by who wants them.
 //!
 //! ```text
-//! timeline         modules, threads and facts over time                    events -> Timeline, View
-//! code             dynamic code over time                                  CODE_ADD -> CodeRegion
-//! blobs, tables    the images' parts: in the trace, in shared folders      hash -> bytes
-//! runtime_events   what language runtimes told of their methods
-//! managed          what a runtime said of a thread at a sample
-//! snapshot         the stacks of all threads at one moment                 time -> Snapshot
-//! clock, registers ticks to nanoseconds; recorded registers as the walker takes them
+//! timeline          modules, threads and facts over time                events -> Timeline, View
+//! code              dynamic code over time                              CODE_ADD -> CodeRegion
+//! blobs, tables     the images' parts: in the trace, in shared folders  hash -> bytes
+//! runtime_events    what language runtimes told of their methods
+//! managed           what a runtime said of a thread at a sample
+//! snapshot          the stacks of all threads at one moment             time -> Snapshot
+//! clock, registers  ticks to nanoseconds; recorded registers as the walker takes them
 //! ```
 
 mod blobs;
