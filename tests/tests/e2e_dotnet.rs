@@ -228,8 +228,9 @@ fn run_on_their_threads_only(threads: &BTreeMap<String, BTreeSet<String>>, own: 
 #[test]
 fn without_a_pipe_names_come_through_the_data_access_library() {
     let folder = Folder::new("dac");
-    let mut mixed = Program::mixed(&folder, Net::V3, &["9"], &NO_PIPE);
-    let recorded = record(&folder, &mixed, "dac.stk", &["-d", "3s", "--rate", "100"]);
+    // Long enough that each of its threads is seen at work, also on two busy cores.
+    let mut mixed = Program::mixed(&folder, Net::V3, &["12"], &NO_PIPE);
+    let recorded = record(&folder, &mixed, "dac.stk", &["-d", "6s", "--rate", "100"]);
     assert!(recorded.streams.is_empty());
     let text = info(&folder, "dac.stk");
     for part in [
