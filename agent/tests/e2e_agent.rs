@@ -197,17 +197,16 @@ fn a_panic_in_the_recorder_is_told_by_the_trace_and_leaves_the_target_alone() {
 
 #[test]
 fn a_process_that_exits_while_it_is_recorded_leaves_a_finished_trace() {
-    // The writer is terminated with the other threads. If it was at work at that moment, about once in twenty here, what it was at is lost
-    // and the trace is truncated, as after a kill.
-    let trace = (0..4).find_map(|_| {
+    // The sampler is terminated with the other threads. What it has gathered in the last second is lost if it was just changing that, about
+    // once in twenty here; the end is written all the same.
+    let has_samples = (0..4).any(|_| {
         let run = run("exit");
         assert_eq!(run.status, Some(7), "the program's own exit code");
-        let is_finished = Trace::open(&std::fs::read(&run.trace).unwrap()).unwrap().is_complete();
-        is_finished.then(|| run.contents())
+        let trace = run.contents();
+        assert_eq!(trace.end, Some(EndReason::ProcessExit as u64));
+        !trace.samples.is_empty()
     });
-    let trace = trace.expect("one of four traces is finished");
-    assert_eq!(trace.end, Some(EndReason::ProcessExit as u64));
-    assert!(!trace.samples.is_empty());
+    assert!(has_samples);
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 #![cfg(not(windows))]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -122,6 +123,34 @@ impl Output for Memory {
         }
         file.extend_from_slice(bytes);
         Ok(())
+    }
+
+    fn appended(&mut self) -> Option<u64> {
+        Some(self.0.borrow().len() as u64)
+    }
+}
+
+/// A file in which one write ends the thread: a panic stands for it.
+#[derive(Clone, Default)]
+struct Deadly {
+    file: Memory,
+    /// How many bytes of the next write get into the file, if that one is the last.
+    last: Rc<Cell<Option<usize>>>,
+}
+
+impl Output for Deadly {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), u32> {
+        match self.last.take() {
+            None => self.file.append(bytes),
+            Some(written) => {
+                self.file.append(&bytes[..written.min(bytes.len())])?;
+                panic!("terminated");
+            }
+        }
+    }
+
+    fn appended(&mut self) -> Option<u64> {
+        self.file.appended()
     }
 }
 
@@ -589,6 +618,41 @@ fn after_a_failed_write_nothing_more_is_appended_and_the_file_stays_readable() {
     assert!(!trace.is_complete());
     assert!(trace.blocks().len() > 1, "{}", trace.blocks().len());
     assert!(trace.verify(&mut Scratch::new()).is_empty());
+}
+
+/// The thread that ends the process goes on where the writer was terminated.
+#[test]
+fn a_block_whose_writer_was_terminated_is_in_the_trace_once_or_not_at_all() {
+    // Before it was compressed; before the write, behind it, and within it.
+    for (written, whole) in [(None, true), (Some(0), true), (Some(usize::MAX), true), (Some(100), false)] {
+        let mut rig = Rig::new(4);
+        let output = Deadly::default();
+        let mut writer = Writer::new(&rig.header, 4 << 20, output.clone()).unwrap();
+        rig.add(1, 100);
+        for ms in 0..200u64 {
+            rig.thread(1, |thread| set_stack(thread, 100, ms * ms * ms));
+            rig.pass(ms);
+        }
+        rig.sampler.finish();
+        let block = rig.lane.take_full().unwrap();
+        if written.is_some() {
+            output.last.set(written);
+            let write = AssertUnwindSafe(|| writer.block(&block));
+            assert!(std::panic::catch_unwind(write).is_err());
+        }
+        assert_eq!(writer.resume(&block).is_ok(), whole, "{written:?}");
+        let mut last = BlockBuffer::new(64 << 10, &rig.header).unwrap();
+        let end = End { time: 9, reason: 2, samples: 200, dropped: 0, detail: b"" };
+        assert_eq!(writer.end(&mut last, end).is_ok(), whole);
+        let file = output.file.0.borrow();
+        let trace = Trace::open(&file).unwrap();
+        assert_eq!(trace.is_complete(), whole, "{written:?}");
+        assert_eq!(
+            trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples).count(),
+            usize::from(whole)
+        );
+        assert!(!whole || trace.verify(&mut Scratch::new()).is_empty(), "{written:?}");
+    }
 }
 
 /// A clock that stands still, and no patience.

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec;
+use core::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
 
 use stk_format::{BlockBuffer, BlockKind, FileHeader, SealError, Sealer, sealed_bound};
 use stk_schema::event::{End, Event};
@@ -10,6 +11,9 @@ use stk_schema::event::{End, Event};
 pub trait Output {
     /// Appends all of `bytes` in one write, or tells the system's error code.
     fn append(&mut self, bytes: &[u8]) -> Result<(), u32>;
+
+    /// How many bytes were appended so far, by the system's own word; `None` if it does not say.
+    fn appended(&mut self) -> Option<u64>;
 }
 
 /// Why the trace cannot be written any more.
@@ -19,6 +23,8 @@ pub enum WriteError {
     System(u32),
     /// The block could not be sealed.
     Seal(SealError),
+    /// The thread that wrote was terminated within a write.
+    Interrupted,
 }
 
 /// Seals blocks in the order in which they are given and appends them. After the first error nothing more is
@@ -29,6 +35,8 @@ pub struct Writer<O> {
     output: O,
     failed: Option<WriteError>,
     bytes: u64,
+    /// Bytes at the beginning of `out` that are sealed and may not be appended yet; 0 between blocks.
+    sealed: AtomicUsize,
     state_at: u64,
 }
 
@@ -45,6 +53,7 @@ impl<O: Output> Writer<O> {
             output,
             failed: None,
             bytes: bytes.len() as u64,
+            sealed: AtomicUsize::new(0),
             state_at: 0,
         })
     }
@@ -54,10 +63,10 @@ impl<O: Output> Writer<O> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        let result = match self.sealer.seal(block, &mut self.out) {
+        let result = match self.sealer.seal(block, &mut self.out).map(<[u8]>::len) {
             Ok(sealed) => {
-                self.bytes += sealed.len() as u64;
-                self.output.append(sealed).map_err(WriteError::System)
+                self.mark_sealed(sealed);
+                self.append_sealed()
             }
             Err(error) => Err(WriteError::Seal(error)),
         };
@@ -66,6 +75,43 @@ impl<O: Output> Writer<O> {
         }
         self.failed = result.err();
         result
+    }
+
+    /// Goes on where the thread that called [`Writer::block`] with this block was terminated, so that the block is in the file once. It was
+    /// terminated while it compressed, as a rule: that leaves the sealer as it was. Within the few instructions
+    /// behind that, the block may be counted twice, or the index list it twice: readers then take it for a gap and do without an index.
+    pub fn resume(&mut self, block: &BlockBuffer) -> Result<(), WriteError> {
+        let sealed = self.sealed.load(Ordering::Acquire) as u64;
+        if sealed == 0 {
+            return self.block(block);
+        }
+        let result = match self.output.appended() {
+            Some(len) if len == self.bytes => self.append_sealed(),
+            Some(len) if len == self.bytes + sealed => {
+                self.bytes += sealed;
+                self.mark_sealed(0);
+                Ok(())
+            }
+            // Half a block: what follows could not be told from it.
+            _ => Err(WriteError::Interrupted),
+        };
+        self.failed = result.err();
+        result
+    }
+
+    fn append_sealed(&mut self) -> Result<(), WriteError> {
+        let sealed = self.sealed.load(Ordering::Relaxed);
+        let result = self.output.append(&self.out[..sealed]).map_err(WriteError::System);
+        self.bytes += sealed as u64;
+        self.mark_sealed(0);
+        result
+    }
+
+    /// What [`Writer::resume`] goes by: everything before it has happened, and nothing behind it, whenever the thread is terminated.
+    fn mark_sealed(&self, sealed: usize) {
+        compiler_fence(Ordering::SeqCst);
+        self.sealed.store(sealed, Ordering::Release);
+        compiler_fence(Ordering::SeqCst);
     }
 
     /// Ends the trace: END in `block` (any free buffer), then the index and the tail.

@@ -9,7 +9,7 @@ use windows_sys::Win32::Foundation::{
 };
 use windows_sys::Win32::Storage::FileSystem::{
     CREATE_ALWAYS, CreateFileW, DeleteFileW, FILE_ATTRIBUTE_NORMAL, FILE_SHARE_READ, GetFileAttributesW,
-    INVALID_FILE_ATTRIBUTES, MoveFileExW, WriteFile,
+    GetFileSizeEx, INVALID_FILE_ATTRIBUTES, MoveFileExW, WriteFile,
 };
 use windows_sys::Win32::System::Threading::{GetCurrentProcessId, GetCurrentThreadId};
 
@@ -28,6 +28,13 @@ unsafe impl Send for OutputFile {}
 impl Output for OutputFile {
     fn append(&mut self, bytes: &[u8]) -> Result<(), u32> {
         write_all(self.0, bytes)
+    }
+
+    fn appended(&mut self) -> Option<u64> {
+        let mut len = 0;
+        // SAFETY: the handle is open; the result is written to a place of its own.
+        let ok = unsafe { GetFileSizeEx(self.0, &mut len) };
+        (ok != 0).then_some(len as u64)
     }
 }
 

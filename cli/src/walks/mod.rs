@@ -37,7 +37,7 @@ pub struct Comparison {
     pub equal: u64,
     /// Frames of these.
     pub equal_frames: u64,
-    /// Walks that the recorder's watchdog discarded.
+    /// Walks that the recorder discarded: the loader lock was taken, or its watchdog had to end the walk.
     pub discarded: u64,
     /// Walks that cannot be compared: their sample or what was loaded then is not known.
     pub unmatched: u64,

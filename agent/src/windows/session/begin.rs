@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use stk_format::{BlockBuffer, CpuUnit, FileHeader};
 use stk_schema::control::{
@@ -167,7 +167,7 @@ fn prepare(
     let writer =
         Writer::new(&header, capacity.max(journal::CAPACITY), output).map_err(|error| match error {
             WriteError::System(code) => (StartResult::BadOutput, code),
-            WriteError::Seal(_) => no_memory,
+            WriteError::Seal(_) | WriteError::Interrupted => no_memory,
         })?;
     let settings = Settings {
         embed: config.embed,
@@ -229,6 +229,7 @@ fn prepare(
         code: Exclusive::new(code),
         runtimes: Exclusive::new(runtimes),
         writer: Exclusive::new(Some(writer)),
+        in_flight: AtomicPtr::new(null_mut()),
         last_block: Exclusive::new(last_block),
         ticks_per_ms,
         started: header.clock_start,

@@ -65,6 +65,8 @@ struct Session {
     code: Exclusive<CodeRecorder>,
     runtimes: Exclusive<Runtimes>,
     writer: Exclusive<Option<Writer<OutputFile>>>,
+    /// The block that is being written now.
+    in_flight: AtomicPtr<BlockBuffer>,
     /// A buffer that nobody else uses, for the END block.
     last_block: Exclusive<Box<BlockBuffer>>,
     ticks_per_ms: u64,
@@ -164,9 +166,11 @@ pub fn process_exit() {
     }
     heap::leave_heap();
     SIGNALS.request_stop(EndReason::ProcessExit);
-    // Who was terminated in the middle of its work stays "busy" for ever, and what it was at is lost.
-    session.writer.enter(|writer| {
+    // Who was terminated in the middle of its work stays "busy" for ever, and what it was at is lost, but for the block that was
+    // being written.
+    let finish = |writer: &mut Option<Writer<OutputFile>>| {
         let Some(writer) = writer else { return };
+        session.resume_write(writer);
         session.write_waiting(writer);
         session.census.enter(Census::flush);
         session.code.enter(CodeRecorder::flush);
@@ -177,7 +181,11 @@ pub fn process_exit() {
         }
         session.write_waiting(writer);
         session.end(writer, EndReason::ProcessExit, "");
-    });
+    };
+    if session.writer.enter(finish).is_none() && session.is_writing() {
+        // SAFETY: the writer was terminated, as all threads but this, while it wrote a block: `resume_write` goes on with that.
+        unsafe { session.writer.enter_for_the_dead(finish) };
+    }
     session.report_end(EndReason::ProcessExit);
 }
 

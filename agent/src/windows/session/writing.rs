@@ -1,5 +1,7 @@
 //! The writer's thread: what the others hand over goes into the trace, and its end is written and told.
 
+use alloc::boxed::Box;
+use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
 use stk_schema::control::{STATE_FAILED, STATE_STOPPED, STATE_STOPPING};
@@ -87,14 +89,36 @@ impl Session {
             else {
                 break;
             };
-            let result = writer.block(&block);
-            lane.put_back(block);
+            // From here on, should this thread be terminated, the one that ends the process goes on with the block.
+            let block = Box::into_raw(block);
+            self.in_flight.store(block, Ordering::Release);
+            // SAFETY: it was a box a moment ago, and nobody else has it while this thread lives.
+            let result = writer.block(unsafe { &*block });
+            self.in_flight.store(null_mut(), Ordering::Release);
+            // SAFETY: as above; it becomes the box again that it was.
+            lane.put_back(unsafe { Box::from_raw(block) });
             if let Err(error) = result {
                 self.note_write_error(error);
             }
         }
         STATUS.bytes.store(writer.bytes(), Ordering::Relaxed);
         self.bytes_since_state.store(writer.since_state(), Ordering::Relaxed);
+    }
+
+    /// Whether a block is being written, or was when the writer was terminated.
+    pub(super) fn is_writing(&self) -> bool {
+        !self.in_flight.load(Ordering::Acquire).is_null()
+    }
+
+    /// At the process's end: writes the block that the terminated writer was at.
+    pub(super) fn resume_write(&self, writer: &mut Writer<OutputFile>) {
+        // SAFETY: the block that `write_waiting` put there, whose thread is gone; it is never freed.
+        let Some(block) = (unsafe { self.in_flight.swap(null_mut(), Ordering::AcqRel).as_ref() }) else {
+            return;
+        };
+        if let Err(error) = writer.resume(block) {
+            self.note_write_error(error);
+        }
     }
 
     /// Writes the END block.
@@ -119,6 +143,7 @@ impl Session {
                 STATUS.system_error.store(code, Ordering::Relaxed);
                 STATUS.set_message("the trace could not be written to");
             }
+            WriteError::Interrupted => STATUS.set_message("a write was interrupted by the process's end"),
             WriteError::Seal(_) => STATUS.set_message("a block of the trace could not be compressed"),
         }
     }

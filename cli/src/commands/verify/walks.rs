@@ -254,7 +254,11 @@ fn text(shown: &ShownTrace) -> String {
         count(shown.unexplained),
     );
     if shown.discarded > 0 {
-        let _ = writeln!(text, "  {} discarded by the recorder's watchdog", count(shown.discarded));
+        let _ = writeln!(
+            text,
+            "  {} discarded: the loader lock was taken, or the watchdog ended the walk",
+            count(shown.discarded)
+        );
     }
     if shown.unmatched > 0 {
         let _ = writeln!(text, "  {} without their sample", count(shown.unmatched));
