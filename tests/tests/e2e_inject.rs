@@ -164,7 +164,7 @@ fn a_launched_program_is_recorded_from_its_start_and_its_exit_code_passed_on() {
     let folder = Folder::new("launch");
     let busy = wine::windows_path(&wine::path("STK_BUSY_DIR").join("busy.exe"));
     // Its plug-ins are found in its own folder.
-    let finished = Inject::run(&folder, &["-o", "launched.stk", "--", &busy, "1"]);
+    let finished = Inject::run(&folder, &["-o", "launched.stk", "--", &busy, "4"]);
     finished.expect(0).says("busy.exe").says("ended with exit code 0");
     assert!(finished.stdout.contains("checksum a9a6d267ba599d58"), "{}", finished.stdout);
     let recorded = Recorded::open(&folder.file("launched.stk"));
