@@ -7,6 +7,20 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NoRoom;
 
+/// Unsigned LEB128: the bytes, and how many of them count.
+#[inline]
+pub(crate) fn leb128(mut value: u64) -> ([u8; 10], usize) {
+    let mut bytes = [0u8; 10];
+    let mut len = 0;
+    while value >= 0x80 {
+        bytes[len] = value as u8 | 0x80;
+        value >>= 7;
+        len += 1;
+    }
+    bytes[len] = value as u8;
+    (bytes, len + 1)
+}
+
 /// Where encoders write.
 pub(crate) trait Sink {
     /// Appends `bytes`, all or nothing.
@@ -14,19 +28,12 @@ pub(crate) trait Sink {
 
     /// Unsigned LEB128.
     #[inline]
-    fn varint(&mut self, mut value: u64) -> Result<(), NoRoom> {
+    fn varint(&mut self, value: u64) -> Result<(), NoRoom> {
         if value < 0x80 {
             return self.put(&[value as u8]);
         }
-        let mut bytes = [0u8; 10];
-        let mut len = 0;
-        while value >= 0x80 {
-            bytes[len] = value as u8 | 0x80;
-            value >>= 7;
-            len += 1;
-        }
-        bytes[len] = value as u8;
-        self.put(&bytes[..=len])
+        let (bytes, len) = leb128(value);
+        self.put(&bytes[..len])
     }
 
     /// Zigzag-mapped LEB128.

@@ -32,6 +32,8 @@ pub struct Recorded {
     pub unchanged: u64,
     /// Samples or events that were dropped, by reason.
     pub dropped: BTreeMap<u64, u64>,
+    /// Samples that were dropped, by the blocks' running total.
+    pub dropped_samples: u64,
     /// .NET runtimes by module instance.
     pub runtimes: BTreeMap<u64, Runtime>,
     /// EventPipe streams by session.
@@ -166,6 +168,7 @@ impl Recorded {
             samples: Vec::new(),
             unchanged: 0,
             dropped: BTreeMap::new(),
+            dropped_samples: trace.blocks().iter().map(|block| block.header.dropped).max().unwrap_or(0),
             runtimes: BTreeMap::new(),
             streams: BTreeMap::new(),
             managed: Vec::new(),

@@ -44,14 +44,12 @@ fn with_unnamed_namespaces(name: &str) -> Cow<'_, str> {
     const MARK: &str = "?A0x";
     const WORDS: &str = "`anonymous namespace'";
     const HYPHENATED: &str = "`anonymous-namespace'";
-    if name.contains(HYPHENATED) {
-        return Cow::Owned(with_unnamed_namespaces(&name.replace(HYPHENATED, WORDS)).into_owned());
-    }
-    let mut pieces = name.split(MARK);
-    let mut shown = pieces.next().unwrap_or_default().to_owned();
-    if shown.len() == name.len() {
+    if !name.contains(MARK) && !name.contains(HYPHENATED) {
         return Cow::Borrowed(name);
     }
+    let name = name.replace(HYPHENATED, WORDS);
+    let mut pieces = name.split(MARK);
+    let mut shown = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
         let digits = piece.bytes().take_while(u8::is_ascii_hexdigit).count();
         if (1..=8).contains(&digits) && piece[digits..].starts_with("::") {

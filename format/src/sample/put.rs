@@ -4,7 +4,7 @@
 
 use super::{Against, Extras, Pending, ThreadImage, Words, flag};
 use crate::block::BlockBuffer;
-use crate::bytes::{Bounded, Counter, Cursor, NoRoom, Sink};
+use crate::bytes::{Bounded, Counter, Cursor, NoRoom, Sink, leb128};
 use stk_schema::event::{Event, Idle, kind};
 use stk_schema::registers::{IP, MAX_REGISTERS};
 
@@ -265,16 +265,7 @@ fn open(out: &mut Bounded) -> Result<usize, NoRoom> {
 
 /// Writes the length of the event whose body starts at `body`; gives by how many bytes the body moved down.
 fn close(out: &mut Bounded, body: usize) -> usize {
-    let mut value = out.buf.len() - body;
-    let mut length = [0u8; LENGTH_GAP];
-    let mut used = 0;
-    while value >= 0x80 {
-        length[used] = value as u8 | 0x80;
-        value >>= 7;
-        used += 1;
-    }
-    length[used] = value as u8;
-    used += 1;
+    let (length, used) = leb128((out.buf.len() - body) as u64);
     let at = body - LENGTH_GAP;
     out.buf[at..at + used].copy_from_slice(&length[..used]);
     let end = out.buf.len();

@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use stk_schema::event::DropReason;
 
 /// No step of a test takes longer unless something hangs.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -47,10 +46,7 @@ pub fn measured(line: &str) {
 
 /// What a recording came to, in a few words.
 pub fn figures(recorded: &Recorded) -> String {
-    let no_sample = [DropReason::Late as u64, DropReason::CodeUnseen as u64];
-    let dropped = recorded.dropped.iter().filter(|(reason, _)| !no_sample.contains(reason));
-    let dropped: u64 = dropped.map(|(_, count)| count).sum();
-    let (full, unchanged) = (recorded.samples.len(), recorded.unchanged);
+    let (full, unchanged, dropped) = (recorded.samples.len(), recorded.unchanged, recorded.dropped_samples);
     let end = if recorded.complete { "whole" } else { "without its end" };
     format!("{full} samples in full, {unchanged} passes unchanged, {dropped} dropped, {end}")
 }

@@ -35,6 +35,7 @@ use crate::windows::target::{OwnProcess, Sampled};
 use crate::windows::trigger::Triggers;
 use crate::windows::walk::{self, SystemUnwinder};
 use crate::windows::{heap, hints, host, panic, text};
+
 /// Buffers of the sampler: one being filled, the others on their way.
 const SAMPLER_BUFFERS: usize = 4;
 /// Buffers of the tables thread.

@@ -13,6 +13,7 @@ use crate::windows::census::Census;
 use crate::windows::dotnet::Speaker;
 use crate::windows::dynamic::CodeRecorder;
 use crate::windows::state::SIGNALS;
+
 /// Milliseconds between the tables thread's rounds when nothing calls it.
 const CENSUS_MS: u32 = 20;
 /// Milliseconds between looks at what dynamic code was seen, when nothing calls.

@@ -49,6 +49,7 @@ use begin::try_start;
 use events::{ENDED, WAKE_CENSUS, WAKE_SAMPLER, close, signal, wake_all};
 use lookups::TABLES_MS;
 use writing::PATIENCE_MS;
+
 /// One recording.
 struct Session {
     api: &'static Api,

@@ -17,6 +17,7 @@ use crate::record::sampler::{Accepted, Sampler, Triggered};
 use crate::windows::api::{Api, ticks};
 use crate::windows::state::{SIGNALS, STATUS};
 use crate::windows::target::OwnProcess;
+
 /// How often a one-shot recording tries a thread that could not be sampled.
 const ONCE_TRIES: u32 = 50;
 

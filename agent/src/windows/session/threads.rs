@@ -14,6 +14,7 @@ use windows_sys::Win32::System::Threading::{CreateThread, GetCurrentThread, SetT
 use super::events::ENDED;
 use super::{CURRENT, FINISHED, OCCUPIED, RUNNING, Session, VISITORS};
 use crate::windows::state::STATUS;
+
 /// Stack sizes of the recorder's threads: reserved, committed as used.
 const THREAD_STACK: usize = 512 << 10;
 /// CREATE_SUSPENDED.

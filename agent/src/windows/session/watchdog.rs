@@ -12,6 +12,7 @@ use super::{FINISHED, Session};
 use crate::windows::panic;
 use crate::windows::state::SIGNALS;
 use crate::windows::suspend::{Rescue, Watch};
+
 /// A thread may be suspended for this long.
 const SUSPENDED_MS: u64 = 100;
 /// The system's own unwinder may walk a suspended thread for this long.

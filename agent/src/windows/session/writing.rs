@@ -21,6 +21,7 @@ use crate::windows::dynamic::CodeRecorder;
 use crate::windows::output::OutputFile;
 use crate::windows::panic;
 use crate::windows::state::{SIGNALS, STATUS};
+
 /// Milliseconds between the writer's looks at its queues.
 const WRITE_MS: u32 = 10;
 /// Milliseconds that the writer waits for the other threads, beyond those for the tables.

@@ -330,12 +330,9 @@ fn names_of(resolved: &Resolved<'_>, frame: &Frame) -> Vec<Name> {
     let mut names: Vec<Name> = resolved
         .frames()
         .map(|location| Name {
-            function: location.function.to_owned(),
             file: location.file.map(str::to_owned),
             line: location.line,
-            displacement: None,
-            has_module: false,
-            aliases: Vec::new(),
+            ..Name::only(location.function.to_owned())
         })
         .collect();
     if let Some(outermost) = names.last_mut() {

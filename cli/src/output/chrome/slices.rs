@@ -191,11 +191,12 @@ impl Slice {
         let trusts: Vec<&str> = self.trusts.iter().flatten().copied().collect();
         sink.put(b",\"trust\":");
         json::string(&mut sink.buffer, &trusts.join(", "));
+        let aliases = profile.symbols.aliases(frame);
         if named.inline {
             sink.put(b",\"inline\":true");
-        } else if profile.symbols.aliases(frame).len() != 0 {
+        } else if aliases.len() != 0 {
             sink.put(b",\"same_code_as\":");
-            json::string(&mut sink.buffer, &same_code_as(profile.symbols.aliases(frame)));
+            json::string(&mut sink.buffer, &same_code_as(aliases));
         }
         if matches!(profile.symbols.source[frame.0 as usize], NameSource::Export) {
             sink.put(b",\"name_source\":\"export\"");

@@ -3,6 +3,7 @@
 use super::ImageRecord;
 use super::build::text;
 use crate::profile::Image;
+use crate::symbols::{file_name, image_id, pdb_id};
 use stk_schema::event::ModuleLoad;
 use stk_schema::identity::{ContentHash, Identity};
 
@@ -24,13 +25,12 @@ pub(super) fn image_record(load: &ModuleLoad<'_>) -> ImageRecord {
     for identity in &load.identities {
         match identity {
             Identity::Pe(pe) => {
-                image.code_id = format!("{:08X}{:x}", pe.time_date_stamp, pe.size_of_image);
+                image.code_id = image_id(pe.time_date_stamp, pe.size_of_image);
                 image.time_date_stamp = pe.time_date_stamp;
                 image.size = pe.size_of_image;
             }
             Identity::CodeView(record) => {
-                let guid = stk_schema::identity::GuidText(&record.guid).to_string().replace('-', "");
-                image.debug_id = format!("{guid}{:x}", record.age);
+                image.debug_id = pdb_id(&record.guid, record.age);
                 image.code_view = Some((record.guid, record.age));
                 image.pdb_name = file_name(&text(record.pdb_name)).to_owned();
             }
@@ -68,9 +68,4 @@ fn identity_hash(image: &Image, header_hash: ContentHash) -> u64 {
         bytes.extend_from_slice(&image.size.to_le_bytes());
     }
     xxhash_rust::xxh3::xxh3_64(&bytes)
-}
-
-/// The last component of a Windows or Unix path.
-fn file_name(path: &str) -> &str {
-    path.rsplit(['\\', '/']).next().unwrap_or(path)
 }
