@@ -29,6 +29,9 @@ const TERMINAL_MS: u32 = 250;
 const QUIET_MS: u32 = 500;
 /// How long the agent may take to write the end of the trace.
 const STOP_MS: u32 = 30_000;
+/// How long a process whose memory is gone, or whose agent has told of its exit, may take to end: its other DLLs have things to do, and a
+/// killed one goes only when the system has finished what its threads had asked of a busy disk.
+const GOING_MS: u32 = 30_000;
 
 /// Records as asked and returns the exit code.
 ///
@@ -194,7 +197,7 @@ impl<'a> Session<'a> {
             match agent::read_status(self.process, self.status_address) {
                 Some(status) => self.status = status,
                 // Its memory goes a moment before its handle is signalled.
-                None if system::wait(self.process.handle(), 5_000) => {
+                None if system::wait(self.process.handle(), GOING_MS) => {
                     return Ok(if signalled == Some(0) { End::Interrupted } else { End::ProcessEnded });
                 }
                 None => {
@@ -222,7 +225,7 @@ impl<'a> Session<'a> {
     /// An agent that ends because its process exits is a moment ahead of the process.
     fn ended_by_agent(&self) -> End {
         let exiting = self.status.end_reason == EndReason::ProcessExit as u32;
-        if exiting && system::wait(self.process.handle(), 5_000) { End::ProcessEnded } else { End::ByAgent }
+        if exiting && system::wait(self.process.handle(), GOING_MS) { End::ProcessEnded } else { End::ByAgent }
     }
 
     fn report(&self, trace: &str) -> Result<i32, Failure> {
@@ -236,6 +239,8 @@ impl<'a> Session<'a> {
             eprintln!("stopped from elsewhere; {trace}");
         } else if is(EndReason::SizeLimit) {
             eprintln!("the size limit was reached{message}; {trace}");
+        } else if is(EndReason::ProcessExit) {
+            eprintln!("{} is ending and has not ended yet; {trace}", self.process);
         } else {
             let cause = if is(EndReason::Watchdog) {
                 "a thread stayed suspended too long and the agent's watchdog ended the recording"
