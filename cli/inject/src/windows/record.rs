@@ -225,7 +225,11 @@ impl<'a> Session<'a> {
     /// An agent that ends because its process exits is a moment ahead of the process.
     fn ended_by_agent(&self) -> End {
         let exiting = self.status.end_reason == EndReason::ProcessExit as u32;
-        if exiting && system::wait(self.process.handle(), GOING_MS) { End::ProcessEnded } else { End::ByAgent }
+        if exiting && system::wait(self.process.handle(), GOING_MS) {
+            End::ProcessEnded
+        } else {
+            End::ByAgent
+        }
     }
 
     fn report(&self, trace: &str) -> Result<i32, Failure> {
