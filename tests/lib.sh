@@ -140,9 +140,16 @@ cargo_tests() {
     cargo test -q --release --workspace --no-fail-fast --lib --bins "${targets[@]}" </dev/null 2>&1 | tee "$tests_log/$kind" || status=1
     cargo test -q --release --workspace --no-fail-fast --doc </dev/null 2>&1 | tee "$tests_log/$kind-doc" || status=1
   elif [ ${#targets[@]} -gt 0 ]; then
+    # A session of their own, which outlasts every pause between them.
+    setup_wine_end
+    setup_wine_session 900
+    setup_wine32_end
+    setup_wine32_session 900
     # One after the other: they share two cores with what they record.
     timeout "${STK_E2E_TIMEOUT:-1800}" cargo test --release --workspace --no-fail-fast "${targets[@]}" -- --test-threads=1 </dev/null 2>&1 |
       tee "$tests_log/$kind" || status=1
+    setup_wine_end
+    setup_wine32_end
   fi
   # A failure that no result line shows: a build error, a time-out.
   if [ $status != 0 ] && ! grep -q '^test result: FAILED' "$tests_log/$kind"*; then steps_failed=$((steps_failed + 1)); fi

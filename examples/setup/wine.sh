@@ -54,9 +54,16 @@ setup_wine_prefix() {
   printf '%s' "$STK_WINE_RECIPE" >"$stamp"
 }
 
-# Keeps one wineserver for the commands that follow, with nothing of ours open: the first Wine program starts services that
-# would hold the caller's output pipes open. It goes half a minute after its last program.
+# setup_wine_session [SECONDS]: one wineserver for the commands that follow, with nothing of ours open: the first Wine program starts services
+# that would hold the caller's output pipes open. It goes SECONDS (30) after its last program. Without it each server goes with its last
+# program and takes along whatever is just ending: programs then now and then die by a signal, after their last line.
 setup_wine_session() {
-  wineserver -p30 </dev/null >/dev/null 2>&1 || true
+  wineserver "-p${1:-30}" </dev/null >/dev/null 2>&1 || true
   "$STK_WINE" wineboot </dev/null >/dev/null 2>&1 || true
+}
+
+# Ends the session of this prefix and every program in it.
+setup_wine_end() {
+  wineserver -k </dev/null >/dev/null 2>&1 || true
+  timeout 60 wineserver -w </dev/null >/dev/null 2>&1 || true
 }

@@ -24,10 +24,16 @@ setup_wine32() {
   ) 9>"$home.lock"
 }
 
-# Keeps one wineserver for the 32-bit programs that follow, as setup_wine_session does for the others.
+# As setup_wine_session, for 32-bit programs.
 setup_wine32_session() {
-  "$STK_WINE32_DIR/wineserver" -p30 </dev/null >/dev/null 2>&1 || true
+  "$STK_WINE32_DIR/wineserver" "-p${1:-30}" </dev/null >/dev/null 2>&1 || true
   "$STK_WINE32" wineboot </dev/null >/dev/null 2>&1 || true
+}
+
+# As setup_wine_end, for 32-bit programs.
+setup_wine32_end() {
+  "$STK_WINE32_DIR/wineserver" -k </dev/null >/dev/null 2>&1 || true
+  timeout 60 "$STK_WINE32_DIR/wineserver" -w </dev/null >/dev/null 2>&1 || true
 }
 
 # apt knows the i386 packages, and their C library is installed.
