@@ -228,7 +228,7 @@ impl<'a> Parts<'a> {
         } else {
             ImageSource::Trace
         };
-        let tables = with_thread_starts(builder, &exports).x86(frames).build();
+        let tables = with_system_entries(builder, &exports).x86(frames).build();
         ModuleImage { tables, exports, source, problems }
     }
 }
@@ -244,7 +244,7 @@ struct FileImage {
 impl FileImage {
     fn image(self, frames: X86Tables, path: PathBuf) -> ModuleImage {
         ModuleImage {
-            tables: with_thread_starts(self.builder, &self.exports).x86(frames).build(),
+            tables: with_system_entries(self.builder, &self.exports).x86(frames).build(),
             exports: self.exports,
             source: ImageSource::File(path),
             problems: Vec::new(),
@@ -284,7 +284,15 @@ fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, String> {
 /// `RtlUserThreadStart` too.
 const THREAD_STARTS: [&str; 2] = ["BaseThreadInitThunk", "RtlUserThreadStart"];
 
-fn with_thread_starts(builder: ImageTablesBuilder, exports: &Exports) -> ImageTablesBuilder {
-    let starts = exports.iter().filter(|(_, name)| THREAD_STARTS.contains(&&**name));
-    starts.fold(builder, |builder, (rva, _)| builder.thread_start(*rva))
+/// Exports of ntdll that the system has a thread run in the middle of something else.
+const INTERRUPTIONS: [&str; 3] =
+    ["KiUserApcDispatcher", "KiUserCallbackDispatcher", "KiUserExceptionDispatcher"];
+
+/// Tells the unwinder which functions the system enters by itself.
+fn with_system_entries(builder: ImageTablesBuilder, exports: &Exports) -> ImageTablesBuilder {
+    exports.iter().fold(builder, |builder, (rva, name)| match &**name {
+        name if THREAD_STARTS.contains(&name) => builder.thread_start(*rva),
+        name if INTERRUPTIONS.contains(&name) => builder.interruption(*rva),
+        _ => builder,
+    })
 }

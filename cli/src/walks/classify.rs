@@ -24,6 +24,9 @@ pub enum Class {
     /// The call at the end of a function: its return address is that of the next one, or of none, which the system's
     /// unwinder looked up. The call belongs to the function before.
     LookedBehindCall,
+    /// A system call's stub, which has no unwind data, was interrupted by a function that the system enters by itself (Wine's
+    /// KiUserApcDispatcher): a leaf, though not the innermost frame, for which the recorder does not ask the system.
+    InterruptedLeaf,
     /// The system's unwinder went on past the thread's first function.
     PastThreadStart,
     /// The recorder's frame limit, or a read of memory that was not there, ended the system's walk.
@@ -49,6 +52,7 @@ impl Class {
             Class::PrologueMissed => "system-missed-prologue",
             Class::TakenForLeaf => "system-took-assembler-for-leaf",
             Class::LookedBehindCall => "system-looked-behind-call",
+            Class::InterruptedLeaf => "system-ended-at-interrupted-leaf",
             Class::PastThreadStart => "system-past-thread-start",
             Class::SystemEndedEarly => "system-ended-early",
             Class::DynamicCode => "dynamic-code-not-recorded",
@@ -74,6 +78,9 @@ impl Class {
             }
             Class::LookedBehindCall => {
                 "the system's unwinder looked up the function behind a call that ends its function"
+            }
+            Class::InterruptedLeaf => {
+                "the system's walk ended at a system call that was interrupted by a call into user mode"
             }
             Class::PastThreadStart => "the system's unwinder went on past the thread's first function",
             Class::SystemEndedEarly => "the frame limit or a fault ended the system's walk",
@@ -109,12 +116,22 @@ pub(super) fn classify<M: Modules>(case: &Case<'_>, space: &M, prover: &mut Walk
         (Some(_), None) if case.walk.flags & (CheckWalk::FRAME_LIMIT | CheckWalk::FAULT) != 0 => {
             Class::SystemEndedEarly
         }
+        (Some(ours), None) if interrupted_leaf(case, ours, space) => Class::InterruptedLeaf,
         (Some(ours), _) if case.equal == 1 => {
             context_step(case, ours, space, prover).unwrap_or_else(|| behind_call(case, space))
         }
         (Some(_), _) if case.equal > 1 => behind_call(case, space),
         _ => Class::Unexplained,
     }
+}
+
+/// See [`Class::InterruptedLeaf`].
+fn interrupted_leaf<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M) -> bool {
+    let [.., dispatcher, stub] = &case.frames[..case.equal] else { return false };
+    let image = |frame: &Frame| Some(space.find(frame.address)?.image);
+    ours.trust == Trust::Leaf
+        && image(stub).is_some_and(|image| image.function_range(stub.rva).is_none())
+        && image(dispatcher).is_some_and(|image| image.is_interruption(dispatcher.rva))
 }
 
 /// Our walk ended where the system's went on to `(ip, sp)`.

@@ -51,7 +51,9 @@ impl Scene {
 
     fn compare(&self) -> Comparison {
         let mut builder = testing::trace();
-        Image::new(r"C:\app\app.exe", 6).load(&mut builder, 0, BASE);
+        let mut image = Image::new(r"C:\app\app.exe", 6);
+        image.exports = vec![("KiUserApcDispatcher", 5)];
+        image.load(&mut builder, 0, BASE);
         let thread = builder.thread(0, 1, "eins", STACK);
         let Scene { ip, sp, words, code, walk } = self;
         let state = RunState::Running;
@@ -137,6 +139,25 @@ fn assembler_that_is_no_leaf_is_proved_by_where_its_code_leads() {
     // Where the leaf's return address could be one, nothing is proved.
     scene.walk.frames[1].0 = in_function(BASE, 1);
     assert_eq!(scene.differs(), (Class::Unexplained, 1));
+}
+
+#[test]
+fn a_system_call_that_was_interrupted_is_a_leaf_for_us_and_the_end_for_the_system() {
+    // A stub behind the functions that have unwind data, interrupted by the one that the system enters: the stub's caller lies
+    // where it was interrupted.
+    let stub = BASE + u64::from(Image::function(10));
+    let mut scene = Scene::new(&[in_function(BASE, 0), in_function(BASE, 1), in_function(BASE, 5)]);
+    scene.words.insert(FRAME as usize / 8 - 1, stub);
+    scene.sp -= 8;
+    scene.walk.frames[0].1 = scene.sp;
+    scene.walk.frames.insert(1, (stub, scene.sp + FRAME));
+    assert_eq!((scene.compare().equal, scene.compare().equal_frames), (1, 6));
+    scene.walk.frames.truncate(2);
+    assert_eq!(scene.differs(), (Class::InterruptedLeaf, 2));
+    // Behind any other function the stub's caller is nobody's to guess.
+    let mut scene = Scene::new(&[in_function(BASE, 0), stub, in_function(BASE, 4)]);
+    scene.walk.frames.truncate(2);
+    assert_eq!(scene.compare().equal, 1);
 }
 
 #[test]

@@ -28,7 +28,8 @@ pub enum Trust {
     Context = 0,
     /// From the called function's unwind data and, for a context frame, its code bytes.
     UnwindInfo = 1,
-    /// The frame that an exception or interrupt pushed (UWOP_PUSH_MACHFRAME and its like).
+    /// Interrupted there: from the frame that an exception or interrupt pushed (UWOP_PUSH_MACHFRAME and its like), or below a function that
+    /// the system enters by itself ([`interruption`](crate::ImageTablesBuilder::interruption)).
     MachineFrame = 2,
     /// The called function has no unwind data and is the innermost one: a leaf by the ABI's rule.
     Leaf = 3,

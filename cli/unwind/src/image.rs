@@ -86,6 +86,7 @@ pub struct ImageTables {
     ranges: Vec<Known>,
     exceptions: Exceptions,
     thread_starts: Vec<Range<u32>>,
+    interruptions: Vec<Range<u32>>,
     x86: X86Tables,
     stub: bool,
     many: bool,
@@ -119,6 +120,7 @@ pub struct ImageTablesBuilder {
     ranges: Vec<Known>,
     directory: Option<(u32, u32)>,
     thread_starts: Vec<u32>,
+    interruptions: Vec<u32>,
     x86: X86Tables,
     stub: bool,
     many: bool,
@@ -134,6 +136,7 @@ impl ImageTables {
             ranges: Vec::new(),
             directory: None,
             thread_starts: Vec::new(),
+            interruptions: Vec::new(),
             x86: X86Tables::default(),
             stub: false,
             many: false,
@@ -209,6 +212,12 @@ impl ImageTables {
     pub(crate) fn is_thread_start(&self, begin: u32) -> bool {
         self.thread_starts.iter().any(|function| function.contains(&begin))
     }
+
+    /// Whether the function that holds `rva` is one that the system enters by itself
+    /// ([`interruption`](ImageTablesBuilder::interruption)).
+    pub fn is_interruption(&self, rva: u32) -> bool {
+        self.interruptions.iter().any(|function| function.contains(&rva))
+    }
 }
 
 impl ImageTablesBuilder {
@@ -230,6 +239,14 @@ impl ImageTablesBuilder {
     /// ntdll!RtlUserThreadStart. May be called repeatedly.
     pub fn thread_start(mut self, rva: u32) -> Self {
         self.thread_starts.push(rva);
+        self
+    }
+
+    /// x64 only: says that the system itself has threads run the function containing `rva`, in the middle of something else
+    /// (ntdll!KiUserApcDispatcher, KiUserCallbackDispatcher, KiUserExceptionDispatcher): what it returns to did not call it and was interrupted
+    /// there. Windows' own unwind data says so by a machine frame, Wine's does not always. May be called repeatedly.
+    pub fn interruption(mut self, rva: u32) -> Self {
+        self.interruptions.push(rva);
         self
     }
 
@@ -285,6 +302,7 @@ impl ImageTablesBuilder {
             ranges: self.ranges,
             exceptions: Exceptions::Unknown,
             thread_starts: Vec::new(),
+            interruptions: Vec::new(),
             x86: self.x86,
             stub: self.stub,
             many: self.many,
@@ -293,6 +311,7 @@ impl ImageTablesBuilder {
             image.exceptions = find_exceptions(&image, rva, len);
         }
         image.thread_starts = self.thread_starts.iter().map(|&rva| function_range(&image, rva)).collect();
+        image.interruptions = self.interruptions.iter().map(|&rva| function_range(&image, rva)).collect();
         image
     }
 }

@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
             for _ in 0..bytes.byte() & 1 {
                 image = image.exception_directory(u32::from(bytes.short()), u32::from(bytes.short()));
             }
-            image.thread_start(u32::from(bytes.short())).build()
+            image.thread_start(u32::from(bytes.short())).interruption(u32::from(bytes.short())).build()
         })
         .collect();
     check(&images, bytes, kind);

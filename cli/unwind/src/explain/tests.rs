@@ -178,3 +178,26 @@ fn x86_ways_to_the_caller() {
          frame pointer chain; return address at [ebp+0x4], ebp at [ebp]"
     );
 }
+
+#[test]
+fn x64_below_a_function_that_the_system_enters() {
+    let record: Vec<u8> = [0x1000u32, 0x1100, 0x2010].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let image = ImageTables::new(Arch::X64, 0x3000)
+        .range(0x1000, vec![0x90; 0x100])
+        .range(0x2000, record)
+        .range(0x2010, ALLOC.to_vec())
+        .exception_directory(0x2000, 12)
+        .interruption(0x1000);
+    // The dispatcher's frame, then the stub that it interrupted and the stub's return address.
+    let stack: Vec<u8> =
+        [0, 0, 0, 0, 0, BASE + 0x1800, 0].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+    let texts = texts(image.build(), &x64_at(0x1050, 0), &stack);
+    assert!(
+        texts[0].contains("entered by the system, the interrupted instruction's address at [rsp+0x28]"),
+        "{texts:?}"
+    );
+    assert!(
+        texts[1].contains("no RUNTIME_FUNCTION covers the address") && texts[1].contains("leaf"),
+        "{texts:?}"
+    );
+}

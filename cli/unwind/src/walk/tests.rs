@@ -1,5 +1,6 @@
 //! How walks end. The image has a worker function (RVA 1000h, 28h bytes of frame), a thread-start function (2000h,
-//! the same frame) and a self-referencing frame-register function (3000h).
+//! the same frame), a self-referencing frame-register function (3000h) and one that the system enters by itself (4200h,
+//! the worker's frame).
 
 use super::*;
 use crate::{Arch, Trust, x64};
@@ -20,21 +21,23 @@ impl Modules for Space {
 
 fn space() -> Space {
     let records: Vec<u8> =
-        [0x1000u32, 0x1100, 0x6000, 0x2000, 0x2100, 0x6000, 0x3000, 0x3100, 0x6010, 0x4000, 0x4100, 0x6020]
+        [(0x1000u32, 0x6000u32), (0x2000, 0x6000), (0x3000, 0x6010), (0x4000, 0x6020), (0x4200, 0x6000)]
             .iter()
-            .flat_map(|word| word.to_le_bytes())
+            .flat_map(|&(begin, info)| [begin, begin + 0x100, info])
+            .flat_map(u32::to_le_bytes)
             .collect();
     let image = ImageTables::new(Arch::X64, 0x8000)
         .range(0x1000, vec![0x90; 0x2200])
-        .range(0x4000, vec![0x90; 0x100])
+        .range(0x4000, vec![0x90; 0x300])
         .range(0x5000, records)
-        .exception_directory(0x5000, 48)
+        .exception_directory(0x5000, 60)
         .range(0x6000, vec![0x01, 0x04, 0x01, 0x00, 0x04, 0x42])
         // mov rbp,rsp: the frame's base is rbp.
         .range(0x6010, vec![0x01, 0x03, 0x01, 0x05, 0x03, 0x03])
         // sub rsp,28h below a machine frame.
         .range(0x6020, vec![0x01, 0x04, 0x02, 0x00, 0x04, 0x42, 0x00, 0x0a])
         .thread_start(0x2010)
+        .interruption(0x4200)
         .build();
     Space { image }
 }
@@ -149,6 +152,21 @@ fn a_caller_without_unwind_data_ends_the_walk() {
     let run = walk(BASE + 0x1050, &frame(BASE + 0x7000), Some(STACK + 0x1000), true);
     assert_eq!(run.stop, Stop::NoFunction { module: ModuleId(3), rva: 0x7000 });
     assert_eq!(run.frames.len(), 2);
+}
+
+#[test]
+fn a_function_that_the_system_enters_returns_to_a_leaf_that_it_interrupted() {
+    // The system call's stub at 7000h has no unwind data; its own caller's address lies where it was interrupted.
+    let stack = [
+        frame(BASE + 0x7000).to_vec(),
+        vec![BASE + 0x1020],
+        frame(BASE + 0x2020).to_vec(),
+        frame(0).to_vec(),
+    ];
+    let run = walk(BASE + 0x4250, &stack.concat(), Some(STACK + 0x100), false);
+    assert_eq!((rvas(&run), run.stop), (vec![0x4250, 0x7000, 0x1020, 0x2020], Stop::ThreadStart));
+    assert_eq!((run.frames[1].trust, run.frames[2].trust), (Trust::MachineFrame, Trust::Leaf));
+    assert_eq!(run.frames[2].sp, STACK + 0x38);
 }
 
 #[test]
@@ -279,6 +297,7 @@ fn frames_by_rbp() -> Space {
         .range(0x6000, vec![0x01, 0x04, 0x01, 0x00, 0x04, 0x42])
         .range(0x6010, vec![0x01, 0x08, 0x03, 0x05, 0x08, 0x32, 0x04, 0x03, 0x01, 0x50])
         .thread_start(0x2010)
+        .interruption(0x4200)
         .build();
     Space { image }
 }

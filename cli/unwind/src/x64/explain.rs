@@ -120,6 +120,8 @@ fn effect(full: &Full) -> String {
     let at = |slot: Slot| word(name(slot.register), slot.offset);
     let mut text = if full.machine_frame {
         format!("machine frame at {}", at(full.return_address))
+    } else if full.trust.is_exact() {
+        format!("entered by the system, the interrupted instruction's address at {}", at(full.return_address))
     } else {
         format!("return address at {}", at(full.return_address))
     };

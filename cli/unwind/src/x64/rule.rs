@@ -199,6 +199,9 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<Full, Fault> {
         },
     };
     full.thread_start = image.is_thread_start(root.begin);
+    if image.is_interruption(root.begin) {
+        full.trust = Trust::MachineFrame;
+    }
     full.volatile = image.is_many() && place.position == Position::Context;
     Ok(full)
 }

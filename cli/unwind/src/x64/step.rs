@@ -193,7 +193,7 @@ fn step_full(full: &Full, registers: &mut Registers, memory: &Memory<'_>) -> Res
     }
     registers.ip = ip;
     registers.gpr[RSP] = next;
-    let position = if full.machine_frame { Position::Context } else { Position::Caller };
+    let position = if full.trust.is_exact() { Position::Context } else { Position::Caller };
     Ok(Stepped { trust: full.trust, position })
 }
 
