@@ -242,7 +242,7 @@ fn stk_frames<'i>(index: &'i SymbolIndex, texts: &mut TextMap<&'i str>, hit: Hit
 fn stk_build(pdb: &Path, rvas: &[u32]) -> Result<Figures> {
     let begun = cpu_time();
     let file = MappedFile::open(pdb)?;
-    let index = PdbFile::open(&file)?.index_after(|| file.release(0..file.len()))?;
+    let index = PdbFile::open(&file)?.index_letting_go(|| file.release(0..file.len()))?;
     let load = cpu_time() - begun;
     std::fs::write(index_path(pdb)?, index.as_bytes())?;
     let mut texts = TextMap::new(&index);

@@ -215,7 +215,8 @@ pub fn pdb_index(
             return Ok(index);
         }
     }
-    let index = pdb.index_after(|| file.release(0..file.len())).map_err(|error| unreadable(path, &error))?;
+    let index =
+        pdb.index_letting_go(|| file.release(0..file.len())).map_err(|error| unreadable(path, &error))?;
     if let Some((name, cache)) = cache {
         keep(cache, &key(name), &index);
     }

@@ -14,6 +14,19 @@ use super::{Hit, IndexError, SymbolIndex, word};
 /// processor's first cache.
 const GROUP: usize = 32;
 
+/// Row low bytes that are counted at once: less than 256, since they are counted in bytes.
+const PIECE: usize = 64;
+/// The numbers of a piece's bytes, as bytes, so that they are compared as such.
+const NUMBERS: [u8; PIECE] = {
+    let mut numbers = [0; PIECE];
+    let mut n = 0;
+    while n < PIECE {
+        numbers[n] = n as u8;
+        n += 1;
+    }
+    numbers
+};
+
 /// What a row says: the innermost node of its chain, and the line there.
 #[derive(Clone, Copy)]
 struct Found {
@@ -127,9 +140,15 @@ impl SymbolIndex {
         let len = to.checked_sub(from).ok_or(IndexError::Damaged("buckets"))?;
         let block = self.bytes(Section::RowLows, from, len)?;
         let low = linked as u8;
-        // Blocks hold a few dozen rows: counting all is faster than searching. Pieces of 128 can be counted in bytes.
-        let count = |piece: &[u8]| piece.iter().map(|&start| u8::from(start <= low)).sum::<u8>();
-        Ok(from + block.chunks(128).map(|piece| usize::from(count(piece))).sum::<usize>())
+        // Blocks hold a few dozen rows: counting all is faster than searching, and counting a whole piece, of which bytes behind the
+        // block count for nothing, is faster than ending where the block does.
+        let (start, _) = self.sections[Section::RowLows as usize];
+        let whole = self.data().get(start + from..).and_then(|bytes| bytes.first_chunk::<PIECE>());
+        let count = match whole {
+            Some(piece) if len <= PIECE => count_in_piece(piece, len, low),
+            _ => block.chunks(PIECE).map(|piece| count_in(piece, low)).sum(),
+        };
+        Ok(from + count)
     }
 
     /// The row before the number that [`SymbolIndex::row_before`] gave.
@@ -206,6 +225,21 @@ impl SymbolIndex {
     }
 }
 
+/// How many of the first `len` bytes are `low` or less.
+#[inline]
+fn count_in_piece(piece: &[u8; PIECE], len: usize, low: u8) -> usize {
+    let (len, mut count) = (len as u8, 0u8);
+    for (&start, &n) in piece.iter().zip(&NUMBERS) {
+        count += u8::from(start <= low) & u8::from(n < len);
+    }
+    count.into()
+}
+
+/// How many of at most 255 bytes are `low` or less.
+fn count_in(piece: &[u8], low: u8) -> usize {
+    piece.iter().map(|&start| u8::from(start <= low)).sum::<u8>().into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -232,6 +266,20 @@ mod tests {
                 })
                 .unwrap();
             assert_eq!(next, rvas.len());
+        }
+    }
+
+    #[test]
+    fn bytes_behind_a_block_do_not_count() {
+        // Blocks of every length, each byte up to five times; behind them zeros, which are at or below everything.
+        for len in 0..=PIECE {
+            let mut piece = [0; PIECE];
+            piece.iter_mut().take(len).enumerate().for_each(|(n, byte)| *byte = (n / 5 * 4) as u8);
+            for low in 0..=u8::MAX {
+                let expected = piece[..len].iter().filter(|&&start| start <= low).count();
+                assert_eq!(count_in_piece(&piece, len, low), expected, "{len} bytes, {low}");
+                assert_eq!(count_in(&piece[..len], low), expected, "{len} bytes, {low}");
+            }
         }
     }
 

@@ -273,16 +273,24 @@ impl SymbolIndex {
         let end = at.checked_add(len).filter(|&end| end <= size).ok_or(IndexError::Damaged("reference"))?;
         let (from, to) = (start + at, start + end);
         if !self.checked.is_empty() && len != 0 {
-            for chunk in (from - HEADER) / CHUNK..=(to - 1 - HEADER) / CHUNK {
-                if self.checked.get(chunk).is_none_or(|flag| flag.load(Ordering::Relaxed) == 0) {
-                    self.check_chunk(chunk)?;
-                }
+            let (first, last) = ((from - HEADER) / CHUNK, (to - 1 - HEADER) / CHUNK);
+            if first != last || !self.is_checked(first) {
+                self.check_chunks(first, last)?;
             }
         }
         Ok(&self.data()[from..to])
     }
 
+    #[inline]
+    fn is_checked(&self, chunk: usize) -> bool {
+        self.checked.get(chunk).is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
+    }
+
     #[cold]
+    fn check_chunks(&self, first: usize, last: usize) -> Result<(), IndexError> {
+        (first..=last).filter(|&chunk| !self.is_checked(chunk)).try_for_each(|chunk| self.check_chunk(chunk))
+    }
+
     fn check_chunk(&self, chunk: usize) -> Result<(), IndexError> {
         let damaged = IndexError::Damaged("contents");
         let (chunks, _) = self.sections[Section::Chunks as usize];

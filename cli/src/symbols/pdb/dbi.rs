@@ -53,6 +53,11 @@ impl Module {
         let at = (self.symbol_bytes as usize).checked_add(self.c11_bytes as usize)?;
         msf.stream(self.stream?)?.read(at, self.c13_bytes as usize)
     }
+
+    /// Bytes that are read of it.
+    pub(super) fn bytes(&self) -> u64 {
+        u64::from(self.symbol_bytes) + u64::from(self.c13_bytes)
+    }
 }
 
 /// A piece of code that one module contributed.

@@ -139,18 +139,18 @@ impl<'d> PdbFile<'d> {
     /// Says what is wrong with the file. Damage in one object file's part leaves that part out and is counted in
     /// the index's header.
     pub fn index(&self) -> Result<SymbolIndex, PdbError> {
-        self.index_after(|| ())
+        self.index_letting_go(|| ())
     }
 
-    /// As [`PdbFile::index`]; `read` is called when nothing of the file is needed any more, before the index is laid out. That is the
-    /// moment at which most memory is in use: who has mapped the file can let its pages go ([`MappedFile::release`]).
+    /// As [`PdbFile::index`]; `let_go` is called whenever a good part of the file was read that is not needed again, and when nothing of
+    /// it is, before the index is laid out: who has mapped the file can let its pages go ([`MappedFile::release`]).
     ///
     /// # Errors
     ///
     /// As of [`PdbFile::index`].
     ///
     /// [`MappedFile::release`]: crate::map::MappedFile::release
-    pub fn index_after(&self, read: impl FnOnce()) -> Result<SymbolIndex, PdbError> {
+    pub fn index_letting_go(&self, let_go: impl Fn()) -> Result<SymbolIndex, PdbError> {
         let stream = self.msf.stream(STREAM_DBI).ok_or(PdbError::MissingStream("debug information"))?;
         let dbi = Dbi::read(&self.msf, stream)?;
         let ids = self.msf.stream(STREAM_IDS);
@@ -160,7 +160,7 @@ impl<'d> PdbFile<'d> {
         let files = FileNames::open(&names);
 
         let mut builder = IndexBuilder::new();
-        let damaged_parts = records::read(&self.msf, &dbi, &function_names, &files, &mut builder);
+        let damaged_parts = records::read(&self.msf, &dbi, &function_names, &files, &mut builder, &let_go);
         builder.set_omap(dbi.omap_to_source);
         let header = IndexHeader {
             guid: self.identity.guid,
@@ -173,7 +173,7 @@ impl<'d> PdbFile<'d> {
         };
         drop(function_names);
         drop(names);
-        read();
+        let_go();
         Ok(builder.finish(header)?)
     }
 

@@ -35,16 +35,21 @@ const CV_SIGNATURE_C13: u32 = 4;
 /// S_PUB32: the public is a function.
 const PUBLIC_FUNCTION: u32 = 2;
 
+/// Bytes of modules after which their pages are let go. What is read again of the types and names costs less than what they hold.
+const LET_GO: u64 = 1 << 19;
+
 /// An inlined function whose id leads nowhere.
 const NAMELESS: &[u8] = b"<inline function>";
 
-/// Reads every module and the publics into the builder; returns how many damaged parts were left out.
+/// Reads every module and the publics into the builder; returns how many damaged parts were left out. `let_go` is called after
+/// every [`LET_GO`] bytes of modules.
 pub(super) fn read<'m>(
     msf: &'m Msf<'m>,
     dbi: &Dbi,
     function_names: &Names<'m>,
     files: &FileNames<'_>,
     builder: &mut IndexBuilder,
+    let_go: &dyn Fn(),
 ) -> u32 {
     let mut reader = Reader {
         dbi,
@@ -61,8 +66,14 @@ pub(super) fn read<'m>(
         trampolines: Vec::new(),
         damaged: 0,
     };
+    let mut read = 0;
     for module in &dbi.modules {
         reader.module(msf, module);
+        read += module.bytes();
+        if read >= LET_GO {
+            let_go();
+            read = 0;
+        }
     }
     reader.add_trampolines();
     if let Some(stream) = dbi.symbol_records.and_then(|number| msf.stream(number)) {
