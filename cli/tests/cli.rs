@@ -90,7 +90,8 @@ fn the_output_has_a_usual_name_and_its_name_can_tell_the_format() {
     let dir = folder();
     write(dir.path(), "a.stk", &trace());
     for (arguments, made) in [
-        (&["convert", "a.stk", "--to", "speedscope"][..], "trace.speedscope.json"),
+        (&["convert", "a.stk"][..], "trace.speedscope.json"),
+        (&["convert", "a.stk", "-o", "out/"], "out/a.speedscope.json"),
         (&["convert", "a.stk", "--to", "chrome"], "trace.chrome.json"),
         (&["convert", "a.stk", "--to", "parquet"], "trace.parquet"),
         (&["convert", "a.stk", "-o", "x.speedscope.json"], "x.speedscope.json"),
@@ -109,8 +110,7 @@ fn wrong_usage_exits_with_2_and_says_why() {
     write(dir.path(), "a.stk", &trace());
     write(dir.path(), "b.stk", &trace());
     for (arguments, says) in [
-        (&["convert", "a.stk"][..], "--to"),
-        (&["convert", "a.stk", "-o", "out.xyz"], "--to"),
+        (&["convert", "a.stk", "-o", "out.xyz"][..], "--to"),
         (&["convert", "a.stk", "--to", "parquet", "-o", "-"], "standard output"),
         (&["convert", "a.stk", "b.stk", "--to", "chrome", "-o", "-"], "standard output"),
         (&["convert", "a.stk", "b.stk", "-o", "x.speedscope.json"], "folder"),

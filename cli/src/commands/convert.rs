@@ -18,7 +18,7 @@ Where the output goes:
   --denormalized    one trace to Parquet gives one file
 
 Examples:
-  stk convert app.stk --to speedscope
+  stk convert app.stk
   stk convert app.stk -o app.chrome.json --from 2s --until 5s --thread worker
   stk convert app.stk --to speedscope -o - | gzip > app.speedscope.json.gz
   stk convert lab/*.stk --to parquet -o lab.parquet -y 'srv*symbols'")]
@@ -26,7 +26,7 @@ pub struct Args {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Output format; by default that of the output's name
+    /// Output format; by default that of the output's name, or speedscope
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     to: Option<Format>,
     /// Output file or folder, or - for standard output
@@ -123,14 +123,14 @@ fn tell(ending: &Ending, args: &Args) -> Exit {
 
 fn format(args: &Args) -> anyhow::Result<Format> {
     let named = args.output.as_deref().filter(|path| *path != Path::new("-"));
-    match (args.to, named) {
+    let told = args.to.or_else(|| Format::from_path(named?));
+    match (told, named) {
         (Some(format), _) => Ok(format),
-        (None, Some(path)) => Format::from_path(path).ok_or_else(|| {
-            Usage(format!("{}: the name does not tell a format: give one with --to", path.display())).into()
-        }),
-        (None, None) => {
-            Err(Usage("give a format with --to, or an output whose name tells it with -o".into()).into())
+        (None, Some(path)) if !is_folder(path) => {
+            Err(Usage(format!("{}: the name does not tell a format: give one with --to", path.display()))
+                .into())
         }
+        (None, _) => Ok(Format::Speedscope),
     }
 }
 
