@@ -77,7 +77,7 @@ bitflags::bitflags! {
         const AT_START = 1;
         /// The loader notified its load.
         const NOTIFIED = 2;
-        /// Its headers could not be read: identities may be missing.
+        /// Its headers could not be read, or may be another module's, since it was unloaded meanwhile: identities may be missing.
         const HEADERS_UNREADABLE = 4;
         /// It is the process's main executable.
         const MAIN = 8;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use stk_format::{Decoded, FileHeader, Scratch, Trace};
 use stk_schema::event::{Event, ModuleFlags, ThreadFlags};
+use stk_schema::identity::Identity;
 use stk_schema::registers::IP;
 
 /// All of a trace that the tests ask about.
@@ -68,6 +69,8 @@ pub struct Runtime {
 pub struct Module {
     /// Full path.
     pub path: String,
+    /// The PDB's path in its CodeView record, if it has one.
+    pub pdb: Option<String>,
     /// Load address.
     pub base: u64,
     /// Bytes.
@@ -230,8 +233,13 @@ impl Recorded {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match event {
             Event::ModuleLoad(load) if !load.flags.contains(ModuleFlags::RESTATED) => {
+                let pdb = load.identities.iter().find_map(|identity| match identity {
+                    Identity::CodeView(record) => Some(text(record.pdb_name)),
+                    _ => None,
+                });
                 let module = Module {
                     path: text(load.path),
+                    pdb,
                     base: load.base,
                     size: load.size,
                     load: load.time,

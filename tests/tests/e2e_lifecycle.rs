@@ -122,3 +122,27 @@ fn modules_are_recorded_with_their_times_and_one_address_belongs_to_two() {
     }
     assert!(count > 0, "the plug-ins never shared an address: {a:x?} {b:x?}");
 }
+
+/// The plug-ins take turns at one address, four times a second: one that is there when a recording begins is often gone before the
+/// recorder has read its headers.
+#[test]
+fn a_module_that_goes_while_the_recorder_comes_is_taken_for_no_other() {
+    const TIMES: usize = 30;
+    let folder = Folder::new("goes");
+    let busy = Program::busy(&folder, 0);
+    let (mut known, mut unknown) = (0, 0);
+    for _ in 0..TIMES {
+        Inject::record(&folder, &["--pid", &busy.pid(), "-o", "short.stk", "-d", "150ms"]);
+        let recorded = Recorded::open(&folder.file("short.stk"));
+        for stem in ["plugin_a", "plugin_ä"] {
+            for module in recorded.modules_named(&format!("{stem}.dll")) {
+                match &module.pdb {
+                    Some(pdb) => assert!(pdb.ends_with(&format!("{stem}.pdb")), "{module:?}"),
+                    None => unknown += 1,
+                }
+                known += usize::from(module.pdb.is_some());
+            }
+        }
+    }
+    assert!(known >= TIMES / 2 && unknown * 10 <= known, "{known} with their identity, {unknown} without");
+}

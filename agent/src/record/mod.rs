@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! sampler      captures -> SAMPLES blocks        (its thread never waits)
+//! changes      what the loader has told, and what was read of modules meanwhile
 //! modules      notifications, snapshots -> MODULE_LOAD, MODULE_UNLOAD
 //! dynamic      code in no module -> CODE_ADD, CODE_REMOVE
 //! image        headers, identities, unwind tables, exports out of memory
@@ -14,6 +15,7 @@
 //! shared       block buffers and counters that the recorder's threads share
 //! ```
 
+pub mod changes;
 pub mod code;
 pub mod dotnet;
 pub mod dynamic;

@@ -112,13 +112,13 @@ impl Modules {
     /// A notified or snapshotted load at `time`. Writes MODULE_LOAD (and MODULE_UNLOAD for what must have been there
     /// before, its own unload never having been seen) and returns the new instance; `None` if it was known already.
     ///
-    /// `read` reads the image's headers; it is only called for a new instance.
+    /// `image` is what its headers say, if they could be read.
     pub fn loaded(
         &mut self,
         time: u64,
         seen: Seen,
         flags: ModuleFlags,
-        read: impl FnOnce(&Seen) -> Option<Image>,
+        image: Option<Image>,
         out: &mut impl Events,
     ) -> Option<u64> {
         if let Some(known) = self.live.iter_mut().find(|module| is_same(&module.seen, &seen)) {
@@ -130,7 +130,6 @@ impl Modules {
             let stale = self.live.remove(stale);
             out.event(&Event::ModuleUnload { instance: stale.instance, time });
         }
-        let image = read(&seen);
         let mut module = Module {
             instance: self.ids.fetch_add(1, Ordering::Relaxed),
             time,
@@ -196,7 +195,7 @@ impl Modules {
 
 /// Whether two sightings are of one mapping. Sizes may differ (the loader's list and the notification round
 /// differently under Wine), and a path may be cut, so the base decides, unless the paths contradict each other.
-fn is_same(one: &Seen, other: &Seen) -> bool {
+pub(super) fn is_same(one: &Seen, other: &Seen) -> bool {
     one.base == other.base
         && (one.path.is_empty()
             || other.path.is_empty()
@@ -235,13 +234,13 @@ mod tests {
     }
 
     fn load(modules: &mut Modules, time: u64, base: u64, path: &str, log: &mut Log) -> Option<u64> {
-        modules.loaded(time, seen(base, path), ModuleFlags::NOTIFIED, |_| None, log)
+        modules.loaded(time, seen(base, path), ModuleFlags::NOTIFIED, None, log)
     }
 
     #[test]
     fn a_load_that_both_notification_and_snapshot_saw_is_one_instance() {
         let (mut modules, mut log) = (Modules::default(), Log::default());
-        modules.loaded(1, seen(0x1000, "a.dll"), ModuleFlags::AT_START, |_| None, &mut log);
+        modules.loaded(1, seen(0x1000, "a.dll"), ModuleFlags::AT_START, None, &mut log);
         assert_eq!(load(&mut modules, 2, 0x1000, "a.dll", &mut log), None);
         assert_eq!(log.0, ["load 1 a.dll at 1000"]);
         assert!(modules.live()[0].flags.contains(ModuleFlags::NOTIFIED));
@@ -275,7 +274,7 @@ mod tests {
         log.0.clear();
         modules.retain_shown(4, &shown, &mut log);
         for one in shown {
-            modules.loaded(4, one, ModuleFlags::default(), |_| None, &mut log);
+            modules.loaded(4, one, ModuleFlags::default(), None, &mut log);
         }
         assert_eq!(log.0, ["unload 1 at time 4", "load 3 c.dll at 5000"]);
     }

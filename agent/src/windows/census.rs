@@ -15,13 +15,14 @@ use super::api::{Api, ticks, utc};
 use super::dotnet::{Found, Shared};
 use super::hints;
 use super::host;
-use super::loader::{self, Change};
+use super::loader;
 use super::memory::OwnMemory;
 use super::output::TablesFolder;
 use super::peb::Peb;
 use super::state::{SIGNALS, STATUS};
 use super::target::Sampled;
 use super::thread::{self, ThreadHandle};
+use crate::record::changes::{Change, Changes};
 use crate::record::dotnet::descriptor;
 use crate::record::dotnet::runtime::{self, Kind};
 use crate::record::image::{Image, Part};
@@ -103,6 +104,7 @@ pub struct Census {
     commands: Arc<Queue<ThreadCommand<Sampled>>>,
     threads: Threads<Known>,
     modules: Modules,
+    changes: Changes,
     contents: Contents,
     /// Instances whose tables are to be read.
     unread: VecDeque<u64>,
@@ -138,6 +140,7 @@ impl Census {
             commands,
             threads: Threads::default(),
             modules: Modules::default(),
+            changes: Changes::default(),
             contents: Contents::default(),
             unread: VecDeque::new(),
             removals: VecDeque::new(),
@@ -343,14 +346,15 @@ impl Census {
     fn drain_loader(&mut self) {
         let since = ticks();
         let mut changed = false;
-        while let Some(change) = loader::next() {
+        while let Some(change) = self.changes.pop().or_else(loader::next) {
             changed = true;
             match change {
                 Change::Loaded { time, mut seen, path_cut } => {
                     if path_cut {
                         seen.path = self.path_of(seen.base);
                     }
-                    if !self.load(time, seen, ModuleFlags::NOTIFIED) {
+                    let image = self.read_image(&seen);
+                    if !self.load(time, seen, ModuleFlags::NOTIFIED, image) {
                         SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
                     }
                 }
@@ -381,6 +385,8 @@ impl Census {
     /// that is still queued: a module that was unloaded and loaded again before the list was read shows there too, and its
     /// unload, still to come, must not precede its load.
     fn snapshot(&mut self, flags: ModuleFlags, since: u64) {
+        self.changes.take(loader::next);
+        let told = self.changes.waiting();
         let Some(shown) = (0..SNAPSHOT_TRIES).find_map(|_| self.peb.modules(&self.memory)) else {
             self.fact("recorder.warning", b"the loader's list of modules could not be read");
             return;
@@ -393,22 +399,39 @@ impl Census {
         {
             self.fact("exe", &first.path.clone());
         }
+        self.changes.take(loader::next);
+        // The last loaded may be the first to go: its headers are read before the others'.
+        let mut images: Vec<Option<Image>> = Vec::with_capacity(shown.len());
+        for seen in shown.iter().rev() {
+            let known = self.modules.based_at(seen.base).is_some();
+            images.push(if known { None } else { self.read_image(seen) });
+        }
         for seen in shown {
+            let image = images.pop().flatten();
+            if !self.changes.leave(&seen, told) {
+                continue;
+            }
             let mut flags = flags;
             flags.set(ModuleFlags::MAIN, Some(seen.base) == main);
             flags.set(ModuleFlags::RECORDER, seen.base == self.settings.own_base);
             SIGNALS.tables_pending.fetch_add(1, Ordering::AcqRel);
-            if !self.load(since, seen, flags) {
+            if !self.load(since, seen, flags, image) {
                 SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
             }
         }
     }
 
-    /// A module was seen; false if it was known already. True leaves one pending table to be settled.
-    fn load(&mut self, time: u64, seen: Seen, flags: ModuleFlags) -> bool {
-        let memory = self.memory;
-        let read = |seen: &Seen| Image::read(&memory, seen.base, seen.size);
-        let Some(instance) = self.modules.loaded(time, seen, flags, read, &mut self.journal) else {
+    /// The headers at a module's address, if they are the module's.
+    fn read_image(&mut self, seen: &Seen) -> Option<Image> {
+        let image = Image::read(&self.memory, seen.base, seen.size);
+        // The loader tells of an unload before it unmaps: see `changes`.
+        self.changes.take(loader::next);
+        image.filter(|_| !self.changes.unload(seen.base) && !loader::has_lost())
+    }
+
+    /// A module was seen, with these headers; false if it was known already. True leaves one pending table to be settled.
+    fn load(&mut self, time: u64, seen: Seen, flags: ModuleFlags, image: Option<Image>) -> bool {
+        let Some(instance) = self.modules.loaded(time, seen, flags, image, &mut self.journal) else {
             return false;
         };
         self.unread.push_back(instance);
@@ -453,9 +476,11 @@ impl Census {
     }
 
     /// The full path of the module at `base`, for a notification that could not hold it.
-    fn path_of(&self, base: u64) -> Vec<u8> {
+    fn path_of(&mut self, base: u64) -> Vec<u8> {
         let shown = self.peb.modules(&self.memory).unwrap_or_default();
-        shown.into_iter().find(|seen| seen.base == base).map(|seen| seen.path).unwrap_or_default()
+        self.changes.take(loader::next);
+        let still = !self.changes.unload(base) && !loader::has_lost();
+        shown.into_iter().find(|seen| still && seen.base == base).map(|seen| seen.path).unwrap_or_default()
     }
 
     // ---- the rest ----

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use super::api::{Api, ticks};
 use super::state::SIGNALS;
 use super::text::wtf8;
+use crate::record::changes::Change;
 use crate::record::modules::Seen;
 use crate::record::queue::Queue;
 
@@ -30,26 +31,6 @@ struct Note {
     size: u32,
     len: u16,
     path: [u16; PATH],
-}
-
-/// What the loader did, in order.
-pub enum Change {
-    /// A module was mapped.
-    Loaded {
-        /// When, in ticks.
-        time: u64,
-        /// What.
-        seen: Seen,
-        /// Whether the path is too long for the ring and was left out.
-        path_cut: bool,
-    },
-    /// A module is about to be unmapped, or was.
-    Unloaded {
-        /// When, in ticks.
-        time: u64,
-        /// Load address.
-        base: u64,
-    },
 }
 
 static NOTES: AtomicPtr<Queue<Note>> = AtomicPtr::new(null_mut());
@@ -99,6 +80,11 @@ pub fn next() -> Option<Change> {
 /// Notifications that did not fit into the ring since the last call.
 pub fn take_lost() -> u64 {
     LOST.swap(0, Ordering::Relaxed)
+}
+
+/// Whether there are such.
+pub fn has_lost() -> bool {
+    LOST.load(Ordering::Relaxed) != 0
 }
 
 /// LDR_DLL_NOTIFICATION_DATA; loads and unloads have the same fields.
