@@ -481,6 +481,25 @@ fn missing_symbols_are_explained_and_can_be_required() {
 }
 
 #[test]
+fn a_module_of_which_only_the_path_is_known_gets_no_names_and_the_reason() {
+    let dir = folder();
+    let mut builder = testing::trace();
+    builder.module(0, BASE, 0x10_0000, r"C:\app\gone.dll", Vec::new());
+    let thread = builder.thread(0, 11, "main", STACK);
+    testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
+    write(dir.path(), "a.stk", &builder.finish());
+    let output = stk(dir.path(), &["convert", "a.stk"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("gone.dll  1 sample: its headers were not recorded"),
+        "{}",
+        stderr(&output)
+    );
+    let list = stdout(&stk(dir.path(), &["symbols", "list", "a.stk"]));
+    assert!(list.contains("its headers were not recorded"), "{list}");
+}
+
+#[test]
 fn dump_prints_the_stacks_of_a_moment() {
     let dir = folder();
     let mut builder = testing::trace();

@@ -257,7 +257,7 @@ fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, String> {
     let map = MappedFile::open(path).map_err(|error| error.to_string())?;
     let file = pe::File::parse(&map).ok_or("is not a PE image")?;
     let (stamp, size) = (file.headers.time_date_stamp, file.headers.size_of_image);
-    if wanted.code_id.is_empty() {
+    if !wanted.is_identified() {
         return Err("cannot be compared: the trace has no identity of the module".into());
     }
     if (stamp, size) != (wanted.time_date_stamp, wanted.size) {

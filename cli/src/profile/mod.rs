@@ -148,6 +148,13 @@ pub struct Image {
     pub identity_hash: u64,
 }
 
+impl Image {
+    /// Whether the trace says which image it was: its headers were recorded.
+    pub fn is_identified(&self) -> bool {
+        !self.code_id.is_empty()
+    }
+}
+
 /// An image at an address for a time.
 #[derive(Clone, Debug)]
 pub struct ModuleInstance {

@@ -182,7 +182,7 @@ pub(crate) fn module_key<'a>(facts: &'a Image, known: &ModuleImage, arch: stk_sc
             pdb_name: facts.pdb_name.as_bytes(),
         }),
         time_date_stamp: facts.time_date_stamp,
-        size_of_image: facts.size,
+        size_of_image: if facts.is_identified() { facts.size } else { 0 },
         // Callers look at exports themselves, where unwind data tells how far a function reaches.
         exports: None,
         arch: match known.tables.arch() {

@@ -11,6 +11,8 @@ use super::store::Search;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Reason {
+    /// The trace does not say which image it was.
+    NoIdentity,
     /// The image does not say which PDB is its own.
     NoCodeView,
     /// No place holds a PDB of that name.
@@ -78,6 +80,12 @@ impl Search {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Reason::NoIdentity => {
+                write!(
+                    f,
+                    "its headers were not recorded: they could not be read, or it was unloaded before that"
+                )
+            }
             Reason::NoCodeView => {
                 write!(f, "the image names no PDB (no CodeView record): build it with debug information")
             }

@@ -36,7 +36,7 @@ pub struct ModuleKey<'a> {
     pub code_view: Option<CodeView<'a>>,
     /// TimeDateStamp of the image.
     pub time_date_stamp: u32,
-    /// SizeOfImage of the image, in bytes.
+    /// SizeOfImage of the image, in bytes; 0 if it is not known which image it was.
     pub size_of_image: u32,
     /// Exported names by rva, sorted, from the trace.
     pub exports: Option<&'a [(u32, Box<str>)]>,
@@ -163,7 +163,10 @@ impl Symbolizer {
     ///
     /// Says why there are none.
     pub fn index(&self, module: &ModuleKey<'_>, from_cache: bool) -> Result<(PathBuf, SymbolIndex), Reason> {
-        let code_view = module.code_view.ok_or(Reason::NoCodeView)?;
+        let code_view = module.code_view.ok_or(match module.size_of_image {
+            0 => Reason::NoIdentity,
+            _ => Reason::NoCodeView,
+        })?;
         let name = String::from_utf8_lossy(code_view.pdb_name);
         let search = self.store.find_pdb(&name, &code_view.guid, code_view.age, module.path);
         let Some(found) = &search.found else {

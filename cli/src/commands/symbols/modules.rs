@@ -210,7 +210,7 @@ fn find(image: &Image, store: &SymbolStore, on_bytes: crate::symbols::server::On
     let pdb = image.code_view.map(|(guid, age)| {
         store.find(file_name(&image.pdb_name), Identity::Pdb { guid, age }, &image.path, on_bytes)
     });
-    if image.size == 0 || pdb.as_ref().is_some_and(|search| search.found.is_some()) {
+    if !image.is_identified() || pdb.as_ref().is_some_and(|search| search.found.is_some()) {
         return Symbols { pdb, image: None };
     }
     let own = store.find(file_name(&image.path), image_identity(image), &image.path, on_bytes).found;
@@ -238,6 +238,7 @@ impl Symbols {
             (Some(search), Some((guid, age))) => {
                 search.reason(&image.pdb_name, Identity::Pdb { guid, age }).to_string()
             }
+            _ if !image.is_identified() => Reason::NoIdentity.to_string(),
             _ => Reason::NoCodeView.to_string(),
         }
     }
