@@ -445,6 +445,12 @@ pub enum DropReason {
     CodeUnseen = 7,
 }
 
+impl DropReason {
+    /// Those for which no sample is missing: passes that were skipped, module events, addresses of dynamic code.
+    pub const WITHOUT_SAMPLES: [DropReason; 3] =
+        [DropReason::Late, DropReason::RingFull, DropReason::CodeUnseen];
+}
+
 /// Something was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dropped {

@@ -79,13 +79,12 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts `count` losses. Passes that were skipped ([`DropReason::Late`]), module events ([`DropReason::RingFull`]) and
-    /// addresses of dynamic code ([`DropReason::CodeUnseen`]) are no lost samples and do not count as such.
+    /// Counts `count` losses, as lost samples unless the reason is one of [`DropReason::WITHOUT_SAMPLES`].
     pub fn lose(&self, reason: DropReason, count: u64) {
         if let Some(counter) = self.reasons.get(reason as usize) {
             counter.fetch_add(count, Ordering::Relaxed);
         }
-        if !matches!(reason, DropReason::Late | DropReason::RingFull | DropReason::CodeUnseen) {
+        if !DropReason::WITHOUT_SAMPLES.contains(&reason) {
             self.dropped.fetch_add(count, Ordering::Relaxed);
         }
     }

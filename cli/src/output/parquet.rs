@@ -402,7 +402,7 @@ fn write_trace(table: &mut TableWriter, profile: &Profile, samples: u64) -> anyh
     )?;
     // The folder that the trace lay in says nothing about it.
     let source = Path::new(&trace.source).file_name().map(|name| name.to_string_lossy().into_owned());
-    let dropped: u64 = profile.losses.dropped.iter().map(|(_, count)| count).sum();
+    let dropped = profile.losses.dropped_samples;
     table.write(vec![
         column("trace_id", vec![trace.trace_id.as_str()]),
         column("tables_version", vec![tables::VERSION]),

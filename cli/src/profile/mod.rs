@@ -394,7 +394,9 @@ impl Strings {
 /// What was lost, skipped or unresolved.
 #[derive(Clone, Default, Debug)]
 pub struct Losses {
-    /// Samples that the recorder dropped, by reason.
+    /// Samples that the recorder dropped.
+    pub dropped_samples: u64,
+    /// How often the recorder dropped something, by reason; for some reasons it is no sample.
     pub dropped: Vec<(String, u64)>,
     /// Blocks that could not be read, by their own report.
     pub damaged_blocks: Vec<String>,

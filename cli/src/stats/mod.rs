@@ -83,7 +83,7 @@ pub struct Stats {
     pub trusts: Vec<TrustStats>,
     /// How many frames have names.
     pub frames: FrameStats,
-    /// Samples that the recorder dropped, by reason.
+    /// How often the recorder dropped something, by reason; for some reasons it is no sample.
     pub dropped: Vec<Count>,
     /// Blocks that could not be read, by their own report.
     pub damaged_blocks: Vec<String>,
@@ -281,7 +281,7 @@ pub fn collect(
         duration_ns: trace.duration_ns,
         interval_ns: trace.interval_ns,
         samples,
-        dropped: profile.losses.dropped.iter().map(|(_, count)| count).sum(),
+        dropped: profile.losses.dropped_samples,
         threads: summary.threads.len() as u64,
         weight_ns: states.each().iter().map(|s| s.weight_ns).sum(),
         cpu_ns: summary.threads.iter().map(|t| t.cpu_ns).sum(),

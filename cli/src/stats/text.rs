@@ -69,13 +69,17 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         count(totals.distinct_stacks),
         count(totals.distinct_frames),
     ))?;
-    let dropped: Vec<String> =
-        stats.dropped.iter().map(|d| format!("{} {}", count(d.samples), printable(&d.reason))).collect();
-    if totals.dropped == 0 {
-        page.line("  no samples dropped")?;
-    } else {
-        page.line(&format!("  {} samples dropped ({})", count(totals.dropped), dropped.join(", ")))?;
-    }
+    let dropped = match totals.dropped {
+        0 => "no samples dropped".to_owned(),
+        samples => format!("{} samples dropped", count(samples)),
+    };
+    let reasons: Vec<String> = stats
+        .dropped
+        .iter()
+        .map(|dropped| format!("{} times: {}", count(dropped.samples), printable(&dropped.reason)))
+        .collect();
+    let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) };
+    page.line(&format!("  {dropped}{reasons}"))?;
     if !stats.complete {
         page.line("  the recorder did not finish this trace: its last moments may be missing")?;
     }

@@ -11,7 +11,7 @@ use crate::trace::{Mark, drop_reason_name};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use stk_format::{CpuUnit, ImageBudget};
-use stk_schema::event::{ModuleFlags, RunState, ThreadFlags};
+use stk_schema::event::{DropReason, ModuleFlags, RunState, ThreadFlags};
 use stk_unwind::ModuleId;
 
 /// Merges block after block.
@@ -180,7 +180,7 @@ impl<'i> Merger<'i> {
             .collect();
         self.losses.unknown_events += timeline.unknown_events;
         self.losses.damaged_blocks.splice(0..0, trace.damage.iter().cloned());
-        self.losses.dropped = dropped(&self.dropped, trace.dropped());
+        (self.losses.dropped_samples, self.losses.dropped) = dropped(&self.dropped, trace.dropped());
         let profile = Profile {
             trace: trace_info(self.inputs),
             images: timeline.images.iter().map(|record| record.image.clone()).collect(),
@@ -421,15 +421,30 @@ fn trace_info(inputs: &Inputs<'_>) -> TraceInfo {
     }
 }
 
-/// Dropped samples by reason, and what the running total says beyond them.
-fn dropped(by_reason: &BTreeMap<u64, u64>, total: u64) -> Vec<(String, u64)> {
-    let mut list: Vec<(String, u64)> = Vec::new();
-    for (&reason, &count) in by_reason {
-        list.push((drop_reason_name(reason).to_owned(), count));
-    }
-    let told: u64 = list.iter().map(|(_, count)| count).sum();
+/// Dropped samples, and what was dropped by reason, with what the running total of samples says beyond them.
+fn dropped(by_reason: &BTreeMap<u64, u64>, total: u64) -> (u64, Vec<(String, u64)>) {
+    let no_sample = DropReason::WITHOUT_SAMPLES.map(|reason| reason as u64);
+    let told: u64 =
+        by_reason.iter().filter(|(reason, _)| !no_sample.contains(reason)).map(|(_, count)| count).sum();
+    let mut list: Vec<(String, u64)> =
+        by_reason.iter().map(|(&reason, &count)| (drop_reason_name(reason).to_owned(), count)).collect();
     if total > told {
         list.push(("reason not recorded".to_owned(), total - told));
     }
-    list
+    (total.max(told), list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_that_was_skipped_hides_no_sample_that_is_missing_without_a_reason() {
+        let by_reason = BTreeMap::from([(DropReason::NoContext as u64, 2), (DropReason::Late as u64, 5)]);
+        let named =
+            |list: &[(&str, u64)]| list.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
+        let told: Vec<_> = named(&[("context not readable", 2), ("sampler woke late", 5)]);
+        assert_eq!(dropped(&by_reason, 2), (2, told.clone()));
+        assert_eq!(dropped(&by_reason, 4), (4, [told, named(&[("reason not recorded", 2)])].concat()));
+    }
 }
