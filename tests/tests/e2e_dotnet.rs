@@ -172,8 +172,7 @@ fn a_runtime_that_starts_after_the_agent_is_found_and_asked_before_the_process_e
         let mut arguments = vec!["-o", &trace, "--rate", "50", "--", &exe];
         arguments.extend(first);
         arguments.push("4");
-        let finished = Inject::start_in(&folder, &home, &arguments).finish();
-        finished.expect(0);
+        Inject::launch_in(&folder, &home, &arguments).expect(0);
         let recorded = Recorded::open(&folder.file("early.stk"));
         assert!(recorded.damage.is_empty(), "{:?}", recorded.damage);
         check_versions(net, &recorded);

@@ -1,6 +1,6 @@
 //! inject.exe at work.
 
-use super::{Folder, command, path, read_lossy, wait_for};
+use super::{Folder, command, path, read_lossy, terminate, wait_for};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -109,6 +109,36 @@ impl Inject {
         let pid = self.child.id().to_string();
         let status = Command::new("kill").args(["-INT", &pid]).stdout(Stdio::null()).status();
         assert!(status.is_ok_and(|status| status.success()), "no signal could be sent to {}", self.line);
+    }
+
+    /// Starts a program in `home`, records it and waits for its end. Where a thread is stopped, for somebody to read its process's memory, in
+    /// the middle of a long message to the wineserver, Wine 8 takes the message for broken and ends that thread; the program may then
+    /// never end. It is killed and recorded again.
+    pub fn launch_in(folder: &Folder, home: &Path, arguments: &[&str]) -> Finished {
+        const TRIES: u32 = 3;
+        for _ in 1..TRIES {
+            if let Some(finished) = Inject::start_in(folder, home, arguments).finish_unless_wine_breaks() {
+                return finished;
+            }
+        }
+        Inject::start_in(folder, home, arguments).finish()
+    }
+
+    fn finish_unless_wine_breaks(mut self) -> Option<Finished> {
+        let (line, err) = (self.line.clone(), self.err.clone());
+        let broken = || read_lossy(&err).contains("wine client error");
+        wait_for(&format!("{line} to end"), || {
+            let ended = self.child.try_wait().expect("a child can be waited for").is_some();
+            (ended || broken()).then_some(())
+        });
+        if !broken() {
+            return Some(self.finish());
+        }
+        let said = read_lossy(&err);
+        let pid = said.split_once("(pid ").and_then(|(_, rest)| rest.split_once(')')).map(|(pid, _)| pid);
+        terminate(pid.unwrap_or_else(|| panic!("{line} names no process:\n{said}")), &self.out);
+        self.finish();
+        None
     }
 
     /// Waits for its end.

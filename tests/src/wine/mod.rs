@@ -12,6 +12,7 @@ pub use inject::{Finished, Inject};
 pub use program::{Net, Program};
 
 use crate::recorded::Recorded;
+use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,6 +58,15 @@ pub fn command(program: &Path) -> Command {
     let mut command = Command::new(path(wine));
     command.arg(program).stdin(std::process::Stdio::null());
     command
+}
+
+/// Ends the process with this id by TerminateProcess, called in another Windows program. `log` is a file beside which its output goes.
+fn terminate(pid: &str, log: &Path) {
+    let log = File::create(log.with_extension("taskkill")).expect("the log's folder is there");
+    let mut kill: Command = command(Path::new("taskkill.exe"));
+    kill.args(["/f", "/pid", pid]).stdout(log.try_clone().expect("duplicate")).stderr(log);
+    let status = kill.status().expect("Wine has a taskkill");
+    assert!(status.success(), "taskkill ended with {status}");
 }
 
 /// Whether a file is a 32-bit x86 program or DLL.

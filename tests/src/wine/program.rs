@@ -1,9 +1,9 @@
 //! A Windows program to be recorded.
 
-use super::{Folder, command, path, read_lossy, wait_for};
+use super::{Folder, command, path, read_lossy, terminate, wait_for};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ExitStatus};
 
 /// A running Windows program, killed on drop.
 #[derive(Debug)]
@@ -164,11 +164,7 @@ impl Program {
 
     /// Ends it by TerminateProcess, called in another Windows program.
     pub fn terminate(&mut self) {
-        let log = File::create(self.log.with_extension("taskkill")).expect("the log's folder is there");
-        let mut kill: Command = command(Path::new("taskkill.exe"));
-        kill.args(["/f", "/pid", &self.pid()]).stdout(log.try_clone().expect("duplicate")).stderr(log);
-        let status = kill.status().expect("Wine has a taskkill");
-        assert!(status.success(), "taskkill ended with {status}");
+        terminate(&self.pid(), &self.log);
         self.wait();
     }
 }
