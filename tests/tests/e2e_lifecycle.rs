@@ -1,6 +1,6 @@
 //! How recordings begin, end and fail in the target, and what the trace says of it.
 
-use stk_schema::event::EndReason;
+use stk_schema::event::{EndReason, ThreadFlags};
 use stk_tests::recorded::{Recorded, Thread};
 use stk_tests::wine::{Folder, Inject, Program};
 
@@ -92,8 +92,14 @@ fn every_thread_of_the_target_is_recorded_and_none_of_the_recorder() {
     assert!(brief.iter().all(|thread| thread.start <= thread.exit), "{brief:?}");
     let agent = recorded.modules_named("agent.dll");
     let [agent] = agent[..] else { panic!("one agent.dll: {agent:?}") };
+    let of_recorder = |thread: &u64| recorded.threads[thread].flags.contains(ThreadFlags::RECORDER);
+    assert!(
+        !recorded.samples.iter().any(|sample| of_recorder(&sample.thread)),
+        "a recorder's thread is sampled"
+    );
+    // The target's own threads come through the agent's DllMain when they begin and end, and through its callback when they load a module.
     let own = recorded.samples.iter().filter(|sample| agent.holds(sample.ip, sample.time)).count();
-    assert_eq!(own, 0, "samples of the recorder's own code");
+    assert!(own * 100 <= recorded.samples.len(), "{own} of {} samples in agent.dll", recorded.samples.len());
     ends_undisturbed(&mut busy);
 }
 
