@@ -23,11 +23,13 @@ extern "C" {
 #define STK_AGENT_CALL
 #endif
 
-#define STK_CONTROL_VERSION 1u
+#define STK_CONTROL_VERSION 2u
 
 /* stk_agent_config.flags */
 #define STK_FLAG_ONCE 1u                   /* one sample of every thread, then stop */
 #define STK_FLAG_CHECK_WALKS 2u            /* also walk each sample in the target (diagnostic; x64 only) */
+#define STK_FLAG_UNGUARDED 4u              /* no guard process: the host calls stk_agent_stop before the process exits */
+#define STK_FLAG_TEST_FREEZE 0x07000000u   /* fault injection for tests: the sampler stops for ever in this phase (<< 24) */
 #define STK_FLAG_TEST_PANIC 0x80000000u    /* fault injection for tests */
 
 /* stk_agent_config.embed */
@@ -54,6 +56,9 @@ typedef struct stk_agent_config {
     uint64_t status_address;     /* out: address of the live stk_agent_state */
     uint32_t system_error;       /* out: the system's error code when the start failed */
     uint32_t reserved2;          /* 0 */
+    uint64_t guard;              /* process handle (SYNCHRONIZE) of the guard, whose end ends the recording; the agent closes it; 0 needs
+                                    STK_FLAG_UNGUARDED */
+    uint64_t max_bytes;          /* most bytes of the trace; 0 = no limit */
 } stk_agent_config;
 
 /* What stk_agent_start returns. */
@@ -65,7 +70,8 @@ enum stk_start_result {
     STK_START_NO_MEMORY = 4,
     STK_START_NO_THREAD = 5,
     STK_START_DISABLED = 6,
-    STK_START_WRONG_ARCHITECTURE = 7
+    STK_START_WRONG_ARCHITECTURE = 7,
+    STK_START_NO_GUARD = 8       /* neither guard nor STK_FLAG_UNGUARDED */
 };
 
 /* stk_agent_state.state */
@@ -80,7 +86,7 @@ typedef struct stk_agent_state {
     uint32_t version;            /* STK_CONTROL_VERSION */
     uint32_t state;              /* STK_STATE_* */
     uint32_t end_reason;         /* of the last recording: 1 stopped, 2 process exit, 3 duration, 4 watchdog, 5 panic,
-                                    6 write error, 7 size limit; 0 = none yet */
+                                    6 write error, 7 size limit, 8 guard gone; 0 = none yet */
     uint32_t threads;            /* live threads known, the recorder's own left out */
     uint32_t modules;            /* live modules known */
     uint64_t samples;            /* taken, idle ones included */
@@ -92,7 +98,26 @@ typedef struct stk_agent_state {
     uint32_t message_len;        /* bytes of message */
     uint8_t message[256];        /* the last failure in words, UTF-8 */
     uint64_t names;              /* address of the stk_name_mailbox; 0 = none yet; the first agents end before this */
+    uint64_t guard_board;        /* address of the stk_guard_board; 0 = none yet */
 } stk_agent_state;
+
+/*
+ * What the agent publishes for its guard process: when a sampler and the watchdog are both dead and the process still lives 20 ms later, the
+ * guard resumes the thread in that sampler's word (thread id << 32 | sequence << 8 | phase), once, unless the phase is 0.
+ */
+#define STK_GUARD_VERSION 1u
+
+typedef struct stk_guard_board {
+    uint32_t size;               /* sizeof(stk_guard_board) */
+    uint32_t version;            /* STK_GUARD_VERSION */
+    uint32_t watchdog;           /* thread id; 0 = none */
+    uint32_t reserved;           /* 0 */
+    struct {
+        uint32_t sampler;        /* thread id; 0 = not in use */
+        uint32_t reserved;       /* 0 */
+        uint64_t word;
+    } samplers[3];
+} stk_guard_board;
 
 /*
  * The mailbox for names: where the agent asks what code at an address is called, if the host of another process can find out

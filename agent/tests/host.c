@@ -185,7 +185,8 @@ static uint32_t start(const char *output, uint32_t flags, uint32_t rate_mhz, uin
         ended = CreateEventA(NULL, TRUE, FALSE, NULL);
     DuplicateHandle(GetCurrentProcess(), ended, GetCurrentProcess(), &signal, 0, FALSE, DUPLICATE_SAME_ACCESS);
     config.ended_event = (uint64_t)(UINT_PTR)signal;
-    config.flags = flags;
+    /* Every scenario stops the agent before the process exits, or is about an exit without a guard. */
+    config.flags = flags | STK_FLAG_UNGUARDED;
     config.embed = embed;
     config.tables_dir = (uint64_t)(UINT_PTR)tables;
     config.duration_ms = duration_ms;

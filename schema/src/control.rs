@@ -9,7 +9,7 @@
 //! a status that is asked for may be of any size that an agent ever had.
 
 /// Version of [`AgentConfig`] and [`AgentStatus`] described here.
-pub const CONTROL_VERSION: u32 = 1;
+pub const CONTROL_VERSION: u32 = 2;
 
 /// Export: `u32 stk_agent_start(AgentConfig*)`, returns a [`StartResult`].
 pub const EXPORT_START: &str = "stk_agent_start";
@@ -26,6 +26,14 @@ pub const EXPORT_CAPTURE: &str = "stk_capture";
 pub const FLAG_ONCE: u32 = 1;
 /// [`AgentConfig::flags`]: also walk each sample in the target while it is suspended (a diagnostic that breaks the recorder's law: it may take locks).
 pub const FLAG_CHECK_WALKS: u32 = 2;
+/// [`AgentConfig::flags`]: record without a guard process. The host promises to call `stk_agent_stop` before the process exits; the trace
+/// says so. Without this flag and without [`AgentConfig::guard`] a start is refused ([`StartResult::NoGuard`]).
+pub const FLAG_UNGUARDED: u32 = 4;
+/// [`AgentConfig::flags`]: fault injection for the tests: a phase of [`crate::guard`] (shifted by [`TEST_FREEZE_SHIFT`]) in which the
+/// sampler stops for ever, after the first second; 0 = none. The watchdog leaves such a suspension alone.
+pub const FLAG_TEST_FREEZE: u32 = 0x0700_0000;
+/// Bits below [`FLAG_TEST_FREEZE`].
+pub const TEST_FREEZE_SHIFT: u32 = 24;
 /// [`AgentConfig::flags`]: fault injection for the tests: panic in the sampler after the first second.
 pub const FLAG_TEST_PANIC: u32 = 0x8000_0000;
 
@@ -77,6 +85,11 @@ pub struct AgentConfig {
     pub system_error: u32,
     /// Must be 0.
     pub reserved2: u32,
+    /// Handle (valid in the target, SYNCHRONIZE) of the guard process; 0 = none, see [`FLAG_UNGUARDED`]. When it is signalled the recording
+    /// ends. The agent closes it.
+    pub guard: u64,
+    /// Most bytes of the trace: the recording ends before they are exceeded; 0 = no limit.
+    pub max_bytes: u64,
 }
 
 /// What `stk_agent_start` returns.
@@ -99,6 +112,8 @@ pub enum StartResult {
     Disabled = 6,
     /// The processor architecture is not what the agent was built for (emulation).
     WrongArchitecture = 7,
+    /// Neither a guard process nor [`FLAG_UNGUARDED`] was given.
+    NoGuard = 8,
 }
 
 impl StartResult {
@@ -113,6 +128,7 @@ impl StartResult {
             5 => StartResult::NoThread,
             6 => StartResult::Disabled,
             7 => StartResult::WrongArchitecture,
+            8 => StartResult::NoGuard,
             _ => return None,
         })
     }
@@ -164,11 +180,13 @@ pub struct AgentStatus {
     pub message: [u8; 256],
     /// Address of the agent's [mailbox for names](crate::mailbox); 0 = none yet. The first agents end before this field.
     pub names: u64,
+    /// Address of the agent's [board](crate::guard::GuardBoard) for its guard process; 0 = none yet.
+    pub guard_board: u64,
 }
 
 /// Bytes of the [`AgentStatus`] of the first agents, which is the least that a host may ask for.
 pub const FIRST_STATUS_SIZE: usize = core::mem::offset_of!(AgentStatus, names);
 
-const _: () = assert!(size_of::<AgentConfig>() == 104);
-const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8);
+const _: () = assert!(size_of::<AgentConfig>() == 120);
+const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8);
 const _: () = assert!(FIRST_STATUS_SIZE == 328);

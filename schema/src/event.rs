@@ -443,12 +443,18 @@ pub enum DropReason {
     TableFull = 6,
     /// Addresses in dynamic code were not looked up: no sample is missing, but such code may be unknown.
     CodeUnseen = 7,
+    /// Passes left out so that the sampler uses at most a quarter of a processor.
+    DutyLimit = 8,
+    /// The thread did not stop within a second; a spare sampler went on with the others.
+    NotStopped = 9,
+    /// The thread owned the loader lock and the PEB lock (ExitProcess, or a module load that reads the environment) and was let go.
+    OwnsExitLocks = 10,
 }
 
 impl DropReason {
     /// Those for which no sample is missing: passes that were skipped, module events, addresses of dynamic code.
-    pub const WITHOUT_SAMPLES: [DropReason; 3] =
-        [DropReason::Late, DropReason::RingFull, DropReason::CodeUnseen];
+    pub const WITHOUT_SAMPLES: [DropReason; 4] =
+        [DropReason::Late, DropReason::RingFull, DropReason::CodeUnseen, DropReason::DutyLimit];
 }
 
 /// Something was dropped.
@@ -504,6 +510,8 @@ pub enum EndReason {
     WriteError = 6,
     /// A size limit was reached.
     SizeLimit = 7,
+    /// The guard process ended.
+    GuardGone = 8,
 }
 
 /// The last event of a finished trace.

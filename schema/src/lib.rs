@@ -20,6 +20,7 @@ extern crate alloc;
 
 pub mod control;
 pub mod event;
+pub mod guard;
 pub mod identity;
 pub mod limits;
 pub mod mailbox;

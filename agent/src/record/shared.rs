@@ -9,7 +9,7 @@ use stk_schema::event::DropReason;
 use super::queue::Queue;
 
 /// Number of [`DropReason`]s, 0 included.
-pub const REASONS: usize = 8;
+pub const REASONS: usize = 11;
 
 /// Buffers that go from one thread to the writer and back.
 pub struct Lane {

@@ -47,6 +47,7 @@ pub struct LiveStatus {
     message_len: AtomicU32,
     message: UnsafeCell<[u8; 256]>,
     pub names: AtomicU64,
+    pub guard_board: AtomicU64,
 }
 
 // SAFETY: everything but the message is atomic; the message is written by one thread at a time (the one that starts or
@@ -77,6 +78,7 @@ pub static STATUS: LiveStatus = LiveStatus {
     message_len: AtomicU32::new(0),
     message: UnsafeCell::new([0; 256]),
     names: AtomicU64::new(0),
+    guard_board: AtomicU64::new(0),
 };
 
 impl LiveStatus {

@@ -182,7 +182,7 @@ impl Timeline {
 
 /// Stable short name of a DROPPED reason.
 pub fn drop_reason_name(reason: u64) -> &'static str {
-    const NAMES: [(DropReason, &str); 7] = [
+    const NAMES: [(DropReason, &str); 10] = [
         (DropReason::BuffersFull, "buffers full"),
         (DropReason::NoContext, "context not readable"),
         (DropReason::Late, "sampler woke late"),
@@ -190,6 +190,9 @@ pub fn drop_reason_name(reason: u64) -> &'static str {
         (DropReason::NoThread, "thread not suspendable"),
         (DropReason::TableFull, "recorder's table full"),
         (DropReason::CodeUnseen, "dynamic code not looked up"),
+        (DropReason::DutyLimit, "passes left out: the sampler's share of a processor"),
+        (DropReason::NotStopped, "thread did not stop"),
+        (DropReason::OwnsExitLocks, "thread owned the locks of ExitProcess"),
     ];
     NAMES.iter().find(|(code, _)| *code as u64 == reason).map_or("unknown reason", |(_, name)| name)
 }

@@ -10,7 +10,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use stk_format::{BlockBuffer, CpuUnit, FileHeader};
 use stk_schema::control::{
-    AgentConfig, CONTROL_VERSION, EMBED_FULL, FLAG_CHECK_WALKS, FLAG_ONCE, FLAG_TEST_PANIC, StartResult,
+    AgentConfig, CONTROL_VERSION, EMBED_FULL, FLAG_CHECK_WALKS, FLAG_ONCE, FLAG_TEST_FREEZE, FLAG_TEST_PANIC,
+    FLAG_UNGUARDED, StartResult,
 };
 use stk_schema::{Os, limits};
 use windows_sys::Win32::Foundation::HANDLE;
@@ -99,12 +100,21 @@ fn check(config: &AgentConfig) -> Result<(), StartResult> {
         && config.size as usize >= size_of::<AgentConfig>()
         && (1..=20_000_000).contains(&config.rate_mhz)
         && config.embed <= EMBED_FULL
-        && config.flags & !(FLAG_ONCE | FLAG_CHECK_WALKS | FLAG_TEST_PANIC) == 0
+        && config.flags
+            & !(FLAG_ONCE | FLAG_CHECK_WALKS | FLAG_UNGUARDED | FLAG_TEST_FREEZE | FLAG_TEST_PANIC)
+            == 0
         && config.metadata_len as usize <= 1 << 20
         && config.output != 0
         && config.reserved == 0
         && config.reserved2 == 0;
-    if good { Ok(()) } else { Err(StartResult::BadConfig) }
+    if !good {
+        return Err(StartResult::BadConfig);
+    }
+    if config.guard == 0 && config.flags & FLAG_UNGUARDED == 0 {
+        STATUS.set_message("neither a guard process nor STK_FLAG_UNGUARDED was given");
+        return Err(StartResult::NoGuard);
+    }
+    Ok(())
 }
 
 /// Whether this process is emulated on a processor of another kind: contexts would be the emulator's.

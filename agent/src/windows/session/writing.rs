@@ -180,6 +180,7 @@ fn end_reason() -> EndReason {
         5 => EndReason::Panic,
         6 => EndReason::WriteError,
         7 => EndReason::SizeLimit,
+        8 => EndReason::GuardGone,
         _ => EndReason::Stopped,
     }
 }

@@ -350,6 +350,9 @@ fn refused(process: &Process, result: Option<StartResult>, code: u32, system_err
         Some(StartResult::WrongArchitecture) => Failure::target(format!(
             "{agent} runs on an emulated processor: record a native build of the program"
         )),
+        Some(StartResult::NoGuard) => {
+            Failure::failed(format!("{agent} was started without a guard process: this is a fault of inject"))
+        }
         Some(StartResult::BadConfig) => Failure::failed(format!(
             "{agent} does not understand this inject: take inject.exe and agent.dll of the same stk version"
         )),

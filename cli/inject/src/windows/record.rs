@@ -139,7 +139,7 @@ impl<'a> Session<'a> {
             output: 0,
             rate_mhz: record.rate_mhz,
             max_stack_bytes: record.max_stack_bytes,
-            flags: record.flags,
+            flags: record.flags | stk_schema::control::FLAG_UNGUARDED,
             embed: record.embed,
             delay_ms: record.delay_ms,
             duration_ms: record.duration_ms,
@@ -152,6 +152,8 @@ impl<'a> Session<'a> {
             status_address: 0,
             system_error: 0,
             reserved2: 0,
+            guard: 0,
+            max_bytes: 0,
         };
         let handles = [Duplicate::new(process, output.handle())?, Duplicate::new(process, ended.handle())?];
         let status_address =
@@ -280,6 +282,7 @@ const BLANK: AgentStatus = AgentStatus {
     message_len: 0,
     message: [0; 256],
     names: 0,
+    guard_board: 0,
 };
 
 fn output_path(record: &Record, process: &Process) -> Result<PathBuf, Failure> {

@@ -168,7 +168,7 @@ fn runtime_name(kind: u64) -> &'static str {
 }
 
 fn end_reason_name(reason: u64) -> &'static str {
-    const NAMES: [(EndReason, &str); 7] = [
+    const NAMES: [(EndReason, &str); 8] = [
         (EndReason::Stopped, "stopped"),
         (EndReason::ProcessExit, "the process was exiting"),
         (EndReason::Duration, "the duration had passed"),
@@ -176,6 +176,7 @@ fn end_reason_name(reason: u64) -> &'static str {
         (EndReason::Panic, "the recorder failed"),
         (EndReason::WriteError, "the output could not be written"),
         (EndReason::SizeLimit, "the size limit was reached"),
+        (EndReason::GuardGone, "the guard process (inject) had ended"),
     ];
     NAMES.iter().find(|(code, _)| *code as u64 == reason).map_or("for an unknown reason", |(_, name)| name)
 }
