@@ -22,9 +22,11 @@ pub mod control;
 pub mod event;
 pub mod guard;
 pub mod identity;
+pub mod layout;
 pub mod limits;
 pub mod mailbox;
 pub mod registers;
+pub mod selftest;
 pub mod tables;
 pub mod windows;
 

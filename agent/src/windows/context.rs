@@ -30,6 +30,35 @@ const REQUEST: u32 = 0x4000_0000;
 #[cfg(not(target_arch = "x86"))]
 const REQUEST: u32 = 0;
 
+// The bindings' CONTEXT, against the numbers that stk-schema's test `e2e_layouts` asserts of public headers.
+const _: () = {
+    use core::mem::offset_of;
+    const LAYOUT: stk_schema::layout::ContextLayout = stk_schema::layout::context(ARCH);
+    assert!(offset_of!(sys::CONTEXT, ContextFlags) == LAYOUT.flags);
+    assert!(size_of::<sys::CONTEXT>() == LAYOUT.size);
+    assert!(FLAGS == LAYOUT.request);
+    #[cfg(target_arch = "x86_64")]
+    assert!(
+        offset_of!(sys::CONTEXT, Rip) == LAYOUT.ip
+            && offset_of!(sys::CONTEXT, Rsp) == LAYOUT.sp
+            && offset_of!(sys::CONTEXT, Rax) == LAYOUT.first
+            && offset_of!(sys::CONTEXT, Rbp) == LAYOUT.frame
+    );
+    #[cfg(target_arch = "aarch64")]
+    assert!(
+        offset_of!(sys::CONTEXT, Pc) == LAYOUT.ip
+            && offset_of!(sys::CONTEXT, Sp) == LAYOUT.sp
+            && offset_of!(sys::CONTEXT, Anonymous) == LAYOUT.first
+    );
+    #[cfg(target_arch = "x86")]
+    assert!(
+        offset_of!(sys::CONTEXT, Eip) == LAYOUT.ip
+            && offset_of!(sys::CONTEXT, Esp) == LAYOUT.sp
+            && offset_of!(sys::CONTEXT, Edi) == LAYOUT.first
+            && offset_of!(sys::CONTEXT, Ebp) == LAYOUT.frame
+    );
+};
+
 /// A CONTEXT, aligned as the system demands.
 #[repr(C, align(16))]
 pub struct Context(pub sys::CONTEXT);

@@ -89,21 +89,30 @@ pub fn has_lost() -> bool {
 
 /// LDR_DLL_NOTIFICATION_DATA; loads and unloads have the same fields.
 #[repr(C)]
-struct Data {
+pub struct Data {
     flags: u32,
-    full_name: *const UnicodeString,
+    pub full_name: *const UnicodeString,
     base_name: *const UnicodeString,
-    base: *const c_void,
-    size: u32,
+    pub base: *const c_void,
+    pub size: u32,
 }
 
 /// UNICODE_STRING; length in bytes.
 #[repr(C)]
-struct UnicodeString {
-    len: u16,
-    capacity: u16,
-    text: *const u16,
+pub struct UnicodeString {
+    pub len: u16,
+    pub capacity: u16,
+    pub text: *const u16,
 }
+
+const _: () = {
+    use core::mem::offset_of;
+    use stk_schema::layout::NATIVE;
+    assert!(offset_of!(Data, full_name) == NATIVE.notification_name);
+    assert!(offset_of!(Data, base) == NATIVE.notification_base);
+    assert!(offset_of!(Data, size) == NATIVE.notification_size);
+    assert!(offset_of!(UnicodeString, text) == NATIVE.string_text);
+};
 
 unsafe extern "system" fn callback(reason: u32, data: *const Data, _context: *mut c_void) {
     if !LISTENING.load(Ordering::Acquire) || !matches!(reason, LOADED | UNLOADED) {

@@ -10,6 +10,7 @@
 //! output, state, host                 files; what outlives a recording; facts about the machine
 //! memory, heap, panic                 reads that do not fault; the recorder's heap; its own failures
 //! api, text                           system functions by name; names to WTF-8
+//! selftest                            what `inject doctor` asks in its own process
 //! ```
 
 mod api;
@@ -26,6 +27,7 @@ mod output;
 mod panic;
 mod peb;
 mod pipe;
+mod selftest;
 mod session;
 mod state;
 mod suspend;

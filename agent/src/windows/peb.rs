@@ -15,31 +15,19 @@ use super::text::wtf8;
 use crate::record::image::Memory;
 use crate::record::modules::Seen;
 
-#[cfg(target_pointer_width = "64")]
+/// The fields, asserted against public headers by stk-schema's test `e2e_layouts`.
 mod offsets {
-    pub const LOADER_DATA: u64 = 0x18;
-    pub const FAST_PEB_LOCK: usize = 0x38;
-    pub const LOADER_LOCK: usize = 0x110;
-    pub const LIST: u64 = 0x10;
-    pub const BASE: usize = 0x30;
-    pub const SIZE: usize = 0x40;
-    pub const NAME_LEN: usize = 0x48;
-    pub const NAME: usize = 0x50;
-    pub const ENTRY: usize = 0x58;
-    pub const OWNER: usize = 0x10;
-}
-#[cfg(target_pointer_width = "32")]
-mod offsets {
-    pub const LOADER_DATA: u64 = 0x0c;
-    pub const FAST_PEB_LOCK: usize = 0x1c;
-    pub const LOADER_LOCK: usize = 0xa0;
-    pub const LIST: u64 = 0x0c;
-    pub const BASE: usize = 0x18;
-    pub const SIZE: usize = 0x20;
-    pub const NAME_LEN: usize = 0x24;
-    pub const NAME: usize = 0x28;
-    pub const ENTRY: usize = 0x2c;
-    pub const OWNER: usize = 0x0c;
+    use stk_schema::layout::NATIVE;
+    pub const LOADER_DATA: u64 = NATIVE.peb_loader_data as u64;
+    pub const FAST_PEB_LOCK: usize = NATIVE.peb_fast_peb_lock;
+    pub const LOADER_LOCK: usize = NATIVE.peb_loader_lock;
+    pub const LIST: u64 = NATIVE.loader_list as u64;
+    pub const BASE: usize = NATIVE.entry_base;
+    pub const SIZE: usize = NATIVE.entry_size;
+    pub const NAME_LEN: usize = NATIVE.entry_name_len;
+    pub const NAME: usize = NATIVE.entry_name;
+    pub const ENTRY: usize = NATIVE.entry_read;
+    pub const OWNER: usize = NATIVE.section_owner;
 }
 
 /// More modules than any process has; ends a walk that a racing change sent in circles.

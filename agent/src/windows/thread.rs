@@ -183,6 +183,11 @@ impl Teb {
         Teb(teb)
     }
 
+    /// Its address.
+    pub fn address(&self) -> u64 {
+        self.0 as u64
+    }
+
     /// StackLimit and StackBase at this moment. To be called while the thread is suspended, or by itself.
     pub fn stack(&self) -> (usize, usize) {
         #[cfg(target_pointer_width = "64")]
@@ -209,6 +214,14 @@ struct BasicInformation {
     affinity: usize,
     priorities: [i32; 2],
 }
+
+const _: () = {
+    use core::mem::offset_of;
+    use stk_schema::layout::NATIVE;
+    assert!(offset_of!(BasicInformation, teb) == NATIVE.thread_teb);
+    assert!(offset_of!(BasicInformation, thread) == NATIVE.thread_id);
+    assert!(size_of::<BasicInformation>() == NATIVE.thread_size);
+};
 
 /// Calls `each` with every thread of this process; false if the system could not enumerate them.
 pub fn enumerate(api: &Api, mut each: impl FnMut(&ThreadHandle)) -> bool {
