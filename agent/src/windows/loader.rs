@@ -92,7 +92,7 @@ pub fn has_lost() -> bool {
 pub struct Data {
     flags: u32,
     pub full_name: *const UnicodeString,
-    base_name: *const UnicodeString,
+    pub base_name: *const UnicodeString,
     pub base: *const c_void,
     pub size: u32,
 }

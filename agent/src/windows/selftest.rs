@@ -167,7 +167,11 @@ unsafe extern "system" fn notified(reason: u32, data: *const Data, _context: *mu
     let (test, data) = unsafe { (&mut *test, &*data) };
     test.notified += 1;
     test.loader_owner_notified = owner(test.loader_lock);
-    // The last one told is the probe: what it imports comes before it.
+    // What the probe imports is told too, before or after it.
+    // SAFETY: null or a valid string for the length of the callback.
+    if !unsafe { data.base_name.as_ref() }.is_some_and(|name| names_probe(name, &test.probe_path)) {
+        return;
+    }
     test.probe_base[1] = data.base as u64;
     test.probe_size[0] = data.size;
     test.notified_path = [0; fact::SELFTEST_PATH];
@@ -179,6 +183,18 @@ unsafe extern "system" fn notified(reason: u32, data: *const Data, _context: *mu
             *to = unsafe { text.add(index).read_unaligned() };
         }
     }
+}
+
+/// Whether a base name is that of the file in `path`, which ends in ASCII.
+fn names_probe(name: &UnicodeString, path: &[u16]) -> bool {
+    let end = path.iter().position(|&unit| unit == 0).unwrap_or(path.len());
+    let start = path[..end].iter().rposition(|&unit| unit == u16::from(b'\\')).map_or(0, |at| at + 1);
+    let lower = |unit: u16| if unit < 128 { u16::from((unit as u8).to_ascii_lowercase()) } else { unit };
+    usize::from(name.len / 2) == end - start
+        && path[start..end].iter().enumerate().all(|(index, &unit)| {
+            // SAFETY: `index` is below the string's length.
+            lower(unit) == lower(unsafe { name.text.add(index).read_unaligned() })
+        })
 }
 
 fn modules(api: &'static Api, test: &mut SelfTest) {

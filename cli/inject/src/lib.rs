@@ -20,12 +20,14 @@
 //! * [`runtime`]: what a .NET runtime says of its data access library.
 //! * [`symbol_path`]: where that library may lie on the debuggers' symbol path.
 //! * [`uuid`]: the identity of a trace.
+//! * [`doctor`]: what `inject doctor` makes of this system.
 //! * [`failure`]: errors with their exit codes.
 //!
 //! `windows` (on Windows only) holds everything that calls the system.
 
 pub mod args;
 pub mod companion;
+pub mod doctor;
 pub mod duration;
 pub mod failure;
 pub mod image;

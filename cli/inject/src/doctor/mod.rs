@@ -1,0 +1,249 @@
+//! `inject doctor`: what this system is, and whether it looks as the recorder expects.
+//!
+//! `windows::doctor` gathers; the modules here judge what was gathered and know nothing of the system, so that every verdict is
+//! tested on the host:
+//!
+//! * [`system`]: Windows, processors, virtualisation, code integrity, security software.
+//! * [`files`]: inject.exe, agent.dll and the other programs of the release.
+//! * [`agent`]: what agent.dll found out in inject's own process.
+//! * [`timing`]: how long suspensions, timers and wake-ups take.
+//! * [`stubs`]: whether somebody has changed ntdll's system calls.
+//! * [`policies`]: mitigation policies as raw words.
+//! * [`target`]: one process that is to be recorded.
+
+pub mod agent;
+pub mod files;
+pub mod policies;
+pub mod stubs;
+pub mod system;
+pub mod target;
+pub mod timing;
+
+use serde::Serialize;
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// Version of the JSON; a change that breaks its readers raises it.
+pub const VERSION: u32 = 1;
+
+/// What a fact means for recording.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Recording works; the explanation says what is different.
+    Note,
+    /// Could not be found out.
+    Unknown,
+    /// Recording will fail, or its results cannot be trusted.
+    Bad,
+}
+
+/// One line of the report.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Fact {
+    /// What it is about, such as `system`.
+    pub group: &'static str,
+    /// Name within the group, such as `build`; stable within a version of the JSON.
+    pub name: String,
+    /// What was found; `null` if nothing was.
+    pub value: Value,
+    /// Unit of a number, such as `ns`; `null` without one.
+    pub unit: Option<&'static str>,
+    /// What it means.
+    pub verdict: Verdict,
+    /// Why the verdict is what it is; `null` where that is plain.
+    pub explanation: Option<String>,
+}
+
+impl Fact {
+    /// A fact that is as it should be.
+    pub fn ok(group: &'static str, name: impl Into<String>, value: impl Into<Value>) -> Fact {
+        let (name, value) = (name.into(), value.into());
+        Fact { group, name, value, unit: None, verdict: Verdict::Ok, explanation: None }
+    }
+
+    /// A fact that could not be found out.
+    pub fn unknown(group: &'static str, name: impl Into<String>, why: impl Into<String>) -> Fact {
+        Fact::ok(group, name, Value::Null).but(Verdict::Unknown, why)
+    }
+
+    /// `value`, which is as it should be if `good`; else `bad` says what is wrong.
+    pub fn check(
+        group: &'static str,
+        name: impl Into<String>,
+        value: impl Into<Value>,
+        good: bool,
+        bad: &str,
+    ) -> Fact {
+        let fact = Fact::ok(group, name, value);
+        if good { fact } else { fact.but(Verdict::Bad, bad) }
+    }
+
+    /// The same fact with another verdict and its reason.
+    #[must_use]
+    pub fn but(mut self, verdict: Verdict, why: impl Into<String>) -> Fact {
+        self.verdict = verdict;
+        self.explanation = Some(why.into());
+        self
+    }
+
+    /// The same fact, noted if `different`.
+    #[must_use]
+    pub fn note_if(self, different: bool, why: &str) -> Fact {
+        if different && self.verdict == Verdict::Ok { self.but(Verdict::Note, why) } else { self }
+    }
+
+    /// The same fact with the unit of its number.
+    #[must_use]
+    pub fn in_unit(mut self, unit: &'static str) -> Fact {
+        self.unit = Some(unit);
+        self
+    }
+}
+
+/// How many facts there are of each verdict.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Summary {
+    /// [`Verdict::Ok`].
+    pub ok: usize,
+    /// [`Verdict::Note`].
+    pub note: usize,
+    /// [`Verdict::Unknown`].
+    pub unknown: usize,
+    /// [`Verdict::Bad`].
+    pub bad: usize,
+}
+
+/// Everything that was found out.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Version of stk.
+    pub stk: &'static str,
+    /// `x64`, `arm64`, `x86`: what this inject was built for.
+    pub arch: String,
+    /// UTC in seconds since the Unix epoch.
+    pub time: u64,
+    /// The process that was asked about; `null` if none was.
+    pub pid: Option<u32>,
+    /// The facts counted by verdict.
+    pub summary: Summary,
+    /// The facts, in the order in which they were found out.
+    pub facts: Vec<Fact>,
+}
+
+impl Report {
+    /// A report of `facts`, found out at `time` (UTC in seconds since the Unix epoch).
+    pub fn new(arch: String, time: u64, pid: Option<u32>, facts: Vec<Fact>) -> Report {
+        let mut summary = Summary::default();
+        for fact in &facts {
+            *match fact.verdict {
+                Verdict::Ok => &mut summary.ok,
+                Verdict::Note => &mut summary.note,
+                Verdict::Unknown => &mut summary.unknown,
+                Verdict::Bad => &mut summary.bad,
+            } += 1;
+        }
+        Report { version: VERSION, stk: env!("CARGO_PKG_VERSION"), arch, time, pid, summary, facts }
+    }
+
+    /// JSON as `schema/doctor.schema.json` describes it.
+    pub fn json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    /// For people: a line a fact, and under it the explanation.
+    pub fn text(&self) -> String {
+        let width = self.facts.iter().map(|fact| fact.name.chars().count()).max().unwrap_or(0);
+        let mut text = String::new();
+        let mut group = "";
+        for fact in &self.facts {
+            if fact.group != group {
+                group = fact.group;
+                let _ = writeln!(text, "{}{group}", if text.is_empty() { "" } else { "\n" });
+            }
+            let verdict = match fact.verdict {
+                Verdict::Ok => "ok",
+                Verdict::Note => "note",
+                Verdict::Unknown => "unknown",
+                Verdict::Bad => "BAD",
+            };
+            let _ = writeln!(text, "  {verdict:<7}  {:<width$}  {}", fact.name, shown(fact));
+            if let Some(why) = &fact.explanation {
+                let _ = writeln!(text, "           {why}");
+            }
+        }
+        let Summary { ok, note, unknown, bad } = self.summary;
+        let _ = writeln!(text, "\n{ok} ok, {note} to note, {unknown} unknown, {bad} bad");
+        text
+    }
+}
+
+fn shown(fact: &Fact) -> String {
+    let value = match &fact.value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::Array(all) if all.is_empty() => "none".to_owned(),
+        Value::Array(all) => {
+            let all: Vec<String> =
+                all.iter().map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned)).collect();
+            all.join(", ")
+        }
+        other => other.to_string(),
+    };
+    match fact.unit {
+        Some(unit) if !fact.value.is_null() => format!("{value} {unit}"),
+        _ => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let facts = vec![
+            Fact::ok("system", "processors", 8),
+            Fact::ok("system", "build", "10.0.26100").note_if(true, "not tried"),
+            Fact::check("agent", "peb-lock", 7, false, "the owner is another"),
+            Fact::unknown("timing", "cycles", "not implemented").in_unit("cycles"),
+        ];
+        Report::new("x64".to_owned(), 1_700_000_000, Some(7), facts)
+    }
+
+    #[test]
+    fn the_text_has_a_line_for_each_fact_and_its_reason_below() {
+        assert_eq!(
+            report().text(),
+            "system\n  ok       processors  8\n  note     build       10.0.26100\n           not tried\n\n\
+             agent\n  BAD      peb-lock    7\n           the owner is another\n\n\
+             timing\n  unknown  cycles      -\n           not implemented\n\n\
+             1 ok, 1 to note, 1 unknown, 1 bad\n"
+        );
+    }
+
+    #[test]
+    fn the_json_holds_value_unit_verdict_and_reason() {
+        let value: Value = serde_json::from_str(&report().json()).expect("JSON");
+        assert_eq!(value["version"], 1);
+        assert_eq!(value["pid"], 7);
+        assert_eq!(value["summary"]["bad"], 1);
+        assert_eq!(value["facts"][0]["value"], 8);
+        assert_eq!(value["facts"][0]["explanation"], Value::Null);
+        assert_eq!(value["facts"][2]["verdict"], "bad");
+        assert_eq!(value["facts"][3]["unit"], "cycles");
+    }
+
+    #[test]
+    fn a_note_never_hides_that_something_is_bad() {
+        let fact = Fact::check("a", "b", 1, false, "wrong").note_if(true, "different");
+        assert_eq!((fact.verdict, fact.explanation.as_deref()), (Verdict::Bad, Some("wrong")));
+    }
+}
