@@ -17,6 +17,15 @@ pub enum Action {
         /// As JSON.
         json: bool,
     },
+    /// Say what this system is and whether it looks as the recorder expects.
+    Doctor {
+        /// A process to look at, too.
+        pid: Option<u32>,
+        /// As JSON.
+        json: bool,
+        /// Where the report goes; `None` is the standard output.
+        output: Option<PathBuf>,
+    },
     /// End the recording of a process.
     Stop {
         /// The process.
@@ -75,6 +84,7 @@ pub fn parse<I: IntoIterator<Item = OsString>>(line: I) -> Result<Action, clap::
     let cli = Cli::from_arg_matches(&matches)?;
     match cli.command {
         Some(Command::Ps { json }) => Ok(Action::Ps { json }),
+        Some(Command::Doctor { pid, json, output }) => Ok(Action::Doctor { pid, json, output }),
         Some(Command::Stop { target, timeout }) => {
             Ok(Action::Stop { target: target.target(), timeout_ms: timeout })
         }
@@ -91,6 +101,7 @@ Examples:
   inject --pid 4404 -y C:\\symbols          names of a .NET without diagnostics pipe: its library is in this symbol store
   inject ps                               which processes can be recorded, and why not
   inject stop --pid 4404                  end a recording from elsewhere
+  inject doctor --json -o doctor.json     what this system is and what may get in the way: send it with a report
 
 The trace is read by `stk` on any system: stk info, stk stats, stk convert a.stk --to speedscope.
 
@@ -110,7 +121,7 @@ cannot be run, 127 if it was not found.";
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     override_usage = "inject --pid PID [AGENT_DLL] [OPTIONS]\n       inject --name EXE [AGENT_DLL] [OPTIONS]\n       \
-                      inject [OPTIONS] -- PROGRAM [ARGS]...\n       inject ps [--json]\n       inject stop --pid PID"
+                      inject [OPTIONS] -- PROGRAM [ARGS]...\n       inject ps [--json]\n       inject stop --pid PID\n       inject doctor [--pid PID] [--json] [-o FILE]"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -126,6 +137,18 @@ enum Command {
         /// Print JSON, as schema/ps.schema.json describes it
         #[arg(long)]
         json: bool,
+    },
+    /// Check this system: what it is, whether it looks as the recorder expects, and what may get in the way. One file to send with a report
+    Doctor {
+        /// Also look at this process, without changing anything in it
+        #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+        pid: Option<u32>,
+        /// Print JSON, as schema/doctor.schema.json describes it
+        #[arg(long)]
+        json: bool,
+        /// Write the report to this file
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
     },
     /// End the recording of a process and finalise its trace
     Stop {
@@ -438,6 +461,17 @@ mod tests {
     fn subcommands_are_told_from_the_dll() {
         assert!(matches!(parse_line(&["ps", "--json"]), Ok(Action::Ps { json: true })));
         assert!(matches!(parse_line(&["ps"]), Ok(Action::Ps { json: false })));
+        match parse_line(&["doctor", "--pid", "7", "--json", "-o", "d.json"]) {
+            Ok(Action::Doctor { pid: Some(7), json: true, output: Some(output) }) => {
+                assert_eq!(output.to_str(), Some("d.json"));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(
+            parse_line(&["doctor"]),
+            Ok(Action::Doctor { pid: None, json: false, output: None })
+        ));
+        refused(&["doctor", "--pid", "0"]);
         match parse_line(&["stop", "--pid", "12"]) {
             Ok(Action::Stop { target, timeout_ms: 30_000 }) => assert_eq!(target, Target::Pid(12)),
             other => panic!("{other:?}"),

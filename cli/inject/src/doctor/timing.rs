@@ -17,7 +17,7 @@ pub struct Suspensions {
     pub suspend: Vec<u64>,
     /// Nanoseconds of GetThreadContext.
     pub context: Vec<u64>,
-    /// Nanoseconds of copying 4 KB of the stack.
+    /// Nanoseconds of copying the stack, at most 4 KB.
     pub copy: Vec<u64>,
     /// Nanoseconds of ResumeThread.
     pub resume: Vec<u64>,
@@ -83,7 +83,7 @@ fn judge_helper(helper: &Suspensions) -> Vec<Fact> {
     for (what, times) in [
         ("SuspendThread", &helper.suspend),
         ("GetThreadContext", &helper.context),
-        ("copy of 4 KB", &helper.copy),
+        ("copy of the stack", &helper.copy),
         ("ResumeThread", &helper.resume),
     ] {
         facts.extend(spread(

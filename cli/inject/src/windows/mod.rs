@@ -10,11 +10,13 @@
 //! * [`launch`]: starting the program to be recorded.
 //! * [`handover`]: processes of another architecture.
 //! * [`ps`]: the list of processes.
+//! * [`doctor`]: whether this system looks as the recorder expects.
 //! * [`console`]: what Ctrl-C does.
 //! * [`system`]: handles, events, error texts.
 
 pub mod agent;
 pub mod console;
+pub mod doctor;
 pub mod handover;
 pub mod launch;
 pub mod names;
@@ -36,6 +38,7 @@ pub fn run(action: Action) -> i32 {
     let done = match action {
         Action::Record(record) => record::run(&record),
         Action::Ps { json } => list(json),
+        Action::Doctor { pid, json, output } => doctor::run(&doctor::Question { pid, json, output }),
         Action::Stop { target, timeout_ms } => stop(&target, timeout_ms),
     };
     done.unwrap_or_else(|failure| {

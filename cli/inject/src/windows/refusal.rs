@@ -119,6 +119,12 @@ pub fn outranks(process: BorrowedHandle) -> bool {
     }
 }
 
+/// Integrity levels of the process and of inject; `None` if they cannot be told. See [`integrity`].
+pub fn integrity_levels(process: BorrowedHandle) -> Option<(u32, u32)> {
+    let (theirs, ours) = (token(process).ok()?, token(own_process()).ok()?);
+    Some((integrity(&theirs), integrity(&ours)))
+}
+
 /// Enables SeDebugPrivilege, which administrators have, and which opens other users' processes; false without it.
 pub fn enable_debug_privilege() -> bool {
     let mut token = ptr::null_mut();

@@ -1,0 +1,110 @@
+//! `inject doctor`: gathers what `crate::doctor` judges.
+//!
+//! Nothing here touches another process, but for the one of `--pid`, of which only questions are asked.
+//!
+//! * [`system`]: Windows, processors, code integrity, security software.
+//! * [`files`]: hashes, zone marks, signatures.
+//! * [`selftest`]: agent.dll in inject's own process.
+//! * [`helpers`]: threads that spin, wait or sit in a file call.
+//! * [`suspension`]: those, suspended; cycle counts.
+//! * [`wakeups`]: timers, and wake-ups on busy processors.
+//! * [`stubs`]: ntdll in memory and on disk.
+//! * [`target`]: the process of `--pid`.
+
+mod files;
+mod helpers;
+mod selftest;
+mod stubs;
+mod suspension;
+mod system;
+mod target;
+mod wakeups;
+
+use super::agent::AgentFile;
+use super::system::kernel32;
+use crate::doctor::{self, Fact, Report, Verdict};
+use crate::failure::{self, Failure};
+use crate::image;
+use std::io::Write as _;
+use std::os::windows::io::{AsRawHandle, BorrowedHandle};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+use windows_sys::Win32::Foundation::HANDLE;
+use windows_sys::Win32::System::Threading::GetCurrentProcess;
+use windows_sys::core::BOOL;
+
+/// What is asked.
+#[derive(Clone, Debug, Default)]
+pub struct Question {
+    /// A process to look at, too.
+    pub pid: Option<u32>,
+    /// JSON instead of text.
+    pub json: bool,
+    /// Where the report goes; `None` is the standard output.
+    pub output: Option<PathBuf>,
+}
+
+/// Makes the report; the exit code is 1 if something is bad.
+///
+/// # Errors
+/// A sentence for the user, when the report cannot be written.
+pub fn run(question: &Question) -> Result<i32, Failure> {
+    let report = report(question.pid);
+    let text = if question.json { report.json() } else { report.text() };
+    match &question.output {
+        Some(path) => std::fs::write(path, text)
+            .map_err(|error| Failure::failed(format!("{} cannot be written: {error}", path.display())))?,
+        None => match std::io::stdout().write_all(text.as_bytes()) {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                return Err(Failure::failed(format!("the report cannot be written: {error}")));
+            }
+            _ => {}
+        },
+    }
+    Ok(if report.summary.bad == 0 { failure::OK } else { failure::FAILED })
+}
+
+fn report(pid: Option<u32>) -> Report {
+    let agent = AgentFile::open(None);
+    let mut facts = doctor::system::judge(&system::gather());
+    facts.extend(doctor::files::judge(&files::gather()));
+    facts.extend(match &agent {
+        Ok(agent) => selftest::run(&agent.path),
+        Err(failure) => {
+            vec![Fact::ok("agent", "loaded", false).but(Verdict::Bad, failure.to_string())]
+        }
+    });
+    let suspensions = suspension::measure();
+    facts.extend(doctor::timing::judge_suspensions(&suspensions));
+    facts.extend(doctor::timing::judge_cycles(&suspension::cycles()));
+    facts.extend(doctor::timing::judge_wakeups(&wakeups::measure()));
+    facts.extend(doctor::stubs::judge(&stubs::gather()));
+    // SAFETY: the pseudo handle of this process is valid as long as the process, and needs no closing.
+    let own = unsafe { BorrowedHandle::borrow_raw(GetCurrentProcess()) };
+    facts.extend(doctor::policies::judge("own-process", &policies(own)));
+    if let Some(pid) = pid {
+        let typical = suspensions.iter().map(doctor::timing::Suspensions::typical).max().unwrap_or(0);
+        facts.extend(doctor::target::judge(&target::gather(pid, agent.as_ref().ok(), typical)));
+    }
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    Report::new(image::machine_name(image::own_machine()), time, pid, facts)
+}
+
+/// The words of all mitigation policies that have one.
+fn policies(process: BorrowedHandle) -> Vec<doctor::policies::Word> {
+    type Function = unsafe extern "system" fn(HANDLE, i32, *mut u32, usize) -> BOOL;
+    let function = kernel32(c"GetProcessMitigationPolicy").map(|function| {
+        // SAFETY: this is the documented signature of GetProcessMitigationPolicy.
+        unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, Function>(function) }
+    });
+    let word = |policy: i32| {
+        // DEP has a BOOLEAN behind its flags; every other policy asked for is one word.
+        const DEP: i32 = 0;
+        let mut words = [0u32; 2];
+        let size = size_of::<u32>() * if policy == DEP { 2 } else { 1 };
+        // SAFETY: the buffer has at least the size that is passed.
+        let known = unsafe { function?(process.as_raw_handle(), policy, words.as_mut_ptr(), size) } != 0;
+        known.then_some(words[0])
+    };
+    doctor::policies::POLICIES.iter().map(|&(policy, _)| (policy, word(policy))).collect()
+}
