@@ -135,12 +135,10 @@ fn a_process_is_looked_at_and_left_alone() {
     // Its main thread and the six of its README.
     assert!(report.is_ok("target", "threads").as_u64().expect("a number") >= 7);
     assert!(report.facts().any(|fact| fact["unit"] == "Hz"), "no rate");
-    let modules = report.is_ok("target", "modules").as_u64().expect("a number");
+    assert!(report.is_ok("target", "modules").as_u64().expect("a number") > 2);
     assert!(busy.is_running(), "{}", busy.output());
-    // The agent was not loaded there: a second look finds no module more than the program's own plug-ins make.
     let list = Inject::run(&folder, &["ps", "--json"]);
     assert!(!list.stdout.contains("\"recording\":true"), "{}", list.stdout);
-    assert!(modules > 2, "{modules}");
 }
 
 #[test]
