@@ -22,6 +22,7 @@ mod wakeups;
 
 use super::agent::AgentFile;
 use super::system::kernel32;
+use crate::doctor::target::TargetFacts;
 use crate::doctor::{self, Fact, Report, Verdict};
 use crate::failure::{self, Failure};
 use crate::image;
@@ -66,6 +67,8 @@ pub fn run(question: &Question) -> Result<i32, Failure> {
 
 fn report(pid: Option<u32>) -> Report {
     let agent = AgentFile::open(None);
+    // First: it may end while the rest is measured.
+    let target = pid.map(|pid| target::gather(pid, agent.as_ref().ok()));
     let mut facts = doctor::system::judge(&system::gather());
     facts.extend(doctor::files::judge(&files::gather()));
     facts.extend(match &agent {
@@ -82,9 +85,9 @@ fn report(pid: Option<u32>) -> Report {
     // SAFETY: the pseudo handle of this process is valid as long as the process, and needs no closing.
     let own = unsafe { BorrowedHandle::borrow_raw(GetCurrentProcess()) };
     facts.extend(doctor::policies::judge("own-process", &policies(own)));
-    if let Some(pid) = pid {
-        let typical = suspensions.iter().map(doctor::timing::Suspensions::typical).max().unwrap_or(0);
-        facts.extend(doctor::target::judge(&target::gather(pid, agent.as_ref().ok(), typical)));
+    if let Some(target) = target {
+        let suspension_ns = suspensions.iter().map(doctor::timing::Suspensions::typical).max().unwrap_or(0);
+        facts.extend(doctor::target::judge(&TargetFacts { suspension_ns, ..target }));
     }
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     Report::new(image::machine_name(image::own_machine()), time, pid, facts)

@@ -30,8 +30,8 @@ const RIGHTS: [(&str, u32); 7] = [
     ("SYNCHRONIZE", PROCESS_SYNCHRONIZE),
 ];
 
-/// Asks about process `pid`.
-pub fn gather(pid: u32, agent: Option<&AgentFile>, suspension_ns: u64) -> TargetFacts {
+/// Asks about process `pid`; what a suspension costs is measured elsewhere.
+pub fn gather(pid: u32, agent: Option<&AgentFile>) -> TargetFacts {
     let entry = process::entries().ok().and_then(|all| all.into_iter().find(|entry| entry.pid == pid));
     let Some(entry) = entry else { return TargetFacts::default() };
     let mut target = TargetFacts {
@@ -40,7 +40,6 @@ pub fn gather(pid: u32, agent: Option<&AgentFile>, suspension_ns: u64) -> Target
         sessions: session(pid).zip(session(std::process::id())),
         agent_path: agent.map(|agent| (drive(&agent.path), agent.path.as_os_str().encode_wide().count())),
         threads: selftest::of_process(pid),
-        suspension_ns,
         ..TargetFacts::default()
     };
     if let Ok(limited) = process::open_limited(pid) {
