@@ -90,7 +90,15 @@ build_examples() {
   export STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy STK_STRESS_DIR=$STK_TARGET_DIR/examples/stress
   export STK_MIXED_DIR=$STK_TARGET_DIR/examples/mixed STK_BUSY32_DIR=$STK_TARGET_DIR/examples/busy32
   "$STK_ROOT/examples/busy/build.sh" && "$STK_ROOT/examples/busy/build.sh" --x86 && "$STK_ROOT/examples/stress/build.sh" &&
-    build_dll32 && build_slow_dll && "$STK_ROOT/examples/mixed/build.sh"
+    build_dll32 && build_hammers && build_slow_dll && "$STK_ROOT/examples/mixed/build.sh"
+}
+
+# A program that does one thing all the time, for the comparison with perf.
+build_hammers() {
+  export STK_HAMMERS=$STK_TARGET_DIR/examples/hammers/hammers.exe
+  [ "$STK_HAMMERS" -nt "$STK_ROOT/tests/programs/hammers.c" ] && return 0
+  mkdir -p "$(dirname "$STK_HAMMERS")"
+  x86_64-w64-mingw32-gcc -O1 -s -o "$STK_HAMMERS" "$STK_ROOT/tests/programs/hammers.c"
 }
 
 # A DLL that takes its time to load.

@@ -41,6 +41,7 @@ setup_packages() {
         python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
         python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
         setup_need npm npm
+        setup_need perf linux-perf
         ;;
       release) setup_need zip zip ;;
       *) setup_fail "no such package group: $group" || return 1 ;;

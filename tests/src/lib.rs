@@ -1,6 +1,7 @@
 //! What crosses crates: oracles, golden outputs, end to end under Wine.
 //!
 //! * [`oracle`]: emulator truth for the unwinders.
+//! * [`weights`]: stk's profile beside that of Linux' own sampler.
 //! * [`wine`]: Windows programs under Wine, and inject.exe recording them.
 //! * [`peers`]: what other readers say of a PDB, settled by its records.
 //! * [`recorded`]: a trace as the format's own reader sees it, without stk's analysis.
@@ -14,4 +15,5 @@ pub mod recorded;
 pub mod schema;
 pub mod stk;
 pub mod symbols;
+pub mod weights;
 pub mod wine;

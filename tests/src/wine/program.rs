@@ -121,6 +121,11 @@ impl Program {
         self.pid.to_string()
     }
 
+    /// The process id that Linux knows: Wine's loader becomes the program.
+    pub fn linux_pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has printed so far.
     pub fn output(&self) -> String {
         read_lossy(&self.log)

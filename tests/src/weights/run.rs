@@ -1,0 +1,261 @@
+//! One program, recorded by perf without stk, then by stk, then by perf again.
+
+use super::compare::{Variation, variation};
+use super::perf::{self, Pointers};
+use super::place::{Granularity, Place, Places};
+use super::trace::{self, Thread};
+use crate::wine::{self, Folder, Inject, Net, Program};
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+/// Samples a second that perf is asked for.
+const PERF_RATE: u32 = 2000;
+/// A thread counts as one that is on CPU all the time from this share of the time on.
+pub const ON_CPU: f64 = 0.95;
+/// The widest stack that a thread may have, for the mapping of Linux threads to Windows threads.
+const WIDEST_STACK: u64 = 16 << 20;
+
+/// A program to record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Subject {
+    /// cmake.exe, interpreting tests/programs/recurse.cmake.
+    Cmake,
+    /// node.exe, running tests/programs/work.js.
+    Node,
+    /// examples/busy.
+    Busy,
+    /// examples/mixed on CoreCLR 10.
+    Mixed,
+    /// tests/programs/hammers.c, with this argument.
+    Hammer(&'static str),
+}
+
+/// All of them, in the order of the report.
+pub const SUBJECTS: [Subject; 7] = [
+    Subject::Cmake,
+    Subject::Node,
+    Subject::Busy,
+    Subject::Mixed,
+    Subject::Hammer("peb"),
+    Subject::Hammer("heap"),
+    Subject::Hammer("environment"),
+];
+
+/// How long and how often is sampled.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// stk's rate in samples a second.
+    pub rate: u32,
+    /// Seconds that stk records.
+    pub seconds: u32,
+    /// Seconds that perf records, before and again after.
+    pub perf_seconds: u32,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Report {
+    /// The program.
+    pub subject: Subject,
+    /// How it was sampled.
+    pub plan: Plan,
+    /// Threads of which both samplers have samples, the busiest first.
+    pub threads: Vec<ThreadReport>,
+    /// Samples that the recorder dropped.
+    pub dropped: u64,
+}
+
+/// One thread beside the oracle.
+#[derive(Debug)]
+pub struct ThreadReport {
+    /// Name or id.
+    pub name: String,
+    /// Share of the time that it was on CPU, by perf.
+    pub on_cpu: f64,
+    /// Samples of perf and of stk.
+    pub samples: (usize, usize),
+    /// stk's samples a second.
+    pub per_second: f64,
+    /// Total variation by module, by 64 KB, and by function.
+    pub variations: [Variation; 3],
+    /// Share of samples in the system, by perf and by stk.
+    pub system: (f64, f64),
+}
+
+impl Report {
+    /// The threads that are on CPU all the time.
+    pub fn on_cpu(&self) -> impl Iterator<Item = &ThreadReport> {
+        self.threads.iter().filter(|thread| thread.on_cpu >= ON_CPU)
+    }
+}
+
+impl ThreadReport {
+    /// Whether the variation by module and by 64 KB is within chance plus 2 % and 3 %.
+    pub fn is_true(&self) -> bool {
+        let [module, page, _] = self.variations;
+        module.measured <= module.chance + 0.02 && page.measured <= page.chance + 0.03
+    }
+}
+
+impl fmt::Display for ThreadReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |Variation { measured, chance }: Variation| {
+            format!("{:.1} % (chance {:.1} %)", 100.0 * measured, 100.0 * chance)
+        };
+        let [module, page, function] = self.variations.map(percent);
+        let (oracle, ours) = self.samples;
+        write!(
+            f,
+            "{}: on CPU {:.0} %, {oracle} samples of perf, {ours} of stk ({:.0} a second); total variation by module {module}, by 64 KB {page}, \
+             by function {function}; in the system {:.1} % by perf, {:.1} % by stk",
+            self.name,
+            100.0 * self.on_cpu,
+            self.per_second,
+            100.0 * self.system.0,
+            100.0 * self.system.1
+        )
+    }
+}
+
+/// Starts `subject` and records it by both.
+///
+/// # Errors
+/// When perf fails or the trace cannot be read.
+pub fn run(subject: Subject, plan: Plan) -> Result<Report> {
+    let folder = Folder::new("weights");
+    let most = plan.seconds + 2 * plan.perf_seconds + 60;
+    let mut program = subject.start(&folder, most);
+    // Until every part of it is at work.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let pid = program.linux_pid();
+    let mut oracle = perf::record(pid, PERF_RATE, plan.perf_seconds, &folder.file("before.data"))?;
+    let (rate, seconds) = (plan.rate.to_string(), format!("{}s", plan.seconds));
+    let target = subject.target(&program);
+    let target: Vec<&str> = target.iter().map(String::as_str).collect();
+    let options = ["-r", &rate, "-d", &seconds, "-o", "weights.stk"];
+    Inject::record(&folder, &[&target[..], &options[..]].concat());
+    let after = perf::record(pid, PERF_RATE, plan.perf_seconds, &folder.file("after.data"))?;
+    for (tid, samples) in after {
+        oracle.entry(tid).or_default().extend(samples);
+    }
+    let unix = perf::unix_ranges(pid)?;
+    program.kill();
+
+    let trace = trace::read(&folder.file("weights.stk"))?;
+    let places = Places::new(&trace.modules, unix);
+    let perf_samples = f64::from(PERF_RATE * 2 * plan.perf_seconds);
+    let mut threads: Vec<ThreadReport> = Vec::new();
+    for (thread, pointers) in pairs(&trace.threads, &oracle) {
+        let place = |ip: u64| places.at(ip);
+        let theirs: Vec<Place> = pointers.iter().map(|pointers| place(pointers.ip)).collect();
+        let ours: Vec<Place> = thread.ips.iter().map(|&ip| place(ip)).collect();
+        let kinds = [Granularity::Module, Granularity::Page64K, Granularity::Function];
+        let system = |samples: &[Place]| {
+            samples.iter().filter(|&&place| place == Place::System).count() as f64 / samples.len() as f64
+        };
+        let name =
+            if thread.name.is_empty() { format!("thread {}", thread.tid) } else { thread.name.clone() };
+        threads.push(ThreadReport {
+            name,
+            on_cpu: theirs.len() as f64 / perf_samples,
+            samples: (theirs.len(), ours.len()),
+            per_second: ours.len() as f64 / trace.seconds.max(1e-9),
+            variations: kinds.map(|kind| variation(&places, kind, &theirs, &ours)),
+            system: (system(&theirs), system(&ours)),
+        });
+    }
+    threads.sort_by(|a, b| b.on_cpu.total_cmp(&a.on_cpu));
+    Ok(Report { subject, plan, threads, dropped: trace.dropped })
+}
+
+/// Each Windows thread with the samples of its Linux thread: the one whose stack pointers lie in its stack.
+fn pairs<'a>(
+    threads: &'a [Thread],
+    oracle: &'a BTreeMap<u32, Vec<Pointers>>,
+) -> Vec<(&'a Thread, &'a Vec<Pointers>)> {
+    let owner = |sp: u64| {
+        threads
+            .iter()
+            .enumerate()
+            .filter(|(_, thread)| thread.stack_base > sp && thread.stack_base - sp < WIDEST_STACK)
+            .min_by_key(|(_, thread)| thread.stack_base)
+            .map(|(index, _)| index)
+    };
+    let mut pairs = Vec::new();
+    for pointers in oracle.values() {
+        let mut votes: BTreeMap<usize, usize> = BTreeMap::new();
+        pointers
+            .iter()
+            .filter_map(|pointers| owner(pointers.sp))
+            .for_each(|index| *votes.entry(index).or_default() += 1);
+        if let Some((&index, _)) = votes.iter().max_by_key(|(_, votes)| **votes) {
+            pairs.push((&threads[index], pointers));
+        }
+    }
+    pairs
+}
+
+impl Subject {
+    /// The program's name in reports.
+    pub fn name(self) -> String {
+        match self {
+            Subject::Cmake => "cmake".to_owned(),
+            Subject::Node => "node".to_owned(),
+            Subject::Busy => "busy".to_owned(),
+            Subject::Mixed => "mixed".to_owned(),
+            Subject::Hammer(what) => format!("hammer: {what}"),
+        }
+    }
+
+    fn start(self, folder: &Folder, seconds: u32) -> Program {
+        let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+        let seconds = seconds.to_string();
+        match self {
+            Subject::Cmake => {
+                let exe = wine::path("STK_FETCH_DIR").join("cmake/cmake/data/bin/cmake.exe");
+                let script = wine::windows_path(&programs.join("recurse.cmake"));
+                let program = Program::start(folder, folder.path(), &exe, &["-P", &script]);
+                wine::wait_for("cmake to work", || program.output().contains("ready").then_some(()));
+                program
+            }
+            Subject::Node => {
+                let exe = wine::path("STK_FETCH_DIR").join("node/bin/node.exe");
+                let script = wine::windows_path(&programs.join("work.js"));
+                Program::ready(folder, folder.path(), &exe, &[&script, &seconds])
+            }
+            Subject::Busy => Program::busy(folder, 0),
+            Subject::Mixed => Program::mixed(folder, Net::V10, &[&seconds], &[]),
+            Subject::Hammer(what) => {
+                let exe = wine::path("STK_HAMMERS");
+                Program::ready(folder, folder.path(), &exe, &[what, &seconds])
+            }
+        }
+    }
+
+    fn target(self, program: &Program) -> [String; 2] {
+        match self {
+            Subject::Cmake => ["--name".to_owned(), "cmake.exe".to_owned()],
+            _ => ["--pid".to_owned(), program.pid()],
+        }
+    }
+}
+
+/// Runs `subject` and prints a line per thread.
+///
+/// # Errors
+/// As [`run`].
+pub fn print(subject: Subject, plan: Plan) -> Result<Report> {
+    let name = subject.name();
+    let report = run(subject, plan).with_context(|| name.clone())?;
+    let Plan { rate, seconds, perf_seconds } = plan;
+    println!(
+        "{name}, {seconds} s at {rate} Hz beside perf (2 x {perf_seconds} s at {PERF_RATE} Hz, unrecorded), {} dropped",
+        report.dropped
+    );
+    for thread in report.threads.iter().filter(|thread| thread.on_cpu > 0.02) {
+        println!("  {thread}");
+    }
+    Ok(report)
+}

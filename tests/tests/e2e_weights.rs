@@ -1,0 +1,41 @@
+//! Samples fall where the time goes: stk beside perf on threads that are on CPU all the time. `weights` (src/bin) measures more programs, longer.
+
+use stk_tests::weights::run::{ON_CPU, Plan, Report, Subject, print};
+
+/// Fewer samples than the measurement has: their bound is wider by what chance gives to them.
+const PLAN: Plan = Plan { rate: 1000, seconds: 6, perf_seconds: 3 };
+
+fn measured(subject: Subject) -> Report {
+    print(subject, PLAN).unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+/// On a loaded machine no thread is on CPU all the time: then the busiest one counts.
+fn is_true(subject: Subject) {
+    const TRIES: u32 = 3;
+    let mut said = Vec::new();
+    for _ in 0..TRIES {
+        let report = measured(subject);
+        let busiest = report.threads.first().expect("a thread that both have sampled");
+        assert!(busiest.samples.1 > 100, "{busiest}");
+        if report
+            .threads
+            .iter()
+            .filter(|thread| thread.on_cpu >= ON_CPU.min(busiest.on_cpu))
+            .all(|thread| thread.is_true())
+        {
+            return;
+        }
+        said.push(busiest.to_string());
+    }
+    panic!("beyond chance + 2 % by module or + 3 % by 64 KB, {TRIES} times:\n{}", said.join("\n"));
+}
+
+#[test]
+fn a_program_that_reads_its_environment_is_sampled_where_it_works() {
+    is_true(Subject::Cmake);
+}
+
+#[test]
+fn a_program_that_takes_the_peb_lock_all_the_time_is_sampled_where_it_works() {
+    is_true(Subject::Hammer("environment"));
+}
