@@ -87,6 +87,8 @@ pub struct Counters {
     pub suspension_ns_p50: AtomicU64,
     /// The 95th percentile of the same.
     pub suspension_ns_p95: AtomicU64,
+    /// The four above are measured, as far as they could be.
+    pub calibrated: AtomicBool,
     /// Losses by [`DropReason`].
     reasons: [AtomicU64; REASONS],
 }
