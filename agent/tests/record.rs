@@ -73,6 +73,7 @@ impl Target for Fake {
     fn cycles(&mut self, thread: &u64) -> Option<u64> {
         let mut world = self.0.borrow_mut();
         world.own_cpu += world.look_cpu;
+        world.now += world.look_cpu;
         if world.look_cpu != 0 {
             world.looks.push(*thread);
         }
@@ -525,7 +526,7 @@ fn a_sampler_over_its_share_of_a_processor_gives_every_thread_its_turn_and_count
             from = rig.world.borrow().own_cpu;
             rig.world.borrow_mut().looks.clear();
         }
-        ms += rig.sampler.stride();
+        ms = (ms + rig.sampler.stride()).max(rig.world.borrow().now.div_ceil(MS));
         // Threads that come and go take nobody's turn.
         if ms % 7 == 0 && rig.world.borrow().looks.len() < 10_000 {
             let instance = THREADS + 1 + ms;

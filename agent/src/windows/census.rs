@@ -225,6 +225,8 @@ impl Census {
     /// The last round: what is known now is written; tables that were not read yet are read until `deadline` (ticks).
     pub fn finish(&mut self, deadline: u64) {
         self.drain_loader();
+        // Those of the recorder's threads that are about to end are known now.
+        let own_cpu_ns = self.own_cpu_ns();
         self.enumerate(ThreadFlags::empty());
         self.names();
         self.journal.flush();
@@ -236,7 +238,7 @@ impl Census {
         }
         loader::ignore();
         self.losses();
-        self.measurements();
+        self.measurements(own_cpu_ns);
         self.journal.flush();
     }
 
@@ -567,8 +569,15 @@ impl Census {
         }
     }
 
+    /// CPU time of the recorder's own threads so far, in nanoseconds.
+    fn own_cpu_ns(&self) -> u64 {
+        let own = self.threads.live().iter().filter(|thread| thread.handle.own);
+        own.filter_map(|thread| thread.handle.handle.times()).map(|times| times.cpu * 100).sum()
+    }
+
     /// What recording cost, as metadata.
-    fn measurements(&mut self) {
+    fn measurements(&mut self, own_cpu_ns: u64) {
+        self.fact("recorder.cpu_ns", alloc::format!("{own_cpu_ns}").as_bytes());
         let counters = self.counters.clone();
         for (key, value) in [
             ("recorder.passes", &counters.passes),
