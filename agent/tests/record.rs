@@ -518,7 +518,7 @@ fn a_sampler_over_its_share_of_a_processor_gives_every_thread_its_turn_and_count
         rig.add(instance, 10);
         rig.thread(instance, |thread| thread.cycles = Some(7));
     }
-    let (mut ms, mut from) = (0, 0);
+    let (mut ms, mut from, mut brief) = (0, 0, None);
     while ms < 10_000 {
         rig.pass(ms);
         rig.write();
@@ -528,12 +528,13 @@ fn a_sampler_over_its_share_of_a_processor_gives_every_thread_its_turn_and_count
         }
         ms = (ms + rig.sampler.stride()).max(rig.world.borrow().now.div_ceil(MS));
         // Threads that come and go take nobody's turn.
-        if ms % 7 == 0 && rig.world.borrow().looks.len() < 10_000 {
+        if let Some(instance) = brief.take() {
+            assert!(rig.commands.push(ThreadCommand::Remove { instance }).is_ok());
+        } else if ms % 3 == 0 {
             let instance = THREADS + 1 + ms;
             rig.add(instance, 10);
             rig.thread(instance, |thread| thread.cycles = Some(7));
-            rig.pass(ms);
-            assert!(rig.commands.push(ThreadCommand::Remove { instance }).is_ok());
+            brief = Some(instance);
         }
     }
     let world = rig.world.borrow();

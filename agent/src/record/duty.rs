@@ -98,7 +98,10 @@ impl Duty {
             return None;
         }
         self.total = (self.total.0 + used, self.total.1 + looks);
-        self.rate = next_rate(self.rate, used, (now - since) / SHARE);
+        // A sampler that is late looks at fewer threads than its rate asks for.
+        let asked = (threads as u64).saturating_mul((now - since) / self.period).max(1);
+        let made = looks.saturating_mul(WHOLE) / asked;
+        self.rate = next_rate(self.rate, made, used, (now - since) / SHARE);
         self.pace = self.pace_for(threads as u64);
         let changed = self.rate != self.reported
             && (self.rate == WHOLE || self.rate.abs_diff(self.reported) * 10 > self.reported);
@@ -122,11 +125,11 @@ impl Duty {
     }
 }
 
-/// The rate after a window in which `used` ticks of CPU time were used of `allowed`: at most halved or doubled. A window that comes near to
-/// what is allowed changes nothing.
-fn next_rate(rate: u64, used: u64, allowed: u64) -> u64 {
+/// The rate after a window in which `used` ticks of CPU time were used of `allowed`, and threads looked at with the rate `made`. A window that
+/// comes near to what is allowed changes nothing; one well below raises the rate, at most to the double.
+fn next_rate(rate: u64, made: u64, used: u64, allowed: u64) -> u64 {
     if used > allowed {
-        return (rate.saturating_mul(allowed) / used).max(rate / 2).max(LOWEST);
+        return (rate.min(made).saturating_mul(allowed) / used).max(LOWEST);
     }
     if used > allowed * 3 / 4 {
         return rate;
