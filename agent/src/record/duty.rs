@@ -118,7 +118,8 @@ impl Duty {
         }
         let burst = (self.period / SHARE).max(BURST_MS * self.ticks_per_ms);
         let (used, looks) = self.total;
-        let most = if used == 0 { threads } else { (burst.saturating_mul(looks) / used).clamp(1, threads) };
+        let most =
+            burst.saturating_mul(looks).checked_div(used).map_or(threads, |most| most.clamp(1, threads));
         let stride = (most * WHOLE / (threads * self.rate)).max(1);
         let looks = (threads * self.rate * stride).div_ceil(WHOLE).clamp(1, threads);
         Pace { stride, threads: looks as usize }
@@ -135,7 +136,7 @@ fn next_rate(rate: u64, made: u64, used: u64, allowed: u64) -> u64 {
         return rate;
     }
     let aim = allowed * 9 / 10;
-    let raised = if used == 0 { WHOLE } else { rate.saturating_mul(aim) / used };
+    let raised = rate.saturating_mul(aim).checked_div(used).unwrap_or(WHOLE);
     raised.min(rate * 2).min(WHOLE)
 }
 
