@@ -563,12 +563,16 @@ fn a_thread_that_cannot_be_captured_is_tried_again_at_the_end_of_the_pass() {
     rig.add(1, 10);
     rig.add(2, 10);
     rig.thread(1, |thread| (thread.outcome, thread.recovers) = (Outcome::OwnsExitLocks, true));
-    rig.thread(2, |thread| thread.outcome = Outcome::NotStopped);
+    rig.thread(2, |thread| thread.outcome = Outcome::NoContext);
+    rig.add(3, 10);
+    rig.thread(3, |thread| thread.outcome = Outcome::NotStopped);
     rig.pass(0);
-    assert_eq!(rig.counters.lost(DropReason::OwnsExitLocks as usize), 0);
-    assert_eq!(rig.counters.lost(DropReason::NotStopped as usize), 1);
+    let lost = |reason| rig.counters.lost(reason as usize);
+    assert_eq!((lost(DropReason::OwnsExitLocks), lost(DropReason::NoContext)), (0, 1));
+    assert_eq!(lost(DropReason::NotStopped), 1);
     let captures: Vec<u32> = rig.world.borrow().threads.values().map(|thread| thread.captures).collect();
-    assert_eq!(captures, [2, 2]);
+    // One that does not stop is not waited for twice.
+    assert_eq!(captures, [2, 2, 1]);
     let threads: Vec<u64> = samples(&read(&rig.finish())).into_iter().map(|(thread, _)| thread).collect();
     assert_eq!(threads, [1]);
 }

@@ -101,7 +101,8 @@ impl<T: Target> Sampler<T> {
         }
     }
 
-    /// Looks at a thread, and captures and stores it unless it is known not to have run. The error is why it could not be captured.
+    /// Looks at a thread, and captures and stores it unless it is known not to have run. The error is why it could not be captured: it may
+    /// be tried again, and is not counted yet.
     fn sample(&mut self, index: usize) -> Result<(), DropReason> {
         self.wiring.signals.sampler_is_whole();
         let Some(entry) = self.threads.get_mut(index) else { return Ok(()) };
@@ -122,7 +123,11 @@ impl<T: Target> Sampler<T> {
             Outcome::NotSuspended => return Err(DropReason::NoThread),
             Outcome::NoContext => return Err(DropReason::NoContext),
             Outcome::OwnsExitLocks => return Err(DropReason::OwnsExitLocks),
-            Outcome::NotStopped => return Err(DropReason::NotStopped),
+            // Waiting for it a second time would cost all others as much again.
+            Outcome::NotStopped => {
+                self.wiring.counters.lose(DropReason::NotStopped, 1);
+                return Ok(());
+            }
         }
         let moved = entry.sampled && entry.registers != self.capture.registers;
         let (state, cpu) = match cycles {
