@@ -26,10 +26,12 @@
 //!   within the microseconds before a suspension, is not told.
 //! * A thread that is terminated from outside by TerminateThread while it is suspended takes its stack away from under the
 //!   copy.
-//! * Cycle counts (Windows) move by what sampling itself costs: a thread is only left unsuspended once its count stands still. Wine 8 has no
-//!   cycle counts; there every thread is suspended in every pass, and on a loaded machine each waits for its turn to stop.
+//! * Cycle counts (Windows) move by what sampling itself costs. That cost is measured at the start; a thread that spent about as much since
+//!   its last sample is left alone, and captured again when its count moves. Wine 8 has no cycle counts; there every thread is suspended in every pass, and on a loaded machine each waits for its turn to stop.
 //! * `--check-walks` (x64 only) breaks the law on purpose: it has the system's unwinder walk each suspended thread, which may take
 //!   locks. The watchdog resumes such a thread after 50 ms. For diagnosis, not for production.
+//! * The sampler uses at most a quarter of one core: with more threads than fit, each is sampled less often (RATE_CHANGE; DROPPED, reason
+//!   "duty limit").
 //! * Passes that a late sampler skipped are counted as such (DROPPED, reason "late"), not as dropped samples.
 //!
 //! [`record`] decides what is recorded and is tested on any host; `windows` alone calls the system. Elsewhere than on

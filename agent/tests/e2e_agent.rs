@@ -265,6 +265,79 @@ fn threads_that_live_a_moment_all_run_and_none_hangs() {
     }
 }
 
+/// Windows runs no thread while enough others of a higher priority want to run; Wine keeps the number and ignores it.
+#[test]
+fn no_thread_of_the_recorder_runs_below_those_of_the_target() {
+    let run = run("priorities");
+    let trace = run.contents();
+    let mut helpers = Vec::new();
+    for line in run.all("priority") {
+        let (tid, priority) = line.split_once(' ').unwrap();
+        let (tid, priority): (u32, i32) = (tid.parse().unwrap(), priority.parse().unwrap());
+        let thread = trace.threads.values().find(|thread| thread.tid == tid);
+        if thread.is_some_and(|thread| thread.flags.contains(ThreadFlags::RECORDER)) {
+            helpers.push(priority);
+        }
+    }
+    helpers.sort_unstable();
+    // Code and runtimes as the target's; tables and writer above; the watchdog highest, the sampler time-critical.
+    assert!(helpers.iter().all(|&priority| priority >= 0), "{helpers:?}");
+    assert!(helpers.iter().filter(|&&priority| priority == 1).count() >= 2, "{helpers:?}");
+    assert!(helpers.contains(&15), "{helpers:?}");
+}
+
+#[test]
+fn the_cost_of_a_suspension_is_measured_at_the_start_and_told() {
+    let trace = run("priorities").contents();
+    let value = |key: &str| trace.metadata.get(key).map(|text| text.parse::<u64>().unwrap());
+    let (p50, p95) = (value("recorder.suspension_ns_p50"), value("recorder.suspension_ns_p95"));
+    // A call of the system takes more than that on any machine.
+    assert!(p50.is_some_and(|p50| p50 > 100), "{:?}", trace.metadata);
+    assert!(p95 >= p50, "{p95:?} {p50:?}");
+    // Wine 8 counts no cycles; where they are counted they are told too.
+    let cycles = (value("recorder.suspension_cycles_p50"), value("recorder.suspension_cycles_p95"));
+    assert!(cycles.0.is_some() || cycles.1.is_none(), "{cycles:?}");
+}
+
+/// Two busy loops a processor, ended with this.
+struct BusyMachine(Vec<std::process::Child>);
+
+impl BusyMachine {
+    fn new() -> BusyMachine {
+        let processors = std::thread::available_parallelism().unwrap().get();
+        let spin = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        BusyMachine((0..2 * processors).map(|_| spin()).collect())
+    }
+}
+
+impl Drop for BusyMachine {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn on_a_busy_machine_samples_modules_and_the_end_of_a_recording_come_all_the_same() {
+    let _busy = BusyMachine::new();
+    let run = run("plain");
+    assert_eq!(run.all("stop"), ["0"]);
+    assert_eq!(run.one("alive"), "1");
+    let trace = run.contents();
+    assert_eq!(trace.end, Some(EndReason::Stopped as u64));
+    let loads = trace.modules.values().filter(|module| module.path.ends_with("winmm.dll"));
+    assert_eq!(loads.filter(|module| module.unloaded.is_some()).count(), 4);
+    let first: BTreeMap<u64, u64> =
+        trace.samples.iter().rev().map(|sample| (sample.thread, sample.stack_len)).collect();
+    let known = |thread: &&Thread| !thread.flags.contains(ThreadFlags::RECORDER) && !thread.name.is_empty();
+    assert_eq!(trace.threads.values().filter(known).count(), 3);
+    for (instance, thread) in trace.threads.iter().filter(|(_, thread)| known(thread)) {
+        assert!(first.contains_key(instance), "{thread:?} was never sampled");
+    }
+}
+
 /// The recorded parts of the executable are the bytes of its file.
 fn assert_tables_match_the_file(trace: &Contents, module: &Module) {
     let data = std::fs::read(host_program()).unwrap();
@@ -394,6 +467,7 @@ fn host_program() -> &'static Path {
 
 #[derive(Debug)]
 struct Thread {
+    tid: u32,
     name: String,
     flags: ThreadFlags,
     started: u64,
@@ -488,8 +562,13 @@ impl Contents {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match event {
             Event::ThreadStart(start) if !start.flags.contains(ThreadFlags::RESTATED) => {
-                let thread =
-                    Thread { name: String::new(), flags: start.flags, started: start.time, ended: None };
+                let thread = Thread {
+                    tid: start.tid,
+                    name: String::new(),
+                    flags: start.flags,
+                    started: start.time,
+                    ended: None,
+                };
                 assert!(self.threads.insert(start.instance, thread).is_none(), "an instance starts once");
             }
             Event::ThreadExit { instance, time } => {

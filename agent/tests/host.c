@@ -100,6 +100,23 @@ static HANDLE sampler(void)
     return found;
 }
 
+/* Prints the priority of every thread of this process. */
+static void print_priorities(void)
+{
+    THREADENTRY32 entry;
+    memset(&entry, 0, sizeof entry);
+    entry.dwSize = sizeof entry;
+    HANDLE snapshot = CreateToolhelp32Snapshot(TH32CS_SNAPTHREAD, 0);
+    for (BOOL more = Thread32First(snapshot, &entry); more; more = Thread32Next(snapshot, &entry)) {
+        if (entry.th32OwnerProcessID != GetCurrentProcessId())
+            continue;
+        HANDLE thread = OpenThread(THREAD_QUERY_INFORMATION, FALSE, entry.th32ThreadID);
+        printf("priority %lu %d\n", entry.th32ThreadID, GetThreadPriority(thread));
+        CloseHandle(thread);
+    }
+    CloseHandle(snapshot);
+}
+
 /* Freezes the sampler at some moment; returns how many of the workers never ran again although it stayed frozen. */
 static int stuck_while_frozen(HANDLE thread)
 {
@@ -301,6 +318,14 @@ int main(int argc, char **argv)
         if (start(output, 0, 200000, 700))
             return 1;
         wait_for_end();
+    } else if (!strcmp(scenario, "priorities")) {
+        if (start(output, 0, 1000000, 0))
+            return 1;
+        wait_for_samples(10);
+        print_priorities();
+        /* The cost of a suspension and losses are written once a second. */
+        Sleep(1500);
+        printf("stop %u\n", agent_stop(NULL));
     } else if (!strcmp(scenario, "cycles")) {
         for (int i = 0; i < 10; i++) {
             if (start(output, 0, 1000000, 0))

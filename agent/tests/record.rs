@@ -13,7 +13,8 @@ use agent::record::journal::{self, Contents, Journal, Pace, TableStore};
 use agent::record::modules::Events as _;
 use agent::record::queue::Queue;
 use agent::record::sampler::{
-    Accepted, CODE_BYTES, Capture, CodeRead, Outcome, Sampler, Target, ThreadCommand, Triggered, Wiring,
+    Accepted, CODE_BYTES, Capture, CodeRead, Outcome, Sampler, SuspensionCost, Target, ThreadCommand,
+    Triggered, Wiring,
 };
 use agent::record::shared::{Counters, Lane, Signals};
 use agent::record::writer::{Output, WriteError, Writer};
@@ -38,7 +39,11 @@ struct FakeThread {
     cycles: Option<u64>,
     cpu_time: Option<u64>,
     outcome: Outcome,
+    /// The next capture succeeds.
+    recovers: bool,
     captures: u32,
+    /// Cycles that a capture costs the thread.
+    capture_cycles: u64,
     walk_flags: u64,
 }
 
@@ -48,6 +53,12 @@ struct World {
     now: u64,
     threads: BTreeMap<u64, FakeThread>,
     code_reads: u32,
+    /// CPU time of the sampler, in ticks.
+    own_cpu: u64,
+    /// CPU ticks that a look at a thread costs it.
+    look_cpu: u64,
+    /// Threads in the order in which they were looked at.
+    looks: Vec<u64>,
 }
 
 struct Fake(Rc<RefCell<World>>);
@@ -60,7 +71,17 @@ impl Target for Fake {
     }
 
     fn cycles(&mut self, thread: &u64) -> Option<u64> {
-        self.0.borrow().threads[thread].cycles
+        let mut world = self.0.borrow_mut();
+        world.own_cpu += world.look_cpu;
+        world.now += world.look_cpu;
+        if world.look_cpu != 0 {
+            world.looks.push(*thread);
+        }
+        world.threads[thread].cycles
+    }
+
+    fn own_cpu(&mut self) -> u64 {
+        self.0.borrow().own_cpu
     }
 
     fn cpu_time(&mut self, thread: &u64) -> Option<u64> {
@@ -73,8 +94,13 @@ impl Target for Fake {
         let now = world.now;
         let thread = world.threads.get_mut(thread).unwrap();
         thread.captures += 1;
+        thread.cycles = thread.cycles.map(|cycles| cycles + thread.capture_cycles);
         fill(thread, now, into);
-        thread.outcome
+        let outcome = thread.outcome;
+        if thread.recovers {
+            thread.outcome = Outcome::Captured;
+        }
+        outcome
     }
 
     fn code(&mut self, ip: u64, into: &mut [u8; CODE_BYTES]) -> CodeRead {
@@ -162,7 +188,7 @@ impl Rig {
         let lane = Arc::new(Lane::new(buffers, 4 << 20, &header).unwrap());
         let counters = Arc::new(Counters::default());
         let signals: &'static Signals = Box::leak(Box::default());
-        let commands = Arc::new(Queue::new(64));
+        let commands = Arc::new(Queue::new(512));
         let wiring =
             Wiring { lane: lane.clone(), counters: counters.clone(), signals, commands: commands.clone() };
         let sampler = Sampler::new(Fake(world.clone()), wiring, RegisterSet::X64, 8, FREQUENCY, MAX_STACK);
@@ -177,7 +203,9 @@ impl Rig {
             cycles: None,
             cpu_time: None,
             outcome: Outcome::Captured,
+            recovers: false,
             captures: 0,
+            capture_cycles: 0,
             walk_flags: 0,
         };
         set_stack(&mut thread, words, instance);
@@ -359,7 +387,7 @@ fn a_thread_whose_cycles_stand_still_is_not_suspended_again() {
     }
     assert_eq!(rig.world.borrow().threads[&1].captures, 1);
     rig.thread(1, |thread| {
-        thread.cycles = Some(101);
+        thread.cycles = Some(1_000_000);
         set_stack(thread, 10, 9);
     });
     rig.pass(50);
@@ -370,31 +398,183 @@ fn a_thread_whose_cycles_stand_still_is_not_suspended_again() {
     assert!(matches!(found[2].1, Found::Sample { state: RunState::Running, .. }), "{found:?}");
 }
 
+/// States of all samples, in stored order; a SAME as often as it counts passes.
+fn states(file: &[u8]) -> Vec<RunState> {
+    let trace = Trace::open(file).unwrap();
+    let mut scratch = Scratch::new();
+    let mut states = Vec::new();
+    for block in trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples) {
+        let mut samples = trace.samples(block, &mut scratch).unwrap();
+        while let Some(decoded) = samples.next().unwrap() {
+            match decoded {
+                Decoded::Sample(sample) => states.push(sample.state),
+                Decoded::Same(same) => states.extend((0..same.ticks).map(|_| same.state)),
+                Decoded::Idle(idle) => states.extend((0..idle.ticks).map(|_| idle.state)),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    states
+}
+
 #[test]
 fn the_cycles_that_sampling_itself_costs_do_not_make_a_waiting_thread_a_running_one() {
     let mut rig = Rig::new(4);
+    rig.sampler.set_suspension_cost(SuspensionCost { p50: 8_000, p95: 14_000 });
     rig.add(1, 10);
-    let mut cycles = 1_000_000;
-    for (ms, spent) in [(0, 0), (1, 8_000), (2, 2_000_000), (3, 9_000)] {
-        cycles += spent;
-        rig.thread(1, |thread| thread.cycles = Some(cycles));
+    rig.thread(1, |thread| (thread.cycles, thread.capture_cycles) = (Some(1_000_000), 12_000));
+    for (ms, own) in [(0, 0), (1, 0), (2, 0), (3, 0), (4, 2_000_000), (5, 0), (6, 0), (7, 0)] {
+        rig.thread(1, |thread| thread.cycles = thread.cycles.map(|cycles| cycles + own));
         rig.pass(ms);
     }
+    let captures = rig.world.borrow().threads[&1].captures;
+    let mut expected = [RunState::Waiting; 8];
+    expected[0] = RunState::Unknown;
+    // It spun in place.
+    expected[4] = RunState::Running;
+    assert_eq!(states(&rig.finish()), expected);
+    assert_eq!(captures, 4, "at first and to be sure of it; after the run, and to be sure of that");
+}
+
+#[test]
+fn an_idle_thread_is_suspended_at_most_three_times_and_one_that_runs_in_every_pass() {
+    let mut rig = Rig::new(4);
+    rig.add(1, 10);
+    rig.add(2, 10);
+    for instance in [1, 2] {
+        rig.thread(instance, |thread| (thread.cycles, thread.capture_cycles) = (Some(7), 12_000));
+    }
+    for ms in 0..100 {
+        rig.thread(2, |thread| thread.cycles = thread.cycles.map(|cycles| cycles + 1_000_000));
+        rig.pass(ms);
+        rig.write();
+    }
+    let captures = |instance| rig.world.borrow().threads[&instance].captures;
+    assert!(captures(1) <= 3, "{}", captures(1));
+    assert_eq!(captures(2), 100);
+    assert_eq!(rig.counters.samples.load(Ordering::Relaxed), 200);
+}
+
+#[test]
+fn three_hundred_waiting_threads_are_suspended_at_most_three_times_each_in_ten_seconds() {
+    let mut rig = Rig::new(4);
+    for instance in 1..=300 {
+        rig.add(instance, 10);
+        // What a capture costs differs from thread to thread, and from capture to capture.
+        let cost = 2_000 + instance * 7919 % 40_000;
+        rig.thread(instance, |thread| (thread.cycles, thread.capture_cycles) = (Some(7), cost));
+    }
+    for ms in 0..10_000 {
+        rig.pass(ms);
+        rig.write();
+    }
+    let world = rig.world.borrow();
+    let most = world.threads.values().map(|thread| thread.captures).max().unwrap();
+    assert!(most <= 3, "{most}");
+    // No sample is missing for it.
+    assert_eq!(rig.counters.samples.load(Ordering::Relaxed), 300 * 10_000);
+}
+
+#[test]
+fn the_cycles_of_a_thread_are_told_with_its_samples_also_of_passes_that_did_not_capture_it() {
+    let mut rig = Rig::new(4);
+    rig.add(1, 10);
+    rig.thread(1, |thread| (thread.cycles, thread.capture_cycles) = (Some(1_000), 12_000));
+    for ms in 0..10 {
+        rig.pass(ms);
+    }
+    rig.thread(1, |thread| thread.cycles = thread.cycles.map(|cycles| cycles + 5_000_000));
+    rig.pass(10);
+    let spent = rig.world.borrow().threads[&1].cycles.unwrap() - 1_000;
     let file = rig.finish();
     let trace = Trace::open(&file).unwrap();
     let mut scratch = Scratch::new();
     let block = trace.blocks().iter().find(|block| block.header.kind == BlockKind::Samples).unwrap();
     let mut samples = trace.samples(block, &mut scratch).unwrap();
-    let mut states = Vec::new();
+    let mut deltas = Vec::new();
     while let Some(decoded) = samples.next().unwrap() {
-        states.push(match decoded {
-            Decoded::Sample(sample) => sample.state,
-            Decoded::Same(same) => same.state,
+        match decoded {
+            Decoded::Sample(sample) => deltas.push(sample.cpu_delta.unwrap_or(0)),
+            Decoded::Same(same) => deltas.push(same.cpu_delta.unwrap_or(0)),
             other => panic!("{other:?}"),
-        });
+        }
     }
-    // First seen; waited; spun in place; waited.
-    assert_eq!(states, [RunState::Unknown, RunState::Waiting, RunState::Running, RunState::Waiting]);
+    // The first sample has nothing before it; the last capture's own cost comes after the last reading.
+    assert_eq!(deltas.iter().sum::<i64>() as u64, spent - 12_000, "{deltas:?}");
+    assert_eq!(
+        *deltas.last().unwrap(),
+        5_000_000,
+        "the cost of the captures is in the passes before: {deltas:?}"
+    );
+}
+
+#[test]
+fn a_sampler_over_its_share_of_a_processor_gives_every_thread_its_turn_and_counts_what_it_left_out() {
+    const THREADS: u64 = 400;
+    let mut rig = Rig::new(4);
+    rig.sampler.limit_duty(MS);
+    rig.world.borrow_mut().look_cpu = 100;
+    for instance in 1..=THREADS {
+        rig.add(instance, 10);
+        rig.thread(instance, |thread| thread.cycles = Some(7));
+    }
+    let (mut ms, mut from, mut brief) = (0, 0, None);
+    while ms < 10_000 {
+        rig.pass(ms);
+        rig.write();
+        if ms < 1_000 {
+            from = rig.world.borrow().own_cpu;
+            rig.world.borrow_mut().looks.clear();
+        }
+        ms = (ms + rig.sampler.stride()).max(rig.world.borrow().now.div_ceil(MS));
+        // Threads that come and go take nobody's turn.
+        if let Some(instance) = brief.take() {
+            assert!(rig.commands.push(ThreadCommand::Remove { instance }).is_ok());
+        } else if ms % 3 == 0 {
+            let instance = THREADS + 1 + ms;
+            rig.add(instance, 10);
+            rig.thread(instance, |thread| thread.cycles = Some(7));
+            brief = Some(instance);
+        }
+    }
+    let world = rig.world.borrow();
+    let share = (world.own_cpu - from) * 100 / (9_000 * MS);
+    assert!((15..=26).contains(&share), "{share} % of a core");
+    let mut turns = BTreeMap::<u64, u64>::new();
+    for &thread in world.looks.iter().filter(|&&thread| thread <= THREADS) {
+        *turns.entry(thread).or_default() += 1;
+    }
+    assert_eq!(turns.len() as u64, THREADS);
+    let (least, most) = (turns.values().min().unwrap(), turns.values().max().unwrap());
+    assert!(most - least <= 1, "{least} to {most} turns");
+    assert!(rig.counters.lost(DropReason::DutyLimit as usize) > 9_000 / 2);
+    assert_eq!(
+        rig.counters.dropped.load(Ordering::Relaxed),
+        0,
+        "no samples are missing of the passes that were made"
+    );
+    let rate = rig.counters.rate.load(Ordering::Acquire);
+    assert!((1..250_000).contains(&rate), "{rate} millionths");
+}
+
+#[test]
+fn a_thread_that_cannot_be_captured_is_tried_again_at_the_end_of_the_pass() {
+    let mut rig = Rig::new(4);
+    rig.add(1, 10);
+    rig.add(2, 10);
+    rig.thread(1, |thread| (thread.outcome, thread.recovers) = (Outcome::OwnsExitLocks, true));
+    rig.thread(2, |thread| thread.outcome = Outcome::NoContext);
+    rig.add(3, 10);
+    rig.thread(3, |thread| thread.outcome = Outcome::NotStopped);
+    rig.pass(0);
+    let lost = |reason| rig.counters.lost(reason as usize);
+    assert_eq!((lost(DropReason::OwnsExitLocks), lost(DropReason::NoContext)), (0, 1));
+    assert_eq!(lost(DropReason::NotStopped), 1);
+    let captures: Vec<u32> = rig.world.borrow().threads.values().map(|thread| thread.captures).collect();
+    // One that does not stop is not waited for twice.
+    assert_eq!(captures, [2, 2, 1]);
+    let threads: Vec<u64> = samples(&read(&rig.finish())).into_iter().map(|(thread, _)| thread).collect();
+    assert_eq!(threads, [1]);
 }
 
 #[test]
@@ -537,20 +717,28 @@ fn a_triggered_sample_of_an_unknown_thread_waits_for_it_and_is_counted_if_it_nev
     assert_eq!(rig.sampler.triggered(&triggered), Accepted::Later);
     rig.world.borrow_mut().now = 2000 * MS;
     assert_eq!(rig.sampler.triggered(&triggered), Accepted::Done);
-    assert_eq!(rig.counters.lost(DropReason::NoThread as usize), 1);
+    assert_eq!(rig.counters.lost(DropReason::UnknownThread as usize), 1);
 }
 
 #[test]
 fn losses_are_counted_by_their_reason_and_an_ended_thread_is_no_loss() {
     let mut rig = Rig::new(4);
-    for (instance, outcome) in [(1, Outcome::Ended), (2, Outcome::NotSuspended), (3, Outcome::NoContext)] {
+    let outcomes = [
+        (Outcome::Ended, None),
+        (Outcome::NotSuspended, Some(DropReason::NoThread)),
+        (Outcome::NoContext, Some(DropReason::NoContext)),
+        (Outcome::OwnsExitLocks, Some(DropReason::OwnsExitLocks)),
+        (Outcome::NotStopped, Some(DropReason::NotStopped)),
+    ];
+    for (instance, (outcome, _)) in (1..).zip(outcomes) {
         rig.add(instance, 10);
         rig.thread(instance, |thread| thread.outcome = outcome);
     }
     rig.pass(0);
-    let lost = |reason| rig.counters.lost(reason as usize);
-    assert_eq!((lost(DropReason::NoThread), lost(DropReason::NoContext)), (1, 1));
-    assert_eq!(rig.counters.dropped.load(Ordering::Relaxed), 2);
+    for reason in outcomes.into_iter().filter_map(|(_, reason)| reason) {
+        assert_eq!(rig.counters.lost(reason as usize), 1, "{reason:?}");
+    }
+    assert_eq!(rig.counters.dropped.load(Ordering::Relaxed), 4);
     assert_eq!(rig.counters.samples.load(Ordering::Relaxed), 0);
 }
 

@@ -185,6 +185,11 @@ impl ThreadImage {
         Ok(())
     }
 
+    /// Notes the thread's CPU time at a pass that [`SampleEncoder::same`] took; it is told with the thread's next SAMPLE.
+    pub fn note_cpu(&mut self, cpu: u64) {
+        self.cpu_now = Some(cpu);
+    }
+
     /// Makes the image ready for another thread, keeping its memory. Pending passes are lost unless flushed before.
     pub fn reset(&mut self) {
         self.valid = false;

@@ -437,7 +437,7 @@ pub enum DropReason {
     Late = 3,
     /// The loader ring overflowed: module events were lost (the next STATE block has the truth).
     RingFull = 4,
-    /// The thread could not be opened or suspended.
+    /// The system refused to suspend the thread.
     NoThread = 5,
     /// A fixed table of the recorder was full.
     TableFull = 6,
@@ -449,6 +449,10 @@ pub enum DropReason {
     NotStopped = 9,
     /// The thread owned the loader lock and the PEB lock (ExitProcess, or a module load that reads the environment) and was let go.
     OwnsExitLocks = 10,
+    /// A thread asked for a sample of itself but was never enumerated.
+    UnknownThread = 11,
+    /// What was captured breaks a limit of the format, so it could not be stored.
+    NotStorable = 12,
 }
 
 impl DropReason {

@@ -9,15 +9,19 @@
 //! threads      enumerations -> THREAD_START, THREAD_EXIT, THREAD_NAME
 //! journal      those events and BLOBs -> META, STATE, BLOB blocks
 //! writer       blocks -> the file
+//! duty         the sampler's share of a processor
+//! boost        priority boosts, off while a thread is sampled
 //! dotnet       what is asked of a .NET runtime -> RUNTIME_INFO, NETTRACE, MANAGED_THREAD, MEMORY
 //! code         code bytes at instruction pointers, read once
 //! queue        between threads of the target and of the recorder: never waits
 //! shared       block buffers and counters that the recorder's threads share
 //! ```
 
+pub mod boost;
 pub mod changes;
 pub mod code;
 pub mod dotnet;
+pub mod duty;
 pub mod dynamic;
 pub mod image;
 pub mod journal;

@@ -1,8 +1,16 @@
-//! The sampler: who is sampled when, what becomes of a capture, when a block is cut.
+//! The sampler: what becomes of a capture, when a block is cut.
+//!
+//! * `passes`: which threads are looked at when.
+//! * `activity`: which of them have to be captured.
 //!
 //! It never waits for anybody. Without a free buffer samples are dropped and counted; the next sample of a thread that
 //! can be stored is a keyframe by the encoder's own rules. What is done while a thread is suspended is
 //! [`Target::capture`]'s business alone; everything here happens with all threads running.
+
+mod activity;
+mod passes;
+
+pub use activity::SuspensionCost;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -13,22 +21,17 @@ use stk_format::{BlockBuffer, RawSample, Rejected, SampleEncoder, Taken, ThreadI
 use stk_schema::event::{CheckWalk, DropReason, Event, ManagedThread, Memory, RunState};
 use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet, SP};
 
+use activity::Activity;
+
 use super::code::CodeCache;
 use super::dotnet::threads::{CONTEXT_BYTES, Managed};
+use super::duty::Duty;
 use super::dynamic::{self, Region, RegionUse, Scanner};
 use super::queue::Queue;
 use super::shared::{Counters, Lane, Signals};
 
 /// Code bytes read at the instruction pointer.
 pub const CODE_BYTES: usize = 64;
-/// Words for which a new thread's image has room; it grows as stacks do.
-const FIRST_IMAGE_WORDS: usize = 2048;
-/// Thread times come from a coarse clock: read no more often than it ticks, and less where nothing moves.
-const CPU_MS: u64 = 10;
-const CPU_IDLE_MS: u64 = 100;
-/// Cycles that being suspended and resumed may cost a waiting thread itself: the system wakes it for both. A thread that
-/// spent no more since its last sample, with registers as they were, did not run of its own.
-const OWN_CYCLES: u64 = 60_000;
 /// How often words that stay as they are are searched for dynamic code: it may have come where nothing was known to be.
 const SEARCH_MS: u64 = 1000;
 /// How long a triggered sample waits for its thread to be enumerated.
@@ -87,10 +90,14 @@ pub enum Outcome {
     Captured,
     /// The thread is gone or going; its end will be noticed.
     Ended,
-    /// It could not be suspended.
+    /// The system refused to suspend it.
     NotSuspended,
     /// Its context could not be read, or the watchdog resumed it.
     NoContext,
+    /// It owns the locks that ExitProcess takes and was let go.
+    OwnsExitLocks,
+    /// It did not stop in time.
+    NotStopped,
 }
 
 /// What bytes were found at an instruction pointer.
@@ -115,6 +122,11 @@ pub trait Target {
 
     /// The thread's CPU time by a coarse clock, for systems without cycle counts.
     fn cpu_time(&mut self, thread: &Self::Thread) -> Option<u64>;
+
+    /// CPU time of the calling thread, the sampler, in ticks; 0 where the system cannot tell.
+    fn own_cpu(&mut self) -> u64 {
+        0
+    }
 
     /// Captures registers and stack: the only thing that is done while the thread is suspended. Where
     /// [`Capture::walk`] asks for it, the walk is made at the same moment.
@@ -171,8 +183,8 @@ struct Entry<T> {
     tid: u32,
     thread: T,
     image: ThreadImage,
-    /// Cycle count at its last stored sample; `None` if that cannot be compared with.
-    cycles: Option<u64>,
+    /// What its cycle count has told.
+    activity: Activity,
     /// CPU time at the last reading.
     cpu: Option<u64>,
     /// When CPU time is due to be read again, in ticks.
@@ -213,6 +225,13 @@ pub struct Sampler<T: Target> {
     dynamic: Option<Scanner>,
     /// A whole stack was searched in this pass: one is enough.
     searched: bool,
+    /// What a suspension costs the suspended thread, in the unit of its cycle count.
+    cost: SuspensionCost,
+    duty: Option<Duty>,
+    /// Where in `threads` the next pass begins.
+    next: usize,
+    /// Places in `threads` of those that could not be captured in this pass.
+    retry: Vec<usize>,
 }
 
 impl<T: Target> Sampler<T> {
@@ -239,6 +258,10 @@ impl<T: Target> Sampler<T> {
             code: CodeCache::new(),
             dynamic: None,
             searched: false,
+            cost: SuspensionCost::ASSUMED,
+            duty: None,
+            next: 0,
+            retry: Vec::new(),
         }
     }
 
@@ -247,6 +270,21 @@ impl<T: Target> Sampler<T> {
     pub fn check_walks(&mut self, frames: usize) {
         let frames = Vec::with_capacity(frames);
         self.capture.walk = Some(CheckWalk { thread: 0, time: 0, flags: 0, frames });
+    }
+
+    /// From now on what a suspension costs is this, as measured.
+    pub fn set_suspension_cost(&mut self, cost: SuspensionCost) {
+        self.cost = cost;
+    }
+
+    /// From now on passes keep to the sampler's share of a processor; `period` is the time between two passes in ticks.
+    pub fn limit_duty(&mut self, period: u64) {
+        self.duty = Some(Duty::new(period, self.ticks_per_ms));
+    }
+
+    /// Periods from this pass to the next.
+    pub fn stride(&self) -> u64 {
+        self.duty.as_ref().map_or(1, |duty| duty.pace().stride)
     }
 
     /// Has samples searched for addresses of dynamic code.
@@ -258,39 +296,6 @@ impl<T: Target> Sampler<T> {
     /// Whether addresses of dynamic code were found since the last call.
     pub fn take_code_found(&mut self) -> bool {
         self.dynamic.as_mut().is_some_and(Scanner::take_found)
-    }
-
-    /// Samples every thread once.
-    pub fn pass(&mut self) {
-        let start = self.target.now();
-        self.searched = false;
-        self.take_commands();
-        if self.wiring.signals.renew.swap(false, Ordering::AcqRel) {
-            self.cut();
-            self.encoder.renew_keyframes();
-        }
-        for index in 0..self.threads.len() {
-            self.sample(index);
-        }
-        let end = self.target.now();
-        if self.block.as_ref().is_some_and(|block| block.wants_cut(end)) {
-            self.cut();
-        }
-        let counters = &self.wiring.counters;
-        counters.passes.fetch_add(1, Ordering::Relaxed);
-        let nanoseconds = end.saturating_sub(start) as u128 * 1_000_000 / u128::from(self.ticks_per_ms);
-        counters.pass_ns.fetch_add(nanoseconds as u64, Ordering::Relaxed);
-    }
-
-    /// Samples the threads that have no stored sample yet; returns how many are left without.
-    pub fn pass_missing(&mut self) -> usize {
-        self.take_commands();
-        for index in 0..self.threads.len() {
-            if self.threads.get(index).is_some_and(|entry| !entry.image.has_sample()) {
-                self.sample(index);
-            }
-        }
-        self.threads.iter().filter(|entry| !entry.image.has_sample()).count()
     }
 
     /// Cuts the last block.
@@ -306,13 +311,13 @@ impl<T: Target> Sampler<T> {
             if self.target.now().saturating_sub(triggered.capture.time) < ORPHAN_MS * self.ticks_per_ms {
                 return Accepted::Later;
             }
-            self.wiring.counters.lose(DropReason::NoThread, 1);
+            self.wiring.counters.lose(DropReason::UnknownThread, 1);
             return Accepted::Done;
         };
         self.store(index, Some(triggered), RunState::Running, None);
         if let Some(entry) = self.threads.get_mut(index) {
             // The last stored sample is not one that the cycle count belongs to.
-            entry.cycles = None;
+            entry.activity.forget();
             entry.registers = triggered.capture.registers;
         }
         Accepted::Done
@@ -323,49 +328,8 @@ impl<T: Target> Sampler<T> {
         self.threads.len()
     }
 
-    fn sample(&mut self, index: usize) {
-        self.wiring.signals.sampler_is_whole();
-        let Some(entry) = self.threads.get_mut(index) else { return };
-        let cycles = self.target.cycles(&entry.thread);
-        if cycles.is_some() && cycles == entry.cycles && entry.image.has_sample() {
-            self.store_same(index);
-            self.wiring.signals.sampler_is_whole();
-            self.search_unchanged(index);
-            return;
-        }
-        match self.target.capture(&entry.thread, &mut self.capture) {
-            Outcome::Captured => {}
-            // Its THREAD_EXIT follows: nothing is missing.
-            Outcome::Ended => return,
-            Outcome::NotSuspended => return self.wiring.counters.lose(DropReason::NoThread, 1),
-            Outcome::NoContext => return self.wiring.counters.lose(DropReason::NoContext, 1),
-        }
-        let moved = entry.sampled && entry.registers != self.capture.registers;
-        let mut state = if moved { RunState::Running } else { RunState::Unknown };
-        let mut cpu = cycles;
-        if let (Some(now), Some(before), false) = (cycles, entry.cycles, moved) {
-            let spent = now.saturating_sub(before);
-            state = if spent > OWN_CYCLES { RunState::Running } else { RunState::Waiting };
-        }
-        if cycles.is_none() && self.capture.time >= entry.cpu_due {
-            cpu = self.target.cpu_time(&entry.thread);
-            if cpu.is_some() && entry.cpu.is_some() && cpu != entry.cpu {
-                state = RunState::Running;
-            }
-            entry.cpu = cpu;
-            let pause = if moved { CPU_MS } else { CPU_IDLE_MS };
-            entry.cpu_due = self.capture.time + pause * self.ticks_per_ms;
-        }
-        entry.registers = self.capture.registers;
-        entry.sampled = true;
-        let stored = self.store(index, None, state, cpu);
-        if let Some(entry) = self.threads.get_mut(index) {
-            entry.cycles = if stored { cycles } else { None };
-        }
-    }
-
-    /// Stores a pass that found the thread not to have run; true if it is stored.
-    fn store_same(&mut self, index: usize) -> bool {
+    /// Stores a pass that found the thread as in its last sample, its CPU time at `cpu`; true if it is stored.
+    fn store_same(&mut self, index: usize, state: RunState, cpu: u64) -> bool {
         self.wiring.signals.sampler_changes();
         for _ in 0..2 {
             if !self.open_block() {
@@ -373,8 +337,9 @@ impl<T: Target> Sampler<T> {
             }
             let now = self.target.now();
             let (Some(block), Some(entry)) = (&mut self.block, self.threads.get_mut(index)) else { break };
-            match self.encoder.same(block, &mut entry.image, now, RunState::Waiting) {
+            match self.encoder.same(block, &mut entry.image, now, state) {
                 Ok(_) => {
+                    entry.image.note_cpu(cpu);
                     self.wiring.counters.samples.fetch_add(1, Ordering::Relaxed);
                     return true;
                 }
@@ -448,7 +413,7 @@ impl<T: Target> Sampler<T> {
                     }
                 }
                 Err(_) => {
-                    reason = DropReason::NoContext;
+                    reason = DropReason::NotStorable;
                     break;
                 }
             }
@@ -561,50 +526,5 @@ impl<T: Target> Sampler<T> {
         }
         block.set_dropped(self.wiring.counters.dropped.load(Ordering::Relaxed));
         self.wiring.lane.hand_over(block);
-    }
-
-    fn take_commands(&mut self) {
-        self.wiring.signals.sampler_changes();
-        while let Some(command) = self.wiring.commands.pop() {
-            match command {
-                ThreadCommand::Add { instance, tid, thread } => self.add(instance, tid, thread),
-                ThreadCommand::Remove { instance } => self.remove(instance),
-            }
-        }
-    }
-
-    fn add(&mut self, instance: u64, tid: u32, thread: T::Thread) {
-        let image = match self.spare.pop() {
-            Some(image) => image,
-            None => match ThreadImage::new(FIRST_IMAGE_WORDS, self.word) {
-                Ok(image) => image,
-                Err(_) => return self.wiring.counters.lose(DropReason::TableFull, 1),
-            },
-        };
-        self.threads.push(Entry {
-            instance,
-            tid,
-            thread,
-            image,
-            cycles: None,
-            cpu: None,
-            cpu_due: 0,
-            registers: [0; MAX_REGISTERS],
-            sampled: false,
-            search_due: 0,
-        });
-    }
-
-    fn remove(&mut self, instance: u64) {
-        let Some(index) = self.threads.iter().position(|entry| entry.instance == instance) else { return };
-        let mut entry = self.threads.swap_remove(index);
-        if let Some(block) = &mut self.block {
-            let _ = self.encoder.flush_idle(block, &mut entry.image);
-        }
-        entry.image.reset();
-        // Big images are not kept: their thread's stack was the exception.
-        if self.spare.len() < 64 && entry.image.memory() <= 1 << 20 {
-            self.spare.push(entry.image);
-        }
     }
 }

@@ -9,7 +9,7 @@ use stk_schema::event::DropReason;
 use super::queue::Queue;
 
 /// Number of [`DropReason`]s, 0 included.
-pub const REASONS: usize = 11;
+pub const REASONS: usize = 13;
 
 /// Buffers that go from one thread to the writer and back.
 pub struct Lane {
@@ -74,6 +74,21 @@ pub struct Counters {
     pub suspensions: AtomicU64,
     /// Nanoseconds spent in passes, all together.
     pub pass_ns: AtomicU64,
+    /// Rate at which each thread is sampled, in millionths of the nominal rate, since the time in ticks before it; 0 = the nominal rate, since
+    /// the start. Both are written by the sampler, the time first.
+    pub rate_since: AtomicU64,
+    /// See [`Counters::rate_since`].
+    pub rate: AtomicU64,
+    /// Cycles that a suspension costs the suspended thread, median; 0 = not measured.
+    pub suspension_cycles_p50: AtomicU64,
+    /// The 95th percentile of the same.
+    pub suspension_cycles_p95: AtomicU64,
+    /// Nanoseconds from before the call that suspends to after the call that resumes a waiting thread, median; 0 = not measured.
+    pub suspension_ns_p50: AtomicU64,
+    /// The 95th percentile of the same.
+    pub suspension_ns_p95: AtomicU64,
+    /// The four above are measured, as far as they could be.
+    pub calibrated: AtomicBool,
     /// Losses by [`DropReason`].
     reasons: [AtomicU64; REASONS],
 }

@@ -8,7 +8,9 @@ use core::sync::atomic::Ordering;
 
 use stk_format::BlockKind;
 use stk_schema::control::{EMBED_FULL, EMBED_NONE};
-use stk_schema::event::{Clock, DropReason, Dropped, Event, Metadata, ModuleFlags, ThreadFlags, ThreadStart};
+use stk_schema::event::{
+    Clock, DropReason, Dropped, Event, Metadata, ModuleFlags, RateChange, ThreadFlags, ThreadStart,
+};
 use stk_schema::limits;
 
 use super::api::{Api, ticks, utc};
@@ -76,6 +78,8 @@ pub struct Settings {
     pub check_walks: bool,
     /// Ticks per millisecond.
     pub ticks_per_ms: u64,
+    /// Nominal sampling rate in millihertz.
+    pub rate_mhz: u32,
 }
 
 /// How the thread that speaks with .NET runtimes is told of one.
@@ -117,6 +121,9 @@ pub struct Census {
     losses_due: u64,
     state_at: u64,
     reported: [u64; REASONS],
+    /// Whether the cost of a suspension is written, and the rate that was written last.
+    costs_told: bool,
+    rate_told: u64,
 }
 
 impl Census {
@@ -151,6 +158,8 @@ impl Census {
             losses_due: 0,
             state_at: 0,
             reported: [0; REASONS],
+            costs_told: false,
+            rate_told: 0,
         }
     }
 
@@ -216,6 +225,8 @@ impl Census {
     /// The last round: what is known now is written; tables that were not read yet are read until `deadline` (ticks).
     pub fn finish(&mut self, deadline: u64) {
         self.drain_loader();
+        // Those of the recorder's threads that are about to end are known now.
+        let own_cpu_ns = self.own_cpu_ns();
         self.enumerate(ThreadFlags::empty());
         self.names();
         self.journal.flush();
@@ -227,7 +238,7 @@ impl Census {
         }
         loader::ignore();
         self.losses();
-        self.measurements();
+        self.measurements(own_cpu_ns);
         self.journal.flush();
     }
 
@@ -523,10 +534,50 @@ impl Census {
                 self.journal.event(&event);
             }
         }
+        self.rate();
+        self.suspension_costs();
+    }
+
+    /// Writes RATE_CHANGE if the sampler has changed the rate to keep to its share of a processor.
+    fn rate(&mut self) {
+        let rate = self.counters.rate.load(Ordering::Acquire);
+        if rate != self.rate_told {
+            self.rate_told = rate;
+            let time = self.counters.rate_since.load(Ordering::Relaxed);
+            let rate_mhz = (u64::from(self.settings.rate_mhz) * rate / 1_000_000).max(1) as u32;
+            self.journal.event(&Event::RateChange(RateChange { time, rate_mhz }));
+        }
+    }
+
+    /// Writes what a suspension costs, once it is measured.
+    fn suspension_costs(&mut self) {
+        let counters = self.counters.clone();
+        if self.costs_told || !counters.calibrated.load(Ordering::Acquire) {
+            return;
+        }
+        self.costs_told = true;
+        for (key, value) in [
+            ("recorder.suspension_cycles_p50", &counters.suspension_cycles_p50),
+            ("recorder.suspension_cycles_p95", &counters.suspension_cycles_p95),
+            ("recorder.suspension_ns_p50", &counters.suspension_ns_p50),
+            ("recorder.suspension_ns_p95", &counters.suspension_ns_p95),
+        ] {
+            let value = value.load(Ordering::Relaxed);
+            if value != 0 {
+                self.fact(key, alloc::format!("{value}").as_bytes());
+            }
+        }
+    }
+
+    /// CPU time of the recorder's own threads so far, in nanoseconds.
+    fn own_cpu_ns(&self) -> u64 {
+        let own = self.threads.live().iter().filter(|thread| thread.handle.own);
+        own.filter_map(|thread| thread.handle.handle.times()).map(|times| times.cpu * 100).sum()
     }
 
     /// What recording cost, as metadata.
-    fn measurements(&mut self) {
+    fn measurements(&mut self, own_cpu_ns: u64) {
+        self.fact("recorder.cpu_ns", alloc::format!("{own_cpu_ns}").as_bytes());
         let counters = self.counters.clone();
         for (key, value) in [
             ("recorder.passes", &counters.passes),

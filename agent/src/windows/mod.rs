@@ -4,6 +4,7 @@
 //! session                             a recording from start to end: its threads, and how it is stopped
 //! target, suspend, context            the sampler's view of the process; the one place that suspends
 //! census, thread, peb, loader, hints  the tables thread; threads and modules, looked up or told
+//! own_cpu, calibrate, boosts          the sampler's own CPU time; what a suspension costs; priority boosts
 //! dynamic                             the code thread
 //! dotnet, pipe                        the runtimes thread and the diagnostics pipe
 //! trigger, walk                       samples that the target asks for; walks by the system's own unwinder
@@ -14,6 +15,8 @@
 //! ```
 
 mod api;
+mod boosts;
+mod calibrate;
 mod census;
 mod context;
 mod dotnet;
@@ -24,6 +27,7 @@ mod host;
 mod loader;
 mod memory;
 mod output;
+mod own_cpu;
 mod panic;
 mod peb;
 mod pipe;

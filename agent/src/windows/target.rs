@@ -11,13 +11,16 @@ use windows_sys::Win32::System::Memory::{
 };
 
 use super::api::{Api, ticks};
+use super::boosts::ThreadBoost;
 use super::context::Context;
 use super::dotnet::Shared;
 use super::memory::OwnMemory;
+use super::own_cpu::OwnCpu;
 use super::peb::Peb;
 use super::suspend;
 use super::thread::{Teb, ThreadHandle};
 use super::walk::SystemUnwinder;
+use crate::record::boost::BoostOff;
 use crate::record::dotnet::threads::{CONTEXT_BYTES, Managed};
 use crate::record::dynamic::{Region, RegionUse};
 use crate::record::sampler::{CODE_BYTES, Capture, CodeRead, Outcome, Target};
@@ -26,6 +29,8 @@ use stk_schema::registers::{IP, SP};
 
 /// A thread that is sampled.
 pub struct Sampled {
+    /// Its boosts are off until this goes, which is before the handle goes that keeps its id.
+    _boost: BoostOff<ThreadBoost>,
     /// Open as long as the sampler or the census knows the thread.
     pub handle: Arc<ThreadHandle>,
     /// Its id.
@@ -49,7 +54,8 @@ struct LastManaged {
 impl Sampled {
     /// A thread of which nothing is known yet.
     pub fn new(handle: Arc<ThreadHandle>, tid: u32, teb: Teb) -> Sampled {
-        Sampled { handle, tid, teb, last: Cell::new(LastManaged::default()) }
+        let boost = BoostOff::new(ThreadBoost(tid));
+        Sampled { _boost: boost, handle, tid, teb, last: Cell::new(LastManaged::default()) }
     }
 }
 
@@ -60,6 +66,7 @@ pub struct OwnProcess {
     context: Context,
     counters: Arc<Counters>,
     has_cycles: bool,
+    own_cpu: OwnCpu,
     /// Walks each stack too, if that was asked for.
     unwinder: Option<SystemUnwinder>,
     dotnet: Arc<Shared>,
@@ -80,6 +87,7 @@ impl OwnProcess {
             context: Context::request(),
             counters,
             has_cycles,
+            own_cpu: OwnCpu::new(api, has_cycles),
             unwinder,
             dotnet,
         }
@@ -133,6 +141,10 @@ impl Target for OwnProcess {
 
     fn cpu_time(&mut self, thread: &Sampled) -> Option<u64> {
         thread.handle.times().map(|times| times.cpu)
+    }
+
+    fn own_cpu(&mut self) -> u64 {
+        self.own_cpu.ticks()
     }
 
     fn capture(&mut self, thread: &Sampled, into: &mut Capture) -> Outcome {

@@ -243,8 +243,13 @@ pub fn enumerate(api: &Api, mut each: impl FnMut(&ThreadHandle)) -> bool {
 
 /// A handle to the thread with this id, if it is one of this process and alive.
 pub fn open(tid: u32) -> Option<ThreadHandle> {
+    open_with(tid, ACCESS)
+}
+
+/// As [`open`], with these access rights.
+pub fn open_with(tid: u32, access: u32) -> Option<ThreadHandle> {
     // SAFETY: no preconditions.
-    let handle = unsafe { OpenThread(ACCESS, 0, tid) };
+    let handle = unsafe { OpenThread(access, 0, tid) };
     (!handle.is_null()).then(|| ThreadHandle(handle))
 }
 

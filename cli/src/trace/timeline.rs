@@ -182,7 +182,7 @@ impl Timeline {
 
 /// Stable short name of a DROPPED reason.
 pub fn drop_reason_name(reason: u64) -> &'static str {
-    const NAMES: [(DropReason, &str); 10] = [
+    const NAMES: [(DropReason, &str); 12] = [
         (DropReason::BuffersFull, "buffers full"),
         (DropReason::NoContext, "context not readable"),
         (DropReason::Late, "sampler woke late"),
@@ -193,6 +193,8 @@ pub fn drop_reason_name(reason: u64) -> &'static str {
         (DropReason::DutyLimit, "passes left out: the sampler's share of a processor"),
         (DropReason::NotStopped, "thread did not stop"),
         (DropReason::OwnsExitLocks, "thread owned the locks of ExitProcess"),
+        (DropReason::UnknownThread, "thread of a triggered sample not known"),
+        (DropReason::NotStorable, "capture not storable"),
     ];
     NAMES.iter().find(|(code, _)| *code as u64 == reason).map_or("unknown reason", |(_, name)| name)
 }

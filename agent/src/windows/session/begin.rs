@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use stk_format::{BlockBuffer, CpuUnit, FileHeader};
 use stk_schema::control::{
@@ -191,6 +191,7 @@ fn prepare(
         own_base: own_module as u64,
         check_walks: config.flags & FLAG_CHECK_WALKS != 0,
         ticks_per_ms,
+        rate_mhz: config.rate_mhz,
     };
     let journal = |lane: &Arc<Lane>| {
         let pace = CensusPace { writer_alive: || !FINISHED.load(Ordering::Acquire) };
@@ -214,7 +215,8 @@ fn prepare(
         sampler.check_walks(walk::MAX_FRAMES);
     }
     sampler.search_code(seen.clone());
-    let period = u128::from(api.frequency) * 1000 / u128::from(config.rate_mhz);
+    let period = (u128::from(api.frequency) * 1000 / u128::from(config.rate_mhz)).max(1) as u64;
+    sampler.limit_duty(period);
 
     STATUS.samples.store(0, Ordering::Relaxed);
     STATUS.dropped.store(0, Ordering::Relaxed);
@@ -244,13 +246,16 @@ fn prepare(
         last_block: Exclusive::new(last_block),
         ticks_per_ms,
         started: header.clock_start,
-        period: (period as u64).max(1),
+        period,
         delay_ms: config.delay_ms,
         duration_ms: config.duration_ms,
         once: config.flags & FLAG_ONCE != 0,
         check_walks,
         test_panic: config.flags & FLAG_TEST_PANIC != 0,
         ended_event,
+        has_cycles,
+        parked: AtomicU32::new(0),
+        calibrated: AtomicBool::new(false),
         sampler_done: AtomicBool::new(false),
         census_done: AtomicBool::new(false),
         code_done: AtomicBool::new(false),

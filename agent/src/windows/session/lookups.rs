@@ -3,7 +3,9 @@
 
 use core::sync::atomic::Ordering;
 
-use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_BELOW_NORMAL, WaitForSingleObject};
+use windows_sys::Win32::System::Threading::{
+    Sleep, THREAD_PRIORITY_ABOVE_NORMAL, THREAD_PRIORITY_NORMAL, WaitForSingleObject,
+};
 
 use super::Session;
 use super::events::{WAKE_CENSUS, WAKE_CODE, WAKE_RUNTIMES, wake_all};
@@ -26,7 +28,8 @@ pub(super) const TABLES_MS: u64 = 8_000;
 impl Session {
     /// Lists threads and modules.
     pub(super) fn run_census(&self) {
-        set_priority(THREAD_PRIORITY_BELOW_NORMAL);
+        // On a busy machine a thread below the target's would not run: the first sample and every new module wait for this one.
+        set_priority(THREAD_PRIORITY_ABOVE_NORMAL);
         self.census.enter(Census::begin);
         while !SIGNALS.stopping() {
             let since_state = self.bytes_since_state.load(Ordering::Relaxed);
@@ -44,7 +47,8 @@ impl Session {
 
     /// Looks up the dynamic code that samples show.
     pub(super) fn run_code(&self) {
-        set_priority(THREAD_PRIORITY_BELOW_NORMAL);
+        set_priority(THREAD_PRIORITY_NORMAL);
+        self.park_for_calibration();
         while !SIGNALS.stopping() {
             if !self.code.enter(CodeRecorder::step).unwrap_or(false) {
                 // SAFETY: the event lives as long as the process.
@@ -64,7 +68,7 @@ impl Session {
 
     /// Talks to .NET runtimes.
     pub(super) fn run_runtimes(&self) {
-        set_priority(THREAD_PRIORITY_BELOW_NORMAL);
+        set_priority(THREAD_PRIORITY_NORMAL);
         let wake = WAKE_RUNTIMES.load(Ordering::Acquire);
         let (dotnet, state, code) = (&*self.dotnet, &self.runtimes, &*self.dynamic_code);
         Speaker::new(self.api, dotnet, state, code, wake, self.ticks_per_ms)

@@ -6,10 +6,12 @@
 //! * `begin`: checks and makes everything before the first thread of the target is touched.
 //! * `threads`: the recorder's own threads.
 //! * `sampling`, `lookups`, `watchdog`, `writing`: what each of them does.
+//! * `calibration`: what the sampler measures before its first pass.
 //! * `events`: what they wait for.
 //! * `exclusive`: what they share.
 
 mod begin;
+mod calibration;
 mod events;
 mod exclusive;
 mod lookups;
@@ -79,6 +81,11 @@ struct Session {
     check_walks: bool,
     test_panic: bool,
     ended_event: HANDLE,
+    has_cycles: bool,
+    /// Id of a thread of the recorder that waits for the cost of a suspension to be measured on it; 0 = none.
+    parked: AtomicU32,
+    /// It is measured, or will not be.
+    calibrated: AtomicBool,
     sampler_done: AtomicBool,
     census_done: AtomicBool,
     code_done: AtomicBool,

@@ -14,10 +14,12 @@ use super::Session;
 use super::events::{WAKE_CODE, WAKE_SAMPLER, close, signal, wake_all};
 use super::threads::set_priority;
 use crate::record::sampler::{Accepted, Sampler, Triggered};
-use crate::windows::api::{Api, ticks};
+use crate::windows::api::{Api, NtSetTimerResolution, ticks};
 use crate::windows::state::{SIGNALS, STATUS};
 use crate::windows::target::OwnProcess;
 
+/// 1 ms in units of 100 ns, for NtSetTimerResolution.
+const RESOLUTION: u32 = 10_000;
 /// How often a one-shot recording tries a thread that could not be sampled.
 const ONCE_TRIES: u32 = 50;
 
@@ -33,6 +35,7 @@ impl Session {
             // SAFETY: no preconditions.
             unsafe { Sleep(1) };
         }
+        self.calibrate();
         let begun = ticks();
         let end = match self.duration_ms {
             0 => u64::MAX,
@@ -62,7 +65,7 @@ impl Session {
                 !(self.test_panic && now >= self.started + 1000 * self.ticks_per_ms),
                 "asked for by the test flag"
             );
-            due += self.period;
+            due += self.period * self.sampler.enter(|sampler| sampler.stride()).unwrap_or(1);
             if now > due {
                 let late = (now - due) / self.period + 1;
                 due += late * self.period;
@@ -75,7 +78,9 @@ impl Session {
         self.sampler.enter(|sampler| {
             self.take_triggered(sampler);
             sampler.finish();
+            sampler.release();
         });
+        drop(timer);
         self.sampler_done.store(true, Ordering::Release);
         wake_all();
     }
@@ -121,6 +126,8 @@ impl Session {
 /// The timer of the sampler.
 struct Timer {
     handle: HANDLE,
+    /// Set where the system's clock was made finer; gives it back.
+    finer: Option<NtSetTimerResolution>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -135,6 +142,7 @@ impl Timer {
     fn new(api: &Api) -> Timer {
         // SAFETY: plain calls; the handle is owned by the result.
         unsafe {
+            let mut finer = None;
             let mut handle = CreateWaitableTimerExW(
                 null(),
                 null(),
@@ -145,11 +153,13 @@ impl Timer {
                 // Before Windows 10 1803: an ordinary timer, as fine as the system's clock interrupt can be made.
                 if let Some(set_resolution) = api.set_timer_resolution {
                     let mut actual = 0;
-                    set_resolution(10_000, 1, &mut actual);
+                    if set_resolution(RESOLUTION, 1, &mut actual) >= 0 {
+                        finer = api.set_timer_resolution;
+                    }
                 }
                 handle = CreateWaitableTimerExW(null(), null(), 0, TIMER_ALL_ACCESS);
             }
-            Timer { handle }
+            Timer { handle, finer }
         }
     }
 
@@ -180,6 +190,11 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
+        if let Some(set_resolution) = self.finer {
+            let mut actual = 0;
+            // SAFETY: the result is one u32. The process's request of `Timer::new` is withdrawn.
+            unsafe { set_resolution(RESOLUTION, 0, &mut actual) };
+        }
         close(self.handle);
     }
 }

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 
 use stk_schema::control::{STATE_FAILED, STATE_STOPPED, STATE_STOPPING};
 use stk_schema::event::{End, EndReason};
-use windows_sys::Win32::System::Threading::{SetEvent, THREAD_PRIORITY_LOWEST, WaitForSingleObject};
+use windows_sys::Win32::System::Threading::{SetEvent, THREAD_PRIORITY_ABOVE_NORMAL, WaitForSingleObject};
 
 use super::events::{ENDED, WAKE_WRITER, close, signal};
 use super::lookups::{CODE_PATIENCE_MS, TABLES_MS};
@@ -30,7 +30,8 @@ pub(super) const PATIENCE_MS: u64 = 10_000;
 impl Session {
     /// Writes until all threads have handed over what they have, then ends the trace.
     pub(super) fn run_writer(&self) {
-        set_priority(THREAD_PRIORITY_LOWEST);
+        // What it has to do is bounded by the buffers: were it to wait for a busy target, they would fill and samples be lost.
+        set_priority(THREAD_PRIORITY_ABOVE_NORMAL);
         let mut stop_seen = None;
         loop {
             let failed = self.writer.enter(|writer| {

@@ -1,0 +1,249 @@
+//! The sampler's share of a processor: at most a quarter of one core.
+//!
+//! The sampler's own CPU time says how much it uses; waiting for a thread to stop uses none. If it is more than the share, each thread is
+//! looked at less often: passes come less often, and a pass looks at some threads only, the next going on behind them. If it is well
+//! below, the rate rises again.
+
+/// The sampler may use one part in this many of one core.
+const SHARE: u64 = 4;
+/// Milliseconds of CPU time that one pass may take while the rate is lowered, unless the share of one period is more.
+const BURST_MS: u64 = 2;
+/// Milliseconds between two looks at the sampler's CPU time: some systems count it in steps of 10 to 16 ms.
+const WINDOW_MS: u64 = 250;
+/// The nominal rate, in millionths of itself.
+const WHOLE: u64 = 1_000_000;
+/// The lowest rate, in millionths of the nominal one.
+const LOWEST: u64 = 100;
+
+/// How passes are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pace {
+    /// Periods from one pass to the next; 1 = every period has its pass.
+    pub stride: u64,
+    /// Most threads in one pass; `usize::MAX` = all.
+    pub threads: usize,
+}
+
+impl Pace {
+    const FULL: Pace = Pace { stride: 1, threads: usize::MAX };
+}
+
+/// Keeps the sampler to its share.
+pub struct Duty {
+    /// Ticks from one pass to the next, as asked for.
+    period: u64,
+    ticks_per_ms: u64,
+    /// Start of the window, in ticks, and the sampler's CPU time then, in ticks.
+    since: Option<(u64, u64)>,
+    /// Threads looked at in the window.
+    looks: u64,
+    /// CPU ticks used, and threads looked at for them, in all windows.
+    total: (u64, u64),
+    /// Each thread's rate in millionths of the nominal one.
+    rate: u64,
+    pace: Pace,
+    /// Looks left out that do not make up a whole pass yet.
+    left_out: u64,
+    /// The last reported rate, in millionths of the nominal one.
+    reported: u64,
+}
+
+impl Duty {
+    /// For passes every `period` ticks.
+    pub fn new(period: u64, ticks_per_ms: u64) -> Duty {
+        Duty {
+            period: period.max(1),
+            ticks_per_ms,
+            since: None,
+            looks: 0,
+            total: (0, 0),
+            rate: WHOLE,
+            pace: Pace::FULL,
+            left_out: 0,
+            reported: WHOLE,
+        }
+    }
+
+    /// How the next pass is to be made.
+    pub fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// Notes a pass that looked at `looks` of `threads` threads; gives the number of whole passes that were left out since the last call.
+    pub fn passed(&mut self, looks: usize, threads: usize) -> u64 {
+        self.looks += looks as u64;
+        let threads = threads as u64;
+        if threads == 0 {
+            return 0;
+        }
+        self.left_out += self.pace.stride * threads - (looks as u64).min(threads);
+        let passes = self.left_out / threads;
+        self.left_out %= threads;
+        passes
+    }
+
+    /// Whether [`Duty::measured`] is to be called at `now` (ticks).
+    pub fn is_due(&self, now: u64) -> bool {
+        self.since.is_none_or(|(since, _)| now.saturating_sub(since) >= WINDOW_MS * self.ticks_per_ms)
+    }
+
+    /// Notes that at `now` the sampler's CPU time is `cpu`, both in ticks, and that there are so many threads. Gives the rate of each
+    /// thread in millionths of the nominal one, if it changed.
+    pub fn measured(&mut self, now: u64, cpu: u64, threads: usize) -> Option<u64> {
+        let looks = core::mem::take(&mut self.looks);
+        let (since, before) = self.since.replace((now, cpu))?;
+        // Another thread may be the sampler now, whose clock is another.
+        let used = cpu.checked_sub(before)?;
+        if looks == 0 || threads == 0 || now <= since {
+            return None;
+        }
+        self.total = (self.total.0 + used, self.total.1 + looks);
+        // A sampler that is late looks at fewer threads than its rate asks for.
+        let asked = (threads as u64).saturating_mul((now - since) / self.period).max(1);
+        let made = looks.saturating_mul(WHOLE) / asked;
+        self.rate = next_rate(self.rate, made, used, (now - since) / SHARE);
+        self.pace = self.pace_for(threads as u64);
+        let changed = self.rate != self.reported
+            && (self.rate == WHOLE || self.rate.abs_diff(self.reported) * 10 > self.reported);
+        changed.then(|| {
+            self.reported = self.rate;
+            self.rate
+        })
+    }
+
+    /// The pace that gives so many threads the rate.
+    fn pace_for(&self, threads: u64) -> Pace {
+        if self.rate == WHOLE {
+            return Pace::FULL;
+        }
+        let burst = (self.period / SHARE).max(BURST_MS * self.ticks_per_ms);
+        let (used, looks) = self.total;
+        let most =
+            burst.saturating_mul(looks).checked_div(used).map_or(threads, |most| most.clamp(1, threads));
+        let stride = (most * WHOLE / (threads * self.rate)).max(1);
+        let looks = (threads * self.rate * stride).div_ceil(WHOLE).clamp(1, threads);
+        Pace { stride, threads: looks as usize }
+    }
+}
+
+/// The rate after a window in which `used` ticks of CPU time were used of `allowed`, and threads looked at with the rate `made`. A window that
+/// comes near to what is allowed changes nothing; one well below raises the rate, at most to the double.
+fn next_rate(rate: u64, made: u64, used: u64, allowed: u64) -> u64 {
+    if used > allowed {
+        return (rate.min(made).saturating_mul(allowed) / used).max(LOWEST);
+    }
+    if used > allowed * 3 / 4 {
+        return rate;
+    }
+    let aim = allowed * 9 / 10;
+    let raised = rate.saturating_mul(aim).checked_div(used).unwrap_or(WHOLE);
+    raised.min(rate * 2).min(WHOLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 10_000;
+
+    /// Passes of a process with so many threads, each look at which costs `look` ticks of CPU time and each pass `fixed`, for `ms`
+    /// milliseconds: share of a core in percent after the first second, and passes made and left out, in looks.
+    fn run(
+        duty: &mut Duty,
+        period: u64,
+        threads: usize,
+        look: u64,
+        fixed: u64,
+        ms: u64,
+        grain: u64,
+    ) -> (u64, u64, u64) {
+        let (mut now, mut cpu, mut from, mut looks, mut left_out) = (0, 0, 0, 0, 0);
+        while now < ms * MS {
+            let pace = duty.pace();
+            let these = pace.threads.min(threads);
+            cpu += fixed + look * these as u64;
+            looks += these as u64;
+            left_out += duty.passed(these, threads) * threads as u64;
+            if duty.is_due(now) {
+                duty.measured(now, cpu / grain * grain, threads);
+            }
+            if now < 1000 * MS {
+                from = cpu;
+            }
+            now += period * duty.pace().stride;
+        }
+        ((cpu - from) * 100 / ((ms - 1000) * MS), looks, left_out)
+    }
+
+    #[test]
+    fn a_small_process_is_sampled_in_every_period() {
+        let mut duty = Duty::new(MS, MS);
+        let (share, looks, left_out) = run(&mut duty, MS, 20, 50, 100, 5_000, 1);
+        assert_eq!((duty.pace(), left_out), (Pace::FULL, 0));
+        assert_eq!(looks, 5_000 * 20);
+        assert!(share <= 11, "{share}");
+    }
+
+    #[test]
+    fn more_threads_than_fit_are_sampled_within_a_quarter_of_a_core_at_any_rate() {
+        for (period, threads, look, fixed) in [
+            (MS, 300, 200, 300),
+            (MS, 3_000, 50, 300),
+            (10 * MS, 20_000, 60, 300),
+            (MS / 20, 10, 60, 300),
+            (MS, 1, 4 * MS, 0),
+        ] {
+            for grain in [1, 10 * MS] {
+                let mut duty = Duty::new(period, MS);
+                let (share, looks, left_out) = run(&mut duty, period, threads, look, fixed, 20_000, grain);
+                assert!((12..=26).contains(&share), "{threads} threads each {period} ticks: {share} %");
+                let wanted = 20_000 * MS / period * threads as u64;
+                let counted = looks + left_out;
+                assert!(counted.abs_diff(wanted) <= wanted / 20, "{counted} of {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sampler_that_hardly_comes_to_run_is_not_limited_although_a_coarse_clock_charges_it_a_step() {
+        // A busy machine: 20 passes of 6 threads in 6 s, and at times a step of 10 ms.
+        let mut duty = Duty::new(MS, MS);
+        let mut cpu = 0;
+        for window in 0..24u64 {
+            duty.passed(5, 6);
+            cpu += if window % 2 == 0 { 10 * MS } else { 0 };
+            assert_eq!(duty.measured(window * WINDOW_MS * MS, cpu, 6), None);
+        }
+        assert_eq!(duty.pace(), Pace::FULL);
+    }
+
+    #[test]
+    fn the_rate_comes_back_when_there_is_less_to_do_and_both_are_reported() {
+        let mut duty = Duty::new(MS, MS);
+        let (mut rates, mut cpu) = (Vec::new(), 0);
+        for window in 0..40u64 {
+            let threads = if window < 20 { 100 } else { 10 };
+            let pace = duty.pace();
+            let looks = pace.threads.min(threads);
+            for _ in 0..WINDOW_MS / pace.stride {
+                duty.passed(looks, threads);
+                cpu += looks as u64 * 100;
+            }
+            rates.extend(duty.measured(window * WINDOW_MS * MS, cpu, threads));
+        }
+        let lowest = *rates.iter().min().unwrap();
+        assert!((WHOLE / 6..=WHOLE / 4).contains(&lowest), "{rates:?}");
+        assert_eq!(rates.last(), Some(&WHOLE), "{rates:?}");
+        assert_eq!(duty.pace(), Pace::FULL);
+    }
+
+    #[test]
+    fn a_clock_that_is_not_there_or_goes_back_limits_nothing() {
+        let mut duty = Duty::new(MS, MS);
+        for window in 1..20u64 {
+            duty.passed(1000, 1000);
+            assert_eq!(duty.measured(window * WINDOW_MS * MS, (20 - window) * MS, 1000), None);
+        }
+        assert_eq!(duty.pace(), Pace::FULL);
+    }
+}

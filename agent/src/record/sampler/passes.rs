@@ -1,0 +1,210 @@
+//! Passes: which threads are looked at, in which order, and what is done with one that cannot be captured.
+
+use super::activity::{Activity, Look};
+use super::*;
+
+/// Words for which a new thread's image has room; it grows as stacks do.
+const FIRST_IMAGE_WORDS: usize = 2048;
+/// Thread times come from a coarse clock: read no more often than it ticks, and less where nothing moves.
+const CPU_MS: u64 = 10;
+const CPU_IDLE_MS: u64 = 100;
+
+impl<T: Target> Sampler<T> {
+    /// Looks at every thread once, or at as many as the sampler's share of a processor allows; the next pass goes on behind them.
+    pub fn pass(&mut self) {
+        let start = self.target.now();
+        self.searched = false;
+        self.take_commands();
+        if self.wiring.signals.renew.swap(false, Ordering::AcqRel) {
+            self.cut();
+            self.encoder.renew_keyframes();
+        }
+        let threads = self.threads.len();
+        let looks = self.duty.as_ref().map_or(threads, |duty| duty.pace().threads.min(threads));
+        self.retry.clear();
+        for _ in 0..looks {
+            if self.next >= threads {
+                self.next = 0;
+            }
+            let index = self.next;
+            self.next += 1;
+            if self.sample(index).is_err() {
+                self.retry.push(index);
+            }
+        }
+        self.try_again();
+        let end = self.target.now();
+        if self.block.as_ref().is_some_and(|block| block.wants_cut(end)) {
+            self.cut();
+        }
+        self.keep_to_share(end, looks, threads);
+        let counters = &self.wiring.counters;
+        counters.passes.fetch_add(1, Ordering::Relaxed);
+        let nanoseconds = end.saturating_sub(start) as u128 * 1_000_000 / u128::from(self.ticks_per_ms);
+        counters.pass_ns.fetch_add(nanoseconds as u64, Ordering::Relaxed);
+    }
+
+    /// Samples the threads that have no stored sample yet; returns how many are left without.
+    pub fn pass_missing(&mut self) -> usize {
+        self.take_commands();
+        for index in 0..self.threads.len() {
+            if self.threads.get(index).is_some_and(|entry| !entry.image.has_sample())
+                && let Err(reason) = self.sample(index)
+            {
+                self.wiring.counters.lose(reason, 1);
+            }
+        }
+        self.threads.iter().filter(|entry| !entry.image.has_sample()).count()
+    }
+
+    /// Lets all threads go: nothing is sampled any more.
+    pub fn release(&mut self) {
+        self.wiring.signals.sampler_changes();
+        self.threads.clear();
+        self.next = 0;
+    }
+
+    pub(super) fn take_commands(&mut self) {
+        self.wiring.signals.sampler_changes();
+        while let Some(command) = self.wiring.commands.pop() {
+            match command {
+                ThreadCommand::Add { instance, tid, thread } => self.add(instance, tid, thread),
+                ThreadCommand::Remove { instance } => self.remove(instance),
+            }
+        }
+    }
+
+    /// What prevented a capture may have passed at the end of the pass. What prevents it again is counted.
+    fn try_again(&mut self) {
+        for at in 0..self.retry.len() {
+            if let Some(&index) = self.retry.get(at)
+                && let Err(reason) = self.sample(index)
+            {
+                self.wiring.counters.lose(reason, 1);
+            }
+        }
+    }
+
+    /// Counts the passes that were left out, and adapts the pace to what the sampler used.
+    fn keep_to_share(&mut self, now: u64, looks: usize, threads: usize) {
+        let Some(duty) = &mut self.duty else { return };
+        let left_out = duty.passed(looks, threads);
+        let counters = &self.wiring.counters;
+        if left_out != 0 {
+            counters.lose(DropReason::DutyLimit, left_out);
+        }
+        if duty.is_due(now)
+            && let Some(rate) = duty.measured(now, self.target.own_cpu(), threads)
+        {
+            counters.rate_since.store(now, Ordering::Relaxed);
+            counters.rate.store(rate, Ordering::Release);
+        }
+    }
+
+    /// Looks at a thread, and captures and stores it unless it is known not to have run. The error is why it could not be captured: it may
+    /// be tried again, and is not counted yet.
+    fn sample(&mut self, index: usize) -> Result<(), DropReason> {
+        self.wiring.signals.sampler_is_whole();
+        let Some(entry) = self.threads.get_mut(index) else { return Ok(()) };
+        let cycles = self.target.cycles(&entry.thread);
+        if let Some(now) = cycles
+            && entry.image.has_sample()
+            && let Look::Same(state) = entry.activity.look(now, self.cost)
+        {
+            self.store_same(index, state, now);
+            self.wiring.signals.sampler_is_whole();
+            self.search_unchanged(index);
+            return Ok(());
+        }
+        match self.target.capture(&entry.thread, &mut self.capture) {
+            Outcome::Captured => {}
+            // Its THREAD_EXIT follows: nothing is missing.
+            Outcome::Ended => return Ok(()),
+            Outcome::NotSuspended => return Err(DropReason::NoThread),
+            Outcome::NoContext => return Err(DropReason::NoContext),
+            Outcome::OwnsExitLocks => return Err(DropReason::OwnsExitLocks),
+            // Waiting for it a second time would cost all others as much again.
+            Outcome::NotStopped => {
+                self.wiring.counters.lose(DropReason::NotStopped, 1);
+                return Ok(());
+            }
+        }
+        let moved = entry.sampled && entry.registers != self.capture.registers;
+        let (state, cpu) = match cycles {
+            Some(now) => (entry.activity.captured(now, moved, self.cost), cycles),
+            None => self.coarse_state(index, moved),
+        };
+        let stored = self.store(index, None, state, cpu);
+        if let Some(entry) = self.threads.get_mut(index) {
+            entry.registers = self.capture.registers;
+            entry.sampled = true;
+            if !stored {
+                entry.activity.forget();
+            }
+        }
+        Ok(())
+    }
+
+    /// State and CPU time of the captured thread where the system counts no cycles: by whether its registers or its coarse clock moved.
+    fn coarse_state(&mut self, index: usize, moved: bool) -> (RunState, Option<u64>) {
+        let mut state = if moved { RunState::Running } else { RunState::Unknown };
+        let Some(entry) = self.threads.get_mut(index) else { return (state, None) };
+        if self.capture.time < entry.cpu_due {
+            return (state, None);
+        }
+        let cpu = self.target.cpu_time(&entry.thread);
+        if cpu.is_some() && entry.cpu.is_some() && cpu != entry.cpu {
+            state = RunState::Running;
+        }
+        entry.cpu = cpu;
+        let pause = if moved { CPU_MS } else { CPU_IDLE_MS };
+        entry.cpu_due = self.capture.time + pause * self.ticks_per_ms;
+        (state, cpu)
+    }
+
+    fn add(&mut self, instance: u64, tid: u32, thread: T::Thread) {
+        let image = match self.spare.pop() {
+            Some(image) => image,
+            None => match ThreadImage::new(FIRST_IMAGE_WORDS, self.word) {
+                Ok(image) => image,
+                Err(_) => return self.wiring.counters.lose(DropReason::TableFull, 1),
+            },
+        };
+        self.threads.push(Entry {
+            instance,
+            tid,
+            thread,
+            image,
+            activity: Activity::default(),
+            cpu: None,
+            cpu_due: 0,
+            registers: [0; MAX_REGISTERS],
+            sampled: false,
+            search_due: 0,
+        });
+    }
+
+    fn remove(&mut self, instance: u64) {
+        let Some(index) = self.threads.iter().position(|entry| entry.instance == instance) else { return };
+        let mut entry = self.take_entry(index);
+        if let Some(block) = &mut self.block {
+            let _ = self.encoder.flush_idle(block, &mut entry.image);
+        }
+        entry.image.reset();
+        // Big images are not kept: their thread's stack was the exception.
+        if self.spare.len() < 64 && entry.image.memory() <= 1 << 20 {
+            self.spare.push(entry.image);
+        }
+    }
+
+    /// Takes an entry out so that those before `next` stay before it and those behind it behind it: every thread keeps its turn.
+    fn take_entry(&mut self, index: usize) -> Entry<T::Thread> {
+        let mut hole = index;
+        if index < self.next && self.next <= self.threads.len() {
+            self.next -= 1;
+            self.threads.swap(index, self.next);
+            hole = self.next;
+        }
+        self.threads.swap_remove(hole)
+    }
+}
