@@ -206,7 +206,10 @@ impl Suspensions {
 
     /// The slot of the sampler with this thread id.
     pub fn slot_of(&self, sampler: u32) -> Option<usize> {
-        self.board.samplers.iter().position(|slot| slot.sampler.load(Ordering::Relaxed) == sampler)
+        self.board
+            .samplers
+            .iter()
+            .position(|slot| sampler != 0 && slot.sampler.load(Ordering::Relaxed) == sampler)
     }
 
     /// The word of a slot.
