@@ -33,6 +33,12 @@ mod unsupported {
     /// Never held.
     pub enum LoaderHeld {}
 
+    impl Drop for LoaderHeld {
+        fn drop(&mut self) {
+            match *self {}
+        }
+    }
+
     impl SystemUnwinder {
         /// Never found.
         pub fn new(_: &Api) -> Option<SystemUnwinder> {
