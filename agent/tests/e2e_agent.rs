@@ -56,7 +56,7 @@ fn a_recording_has_threads_modules_tables_and_stacks_that_reach_their_base() {
         assert!(names.contains(name), "{names:?}");
     }
     let recorders = trace.threads.values().filter(|thread| thread.flags.contains(ThreadFlags::RECORDER));
-    assert_eq!(recorders.count(), 6);
+    assert_eq!(recorders.count(), 8);
     for sample in &trace.samples {
         assert!(!trace.threads[&sample.thread].flags.contains(ThreadFlags::RECORDER));
         // On the system's side of a call under Wine the stack pointer lies elsewhere: then there are no words.
@@ -212,7 +212,7 @@ fn a_process_that_exits_while_it_is_recorded_leaves_a_finished_trace() {
 #[test]
 fn the_watchdog_resumes_what_a_frozen_sampler_holds() {
     let run = run("frozen");
-    assert_eq!(run.one("sampler_found"), "1");
+    assert_ne!(run.one("frozen"), "0");
     assert_eq!(run.one("stuck"), "0", "workers ran on although the sampler stood still");
     assert_eq!((run.one("alive"), run.one("joined")), ("1", "1"));
     run.contents();

@@ -5,7 +5,6 @@
  *   host.exe AGENT_DLL OUTPUT SCENARIO
  */
 #include <windows.h>
-#include <tlhelp32.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,24 +79,14 @@ __attribute__((noinline)) uint32_t capture_here(uint64_t tag)
     return result;
 }
 
-/* The agent's sampler: the one thread here that runs at time-critical priority. */
-static HANDLE sampler(void)
+static stk_agent_state agent_state(void)
 {
-    THREADENTRY32 entry;
-    memset(&entry, 0, sizeof entry);
-    entry.dwSize = sizeof entry;
-    HANDLE found = NULL, snapshot = CreateToolhelp32Snapshot(TH32CS_SNAPTHREAD, 0);
-    for (BOOL more = Thread32First(snapshot, &entry); more && !found; more = Thread32Next(snapshot, &entry)) {
-        if (entry.th32OwnerProcessID != GetCurrentProcessId())
-            continue;
-        HANDLE thread = OpenThread(THREAD_ALL_ACCESS, FALSE, entry.th32ThreadID);
-        if (GetThreadPriority(thread) == THREAD_PRIORITY_TIME_CRITICAL)
-            found = thread;
-        else
-            CloseHandle(thread);
-    }
-    CloseHandle(snapshot);
-    return found;
+    stk_agent_state status;
+    memset(&status, 0, sizeof status);
+    status.size = sizeof status;
+    status.version = STK_CONTROL_VERSION;
+    agent_status(&status);
+    return status;
 }
 
 /* Prints the priority of every thread of this process. */
@@ -117,10 +106,34 @@ static void print_priorities(void)
     CloseHandle(snapshot);
 }
 
-/* Freezes the sampler at some moment; returns how many of the workers never ran again although it stayed frozen. */
-static int stuck_while_frozen(HANDLE thread)
+/* What the agent publishes for its guard process. */
+static const volatile stk_guard_board *board(void)
 {
-    int stuck = 0;
+    return (const volatile stk_guard_board *)(UINT_PTR)agent_state().guard_board;
+}
+
+/* The slot of the sampler that is at work: its word changes. */
+static int active_slot(void)
+{
+    uint64_t words[3];
+    for (int tries = 0; tries < 1000; tries++) {
+        for (int i = 0; i < 3; i++)
+            words[i] = board()->samplers[i].word;
+        Sleep(20);
+        for (int i = 0; i < 3; i++)
+            if (board()->samplers[i].word >> 8 != words[i] >> 8)
+                return i;
+    }
+    return -1;
+}
+
+/* Freezes the active sampler at some moment; returns how many of the workers never ran again although it stayed frozen, or -1 without a sampler. */
+static int stuck_while_frozen(void)
+{
+    int stuck = 0, slot = active_slot();
+    HANDLE thread = slot < 0 ? NULL : OpenThread(THREAD_ALL_ACCESS, FALSE, board()->samplers[slot].sampler);
+    if (!thread)
+        return -1;
     SuspendThread(thread);
     CONTEXT context;
     context.ContextFlags = CONTEXT_CONTROL;
@@ -129,12 +142,81 @@ static int stuck_while_frozen(HANDLE thread)
     for (int i = 0; i < 3; i++) {
         LONG64 before = rounds[i];
         int waited = 0;
-        while (rounds[i] == before && waited++ < 500)
+        while (rounds[i] == before && waited++ < 2000)
             Sleep(10);
         stuck += rounds[i] == before;
     }
     ResumeThread(thread);
+    CloseHandle(thread);
     return stuck;
+}
+
+/* Whether some worker goes on. On a loaded machine none may run for a while. */
+static int works_on(void)
+{
+    LONG64 before = work;
+    for (int i = 0; i < 2000; i++) {
+        Sleep(10);
+        if (work != before)
+            return 1;
+    }
+    return 0;
+}
+
+/*
+ * A thread that cannot stop, as one that waits in a driver: under Wine a thread is stopped by a signal of the host, which this one blocks
+ * by a system call of Linux.
+ */
+static volatile LONG stubborn_asked, stubborn_blocked;
+
+static long block_signals(int how)
+{
+    uint64_t stops = 1ull << (10 - 1); /* SIGUSR1 */
+    long result;
+    register long size __asm__("r10") = sizeof stops;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(14L), "D"((long)how), "S"(&stops), "d"(0L), "r"(size) : "rcx", "r11", "memory");
+    return result;
+}
+
+static DWORD WINAPI stubborn(void *number)
+{
+    LONG bit = 1 << (int)(INT_PTR)number;
+    while (!leaving) {
+        if (stubborn_asked & bit) {
+            if (block_signals(0) == 0) /* SIG_BLOCK */
+                InterlockedOr(&stubborn_blocked, bit);
+            while (stubborn_asked & bit)
+                work++;
+            InterlockedAnd(&stubborn_blocked, ~bit);
+            block_signals(1); /* SIG_UNBLOCK */
+        }
+        work++;
+    }
+    return 0;
+}
+
+/* Waits until `count` more samples were taken; 0 if that does not happen. */
+static int more_samples(uint64_t count)
+{
+    uint64_t before = agent_state().samples;
+    for (int i = 0; i < 3000; i++) {
+        if (agent_state().samples >= before + count)
+            return 1;
+        Sleep(10);
+    }
+    return 0;
+}
+
+/* Uses what ExitProcess, the loader and the environment lock; 1 when it comes back, which a lock that is held would prevent. */
+static int locks_are_free(void)
+{
+    static char text[64];
+    SetEnvironmentVariableA("STK_TEST", "on");
+    DWORD index = TlsAlloc();
+    TlsFree(index);
+    HMODULE dll = LoadLibraryA("version.dll");
+    FreeLibrary(dll);
+    return GetEnvironmentVariableA("STK_TEST", text, sizeof text) == 2 && index != TLS_OUT_OF_INDEXES && dll;
 }
 
 static void describe(HANDLE thread, const wchar_t *name)
@@ -219,11 +301,7 @@ static uint32_t start(const char *output, uint32_t flags, uint32_t rate_mhz, uin
 
 static void print_status(void)
 {
-    stk_agent_state status;
-    memset(&status, 0, sizeof status);
-    status.size = sizeof status;
-    status.version = STK_CONTROL_VERSION;
-    agent_status(&status);
+    stk_agent_state status = agent_state();
     printf("state %u\nend_reason %u\nthreads %u\nmodules %u\nsamples %llu\ndropped %llu\nbytes %llu\npasses %llu\nelapsed_ms %llu\nmessage %.*s\n",
            status.state, status.end_reason, status.threads, status.modules, (unsigned long long)status.samples,
            (unsigned long long)status.dropped, (unsigned long long)status.bytes, (unsigned long long)status.passes,
@@ -239,22 +317,75 @@ static void wait_for_end(void)
 /* Waits until the recording is in full swing: on a loaded machine that takes a while. */
 static void wait_for_samples(uint64_t least)
 {
-    stk_agent_state status;
     for (int i = 0; i < 1500; i++) {
-        memset(&status, 0, sizeof status);
-        status.size = sizeof status;
-        status.version = STK_CONTROL_VERSION;
-        agent_status(&status);
+        stk_agent_state status = agent_state();
         if (status.modules != 0 && status.samples >= least)
             return;
         Sleep(10);
     }
 }
 
+/*
+ * Records a child of this program whose sampler stops for ever in a phase, and looks at it from outside, as the guard does: any thread inside can
+ * be the one that is held.
+ */
+static int freeze(const char *self, const char *agent, const char *output, const char *phase)
+{
+    static char command[4096], text[4096];
+    HANDLE reader, writer;
+    SECURITY_ATTRIBUTES inherited = {sizeof inherited, NULL, TRUE};
+    CreatePipe(&reader, &writer, &inherited, 0);
+    snprintf(command, sizeof command, "\"%s\" \"%s\" \"%s\" freeze_child %s", self, agent, output, phase);
+    STARTUPINFOA startup;
+    PROCESS_INFORMATION child;
+    memset(&startup, 0, sizeof startup);
+    startup.cb = sizeof startup;
+    startup.dwFlags = STARTF_USESTDHANDLES;
+    startup.hStdOutput = startup.hStdError = writer;
+    if (!CreateProcessA(NULL, command, NULL, NULL, TRUE, 0, NULL, NULL, &startup, &child))
+        return 1;
+    CloseHandle(writer);
+    char *found = NULL;
+    DWORD got, len = 0;
+    while (!(found && strchr(found, '\n')) && ReadFile(reader, text + len, sizeof text - 1 - len, &got, NULL) && got) {
+        len += got;
+        found = strstr(text, "board ");
+    }
+    if (!found) {
+        printf("child %s\n", text);
+        return 1;
+    }
+    const stk_guard_board *remote = (const stk_guard_board *)(UINT_PTR)strtoull(found + 6, NULL, 10);
+    stk_guard_board seen, later;
+    memset(&seen, 0, sizeof seen);
+    for (int i = 0; i < 6000 && (seen.samplers[0].word & 0xff) != (unsigned)atoi(phase); i++) {
+        Sleep(5);
+        ReadProcessMemory(child.hProcess, remote, &seen, sizeof seen, NULL);
+        if ((seen.samplers[0].word & 0xff) != (unsigned)atoi(phase))
+            continue;
+        /* Passed through only, unless it stays. */
+        Sleep(300);
+        ReadProcessMemory(child.hProcess, remote, &later, sizeof later, NULL);
+        if (later.samplers[0].word != seen.samplers[0].word)
+            seen.samplers[0].word = 0;
+    }
+    /* The watchdog leaves it so. */
+    Sleep(2500);
+    ReadProcessMemory(child.hProcess, remote, &later, sizeof later, NULL);
+    uint64_t word = seen.samplers[0].word;
+    printf("version %u\nphase %u\nunchanged %d\n", seen.version, (unsigned)(word & 0xff), later.samplers[0].word == word);
+    HANDLE held = OpenThread(THREAD_SUSPEND_RESUME, FALSE, (DWORD)(word >> 32));
+    printf("suspended %d\n", held ? (int)ResumeThread(held) : -1);
+    TerminateProcess(child.hProcess, 0);
+    return WaitForSingleObject(child.hProcess, 20000) == WAIT_OBJECT_0 ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4)
         return 2;
+    if (!strcmp(argv[3], "freeze"))
+        return freeze(argv[0], argv[1], argv[2], argv[4]);
     const char *output = argv[2], *scenario = argv[3];
     HMODULE agent = LoadLibraryA(argv[1]);
     if (!agent) {
@@ -342,14 +473,15 @@ int main(int argc, char **argv)
         if (start(output, 0, 1000000, 0))
             return 1;
         wait_for_samples(10);
-        HANDLE thread = sampler();
-        printf("sampler_found %d\n", thread != NULL);
-        int stuck = 0;
-        for (int i = 0; thread && i < 20; i++) {
-            stuck += stuck_while_frozen(thread);
+        int stuck = 0, frozen = 0;
+        /* Where the watchdog had to resume a thread that stood still it ends the recording. */
+        for (int i = 0; i < 20 && agent_state().state == STK_STATE_RECORDING; i++) {
+            int more = stuck_while_frozen();
+            frozen += more >= 0;
+            stuck += more > 0 ? more : 0;
             Sleep(37);
         }
-        printf("stuck %d\n", stuck);
+        printf("frozen %d\nstuck %d\n", frozen, stuck);
         agent_stop(NULL);
     } else if (!strcmp(scenario, "wild_walk") || !strcmp(scenario, "slow_walk")) {
         HANDLE thread = dynamic_thread(scenario[0] == 'w');
@@ -363,6 +495,46 @@ int main(int argc, char **argv)
         printf("stop %u\n", agent_stop(NULL));
         leaving = 1;
         printf("left %d\n", WaitForSingleObject(thread, 5000) == WAIT_OBJECT_0);
+    } else if (!strcmp(scenario, "stubborn") || !strcmp(scenario, "stubborn_three")) {
+        int many = scenario[8] ? 3 : 1, all = (1 << many) - 1;
+        HANDLE stubborns[3];
+        for (int i = 0; i < many; i++) {
+            stubborns[i] = CreateThread(NULL, 0, stubborn, (void *)(INT_PTR)i, 0, NULL);
+            describe(stubborns[i], L"stubborn");
+        }
+        if (start(output, 0, 1000000, 0))
+            return 1;
+        wait_for_samples(60);
+        stubborn_asked = all;
+        while (stubborn_blocked != all)
+            Sleep(1);
+        /* Time to ask each of them, and for the spare samplers to take over. */
+        Sleep(many == 1 ? 3000 : 6000);
+        printf("captured %u\n", capture_here(1));
+        if (many == 1)
+            printf("sampled_on %d\n", more_samples(200));
+        printf("captured %u\n", capture_here(2));
+        printf("locks_free %d\nstill_blocked %d\n", locks_are_free(), stubborn_blocked == all);
+        int held = 0;
+        for (int i = 0; i < 3; i++)
+            for (int thread = 0; thread < many; thread++)
+                held += board()->samplers[i].word >> 32 == GetThreadId(stubborns[thread]) && (board()->samplers[i].word & 0xff) != 0;
+        printf("held %d\nworking %d\n", held, works_on());
+        stubborn_asked = 0;
+        printf("sampled_after %d\n", more_samples(200));
+        /* They are left alone for five seconds after the call that asked them has returned. */
+        Sleep(7000);
+        printf("captured %u\n", capture_here(3));
+        printf("stop %u\nalive %d\n", agent_stop(NULL), works_on());
+        leaving = 1;
+        printf("left %d\n", WaitForMultipleObjects(many, stubborns, TRUE, 20000) < WAIT_OBJECT_0 + 3);
+    } else if (!strcmp(scenario, "freeze_child")) {
+        uint32_t phase = (uint32_t)atoi(argv[4]);
+        if (start(output, phase << 24 | (phase == 6 ? STK_FLAG_CHECK_WALKS : 0), 1000000, 0))
+            return 1;
+        printf("board %llu\n", (unsigned long long)(UINT_PTR)board());
+        fflush(stdout);
+        Sleep(INFINITE);
     } else if (!strcmp(scenario, "brief")) {
         if (start(output, 0, 1000000, 0))
             return 1;
@@ -383,9 +555,8 @@ int main(int argc, char **argv)
     } else {
         return 2;
     }
-    LONG64 before = work;
-    Sleep(50);
-    printf("alive %d\n", work != before);
+    if (!leaving)
+        printf("alive %d\n", works_on());
     print_status();
     leaving = 1;
     SetEvent(event);

@@ -12,7 +12,6 @@ use windows_sys::Win32::System::Memory::{
 
 use super::api::{Api, ticks};
 use super::boosts::ThreadBoost;
-use super::context::Context;
 use super::dotnet::Shared;
 use super::memory::OwnMemory;
 use super::own_cpu::OwnCpu;
@@ -63,7 +62,6 @@ impl Sampled {
 pub struct OwnProcess {
     api: &'static Api,
     peb: Peb,
-    context: Context,
     counters: Arc<Counters>,
     has_cycles: bool,
     own_cpu: OwnCpu,
@@ -84,7 +82,6 @@ impl OwnProcess {
         OwnProcess {
             api,
             peb: Peb::current(api),
-            context: Context::request(),
             counters,
             has_cycles,
             own_cpu: OwnCpu::new(api, has_cycles),
@@ -155,7 +152,7 @@ impl Target for OwnProcess {
             thread.tid,
             thread.teb,
             &self.peb,
-            &mut self.context,
+            self.api,
             self.unwinder.as_ref(),
             into,
         );
@@ -173,7 +170,9 @@ impl Target for OwnProcess {
         }
         // A thread that ended since its last sample can be neither suspended nor read: that is no loss.
         match outcome {
-            Outcome::NotSuspended | Outcome::NoContext if thread.handle.ended() => Outcome::Ended,
+            Outcome::NotSuspended | Outcome::NoContext | Outcome::NotStopped if thread.handle.ended() => {
+                Outcome::Ended
+            }
             outcome => outcome,
         }
     }

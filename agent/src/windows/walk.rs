@@ -30,6 +30,15 @@ mod unsupported {
     /// There is none.
     pub enum SystemUnwinder {}
 
+    /// Never held.
+    pub enum LoaderHeld {}
+
+    impl Drop for LoaderHeld {
+        fn drop(&mut self) {
+            match *self {}
+        }
+    }
+
     impl SystemUnwinder {
         /// Never found.
         pub fn new(_: &Api) -> Option<SystemUnwinder> {
@@ -37,7 +46,7 @@ mod unsupported {
         }
 
         /// As for x64.
-        pub fn hold_loader(&self) -> Option<()> {
+        pub fn hold_loader(&self) -> Option<LoaderHeld> {
             match *self {}
         }
 

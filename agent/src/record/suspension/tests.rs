@@ -1,0 +1,465 @@
+//! The protocol against a fake system: threads whose stopping the test decides, a clock that it turns.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+use std::vec::Vec;
+
+use super::*;
+
+const TID: u32 = 400;
+const LIMITS: Limits = Limits { asked: 1000, stopped: 100, walking: 50 };
+
+/// A door that the test opens.
+#[derive(Default)]
+struct Door {
+    open: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Door {
+    fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut open = self.open.lock().unwrap();
+        while !*open {
+            open = self.changed.wait(open).unwrap();
+        }
+    }
+}
+
+/// One thread of the target, as the system keeps it.
+#[derive(Default)]
+struct FakeThread {
+    /// Suspend count.
+    count: AtomicI32,
+    /// SuspendThread takes effect behind this door.
+    suspend: Door,
+    /// GetThreadContext returns behind this door.
+    context: Door,
+    /// The copy ends behind this door.
+    copy: Door,
+    owns_exit_locks_before: AtomicBool,
+    owns_exit_locks_after: AtomicBool,
+    asked_for_context: AtomicUsize,
+    sleeps: AtomicUsize,
+    /// ResumeThread returns behind this door, for the watchdog.
+    rescue: Door,
+}
+
+impl FakeThread {
+    /// A thread that stops at once.
+    fn obedient() -> Arc<FakeThread> {
+        let thread = FakeThread::default();
+        for door in [&thread.suspend, &thread.context, &thread.copy, &thread.rescue] {
+            door.open();
+        }
+        Arc::new(thread)
+    }
+
+    fn resume(&self) -> Option<u32> {
+        let lower = |count: i32| (count > 0).then_some(count - 1);
+        let before = self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lower);
+        Some(before.unwrap_or(0) as u32)
+    }
+
+    fn count(&self) -> i32 {
+        self.count.load(Ordering::SeqCst)
+    }
+}
+
+struct FakeSampler {
+    thread: Arc<FakeThread>,
+    walks: bool,
+}
+
+impl Resume for FakeSampler {
+    fn resume(&mut self, _: isize) -> Option<u32> {
+        self.thread.resume()
+    }
+
+    fn sleep(&mut self, _: u32) {
+        self.thread.sleeps.fetch_add(1, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+impl Calls for FakeSampler {
+    fn owns_exit_locks(&mut self, _: u32) -> bool {
+        let owns = match self.thread.count() {
+            0 => &self.thread.owns_exit_locks_before,
+            _ => &self.thread.owns_exit_locks_after,
+        };
+        owns.load(Ordering::SeqCst)
+    }
+
+    fn suspend(&mut self, _: isize) -> bool {
+        self.thread.suspend.pass();
+        self.thread.count.fetch_add(1, Ordering::SeqCst);
+        true
+    }
+
+    fn context(&mut self, _: isize) -> bool {
+        self.thread.asked_for_context.fetch_add(1, Ordering::SeqCst);
+        self.thread.context.pass();
+        true
+    }
+
+    fn copy(&mut self, held: &dyn Fn() -> bool) -> bool {
+        self.thread.copy.pass();
+        held()
+    }
+
+    fn walks(&self) -> bool {
+        self.walks
+    }
+
+    fn walk(&mut self, held: &dyn Fn() -> bool) {
+        while held() {
+            thread::yield_now();
+        }
+    }
+}
+
+struct FakeWatchdog(Arc<FakeThread>);
+
+impl Resume for FakeWatchdog {
+    fn resume(&mut self, _: isize) -> Option<u32> {
+        let before = self.0.resume();
+        self.0.rescue.pass();
+        before
+    }
+
+    fn sleep(&mut self, _: u32) {
+        thread::yield_now();
+    }
+}
+
+fn all() -> &'static Suspensions {
+    std::boxed::Box::leak(std::boxed::Box::new(Suspensions::new()))
+}
+
+/// Has `slot`'s sampler capture `target` on a thread of its own.
+fn capture(
+    all: &'static Suspensions,
+    slot: usize,
+    target: &Arc<FakeThread>,
+    walks: bool,
+) -> thread::JoinHandle<Verdict> {
+    let mut calls = FakeSampler { thread: target.clone(), walks };
+    thread::spawn(move || all.hold(slot, 1, TID, &mut calls))
+}
+
+fn wait_for(what: impl Fn() -> bool) {
+    for _ in 0..30_000 {
+        if what() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("it never came to that");
+}
+
+fn wait_for_phase(all: &Suspensions, slot: usize, phase: u8) {
+    wait_for(|| all.word(slot).phase() == phase);
+}
+
+#[test]
+fn a_thread_that_stops_is_captured_and_resumed_and_the_word_ends_free() {
+    let (all, target) = (all(), FakeThread::obedient());
+    for sequence in 1..4 {
+        assert_eq!(capture(all, 0, &target, false).join().unwrap(), Verdict::Whole);
+        assert_eq!(all.word(0), SuspensionWord::new(TID, sequence, FREE));
+        assert_eq!(target.count(), 0);
+    }
+}
+
+#[test]
+fn the_word_names_the_thread_from_before_the_suspension_until_after_the_resumption() {
+    struct Checked<'a> {
+        all: &'a Suspensions,
+        phases: Vec<u8>,
+    }
+    impl Checked<'_> {
+        fn note(&mut self) {
+            assert_eq!(self.all.word(1).tid(), TID);
+            self.phases.push(self.all.word(1).phase());
+        }
+    }
+    impl Resume for Checked<'_> {
+        fn resume(&mut self, _: isize) -> Option<u32> {
+            self.note();
+            Some(1)
+        }
+        fn sleep(&mut self, _: u32) {
+            panic!("a sampler that holds a thread does not sleep");
+        }
+    }
+    impl Calls for Checked<'_> {
+        fn owns_exit_locks(&mut self, _: u32) -> bool {
+            false
+        }
+        fn suspend(&mut self, _: isize) -> bool {
+            self.note();
+            true
+        }
+        fn context(&mut self, _: isize) -> bool {
+            self.note();
+            true
+        }
+        fn copy(&mut self, _: &dyn Fn() -> bool) -> bool {
+            self.note();
+            true
+        }
+        fn walks(&self) -> bool {
+            true
+        }
+        fn walk(&mut self, _: &dyn Fn() -> bool) {
+            self.note();
+        }
+    }
+    let all = all();
+    let mut calls = Checked { all, phases: Vec::new() };
+    assert_eq!(all.hold(1, 1, TID, &mut calls), Verdict::Whole);
+    assert_eq!(calls.phases, [ASKING, ASKED, STOPPED, WALKING, RESUMING]);
+    assert_eq!(all.word(1).phase(), FREE);
+}
+
+#[test]
+fn a_thread_that_owns_both_exit_locks_is_not_suspended() {
+    let (all, target) = (all(), FakeThread::obedient());
+    target.owns_exit_locks_before.store(true, Ordering::SeqCst);
+    assert_eq!(capture(all, 0, &target, false).join().unwrap(), Verdict::OwnsExitLocks);
+    assert_eq!(all.word(0), SuspensionWord(0), "no suspension was announced");
+}
+
+#[test]
+fn a_thread_that_owns_both_exit_locks_after_its_suspension_is_let_go_without_a_wait() {
+    let (all, target) = (all(), FakeThread::obedient());
+    target.owns_exit_locks_after.store(true, Ordering::SeqCst);
+    assert_eq!(capture(all, 0, &target, false).join().unwrap(), Verdict::OwnsExitLocks);
+    assert_eq!((target.count(), target.asked_for_context.load(Ordering::SeqCst)), (0, 0));
+    assert_eq!(all.word(0).phase(), FREE);
+}
+
+#[test]
+fn a_thread_that_is_merely_not_scheduled_keeps_its_sample() {
+    let (all, target) = (all(), Arc::new(FakeThread::default()));
+    target.suspend.open();
+    target.copy.open();
+    let sampler = capture(all, 0, &target, false);
+    wait_for_phase(all, 0, ASKED);
+    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    for now in [0, 100, 500, 999] {
+        assert_eq!(watch.look(all, 0, now, &LIMITS, true, &mut watchdog), Rescue::None, "at {now}");
+    }
+    target.context.open();
+    assert_eq!(sampler.join().unwrap(), Verdict::Whole);
+}
+
+#[test]
+fn a_thread_that_does_not_stop_is_resumed_and_a_spare_samples_the_others() {
+    let (all, target, other) = (all(), Arc::new(FakeThread::default()), FakeThread::obedient());
+    target.suspend.open();
+    target.rescue.open();
+    let stuck = capture(all, 0, &target, false);
+    wait_for(|| target.asked_for_context.load(Ordering::SeqCst) == 1);
+    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    assert_eq!(watch.look(all, 0, 5000, &LIMITS, true, &mut watchdog), Rescue::None);
+    assert_eq!(watch.look(all, 0, 6000, &LIMITS, true, &mut watchdog), Rescue::Deposed);
+
+    // The stuck sampler is still in its call: nothing is held, and the others go on being captured.
+    assert_eq!((all.word(0).phase(), target.count()), (FREE, 0));
+    for _ in 0..100 {
+        assert_eq!(capture(all, 1, &other, false).join().unwrap(), Verdict::Whole);
+    }
+    // It is told of once, with the time when the thread was asked, and left alone for as long as the call lasts.
+    assert_eq!(all.take_missed().collect::<Vec<_>>(), [(TID, 5000)]);
+    assert_eq!(all.take_missed().count(), 0);
+    assert!(all.leaves_alone(TID, u64::MAX - 1) && !all.leaves_alone(TID + 4, 6000));
+
+    target.context.open();
+    assert_eq!(stuck.join().unwrap(), Verdict::Deposed);
+    assert_eq!((all.word(0).phase(), target.count()), (FREE, 0));
+    all.returned(0, 11_000);
+    assert!(all.leaves_alone(TID, 10_999) && !all.leaves_alone(TID, 11_000));
+}
+
+#[test]
+fn without_a_spare_the_thread_is_resumed_and_its_sampler_stays_in_office() {
+    let (all, target) = (all(), Arc::new(FakeThread::default()));
+    target.suspend.open();
+    target.rescue.open();
+    let stuck = capture(all, 0, &target, false);
+    wait_for(|| target.asked_for_context.load(Ordering::SeqCst) == 1);
+    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    watch.look(all, 0, 0, &LIMITS, false, &mut watchdog);
+    assert_eq!(watch.look(all, 0, 1000, &LIMITS, false, &mut watchdog), Rescue::NotStopped);
+    assert_eq!(target.count(), 0);
+    target.context.open();
+    assert_eq!(stuck.join().unwrap(), Verdict::NotStopped);
+    target.copy.open();
+    assert_eq!(capture(all, 0, &target, false).join().unwrap(), Verdict::Whole);
+}
+
+#[test]
+fn a_suspension_that_takes_effect_after_its_rescue_is_undone_by_the_sampler() {
+    let (all, target) = (all(), Arc::new(FakeThread::default()));
+    target.rescue.open();
+    let late = capture(all, 0, &target, false);
+    wait_for_phase(all, 0, ASKING);
+    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    watch.look(all, 0, 0, &LIMITS, true, &mut watchdog);
+    assert_eq!(watch.look(all, 0, 1000, &LIMITS, true, &mut watchdog), Rescue::Deposed);
+    assert_eq!((all.word(0).phase(), target.count()), (UNDO, 0));
+    target.suspend.open();
+    assert_eq!(late.join().unwrap(), Verdict::Deposed);
+    assert_eq!((all.word(0).phase(), target.count()), (FREE, 0));
+}
+
+#[test]
+fn a_suspension_that_takes_effect_after_its_rescue_is_undone_by_the_watchdog() {
+    let (all, target) = (all(), Arc::new(FakeThread::default()));
+    target.rescue.open();
+    let late = capture(all, 0, &target, false);
+    wait_for_phase(all, 0, ASKING);
+    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    watch.look(all, 0, 0, &LIMITS, false, &mut watchdog);
+    watch.look(all, 0, 1000, &LIMITS, false, &mut watchdog);
+    assert_eq!(all.word(0).phase(), UNDO);
+    // The system call takes effect, but the sampler is not scheduled to see it.
+    target.count.store(1, Ordering::SeqCst);
+    watch.look(all, 0, 1010, &LIMITS, false, &mut watchdog);
+    watch.look(all, 0, 1110, &LIMITS, false, &mut watchdog);
+    assert_eq!((all.word(0).phase(), target.count()), (FREE, 0));
+    // The fake's own call would count a second time.
+    target.count.store(-1, Ordering::SeqCst);
+    target.suspend.open();
+    assert_eq!(late.join().unwrap(), Verdict::NotStopped);
+    assert_eq!(target.count(), 0);
+}
+
+#[test]
+fn a_sampler_that_stands_still_over_a_stopped_thread_loses_it_to_the_watchdog() {
+    let (all, target) = (all(), Arc::new(FakeThread::default()));
+    for door in [&target.suspend, &target.context, &target.rescue] {
+        door.open();
+    }
+    let stuck = capture(all, 0, &target, false);
+    wait_for_phase(all, 0, STOPPED);
+    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    watch.look(all, 0, 0, &LIMITS, true, &mut watchdog);
+    assert_eq!(watch.look(all, 0, 99, &LIMITS, true, &mut watchdog), Rescue::None);
+    assert_eq!(watch.look(all, 0, 100, &LIMITS, true, &mut watchdog), Rescue::WhileStopped);
+    assert_eq!(target.count(), 0);
+    target.copy.open();
+    assert_eq!(stuck.join().unwrap(), Verdict::NoContext, "not deposed: it stays the sampler");
+    assert_eq!(target.count(), 0);
+}
+
+#[test]
+fn only_the_walk_is_lost_when_it_takes_too_long() {
+    let (all, target) = (all(), FakeThread::obedient());
+    let walking = capture(all, 0, &target, true);
+    wait_for_phase(all, 0, WALKING);
+    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    watch.look(all, 0, 0, &LIMITS, true, &mut watchdog);
+    assert_eq!(watch.look(all, 0, 50, &LIMITS, true, &mut watchdog), Rescue::WhileWalking);
+    assert_eq!(walking.join().unwrap(), Verdict::WalkLost);
+    assert_eq!(target.count(), 0);
+}
+
+/// On one processor a sampler that spins above the watchdog would keep it from going on.
+#[test]
+fn a_sampler_that_waits_for_the_watchdog_sleeps() {
+    let (all, target) = (all(), Arc::new(FakeThread::default()));
+    target.suspend.open();
+    let sampler = capture(all, 0, &target, false);
+    wait_for(|| target.asked_for_context.load(Ordering::SeqCst) == 1);
+    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    watch.look(all, 0, 0, &LIMITS, false, &mut watchdog);
+    let rescue = thread::spawn(move || watch.look(all, 0, 1000, &LIMITS, false, &mut watchdog));
+    wait_for_phase(all, 0, RESCUING);
+    target.context.open();
+    wait_for(|| target.sleeps.load(Ordering::SeqCst) > 3);
+    target.rescue.open();
+    assert_eq!(rescue.join().unwrap(), Rescue::NotStopped);
+    assert_eq!(sampler.join().unwrap(), Verdict::NotStopped);
+    assert_eq!(target.count(), 0);
+}
+
+#[test]
+fn a_frozen_sampler_stays_in_each_phase_and_the_watchdog_leaves_it_alone() {
+    for phase in [ASKING, ASKED, STOPPED, UNDO, WALKING, RESUMING] {
+        let (all, target) = (all(), FakeThread::obedient());
+        all.freeze(phase);
+        let sampler = capture(all, 0, &target, phase == WALKING);
+        let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+        if phase == UNDO {
+            wait_for_phase(all, 0, ASKING);
+            watch.look(all, 0, 1, &LIMITS, true, &mut watchdog);
+            watch.look(all, 0, 1001, &LIMITS, true, &mut watchdog);
+        }
+        wait_for(|| all.word(0).phase() == phase && target.count() == 1);
+        for now in [2000, 10_000, 20_000] {
+            assert_eq!(watch.look(all, 0, now, &LIMITS, true, &mut watchdog), Rescue::None);
+        }
+        assert_eq!((all.word(0).phase(), target.count()), (phase, 1));
+        all.freeze(FREE);
+        if phase == WALKING {
+            watch.look(all, 0, 30_000, &LIMITS, true, &mut watchdog);
+        }
+        sampler.join().unwrap();
+        assert_eq!((all.word(0).phase(), target.count()), (FREE, 0));
+    }
+}
+
+/// Sampler and watchdog race in all phases: whoever wins, each suspension is undone once.
+#[test]
+fn every_suspension_is_undone_once_whoever_wins() {
+    let (all, target) = (all(), FakeThread::obedient());
+    let done = AtomicBool::new(false);
+    let mut outcomes = [0u32; 2];
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let none = Limits { asked: 0, stopped: 0, walking: 0 };
+            let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+            let mut now = 0;
+            while !done.load(Ordering::SeqCst) {
+                now += 1;
+                watch.look(all, 0, now, &none, false, &mut watchdog);
+                if now % 7 == 0 {
+                    thread::yield_now();
+                }
+            }
+        });
+        // Until the watchdog has won often, however the two are scheduled.
+        let mut round = 0;
+        while outcomes.iter().any(|count| *count < 300) {
+            round += 1;
+            let mut calls = FakeSampler { thread: target.clone(), walks: round % 5 == 0 };
+            let verdict = all.hold(0, 1, TID, &mut calls);
+            outcomes[usize::from(verdict == Verdict::Whole)] += 1;
+            // The word is free and the sampler is back: nobody holds the thread.
+            assert_eq!((all.word(0).phase(), target.count()), (FREE, 0), "{verdict:?}");
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
+fn the_board_says_who_may_hold_a_thread() {
+    let all = all();
+    all.name_threads(8, [12, 16, 20]);
+    // SAFETY: the board, of which only the words change; nobody changes them here.
+    let board = unsafe { (all.board_address() as usize as *const GuardBoard).read() };
+    assert_eq!((board.size as usize, board.version), (size_of::<GuardBoard>(), GUARD_VERSION));
+    assert_eq!((board.watchdog, board.samplers.map(|slot| slot.sampler)), (8, [12, 16, 20]));
+    assert_eq!((all.slot_of(16), all.slot_of(24)), (Some(1), None));
+    all.reset();
+    assert_eq!((all.slot_of(16), all.slot_of(0)), (None, None), "0 is no thread");
+}
