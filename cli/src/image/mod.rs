@@ -281,8 +281,9 @@ fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, String> {
 }
 
 /// Exports of ntdll and kernel32 in which every thread of Windows and of Wine begins. The main thread begins in
-/// `RtlUserThreadStart` too.
-const THREAD_STARTS: [&str; 2] = ["BaseThreadInitThunk", "RtlUserThreadStart"];
+/// `RtlUserThreadStart` too. While the loader initialises a thread, `LdrInitializeThunk` is its
+/// outermost function: the system enters it before the thread's own start.
+const THREAD_STARTS: [&str; 3] = ["BaseThreadInitThunk", "RtlUserThreadStart", "LdrInitializeThunk"];
 
 /// Exports of ntdll that the system has a thread run in the middle of something else.
 const INTERRUPTIONS: [&str; 3] =

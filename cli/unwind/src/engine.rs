@@ -260,7 +260,7 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
 }
 
 /// Whether a stop is what one finds above a thread's first function.
-fn ends_thread(stop: Stop) -> bool {
+pub(crate) fn ends_thread(stop: Stop) -> bool {
     matches!(stop, Stop::ZeroReturnAddress | Stop::EndOfStack | Stop::NoModule { .. })
 }
 
