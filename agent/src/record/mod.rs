@@ -9,6 +9,7 @@
 //! threads      enumerations -> THREAD_START, THREAD_EXIT, THREAD_NAME
 //! journal      those events and BLOBs -> META, STATE, BLOB blocks
 //! writer       blocks -> the file
+//! stack_bounds which part of a stack is copied plainly, which by system call
 //! dotnet       what is asked of a .NET runtime -> RUNTIME_INFO, NETTRACE, MANAGED_THREAD, MEMORY
 //! code         code bytes at instruction pointers, read once
 //! queue        between threads of the target and of the recorder: never waits
@@ -25,5 +26,6 @@ pub mod modules;
 pub mod queue;
 pub mod sampler;
 pub mod shared;
+pub mod stack_bounds;
 pub mod threads;
 pub mod writer;

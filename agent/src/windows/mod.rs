@@ -6,6 +6,7 @@
 //! census, thread, peb, loader, hints  the tables thread; threads and modules, looked up or told
 //! dynamic                             the code thread
 //! dotnet, pipe                        the runtimes thread and the diagnostics pipe
+//! stack_copy                          a thread's stack, copied as its bounds allow
 //! trigger, walk                       samples that the target asks for; walks by the system's own unwinder
 //! output, state, host                 files; what outlives a recording; facts about the machine
 //! memory, heap, panic                 reads that do not fault; the recorder's heap; its own failures
@@ -27,6 +28,7 @@ mod panic;
 mod peb;
 mod pipe;
 mod session;
+mod stack_copy;
 mod state;
 mod suspend;
 mod target;

@@ -1,6 +1,6 @@
 //! The one place where a thread of the target is suspended, and the watchdog's half of the same.
 //!
-//! The law: between suspension and resumption read the context and copy memory within [StackLimit, StackBase); no
+//! The law: between suspension and resumption read the context and copy memory (`stack_copy`); no
 //! allocation, lock, loader call, I/O or table lookup. Even the clock is not asked: the processor's counter, an
 //! instruction, is read instead and placed between two readings of the clock taken outside.
 //!
@@ -16,14 +16,12 @@ use windows_sys::Win32::System::Threading::{ResumeThread, SuspendThread};
 use super::api::ticks;
 use super::context::Context;
 use super::peb::Peb;
+use super::stack_copy;
 use super::thread::Teb;
 use super::walk::SystemUnwinder;
 use crate::record::sampler::{Capture, Outcome};
+use crate::record::stack_bounds::Bounds;
 use stk_schema::event::CheckWalk;
-
-/// Bytes copied between two looks at whether the watchdog has resumed the thread: a stack that is alive again could go away.
-const COPY_STEP: usize = 64 << 10;
-const WORD: usize = size_of::<usize>();
 
 /// The suspension that is under way: a sequence number and, in the low three bits, its phase. Whoever brings the phase back to
 /// [`FREE`] resumes the thread.
@@ -107,10 +105,14 @@ pub fn capture(
     let mut phase = STOPPED;
     if ok && held {
         let (limit, base) = teb.stack();
-        // SAFETY: the thread is suspended, and what lies between its stack limit and base, both read after the
-        // suspension, is committed. If the watchdog has resumed it meanwhile, `copy` stops at the next step.
-        complete = unsafe { copy(context, limit, base, ticket | STOPPED, into) };
-        if let (true, Some(unwinder), Some(walk)) = (complete, unwinder, &mut into.walk)
+        into.bounds = Bounds { limit: limit as u64, base: base as u64 };
+        let (bounds, checked) = (into.bounds, into.checked);
+        let stands = || HELD.load(Ordering::Acquire) == ticket | STOPPED;
+        // SAFETY: the thread is suspended and its bounds were read after the suspension. If the
+        // watchdog has resumed it meanwhile, `copy` stops at the next step.
+        complete = unsafe { stack_copy::copy(context.stack_pointer(), bounds, &checked, &stands, into) };
+        let own_stack = into.stack_base != 0;
+        if let (true, Some(unwinder), Some(walk)) = (complete && own_stack, unwinder, &mut into.walk)
             && enter(ticket | STOPPED, WALKING)
         {
             phase = WALKING;
@@ -240,43 +242,6 @@ fn settle(ticket: u64, thread: HANDLE, suspended: bool) {
 /// Moves the suspension `from` to another phase; false if the other side has ended it.
 fn enter(from: u64, phase: u64) -> bool {
     HELD.compare_exchange(from, (from & !PHASE) | phase, Ordering::AcqRel, Ordering::Acquire).is_ok()
-}
-
-/// Copies the stack from the stack pointer up; false if the watchdog resumed the thread meanwhile.
-///
-/// # Safety
-/// `limit..base` must be the suspended thread's committed stack.
-unsafe fn copy(context: &Context, limit: usize, base: usize, ticket: u64, into: &mut Capture) -> bool {
-    let sp = context.stack_pointer();
-    let start = sp & !(WORD - 1);
-    into.stack_base = base as u64;
-    if start < limit || start >= base {
-        // Not on its own stack: the system's side of a call under Wine, or a stack that the code made itself.
-        into.stack_start = base as u64;
-        into.len = 0;
-        return true;
-    }
-    let len = (base - start).min(into.stack.len()) & !(WORD - 1);
-    into.stack_start = start as u64;
-    into.len = len;
-    let mut done = 0;
-    while done < len {
-        if HELD.load(Ordering::Acquire) != ticket {
-            return false;
-        }
-        let step = (len - done).min(COPY_STEP);
-        // SAFETY: `start + done .. + step` lies within `limit..base`, and `done + step` within the buffer, which is
-        // not part of that stack.
-        unsafe {
-            core::ptr::copy_nonoverlapping(
-                (start + done) as *const u8,
-                into.stack.as_mut_ptr().add(done),
-                step,
-            );
-        }
-        done += step;
-    }
-    true
 }
 
 /// The tick at which the processor's counter stood at `at`, between two moments at which both were read.

@@ -14,7 +14,8 @@ type Stack = (u64, u64, Vec<u64>);
 /// What a reader finds after a writer took these samples of one thread; the last sample
 /// comes once more, from what the writer remembers of it.
 fn written_and_read(stacks: &[Stack]) -> Vec<(u64, u64, Vec<u64>, bool)> {
-    let header = FileHeader { cpu_unit: CpuUnit::Cycles, ..FileHeader::new(Arch::X64, Os::Windows, [7; 16], 1000) };
+    let header =
+        FileHeader { cpu_unit: CpuUnit::Cycles, ..FileHeader::new(Arch::X64, Os::Windows, [7; 16], 1000) };
     let mut block = BlockBuffer::new(1 << 20, &header).unwrap();
     let mut encoder = SampleEncoder::new();
     let mut image = ThreadImage::new(1 << 17, 8).unwrap();
@@ -83,7 +84,10 @@ fn foreign_stacks_are_read_back_as_captured_and_without_a_base() {
         (0, far, vec![10, 11]),
     ];
     let seen = written_and_read(&stacks);
-    let expected: Vec<_> =
-        stacks.iter().chain(stacks.last()).map(|(base, start, words)| (*base, *start, words.clone(), *base == 0)).collect();
+    let expected: Vec<_> = stacks
+        .iter()
+        .chain(stacks.last())
+        .map(|(base, start, words)| (*base, *start, words.clone(), *base == 0))
+        .collect();
     assert_eq!(seen, expected);
 }

@@ -292,7 +292,8 @@ impl<M: Modules> Step<'_, M> {
         let Some(aligned) = [16, 8].into_iter().find(|&aligned| after.is_multiple_of(aligned)) else {
             return after;
         };
-        let original = (after..after.wrapping_add(aligned)).step_by(4).find(|&at| self.read(at) == Ok(address));
+        let original =
+            (after..after.wrapping_add(aligned)).step_by(4).find(|&at| self.read(at) == Ok(address));
         original.map_or(after, |at| at.wrapping_add(4))
     }
 

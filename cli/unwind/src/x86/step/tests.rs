@@ -218,8 +218,7 @@ fn frames_realigned_to_8_bytes_are_left_where_their_caller_called_them() {
 #[test]
 fn the_end_of_the_frame_pointer_chain_ends_a_thread_where_the_code_leads_astray() {
     // 3000h: call; nop × 4; then `add esp, 8; ret` of another function.
-    let code: &[(u32, &[u8])] =
-        &[(0x3000, &[0xe8, 0, 0, 0, 0, 0x90, 0x90, 0x90, 0x90, 0x83, 0xc4, 8, 0xc3])];
+    let code: &[(u32, &[u8])] = &[(0x3000, &[0xe8, 0, 0, 0, 0, 0x90, 0x90, 0x90, 0x90, 0x83, 0xc4, 8, 0xc3])];
     let space = space(X86Tables::default(), code);
     let here = STACK as u32;
     // A loop with a frame, called by the thread start at 2020h, called by the function at 3000h,
