@@ -9,8 +9,9 @@
 /// Bytes of a foreign stack that are copied at most: one that lies outside of the bounds, so that
 /// its end is not known.
 pub const FOREIGN_BYTES: u64 = 64 << 10;
-/// Bytes within bounds that are not checked yet, at most.
-pub const UNCHECKED_BYTES: u64 = 1 << 20;
+/// Bytes within bounds that are not checked yet, at most: as many as a sample may hold, so that the
+/// first sample of a deep stack is whole.
+pub const UNCHECKED_BYTES: u64 = 8 << 20;
 /// Bytes between the stack pointer and StackLimit, at most: code reserves up to a page of stack before
 /// it touches it, and the functions that it calls first may do the same.
 pub const BELOW_LIMIT_BYTES: u64 = 8 << 10;

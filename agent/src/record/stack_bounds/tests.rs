@@ -97,8 +97,8 @@ fn bounds_that_nobody_checked_are_copied_by_system_call_up_to_a_limit() {
     let none = CheckedBounds::default();
     let first = plan(LIMIT + 8, seen, &none, ROOM, 8);
     assert_eq!((first.careful, first.plain, first.base), (0x3ff8, 0, BASE));
-    let deep = plan(0x1000_0000, bounds(0x1000_0000, 0x2000_0000), &none, ROOM, 8);
-    assert_eq!((deep.careful, deep.plain), (1 << 20, 0));
+    let deep = plan(0x1000_0000, bounds(0x1000_0000, 0x2000_0000), &none, 2 * ROOM, 8);
+    assert_eq!((deep.careful, deep.plain), (8 << 20, 0));
     // The checked bounds are those of another stack: a fiber.
     let other = checked(&stack(), seen);
     let fiber = plan(0x50_0100, bounds(0x50_0000, 0x50_2000), &other, ROOM, 8);
