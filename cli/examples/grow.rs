@@ -46,7 +46,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             registers: &registers(sample.set, sample.registers)?,
             stack: sample.stack,
             stack_start: sample.stack_start,
-            stack_base: Some(sample.stack_base),
+            stack_base: (sample.stack_base != 0).then_some(sample.stack_base),
             truncated: sample.truncated,
             code_at_ip: sample.code_at_ip,
         };

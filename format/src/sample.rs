@@ -54,7 +54,13 @@ pub(crate) mod flag {
     pub const CONTEXT_REPLY: u64 = 1 << 9;
     /// Address ranges beside the main stack follow.
     pub const EXTRA: u64 = 1 << 10;
+    /// The stack is not the thread's own, and its base is unknown.
+    pub const FOREIGN: u64 = 1 << 11;
 }
+
+/// Words that the image of a foreign stack spans at most. A thread that switches between such stacks
+/// starts a new image where they lie further apart.
+const MAX_FOREIGN_IMAGE_WORDS: usize = 1 << 16;
 
 /// No SAMPLES block has this ordinal.
 const NO_BLOCK: u64 = u64::MAX;
@@ -73,7 +79,8 @@ pub struct RawSample<'a> {
     pub set: RegisterSet,
     /// Register values, as many as the set has.
     pub registers: &'a [u64],
-    /// Highest address of the thread's stack, exclusive.
+    /// Highest address of the thread's stack, exclusive; 0 if the stack pointer lies outside of the
+    /// thread's stack, on one whose base is not known (a foreign stack).
     pub stack_base: u64,
     /// Address of the first captured byte, a multiple of the word size; the stack pointer rounded down to a word.
     pub stack_start: u64,
@@ -320,7 +327,8 @@ impl SampleEncoder {
         let same_stack = image.valid && image.thread == raw.thread && image.stack_base == raw.stack_base;
         let end = raw.stack_start + (captured * word) as u64;
         let mut keyframe = !(renewed && same_stack) || image.set != raw.set || image.block != ordinal(block);
-        keyframe |= end > image.anchor || (image.anchor - raw.stack_start) as usize / word > MAX_IMAGE_WORDS;
+        let most_words = if raw.stack_base == 0 { MAX_FOREIGN_IMAGE_WORDS } else { MAX_IMAGE_WORDS };
+        keyframe |= end > image.anchor || (image.anchor - raw.stack_start) as usize / word > most_words;
         let anchor = if keyframe { anchor(raw, end, word) } else { image.anchor };
         let depth = (anchor - raw.stack_start) as usize / word;
         if depth * word > image.image.len() {
@@ -509,7 +517,7 @@ fn check(block: &BlockBuffer, raw: &RawSample, word: usize) -> Result<usize, Rej
         return Err(Rejected::Invalid("stack not made of whole words"));
     }
     let end = raw.stack_start.checked_add(raw.stack.len() as u64);
-    if end.is_none_or(|end| end > raw.stack_base) {
+    if end.is_none_or(|end| end > raw.stack_base && raw.stack_base != 0) {
         return Err(Rejected::Invalid("stack beyond its base"));
     }
     if raw.code.is_some_and(|code| code.len() > limits::MAX_CODE_BYTES) {
@@ -521,9 +529,10 @@ fn check(block: &BlockBuffer, raw: &RawSample, word: usize) -> Result<usize, Rej
     Ok((raw.stack.len() / word).min(limits::MAX_SAMPLE_WORDS))
 }
 
-/// Where the image of a keyframe ends: at the stack base; for a truncated sample, which says nothing of the words
+/// Where the image of a keyframe ends: at the stack base; for a truncated or foreign sample, which says nothing of the words
 /// there, no further above its end than it is long, so that the image stays small and the stack pointer can rise.
 fn anchor(raw: &RawSample, end: u64, word: usize) -> u64 {
     let slack = (end - raw.stack_start).max(64 * word as u64);
-    raw.stack_base.min(end.saturating_add(slack))
+    let anchor = end.saturating_add(slack) & !(word as u64 - 1);
+    if raw.stack_base == 0 { anchor } else { raw.stack_base.min(anchor) }
 }

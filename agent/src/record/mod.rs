@@ -11,6 +11,7 @@
 //! writer       blocks -> the file
 //! duty         the sampler's share of a processor
 //! boost        priority boosts, off while a thread is sampled
+//! stack_bounds which part of a stack is copied plainly, which by system call
 //! dotnet       what is asked of a .NET runtime -> RUNTIME_INFO, NETTRACE, MANAGED_THREAD, MEMORY
 //! code         code bytes at instruction pointers, read once
 //! queue        between threads of the target and of the recorder: never waits
@@ -30,6 +31,7 @@ pub mod modules;
 pub mod queue;
 pub mod sampler;
 pub mod shared;
+pub mod stack_bounds;
 pub mod suspension;
 pub mod threads;
 pub mod writer;

@@ -29,6 +29,7 @@ use super::duty::Duty;
 use super::dynamic::{self, Region, RegionUse, Scanner};
 use super::queue::Queue;
 use super::shared::{Counters, Lane, Signals};
+use super::stack_bounds::{Bounds, CheckedBounds};
 
 /// Code bytes read at the instruction pointer.
 pub const CODE_BYTES: usize = 64;
@@ -43,7 +44,11 @@ pub struct Capture {
     pub time: u64,
     /// Registers in the order of the register set.
     pub registers: [u64; MAX_REGISTERS],
-    /// Highest address of the stack, exclusive.
+    /// The bounds of the thread's stack that were checked before: given by whoever asks for a capture.
+    pub checked: CheckedBounds,
+    /// The bounds that the thread shows now.
+    pub bounds: Bounds,
+    /// Highest address of the stack, exclusive; 0 if the thread is on a foreign stack.
     pub stack_base: u64,
     /// Address of the first captured byte.
     pub stack_start: u64,
@@ -70,6 +75,8 @@ impl Capture {
         Capture {
             time: 0,
             registers: [0; MAX_REGISTERS],
+            checked: CheckedBounds::default(),
+            bounds: Bounds::default(),
             stack_base: 0,
             stack_start: 0,
             len: 0,
@@ -451,7 +458,8 @@ impl<T: Target> Sampler<T> {
             time: capture.time,
             ip: capture.registers[IP],
             stack_start: capture.stack_start,
-            stack_base: capture.stack_base,
+            // A foreign stack has no base.
+            stack_base: capture.stack_base.max(capture.stack_start.saturating_add(capture.len as u64)),
             stack: capture.stack.get(..capture.len).unwrap_or(&[]),
             before: if all { None } else { entry.image.last_captured(self.word) },
         };

@@ -7,6 +7,7 @@
 //! own_cpu, calibrate, boosts          the sampler's own CPU time; what a suspension costs; priority boosts
 //! dynamic                             the code thread
 //! dotnet, pipe                        the runtimes thread and the diagnostics pipe
+//! stack_copy                          a thread's stack, copied as its bounds allow
 //! trigger, walk                       samples that the target asks for; walks by the system's own unwinder
 //! output, state, host                 files; what outlives a recording; facts about the machine
 //! memory, heap, panic                 reads that do not fault; the recorder's heap; its own failures
@@ -33,6 +34,7 @@ mod peb;
 mod pipe;
 mod selftest;
 mod session;
+mod stack_copy;
 mod state;
 mod suspend;
 mod target;

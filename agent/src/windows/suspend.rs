@@ -1,6 +1,6 @@
 //! The one place where a thread of the target is suspended, and the watchdog's half of the same.
 //!
-//! The law: between suspension and resumption read the context and copy memory within [StackLimit, StackBase); no
+//! The law: between suspension and resumption read the context and copy memory (`stack_copy`); no
 //! allocation, lock, loader call, I/O or table lookup. Even the clock is not asked: the processor's counter, an
 //! instruction, is read instead and placed between two readings of the clock taken outside. Who resumes the thread is
 //! decided in [`suspension`](crate::record::suspension).
@@ -16,16 +16,15 @@ use windows_sys::Win32::System::Threading::{GetCurrentThreadId, ResumeThread, Sl
 use super::api::{Api, ticks};
 use super::context::Context;
 use super::peb::Peb;
+use super::stack_copy;
 use super::thread::Teb;
 use super::walk::SystemUnwinder;
 use crate::record::sampler::{Capture, Outcome};
+use crate::record::stack_bounds::Bounds;
 use crate::record::suspension::{Calls, Limits, Rescue, Resume, Suspensions, Verdict, Watch};
 use stk_schema::event::CheckWalk;
 use stk_schema::guard::SAMPLERS;
 
-/// Bytes copied between two looks at whether the watchdog has resumed the thread: a stack that is alive again could go away.
-const COPY_STEP: usize = 64 << 10;
-const WORD: usize = size_of::<usize>();
 /// Milliseconds for which a thread that did not stop is left alone after the call that asked it has returned.
 const LEFT_ALONE_MS: u64 = 5_000;
 
@@ -182,13 +181,15 @@ impl Calls for Attempt<'_> {
     fn copy(&mut self, held: &dyn Fn() -> bool) -> bool {
         self.bounds = self.teb.stack();
         let (limit, base) = self.bounds;
-        // SAFETY: the thread is suspended, and what lies between its stack limit and base, both read after the
-        // suspension, is committed. If the watchdog has resumed it meanwhile, `copy` stops at the next step.
-        unsafe { copy(self.context, limit, base, held, self.into) }
+        self.into.bounds = Bounds { limit: limit as u64, base: base as u64 };
+        let (sp, bounds, checked) = (self.context.stack_pointer(), self.into.bounds, self.into.checked);
+        // SAFETY: the thread is suspended and its bounds were read after the suspension. If the watchdog has resumed it meanwhile,
+        // `copy` stops at the next step.
+        unsafe { stack_copy::copy(sp, bounds, &checked, held, self.into) }
     }
 
     fn walks(&self) -> bool {
-        self.unwinder.is_some() && self.into.walk.is_some()
+        self.unwinder.is_some() && self.into.walk.is_some() && self.into.stack_base != 0
     }
 
     fn walk(&mut self, held: &dyn Fn() -> bool) {
@@ -217,49 +218,6 @@ impl Watches {
         let now = ticks();
         self.0.iter().all(|watch| watch.idle_for(span, now))
     }
-}
-
-/// Copies the stack from the stack pointer up; false if the watchdog resumed the thread meanwhile.
-///
-/// # Safety
-/// `limit..base` must be the suspended thread's committed stack.
-unsafe fn copy(
-    context: &Context,
-    limit: usize,
-    base: usize,
-    held: &dyn Fn() -> bool,
-    into: &mut Capture,
-) -> bool {
-    let sp = context.stack_pointer();
-    let start = sp & !(WORD - 1);
-    into.stack_base = base as u64;
-    if start < limit || start >= base {
-        // Not on its own stack: the system's side of a call under Wine, or a stack that the code made itself.
-        into.stack_start = base as u64;
-        into.len = 0;
-        return true;
-    }
-    let len = (base - start).min(into.stack.len()) & !(WORD - 1);
-    into.stack_start = start as u64;
-    into.len = len;
-    let mut done = 0;
-    while done < len {
-        if !held() {
-            return false;
-        }
-        let step = (len - done).min(COPY_STEP);
-        // SAFETY: `start + done .. + step` lies within `limit..base`, and `done + step` within the buffer, which is
-        // not part of that stack.
-        unsafe {
-            core::ptr::copy_nonoverlapping(
-                (start + done) as *const u8,
-                into.stack.as_mut_ptr().add(done),
-                step,
-            );
-        }
-        done += step;
-    }
-    true
 }
 
 /// The tick at which the processor's counter stood at `at`, between two moments at which both were read.

@@ -16,6 +16,7 @@ use super::dotnet::Shared;
 use super::memory::OwnMemory;
 use super::own_cpu::OwnCpu;
 use super::peb::Peb;
+use super::stack_copy::OwnPages;
 use super::suspend;
 use super::thread::{Teb, ThreadHandle};
 use super::walk::SystemUnwinder;
@@ -24,6 +25,7 @@ use crate::record::dotnet::threads::{CONTEXT_BYTES, Managed};
 use crate::record::dynamic::{Region, RegionUse};
 use crate::record::sampler::{CODE_BYTES, Capture, CodeRead, Outcome, Target};
 use crate::record::shared::Counters;
+use crate::record::stack_bounds::CheckedBounds;
 use stk_schema::registers::{IP, SP};
 
 /// A thread that is sampled.
@@ -38,6 +40,8 @@ pub struct Sampled {
     pub teb: Teb,
     /// What a runtime said of it after its last sample.
     last: Cell<LastManaged>,
+    /// What is known of the bounds of its stack.
+    checked: Cell<CheckedBounds>,
 }
 
 /// What is remembered of a managed thread from sample to sample.
@@ -54,7 +58,14 @@ impl Sampled {
     /// A thread of which nothing is known yet.
     pub fn new(handle: Arc<ThreadHandle>, tid: u32, teb: Teb) -> Sampled {
         let boost = BoostOff::new(ThreadBoost(tid));
-        Sampled { _boost: boost, handle, tid, teb, last: Cell::new(LastManaged::default()) }
+        Sampled {
+            _boost: boost,
+            handle,
+            tid,
+            teb,
+            last: Cell::new(LastManaged::default()),
+            checked: Cell::default(),
+        }
     }
 }
 
@@ -146,6 +157,7 @@ impl Target for OwnProcess {
 
     fn capture(&mut self, thread: &Sampled, into: &mut Capture) -> Outcome {
         (into.managed, into.outside_at) = (None, 0);
+        into.checked = thread.checked.get();
         let before = self.managed_before(thread);
         let (outcome, timing) = suspend::capture(
             thread.handle.raw(),
@@ -156,6 +168,10 @@ impl Target for OwnProcess {
             self.unwinder.as_ref(),
             into,
         );
+        if outcome == Outcome::Captured {
+            into.checked.check(&OwnPages, into.bounds);
+            thread.checked.set(into.checked);
+        }
         if timing.total != 0 {
             let nanoseconds = |ticks: u64| ticks * 1_000_000_000 / self.api.frequency;
             let (total, held) = (nanoseconds(timing.total), nanoseconds(timing.held));

@@ -11,8 +11,10 @@ use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 
 use super::api::ticks;
 use super::context::Context;
+use super::stack_copy::{self, OwnPages};
 use super::thread::Teb;
 use crate::record::sampler::Capture;
+use crate::record::stack_bounds::{Bounds, CheckedBounds};
 
 /// Captures that can wait for the sampler.
 const PLACES: usize = 8;
@@ -83,18 +85,11 @@ impl Triggers {
         let sp = return_at + WORD + POPPED;
         capture.registers[SP] = sp as u64;
         let (limit, base) = Teb::current().stack();
-        let start = sp & !(WORD - 1);
-        capture.stack_base = base as u64;
-        capture.stack_start = base as u64;
-        capture.len = 0;
-        if (limit..base).contains(&start) {
-            capture.stack_start = start as u64;
-            capture.len = (base - start).min(capture.stack.len()) & !(WORD - 1);
-            // SAFETY: the calling thread's own stack from its caller's frame up, all of it committed.
-            unsafe {
-                core::ptr::copy_nonoverlapping(start as *const u8, capture.stack.as_mut_ptr(), capture.len);
-            }
-        }
+        let bounds = Bounds { limit: limit as u64, base: base as u64 };
+        let mut checked = CheckedBounds::default();
+        checked.check(&OwnPages, bounds);
+        // SAFETY: the calling thread's own stack, from its caller's frame up.
+        unsafe { stack_copy::copy(sp, bounds, &checked, &|| true, capture) };
         place.state.store(READY, Ordering::Release);
         true
     }

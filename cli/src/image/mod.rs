@@ -1,7 +1,8 @@
 //! What is known of an image: unwind tables, export names and the system's thread-start functions, from the trace
-//! itself or from a file on disk of the same identity. `pe` reads headers and exports, [`AddressSpace`] (`space`) puts images
+//! itself or from a file on disk of the same identity. `pe` reads headers and exports, `go` finds where Go starts its stacks, [`AddressSpace`] (`space`) puts images
 //! and dynamic code where a [`View`](crate::trace::View) has them, as the walker asks.
 
+mod go;
 mod pe;
 mod space;
 
@@ -10,6 +11,7 @@ use crate::profile::Image;
 use crate::trace::{BlobProblem, ImageRecord, Trace};
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stk_schema::event::TableKind;
@@ -120,8 +122,9 @@ fn load(record: &ImageRecord, arch: Arch, blobs: &Loaded, elsewhere: &Elsewhere<
     if parts.can_unwind(arch) {
         // A file of another build is no problem here: nothing needs it.
         let path = if parts.code { None } else { (elsewhere.code)(&record.image) };
-        let code = path.and_then(|path| from_file(&path, &record.image).ok());
-        return parts.image(record, arch, frames, code.map(|file| file.code).unwrap_or_default(), problems);
+        let file = path.and_then(|path| from_file(&path, &record.image).ok());
+        let (code, starts) = file.map(|file| (file.code, file.stack_starts)).unwrap_or_default();
+        return parts.image(record, arch, frames, (code, starts), problems);
     }
     if let Some(path) = (elsewhere.file)(&record.image) {
         match from_file(&path, &record.image) {
@@ -129,7 +132,7 @@ fn load(record: &ImageRecord, arch: Arch, blobs: &Loaded, elsewhere: &Elsewhere<
             Err(problem) => problems.push(format!("{}: {problem}", path.display())),
         }
     }
-    parts.image(record, arch, frames, Vec::new(), problems)
+    parts.image(record, arch, frames, (Vec::new(), Vec::new()), problems)
 }
 
 /// The parts of an image that a trace carries.
@@ -194,7 +197,7 @@ impl<'a> Parts<'a> {
         record: &ImageRecord,
         arch: Arch,
         frames: X86Tables,
-        code: Vec<(u32, SharedBytes)>,
+        (code, stack_starts): (Vec<(u32, SharedBytes)>, Vec<Range<u32>>),
         mut problems: Vec<String>,
     ) -> ModuleImage {
         let headers = self.headers();
@@ -218,6 +221,9 @@ impl<'a> Parts<'a> {
         for (rva, bytes) in code {
             builder = builder.range(rva, bytes);
         }
+        for function in stack_starts {
+            builder = builder.stack_start(function);
+        }
         let directory =
             self.exceptions.or(headers.map(|headers| headers.exceptions).filter(|&d| d == (0, 0)));
         if let Some((rva, len)) = directory {
@@ -239,6 +245,8 @@ struct FileImage {
     exports: Exports,
     /// The executable sections, which are among the builder's ranges too.
     code: Vec<(u32, SharedBytes)>,
+    /// Where a language runtime starts stacks; among the builder's too.
+    stack_starts: Vec<Range<u32>>,
 }
 
 impl FileImage {
@@ -266,10 +274,14 @@ fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, String> {
     let arch = file.headers.arch.ok_or("is for a processor that is not supported")?;
     let exports = file.exports(&map).unwrap_or_default();
     let (exception_rva, exception_len) = file.headers.exceptions;
+    let stack_starts = file.go_stack_starts(&map);
     let sections = file.sections;
     let bytes: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(map);
     let mut builder = ImageTables::new(arch, size).exception_directory(exception_rva, exception_len);
     let mut code = Vec::new();
+    for function in stack_starts.iter().cloned() {
+        builder = builder.stack_start(function);
+    }
     for section in sections {
         let part = SharedBytes::part(bytes.clone(), section.file_range);
         if section.executable {
@@ -277,12 +289,13 @@ fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, String> {
         }
         builder = builder.range(section.rva, part);
     }
-    Ok(FileImage { builder, exports, code })
+    Ok(FileImage { builder, exports, code, stack_starts })
 }
 
 /// Exports of ntdll and kernel32 in which every thread of Windows and of Wine begins. The main thread begins in
-/// `RtlUserThreadStart` too.
-const THREAD_STARTS: [&str; 2] = ["BaseThreadInitThunk", "RtlUserThreadStart"];
+/// `RtlUserThreadStart` too. While the loader initialises a thread, `LdrInitializeThunk` is its
+/// outermost function: the system enters it before the thread's own start.
+const THREAD_STARTS: [&str; 3] = ["BaseThreadInitThunk", "RtlUserThreadStart", "LdrInitializeThunk"];
 
 /// Exports of ntdll that the system has a thread run in the middle of something else.
 const INTERRUPTIONS: [&str; 3] =

@@ -236,6 +236,7 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
                 }
                 if address == 0 { Stop::ZeroReturnAddress } else { Stop::NoModule { address } }
             }
+            Err(Stop::ThreadStart) => return Stop::ThreadStart,
             Err(stop) => stop,
         };
         if (facts.starts_thread || U::called_thread_start(state)) && ends_thread(stop) && memory.near_base(sp)
@@ -260,7 +261,7 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
 }
 
 /// Whether a stop is what one finds above a thread's first function.
-fn ends_thread(stop: Stop) -> bool {
+pub(crate) fn ends_thread(stop: Stop) -> bool {
     matches!(stop, Stop::ZeroReturnAddress | Stop::EndOfStack | Stop::NoModule { .. })
 }
 
@@ -339,6 +340,10 @@ fn miss<U: Unwinder, M: Modules>(
 ) -> (Result<Stepped, Stop>, Facts) {
     if place.image.arch() != U::ARCH {
         return (Err(Stop::OtherArchitecture { module }), Facts::NONE);
+    }
+    // Such places are never cached, so that each comes here.
+    if place.position == Position::Caller && place.image.is_stack_start(place.rva.wrapping_sub(1)) {
+        return (Err(Stop::ThreadStart), Facts::NONE);
     }
     let full = match U::compile(place) {
         Ok(full) => full,

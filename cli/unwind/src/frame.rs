@@ -114,7 +114,8 @@ impl Trust {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stop {
-    /// The last frames are the system's thread-start functions and lie near the recorded stack base.
+    /// The last frames are the system's thread-start functions and lie near the recorded stack base; or the last frame is a
+    /// function in which a language runtime starts stacks of its own ([`stack_start`](crate::ImageTablesBuilder::stack_start)).
     ThreadStart,
     /// A return address of zero, but not in a thread-start function near the stack base.
     ZeroReturnAddress,

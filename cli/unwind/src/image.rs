@@ -87,6 +87,7 @@ pub struct ImageTables {
     exceptions: Exceptions,
     thread_starts: Vec<Range<u32>>,
     interruptions: Vec<Range<u32>>,
+    stack_starts: Vec<Range<u32>>,
     x86: X86Tables,
     stub: bool,
     many: bool,
@@ -121,6 +122,7 @@ pub struct ImageTablesBuilder {
     directory: Option<(u32, u32)>,
     thread_starts: Vec<u32>,
     interruptions: Vec<u32>,
+    stack_starts: Vec<Range<u32>>,
     x86: X86Tables,
     stub: bool,
     many: bool,
@@ -137,6 +139,7 @@ impl ImageTables {
             directory: None,
             thread_starts: Vec::new(),
             interruptions: Vec::new(),
+            stack_starts: Vec::new(),
             x86: X86Tables::default(),
             stub: false,
             many: false,
@@ -213,6 +216,11 @@ impl ImageTables {
         self.thread_starts.iter().any(|function| function.contains(&begin))
     }
 
+    /// Whether `rva` lies in a function that has no caller ([`stack_start`](ImageTablesBuilder::stack_start)).
+    pub(crate) fn is_stack_start(&self, rva: u32) -> bool {
+        self.stack_starts.iter().any(|function| function.contains(&rva))
+    }
+
     /// Whether the function that holds `rva` is one that the system enters by itself
     /// ([`interruption`](ImageTablesBuilder::interruption)).
     pub fn is_interruption(&self, rva: u32) -> bool {
@@ -247,6 +255,14 @@ impl ImageTablesBuilder {
     /// there. Windows' own unwind data says so by a machine frame, Wine's does not always. May be called repeatedly.
     pub fn interruption(mut self, rva: u32) -> Self {
         self.interruptions.push(rva);
+        self
+    }
+
+    /// Says that the code in `function` (RVAs) has no caller: a language runtime starts stacks of its own there (Go:
+    /// runtime.goexit for goroutines, runtime.mstart for system stacks). What returns into it is the
+    /// start of such a stack, whatever lies above. May be called repeatedly.
+    pub fn stack_start(mut self, function: Range<u32>) -> Self {
+        self.stack_starts.push(function);
         self
     }
 
@@ -303,6 +319,7 @@ impl ImageTablesBuilder {
             exceptions: Exceptions::Unknown,
             thread_starts: Vec::new(),
             interruptions: Vec::new(),
+            stack_starts: self.stack_starts,
             x86: self.x86,
             stub: self.stub,
             many: self.many,

@@ -39,13 +39,14 @@ pub struct Sample<'a> {
     pub set: RegisterSet,
     /// Register values in the set's order.
     pub registers: &'a [u64],
-    /// Highest address of the thread's stack, exclusive.
+    /// Highest address of the thread's stack, exclusive; 0 if the stack is a foreign one: not the
+    /// thread's own, its base unknown.
     pub stack_base: u64,
     /// Address of the first byte of `stack`.
     pub stack_start: u64,
     /// The captured words, as bytes, from `stack_start` up.
     pub stack: &'a [u8],
-    /// Whether `stack` ends below `stack_base`.
+    /// Whether `stack` ends below `stack_base`; always so for a foreign stack.
     pub truncated: bool,
     /// Lowest address from which on, to the end of `stack`, nothing changed since the slot's previous sample in this
     /// block; the end of `stack` if there is none.
@@ -361,7 +362,7 @@ impl<'s> Samples<'s> {
             tag: None,
             context_reply: None,
             tables_pending: false,
-            truncated: end < entry.stack_base,
+            truncated: end < entry.stack_base || entry.stack_base == 0,
             extra: Extra::default(),
         };
         Some(self.view(facts))
@@ -488,6 +489,9 @@ impl Slots {
             anchor = c.varint()?;
             let gap = c.varint()?.checked_mul(word as u64);
             stack_base = gap.and_then(|gap| anchor.checked_add(gap)).ok_or(c.malformed())?;
+        }
+        if head.flags & flag::FOREIGN != 0 {
+            stack_base = 0;
         }
         let previous = if keyframe { 0 } else { entry.depth as i64 };
         let depth = previous.checked_add(c.signed()?).and_then(|depth| usize::try_from(depth).ok());

@@ -46,6 +46,7 @@ pub(super) fn put_sample(
         (image.tables_pending, flag::TABLES_PENDING),
         (extras.context_reply.is_some(), flag::CONTEXT_REPLY),
         (!extras.extra.is_empty(), flag::EXTRA),
+        (image.stack_base == 0, flag::FOREIGN),
     ] {
         if set {
             flags |= bit;
@@ -69,7 +70,8 @@ pub(super) fn put_sample(
     put_registers(&mut out, image, against.old, word)?;
     if keyframe {
         out.varint(image.anchor)?;
-        out.varint((image.stack_base - image.anchor) / word as u64)?;
+        // 0 words for a foreign stack, whose base is not known.
+        out.varint(image.stack_base.saturating_sub(image.anchor) / word as u64)?;
     }
     out.signed(image.depth as i64 - against.previous as i64)?;
     if truncated {

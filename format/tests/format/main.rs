@@ -2,6 +2,7 @@
 
 mod common;
 mod damage;
+mod foreign;
 mod grown;
 mod hostile;
 mod kept;

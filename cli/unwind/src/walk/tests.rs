@@ -1,6 +1,6 @@
 //! How walks end. The image has a worker function (RVA 1000h, 28h bytes of frame), a thread-start function (2000h,
-//! the same frame), a self-referencing frame-register function (3000h) and one that the system enters by itself (4200h,
-//! the worker's frame).
+//! the same frame), a self-referencing frame-register function (3000h), one that the system enters by itself (4200h,
+//! the worker's frame), and one without unwind data in which a language runtime starts stacks (7000h).
 
 use super::*;
 use crate::{Arch, Trust, x64};
@@ -38,6 +38,7 @@ fn space() -> Space {
         .range(0x6020, vec![0x01, 0x04, 0x02, 0x00, 0x04, 0x42, 0x00, 0x0a])
         .thread_start(0x2010)
         .interruption(0x4200)
+        .stack_start(0x7000..0x7010)
         .build();
     Space { image }
 }
@@ -121,6 +122,21 @@ fn a_zero_return_address_alone_is_no_thread_start() {
 fn a_thread_start_function_far_from_the_stack_base_is_no_thread_start() {
     let run = walk(BASE + 0x2050, &frame(0), Some(STACK + 0x10_0000), false);
     assert_eq!(run.stop, Stop::ZeroReturnAddress);
+}
+
+/// A goroutine's stack: captured up to a limit, without a base, and with leftovers above its start.
+#[test]
+fn a_function_that_starts_stacks_ends_the_walk_whatever_lies_above() {
+    let stack = [frame(BASE + 0x7001), [BASE + 0x1020; 6], [BASE + 0x1020; 6]].concat();
+    let run = walk(BASE + 0x1050, &stack, None, true);
+    assert_eq!((rvas(&run), run.stop), (vec![0x1050, 0x7001], Stop::ThreadStart));
+    // A scan for return addresses does not go beyond it either.
+    let scan = WalkOptions { scan: true, ..WalkOptions::default() };
+    let run = walk_with(BASE + 0x1050, STACK, &stack, None, true, scan);
+    assert_eq!((rvas(&run), run.stop), (vec![0x1050, 0x7001], Stop::ThreadStart));
+    // The byte before decides: what follows such a function is another one.
+    let run = walk(BASE + 0x1050, &frame(BASE + 0x7000), None, true);
+    assert!(matches!(run.stop, Stop::NoFunction { rva: 0x7000, .. }), "{:?}", run.stop);
 }
 
 #[test]

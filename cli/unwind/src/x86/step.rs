@@ -7,7 +7,7 @@ use super::registers::NONVOLATILE;
 use super::rule::{self, Return, Rule, Saved};
 use super::tables::{How, Record};
 use super::{EBP, ESP, Registers};
-use crate::engine::{Facts, Place, Position, Stepped, Unwinder, Value};
+use crate::engine::{Facts, Place, Position, Stepped, Unwinder, Value, ends_thread};
 use crate::frame::Fault;
 use crate::memory::Memory;
 use crate::walk::Modules;
@@ -159,6 +159,9 @@ struct Step<'a, M> {
 }
 
 impl<M: Modules> Step<'_, M> {
+    /// Tries each way in turn. If all fail, the reason is that of the first way, except at the
+    /// start of a thread: there the system ends the chain of frame pointers, and that end says more
+    /// than the reasons of the other ways.
     fn caller(&self) -> Result<Found, Stop> {
         let mut stop = None;
         let mut attempt = |found: Result<Registers, Stop>, trust: Trust| match found {
@@ -181,10 +184,16 @@ impl<M: Modules> Step<'_, M> {
         {
             return Ok(found);
         }
-        if let Some(found) = attempt(self.by_frame_pointer(), Trust::FramePointer) {
-            return Ok(found);
+        match self.by_frame_pointer() {
+            Ok(registers) => Ok(Found { registers, trust: Trust::FramePointer }),
+            Err(end) if self.is_thread_start() && ends_thread(end) => Err(end),
+            Err(why) => Err(stop.unwrap_or(why)),
         }
-        Err(stop.unwrap_or(Stop::BadStackPointer { sp: u64::from(self.state.registers.gpr[ESP]) }))
+    }
+
+    /// Whether this function, or one that it called, starts threads.
+    fn is_thread_start(&self) -> bool {
+        self.rule.thread_start || self.state.started
     }
 
     /// esp behind the arguments that the called function popped, as far as that is known.
@@ -274,19 +283,18 @@ impl<M: Modules> Step<'_, M> {
         Ok(found)
     }
 
-    /// GCC's frames that align the stack begin with `lea ecx,[esp+4]; and esp,-16; push [ecx-4]; push ebp`: above ebp lies a
-    /// copy of the return address, and the caller's stack begins above the real one, up to 12 bytes higher. Gives
-    /// the caller's esp, where `after` follows the word that was taken for the return address.
+    /// GCC's frames that align the stack to 16 or 8 bytes begin with
+    /// `lea ecx,[esp+4]; and esp,-16; push [ecx-4]; push ebp`. The word above the saved ebp is a
+    /// copy of the return address; the caller's stack begins above the original, which lies up to
+    /// 12 (or 4) bytes higher. Gives the caller's esp; `after` is the address above the word that
+    /// was taken for the return address.
     fn above_copy(&self, after: u32, address: u32) -> u32 {
-        const ALIGNED: u32 = 16;
-        if after.is_multiple_of(ALIGNED) {
-            let real =
-                (after..after.wrapping_add(ALIGNED)).step_by(4).find(|&at| self.read(at) == Ok(address));
-            if let Some(real) = real {
-                return real.wrapping_add(4);
-            }
-        }
-        after
+        let Some(aligned) = [16, 8].into_iter().find(|&aligned| after.is_multiple_of(aligned)) else {
+            return after;
+        };
+        let original =
+            (after..after.wrapping_add(aligned)).step_by(4).find(|&at| self.read(at) == Ok(address));
+        original.map_or(after, |at| at.wrapping_add(4))
     }
 
     /// Searches from `start` up for the return address: while arguments are being pushed it lies above the place

@@ -181,3 +181,55 @@ fn what_the_next_return_pops_is_believed_where_it_leads_behind_a_call() {
     let (frames, _) = walk(&space, 0x3000, gpr(STACK, STACK), &stack(0x40_2015));
     assert_eq!(frames.len(), 2);
 }
+
+/// What `i686-w64-mingw32-gcc -O2 -mforce-drap -mstackrealign -mpreferred-stack-boundary=2` (GCC 12)
+/// makes of a function with a 64-bit local on an 8-byte boundary, from its first byte to its
+/// `ret 4`; Wine 10's kernelbase!Sleep has the same prologue and epilogue. Its call is at 34h.
+const REALIGNED_TO_8: [u8; 0x43] = [
+    0x8d, 0x4c, 0x24, 0x04, 0x83, 0xe4, 0xf8, 0xb8, 0xf0, 0xd8, 0xff, 0xff, 0xff, 0x71, 0xfc, 0x55, 0x89,
+    0xe5, 0x51, 0x83, 0xec, 0x18, 0x8b, 0x09, 0xf7, 0xe1, 0x89, 0x45, 0xf0, 0x29, 0xca, 0x8d, 0x45, 0xf0,
+    0x89, 0x55, 0xf4, 0x89, 0x0c, 0x24, 0x89, 0x44, 0x24, 0x08, 0xc7, 0x44, 0x24, 0x04, 0x00, 0x00, 0x00,
+    0x00, 0xe8, 0x00, 0x00, 0x00, 0x00, 0x8b, 0x4d, 0xfc, 0xc9, 0x8d, 0x61, 0xfc, 0xc2, 0x04, 0x00,
+];
+
+/// The stack is what the processor leaves there when it runs that function's prologue, entered
+/// with the return address at `entry`.
+#[test]
+fn frames_realigned_to_8_bytes_are_left_where_their_caller_called_them() {
+    let space = space(X86Tables::default(), &[(0x3000, &REALIGNED_TO_8), (0x3100, &[0x5e, 0xc3])]);
+    for entry in [0x40, 0x44, 0x48, 0x4c] {
+        let mut stack = [0u32; 0x30];
+        let word = |at: u32| (at / 4) as usize;
+        let here = STACK as u32;
+        // The caller pushed one argument; behind the call it pops what it saved and returns.
+        (stack[word(entry)], stack[word(entry + 4)]) = (0x40_2010, 1000);
+        let aligned = (entry & !7) - 4;
+        (stack[word(aligned)], stack[word(aligned - 4)]) = (0x40_2010, here + 0xa0);
+        let ebp = aligned - 4;
+        stack[word(ebp - 4)] = here + entry + 4;
+        let esp = ebp - 4 - 0x18;
+        let (frames, _) = walk(&space, 0x3039, gpr(STACK + u64::from(esp), STACK + u64::from(ebp)), &stack);
+        assert_eq!((frames[1].rva, frames[1].sp), (0x2010, STACK + u64::from(entry) + 4), "{entry:#x}");
+    }
+}
+
+/// Wine 10's ntdll!call_thread_func: behind its call of a function that does not return stand only
+/// `nop`s, so that following the code ends in the next function, whose return goes by esp.
+#[test]
+fn the_end_of_the_frame_pointer_chain_ends_a_thread_where_the_code_leads_astray() {
+    // 3000h: call; nop × 4; then `add esp, 8; ret` of another function.
+    let code: &[(u32, &[u8])] = &[(0x3000, &[0xe8, 0, 0, 0, 0, 0x90, 0x90, 0x90, 0x90, 0x83, 0xc4, 8, 0xc3])];
+    let space = space(X86Tables::default(), code);
+    let here = STACK as u32;
+    // A loop with a frame, called by the thread start at 2020h, called by the function at 3000h,
+    // whose ebp the system set to zero.
+    let stack = [here + 8, 0x40_2020, here + 16, 0x40_3005, 0, 0, 0, 0];
+    let (frames, stop) = walk(&space, 0x1040, gpr(STACK, STACK), &stack);
+    assert_eq!(frames.iter().map(|frame| frame.rva).collect::<Vec<_>>(), [0x1040, 0x2020, 0x3005]);
+    assert_eq!(stop, Stop::ThreadStart);
+    // No thread start below: the first way's reason stands.
+    let stack = [here + 8, 0x40_3005, 0, 0, 0, 0];
+    let (frames, stop) = walk(&space, 0x1040, gpr(STACK, STACK), &stack);
+    assert_eq!(frames.iter().map(|frame| frame.rva).collect::<Vec<_>>(), [0x1040, 0x3005]);
+    assert!(matches!(stop, Stop::BadStackPointer { .. }), "{stop:?}");
+}

@@ -1,0 +1,150 @@
+//! Which part of a thread's stack is copied in which way: portable, so that it is tested with a fake.
+//!
+//! The thread's environment block states two bounds, StackLimit and StackBase. A runtime may write
+//! there what it likes, so they are checked against the system's view of the memory: once for each
+//! pair of bounds that a thread shows, while the thread runs. Memory within checked bounds is copied
+//! plainly. All other memory is copied by a system call that reports an error where a plain copy
+//! would fault.
+
+/// Bytes of a foreign stack that are copied at most: one that lies outside of the bounds, so that
+/// its end is not known.
+pub const FOREIGN_BYTES: u64 = 64 << 10;
+/// Bytes within bounds that are not checked yet, at most: as many as a sample may hold, so that the
+/// first sample of a deep stack is whole.
+pub const UNCHECKED_BYTES: u64 = 8 << 20;
+/// Bytes between the stack pointer and StackLimit, at most: code reserves up to a page of stack before
+/// it touches it, and the functions that it calls first may do the same.
+pub const BELOW_LIMIT_BYTES: u64 = 8 << 10;
+/// Larger stacks than this are not believed.
+const MOST_STACK_BYTES: u64 = 1 << 30;
+/// A stack that lies in more runs of pages than this is not believed.
+const MOST_RUNS: usize = 64;
+
+/// StackLimit and StackBase: the lowest address of a thread's stack, and the end of it, exclusive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Bounds {
+    /// StackLimit.
+    pub limit: u64,
+    /// StackBase.
+    pub base: u64,
+}
+
+/// Pages that are alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// Address behind the last of them.
+    pub end: u64,
+    /// Where the allocation begins that they belong to.
+    pub allocation: u64,
+    /// Whether they can be read without effect: committed, accessible, no guard pages.
+    pub readable: bool,
+}
+
+/// What the system says of memory.
+pub trait Pages {
+    /// The run of pages from the one that holds `address` on; `None` where the system knows nothing.
+    fn run(&self, address: u64) -> Option<Run>;
+}
+
+/// What is known of the bounds that a thread has shown.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct CheckedBounds {
+    valid: Option<Bounds>,
+    refused: Option<Bounds>,
+}
+
+impl CheckedBounds {
+    /// Checks bounds that differ from those checked last. Only for a time at which the thread runs.
+    pub fn check(&mut self, pages: &impl Pages, seen: Bounds) {
+        if self.valid == Some(seen) || self.refused == Some(seen) {
+            return;
+        }
+        if is_stack(pages, seen) {
+            *self = CheckedBounds { valid: Some(seen), refused: None };
+        } else {
+            self.refused = Some(seen);
+        }
+    }
+}
+
+/// Whether these bounds enclose one committed piece of one allocation, without guard pages.
+fn is_stack(pages: &impl Pages, bounds: Bounds) -> bool {
+    if bounds.limit >= bounds.base || bounds.base - bounds.limit > MOST_STACK_BYTES {
+        return false;
+    }
+    let mut at = bounds.limit;
+    let mut allocation = None;
+    for _ in 0..MOST_RUNS {
+        let Some(run) = pages.run(at).filter(|run| run.readable && run.end > at) else { return false };
+        if *allocation.get_or_insert(run.allocation) != run.allocation {
+            return false;
+        }
+        at = run.end;
+        if at >= bounds.base {
+            return true;
+        }
+    }
+    false
+}
+
+/// How a stack is copied: from `start` up, zeros, then bytes read by system call, then plain bytes.
+/// All are multiples of the word size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Plan {
+    /// Address of the first word: the stack pointer, rounded down.
+    pub start: u64,
+    /// Bytes below StackLimit. Nothing was ever written there: they are zero.
+    pub zeros: usize,
+    /// Bytes that are copied by system call.
+    pub careful: usize,
+    /// Bytes that are copied plainly.
+    pub plain: usize,
+    /// StackBase; 0 if the stack pointer lies outside of the thread's bounds.
+    pub base: u64,
+}
+
+/// Plans the copy for a thread that stands still at stack pointer `sp` and shows the bounds `seen`.
+/// `room` is the size of the buffer, in bytes.
+pub fn plan(sp: u64, seen: Bounds, checked: &CheckedBounds, room: usize, word: usize) -> Plan {
+    let mask = !(word as u64 - 1);
+    let (start, room) = (sp & mask, room as u64 & mask);
+    let words = (seen.limit | seen.base) & !mask == 0;
+    let inside = start < seen.base && seen.limit.saturating_sub(start) <= BELOW_LIMIT_BYTES;
+    if !words || !inside || seen.limit >= seen.base || checked.refused == Some(seen) {
+        return Plan { start, careful: FOREIGN_BYTES.min(room) as usize, ..Plan::default() };
+    }
+    let end = start + (seen.base - start).min(room);
+    let first = start.max(seen.limit).min(end);
+    // A stack grows downward: where the base is the same, what was checked is still the stack.
+    let valid = checked.valid.filter(|valid| valid.base == seen.base);
+    let plain_from = valid.map_or(end, |valid| valid.limit.clamp(first, end));
+    let careful = (plain_from - first).min(UNCHECKED_BYTES);
+    let plain = if careful == plain_from - first { end - plain_from } else { 0 };
+    Plan {
+        start,
+        zeros: (first - start) as usize,
+        careful: careful as usize,
+        plain: plain as usize,
+        base: seen.base,
+    }
+}
+
+/// Bytes from `start` on, at most `len`, that lie in readable pages of one allocation.
+pub fn readable(pages: &impl Pages, start: u64, len: usize) -> usize {
+    let end = start.saturating_add(len as u64);
+    let (mut at, mut allocation) = (start, None);
+    for _ in 0..MOST_RUNS {
+        let Some(run) = pages.run(at).filter(|run| run.readable && run.end > at) else { break };
+        if *allocation.get_or_insert(run.allocation) != run.allocation {
+            break;
+        }
+        at = run.end;
+        if at >= end {
+            return len;
+        }
+    }
+    (at - start) as usize
+}
+
+#[cfg(test)]
+mod tests;
