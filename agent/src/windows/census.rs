@@ -8,7 +8,9 @@ use core::sync::atomic::Ordering;
 
 use stk_format::BlockKind;
 use stk_schema::control::{EMBED_FULL, EMBED_NONE};
-use stk_schema::event::{Clock, DropReason, Dropped, Event, Metadata, ModuleFlags, ThreadFlags, ThreadStart};
+use stk_schema::event::{
+    Clock, DropReason, Dropped, EndReason, Event, Metadata, ModuleFlags, ThreadFlags, ThreadStart,
+};
 use stk_schema::limits;
 
 use super::api::{Api, ticks, utc};
@@ -19,7 +21,7 @@ use super::loader;
 use super::memory::OwnMemory;
 use super::output::TablesFolder;
 use super::peb::Peb;
-use super::state::{SIGNALS, STATUS};
+use super::state::{LAST_EXIT_CODE, SIGNALS, STATUS};
 use super::target::Sampled;
 use super::thread::{self, ThreadHandle};
 use crate::record::changes::{Change, Changes};
@@ -41,6 +43,8 @@ const NAMES_MS: u64 = 500;
 const YOUNG_MS: u64 = 300;
 /// Milliseconds between reports of losses.
 const LOSSES_MS: u64 = 1000;
+/// Enumerations without a thread of the target's own after which the recording ends.
+const ALONE_ROUNDS: u32 = 2;
 /// How often a snapshot of the loader's list that raced with a change is taken again.
 const SNAPSHOT_TRIES: usize = 20;
 
@@ -74,6 +78,8 @@ pub struct Settings {
     pub own_base: u64,
     /// Whether walks are checked.
     pub check_walks: bool,
+    /// Whether there is no guard process.
+    pub unguarded: bool,
     /// Ticks per millisecond.
     pub ticks_per_ms: u64,
 }
@@ -117,6 +123,8 @@ pub struct Census {
     losses_due: u64,
     state_at: u64,
     reported: [u64; REASONS],
+    /// Enumerations in a row that showed no thread but the recorder's.
+    alone: u32,
 }
 
 impl Census {
@@ -151,6 +159,7 @@ impl Census {
             losses_due: 0,
             state_at: 0,
             reported: [0; REASONS],
+            alone: 0,
         }
     }
 
@@ -243,15 +252,17 @@ impl Census {
         self.enumerate_due = now + ENUMERATE_MS * self.settings.ticks_per_ms;
         let own = (self.own_threads)();
         self.remove_ended(now);
-        let (api, threads, journal) = (self.api, &mut self.threads, &mut self.journal);
-        thread::enumerate(api, |found| {
+        let (api, memory) = (self.api, self.memory);
+        let (threads, journal) = (&mut self.threads, &mut self.journal);
+        let complete = thread::enumerate(api, |found| {
             let Some((tid, teb)) = found.identity(api) else { return };
             if threads.knows(tid) || found.ended() {
                 return;
             }
             let Some(handle) = found.duplicate().map(Arc::new) else { return };
             let own = own.contains(&tid);
-            let (_, base) = teb.stack();
+            // The thread may end meanwhile, and the system then unmaps the block.
+            let base = teb.stack_base(memory).unwrap_or(0);
             let mut flags = flags;
             flags.set(ThreadFlags::RECORDER, own);
             flags.set(ThreadFlags::NO_STACK_BOUNDS, base == 0);
@@ -261,13 +272,26 @@ impl Census {
                 tid,
                 flags,
                 start_address: handle.start_address(api),
-                stack_base: base as u64,
+                stack_base: base,
                 created: handle.times().map_or(0, |times| times.created),
             };
             let told = (!own).then(|| Sampled::new(handle.clone(), tid, teb));
             threads.started(start, Known { handle, told, own }, journal);
         });
         self.tell();
+        if complete {
+            self.look_for_own_threads();
+        }
+    }
+
+    /// A process ends with its last thread, and the recorder's threads must not keep it alive: where none but them is left in two
+    /// enumerations after each other, the recording ends, and its threads with it.
+    fn look_for_own_threads(&mut self) {
+        let alone = self.threads.live().iter().all(|thread| thread.handle.own);
+        self.alone = if alone { self.alone + 1 } else { 0 };
+        if self.alone >= ALONE_ROUNDS {
+            SIGNALS.request_stop(EndReason::ProcessExit);
+        }
     }
 
     /// Tells the sampler of threads that came and went, as far as its queue has room.
@@ -321,6 +345,7 @@ impl Census {
             |thread| {
                 if !thread.handle.own {
                     removals.push_back(thread.instance);
+                    LAST_EXIT_CODE.store(thread.handle.handle.exit_code(), Ordering::Relaxed);
                 }
             },
             &mut self.journal,
@@ -497,6 +522,9 @@ impl Census {
         });
         if self.settings.check_walks {
             self.fact("recorder.check_walks", b"on");
+        }
+        if self.settings.unguarded {
+            self.fact("recorder.unguarded", b"on");
         }
         let mut texts = self.settings.metadata.split(|&byte| byte == 0);
         while let (Some(key), Some(value)) = (texts.next(), texts.next()) {

@@ -106,7 +106,8 @@ pub fn capture(
     let mut complete = false;
     let mut phase = STOPPED;
     if ok && held {
-        let (limit, base) = teb.stack();
+        // SAFETY: the thread is suspended, so that its block stays.
+        let (limit, base) = unsafe { teb.stack() };
         // SAFETY: the thread is suspended, and what lies between its stack limit and base, both read after the
         // suspension, is committed. If the watchdog has resumed it meanwhile, `copy` stops at the next step.
         complete = unsafe { copy(context, limit, base, ticket | STOPPED, into) };

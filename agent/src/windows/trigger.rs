@@ -82,7 +82,8 @@ impl Triggers {
         correct(&mut capture.registers, return_at);
         let sp = return_at + WORD + POPPED;
         capture.registers[SP] = sp as u64;
-        let (limit, base) = Teb::current().stack();
+        // SAFETY: the calling thread's own block.
+        let (limit, base) = unsafe { Teb::current().stack() };
         let start = sp & !(WORD - 1);
         capture.stack_base = base as u64;
         capture.stack_start = base as u64;

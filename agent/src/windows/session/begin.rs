@@ -49,6 +49,8 @@ const RUNTIMES_BUFFERS: usize = 2;
 const COMMANDS: usize = 4096;
 /// Largest stack of a triggered sample.
 const TRIGGERED_BYTES: usize = 1 << 20;
+/// Least [`AgentConfig::max_bytes`]: the beginning and the end of a trace.
+const LEAST_BYTES: u64 = 64 << 10;
 /// Milliseconds that a start waits for the threads of the recording before to leave.
 const LEAVE_MS: u32 = 10_000;
 
@@ -104,6 +106,7 @@ fn check(config: &AgentConfig) -> Result<(), StartResult> {
             & !(FLAG_ONCE | FLAG_CHECK_WALKS | FLAG_UNGUARDED | FLAG_TEST_FREEZE | FLAG_TEST_PANIC)
             == 0
         && config.metadata_len as usize <= 1 << 20
+        && (config.max_bytes == 0 || config.max_bytes >= LEAST_BYTES)
         && config.output != 0
         && config.reserved == 0
         && config.reserved2 == 0;
@@ -175,11 +178,12 @@ fn prepare(
     let commands = Arc::new(Queue::new(COMMANDS));
     let ticks_per_ms = (api.frequency / 1000).max(1);
 
-    let writer =
+    let mut writer =
         Writer::new(&header, capacity.max(journal::CAPACITY), output).map_err(|error| match error {
             WriteError::System(code) => (StartResult::BadOutput, code),
-            WriteError::Seal(_) | WriteError::Interrupted => no_memory,
+            WriteError::Seal(_) | WriteError::Interrupted | WriteError::Full => no_memory,
         })?;
+    writer.set_limit(config.max_bytes);
     let settings = Settings {
         embed: config.embed,
         // SAFETY: the host promises that many readable bytes at that address for the length of the start.
@@ -190,6 +194,7 @@ fn prepare(
         }),
         own_base: own_module as u64,
         check_walks: config.flags & FLAG_CHECK_WALKS != 0,
+        unguarded: config.guard == 0,
         ticks_per_ms,
     };
     let journal = |lane: &Arc<Lane>| {
@@ -251,6 +256,7 @@ fn prepare(
         check_walks,
         test_panic: config.flags & FLAG_TEST_PANIC != 0,
         ended_event,
+        guard: config.guard as usize as HANDLE,
         sampler_done: AtomicBool::new(false),
         census_done: AtomicBool::new(false),
         code_done: AtomicBool::new(false),

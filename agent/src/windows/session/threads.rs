@@ -13,7 +13,7 @@ use windows_sys::Win32::System::Threading::{CreateThread, GetCurrentThread, SetT
 
 use super::events::ENDED;
 use super::{CURRENT, FINISHED, OCCUPIED, RUNNING, Session, VISITORS};
-use crate::windows::state::STATUS;
+use crate::windows::state::{LAST_EXIT_CODE, STATUS};
 
 /// Stack sizes of the recorder's threads: reserved, committed as used.
 const THREAD_STACK: usize = 512 << 10;
@@ -123,7 +123,8 @@ unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
         drop(seat);
         OCCUPIED.store(false, Ordering::Release);
     }
-    0
+    // Where they are the last threads of the process, the last of their exit codes becomes its own.
+    LAST_EXIT_CODE.load(Ordering::Relaxed)
 }
 
 fn forget_own_threads() {
