@@ -125,6 +125,8 @@ pub struct Census {
     reported: [u64; REASONS],
     /// Enumerations in a row that showed no thread but the recorder's.
     alone: u32,
+    /// When the target's thread whose end came last ended, in nanoseconds since the Unix epoch.
+    last_exit: u64,
 }
 
 impl Census {
@@ -160,6 +162,7 @@ impl Census {
             state_at: 0,
             reported: [0; REASONS],
             alone: 0,
+            last_exit: 0,
         }
     }
 
@@ -313,7 +316,7 @@ impl Census {
     }
 
     fn remove_ended(&mut self, now: u64) {
-        let (api, removals) = (self.api, &mut self.removals);
+        let (api, removals, last_exit) = (self.api, &mut self.removals, &mut self.last_exit);
         let ended: Vec<u64> = self
             .threads
             .live()
@@ -345,7 +348,11 @@ impl Census {
             |thread| {
                 if !thread.handle.own {
                     removals.push_back(thread.instance);
-                    LAST_EXIT_CODE.store(thread.handle.handle.exit_code(), Ordering::Relaxed);
+                    let exited = thread.handle.handle.times().map_or(0, |times| times.exited);
+                    if exited >= *last_exit {
+                        *last_exit = exited;
+                        LAST_EXIT_CODE.store(thread.handle.handle.exit_code(), Ordering::Relaxed);
+                    }
                 }
             },
             &mut self.journal,
