@@ -24,6 +24,8 @@ pub const RESCUING: u8 = 4;
 pub const UNDO: u8 = 5;
 /// Phase: the system's unwinder walks the suspended thread.
 pub const WALKING: u8 = 6;
+/// Phase: the sampler is calling ResumeThread; a second call by the guard does nothing.
+pub const RESUMING: u8 = 7;
 
 /// One sampler's place on the board.
 #[derive(Clone, Copy, Debug)]

@@ -35,3 +35,24 @@ pub const TEB64_STACK_LIMIT: usize = 0x10;
 pub const TEB32_STACK_BASE: usize = 0x04;
 /// Offset of NT_TIB.StackLimit in the TEB, 32-bit.
 pub const TEB32_STACK_LIMIT: usize = 0x08;
+
+/// PROCESS_MITIGATION_USER_SHADOW_STACK_POLICY: EnableUserShadowStackStrictMode (winnt.h).
+pub const SHADOW_STACK_STRICT: u32 = 1 << 4;
+
+/// Whether the walks of `--check-walks` may be made in a process with these flags of PROCESS_MITIGATION_USER_SHADOW_STACK_POLICY: a fault in
+/// one is left by an exception handler that sets another stack pointer, and in strict mode the process would be ended for that.
+pub const fn walks_allowed(shadow_stack_policy: u32) -> bool {
+    shadow_stack_policy & SHADOW_STACK_STRICT == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn walks_are_refused_in_strict_mode_only() {
+        // EnableUserShadowStack | SetContextIpValidation, as programs linked with /CETCOMPAT have it.
+        assert!(walks_allowed(0) && walks_allowed(0b0101));
+        assert!(!walks_allowed(0x10) && !walks_allowed(0x11));
+    }
+}

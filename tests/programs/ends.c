@@ -1,10 +1,10 @@
 /*
  * A program that ends in a way and at a moment that its arguments say, with a few threads at work: to be recorded meanwhile.
  *
- *   ends.exe WAY MILLISECONDS
+ *   ends.exe WAY MILLISECONDS [FILE]
  *
  * WAY: exit (ExitProcess from main), exit_other (ExitProcess from another thread), terminate (TerminateProcess of itself), last_thread (every
- * thread leaves, main by ExitThread with code 9 and as the last), abort, never. Prints `pid N` and `ready` first. The time counts from then.
+ * thread leaves, main by ExitThread with code 9 and as the last), abort, alone (one thread, which works until FILE is there and calls ExitProcess), never. Prints `pid N` and `ready` first. The time counts from then, or from the moment when FILE is there.
  */
 #include <windows.h>
 #include <stdio.h>
@@ -39,10 +39,18 @@ int main(int argc, char **argv)
     const char *way = argv[1];
     DWORD milliseconds = (DWORD)atoi(argv[2]);
     HANDLE threads[3];
-    for (int i = 0; i < 3; i++)
+    int alone = !strcmp(way, "alone");
+    for (int i = 0; i < 3 && !alone; i++)
         threads[i] = CreateThread(NULL, 0, worker, NULL, 0, NULL);
     printf("pid %lu\nready\n", GetCurrentProcessId());
     fflush(stdout);
+    if (alone) {
+        while (GetTickCount64() % 16 || GetFileAttributesA(argc > 3 ? argv[3] : "") == INVALID_FILE_ATTRIBUTES)
+            work++;
+        ExitProcess(4);
+    }
+    while (argc > 3 && GetFileAttributesA(argv[3]) == INVALID_FILE_ATTRIBUTES)
+        Sleep(5);
     if (!strcmp(way, "exit_other")) {
         CreateThread(NULL, 0, leave, (void *)(UINT_PTR)milliseconds, 0, NULL);
         Sleep(INFINITE);

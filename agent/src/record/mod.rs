@@ -12,6 +12,7 @@
 //! dotnet       what is asked of a .NET runtime -> RUNTIME_INFO, NETTRACE, MANAGED_THREAD, MEMORY
 //! code         code bytes at instruction pointers, read once
 //! queue        between threads of the target and of the recorder: never waits
+//! suspension   who resumes a suspended thread: sampler, watchdog or guard
 //! shared       block buffers and counters that the recorder's threads share
 //! ```
 
@@ -25,5 +26,6 @@ pub mod modules;
 pub mod queue;
 pub mod sampler;
 pub mod shared;
+pub mod suspension;
 pub mod threads;
 pub mod writer;

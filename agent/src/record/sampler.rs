@@ -91,6 +91,10 @@ pub enum Outcome {
     NotSuspended,
     /// Its context could not be read, or the watchdog resumed it.
     NoContext,
+    /// It did not stop when it was asked to, now or lately.
+    NotStopped,
+    /// It owned the loader lock and the PEB lock and was let go.
+    OwnsExitLocks,
 }
 
 /// What bytes were found at an instruction pointer.
@@ -339,6 +343,8 @@ impl<T: Target> Sampler<T> {
             Outcome::Ended => return,
             Outcome::NotSuspended => return self.wiring.counters.lose(DropReason::NoThread, 1),
             Outcome::NoContext => return self.wiring.counters.lose(DropReason::NoContext, 1),
+            Outcome::NotStopped => return self.wiring.counters.lose(DropReason::NotStopped, 1),
+            Outcome::OwnsExitLocks => return self.wiring.counters.lose(DropReason::OwnsExitLocks, 1),
         }
         let moved = entry.sampled && entry.registers != self.capture.registers;
         let mut state = if moved { RunState::Running } else { RunState::Unknown };

@@ -39,6 +39,7 @@ pub type RtlVirtualUnwind = unsafe extern "system" fn(
     *mut u64,
     *mut c_void,
 ) -> *mut c_void;
+pub type GetProcessMitigationPolicy = unsafe extern "system" fn(HANDLE, i32, *mut c_void, usize) -> i32;
 pub type PreciseTime = unsafe extern "system" fn(*mut u64);
 
 /// RTL_OSVERSIONINFOW.
@@ -72,6 +73,7 @@ pub struct Api {
     pub thread_cycles: Option<QueryThreadCycleTime>,
     pub is_wow64: Option<IsWow64Process2>,
     pub precise_time: Option<PreciseTime>,
+    pub mitigation_policy: Option<GetProcessMitigationPolicy>,
     #[cfg(target_arch = "x86_64")]
     pub lookup_function: Option<RtlLookupFunctionEntry>,
     #[cfg(target_arch = "x86_64")]
@@ -156,6 +158,7 @@ fn find() -> Option<Api> {
             wine_version: find(ntdll, c"wine_get_version").map(|function| typed(function)),
             thread_cycles: find(kernel32, c"QueryThreadCycleTime").map(|function| typed(function)),
             is_wow64: find(kernel32, c"IsWow64Process2").map(|function| typed(function)),
+            mitigation_policy: find(kernel32, c"GetProcessMitigationPolicy").map(|function| typed(function)),
             precise_time: find(kernel32, c"GetSystemTimePreciseAsFileTime").map(|function| typed(function)),
             #[cfg(target_arch = "x86_64")]
             lookup_function: find(ntdll, c"RtlLookupFunctionEntry").map(|function| typed(function)),

@@ -22,6 +22,7 @@ use super::memory::OwnMemory;
 use super::output::TablesFolder;
 use super::peb::Peb;
 use super::state::{LAST_EXIT_CODE, SIGNALS, STATUS};
+use super::suspend::SUSPENSIONS;
 use super::target::Sampled;
 use super::thread::{self, ThreadHandle};
 use crate::record::changes::{Change, Changes};
@@ -549,9 +550,17 @@ impl Census {
     fn losses(&mut self) {
         let now = ticks();
         self.losses_due = now + LOSSES_MS * self.settings.ticks_per_ms;
+        for (tid, since) in SUSPENSIONS.take_missed() {
+            // The watchdog counts it, before or after this.
+            let known = self.threads.live().iter().find(|thread| thread.start.tid == tid);
+            let thread = known.map_or(0, |thread| thread.instance);
+            let reason = DropReason::NotStopped as u64;
+            self.journal.event(&Event::Dropped(Dropped { time: since, reason, thread, count: 1 }));
+            self.reported[DropReason::NotStopped as usize] += 1;
+        }
         for (reason, reported) in self.reported.iter_mut().enumerate() {
             let lost = self.counters.lost(reason);
-            let count = lost - *reported;
+            let count = lost.saturating_sub(*reported);
             if count != 0 {
                 *reported = lost;
                 let event = Event::Dropped(Dropped { time: now, reason: reason as u64, thread: 0, count });

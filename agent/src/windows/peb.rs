@@ -5,10 +5,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ptr;
 
-use windows_sys::Win32::System::Threading::{
-    CRITICAL_SECTION, LeaveCriticalSection, TryEnterCriticalSection,
-};
-
 use super::api::Api;
 use super::memory::OwnMemory;
 use super::text::wtf8;
@@ -61,27 +57,11 @@ impl Peb {
         Peb(unsafe { (api.current_peb)() })
     }
 
-    /// Whether thread `tid` is inside ExitProcess: RtlExitUserProcess takes the loader lock and the PEB lock and then
-    /// has every other thread terminated. Were the sampler terminated while it holds that thread suspended, nobody
-    /// would resume it and the process would never end. Two plain reads: see [`Peb::hold_exit`] for what follows them.
-    pub fn is_exiting(&self, tid: u32) -> bool {
+    /// Whether thread `tid` owns the loader lock and the PEB lock, as RtlExitUserProcess does when it has every other thread
+    /// terminated. (So does a thread that loads a module and reads the environment meanwhile.) Such a thread is not sampled: if the sampler is
+    /// terminated while it holds that thread suspended, only the guard process can resume it. The owners are read, no lock is taken.
+    pub fn owns_exit_locks(&self, tid: u32) -> bool {
         self.owner(offsets::FAST_PEB_LOCK) == tid as usize && self.owner(offsets::LOADER_LOCK) == tid as usize
-    }
-
-    /// Keeps every thread from terminating the others until the result is dropped; `None`, without waiting, if one is at it
-    /// or somebody else has the lock.
-    ///
-    /// ExitProcess does so with the PEB lock held. The lock is tried before a thread is suspended and released after it
-    /// was resumed: that thread can then not be inside NtTerminateProcess, where a suspension takes effect only when
-    /// the sampler, which should end it, is gone. (Seen under Wine: the thread stood in NtTerminateProcess for ever.)
-    pub fn hold_exit(&self) -> Option<ExitHeld> {
-        // SAFETY: the field holds null or the address of one of ntdll's static critical sections.
-        let section: *mut CRITICAL_SECTION =
-            unsafe { ptr::read_volatile(self.0.add(offsets::FAST_PEB_LOCK).cast()) };
-        // SAFETY: it is initialised as long as the process lives; trying never waits.
-        let held = !section.is_null() && unsafe { TryEnterCriticalSection(section) } != 0;
-        // Made only where the lock is held: dropping it leaves the lock.
-        held.then(|| ExitHeld(section))
     }
 
     fn owner(&self, lock: usize) -> usize {
@@ -125,16 +105,6 @@ impl Peb {
             link = word(&entry, 0);
         }
         Some(modules)
-    }
-}
-
-/// See [`Peb::hold_exit`].
-pub struct ExitHeld(*mut CRITICAL_SECTION);
-
-impl Drop for ExitHeld {
-    fn drop(&mut self) {
-        // SAFETY: `hold_exit` entered it on this thread: it has no Send, because of the pointer.
-        unsafe { LeaveCriticalSection(self.0) };
     }
 }
 

@@ -11,7 +11,6 @@ use windows_sys::Win32::System::Memory::{
 };
 
 use super::api::{Api, ticks};
-use super::context::Context;
 use super::dotnet::Shared;
 use super::memory::OwnMemory;
 use super::peb::Peb;
@@ -57,7 +56,6 @@ impl Sampled {
 pub struct OwnProcess {
     api: &'static Api,
     peb: Peb,
-    context: Context,
     counters: Arc<Counters>,
     has_cycles: bool,
     /// Walks each stack too, if that was asked for.
@@ -74,15 +72,7 @@ impl OwnProcess {
         unwinder: Option<SystemUnwinder>,
         dotnet: Arc<Shared>,
     ) -> OwnProcess {
-        OwnProcess {
-            api,
-            peb: Peb::current(api),
-            context: Context::request(),
-            counters,
-            has_cycles,
-            unwinder,
-            dotnet,
-        }
+        OwnProcess { api, peb: Peb::current(api), counters, has_cycles, unwinder, dotnet }
     }
 
     /// What a runtime says of the thread; not to be asked while it is suspended.
@@ -143,7 +133,7 @@ impl Target for OwnProcess {
             thread.tid,
             thread.teb,
             &self.peb,
-            &mut self.context,
+            self.api,
             self.unwinder.as_ref(),
             into,
         );
@@ -161,7 +151,9 @@ impl Target for OwnProcess {
         }
         // A thread that ended since its last sample can be neither suspended nor read: that is no loss.
         match outcome {
-            Outcome::NotSuspended | Outcome::NoContext if thread.handle.ended() => Outcome::Ended,
+            Outcome::NotSuspended | Outcome::NoContext | Outcome::NotStopped if thread.handle.ended() => {
+                Outcome::Ended
+            }
             outcome => outcome,
         }
     }

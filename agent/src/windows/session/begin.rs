@@ -6,13 +6,15 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use stk_format::{BlockBuffer, CpuUnit, FileHeader};
 use stk_schema::control::{
     AgentConfig, CONTROL_VERSION, EMBED_FULL, FLAG_CHECK_WALKS, FLAG_ONCE, FLAG_TEST_FREEZE, FLAG_TEST_PANIC,
-    FLAG_UNGUARDED, StartResult,
+    FLAG_UNGUARDED, StartResult, TEST_FREEZE_SHIFT,
 };
+use stk_schema::guard::SAMPLERS;
+use stk_schema::windows::walks_allowed;
 use stk_schema::{Os, limits};
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Threading::{GetCurrentProcessId, GetCurrentThread, Sleep};
@@ -32,6 +34,7 @@ use crate::windows::dotnet::{Runtimes, Shared};
 use crate::windows::dynamic::CodeRecorder;
 use crate::windows::output::{OutputFile, TablesFolder};
 use crate::windows::state::{MAILBOX, SIGNALS, STATUS, reset_signals};
+use crate::windows::suspend::SUSPENSIONS;
 use crate::windows::target::{OwnProcess, Sampled};
 use crate::windows::trigger::Triggers;
 use crate::windows::walk::{self, SystemUnwinder};
@@ -66,6 +69,10 @@ pub(super) fn try_start(
         return Err(fail(StartResult::Disabled));
     }
     let api = api::api().ok_or(fail(StartResult::WrongArchitecture))?;
+    if config.flags & FLAG_CHECK_WALKS != 0 && !walks_allowed(shadow_stack_policy(api)) {
+        STATUS.set_message("walks cannot be checked: the process has user shadow stacks in strict mode");
+        return Err(fail(StartResult::BadConfig));
+    }
     if is_emulated(api) {
         return Err(fail(StartResult::WrongArchitecture));
     }
@@ -118,6 +125,24 @@ fn check(config: &AgentConfig) -> Result<(), StartResult> {
         return Err(StartResult::NoGuard);
     }
     Ok(())
+}
+
+/// Flags of this process's PROCESS_MITIGATION_USER_SHADOW_STACK_POLICY; 0 where the system has none.
+fn shadow_stack_policy(api: &Api) -> u32 {
+    /// ProcessUserShadowStackPolicy.
+    const SHADOW_STACK: i32 = 15;
+    let mut flags = 0u32;
+    let Some(query) = api.mitigation_policy else { return 0 };
+    // SAFETY: the policy is one u32 of flags.
+    let known = unsafe {
+        query(
+            windows_sys::Win32::System::Threading::GetCurrentProcess(),
+            SHADOW_STACK,
+            (&raw mut flags).cast(),
+            size_of::<u32>(),
+        )
+    };
+    if known != 0 { flags } else { 0 }
 }
 
 /// Whether this process is emulated on a processor of another kind: contexts would be the emulator's.
@@ -228,6 +253,8 @@ fn prepare(
     STATUS.elapsed_ms.store(0, Ordering::Relaxed);
     STATUS.system_error.store(0, Ordering::Relaxed);
     STATUS.set_message("");
+    SUSPENSIONS.reset();
+    STATUS.guard_board.store(SUSPENSIONS.board_address(), Ordering::Release);
     MAILBOX.open();
     STATUS.names.store((&raw const MAILBOX) as u64, Ordering::Release);
     let session = Arc::new(Session {
@@ -255,6 +282,11 @@ fn prepare(
         once: config.flags & FLAG_ONCE != 0,
         check_walks,
         test_panic: config.flags & FLAG_TEST_PANIC != 0,
+        test_freeze: ((config.flags & FLAG_TEST_FREEZE) >> TEST_FREEZE_SHIFT) as u8,
+        due: AtomicU64::new(0),
+        sampling_ends: AtomicU64::new(u64::MAX),
+        spares: AtomicU32::new(SAMPLERS as u32 - 1),
+        takeover: AtomicBool::new(false),
         ended_event,
         guard: config.guard as usize as HANDLE,
         sampler_done: AtomicBool::new(false),

@@ -8,9 +8,10 @@ use stk_schema::control::StartResult;
 use windows_sys::Win32::Foundation::{CloseHandle, GetLastError, HANDLE};
 use windows_sys::Win32::System::Threading::{CreateEventW, SetEvent};
 
-/// Events, made once per process: wake the sampler, the census, the code thread, the writer, the runtimes thread; the recording has finished
+/// Events, made once per process: wake the sampler, a spare sampler, the census, the code thread, the writer, the runtimes thread; the recording has finished
 /// (manual reset).
 pub(super) static WAKE_SAMPLER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+pub(super) static WAKE_SPARE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 pub(super) static WAKE_CENSUS: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 pub(super) static WAKE_CODE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 pub(super) static WAKE_WRITER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -19,7 +20,7 @@ pub(super) static ENDED: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// Makes the events that last as long as the process.
 pub(super) fn make_events() -> Result<(), (StartResult, u32)> {
-    let wakes = [&WAKE_SAMPLER, &WAKE_CENSUS, &WAKE_CODE, &WAKE_WRITER, &WAKE_RUNTIMES];
+    let wakes = [&WAKE_SAMPLER, &WAKE_SPARE, &WAKE_CENSUS, &WAKE_CODE, &WAKE_WRITER, &WAKE_RUNTIMES];
     for (event, manual) in wakes.into_iter().map(|event| (event, 0)).chain([(&ENDED, 1)]) {
         if event.load(Ordering::Acquire).is_null() {
             // SAFETY: an unnamed event without special security.
@@ -37,6 +38,7 @@ pub(super) fn make_events() -> Result<(), (StartResult, u32)> {
 /// Wakes all threads that wait for work.
 pub(super) fn wake_all() {
     signal(&WAKE_SAMPLER);
+    signal(&WAKE_SPARE);
     signal(&WAKE_CENSUS);
     signal(&WAKE_CODE);
     signal(&WAKE_WRITER);

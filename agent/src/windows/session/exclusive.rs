@@ -28,6 +28,14 @@ impl<T> Exclusive<T> {
         Some(result)
     }
 
+    /// Lets others enter, although a thread is inside.
+    ///
+    /// # Safety
+    /// That thread must never touch the value again, and the value must be whole.
+    pub(super) unsafe fn expel(&self) {
+        self.busy.store(false, Ordering::Release);
+    }
+
     /// As [`Exclusive::enter`], also while another thread is inside.
     ///
     /// # Safety

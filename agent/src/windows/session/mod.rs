@@ -78,6 +78,16 @@ struct Session {
     once: bool,
     check_walks: bool,
     test_panic: bool,
+    /// The phase of a suspension in which samplers are to stop for ever.
+    test_freeze: u8,
+    /// When the next pass is due, in ticks.
+    due: AtomicU64,
+    /// When sampling ends by itself, in ticks.
+    sampling_ends: AtomicU64,
+    /// Samplers that wait to take over.
+    spares: AtomicU32,
+    /// The sampler was deposed and a spare is to take over.
+    takeover: AtomicBool,
     ended_event: HANDLE,
     /// The guard process, whose end ends the recording; null = none.
     guard: HANDLE,
@@ -131,6 +141,11 @@ pub fn stop() -> bool {
     // SAFETY: the event lives as long as the process.
     unsafe { WaitForSingleObject(ENDED.load(Ordering::Acquire), (TABLES_MS + PATIENCE_MS) as u32) };
     true
+}
+
+/// The end of the calling thread, the sampler in this slot, which was deposed while it was in a system call.
+pub fn leave_deposed(slot: usize) -> ! {
+    threads::leave_deposed(slot)
 }
 
 /// DLL_THREAD_ATTACH: has the tables thread look for the new thread. Does nothing that can wait.

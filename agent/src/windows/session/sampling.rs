@@ -1,4 +1,4 @@
-//! The sampler's thread: when a pass is due, and what is taken between two passes.
+//! The sampler's thread: when a pass is due, and what is taken between two passes; the spare samplers, which wait until one has to take over.
 
 use core::ptr::null;
 use core::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use windows_sys::Win32::System::Threading::{
 };
 
 use super::Session;
-use super::events::{WAKE_CODE, WAKE_SAMPLER, close, signal, wake_all};
+use super::events::{WAKE_CODE, WAKE_SAMPLER, WAKE_SPARE, close, signal, wake_all};
 use super::threads::set_priority;
 use crate::record::sampler::{Accepted, Sampler, Triggered};
 use crate::windows::api::{Api, ticks};
@@ -20,6 +20,8 @@ use crate::windows::target::OwnProcess;
 
 /// How often a one-shot recording tries a thread that could not be sampled.
 const ONCE_TRIES: u32 = 50;
+/// Milliseconds after which a spare sampler looks by itself whether the recording ends.
+const SPARE_MS: u32 = 1000;
 
 impl Session {
     /// Samples until the recording is to end.
@@ -34,11 +36,42 @@ impl Session {
             unsafe { Sleep(1) };
         }
         let begun = ticks();
-        let end = match self.duration_ms {
-            0 => u64::MAX,
-            ms => begun + u64::from(ms) * self.ticks_per_ms,
-        };
-        let mut due = begun;
+        if self.duration_ms != 0 {
+            let end = begun + u64::from(self.duration_ms) * self.ticks_per_ms;
+            self.sampling_ends.store(end, Ordering::Release);
+        }
+        self.due.store(begun, Ordering::Release);
+        self.sample(&timer);
+    }
+
+    /// Waits until the sampler is stuck, then goes on in its place; at the end of the recording leaves without.
+    pub(super) fn run_spare(&self) {
+        while !self.takeover.swap(false, Ordering::AcqRel) {
+            if SIGNALS.stopping() && self.claim_spare() {
+                // The event wakes one thread: the other spare is told by this one.
+                return signal(&WAKE_SPARE);
+            }
+            // SAFETY: the event lives as long as the process.
+            unsafe { WaitForSingleObject(WAKE_SPARE.load(Ordering::Acquire), SPARE_MS) };
+        }
+        set_priority(THREAD_PRIORITY_TIME_CRITICAL);
+        if self.once {
+            self.complete_once();
+            SIGNALS.request_stop(EndReason::Stopped);
+        }
+        self.sample(&Timer::new(self.api));
+    }
+
+    /// Takes one sampler out of those that are spare; false if there is none.
+    pub(super) fn claim_spare(&self) -> bool {
+        let one_less = |spares: u32| spares.checked_sub(1);
+        self.spares.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_ok()
+    }
+
+    /// Samples from the pass that is due until the end, and hands over what is left.
+    fn sample(&self, timer: &Timer) {
+        let mut due = self.due.load(Ordering::Acquire);
+        let end = self.sampling_ends.load(Ordering::Acquire);
         while !SIGNALS.stopping() {
             self.sampler.enter(|sampler| {
                 self.take_triggered(sampler);
@@ -68,6 +101,7 @@ impl Session {
                 due += late * self.period;
                 self.counters.lose(DropReason::Late, late);
             }
+            self.due.store(due, Ordering::Release);
             while timer.wait_until(due, self.api) == Woken::Early && !SIGNALS.stopping() {
                 self.sampler.enter(|sampler| self.take_triggered(sampler));
             }

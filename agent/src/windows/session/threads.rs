@@ -1,19 +1,26 @@
 //! The recorder's own threads: made together or not at all, each with its role, the last one out clears up.
+//!
+//! A sampler that is stuck in a system call can be deposed: then it ends in place, without going back through the frames above that call,
+//! since what they refer to is its successor's.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use stk_schema::control::{STATE_RECORDING, StartResult};
+use stk_schema::guard::SAMPLERS;
 use windows_sys::Win32::Foundation::{CloseHandle, GetLastError, HANDLE};
-use windows_sys::Win32::System::Threading::{CreateThread, GetCurrentThread, SetThreadPriority, Sleep};
+use windows_sys::Win32::System::Threading::{
+    CreateThread, ExitThread, GetCurrentThread, GetCurrentThreadId, SetThreadPriority, Sleep,
+};
 
 use super::events::ENDED;
 use super::{CURRENT, FINISHED, OCCUPIED, RUNNING, Session, VISITORS};
 use crate::windows::state::{LAST_EXIT_CODE, STATUS};
+use crate::windows::suspend::SUSPENSIONS;
 
 /// Stack sizes of the recorder's threads: reserved, committed as used.
 const THREAD_STACK: usize = 512 << 10;
@@ -23,16 +30,29 @@ const CREATE_SUSPENDED: u32 = 4;
 const STACK_IS_RESERVE: u32 = 0x0001_0000;
 /// Tells threads that were made for a session that did not start to leave.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
-/// Ids of the recorder's threads; 0 = none.
-static OWN_THREADS: [AtomicU32; 6] = [const { AtomicU32::new(0) }; 6];
+/// The recorder's threads. The samplers come last: slot 0 samples, the others are spare.
+const ROLES: [Role; 8] = [
+    Role::Writer,
+    Role::Watchdog,
+    Role::Census,
+    Role::Code,
+    Role::Runtimes,
+    Role::Sampler(1),
+    Role::Sampler(2),
+    Role::Sampler(0),
+];
+/// Ids of the recorder's threads, in the order of [`ROLES`]; 0 = none.
+static OWN_THREADS: [AtomicU32; ROLES.len()] = [const { AtomicU32::new(0) }; ROLES.len()];
+/// The seats of the samplers that run, for one that ends in place.
+static SAMPLER_SEATS: [AtomicPtr<Seat>; SAMPLERS] = [const { AtomicPtr::new(null_mut()) }; SAMPLERS];
 
 /// Starts the threads; all or none of them.
 pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
     // SAFETY: the event lives as long as the process.
     unsafe { windows_sys::Win32::System::Threading::ResetEvent(ENDED.load(Ordering::Acquire)) };
     let mut threads = Vec::new();
-    let roles = [Role::Writer, Role::Watchdog, Role::Census, Role::Code, Role::Runtimes, Role::Sampler];
-    for (index, role) in roles.into_iter().enumerate() {
+    let (mut watchdog, mut samplers) = (0, [0; SAMPLERS]);
+    for (index, role) in ROLES.into_iter().enumerate() {
         let seat = Box::into_raw(Box::new(Seat { role, session: session.clone() }));
         let mut tid = 0;
         // SAFETY: `entry` takes the seat; the thread is made suspended, so that none runs before all exist.
@@ -61,8 +81,14 @@ pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
         if let Some(own) = OWN_THREADS.get(index) {
             own.store(tid, Ordering::Release);
         }
+        match role {
+            Role::Watchdog => watchdog = tid,
+            Role::Sampler(slot) => samplers[slot] = tid,
+            _ => {}
+        }
         threads.push(handle);
     }
+    SUSPENSIONS.name_threads(watchdog, samplers);
     ABANDONED.store(false, Ordering::Release);
     STATUS.state.store(STATE_RECORDING, Ordering::Release);
     FINISHED.store(false, Ordering::Release);
@@ -89,7 +115,8 @@ enum Role {
     Census,
     Code,
     Runtimes,
-    Sampler,
+    /// With its slot on the board.
+    Sampler(usize),
 }
 
 struct Seat {
@@ -98,20 +125,57 @@ struct Seat {
 }
 
 unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
-    // SAFETY: `launch` made the box and gave it to this thread alone.
-    let seat = unsafe { Box::from_raw(seat.cast::<Seat>()) };
+    let seat = seat.cast::<Seat>();
     if ABANDONED.load(Ordering::Acquire) {
+        // SAFETY: `launch` made the box and gave it to this thread alone.
+        drop(unsafe { Box::from_raw(seat) });
         return 0;
     }
-    let session = &seat.session;
-    match seat.role {
+    // SAFETY: as above; it is freed by `leave`, which this thread calls last.
+    let Seat { role, session } = unsafe { &*seat };
+    match role {
         Role::Writer => session.run_writer(),
         Role::Watchdog => session.run_watchdog(),
         Role::Census => session.run_census(),
         Role::Code => session.run_code(),
         Role::Runtimes => session.run_runtimes(),
-        Role::Sampler => session.run_sampler(),
+        Role::Sampler(slot) => {
+            if let Some(place) = SAMPLER_SEATS.get(*slot) {
+                place.store(seat, Ordering::Release);
+            }
+            if *slot == 0 { session.run_sampler() } else { session.run_spare() }
+        }
     }
+    // SAFETY: this thread's seat, which it does not use any more.
+    unsafe { leave(seat) };
+    // Where the recorder's are the last threads of the process, the last of their exit codes becomes its own.
+    LAST_EXIT_CODE.load(Ordering::Relaxed)
+}
+
+/// The end of a sampler that was deposed while it was in a system call: nothing above that call runs again.
+pub(super) fn leave_deposed(slot: usize) -> ! {
+    // SAFETY: no preconditions.
+    let tid = unsafe { GetCurrentThreadId() };
+    // From now on the system may give its id to a thread of the target.
+    for own in OWN_THREADS.iter().filter(|own| own.load(Ordering::Acquire) == tid) {
+        own.store(0, Ordering::Release);
+    }
+    let seat = SAMPLER_SEATS.get(slot).map_or(null_mut(), |seat| seat.swap(null_mut(), Ordering::AcqRel));
+    if !seat.is_null() {
+        // SAFETY: this thread's seat, put there by `entry`, to which this thread does not return.
+        unsafe { leave(seat) };
+    }
+    // SAFETY: what the frames of this thread own is leaked, but nothing of it is locked or shared.
+    unsafe { ExitThread(0) }
+}
+
+/// Gives a thread's seat back; the last one out clears up.
+///
+/// # Safety
+/// `seat` must be the calling thread's, made by `launch`, and not be used afterwards.
+unsafe fn leave(seat: *mut Seat) {
+    // SAFETY: by the caller's promise.
+    let seat = unsafe { Box::from_raw(seat) };
     if RUNNING.fetch_sub(1, Ordering::AcqRel) == 1 {
         // The last one out: nobody may find the session any more, and those who did must have left.
         CURRENT.store(null_mut(), Ordering::Release);
@@ -123,14 +187,13 @@ unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
         drop(seat);
         OCCUPIED.store(false, Ordering::Release);
     }
-    // Where they are the last threads of the process, the last of their exit codes becomes its own.
-    LAST_EXIT_CODE.load(Ordering::Relaxed)
 }
 
 fn forget_own_threads() {
     for own in &OWN_THREADS {
         own.store(0, Ordering::Release);
     }
+    SUSPENSIONS.name_threads(0, [0; SAMPLERS]);
 }
 
 /// Ids of the recorder's threads.

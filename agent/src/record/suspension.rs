@@ -1,0 +1,490 @@
+//! Who resumes a suspended thread: the sampler, the watchdog or the guard process, and each suspension once.
+//!
+//! **What the caller provides**: the system's calls ([`Calls`]), one [`Suspensions`] for the process, one thread per slot that captures, and a
+//! watchdog that calls [`Watch::look`] every few milliseconds.
+//!
+//! **What it solves**: the word of a suspension {thread id, sequence, phase} stands on the [board](stk_schema::guard) from before
+//! SuspendThread until after ResumeThread. Sampler and watchdog change it by compare-and-swap only, and who wins calls ResumeThread:
+//!
+//! ```text
+//! FREE -> ASKING -> ASKED -> STOPPED [-> WALKING] -> RESUMING -> FREE      the sampler
+//!         any of these, after a limit -> RESCUING -> FREE                  the watchdog
+//!         ASKING -> RESCUING -> UNDO -> RESUMING or RESCUING -> FREE       SuspendThread takes effect after the watchdog's ResumeThread
+//! ```
+//!
+//! A thread that is merely not scheduled can stay in ASKED for long, and its sample is still good, so that phase has a limit of its own. After
+//! it a spare sampler takes over, if there is one: the watchdog marks the slot as deposed before it gives the word free, and the
+//! deposed sampler gets [`Verdict::Deposed`], after which it must not touch what it shared with the others.
+
+use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+
+use stk_schema::guard::{
+    ASKED, ASKING, FREE, GUARD_VERSION, GuardBoard, RESCUING, RESUMING, SAMPLERS, STOPPED, SamplerSlot,
+    SuspensionWord, UNDO, WALKING,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// Looks at a word that the watchdog is about to change before the sampler sleeps between them.
+const SPINS: u32 = 200;
+/// Milliseconds that the sampler sleeps then. The watchdog may run at a lower priority on the same processor.
+const SETTLE_MS: u32 = 1;
+/// Milliseconds between the looks of a sampler that a test has frozen.
+const FROZEN_MS: u32 = 1000;
+
+/// What both sides of a suspension call.
+pub trait Resume {
+    /// ResumeThread: the suspend count before, `None` if the call failed.
+    fn resume(&mut self, thread: isize) -> Option<u32>;
+
+    /// Sleep. Never called by a sampler that holds a thread, unless a test freezes it.
+    fn sleep(&mut self, milliseconds: u32);
+}
+
+/// The system as a sampler needs it for one suspension.
+pub trait Calls: Resume {
+    /// Whether thread `tid` owns the loader lock and the PEB lock: plain reads, nothing is taken.
+    fn owns_exit_locks(&mut self, tid: u32) -> bool;
+
+    /// SuspendThread; false if it is refused.
+    fn suspend(&mut self, thread: isize) -> bool;
+
+    /// GetThreadContext: returns when the thread stands still, however long that takes; false if it fails.
+    fn context(&mut self, thread: isize) -> bool;
+
+    /// Copies the stack as long as `held`; false if it is incomplete.
+    fn copy(&mut self, held: &dyn Fn() -> bool) -> bool;
+
+    /// Whether the stack is to be walked too.
+    fn walks(&self) -> bool;
+
+    /// Walks the stack as long as `held`.
+    fn walk(&mut self, held: &dyn Fn() -> bool);
+}
+
+/// How a suspension ended for its sampler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Context and stack are whole, and the walk, if one was made.
+    Whole,
+    /// Context and stack are whole; the watchdog resumed the thread during the walk.
+    WalkLost,
+    /// The thread could not be suspended.
+    Refused,
+    /// The thread owned the loader lock and the PEB lock and was let go.
+    OwnsExitLocks,
+    /// The context could not be read, or the watchdog resumed the thread while it stood still.
+    NoContext,
+    /// The thread did not stop in time and the watchdog resumed it; no spare sampler was left.
+    NotStopped,
+    /// As [`Verdict::NotStopped`], and a spare sampler has taken this one's place.
+    Deposed,
+}
+
+/// [`SamplerSlot`] as it is updated in place.
+#[repr(C)]
+struct LiveSlot {
+    sampler: AtomicU32,
+    reserved: u32,
+    word: AtomicU64,
+}
+
+/// [`GuardBoard`] as it is updated in place.
+#[repr(C)]
+struct LiveBoard {
+    size: u32,
+    version: u32,
+    watchdog: AtomicU32,
+    reserved: u32,
+    samplers: [LiveSlot; SAMPLERS],
+}
+
+const _: () = {
+    assert!(size_of::<LiveBoard>() == size_of::<GuardBoard>());
+    assert!(size_of::<LiveSlot>() == size_of::<SamplerSlot>());
+    assert!(core::mem::offset_of!(LiveBoard, samplers) == core::mem::offset_of!(GuardBoard, samplers));
+    assert!(core::mem::offset_of!(LiveBoard, watchdog) == core::mem::offset_of!(GuardBoard, watchdog));
+    assert!(core::mem::offset_of!(LiveSlot, word) == core::mem::offset_of!(SamplerSlot, word));
+};
+
+impl LiveSlot {
+    const fn new() -> LiveSlot {
+        LiveSlot { sampler: AtomicU32::new(0), reserved: 0, word: AtomicU64::new(0) }
+    }
+
+    fn word(&self) -> SuspensionWord {
+        SuspensionWord(self.word.load(Ordering::Acquire))
+    }
+
+    /// Moves the suspension `from` to another phase; false if the other side has changed it.
+    fn change(&self, from: SuspensionWord, phase: u8) -> bool {
+        let to = from.with_phase(phase);
+        self.word.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+/// What only this process needs to know of a slot.
+struct Place {
+    /// Handle of the thread in the word.
+    thread: AtomicIsize,
+    /// A spare has taken this sampler's place.
+    deposed: AtomicBool,
+    /// The last thread that did not stop for this sampler; 0 = none.
+    stuck: AtomicU32,
+    /// When it may be sampled again, in ticks.
+    stuck_until: AtomicU64,
+    /// When it was asked to stop, in ticks, until [`Suspensions::take_missed`] has told of it; 0 = nothing to tell.
+    missed_since: AtomicU64,
+}
+
+impl Place {
+    const fn new() -> Place {
+        Place {
+            thread: AtomicIsize::new(0),
+            deposed: AtomicBool::new(false),
+            stuck: AtomicU32::new(0),
+            stuck_until: AtomicU64::new(0),
+            missed_since: AtomicU64::new(0),
+        }
+    }
+}
+
+/// All suspensions of the recorder, one per sampler at most. Lives as long as the process: the guard reads it from outside.
+pub struct Suspensions {
+    board: LiveBoard,
+    places: [Place; SAMPLERS],
+    /// Fault injection: the phase in which samplers stop for ever; [`FREE`] = none.
+    frozen: AtomicU8,
+}
+
+impl Default for Suspensions {
+    fn default() -> Suspensions {
+        Suspensions::new()
+    }
+}
+
+impl Suspensions {
+    /// Nothing is suspended.
+    pub const fn new() -> Suspensions {
+        Suspensions {
+            board: LiveBoard {
+                size: size_of::<GuardBoard>() as u32,
+                version: GUARD_VERSION,
+                watchdog: AtomicU32::new(0),
+                reserved: 0,
+                samplers: [const { LiveSlot::new() }; SAMPLERS],
+            },
+            places: [const { Place::new() }; SAMPLERS],
+            frozen: AtomicU8::new(FREE),
+        }
+    }
+
+    /// Address of the [`GuardBoard`].
+    pub fn board_address(&self) -> u64 {
+        (&raw const self.board) as usize as u64
+    }
+
+    /// Makes the board ready for another recording, of which no thread runs yet.
+    pub fn reset(&self) {
+        self.frozen.store(FREE, Ordering::Relaxed);
+        for place in &self.places {
+            place.deposed.store(false, Ordering::Relaxed);
+            place.stuck.store(0, Ordering::Relaxed);
+            place.missed_since.store(0, Ordering::Relaxed);
+        }
+        self.name_threads(0, [0; SAMPLERS]);
+    }
+
+    /// Publishes the thread ids of watchdog and samplers; 0 = none.
+    pub fn name_threads(&self, watchdog: u32, samplers: [u32; SAMPLERS]) {
+        for (slot, tid) in self.board.samplers.iter().zip(samplers) {
+            slot.sampler.store(tid, Ordering::Release);
+        }
+        self.board.watchdog.store(watchdog, Ordering::Release);
+    }
+
+    /// The slot of the sampler with this thread id.
+    pub fn slot_of(&self, sampler: u32) -> Option<usize> {
+        self.board.samplers.iter().position(|slot| slot.sampler.load(Ordering::Relaxed) == sampler)
+    }
+
+    /// The word of a slot.
+    pub fn word(&self, slot: usize) -> SuspensionWord {
+        self.board.samplers.get(slot).map_or(SuspensionWord(0), LiveSlot::word)
+    }
+
+    /// Fault injection: from now on samplers stop for ever in this phase, and the watchdog leaves them alone.
+    pub fn freeze(&self, phase: u8) {
+        self.frozen.store(phase, Ordering::Relaxed);
+    }
+
+    /// Whether thread `tid` did not stop lately and is left alone.
+    pub fn leaves_alone(&self, tid: u32, now: u64) -> bool {
+        self.places.iter().any(|place| {
+            place.stuck.load(Ordering::Acquire) == tid && now < place.stuck_until.load(Ordering::Relaxed)
+        })
+    }
+
+    /// The call in which this slot's sampler was stuck has returned: its thread may be sampled again at `until`, in ticks.
+    pub fn returned(&self, slot: usize, until: u64) {
+        if let Some(place) = self.places.get(slot) {
+            place.stuck_until.store(until, Ordering::Relaxed);
+        }
+    }
+
+    /// Thread id and time of the question, in ticks, of each thread that did not stop and that nobody has told of yet.
+    pub fn take_missed(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.places.iter().filter_map(|place| match place.missed_since.swap(0, Ordering::AcqRel) {
+            0 => None,
+            since => Some((place.stuck.load(Ordering::Relaxed), since)),
+        })
+    }
+
+    /// Suspends the thread with this handle and id, has it captured by `calls`, and resumes it. One call at a time per slot.
+    pub fn hold(&self, slot: usize, thread: isize, tid: u32, calls: &mut impl Calls) -> Verdict {
+        if calls.owns_exit_locks(tid) {
+            return Verdict::OwnsExitLocks;
+        }
+        let (Some(live), Some(place)) = (self.board.samplers.get(slot), self.places.get(slot)) else {
+            return Verdict::Refused;
+        };
+        Suspension { all: self, live, place, thread, word: announce(live, place, thread, tid) }.run(calls)
+    }
+}
+
+/// Publishes that a suspension begins.
+fn announce(live: &LiveSlot, place: &Place, thread: isize, tid: u32) -> SuspensionWord {
+    place.thread.store(thread, Ordering::Relaxed);
+    let last = SuspensionWord(live.word.load(Ordering::Relaxed));
+    let word = SuspensionWord::new(tid, last.sequence().wrapping_add(1), ASKING);
+    live.word.store(word.0, Ordering::Release);
+    // The word must be seen by others before the thread can stand still.
+    fence(Ordering::SeqCst);
+    word
+}
+
+/// The sampler's side of one suspension.
+struct Suspension<'a> {
+    all: &'a Suspensions,
+    live: &'a LiveSlot,
+    place: &'a Place,
+    thread: isize,
+    /// The word, in the phase that this side has brought it to.
+    word: SuspensionWord,
+}
+
+impl Suspension<'_> {
+    fn run(mut self, calls: &mut impl Calls) -> Verdict {
+        self.freeze_until_undo(calls);
+        let suspended = calls.suspend(self.thread);
+        self.freeze(calls, &[ASKING, UNDO]);
+        if !suspended {
+            return if self.enter(FREE) { Verdict::Refused } else { self.settle(calls, false) };
+        }
+        // Once SuspendThread has returned the thread runs no further than to its next interrupt, so this is the last word on it.
+        if calls.owns_exit_locks(self.word.tid()) {
+            return if self.resume(calls) { Verdict::OwnsExitLocks } else { self.settle(calls, true) };
+        }
+        if !self.enter(ASKED) {
+            return self.settle(calls, true);
+        }
+        self.freeze(calls, &[ASKED]);
+        let known = calls.context(self.thread);
+        if !self.enter(STOPPED) {
+            return self.settle(calls, true);
+        }
+        self.freeze(calls, &[STOPPED, RESCUING]);
+        self.captured(known, calls)
+    }
+
+    /// The thread stands still; `known` tells whether its context is.
+    fn captured(&mut self, known: bool, calls: &mut impl Calls) -> Verdict {
+        let whole = known && calls.copy(&self.held());
+        let walks = whole && calls.walks() && self.enter(WALKING);
+        if walks {
+            self.freeze(calls, &[WALKING]);
+            calls.walk(&self.held());
+        }
+        if self.resume(calls) {
+            return if whole { Verdict::Whole } else { Verdict::NoContext };
+        }
+        self.settle(calls, true);
+        // What was captured before the walk is whole, whatever became of the walk.
+        if walks { Verdict::WalkLost } else { Verdict::NoContext }
+    }
+
+    fn held(&self) -> impl Fn() -> bool {
+        let (live, word) = (self.live, self.word);
+        move || live.word() == word
+    }
+
+    fn enter(&mut self, phase: u8) -> bool {
+        let mine = self.live.change(self.word, phase);
+        if mine {
+            self.word = self.word.with_phase(phase);
+        }
+        mine
+    }
+
+    /// Resumes the thread, unless the watchdog is at it or was.
+    fn resume(&mut self, calls: &mut impl Calls) -> bool {
+        if !self.enter(RESUMING) {
+            return false;
+        }
+        self.freeze(calls, &[RESUMING]);
+        calls.resume(self.thread);
+        if !self.enter(FREE) {
+            // The watchdog found this sampler standing still before the call. A second ResumeThread does nothing.
+            self.wait_for_watchdog(calls);
+        }
+        true
+    }
+
+    /// The watchdog has changed the word. If its ResumeThread came before the suspension, whoever is second undoes the suspension.
+    /// (If the target itself suspends the thread too, the count comes out the same either way.)
+    #[cold]
+    fn settle(&mut self, calls: &mut impl Calls, suspended: bool) -> Verdict {
+        let was = self.word.phase();
+        self.wait_for_watchdog(calls);
+        self.word = self.word.with_phase(UNDO);
+        if suspended {
+            self.resume(calls);
+        } else {
+            self.enter(FREE);
+        }
+        // The watchdog may be at it once more.
+        self.wait_for_watchdog(calls);
+        if self.place.deposed.load(Ordering::Acquire) {
+            return Verdict::Deposed;
+        }
+        if matches!(was, ASKING | ASKED) { Verdict::NotStopped } else { Verdict::NoContext }
+    }
+
+    fn wait_for_watchdog(&self, calls: &mut impl Calls) {
+        let rescuing = self.word.with_phase(RESCUING);
+        let mut spins = 0;
+        while self.live.word() == rescuing {
+            if spins < SPINS {
+                spins += 1;
+                core::hint::spin_loop();
+            } else {
+                calls.sleep(SETTLE_MS);
+            }
+        }
+    }
+
+    /// Fault injection: stops for ever if this is asked for in one of `phases`.
+    fn freeze(&self, calls: &mut impl Calls, phases: &[u8]) {
+        let frozen = || self.all.frozen.load(Ordering::Relaxed);
+        while frozen() != FREE && phases.contains(&frozen()) {
+            calls.sleep(FROZEN_MS);
+        }
+    }
+
+    /// Fault injection for [`UNDO`]: calls SuspendThread only when the watchdog has given it up.
+    fn freeze_until_undo(&self, calls: &mut impl Calls) {
+        while self.all.frozen.load(Ordering::Relaxed) == UNDO && self.live.word().phase() != UNDO {
+            calls.sleep(SETTLE_MS);
+        }
+    }
+}
+
+/// How long a suspension may stay in one phase, in ticks.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// In SuspendThread and until the context is known: the thread may merely not have been scheduled.
+    pub asked: u64,
+    /// While the thread certainly stands still.
+    pub stopped: u64,
+    /// In the walk of the system's unwinder.
+    pub walking: u64,
+}
+
+/// What the watchdog did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rescue {
+    /// Nothing.
+    None,
+    /// Resumed a thread that did not stop in time. Its sampler stays in office.
+    NotStopped,
+    /// As [`Rescue::NotStopped`], and deposed its sampler.
+    Deposed,
+    /// Resumed a thread whose stack was being walked: only that walk is lost.
+    WhileWalking,
+    /// Resumed a thread that stood still for too long: the sampler is stuck.
+    WhileStopped,
+}
+
+/// The watchdog's view of one slot. It takes the time itself, so that the sampler need not ask the clock while a
+/// thread is suspended.
+#[derive(Clone, Copy, Default)]
+pub struct Watch {
+    seen: u64,
+    since: u64,
+}
+
+impl Watch {
+    /// Looks at a slot, and resumes a thread that has been in one phase of the same suspension for longer than `limits` allow.
+    /// `spare` tells whether a spare sampler can take over.
+    pub fn look(
+        &mut self,
+        all: &Suspensions,
+        slot: usize,
+        now: u64,
+        limits: &Limits,
+        spare: bool,
+        calls: &mut impl Resume,
+    ) -> Rescue {
+        let (Some(live), Some(place)) = (all.board.samplers.get(slot), all.places.get(slot)) else {
+            return Rescue::None;
+        };
+        let word = live.word();
+        if word.0 != self.seen {
+            *self = Watch { seen: word.0, since: now };
+        }
+        let phase = word.phase();
+        let limit = match phase {
+            ASKING | ASKED => limits.asked,
+            STOPPED | UNDO | RESUMING => limits.stopped,
+            WALKING => limits.walking,
+            _ => return Rescue::None,
+        };
+        if now.saturating_sub(self.since) < limit || all.frozen.load(Ordering::Relaxed) == phase {
+            return Rescue::None;
+        }
+        let thread = place.thread.load(Ordering::Relaxed);
+        // Unless the word is still the same, the handle may be that of another suspension.
+        fence(Ordering::Acquire);
+        if !live.change(word, RESCUING) {
+            return Rescue::None;
+        }
+        while all.frozen.load(Ordering::Relaxed) == RESCUING {
+            calls.sleep(FROZEN_MS);
+        }
+        // The sampler's handle: it stays open, since the sampler does not go on in this phase.
+        let before = calls.resume(thread);
+        let too_early = matches!(phase, ASKING | UNDO) && matches!(before, None | Some(0));
+        let asked = matches!(phase, ASKING | ASKED);
+        if asked {
+            place.stuck_until.store(u64::MAX, Ordering::Relaxed);
+            place.stuck.store(word.tid(), Ordering::Release);
+            place.missed_since.store(self.since.max(1), Ordering::Release);
+            place.deposed.store(spare, Ordering::Release);
+        }
+        self.since = now;
+        live.change(word.with_phase(RESCUING), if too_early { UNDO } else { FREE });
+        match phase {
+            _ if asked && spare => Rescue::Deposed,
+            _ if asked => Rescue::NotStopped,
+            STOPPED => Rescue::WhileStopped,
+            WALKING => Rescue::WhileWalking,
+            _ => Rescue::None,
+        }
+    }
+
+    /// Whether nothing has changed for `span` ticks.
+    pub fn idle_for(&self, span: u64, now: u64) -> bool {
+        now.saturating_sub(self.since) >= span
+    }
+}
