@@ -90,7 +90,7 @@ build_examples() {
   export STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy STK_STRESS_DIR=$STK_TARGET_DIR/examples/stress
   export STK_MIXED_DIR=$STK_TARGET_DIR/examples/mixed STK_BUSY32_DIR=$STK_TARGET_DIR/examples/busy32
   "$STK_ROOT/examples/busy/build.sh" && "$STK_ROOT/examples/busy/build.sh" --x86 && "$STK_ROOT/examples/stress/build.sh" &&
-    build_dll32 && build_hammers && build_slow_dll && "$STK_ROOT/examples/mixed/build.sh"
+    build_dll32 && build_hammers && build_slow_dll && build_ends && "$STK_ROOT/examples/mixed/build.sh"
 }
 
 # A program that does one thing all the time, for the comparison with perf.
@@ -107,6 +107,17 @@ build_slow_dll() {
   [ "$STK_SLOW_DLL" -nt "$STK_ROOT/tests/programs/slow_dll.c" ] && return 0
   mkdir -p "$(dirname "$STK_SLOW_DLL")"
   x86_64-w64-mingw32-gcc -O1 -shared -s -o "$STK_SLOW_DLL" "$STK_ROOT/tests/programs/slow_dll.c"
+}
+
+# Programs that end in many ways, or start many threads.
+build_ends() {
+  local name
+  export STK_ENDS_DIR=$STK_TARGET_DIR/examples/ends
+  mkdir -p "$STK_ENDS_DIR"
+  for name in ends churn cull; do
+    [ "$STK_ENDS_DIR/$name.exe" -nt "$STK_ROOT/tests/programs/$name.c" ] ||
+      x86_64-w64-mingw32-gcc -O1 -Wall -Wextra -s -o "$STK_ENDS_DIR/$name.exe" "$STK_ROOT/tests/programs/$name.c" || return 1
+  done
 }
 
 # A 32-bit DLL, which inject must refuse.

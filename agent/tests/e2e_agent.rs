@@ -338,6 +338,50 @@ fn on_a_busy_machine_samples_modules_and_the_end_of_a_recording_come_all_the_sam
     }
 }
 
+#[test]
+fn a_thread_whose_environment_block_is_unmapped_has_no_stack_bounds_and_nothing_faults() {
+    let run = run("block_gone");
+    assert_eq!((run.one("diverted"), run.one("alive"), run.one("joined")), ("1", "1", "1"));
+    assert_ne!(run.one("answers_without_block"), "0");
+    let trace = run.contents();
+    assert_eq!(trace.end, Some(EndReason::Stopped as u64), "{}", trace.end_detail);
+    let tid: u32 = run.one("doomed_tid").parse().unwrap();
+    let doomed: Vec<_> = trace.threads.values().filter(|thread| thread.tid == tid).collect();
+    let [doomed] = doomed[..] else { panic!("one thread {tid}: {:?}", trace.threads) };
+    assert!(doomed.flags.contains(ThreadFlags::NO_STACK_BOUNDS), "{doomed:?}");
+    let others = trace.threads.values().filter(|thread| thread.flags.contains(ThreadFlags::NO_STACK_BOUNDS));
+    assert_eq!(others.count(), 1, "{:?}", trace.threads);
+}
+
+#[test]
+fn a_recording_ends_with_its_guard_and_the_target_goes_on() {
+    let run = run("guard_gone");
+    assert_eq!((run.one("guard"), run.one("ended"), run.one("alive")), ("1", "1", "1"));
+    assert_eq!(run.one("end_reason"), (EndReason::GuardGone as u64).to_string());
+    let trace = run.contents();
+    assert_eq!(trace.end, Some(EndReason::GuardGone as u64));
+    assert!(!trace.samples.is_empty());
+    assert_eq!(trace.metadata.get("recorder.unguarded"), None);
+}
+
+#[test]
+fn without_a_guard_a_start_is_refused_unless_the_host_promises_to_stop_which_the_trace_tells() {
+    assert_eq!(run("no_guard").one("start_failed"), "8 error 0");
+    assert_eq!(run("once").contents().metadata["recorder.unguarded"], "on");
+}
+
+#[test]
+fn a_recording_ends_before_its_size_limit_and_its_trace_is_whole() {
+    let run = run("size_limit");
+    assert_eq!((run.one("ended"), run.one("alive")), ("1", "1"));
+    assert_eq!(run.one("end_reason"), (EndReason::SizeLimit as u64).to_string());
+    let bytes = std::fs::metadata(&run.trace).unwrap().len();
+    assert!((1 << 20..=4 << 20).contains(&bytes), "{bytes}");
+    let trace = run.contents();
+    assert_eq!(trace.end, Some(EndReason::SizeLimit as u64));
+    assert!(!trace.samples.is_empty());
+}
+
 /// The recorded parts of the executable are the bytes of its file.
 fn assert_tables_match_the_file(trace: &Contents, module: &Module) {
     let data = std::fs::read(host_program()).unwrap();

@@ -265,9 +265,57 @@ static HANDLE dynamic_thread(int wild)
     return CreateThread(NULL, 0, (LPTHREAD_START_ROUTINE)(void *)page, (void *)&leaving, 0, NULL);
 }
 
+/*
+ * A thread whose environment block is unmapped while the recorder looks at it, as Windows does when a thread ends (Wine keeps the block). What the
+ * recorder asks the system about threads comes here first: `doomed` gets an address that is reserved no more for its block, and it ends before the
+ * question that comes next is answered, so that nobody can suspend it.
+ */
+typedef LONG(WINAPI *query_fn)(HANDLE, ULONG, void *, ULONG, ULONG *);
+static query_fn query_thread;
+static HANDLE doomed, doom;
+static volatile LONG answers_without_block;
+
+static LONG WINAPI query_without_block(HANDLE thread, ULONG class, void *buffer, ULONG size, ULONG *needed)
+{
+    LONG status = query_thread(thread, class, buffer, size, needed);
+    if (GetThreadId(thread) != GetThreadId(doomed))
+        return status;
+    if (class == 0 && status >= 0) { /* ThreadBasicInformation: the block's address is its second word */
+        void *gone = VirtualAlloc(NULL, 65536, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+        VirtualFree(gone, 0, MEM_RELEASE);
+        ((void **)buffer)[1] = gone;
+        InterlockedIncrement(&answers_without_block);
+    } else if (class == 9) { /* ThreadQuerySetWin32StartAddress: asked after the block was looked at */
+        SetEvent(doom);
+        WaitForSingleObject(doomed, INFINITE);
+    }
+    return status;
+}
+
+/* Leads NtQueryInformationThread, a few instructions around a system call that may lie anywhere, through query_without_block. */
+static int divert_query(void)
+{
+    BYTE *function = (BYTE *)(void *)GetProcAddress(GetModuleHandleA("ntdll.dll"), "NtQueryInformationThread");
+    BYTE *copy = VirtualAlloc(NULL, 4096, MEM_RESERVE | MEM_COMMIT, PAGE_EXECUTE_READWRITE);
+    static const BYTE system_call[] = {0x4C, 0x8B, 0xD1, 0xB8}; /* mov r10,rcx; mov eax,… */
+    DWORD old;
+    if (memcmp(function, system_call, sizeof system_call) != 0 || !VirtualProtect(function, 32, PAGE_EXECUTE_READWRITE, &old))
+        return 0;
+    memcpy(copy, function, 32);
+    query_thread = (query_fn)(void *)copy;
+    void *here = (void *)query_without_block;
+    BYTE jump[12] = {0x48, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xE0}; /* mov rax,…; jmp rax */
+    memcpy(jump + 2, &here, 8);
+    memcpy(function, jump, sizeof jump);
+    return 1;
+}
+
 static HANDLE ended;
 static uint32_t embed = STK_EMBED_UNWIND;
 static const wchar_t *tables;
+static HANDLE guard_process;
+static uint32_t unguarded = STK_FLAG_UNGUARDED;
+static uint64_t max_bytes;
 
 static uint32_t start(const char *output, uint32_t flags, uint32_t rate_mhz, uint32_t duration_ms)
 {
@@ -285,7 +333,14 @@ static uint32_t start(const char *output, uint32_t flags, uint32_t rate_mhz, uin
     DuplicateHandle(GetCurrentProcess(), ended, GetCurrentProcess(), &signal, 0, FALSE, DUPLICATE_SAME_ACCESS);
     config.ended_event = (uint64_t)(UINT_PTR)signal;
     /* Every scenario stops the agent before the process exits, or is about an exit without a guard. */
-    config.flags = flags | STK_FLAG_UNGUARDED;
+    config.flags = flags | unguarded;
+    if (guard_process) {
+        HANDLE guard = NULL;
+        DuplicateHandle(GetCurrentProcess(), guard_process, GetCurrentProcess(), &guard, SYNCHRONIZE, FALSE, 0);
+        config.guard = (uint64_t)(UINT_PTR)guard;
+        config.flags = flags;
+    }
+    config.max_bytes = max_bytes;
     config.embed = embed;
     config.tables_dir = (uint64_t)(UINT_PTR)tables;
     config.duration_ms = duration_ms;
@@ -546,6 +601,37 @@ int main(int argc, char **argv)
             CloseHandle(thread);
         }
         printf("counted %ld\nstop %u\n", counter, agent_stop(NULL));
+    } else if (!strcmp(scenario, "block_gone")) {
+        doom = CreateEventA(NULL, TRUE, FALSE, NULL);
+        doomed = CreateThread(NULL, 0, waiter, doom, 0, NULL);
+        printf("diverted %d\n", divert_query());
+        if (start(output, 0, 1000000, 0))
+            return 1;
+        wait_for_samples(20);
+        printf("answers_without_block %ld\nstop %u\n", answers_without_block, agent_stop(NULL));
+        printf("doomed_tid %lu\n", GetThreadId(doomed));
+    } else if (!strcmp(scenario, "guard_gone")) {
+        /* Any process will do for a guard: the agent waits for its end alone. */
+        STARTUPINFOA startup;
+        PROCESS_INFORMATION guard;
+        memset(&startup, 0, sizeof startup);
+        startup.cb = sizeof startup;
+        char line[] = "cmd.exe /c pause";
+        printf("guard %d\n", CreateProcessA(NULL, line, NULL, NULL, FALSE, CREATE_NEW_CONSOLE, NULL, NULL, &startup, &guard));
+        guard_process = guard.hProcess;
+        if (start(output, 0, 1000000, 0))
+            return 1;
+        wait_for_samples(20);
+        TerminateProcess(guard.hProcess, 0);
+        wait_for_end();
+    } else if (!strcmp(scenario, "no_guard")) {
+        unguarded = 0;
+        start(output, 0, 1000000, 0);
+    } else if (!strcmp(scenario, "size_limit")) {
+        max_bytes = 4 << 20;
+        if (start(output, 0, 1000000, 0))
+            return 1;
+        wait_for_end();
     } else if (!strcmp(scenario, "exit")) {
         if (start(output, 0, 1000000, 0))
             return 1;

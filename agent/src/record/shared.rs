@@ -104,6 +104,12 @@ impl Counters {
         }
     }
 
+    /// Samples that were taken could not be written: they count as lost.
+    pub fn take_back(&self, samples: u64) {
+        self.samples.fetch_sub(samples, Ordering::Relaxed);
+        self.dropped.fetch_add(samples, Ordering::Relaxed);
+    }
+
     /// Losses so far for the reason with this code.
     pub fn lost(&self, reason: usize) -> u64 {
         self.reasons.get(reason).map_or(0, |counter| counter.load(Ordering::Relaxed))

@@ -4,8 +4,15 @@ use alloc::boxed::Box;
 use alloc::vec;
 use core::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
 
-use stk_format::{BlockBuffer, BlockKind, FileHeader, SealError, Sealer, sealed_bound};
+use stk_format::{BlockBuffer, BlockKind, FileHeader, SealError, Sealer, TAIL_LEN, sealed_bound};
 use stk_schema::event::{End, Event};
+
+/// Room that is kept for what is on its way when a recording ends for its size: all buffers of all lanes, hardly compressed.
+const MARGIN: u64 = 16 << 20;
+/// Most bytes of an INDEX entry: offset, sequence number, two times (10 bytes each as varints), kind.
+const INDEX_ENTRY: u64 = 41;
+/// Most event bytes of an END block: a copy of the file header, counters, a text of the recorder's.
+const END_RAW: usize = 2048;
 
 /// Where the trace goes.
 pub trait Output {
@@ -25,6 +32,8 @@ pub enum WriteError {
     Seal(SealError),
     /// The thread that wrote was terminated within a write.
     Interrupted,
+    /// The block might pass the size limit and was left out, and so will all that follow but END and INDEX.
+    Full,
 }
 
 /// Seals blocks in the order in which they are given and appends them. After the first error nothing more is
@@ -38,6 +47,10 @@ pub struct Writer<O> {
     /// Bytes at the beginning of `out` that are sealed and may not be appended yet; 0 between blocks.
     sealed: AtomicUsize,
     state_at: u64,
+    /// Most bytes of the trace.
+    limit: u64,
+    /// Whether a block was left out for the limit: those behind it may refer to what it said.
+    full: bool,
 }
 
 impl<O: Output> Writer<O> {
@@ -55,11 +68,40 @@ impl<O: Output> Writer<O> {
             bytes: bytes.len() as u64,
             sealed: AtomicUsize::new(0),
             state_at: 0,
+            limit: u64::MAX,
+            full: false,
         })
     }
 
-    /// Appends a block.
+    /// Limits the trace to `bytes`, its end included; 0 = no limit.
+    pub fn set_limit(&mut self, bytes: u64) {
+        self.limit = if bytes == 0 { u64::MAX } else { bytes };
+    }
+
+    /// Whether the recording should end, so that what is on its way still has room below the limit.
+    pub fn is_nearly_full(&self) -> bool {
+        let margin = (self.limit / 4).min(MARGIN) + self.end_bound();
+        self.full || self.bytes.saturating_add(margin) >= self.limit
+    }
+
+    /// Appends a block, unless that might pass the limit.
     pub fn block(&mut self, block: &BlockBuffer) -> Result<(), WriteError> {
+        let needed = sealed_bound(block.len()) as u64 + self.end_bound();
+        self.full = self.full || self.bytes.saturating_add(needed) > self.limit;
+        if self.full && self.failed.is_none() {
+            return Err(WriteError::Full);
+        }
+        self.append(block)
+    }
+
+    /// Bytes that END, the index and the tail may need after one more block.
+    fn end_bound(&self) -> u64 {
+        let entries = (self.sealer.blocks() + 2) * INDEX_ENTRY;
+        let end = sealed_bound(END_RAW) + 2 * sealed_bound(0) + TAIL_LEN;
+        end as u64 + entries + entries / 128
+    }
+
+    fn append(&mut self, block: &BlockBuffer) -> Result<(), WriteError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
@@ -120,7 +162,7 @@ impl<O: Output> Writer<O> {
         block.set_dropped(end.dropped);
         // A buffer that was just emptied has room for one small event.
         let _ = block.push(&Event::End(end));
-        self.block(block)?;
+        self.append(block)?;
         loop {
             match self.sealer.finish(&mut self.out) {
                 Ok(Some(piece)) => {

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use stk_format::BlockKind;
 use stk_schema::control::{EMBED_FULL, EMBED_NONE};
 use stk_schema::event::{
-    Clock, DropReason, Dropped, Event, Metadata, ModuleFlags, RateChange, ThreadFlags, ThreadStart,
+    Clock, DropReason, Dropped, EndReason, Event, Metadata, ModuleFlags, RateChange, ThreadFlags, ThreadStart,
 };
 use stk_schema::limits;
 
@@ -21,7 +21,7 @@ use super::loader;
 use super::memory::OwnMemory;
 use super::output::TablesFolder;
 use super::peb::Peb;
-use super::state::{SIGNALS, STATUS};
+use super::state::{LAST_EXIT_CODE, SIGNALS, STATUS};
 use super::suspend::SUSPENSIONS;
 use super::target::Sampled;
 use super::thread::{self, ThreadHandle};
@@ -44,6 +44,8 @@ const NAMES_MS: u64 = 500;
 const YOUNG_MS: u64 = 300;
 /// Milliseconds between reports of losses.
 const LOSSES_MS: u64 = 1000;
+/// Enumerations without a thread of the target's own after which the recording ends.
+const ALONE_ROUNDS: u32 = 2;
 /// How often a snapshot of the loader's list that raced with a change is taken again.
 const SNAPSHOT_TRIES: usize = 20;
 
@@ -77,6 +79,8 @@ pub struct Settings {
     pub own_base: u64,
     /// Whether walks are checked.
     pub check_walks: bool,
+    /// Whether there is no guard process.
+    pub unguarded: bool,
     /// Ticks per millisecond.
     pub ticks_per_ms: u64,
     /// Nominal sampling rate in millihertz.
@@ -125,6 +129,10 @@ pub struct Census {
     /// Whether the cost of a suspension is written, and the rate that was written last.
     costs_told: bool,
     rate_told: u64,
+    /// Enumerations in a row that showed no thread but the recorder's.
+    alone: u32,
+    /// When the target's thread whose end came last ended, in nanoseconds since the Unix epoch.
+    last_exit: u64,
 }
 
 impl Census {
@@ -161,6 +169,8 @@ impl Census {
             reported: [0; REASONS],
             costs_told: false,
             rate_told: 0,
+            alone: 0,
+            last_exit: 0,
         }
     }
 
@@ -255,15 +265,17 @@ impl Census {
         self.enumerate_due = now + ENUMERATE_MS * self.settings.ticks_per_ms;
         let own = (self.own_threads)();
         self.remove_ended(now);
-        let (api, threads, journal) = (self.api, &mut self.threads, &mut self.journal);
-        thread::enumerate(api, |found| {
+        let (api, memory) = (self.api, self.memory);
+        let (threads, journal) = (&mut self.threads, &mut self.journal);
+        let complete = thread::enumerate(api, |found| {
             let Some((tid, teb)) = found.identity(api) else { return };
             if threads.knows(tid) || found.ended() {
                 return;
             }
             let Some(handle) = found.duplicate().map(Arc::new) else { return };
             let own = own.contains(&tid);
-            let (_, base) = teb.stack();
+            // The thread may end meanwhile, and the system then unmaps the block.
+            let base = teb.stack_base(memory).unwrap_or(0);
             let mut flags = flags;
             flags.set(ThreadFlags::RECORDER, own);
             flags.set(ThreadFlags::NO_STACK_BOUNDS, base == 0);
@@ -273,13 +285,26 @@ impl Census {
                 tid,
                 flags,
                 start_address: handle.start_address(api),
-                stack_base: base as u64,
+                stack_base: base,
                 created: handle.times().map_or(0, |times| times.created),
             };
             let told = (!own).then(|| Sampled::new(handle.clone(), tid, teb));
             threads.started(start, Known { handle, told, own }, journal);
         });
         self.tell();
+        if complete {
+            self.look_for_own_threads();
+        }
+    }
+
+    /// A process ends with its last thread, and the recorder's threads must not keep it alive: where none but them is left in two
+    /// enumerations after each other, the recording ends, and its threads with it.
+    fn look_for_own_threads(&mut self) {
+        let alone = self.threads.live().iter().all(|thread| thread.handle.own);
+        self.alone = if alone { self.alone + 1 } else { 0 };
+        if self.alone >= ALONE_ROUNDS {
+            SIGNALS.request_stop(EndReason::ProcessExit);
+        }
     }
 
     /// Tells the sampler of threads that came and went, as far as its queue has room.
@@ -301,7 +326,7 @@ impl Census {
     }
 
     fn remove_ended(&mut self, now: u64) {
-        let (api, removals) = (self.api, &mut self.removals);
+        let (api, removals, last_exit) = (self.api, &mut self.removals, &mut self.last_exit);
         let ended: Vec<u64> = self
             .threads
             .live()
@@ -333,6 +358,11 @@ impl Census {
             |thread| {
                 if !thread.handle.own {
                     removals.push_back(thread.instance);
+                    let exited = thread.handle.handle.times().map_or(0, |times| times.exited);
+                    if exited >= *last_exit {
+                        *last_exit = exited;
+                        LAST_EXIT_CODE.store(thread.handle.handle.exit_code(), Ordering::Relaxed);
+                    }
                 }
             },
             &mut self.journal,
@@ -509,6 +539,9 @@ impl Census {
         });
         if self.settings.check_walks {
             self.fact("recorder.check_walks", b"on");
+        }
+        if self.settings.unguarded {
+            self.fact("recorder.unguarded", b"on");
         }
         let mut texts = self.settings.metadata.split(|&byte| byte == 0);
         while let (Some(key), Some(value)) = (texts.next(), texts.next()) {

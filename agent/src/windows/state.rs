@@ -18,6 +18,9 @@ pub static SIGNALS: Signals = Signals {
     sampler_whole: AtomicBool::new(false),
 };
 
+/// Exit code of the target's thread that was last seen to have ended: the process's own, if the recorder's threads end last.
+pub static LAST_EXIT_CODE: AtomicU32 = AtomicU32::new(0);
+
 /// Where inject.exe is asked for names.
 pub static MAILBOX: LiveMailbox = LiveMailbox::empty();
 

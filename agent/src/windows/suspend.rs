@@ -179,7 +179,8 @@ impl Calls for Attempt<'_> {
     }
 
     fn copy(&mut self, held: &dyn Fn() -> bool) -> bool {
-        self.bounds = self.teb.stack();
+        // SAFETY: the thread is suspended, so that its block stays.
+        self.bounds = unsafe { self.teb.stack() };
         let (limit, base) = self.bounds;
         self.into.bounds = Bounds { limit: limit as u64, base: base as u64 };
         let (sp, bounds, checked) = (self.context.stack_pointer(), self.into.bounds, self.into.checked);

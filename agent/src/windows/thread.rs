@@ -12,10 +12,12 @@ use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, TH32CS_SNAPTHREAD, THREADENTRY32, Thread32First, Thread32Next,
 };
 use windows_sys::Win32::System::Threading::{
-    GetCurrentProcess, GetCurrentProcessId, GetThreadTimes, OpenThread, WaitForSingleObject,
+    GetCurrentProcess, GetCurrentProcessId, GetExitCodeThread, GetThreadTimes, OpenThread,
+    WaitForSingleObject,
 };
 
 use super::api::{Api, unix_nanoseconds};
+use super::memory::OwnMemory;
 use super::text::wtf8;
 
 /// THREAD_SUSPEND_RESUME, THREAD_GET_CONTEXT, THREAD_QUERY_INFORMATION, SYNCHRONIZE.
@@ -61,6 +63,14 @@ impl ThreadHandle {
     pub fn ended(&self) -> bool {
         // SAFETY: the handle is open with SYNCHRONIZE; a time-out of 0 does not wait.
         unsafe { WaitForSingleObject(self.0, 0) == WAIT_OBJECT_0 }
+    }
+
+    /// Its exit code, once it has ended.
+    pub fn exit_code(&self) -> u32 {
+        let mut code = 0;
+        // SAFETY: the handle is open with THREAD_QUERY_INFORMATION; the result has room.
+        unsafe { GetExitCodeThread(self.0, &mut code) };
+        code
     }
 
     /// Thread id and thread environment block.
@@ -152,6 +162,15 @@ pub struct Times {
     pub cpu: u64,
 }
 
+#[cfg(target_pointer_width = "64")]
+const STACK_LIMIT: usize = layout::TEB64_STACK_LIMIT;
+#[cfg(target_pointer_width = "64")]
+const STACK_BASE: usize = layout::TEB64_STACK_BASE;
+#[cfg(target_pointer_width = "32")]
+const STACK_LIMIT: usize = layout::TEB32_STACK_LIMIT;
+#[cfg(target_pointer_width = "32")]
+const STACK_BASE: usize = layout::TEB32_STACK_BASE;
+
 /// A thread environment block. Its memory stays while the thread lives, hence while it is suspended.
 #[derive(Clone, Copy)]
 pub struct Teb(*const u8);
@@ -188,19 +207,23 @@ impl Teb {
         self.0 as u64
     }
 
-    /// StackLimit and StackBase at this moment. To be called while the thread is suspended, or by itself.
-    pub fn stack(&self) -> (usize, usize) {
-        #[cfg(target_pointer_width = "64")]
-        let (limit, base) = (layout::TEB64_STACK_LIMIT, layout::TEB64_STACK_BASE);
-        #[cfg(target_pointer_width = "32")]
-        let (limit, base) = (layout::TEB32_STACK_LIMIT, layout::TEB32_STACK_BASE);
-        // SAFETY: both fields lie in the block; the thread may change them, hence volatile.
+    /// StackLimit and StackBase at this moment.
+    ///
+    /// # Safety
+    /// The thread must be suspended, or the calling one: the system unmaps the block when its thread ends.
+    pub unsafe fn stack(&self) -> (usize, usize) {
+        // SAFETY: both fields lie in the block, which is there by the caller's promise; the thread may change them, hence volatile.
         unsafe {
             (
-                core::ptr::read_volatile(self.0.add(limit).cast()),
-                core::ptr::read_volatile(self.0.add(base).cast()),
+                core::ptr::read_volatile(self.0.add(STACK_LIMIT).cast()),
+                core::ptr::read_volatile(self.0.add(STACK_BASE).cast()),
             )
         }
+    }
+
+    /// StackBase of a thread that may end at any moment; `None` if the block is gone.
+    pub fn stack_base(&self, memory: OwnMemory) -> Option<u64> {
+        memory.pointer(self.0 as u64 + STACK_BASE as u64)
     }
 }
 

@@ -84,7 +84,8 @@ impl Triggers {
         correct(&mut capture.registers, return_at);
         let sp = return_at + WORD + POPPED;
         capture.registers[SP] = sp as u64;
-        let (limit, base) = Teb::current().stack();
+        // SAFETY: the calling thread's own block.
+        let (limit, base) = unsafe { Teb::current().stack() };
         let bounds = Bounds { limit: limit as u64, base: base as u64 };
         let mut checked = CheckedBounds::default();
         checked.check(&OwnPages, bounds);

@@ -73,6 +73,12 @@ pub struct Record {
     pub flags: u32,
     /// Milliseconds that the target has to load the agent.
     pub timeout_ms: u32,
+    /// Most bytes of the trace; `None` = what the disk suggests, 0 = no limit.
+    pub max_bytes: Option<u64>,
+    /// Whether to return once the recording has begun and leave a copy of inject running as its guard.
+    pub detach: bool,
+    /// Handle of the event by which such a copy tells that the recording has begun.
+    pub begun_event: Option<u64>,
 }
 
 /// Reads a command line, the program's name first.
@@ -100,6 +106,7 @@ Examples:
   inject -o 'traces\\%n-%p.stk' -- app.exe --its-own option
   inject --pid 4404 -y C:\\symbols          names of a .NET without diagnostics pipe: its library is in this symbol store
   inject ps                               which processes can be recorded, and why not
+  inject --pid 4404 --detach -d 1h        return to the prompt and record for an hour
   inject stop --pid 4404                  end a recording from elsewhere
   inject doctor --json -o doctor.json     what this system is and what may get in the way: send it with a report
 
@@ -241,6 +248,25 @@ struct RecordArgs {
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = positive_ms)]
     timeout: u32,
 
+    /// Most bytes of the trace, such as 500M or 4G, 0 for no limit: the recording ends before they are exceeded, and the trace is
+    /// whole [default: 4G, or a tenth of the disk's free space if that is less]
+    #[arg(long, value_name = "SIZE", value_parser = trace_bytes)]
+    max_size: Option<u64>,
+
+    /// Return once the recording has begun. A copy of inject stays behind, without a window, until the recording ends (by
+    /// --duration, `inject stop` or the process's end); if that copy is ended, the recording ends too
+    #[arg(long, conflicts_with = "program")]
+    detach: bool,
+
+    /// Internal: how the copy that --detach leaves tells that the recording has begun.
+    #[arg(long, hide = true, value_name = "HANDLE", conflicts_with = "program")]
+    begun_event: Option<u64>,
+
+    /// Fault injection for the tests: the sampler stops for ever in this phase of a suspension (stk_schema::guard) after a second.
+    #[arg(long, hide = true, value_name = "PHASE", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(..=7))]
+    test_freeze: u32,
+
     /// Fault injection for the tests: the agent panics after a second.
     #[arg(long, hide = true)]
     test_panic: bool,
@@ -275,6 +301,7 @@ impl From<RecordArgs> for Record {
         ] {
             flags |= if on { flag } else { 0 };
         }
+        flags |= args.test_freeze << control::TEST_FREEZE_SHIFT;
         Record {
             target,
             dll: args.dll,
@@ -292,6 +319,10 @@ impl From<RecordArgs> for Record {
             symbol_path: args.symbol_path,
             flags,
             timeout_ms: args.timeout,
+            max_bytes: args.max_size,
+            // The copy has the same command line.
+            detach: args.detach && args.begun_event.is_none(),
+            begun_event: args.begun_event,
         }
     }
 }
@@ -321,18 +352,7 @@ fn positive_ms(text: &str) -> Result<u32, String> {
 }
 
 fn stack_bytes(text: &str) -> Result<u32, String> {
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let scale = match text[number.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 1u64,
-        "k" | "kb" | "kib" => 1 << 10,
-        "m" | "mb" | "mib" => 1 << 20,
-        unit => return Err(format!("'{unit}' is no unit of bytes: write 65536, 64k or 1M")),
-    };
-    let bytes = number
-        .parse::<u64>()
-        .ok()
-        .and_then(|n| n.checked_mul(scale))
-        .ok_or_else(|| format!("'{text}' is no number of bytes: write 65536, 64k or 1M"))?;
+    let bytes = byte_count(text)?;
     // Below this not even one frame of most functions would fit.
     const LEAST: u64 = 256;
     let most = limits::MAX_SAMPLE_WORDS as u64 * 8;
@@ -340,6 +360,35 @@ fn stack_bytes(text: &str) -> Result<u32, String> {
         return Err(format!("{text} stack bytes: possible are {LEAST} to {most}"));
     }
     Ok(bytes as u32)
+}
+
+fn trace_bytes(text: &str) -> Result<u64, String> {
+    // Below this hardly a program's modules have room.
+    const LEAST: u64 = 1 << 20;
+    match byte_count(text)? {
+        bytes @ 1..LEAST => {
+            Err(format!("{bytes} bytes of trace: at least 1M is needed, and 0 means no limit"))
+        }
+        bytes => Ok(bytes),
+    }
+}
+
+/// `65536`, `64k`, `1M`, `4G` in binary units.
+fn byte_count(text: &str) -> Result<u64, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let scale = match text[number.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1u64,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        "t" | "tb" | "tib" => 1 << 40,
+        unit => return Err(format!("'{unit}' is no unit of bytes: write 65536, 64k or 1M")),
+    };
+    number
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(scale))
+        .ok_or_else(|| format!("'{text}' is no number of bytes: write 65536, 64k or 1M"))
 }
 
 #[cfg(test)]
@@ -377,6 +426,7 @@ mod tests {
         assert_eq!(r.duration_ms, 5_000);
         assert_eq!(r.rate_mhz, 1_000_000);
         assert_eq!((r.max_stack_bytes, r.delay_ms, r.flags), (0, 0, 0));
+        assert_eq!((r.max_bytes, r.detach), (None, false));
         assert_eq!(r.embed, control::EMBED_UNWIND);
     }
 
@@ -402,6 +452,11 @@ mod tests {
             "--once",
             "--check-walks",
             "--test-panic",
+            "--test-freeze",
+            "3",
+            "--max-size",
+            "2G",
+            "--detach",
             "--timeout",
             "3",
         ]);
@@ -412,7 +467,12 @@ mod tests {
         assert_eq!(r.embed, control::EMBED_FULL);
         assert_eq!(r.tables.as_deref(), Some("t".as_ref()));
         assert_eq!(r.symbol_path, [r"C:\a;srv*C:\b*https://h", "c"]);
-        assert_eq!(r.flags, control::FLAG_ONCE | control::FLAG_CHECK_WALKS | control::FLAG_TEST_PANIC);
+        let freeze = 3 << control::TEST_FREEZE_SHIFT;
+        assert_eq!(
+            r.flags,
+            control::FLAG_ONCE | control::FLAG_CHECK_WALKS | control::FLAG_TEST_PANIC | freeze
+        );
+        assert_eq!((r.max_bytes, r.detach, r.begun_event), (Some(2 << 30), true, None));
         assert_eq!(r.timeout_ms, 3_000);
         assert_eq!(r.output, pattern::DEFAULT);
     }
@@ -448,6 +508,9 @@ mod tests {
             ("--stack-bytes", "1"),
             ("--stack-bytes", "9M"),
             ("--stack-bytes", "1q"),
+            ("--max-size", "1"),
+            ("--max-size", "4X"),
+            ("--max-size", "99999999T"),
             ("--embed", "some"),
             ("-o", "-"),
             ("-o", "a%z"),
@@ -455,6 +518,15 @@ mod tests {
             refused(&["--pid", "1", option, value]);
         }
         refused(&["--pid", "1", "--once", "-d", "1"]);
+    }
+
+    #[test]
+    fn the_copy_that_detach_leaves_does_not_detach_again() {
+        let r = record(&["--pid", "1", "--detach", "--begun-event", "84"]);
+        assert_eq!((r.detach, r.begun_event), (false, Some(84)));
+        // A program that inject starts has inject's console and its exit code is inject's.
+        refused(&["--detach", "--", "app.exe"]);
+        assert_eq!(record(&["--pid", "1", "--max-size", "0"]).max_bytes, Some(0));
     }
 
     #[test]

@@ -15,6 +15,8 @@
 //! * [`companion`]: the other build of inject, for processes of another architecture.
 //! * [`refusal`]: which architectures fit, and the sentence when they do not.
 //! * [`status`]: the status line.
+//! * [`contents`]: what a trace holds.
+//! * [`guard`]: when a thread that a dying recorder holds is to be resumed.
 //! * [`list`]: the table and the JSON of `inject ps`.
 //! * [`names`]: what the agent asks through its mailbox for names, and how it is answered.
 //! * [`runtime`]: what a .NET runtime says of its data access library.
@@ -27,9 +29,11 @@
 
 pub mod args;
 pub mod companion;
+pub mod contents;
 pub mod doctor;
 pub mod duration;
 pub mod failure;
+pub mod guard;
 pub mod image;
 pub mod list;
 pub mod names;

@@ -1,5 +1,6 @@
 //! The status line shown while recording.
 
+use crate::contents::Contents;
 use crate::duration;
 use stk_schema::control::AgentStatus;
 
@@ -14,6 +15,20 @@ pub fn line(status: &AgentStatus) -> String {
         grouped(status.dropped),
         bytes(status.bytes),
     )
+}
+
+/// What the trace holds, for the closing line: as [`line`], with the numbers of the file itself. What the agent's memory said last is up to
+/// half a second old when the process is gone.
+pub fn closing(status: &AgentStatus, contents: Option<&Contents>) -> String {
+    let Some(contents) = contents else { return line(status).trim_start().to_owned() };
+    let held = AgentStatus {
+        samples: contents.samples,
+        dropped: contents.dropped,
+        bytes: contents.bytes,
+        elapsed_ms: contents.elapsed_ms,
+        ..*status
+    };
+    line(&held).trim_start().to_owned()
 }
 
 /// The text of the agent's last failure.

@@ -52,6 +52,8 @@ const RUNTIMES_BUFFERS: usize = 2;
 const COMMANDS: usize = 4096;
 /// Largest stack of a triggered sample.
 const TRIGGERED_BYTES: usize = 1 << 20;
+/// Least [`AgentConfig::max_bytes`]: the beginning and the end of a trace.
+const LEAST_BYTES: u64 = 64 << 10;
 /// Milliseconds that a start waits for the threads of the recording before to leave.
 const LEAVE_MS: u32 = 10_000;
 
@@ -111,6 +113,7 @@ fn check(config: &AgentConfig) -> Result<(), StartResult> {
             & !(FLAG_ONCE | FLAG_CHECK_WALKS | FLAG_UNGUARDED | FLAG_TEST_FREEZE | FLAG_TEST_PANIC)
             == 0
         && config.metadata_len as usize <= 1 << 20
+        && (config.max_bytes == 0 || config.max_bytes >= LEAST_BYTES)
         && config.output != 0
         && config.reserved == 0
         && config.reserved2 == 0;
@@ -200,11 +203,12 @@ fn prepare(
     let commands = Arc::new(Queue::new(COMMANDS));
     let ticks_per_ms = (api.frequency / 1000).max(1);
 
-    let writer =
+    let mut writer =
         Writer::new(&header, capacity.max(journal::CAPACITY), output).map_err(|error| match error {
             WriteError::System(code) => (StartResult::BadOutput, code),
-            WriteError::Seal(_) | WriteError::Interrupted => no_memory,
+            WriteError::Seal(_) | WriteError::Interrupted | WriteError::Full => no_memory,
         })?;
+    writer.set_limit(config.max_bytes);
     let settings = Settings {
         embed: config.embed,
         // SAFETY: the host promises that many readable bytes at that address for the length of the start.
@@ -215,6 +219,7 @@ fn prepare(
         }),
         own_base: own_module as u64,
         check_walks: config.flags & FLAG_CHECK_WALKS != 0,
+        unguarded: config.guard == 0,
         ticks_per_ms,
         rate_mhz: config.rate_mhz,
     };
@@ -288,6 +293,7 @@ fn prepare(
         has_cycles,
         parked: AtomicU32::new(0),
         calibrated: AtomicBool::new(false),
+        guard: config.guard as usize as HANDLE,
         sampler_done: AtomicBool::new(false),
         census_done: AtomicBool::new(false),
         code_done: AtomicBool::new(false),

@@ -96,6 +96,8 @@ struct Session {
     parked: AtomicU32,
     /// It is measured, or will not be.
     calibrated: AtomicBool,
+    /// The guard process, whose end ends the recording; null = none.
+    guard: HANDLE,
     sampler_done: AtomicBool,
     census_done: AtomicBool,
     code_done: AtomicBool,
@@ -130,6 +132,7 @@ pub fn start(config: &mut AgentConfig, own_module: HANDLE) -> StartResult {
     if let Err((result, system_error)) = result {
         config.system_error = system_error;
         close(ended_event);
+        close(config.guard as usize as HANDLE);
         return result;
     }
     StartResult::Ok

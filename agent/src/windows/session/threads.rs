@@ -19,7 +19,7 @@ use windows_sys::Win32::System::Threading::{
 
 use super::events::ENDED;
 use super::{CURRENT, FINISHED, OCCUPIED, RUNNING, Session, VISITORS};
-use crate::windows::state::STATUS;
+use crate::windows::state::{LAST_EXIT_CODE, STATUS};
 use crate::windows::suspend::SUSPENSIONS;
 
 /// Stack sizes of the recorder's threads: reserved, committed as used.
@@ -148,7 +148,8 @@ unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
     }
     // SAFETY: this thread's seat, which it does not use any more.
     unsafe { leave(seat) };
-    0
+    // Where the recorder's are the last threads of the process, the last of their exit codes becomes its own.
+    LAST_EXIT_CODE.load(Ordering::Relaxed)
 }
 
 /// The end of a sampler that was deposed while it was in a system call: nothing above that call runs again.

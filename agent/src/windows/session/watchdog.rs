@@ -4,9 +4,10 @@
 use core::sync::atomic::Ordering;
 
 use stk_schema::event::{DropReason, EndReason};
+use windows_sys::Win32::Foundation::WAIT_OBJECT_0;
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_HIGHEST, WaitForSingleObject};
 
-use super::events::{ENDED, WAKE_SPARE, signal, wake_all};
+use super::events::{ENDED, WAKE_SPARE, close, signal, wake_all};
 use super::threads::set_priority;
 use super::writing::PATIENCE_MS;
 use super::{FINISHED, Session};
@@ -64,6 +65,9 @@ impl Session {
                 SIGNALS.request_stop(EndReason::Panic);
                 self.finish_for_panicked_writer();
             }
+            if self.guard_is_gone() {
+                SIGNALS.request_stop(EndReason::GuardGone);
+            }
             if SIGNALS.stopping() {
                 wake_all();
             }
@@ -71,6 +75,13 @@ impl Session {
             // SAFETY: the event lives as long as the process.
             unsafe { WaitForSingleObject(ENDED.load(Ordering::Acquire), pause) };
         }
+        close(self.guard);
+    }
+
+    /// Whether the guard process has ended: nobody outside could resume a thread any more that a dying recorder holds.
+    fn guard_is_gone(&self) -> bool {
+        // SAFETY: the handle is open until the watchdog closes it; a time-out of 0 does not wait.
+        !self.guard.is_null() && unsafe { WaitForSingleObject(self.guard, 0) } == WAIT_OBJECT_0
     }
 
     /// Whether the sampler, found in a call that asks a thread to stop, can be replaced or is not needed any more.

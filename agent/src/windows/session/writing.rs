@@ -37,6 +37,9 @@ impl Session {
             let failed = self.writer.enter(|writer| {
                 let Some(writer) = writer else { return false };
                 self.write_waiting(writer);
+                if writer.is_nearly_full() {
+                    SIGNALS.request_stop(EndReason::SizeLimit);
+                }
                 writer.failure().is_some()
             });
             if failed.unwrap_or(false) {
@@ -74,6 +77,7 @@ impl Session {
             let detail = match reason {
                 EndReason::Panic => panic::message().unwrap_or("the recorder panicked"),
                 EndReason::Watchdog => "a thread stayed suspended too long and was resumed",
+                EndReason::GuardGone => "the guard process ended",
                 _ => "",
             };
             self.end(&mut writer, reason, detail);
@@ -98,7 +102,11 @@ impl Session {
             let result = writer.block(unsafe { &*block });
             self.in_flight.store(null_mut(), Ordering::Release);
             // SAFETY: as above; it becomes the box again that it was.
-            lane.put_back(unsafe { Box::from_raw(block) });
+            let block = unsafe { Box::from_raw(block) };
+            if result == Err(WriteError::Full) {
+                self.counters.take_back(u64::from(block.samples()));
+            }
+            lane.put_back(block);
             if let Err(error) = result {
                 self.note_write_error(error);
             }
@@ -145,6 +153,7 @@ impl Session {
                 STATUS.system_error.store(code, Ordering::Relaxed);
                 STATUS.set_message("the trace could not be written to");
             }
+            WriteError::Full => SIGNALS.request_stop(EndReason::SizeLimit),
             WriteError::Interrupted => STATUS.set_message("a write was interrupted by the process's end"),
             WriteError::Seal(_) => STATUS.set_message("a block of the trace could not be compressed"),
         }

@@ -197,7 +197,7 @@ impl Agent {
         lower(&self.path) == lower(path)
     }
 
-    /// Starts a recording. `output` and `ended` go to the agent, which closes them. Returns where its status can be read.
+    /// Starts a recording. The handles (output, event of the end, guard process) go to the agent, which closes them. Returns where its status can be read.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -207,16 +207,17 @@ impl Agent {
         config: &AgentConfig,
         metadata: &[u8],
         tables: &[u16],
-        handles: [Duplicate; 2],
+        handles: [Duplicate; 3],
         timeout_ms: u32,
     ) -> Result<u64, Failure> {
-        let [output, ended] = handles;
+        let [output, ended, guard] = handles;
         let metadata_block = Block::new(process, if metadata.is_empty() { &[0] } else { metadata })?;
         let tables_bytes: Vec<u8> = tables.iter().flat_map(|unit| unit.to_le_bytes()).collect();
         let tables_block = Block::new(process, if tables.is_empty() { &[0, 0] } else { &tables_bytes })?;
         let config = AgentConfig {
             output: output.value(),
             ended_event: ended.value(),
+            guard: guard.value(),
             metadata: if metadata.is_empty() { 0 } else { metadata_block.address() },
             metadata_len: metadata.len() as u32,
             tables_dir: if tables.is_empty() { 0 } else { tables_block.address() },
@@ -227,6 +228,7 @@ impl Agent {
             remote::call(process, self.address(self.exports.start), config_block.address(), timeout_ms)?;
         output.give();
         ended.give();
+        guard.give();
         let code = match called {
             Call::Returned(code) => code,
             Call::ProcessEnded => {
@@ -237,10 +239,9 @@ impl Agent {
                     block.leak();
                 }
                 return Err(Failure::failed(format!(
-                    "the agent in {process} did not begin within {} s: see later whether it did with inject ps, and end it with \
-                     inject stop --pid {}",
-                    timeout_ms.div_ceil(1000),
-                    process.pid()
+                    "the agent in {process} did not begin within {} s: give it longer with --timeout. Should it still begin, it \
+                     ends at once, since its guard, this inject, is gone",
+                    timeout_ms.div_ceil(1000)
                 )));
             }
         };

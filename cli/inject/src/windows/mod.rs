@@ -7,6 +7,8 @@
 //! * [`record`]: one recording from the first check to the last line.
 //! * [`names`]: names for the agent from a .NET runtime's data access library.
 //! * [`output`]: the file that the agent writes.
+//! * [`guard`]: watching over the recorder's threads.
+//! * [`detach`]: leaving a copy of inject behind as the guard.
 //! * [`launch`]: starting the program to be recorded.
 //! * [`handover`]: processes of another architecture.
 //! * [`ps`]: the list of processes.
@@ -16,7 +18,9 @@
 
 pub mod agent;
 pub mod console;
+pub mod detach;
 pub mod doctor;
+pub mod guard;
 pub mod handover;
 pub mod launch;
 pub mod names;

@@ -1,11 +1,13 @@
 //! The file that the agent writes.
 
+use super::system;
 use crate::failure::Failure;
 use std::fs::{File, OpenOptions};
 use std::os::windows::fs::OpenOptionsExt;
 use std::os::windows::io::{AsHandle, BorrowedHandle};
 use std::path::{Path, PathBuf};
-use windows_sys::Win32::Storage::FileSystem::FILE_SHARE_READ;
+use std::ptr;
+use windows_sys::Win32::Storage::FileSystem::{FILE_SHARE_READ, GetDiskFreeSpaceExW};
 
 /// The opened output. Until [`Output::empty`] nothing of an earlier file is lost; unless [`Output::keep`] is called, a
 /// file that was not there before is deleted again.
@@ -59,6 +61,19 @@ impl Output {
         let emptied = self.file.set_len(0);
         emptied
             .map_err(|error| Failure::failed(format!("{} cannot be emptied ({error})", self.path.display())))
+    }
+
+    /// Most bytes of the trace where nobody says: 4 GiB, or a tenth of what is free on its disk (at least 1 MiB).
+    pub fn default_limit(&self) -> u64 {
+        const MOST: u64 = 4 << 30;
+        const LEAST: u64 = 1 << 20;
+        let folder = self.path.parent().unwrap_or(&self.path);
+        let mut free = 0;
+        let name = system::wide(folder.as_os_str());
+        // SAFETY: the name is zero-terminated, the result has room, and the other results may be null.
+        let known =
+            unsafe { GetDiskFreeSpaceExW(name.as_ptr(), &mut free, ptr::null_mut(), ptr::null_mut()) } != 0;
+        if known { (free / 10).clamp(LEAST, MOST) } else { MOST }
     }
 
     /// For duplication.

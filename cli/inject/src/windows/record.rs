@@ -2,6 +2,8 @@
 
 use super::agent::{self, Agent, AgentFile};
 use super::console;
+use super::detach;
+use super::guard::{self, Guarding};
 use super::handover;
 use super::launch::Launched;
 use super::names::Names;
@@ -13,12 +15,13 @@ use super::system::{self, Event};
 use crate::args::{Record, Target};
 use crate::failure::{self, Failure};
 use crate::symbol_path::SymbolPath;
-use crate::{pattern, status, uuid};
+use crate::{contents, pattern, status, uuid};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write as _};
+use std::os::windows::io::AsHandle as _;
 use std::path::{Path, PathBuf};
 use stk_schema::control::{
-    AgentConfig, AgentStatus, CONTROL_VERSION, FLAG_CHECK_WALKS, STATE_FAILED, STATE_STOPPED,
+    AgentConfig, AgentStatus, CONTROL_VERSION, FLAG_CHECK_WALKS, FLAG_ONCE, STATE_FAILED, STATE_STOPPED,
 };
 use stk_schema::event::EndReason;
 use stk_schema::windows::MACHINE_X64;
@@ -45,8 +48,16 @@ pub fn run(record: &Record) -> Result<i32, Failure> {
             if let Some(other) = handover::companion(&process) {
                 return handover::run(&other);
             }
+            if record.detach {
+                drop(process);
+                return detach::run();
+            }
             let interrupted = catch_interrupts()?;
-            Session::start(record, &process)?.run(interrupted)
+            let session = Session::start(record, &process)?;
+            if let Some(event) = record.begun_event {
+                detach::begun(event);
+            }
+            session.run(interrupted)
         }
     }
 }
@@ -96,8 +107,12 @@ struct Session<'a> {
     status: AgentStatus,
     /// Whether stderr holds a status line without its end.
     line_open: bool,
+    /// Whether one sample of each thread was asked for.
+    once: bool,
     /// Answers the agent's questions for names until the recording ends.
     _names: Option<Names>,
+    /// Watches over the recorder's threads until the process or the recording ends.
+    _guarding: Option<Guarding>,
 }
 
 /// What ended a recording.
@@ -139,7 +154,7 @@ impl<'a> Session<'a> {
             output: 0,
             rate_mhz: record.rate_mhz,
             max_stack_bytes: record.max_stack_bytes,
-            flags: record.flags | stk_schema::control::FLAG_UNGUARDED,
+            flags: record.flags,
             embed: record.embed,
             delay_ms: record.delay_ms,
             duration_ms: record.duration_ms,
@@ -153,16 +168,38 @@ impl<'a> Session<'a> {
             system_error: 0,
             reserved2: 0,
             guard: 0,
-            max_bytes: 0,
+            max_bytes: record.max_bytes.unwrap_or_else(|| output.default_limit()),
         };
-        let handles = [Duplicate::new(process, output.handle())?, Duplicate::new(process, ended.handle())?];
+        let own = guard::own_process()
+            .map_err(|error| Failure::failed(format!("inject cannot be its own guard: {error}")))?;
+        let handles = [
+            Duplicate::new(process, output.handle())?,
+            Duplicate::new(process, ended.handle())?,
+            Duplicate::new(process, own.as_handle())?,
+        ];
         let status_address =
             agent.start(process, &config, &metadata(), &tables, handles, record.timeout_ms)?;
         let path = output.keep();
         eprintln!("recording {process} to {}", path.display());
         let status = agent::read_status(process, status_address).unwrap_or(BLANK);
-        let names = Names::start(process, &status, symbol_path(record));
-        Ok(Session { process, agent, path, ended, status_address, status, line_open: false, _names: names })
+        let guarding = Guarding::start(process, &status);
+        if guarding.is_none() {
+            eprintln!(
+                "the agent publishes no board: a thread that it holds when {process} ends could not be resumed"
+            );
+        }
+        Ok(Session {
+            process,
+            agent,
+            path,
+            ended,
+            status_address,
+            status,
+            line_open: false,
+            once: record.flags & FLAG_ONCE != 0,
+            _names: Names::start(process, &status, symbol_path(record)),
+            _guarding: guarding,
+        })
     }
 
     /// Waits for the end, says how it went and returns the exit code.
@@ -172,7 +209,10 @@ impl<'a> Session<'a> {
             eprintln!();
         }
         let end = end?;
-        let trace = format!("{}: {}", self.path.display(), status::line(&self.status).trim_start());
+        // Here the trace is final.
+        let contents = std::fs::File::open(&self.path).and_then(|mut file| contents::read(&mut file));
+        let contents = contents.ok().flatten();
+        let trace = format!("{}: {}", self.path.display(), status::closing(&self.status, contents.as_ref()));
         match end {
             End::Interrupted => {
                 eprintln!("interrupted; {trace}");
@@ -239,7 +279,7 @@ impl<'a> Session<'a> {
         let message = if message.is_empty() { String::new() } else { format!(" ({message})") };
         let reason = self.status.end_reason;
         let is = |known: EndReason| reason == known as u32;
-        if is(EndReason::Duration) {
+        if is(EndReason::Duration) || self.once && is(EndReason::Stopped) {
             eprintln!("{trace}");
         } else if is(EndReason::Stopped) {
             eprintln!("stopped from elsewhere; {trace}");

@@ -54,8 +54,7 @@ impl Event {
 
     /// Sets it.
     pub fn set(&self) {
-        // SAFETY: the event is open as long as `self` lives. It cannot fail for an open event.
-        unsafe { SetEvent(self.0.as_raw_handle()) };
+        set(self.handle());
     }
 
     /// Whether it is set.
@@ -67,6 +66,12 @@ impl Event {
     pub fn handle(&self) -> BorrowedHandle<'_> {
         self.0.as_handle()
     }
+}
+
+/// Sets an event that is open.
+pub fn set(event: BorrowedHandle) {
+    // SAFETY: the handle is open. It cannot fail for an event.
+    unsafe { SetEvent(event.as_raw_handle()) };
 }
 
 /// Waits until `handle` is signalled; false after `ms` milliseconds.

@@ -1,0 +1,196 @@
+//! What a guard process decides: when a thread that a dying recorder holds is to be resumed.
+//!
+//! The board that it goes by is described in [`stk_schema::guard`]. When a process ends by ExitProcess, the system terminates all threads but the
+//! calling one. If the sampler held just that one suspended, nobody inside can resume it, and the process hangs.
+
+use stk_schema::guard::{FREE, GUARD_VERSION, GuardBoard, SAMPLERS, SamplerSlot, SuspensionWord};
+
+/// Milliseconds that a process may live on after its sampler and its watchdog before the guard acts. A process that is not held
+/// ends by itself in less, as a rule; where it does not, to be resumed does it no harm.
+pub const GRACE_MS: u64 = 20;
+
+/// How one of the recorder's threads fares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Life {
+    /// There is none, or it cannot be watched.
+    #[default]
+    Absent,
+    /// It runs.
+    Alive,
+    /// It has ended.
+    Dead,
+}
+
+/// The recorder's threads at one moment, in a process that has not ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Look {
+    /// The watchdog.
+    pub watchdog: Life,
+    /// The samplers, in the board's order.
+    pub samplers: [Life; SAMPLERS],
+}
+
+/// Which slots were dead since when, and which were dealt with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Guard {
+    slots: [Slot; SAMPLERS],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Slot {
+    /// The watchdog, the sampler or both are alive: whatever happens, they undo it themselves.
+    #[default]
+    Watched,
+    /// Both were found dead at this time, in milliseconds.
+    Dead(u64),
+    /// Its word was read: never again.
+    Done,
+}
+
+impl Guard {
+    /// Tells what was seen at `now_ms` (of any clock that never goes back); gives the slots whose words are to be read and obeyed now. Each
+    /// slot is named once.
+    pub fn look(&mut self, now_ms: u64, look: &Look) -> Vec<usize> {
+        let mut due = Vec::new();
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            let both_dead = look.watchdog == Life::Dead && look.samplers[index] == Life::Dead;
+            *slot = match *slot {
+                Slot::Done => Slot::Done,
+                _ if !both_dead => Slot::Watched,
+                Slot::Watched => Slot::Dead(now_ms),
+                Slot::Dead(since) if now_ms.saturating_sub(since) >= GRACE_MS => {
+                    due.push(index);
+                    Slot::Done
+                }
+                dead => dead,
+            };
+        }
+        due
+    }
+
+    /// Whether a slot's time runs: the next look should come soon.
+    pub fn is_waiting(&self) -> bool {
+        self.slots.iter().any(|slot| matches!(slot, Slot::Dead(_)))
+    }
+}
+
+/// The thread that a dead sampler's word says it held or was about to hold, which is to be resumed. If it was not suspended yet, or
+/// not any more, to resume it changes nothing.
+pub fn thread_to_resume(word: u64) -> Option<u32> {
+    let word = SuspensionWord(word);
+    (word.phase() != FREE && word.tid() != 0).then_some(word.tid())
+}
+
+/// A board as it was read from another process; `None` if it is none that this guard knows.
+pub fn board(bytes: &[u8; size_of::<GuardBoard>()]) -> Option<GuardBoard> {
+    let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+    let slot = |index: usize| {
+        let at = 16 + 16 * index;
+        SamplerSlot { sampler: u32_at(at), reserved: u32_at(at + 4), word: u64_at(at + 8) }
+    };
+    let board = GuardBoard {
+        size: u32_at(0),
+        version: u32_at(4),
+        watchdog: u32_at(8),
+        reserved: u32_at(12),
+        samplers: std::array::from_fn(slot),
+    };
+    let fits = board.size as usize >= size_of::<GuardBoard>() && board.version == GUARD_VERSION;
+    fits.then_some(board)
+}
+
+/// Where the word of slot `index` lies in the board.
+pub fn word_offset(index: usize) -> u64 {
+    (16 + 16 * index + 8) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+    use stk_schema::guard::{ASKED, ASKING, RESCUING, STOPPED, UNDO, WALKING};
+
+    const fn look(watchdog: Life, first: Life) -> Look {
+        Look { watchdog, samplers: [first, Life::Absent, Life::Absent] }
+    }
+
+    const NONE: [usize; 0] = [];
+    const BOTH_DEAD: Look = look(Life::Dead, Life::Dead);
+
+    #[test]
+    fn a_slot_is_due_once_20_ms_after_sampler_and_watchdog_were_found_dead() {
+        let mut guard = Guard::default();
+        assert_eq!(guard.look(1_000, &BOTH_DEAD), NONE);
+        assert!(guard.is_waiting());
+        assert_eq!(guard.look(1_019, &BOTH_DEAD), NONE);
+        assert_eq!(guard.look(1_020, &BOTH_DEAD), [0]);
+        assert!(!guard.is_waiting());
+        for now in [1_021, 1_040, 5_000] {
+            assert_eq!(guard.look(now, &BOTH_DEAD), NONE, "a thread is resumed once");
+        }
+    }
+
+    #[test]
+    fn as_long_as_one_of_the_two_lives_nothing_is_due() {
+        let others = [
+            look(Life::Alive, Life::Alive),
+            look(Life::Alive, Life::Dead),
+            look(Life::Dead, Life::Alive),
+            look(Life::Absent, Life::Dead),
+            look(Life::Dead, Life::Absent),
+            Look::default(),
+        ];
+        for other in others {
+            let mut guard = Guard::default();
+            for now in 0..100 {
+                assert_eq!(guard.look(now, &other), NONE, "{other:?}");
+            }
+            assert!(!guard.is_waiting());
+        }
+    }
+
+    #[test]
+    fn each_dead_sampler_is_judged_by_its_own_slot() {
+        let mut guard = Guard::default();
+        // A sampler that was stuck has ended and a spare one goes on; then both it and the watchdog die.
+        let mut look = Look { watchdog: Life::Alive, samplers: [Life::Dead, Life::Alive, Life::Absent] };
+        assert_eq!(guard.look(0, &look), NONE);
+        look.watchdog = Life::Dead;
+        assert_eq!(guard.look(50, &look), NONE);
+        look.samplers[1] = Life::Dead;
+        assert_eq!(guard.look(60, &look), NONE);
+        assert_eq!(guard.look(70, &look), [0]);
+        assert_eq!(guard.look(80, &look), [1]);
+        assert_eq!(guard.look(90, &look), NONE);
+    }
+
+    #[test]
+    fn a_thread_is_resumed_in_every_phase_but_free() {
+        for phase in [ASKING, ASKED, STOPPED, RESCUING, UNDO, WALKING] {
+            assert_eq!(thread_to_resume(SuspensionWord::new(44, 9, phase).0), Some(44), "phase {phase}");
+            assert_eq!(thread_to_resume(SuspensionWord::new(0, 9, phase).0), None, "phase {phase}");
+        }
+        assert_eq!(thread_to_resume(SuspensionWord::new(44, 9, FREE).0), None);
+        assert_eq!(thread_to_resume(0), None);
+    }
+
+    #[test]
+    fn a_board_is_read_as_the_schema_lays_it_out() {
+        let mut bytes = [0; size_of::<GuardBoard>()];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(offset_of!(GuardBoard, size), &(size_of::<GuardBoard>() as u32).to_le_bytes());
+        put(offset_of!(GuardBoard, version), &GUARD_VERSION.to_le_bytes());
+        put(offset_of!(GuardBoard, watchdog), &7u32.to_le_bytes());
+        let second = offset_of!(GuardBoard, samplers) + size_of::<SamplerSlot>();
+        put(second + offset_of!(SamplerSlot, sampler), &8u32.to_le_bytes());
+        put(second + offset_of!(SamplerSlot, word), &0x1234_5678_9abc_def0u64.to_le_bytes());
+        assert_eq!(word_offset(1), (second + offset_of!(SamplerSlot, word)) as u64);
+        let read = board(&bytes).expect("a board");
+        assert_eq!((read.watchdog, read.samplers[0].sampler, read.samplers[1].sampler), (7, 0, 8));
+        assert_eq!(read.samplers[1].word, 0x1234_5678_9abc_def0);
+        bytes[4] = 99;
+        assert!(board(&bytes).is_none(), "a version that this guard does not know");
+        assert!(board(&[0; size_of::<GuardBoard>()]).is_none(), "no board at all");
+    }
+}

@@ -1,0 +1,188 @@
+//! The guard's eyes and hand: a thread of inject that watches the recorder's threads in the other process while it records, and resumes
+//! the thread that a dead sampler held. What it decides is in [`crate::guard`].
+
+use super::process::Process;
+use super::system::{self, Event};
+use crate::guard::{self, Guard, Life, Look};
+use std::io;
+use std::os::windows::io::{AsHandle as _, AsRawHandle, BorrowedHandle, OwnedHandle};
+use std::sync::Arc;
+use std::time::Instant;
+use stk_schema::control::AgentStatus;
+use stk_schema::guard::{GuardBoard, SAMPLERS};
+use windows_sys::Win32::System::Threading::{
+    GetProcessIdOfThread, OpenProcess, OpenThread, PROCESS_SYNCHRONIZE, ResumeThread,
+    THREAD_QUERY_LIMITED_INFORMATION, THREAD_SUSPEND_RESUME, THREAD_SYNCHRONIZE,
+};
+
+/// Milliseconds between looks at the board for samplers that were added.
+const LOOK_MS: u32 = 100;
+/// The same once the watchdog or a sampler has ended.
+const SOON_MS: u32 = 5;
+
+/// A handle of this process that tells others when it has ended, and no more.
+///
+/// # Errors
+/// The system's.
+pub fn own_process() -> io::Result<OwnedHandle> {
+    // SAFETY: the handle is fresh.
+    unsafe { system::own(OpenProcess(PROCESS_SYNCHRONIZE, 0, std::process::id())) }
+}
+
+/// Guards a process until it is dropped.
+#[derive(Debug)]
+pub struct Guarding {
+    stop: Arc<Event>,
+}
+
+impl Guarding {
+    /// Begins to guard a process whose agent's status is this; `None` if the agent has no board, or no thread can be had.
+    pub fn start(process: &Process, status: &AgentStatus) -> Option<Guarding> {
+        let address = Some(status.guard_board).filter(|&address| address != 0)?;
+        let handle = process.handle().try_clone_to_owned().ok()?;
+        let process = Process::from_handle(handle, process.pid()).ok()?;
+        let stop = Arc::new(Event::new().ok()?);
+        let mut watch = Watch::new(process, address);
+        // The first look is taken here, so that the threads are known before anything else happens.
+        watch.read_board().then_some(())?;
+        let stopped = stop.clone();
+        let work = move || watch.run(&stopped);
+        std::thread::Builder::new().name("guard".to_owned()).spawn(work).ok()?;
+        Some(Guarding { stop })
+    }
+}
+
+impl Drop for Guarding {
+    fn drop(&mut self) {
+        self.stop.set();
+    }
+}
+
+/// One of the recorder's threads.
+#[derive(Debug, Default)]
+struct Watched {
+    tid: u32,
+    /// `None` for a thread that had ended before it could be opened.
+    handle: Option<OwnedHandle>,
+    life: Life,
+}
+
+#[derive(Debug)]
+struct Watch {
+    process: Process,
+    /// Address of the board in the process.
+    board: u64,
+    watchdog: Watched,
+    samplers: [Watched; SAMPLERS],
+    guard: Guard,
+}
+
+impl Watch {
+    fn new(process: Process, board: u64) -> Watch {
+        let samplers = std::array::from_fn(|_| Watched::default());
+        Watch { process, board, watchdog: Watched::default(), samplers, guard: Guard::default() }
+    }
+
+    fn run(&mut self, stop: &Event) {
+        let begun = Instant::now();
+        loop {
+            let mut handles: Vec<BorrowedHandle> = vec![stop.handle(), self.process.handle()];
+            let alive = self.all().filter(|thread| thread.life == Life::Alive);
+            handles
+                .extend(alive.filter_map(|thread| thread.handle.as_ref()).map(|handle| handle.as_handle()));
+            let died = self.all().any(|thread| thread.life == Life::Dead);
+            if matches!(system::wait_any(&handles, if died { SOON_MS } else { LOOK_MS }), Some(0 | 1)) {
+                return;
+            }
+            self.read_board();
+            let watchdog = self.watchdog.look();
+            let mut samplers = [Life::Absent; SAMPLERS];
+            for (life, thread) in samplers.iter_mut().zip(&mut self.samplers) {
+                *life = thread.look();
+            }
+            let now = begun.elapsed().as_millis() as u64;
+            for slot in self.guard.look(now, &Look { watchdog, samplers }) {
+                self.let_go(slot);
+            }
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Watched> {
+        std::iter::once(&self.watchdog).chain(&self.samplers)
+    }
+
+    /// Reads the board and opens threads that it names for the first time; false if there is no board.
+    fn read_board(&mut self) -> bool {
+        let mut bytes = [0; size_of::<GuardBoard>()];
+        if !self.process.read(self.board, &mut bytes) {
+            return false;
+        }
+        let Some(board) = guard::board(&bytes) else { return false };
+        self.watchdog.open(&self.process, board.watchdog);
+        for (thread, slot) in self.samplers.iter_mut().zip(board.samplers) {
+            thread.open(&self.process, slot.sampler);
+        }
+        true
+    }
+
+    /// Resumes, once, the thread that the dead sampler in this slot held, if it held one.
+    fn let_go(&self, slot: usize) {
+        let mut word = [0; 8];
+        if !self.process.read(self.board + guard::word_offset(slot), &mut word) {
+            return;
+        }
+        let Some(tid) = guard::thread_to_resume(u64::from_le_bytes(word)) else { return };
+        let Ok(thread) = open(&self.process, tid, THREAD_SUSPEND_RESUME) else { return };
+        // SAFETY: the handle is open with the right to resume. Whoever suspended the thread is dead, and so is its watchdog.
+        let before = unsafe { ResumeThread(thread.as_raw_handle()) };
+        if before != 0 && before != u32::MAX {
+            let process = &self.process;
+            eprintln!(
+                "{process} was ending while the recorder held its thread {tid}: the thread was resumed"
+            );
+        }
+    }
+}
+
+impl Watched {
+    /// From now on this is the thread `tid`, 0 = none.
+    fn open(&mut self, process: &Process, tid: u32) {
+        if tid == self.tid {
+            return;
+        }
+        *self = match open(process, tid, THREAD_SYNCHRONIZE) {
+            _ if tid == 0 => Watched::default(),
+            Ok(handle) => Watched { tid, handle: Some(handle), life: Life::Alive },
+            // No thread has this id any more, or one of another process has it.
+            Err(error) if is_gone(&error) => Watched { tid, handle: None, life: Life::Dead },
+            Err(_) => Watched { tid, handle: None, life: Life::Absent },
+        };
+    }
+
+    fn look(&mut self) -> Life {
+        if self.life == Life::Alive
+            && self.handle.as_ref().is_some_and(|handle| system::wait(handle.as_handle(), 0))
+        {
+            self.life = Life::Dead;
+        }
+        self.life
+    }
+}
+
+/// Opens a thread of `process` with `rights`.
+fn open(process: &Process, tid: u32, rights: u32) -> io::Result<OwnedHandle> {
+    // SAFETY: the handle is fresh.
+    let thread = unsafe { system::own(OpenThread(rights | THREAD_QUERY_LIMITED_INFORMATION, 0, tid)) }?;
+    // SAFETY: the handle is open with the right to ask.
+    if unsafe { GetProcessIdOfThread(thread.as_raw_handle()) } != process.pid() {
+        return Err(io::Error::from_raw_os_error(INVALID_PARAMETER));
+    }
+    Ok(thread)
+}
+
+/// ERROR_INVALID_PARAMETER: what OpenThread says of an id that is no thread's.
+const INVALID_PARAMETER: i32 = 87;
+
+fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(INVALID_PARAMETER)
+}

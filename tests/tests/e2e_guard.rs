@@ -1,0 +1,117 @@
+//! inject as the guard of its recording: what happens when it dies, when it stays behind alone, and when the recorder dies first.
+
+use std::fs::File;
+use std::path::Path;
+use stk_schema::event::EndReason;
+use stk_schema::guard::{ASKED, ASKING, RESUMING, STOPPED};
+use stk_tests::recorded::Recorded;
+use stk_tests::wine::{self, Folder, Inject, Program};
+
+/// Waits until the trace has an END and gives its reason.
+fn ended(trace: &Path) -> u64 {
+    wine::wait_for("the trace to be finished", || Recorded::try_open(trace)?.end).0
+}
+
+#[test]
+fn a_killed_inject_ends_its_recording_and_the_target_goes_on() {
+    let folder = Folder::new("guard-dies");
+    let mut busy = Program::busy(&folder, 8);
+    let mut inject = Inject::start(&folder, &["--pid", &busy.pid(), "-o", "orphan.stk"]);
+    inject.wait_until_recording();
+    // SIGKILL.
+    drop(inject);
+    let trace = folder.file("orphan.stk");
+    assert_eq!(ended(&trace), EndReason::GuardGone as u64);
+    let recorded = Recorded::open(&trace);
+    assert!(recorded.damage.is_empty(), "{:?}", recorded.damage);
+    assert!(busy.is_running());
+    // It can be recorded again.
+    Inject::record(&folder, &["--pid", &busy.pid(), "-o", "again.stk", "-d", "300ms"]);
+    busy.ends_saying("checksum a9a6d267ba599d58");
+}
+
+#[test]
+fn detached_inject_returns_at_once_and_its_copy_records_until_the_recording_is_stopped() {
+    let folder = Folder::new("detach");
+    let busy = Program::busy(&folder, 0);
+    let pid = busy.pid();
+    let detached = Inject::run(&folder, &["--pid", &pid, "-o", "detached.stk", "--detach"]);
+    detached.expect(0).says("recording busy.exe").says("inject goes on as pid ");
+    // A second one is refused, as the first records.
+    Inject::run(&folder, &["--pid", &pid, "-o", "second.stk", "--detach"])
+        .expect(1)
+        .says("being recorded already");
+    let trace = folder.file("detached.stk");
+    wine::wait_for("samples", || Recorded::try_open(&trace).filter(|recorded| !recorded.samples.is_empty()));
+    Inject::run(&folder, &["stop", "--pid", &pid]).expect(0);
+    assert_eq!(ended(&trace), EndReason::Stopped as u64);
+
+    // The copy that stays behind is the guard: if it dies, the recording ends.
+    let detached = Inject::run(&folder, &["--pid", &pid, "-o", "killed.stk", "--detach"]);
+    let copy =
+        detached.expect(0).stderr.split("goes on as pid ").nth(1).and_then(|rest| rest.split(' ').next());
+    let log = File::create(folder.file("taskkill.log")).expect("writable");
+    let mut kill = wine::command(Path::new("taskkill.exe"));
+    kill.args(["/f", "/pid", copy.expect("a pid")]).stdout(log.try_clone().expect("duplicate")).stderr(log);
+    assert!(kill.status().expect("Wine has a taskkill").success());
+    assert_eq!(ended(&folder.file("killed.stk")), EndReason::GuardGone as u64);
+}
+
+#[test]
+fn a_detached_recording_ends_with_its_duration_and_with_its_process() {
+    let folder = Folder::new("detach-ends");
+    let mut busy = Program::busy(&folder, 10);
+    let pid = busy.pid();
+    Inject::run(&folder, &["--pid", &pid, "-o", "short.stk", "--detach", "-d", "300ms"]).expect(0);
+    assert_eq!(ended(&folder.file("short.stk")), EndReason::Duration as u64);
+    wine::wait_for("the recorder's threads to leave", || {
+        let again = Inject::run(&folder, &["--pid", &pid, "-o", "long.stk", "--detach"]);
+        (again.code == Some(0)).then_some(())
+    });
+    busy.ends_saying("checksum a9a6d267ba599d58");
+    assert_eq!(ended(&folder.file("long.stk")), EndReason::ProcessExit as u64);
+}
+
+#[test]
+fn a_recording_ends_below_its_size_limit_with_a_whole_trace() {
+    let folder = Folder::new("max-size");
+    let busy = Program::busy(&folder, 0);
+    let arguments = ["--pid", &busy.pid(), "-o", "small.stk", "--max-size", "4M", "-r", "5000"];
+    Inject::run(&folder, &arguments).expect(0).says("the size limit was reached");
+    let trace = folder.file("small.stk");
+    let bytes = std::fs::metadata(&trace).expect("there").len();
+    assert!((1 << 20..=4 << 20).contains(&bytes), "{bytes} bytes");
+    let recorded = Recorded::open(&trace);
+    assert!(recorded.complete && recorded.indexed && recorded.damage.is_empty(), "{:?}", recorded.damage);
+    assert_eq!(recorded.end.map(|end| end.0), Some(EndReason::SizeLimit as u64));
+    assert!(!recorded.samples.is_empty());
+}
+
+/// The sampler freezes while it holds the only thread, which is about to call ExitProcess; then it dies together with the watchdog, as
+/// the system has it in a process that exits. Nobody but the guard can resume that thread.
+#[test]
+fn a_thread_that_a_dead_sampler_holds_is_resumed_by_the_guard_in_each_phase() {
+    for phase in [ASKING, ASKED, STOPPED, RESUMING] {
+        let folder = Folder::new("frozen");
+        let home = wine::path("STK_ENDS_DIR");
+        let go = folder.file("go");
+        let arguments = ["alone", "0", &wine::windows_path(&go)];
+        let mut program = Program::ready(&folder, &home, &home.join("ends.exe"), &arguments);
+        let phase = phase.to_string();
+        let mut inject =
+            Inject::start(&folder, &["--pid", &program.pid(), "-o", "frozen.stk", "--test-freeze", &phase]);
+        inject.wait_until_recording();
+        let mut cull = Program::start(&folder, &home, &home.join("cull.exe"), &[&program.pid()]);
+        wine::wait_for("the sampler to hold the thread", || {
+            assert!(cull.is_running() || cull.output().contains("held"), "{}", cull.output());
+            cull.output().contains("held").then_some(())
+        });
+        std::fs::write(&go, "").expect("writable");
+        let status = cull.wait();
+        let said = cull.output();
+        assert!(status.success() && said.contains("gone_after "), "phase {phase}: {said}");
+        assert_eq!(program.wait().code(), Some(4), "phase {phase}");
+        inject.finish().expect(0).says("the thread was resumed").says("ended with exit code 4");
+        wine::measured(&format!("held in phase {phase}: {}", said.replace('\n', " ")));
+    }
+}
