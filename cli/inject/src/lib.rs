@@ -11,6 +11,7 @@
 //! * [`args`]: the command line.
 //! * [`duration`]: `10`, `10s`, `1m30s`.
 //! * [`pattern`]: output names such as `%n-%p-%t.stk`.
+//! * [`exports`]: functions of the system in the target's own images.
 //! * [`image`]: what a DLL's file or its loaded image says: architecture, exports, identity.
 //! * [`companion`]: the other build of inject, for processes of another architecture.
 //! * [`refusal`]: which architectures fit, and the sentence when they do not.
@@ -27,6 +28,7 @@
 pub mod args;
 pub mod companion;
 pub mod duration;
+pub mod exports;
 pub mod failure;
 pub mod image;
 pub mod list;

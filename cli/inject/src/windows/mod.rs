@@ -8,6 +8,7 @@
 //! * [`names`]: names for the agent from a .NET runtime's data access library.
 //! * [`output`]: the file that the agent writes.
 //! * [`launch`]: starting the program to be recorded.
+//! * [`ntdll`]: ntdll in another process, and calls on a thread there.
 //! * [`handover`]: processes of another architecture.
 //! * [`ps`]: the list of processes.
 //! * [`console`]: what Ctrl-C does.
@@ -18,6 +19,7 @@ pub mod console;
 pub mod handover;
 pub mod launch;
 pub mod names;
+pub mod ntdll;
 pub mod output;
 pub mod process;
 pub mod ps;
@@ -60,11 +62,11 @@ fn stop(target: &Target, timeout_ms: u32) -> Result<i32, Failure> {
     if let Some(other) = handover::companion(&process) {
         return handover::run(&other);
     }
-    let Some(agent) = agent::recording(&process, timeout_ms)? else {
+    let Some(agent) = agent::recording(&process)? else {
         return Err(Failure::failed(format!("{process} is not being recorded: nothing to stop")));
     };
     agent.stop(&process, timeout_ms)?;
-    let status = agent.status(&process, timeout_ms)?;
+    let status = agent.status(&process)?;
     eprintln!("stopped {process}: {}", crate::status::line(&status).trim_start());
     Ok(failure::OK)
 }

@@ -204,11 +204,21 @@ impl Process {
     /// # Errors
     /// The system's, when the list keeps changing under the reader or cannot be read.
     pub fn modules(&self) -> io::Result<Vec<Module>> {
+        self.modules_if(&|_, _| true)
+    }
+
+    /// As [`Process::modules`], with the exports of only those modules whose index and name (in the export directory) are `wanted`.
+    ///
+    /// # Errors
+    /// As [`Process::modules`].
+    pub fn modules_if(&self, wanted: &dyn Fn(usize, &str) -> bool) -> io::Result<Vec<Module>> {
         const TRIES: u32 = 10;
         for attempt in 1.. {
             match self.module_handles() {
                 Ok(handles) => {
-                    return Ok(handles.into_iter().filter_map(|handle| self.module(handle)).collect());
+                    let module = |(index, base)| self.module(base, |name| wanted(index, name));
+                    let bases = handles.into_iter().map(|handle| handle as u64);
+                    return Ok(bases.enumerate().filter_map(module).collect());
                 }
                 Err(error) if attempt == TRIES => return Err(error),
                 // The list changes while it is read; the next look finds it whole.
@@ -258,11 +268,12 @@ impl Process {
         }
     }
 
-    /// `None` for what was unloaded meanwhile.
-    fn module(&self, handle: HMODULE) -> Option<Module> {
-        let base = handle as u64;
-        let image = Image::from_memory(|rva, buffer| self.read(base + u64::from(rva), buffer)).ok()?;
-        Some(Module { base, image })
+    /// The image at `base`, with its exports if its name is `wanted`; `None` if there is none (any more).
+    pub fn module(&self, base: u64, wanted: impl FnOnce(&str) -> bool) -> Option<Module> {
+        let image = Image::from_memory_if(wanted, |rva, buffer| {
+            base.checked_add(rva.into()).is_some_and(|address| self.read(address, buffer))
+        });
+        Some(Module { base, image: image.ok()? })
     }
 }
 

@@ -10,9 +10,6 @@ use crate::list;
 use std::os::windows::io::AsHandle;
 use stk_schema::control;
 
-/// How long an agent may take to say whether it records; a process that hangs must not hang the list.
-const STATUS_MS: u32 = 2_000;
-
 /// All processes but inject itself, by pid.
 ///
 /// # Errors
@@ -57,7 +54,7 @@ fn describe(pid: u32, name: String) -> list::Process {
     }
     match refusal::check(&process, None) {
         Err(refusal) => line.reason = Some(refusal.cause),
-        Ok(()) => match agent::state(&process, &modules, STATUS_MS) {
+        Ok(()) => match agent::state(&process, &modules) {
             Some(control::STATE_RECORDING | control::STATE_STOPPING) => line.recording = true,
             Some(control::STATE_FAILED) => {
                 line.reason = Some("the agent failed in it before: it must be started anew".to_owned());

@@ -90,6 +90,12 @@ pub fn kernel32(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
     unsafe { GetProcAddress(GetModuleHandleW(w!("kernel32.dll")), name.as_ptr().cast()) }
 }
 
+/// Address of a function of ntdll that has no import library here.
+pub fn ntdll(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
+    // SAFETY: ntdll is in every process and is never unloaded; the name is zero-terminated.
+    unsafe { GetProcAddress(GetModuleHandleW(w!("ntdll.dll")), name.as_ptr().cast()) }
+}
+
 /// Local time as `20260131-235959`.
 pub fn local_time() -> String {
     let mut now = SYSTEMTIME::default();
