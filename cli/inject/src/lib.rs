@@ -14,7 +14,9 @@
 //! * [`exports`]: functions of the system in the target's own images.
 //! * [`image`]: what a DLL's file or its loaded image says: architecture, exports, identity.
 //! * [`companion`]: the other build of inject, for processes of another architecture.
-//! * [`refusal`]: which architectures fit, and the sentence when they do not.
+//! * [`refusal`]: which architectures and access tokens fit, and the sentence when they do not.
+//! * [`policy`]: which mitigation policies keep agent.dll out.
+//! * [`sddl`]: who may write a file, and whether it has a low label.
 //! * [`status`]: the status line.
 //! * [`list`]: the table and the JSON of `inject ps`.
 //! * [`names`]: what the agent asks through its mailbox for names, and how it is answered.
@@ -34,8 +36,10 @@ pub mod image;
 pub mod list;
 pub mod names;
 pub mod pattern;
+pub mod policy;
 pub mod refusal;
 pub mod runtime;
+pub mod sddl;
 pub mod status;
 pub mod symbol_path;
 pub mod uuid;

@@ -2,6 +2,7 @@
 //!
 //! * [`process`]: other processes: finding, opening, reading them.
 //! * [`refusal`]: why a process cannot be recorded.
+//! * [`token`]: access tokens, and what they let a process read.
 //! * [`remote`]: memory and threads in another process.
 //! * [`agent`]: the agent inside another process, called through its exports.
 //! * [`record`]: one recording from the first check to the last line.
@@ -27,6 +28,7 @@ pub mod record;
 pub mod refusal;
 pub mod remote;
 pub mod system;
+pub mod token;
 
 use crate::args::{Action, Target};
 use crate::failure::{self, Failure};

@@ -2,6 +2,7 @@
 
 use super::refusal::{self, Machine, Refusal};
 use super::system;
+use super::token;
 use crate::failure::Failure;
 use crate::image::{self, Image};
 use crate::pattern;
@@ -95,6 +96,16 @@ impl Process {
         })
     }
 
+    /// Opens a process for reading alone: what it is, its modules, its memory. Without any privilege.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open_to_read(pid: u32) -> io::Result<Process> {
+        let handle = open(pid, PROCESS_QUERY_INFORMATION | PROCESS_VM_READ | PROCESS_SYNCHRONIZE)?;
+        let name = program_name(handle.as_handle());
+        Ok(Process { handle, pid, name })
+    }
+
     /// As [`Process::open`], with the cause kept.
     ///
     /// # Errors
@@ -103,7 +114,7 @@ impl Process {
         const ACCESS_DENIED: u32 = 5;
         let mut opened = open(pid, RIGHTS);
         if opened.as_ref().is_err_and(|error| system::code(error) == ACCESS_DENIED)
-            && refusal::enable_debug_privilege()
+            && token::enable_debug_privilege()
         {
             opened = open(pid, RIGHTS);
         }
@@ -124,8 +135,7 @@ impl Process {
         if unsafe { GetProcessId(handle.as_raw_handle()) } != pid {
             return Err(OpenError::NotFound);
         }
-        let name = image_path(handle.as_handle()).unwrap_or_default();
-        let name = pattern::file_name(&name.to_string_lossy()).to_owned();
+        let name = program_name(handle.as_handle());
         let process = Process { handle, pid, name };
         if process.has_ended() { Err(OpenError::Ended) } else { Ok(process) }
     }
@@ -394,6 +404,11 @@ pub fn open(pid: u32, rights: u32) -> io::Result<OwnedHandle> {
 /// The system's.
 pub fn open_limited(pid: u32) -> io::Result<OwnedHandle> {
     open(pid, PROCESS_QUERY_LIMITED_INFORMATION)
+}
+
+fn program_name(handle: BorrowedHandle) -> String {
+    let path = image_path(handle).unwrap_or_default();
+    pattern::file_name(&path.to_string_lossy()).to_owned()
 }
 
 fn image_path(handle: BorrowedHandle) -> Option<OsString> {
