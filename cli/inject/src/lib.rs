@@ -13,6 +13,7 @@
 //! * [`pattern`]: output names such as `%n-%p-%t.stk`.
 //! * [`exports`]: functions of the system in the target's own images.
 //! * [`image`]: what a DLL's file or its loaded image says: architecture, exports, identity.
+//! * [`blocker`]: who may have kept the agent out of a process.
 //! * [`companion`]: the other build of inject, for processes of another architecture.
 //! * [`refusal`]: which architectures and access tokens fit, and the sentence when they do not.
 //! * [`policy`]: which mitigation policies keep agent.dll out.
@@ -28,6 +29,7 @@
 //! `windows` (on Windows only) holds everything that calls the system.
 
 pub mod args;
+pub mod blocker;
 pub mod companion;
 pub mod duration;
 pub mod exports;

@@ -1,78 +1,19 @@
 //! The agent inside another process, called through its exports.
 
+use super::diagnose;
+pub use super::place::AgentFile;
 use super::process::{Module, Process};
 use super::remote::{self, Block, Call, Duplicate};
 use super::system;
-use crate::companion;
 use crate::exports;
 use crate::failure::Failure;
-use crate::image::{self, AgentExports, Identity, Image};
+use crate::image::{self, AgentExports, Identity};
 use crate::status;
 use std::path::{Path, PathBuf};
 use stk_schema::control::{
     AgentConfig, AgentStatus, CONTROL_VERSION, FIRST_STATUS_SIZE, STATE_FAILED, STATE_RECORDING,
     STATE_STOPPING, StartResult,
 };
-
-/// agent.dll as a file.
-#[derive(Debug)]
-pub struct AgentFile {
-    /// Absolute path.
-    pub path: PathBuf,
-    /// What it says of itself.
-    pub image: Image,
-}
-
-impl AgentFile {
-    /// Reads and checks a DLL; `None` is agent.dll beside inject.exe.
-    ///
-    /// # Errors
-    /// A sentence for the user: missing, unreadable, no DLL, not the agent.
-    pub fn open(path: Option<&Path>) -> Result<AgentFile, Failure> {
-        let path = match path {
-            Some(path) => path.to_owned(),
-            None => beside_inject()?,
-        };
-        let path = std::path::absolute(&path)
-            .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
-        let shown = path.display();
-        let bytes = std::fs::read(&path).map_err(|error| {
-            Failure::failed(format!(
-                "{shown} cannot be read ({error}): put agent.dll beside inject.exe or name it on the command line"
-            ))
-        })?;
-        let image = Image::from_file(&bytes)
-            .map_err(|error| Failure::failed(format!("{shown} is {error}: name agent.dll")))?;
-        if !image.dll {
-            return Err(Failure::failed(format!("{shown} is a program and no DLL: name agent.dll")));
-        }
-        Ok(AgentFile { path, image })
-    }
-
-    /// Checks that it is the agent. Apart from [`AgentFile::open`], so that a DLL of another architecture is named as that.
-    ///
-    /// # Errors
-    /// A sentence that names the missing export.
-    pub fn check_exports(&self) -> Result<(), Failure> {
-        match self.image.agent_exports() {
-            Ok(_) => Ok(()),
-            Err(missing) => Err(Failure::failed(format!(
-                "{} does not export {missing}: it is no agent.dll of this stk",
-                self.path.display()
-            ))),
-        }
-    }
-}
-
-fn beside_inject() -> Result<PathBuf, Failure> {
-    let own = std::env::current_exe().map_err(|error| {
-        Failure::failed(format!("inject.exe does not know where it is ({error}): name agent.dll"))
-    })?;
-    let names = companion::agent_names(image::own_machine());
-    let mut paths = names.iter().map(|name| own.with_file_name(name));
-    let found = paths.clone().find(|path| path.is_file());
-    Ok(found.or_else(|| paths.next()).unwrap_or(own))
-}
 
 /// An agent loaded in a process.
 #[derive(Debug)]
@@ -175,9 +116,9 @@ pub fn load(process: &Process, file: &AgentFile, timeout_ms: u32) -> Result<Agen
     let found = loaded(process).into_iter().min_by_key(|agent| !agent.is_at(&file.path));
     found.ok_or_else(|| {
         Failure::target(format!(
-            "{process} could not load {}: a code integrity policy or security software blocks it, or its user may not read it; \
-             allow the file there, or copy it to a folder that everybody may read",
-            file.path.display()
+            "{process} could not load {}: {}; allow the file there",
+            file.path.display(),
+            diagnose::blocked(process, &file.path)
         ))
     })
 }

@@ -2,6 +2,8 @@
 //!
 //! * [`process`]: other processes: finding, opening, reading them.
 //! * [`refusal`]: why a process cannot be recorded.
+//! * [`place`]: agent.dll as a file, and the folder from which it is loaded.
+//! * [`diagnose`]: who kept the agent out.
 //! * [`token`]: access tokens, and what they let a process read.
 //! * [`remote`]: memory and threads in another process.
 //! * [`agent`]: the agent inside another process, called through its exports.
@@ -17,11 +19,13 @@
 
 pub mod agent;
 pub mod console;
+pub mod diagnose;
 pub mod handover;
 pub mod launch;
 pub mod names;
 pub mod ntdll;
 pub mod output;
+pub mod place;
 pub mod process;
 pub mod ps;
 pub mod record;

@@ -117,7 +117,7 @@ impl<'a> Session<'a> {
         if process.pid() == std::process::id() {
             return Err(Failure::usage(format!("pid {} is this inject itself", process.pid())));
         }
-        let file = AgentFile::open(record.dll.as_deref())?;
+        let file = AgentFile::open(record.dll.as_deref())?.placed();
         let dll = (file.path.as_path(), &file.image);
         refusal::check(process, Some(dll)).map_err(|refusal| refusal.failure(&process.to_string()))?;
         file.check_exports()?;

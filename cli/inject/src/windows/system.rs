@@ -99,6 +99,18 @@ pub fn ntdll(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
     unsafe { GetProcAddress(GetModuleHandleW(w!("ntdll.dll")), name.as_ptr().cast()) }
 }
 
+/// Wine's version; `None` on Windows.
+pub fn wine_version() -> Option<String> {
+    type Version = unsafe extern "system" fn() -> *const std::ffi::c_char;
+    let function = ntdll(c"wine_get_version")?;
+    // SAFETY: that is the signature of Wine's function, without arguments, whose result is a constant zero-terminated text.
+    unsafe {
+        let function = std::mem::transmute::<unsafe extern "system" fn() -> isize, Version>(function);
+        let text = function();
+        (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+    }
+}
+
 /// Whether the file lies on a network share: named by `\\\\server`, or on a drive that is mapped to one.
 pub fn is_remote(path: &Path) -> bool {
     let Some(Component::Prefix(prefix)) = path.components().next() else { return false };
