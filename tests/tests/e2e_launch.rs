@@ -24,7 +24,7 @@ fn the_main_thread_initialises_a_launched_program_which_is_recorded_when_it_begi
 }
 
 #[test]
-fn so_it_is_in_a_32_bit_program() {
+fn the_main_thread_initialises_a_launched_32_bit_program_too() {
     let folder = Folder::new("launch-thread32");
     let probe = wine::windows_path(&wine::path("STK_LAUNCH32_DIR").join("launch_probe.exe"));
     is_as_it_should_be(&Inject::run_x86(&folder, &["-o", "probe.stk", "--", &probe]));
