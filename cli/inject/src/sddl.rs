@@ -93,7 +93,7 @@ fn mask(rights: &str) -> Option<u32> {
     if let Some(number) = rights.strip_prefix("0x") {
         return u32::from_str_radix(number, 16).ok();
     }
-    if !rights.is_ascii() || rights.len() % 2 != 0 {
+    if !rights.is_ascii() || !rights.len().is_multiple_of(2) {
         return None;
     }
     let mut mask = 0;
