@@ -75,8 +75,8 @@ fn event(log: &Log, file: &str) -> Option<u32> {
     let query = system::wide(OsStr::new(&log.query(RECENT_S)));
     let flags = EvtQueryChannelPath | EvtQueryReverseDirection;
     // SAFETY: both texts are zero-terminated; 0 is this machine.
-    let results =
-        Results { api: &api, handle: unsafe { (api.query)(0, channel.as_ptr(), query.as_ptr(), flags) } };
+    let handle = unsafe { (api.query)(0, channel.as_ptr(), query.as_ptr(), flags) };
+    let results = Results { api: &api, handle };
     if results.handle == 0 {
         return None;
     }
@@ -85,11 +85,18 @@ fn event(log: &Log, file: &str) -> Option<u32> {
 
 /// The functions of wevtapi.dll, which is loaded only here.
 struct Api {
-    query: unsafe extern "system" fn(EVT_HANDLE, *const u16, *const u16, u32) -> EVT_HANDLE,
-    next: unsafe extern "system" fn(EVT_HANDLE, u32, *mut EVT_HANDLE, u32, u32, *mut u32) -> BOOL,
-    render: unsafe extern "system" fn(EVT_HANDLE, EVT_HANDLE, u32, u32, *mut u16, *mut u32, *mut u32) -> BOOL,
-    close: unsafe extern "system" fn(EVT_HANDLE) -> BOOL,
+    query: Query,
+    next: Next,
+    render: Render,
+    close: Close,
 }
+
+type Any = unsafe extern "system" fn() -> isize;
+type Query = unsafe extern "system" fn(EVT_HANDLE, *const u16, *const u16, u32) -> EVT_HANDLE;
+type Next = unsafe extern "system" fn(EVT_HANDLE, u32, *mut EVT_HANDLE, u32, u32, *mut u32) -> BOOL;
+type Render =
+    unsafe extern "system" fn(EVT_HANDLE, EVT_HANDLE, u32, u32, *mut u16, *mut u32, *mut u32) -> BOOL;
+type Close = unsafe extern "system" fn(EVT_HANDLE) -> BOOL;
 
 impl Api {
     fn load() -> Option<Api> {
@@ -100,10 +107,10 @@ impl Api {
                 return None;
             }
             Some(Api {
-                query: std::mem::transmute(GetProcAddress(dll, s!("EvtQuery"))?),
-                next: std::mem::transmute(GetProcAddress(dll, s!("EvtNext"))?),
-                render: std::mem::transmute(GetProcAddress(dll, s!("EvtRender"))?),
-                close: std::mem::transmute(GetProcAddress(dll, s!("EvtClose"))?),
+                query: std::mem::transmute::<Any, Query>(GetProcAddress(dll, s!("EvtQuery"))?),
+                next: std::mem::transmute::<Any, Next>(GetProcAddress(dll, s!("EvtNext"))?),
+                render: std::mem::transmute::<Any, Render>(GetProcAddress(dll, s!("EvtRender"))?),
+                close: std::mem::transmute::<Any, Close>(GetProcAddress(dll, s!("EvtClose"))?),
             })
         }
     }
