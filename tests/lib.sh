@@ -90,7 +90,7 @@ build_examples() {
   export STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy STK_STRESS_DIR=$STK_TARGET_DIR/examples/stress
   export STK_MIXED_DIR=$STK_TARGET_DIR/examples/mixed STK_BUSY32_DIR=$STK_TARGET_DIR/examples/busy32
   "$STK_ROOT/examples/busy/build.sh" && "$STK_ROOT/examples/busy/build.sh" --x86 && "$STK_ROOT/examples/stress/build.sh" &&
-    build_dll32 && build_hammers && build_slow_dll && build_ends && "$STK_ROOT/examples/mixed/build.sh"
+    build_dll32 && build_hammers && build_slow_dll && build_ends && build_launch_probe && "$STK_ROOT/examples/mixed/build.sh"
 }
 
 # A program that does one thing all the time, for the comparison with perf.
@@ -118,6 +118,20 @@ build_ends() {
     [ "$STK_ENDS_DIR/$name.exe" -nt "$STK_ROOT/tests/programs/$name.c" ] ||
       x86_64-w64-mingw32-gcc -O1 -Wall -Wextra -s -o "$STK_ENDS_DIR/$name.exe" "$STK_ROOT/tests/programs/$name.c" || return 1
   done
+}
+
+# A program that tells which thread initialised its process, for x64 and x86.
+build_launch_probe() {
+  export STK_LAUNCH_DIR=$STK_TARGET_DIR/examples/launch STK_LAUNCH32_DIR=$STK_TARGET_DIR/examples/launch32
+  build_launch_probe_with x86_64-w64-mingw32-gcc "$STK_LAUNCH_DIR" && build_launch_probe_with i686-w64-mingw32-gcc "$STK_LAUNCH32_DIR"
+}
+
+build_launch_probe_with() {
+  local cc=$1 to=$2 from=$STK_ROOT/tests/programs
+  [ "$to/launch_probe.exe" -nt "$from/launch_probe.c" ] && [ "$to/launch_probe.dll" -nt "$from/launch_probe_dll.c" ] && return 0
+  mkdir -p "$to"
+  "$cc" -O1 -shared -s -o "$to/launch_probe.dll" "$from/launch_probe_dll.c" &&
+    "$cc" -O1 -s -static-libgcc -o "$to/launch_probe.exe" "$from/launch_probe.c" "$to/launch_probe.dll"
 }
 
 # A 32-bit DLL, which inject must refuse.

@@ -10,7 +10,16 @@ use std::process::Command;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-env-changed=STK_AGENT_APART");
-    for input in ["src", "Cargo.toml", "../schema", "../format", "../Cargo.toml", "../Cargo.lock"] {
+    for input in [
+        "src",
+        "build.rs",
+        "Cargo.toml",
+        "../build",
+        "../schema",
+        "../format",
+        "../Cargo.toml",
+        "../Cargo.lock",
+    ] {
         println!("cargo::rerun-if-changed=../{input}");
     }
     if env::var("CARGO_CFG_TARGET_OS")? != "windows" || env::var_os("STK_AGENT_APART").is_some() {

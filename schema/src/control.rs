@@ -18,6 +18,9 @@ pub const EXPORT_STOP: &str = "stk_agent_stop";
 /// Export: `u32 stk_agent_status(AgentStatus*)`, returns 0, or 1 if the struct's version does not fit or its size is less than
 /// [`FIRST_STATUS_SIZE`]. Fills as much as both know; `size` says then how much that is.
 pub const EXPORT_STATUS: &str = "stk_agent_status";
+/// Export, data: the live [`AgentStatus`], for readers in another process: nothing needs to run in the target. Its `size` and
+/// `version` come first; agents before this export are asked by none but their own version's inject.
+pub const EXPORT_STATUS_BLOCK: &str = "stk_agent_status_block";
 /// Export: `u32 stk_capture(u64 tag)`: the calling thread records its own stack; returns 0, or 1 if nothing is recording,
 /// 2 if the sample was dropped.
 pub const EXPORT_CAPTURE: &str = "stk_capture";

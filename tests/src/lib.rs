@@ -3,6 +3,7 @@
 //! * [`oracle`]: emulator truth for the unwinders.
 //! * [`weights`]: stk's profile beside that of Linux' own sampler.
 //! * [`wine`]: Windows programs under Wine, and inject.exe recording them.
+//! * [`pe`]: what a built DLL imports, exports and carries.
 //! * [`peers`]: what other readers say of a PDB, settled by its records.
 //! * [`recorded`]: a trace as the format's own reader sees it, without stk's analysis.
 //! * [`schema`]: whether JSON follows the schemas in schema/.
@@ -10,6 +11,7 @@
 //! * [`symbols`]: what a PDB's records say of every address, without the index.
 
 pub mod oracle;
+pub mod pe;
 pub mod peers;
 pub mod recorded;
 pub mod schema;

@@ -1,55 +1,54 @@
 //! What the built agent.dll brings into a target.
 
-use object::read::pe::{ImageNtHeaders, PeFile64};
-use std::collections::BTreeSet;
+use stk_tests::pe::{self, Built};
 use stk_tests::wine;
 
-fn agent() -> Vec<u8> {
-    let path = wine::path("STK_WINDOWS_BIN").join("agent.dll");
-    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+const VERSION: u16 = 16;
+const MANIFEST: u16 = 24;
+
+fn built(folder: &str, name: &str) -> Built {
+    let path = wine::path(folder).join(name);
+    pe::read(&std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 
-/// Every DLL that it imports is loaded into the target with it; only those that every process has anyway are welcome.
+fn agents() -> [Built; 2] {
+    [built("STK_WINDOWS_BIN", "agent.dll"), built("STK_WINDOWS32_BIN", "agent32.dll")]
+}
+
+/// Every DLL that it imports is loaded into the target with it.
 #[test]
-fn it_imports_from_kernel32_ntdll_and_the_c_runtime_only() {
-    let bytes = agent();
-    let file = PeFile64::parse(&*bytes).expect("agent.dll is a PE image");
-    let table = file.import_table().expect("its import table can be read").expect("it has one");
-    let mut imported = BTreeSet::new();
-    let mut descriptors = table.descriptors().expect("descriptors");
-    while let Some(descriptor) = descriptors.next().expect("a descriptor") {
-        let name = table.name(descriptor.name.get(object::LittleEndian)).expect("a name");
-        imported.insert(String::from_utf8_lossy(name).to_ascii_lowercase());
+fn it_imports_only_dlls_that_every_windows_has() {
+    for agent in agents() {
+        assert_eq!(agent.unwelcome_imports(), [""; 0]);
+        assert!(agent.imports.contains("kernel32.dll"), "no imports were found: {:?}", agent.imports);
+        assert!(!agent.delays, "delayed imports");
     }
-    let welcome = |name: &str| {
-        ["kernel32.dll", "ntdll.dll", "msvcrt.dll", "ucrtbase.dll"].contains(&name)
-            || name.starts_with("vcruntime")
-            || name.starts_with("api-ms-win-crt-")
-    };
-    let others: Vec<&String> = imported.iter().filter(|name| !welcome(name)).collect();
-    assert!(others.is_empty(), "agent.dll imports from {others:?}");
-    assert!(imported.contains("kernel32.dll"), "no imports were found: {imported:?}");
-    let directories = file.data_directories();
-    let delayed = directories.get(object::pe::IMAGE_DIRECTORY_ENTRY_DELAY_IMPORT);
-    assert!(delayed.is_none_or(|directory| directory.size.get(object::LittleEndian) == 0), "delayed imports");
 }
 
 #[test]
-fn it_exports_the_documented_functions_and_no_other_of_its_own() {
-    let bytes = agent();
-    let file = PeFile64::parse(&*bytes).expect("agent.dll is a PE image");
-    let machine = file.nt_headers().file_header().machine.get(object::LittleEndian);
-    assert_eq!(machine, object::pe::IMAGE_FILE_MACHINE_AMD64);
-    let table = file.export_table().expect("its export table can be read").expect("it has one");
-    let mut names: BTreeSet<String> = table
-        .name_iter()
-        .map(|(pointer, _)| {
-            String::from_utf8_lossy(table.name_from_pointer(pointer).expect("a name")).into_owned()
-        })
-        .collect();
+fn it_exports_what_is_documented_and_nothing_else_of_its_own() {
+    let agent = built("STK_WINDOWS_BIN", "agent.dll");
+    assert_eq!(agent.machine, object::pe::IMAGE_FILE_MACHINE_AMD64);
+    let mut names = agent.exports;
     // GNU ld exports whatever has an unmangled name, these two of necessity.
     names.retain(|name| name != "DllMain" && name != "rust_eh_personality");
-    let documented =
-        ["stk_agent_selftest", "stk_agent_start", "stk_agent_status", "stk_agent_stop", "stk_capture"];
+    let documented = [
+        "stk_agent_selftest",
+        "stk_agent_start",
+        "stk_agent_status",
+        "stk_agent_status_block",
+        "stk_agent_stop",
+        "stk_capture",
+    ];
     assert_eq!(names, documented.map(str::to_owned).into());
+}
+
+#[test]
+fn agents_have_version_information_and_injects_a_manifest_too() {
+    for agent in agents() {
+        assert_eq!(agent.resources, [VERSION].into());
+    }
+    for (folder, name) in [("STK_WINDOWS_BIN", "inject.exe"), ("STK_WINDOWS32_BIN", "inject32.exe")] {
+        assert_eq!(built(folder, name).resources, [VERSION, MANIFEST].into(), "{name}");
+    }
 }

@@ -64,7 +64,8 @@ const _: () = {
     assert!(core::mem::offset_of!(LiveStatus, names) == core::mem::offset_of!(AgentStatus, names));
 };
 
-/// The status of this process's agent.
+/// The status of this process's agent: data that other processes find by its export, `control::EXPORT_STATUS_BLOCK`.
+#[unsafe(export_name = "stk_agent_status_block")]
 pub static STATUS: LiveStatus = LiveStatus {
     size: size_of::<AgentStatus>() as u32,
     version: CONTROL_VERSION,

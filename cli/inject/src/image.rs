@@ -34,6 +34,8 @@ pub struct Image {
     pub resources: Range<u32>,
     /// Whether it is marked as compatible with shadow stacks (CET); only known from a file.
     pub cet: bool,
+    /// Whether it is built for Control Flow Guard.
+    pub guard_cf: bool,
 }
 
 /// PE header fields that identify an image.
@@ -56,6 +58,8 @@ pub struct AgentExports {
     pub stop: u32,
     /// `stk_agent_status`.
     pub status: u32,
+    /// `stk_agent_status_block`, data; agents of the first versions have none.
+    pub status_block: Option<u32>,
 }
 
 /// Why an image could not be read.
@@ -97,14 +101,30 @@ impl Image {
     /// # Errors
     /// [`ImageError`] when there is no image or its memory cannot be read.
     pub fn from_memory(read: impl FnMut(u32, &mut [u8]) -> bool) -> Result<Image, ImageError> {
+        Image::from_memory_if(|_| true, read)
+    }
+
+    /// As [`Image::from_memory`], but reads the exports only if `wanted` says so of the name in the export directory. The name of the
+    /// image is known either way: three short reads, where the exports of a system DLL are 100 KB.
+    ///
+    /// # Errors
+    /// As [`Image::from_memory`].
+    pub fn from_memory_if(
+        wanted: impl FnOnce(&str) -> bool,
+        read: impl FnMut(u32, &mut [u8]) -> bool,
+    ) -> Result<Image, ImageError> {
         let mut read = read;
         let mut headers = vec![0; HEADER_BYTES];
         if !read(0, &mut headers) {
             return Err(ImageError::Truncated);
         }
         match magic(&headers)? {
-            pe::IMAGE_NT_OPTIONAL_HDR64_MAGIC => from_memory::<pe::ImageNtHeaders64>(&headers, &mut read),
-            pe::IMAGE_NT_OPTIONAL_HDR32_MAGIC => from_memory::<pe::ImageNtHeaders32>(&headers, &mut read),
+            pe::IMAGE_NT_OPTIONAL_HDR64_MAGIC => {
+                from_memory::<pe::ImageNtHeaders64>(&headers, wanted, &mut read)
+            }
+            pe::IMAGE_NT_OPTIONAL_HDR32_MAGIC => {
+                from_memory::<pe::ImageNtHeaders32>(&headers, wanted, &mut read)
+            }
             _ => Err(ImageError::NotPe),
         }
     }
@@ -124,6 +144,7 @@ impl Image {
             start: find(control::EXPORT_START)?,
             stop: find(control::EXPORT_STOP)?,
             status: find(control::EXPORT_STATUS)?,
+            status_block: self.export(control::EXPORT_STATUS_BLOCK),
         })
     }
 
@@ -186,6 +207,7 @@ fn from_file<Pe: ImageNtHeaders>(bytes: &[u8]) -> Result<Image, ImageError> {
 
 fn from_memory<Pe: ImageNtHeaders>(
     head: &[u8],
+    wanted: impl FnOnce(&str) -> bool,
     read: &mut impl FnMut(u32, &mut [u8]) -> bool,
 ) -> Result<Image, ImageError> {
     let (nt, directories, _) = headers::<Pe>(head)?;
@@ -193,6 +215,10 @@ fn from_memory<Pe: ImageNtHeaders>(
     if let Some(directory) = directories.get(pe::IMAGE_DIRECTORY_ENTRY_EXPORT) {
         let (rva, size) = directory.address_range();
         if (1..=MAX_EXPORTS).contains(&size) {
+            image.name = export_name(rva..rva.saturating_add(size), read)?;
+            if !wanted(&image.name) {
+                return Ok(image);
+            }
             let mut data = vec![0; size as usize];
             if !read(rva, &mut data) {
                 return Err(ImageError::Truncated);
@@ -201,6 +227,29 @@ fn from_memory<Pe: ImageNtHeaders>(
         }
     }
     Ok(image)
+}
+
+/// The name in the export directory that takes up `range`; a name that does not lie in it is empty.
+fn export_name(
+    range: Range<u32>,
+    read: &mut impl FnMut(u32, &mut [u8]) -> bool,
+) -> Result<String, ImageError> {
+    const NAME_AT: u32 = 12; // Name, after Characteristics, TimeDateStamp and the two versions
+    const LONGEST: u32 = 260;
+    let mut name = [0; 4];
+    if !read(range.start.saturating_add(NAME_AT), &mut name) {
+        return Err(ImageError::Truncated);
+    }
+    let name = u32::from_le_bytes(name);
+    if !range.contains(&name) {
+        return Ok(String::new());
+    }
+    let mut text = vec![0; (range.end - name).min(LONGEST) as usize];
+    if !read(name, &mut text) {
+        return Err(ImageError::Truncated);
+    }
+    let len = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    Ok(String::from_utf8_lossy(&text[..len]).into_owned())
 }
 
 fn headers<Pe: ImageNtHeaders>(bytes: &[u8]) -> Result<(&Pe, DataDirectories<'_>, u64), ImageError> {
@@ -225,6 +274,7 @@ fn described<Pe: ImageNtHeaders>(nt: &Pe, directories: &DataDirectories<'_>) -> 
         exports: Vec::new(),
         resources: resources(directories),
         cet: false,
+        guard_cf: optional.dll_characteristics() & pe::IMAGE_DLLCHARACTERISTICS_GUARD_CF != 0,
     }
 }
 
@@ -268,6 +318,7 @@ fn cet_compatible(file: &[u8], directory: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     const RVA: u32 = 0x1000;
 
@@ -422,6 +473,22 @@ mod tests {
     fn another_dll_with_the_exports_is_no_agent() {
         let image = from_memory(&Builder { name: "other.dll", ..Builder::agent() }.build()).expect("memory");
         assert!(image.agent_exports().is_ok() && !image.is_agent());
+    }
+
+    #[test]
+    fn exports_are_read_only_of_images_with_a_wanted_name() {
+        let bytes = Builder::agent().build();
+        let read_bytes = Cell::new(0);
+        let count = |rva: u32, buffer: &mut [u8]| {
+            read_bytes.set(read_bytes.get() + buffer.len());
+            buffer.copy_from_slice(&bytes[rva as usize..rva as usize + buffer.len()]);
+            true
+        };
+        let image = Image::from_memory_if(|name| name == "other.dll", count).expect("memory");
+        assert_eq!((image.name.as_str(), image.exports.len()), ("agent.dll", 0));
+        assert!(read_bytes.get() <= HEADER_BYTES + 4 + 260, "{} bytes were read", read_bytes.get());
+        let image = Image::from_memory_if(|name| name == "agent.dll", count).expect("memory");
+        assert!(image.is_agent());
     }
 
     #[test]

@@ -11,9 +11,13 @@
 //! * [`args`]: the command line.
 //! * [`duration`]: `10`, `10s`, `1m30s`.
 //! * [`pattern`]: output names such as `%n-%p-%t.stk`.
+//! * [`exports`]: functions of the system in the target's own images.
 //! * [`image`]: what a DLL's file or its loaded image says: architecture, exports, identity.
+//! * [`blocker`]: who may have kept the agent out of a process.
 //! * [`companion`]: the other build of inject, for processes of another architecture.
-//! * [`refusal`]: which architectures fit, and the sentence when they do not.
+//! * [`refusal`]: which architectures and access tokens fit, and the sentence when they do not.
+//! * [`policy`]: which mitigation policies keep agent.dll out.
+//! * [`sddl`]: who may write a file, and whether it has a low label.
 //! * [`status`]: the status line.
 //! * [`contents`]: what a trace holds.
 //! * [`guard`]: when a thread that a dying recorder holds is to be resumed.
@@ -28,18 +32,22 @@
 //! `windows` (on Windows only) holds everything that calls the system.
 
 pub mod args;
+pub mod blocker;
 pub mod companion;
 pub mod contents;
 pub mod doctor;
 pub mod duration;
+pub mod exports;
 pub mod failure;
 pub mod guard;
 pub mod image;
 pub mod list;
 pub mod names;
 pub mod pattern;
+pub mod policy;
 pub mod refusal;
 pub mod runtime;
+pub mod sddl;
 pub mod status;
 pub mod symbol_path;
 pub mod uuid;

@@ -72,6 +72,50 @@ pub fn architecture(own: u16, machine: Machine, dll: Option<(&str, u16)>) -> Res
     }
 }
 
+/// How a process stands to this inject, by their access tokens.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Standing {
+    /// It is a protected process (PP or PPL).
+    pub protected: bool,
+    /// Both run as the same user; `None` if its token cannot be read, as another user's cannot.
+    pub same_user: Option<bool>,
+    /// Its user, `DOMAIN\\name`.
+    pub user: Option<String>,
+    /// Its integrity level (0x2000 medium, 0x3000 elevated, 0x4000 system); 0 if unknown.
+    pub integrity: u32,
+    /// This inject's integrity level.
+    pub own_integrity: u32,
+    /// This inject may open any process but protected ones (it has SeDebugPrivilege).
+    pub may_debug: bool,
+}
+
+/// Whether this inject may be let into the process.
+///
+/// # Errors
+/// Why not.
+pub fn standing(facts: &Standing) -> Result<(), Refusal> {
+    if facts.protected {
+        return Err(Refusal::new(
+            "is a protected process: Windows lets no program into it, not even an administrator's",
+            "it cannot be recorded",
+        ));
+    }
+    if facts.may_debug {
+        return Ok(());
+    }
+    if facts.same_user != Some(true) {
+        let user = match &facts.user {
+            Some(name) => format!("another user ({name})"),
+            None => "another user".to_owned(),
+        };
+        return Err(Refusal::new(format!("runs as {user}"), "run inject as that user or as administrator"));
+    }
+    if facts.integrity > facts.own_integrity {
+        return Err(Refusal::new("runs elevated", "run inject as administrator"));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,5 +171,38 @@ mod tests {
     fn a_dll_of_another_architecture_is_named() {
         let text = says(X64, X64, X64, Some(("dll32.dll", X86)));
         assert!(text.contains("is x64, but dll32.dll is x86"), "{text}");
+    }
+
+    #[test]
+    fn who_may_be_let_in_follows_from_the_tokens() {
+        let own = Standing {
+            same_user: Some(true),
+            user: Some("LAB\\anna".to_owned()),
+            integrity: 0x2000,
+            own_integrity: 0x2000,
+            ..Standing::default()
+        };
+        let other = Standing { same_user: Some(false), user: Some("LAB\\bert".to_owned()), ..own.clone() };
+        let unknown = Standing { same_user: None, user: None, integrity: 0, ..own.clone() };
+        let elevated = Standing { integrity: 0x3000, ..own.clone() };
+        let admin = |facts: &Standing| Standing { may_debug: true, own_integrity: 0x3000, ..facts.clone() };
+        let rows = [
+            (own.clone(), ""),
+            (other.clone(), "runs as another user (LAB\\bert)"),
+            (unknown.clone(), "runs as another user"),
+            (elevated.clone(), "runs elevated"),
+            (admin(&other), ""),
+            (admin(&unknown), ""),
+            (admin(&elevated), ""),
+            (Standing { protected: true, ..admin(&own) }, "is a protected process"),
+        ];
+        for (facts, text) in rows {
+            match standing(&facts) {
+                Ok(()) => assert_eq!(text, "", "{facts:?}"),
+                Err(refusal) => {
+                    assert!(!text.is_empty() && refusal.cause.starts_with(text), "{facts:?}: {refusal:?}");
+                }
+            }
+        }
     }
 }

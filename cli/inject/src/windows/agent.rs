@@ -1,79 +1,19 @@
 //! The agent inside another process, called through its exports.
 
+use super::diagnose;
+pub use super::place::AgentFile;
 use super::process::{Module, Process};
 use super::remote::{self, Block, Call, Duplicate};
 use super::system;
-use crate::companion;
+use crate::exports;
 use crate::failure::Failure;
-use crate::image::{self, AgentExports, Identity, Image};
+use crate::image::{self, AgentExports, Identity};
 use crate::status;
 use std::path::{Path, PathBuf};
 use stk_schema::control::{
-    AgentConfig, AgentStatus, CONTROL_VERSION, STATE_FAILED, STATE_RECORDING, STATE_STOPPING, StartResult,
+    AgentConfig, AgentStatus, CONTROL_VERSION, FIRST_STATUS_SIZE, STATE_FAILED, STATE_RECORDING,
+    STATE_STOPPING, StartResult,
 };
-use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleW, GetProcAddress};
-use windows_sys::s;
-use windows_sys::w;
-
-/// agent.dll as a file.
-#[derive(Debug)]
-pub struct AgentFile {
-    /// Absolute path.
-    pub path: PathBuf,
-    /// What it says of itself.
-    pub image: Image,
-}
-
-impl AgentFile {
-    /// Reads and checks a DLL; `None` is agent.dll beside inject.exe.
-    ///
-    /// # Errors
-    /// A sentence for the user: missing, unreadable, no DLL, not the agent.
-    pub fn open(path: Option<&Path>) -> Result<AgentFile, Failure> {
-        let path = match path {
-            Some(path) => path.to_owned(),
-            None => beside_inject()?,
-        };
-        let path = std::path::absolute(&path)
-            .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
-        let shown = path.display();
-        let bytes = std::fs::read(&path).map_err(|error| {
-            Failure::failed(format!(
-                "{shown} cannot be read ({error}): put agent.dll beside inject.exe or name it on the command line"
-            ))
-        })?;
-        let image = Image::from_file(&bytes)
-            .map_err(|error| Failure::failed(format!("{shown} is {error}: name agent.dll")))?;
-        if !image.dll {
-            return Err(Failure::failed(format!("{shown} is a program and no DLL: name agent.dll")));
-        }
-        Ok(AgentFile { path, image })
-    }
-
-    /// Checks that it is the agent. Apart from [`AgentFile::open`], so that a DLL of another architecture is named as that.
-    ///
-    /// # Errors
-    /// A sentence that names the missing export.
-    pub fn check_exports(&self) -> Result<(), Failure> {
-        match self.image.agent_exports() {
-            Ok(_) => Ok(()),
-            Err(missing) => Err(Failure::failed(format!(
-                "{} does not export {missing}: it is no agent.dll of this stk",
-                self.path.display()
-            ))),
-        }
-    }
-}
-
-fn beside_inject() -> Result<PathBuf, Failure> {
-    let own = std::env::current_exe().map_err(|error| {
-        Failure::failed(format!("inject.exe does not know where it is ({error}): name agent.dll"))
-    })?;
-    let names = companion::agent_names(image::own_machine());
-    let mut paths = names.iter().map(|name| own.with_file_name(name));
-    let found = paths.clone().find(|path| path.is_file());
-    Ok(found.or_else(|| paths.next()).unwrap_or(own))
-}
 
 /// An agent loaded in a process.
 #[derive(Debug)]
@@ -87,7 +27,8 @@ pub struct Agent {
 
 /// The agents loaded in a process; more than one only if somebody loaded copies under different paths.
 pub fn loaded(process: &Process) -> Vec<Agent> {
-    among(process, &process.modules().unwrap_or_default())
+    let modules = process.modules_if(&|_, name| name.eq_ignore_ascii_case(image::AGENT_NAME));
+    among(process, &modules.unwrap_or_default())
 }
 
 fn among(process: &Process, modules: &[Module]) -> Vec<Agent> {
@@ -97,31 +38,32 @@ fn among(process: &Process, modules: &[Module]) -> Vec<Agent> {
 /// The agent that is recording the process.
 ///
 /// # Errors
-/// A sentence for the user, when an agent does not answer.
-pub fn recording(process: &Process, timeout_ms: u32) -> Result<Option<Agent>, Failure> {
+/// A sentence for the user, when an agent's status cannot be read.
+pub fn recording(process: &Process) -> Result<Option<Agent>, Failure> {
     for agent in loaded(process) {
-        if matches!(agent.status(process, timeout_ms)?.state, STATE_RECORDING | STATE_STOPPING) {
+        if matches!(agent.status(process)?.state, STATE_RECORDING | STATE_STOPPING) {
             return Ok(Some(agent));
         }
     }
     Ok(None)
 }
 
-/// The state of the agent among the process's modules (`control::STATE_*`), the one that records first; `None` without an agent.
-pub fn state(process: &Process, modules: &[Module], timeout_ms: u32) -> Option<u32> {
-    let states =
-        among(process, modules).into_iter().filter_map(|agent| agent.status(process, timeout_ms).ok());
-    states.map(|status| status.state).min_by_key(|&state| !matches!(state, STATE_RECORDING | STATE_STOPPING))
+/// The state of the agent among the process's modules (`control::STATE_*`), the one that records first; `None` without an agent
+/// whose status this inject understands.
+pub fn state(process: &Process, modules: &[Module]) -> Option<u32> {
+    let agents = among(process, modules);
+    let states = agents.iter().filter_map(|agent| agent.status(process).ok()).map(|status| status.state);
+    states.max_by_key(|state| matches!(*state, STATE_RECORDING | STATE_STOPPING))
 }
 
 /// The agent that an earlier recording left in the process.
 ///
 /// # Errors
 /// A sentence for the user: recorded already, failed before, or of another version and in the place of `file`.
-pub fn idle(process: &Process, file: &AgentFile, timeout_ms: u32) -> Result<Option<Agent>, Failure> {
+pub fn idle(process: &Process, file: &AgentFile) -> Result<Option<Agent>, Failure> {
     let mut usable = Vec::new();
     for agent in loaded(process) {
-        let status = match agent.status(process, timeout_ms) {
+        let status = match agent.status(process) {
             Ok(status) => status,
             // Of another version: beside it `file` can be loaded, unless it lies where that one came from.
             Err(failure) if process.has_ended() || agent.is_at(&file.path) => return Err(failure),
@@ -155,13 +97,8 @@ pub fn load(process: &Process, file: &AgentFile, timeout_ms: u32) -> Result<Agen
     let path = system::wide(file.path.as_os_str());
     let bytes: Vec<u8> = path.iter().flat_map(|unit| unit.to_le_bytes()).collect();
     let argument = Block::new(process, &bytes)?;
-    // SAFETY: kernel32 is in every process; both names are zero-terminated.
-    let load_library = unsafe { GetProcAddress(GetModuleHandleW(w!("kernel32.dll")), s!("LoadLibraryW")) };
-    let Some(load_library) = load_library else {
-        return Err(Failure::failed("kernel32.dll has no LoadLibraryW"));
-    };
-    // System DLLs have one address in all processes of one architecture until the next boot.
-    match remote::call(process, load_library as usize as u64, argument.address(), timeout_ms)? {
+    let load_library = load_library(process)?;
+    match remote::call(process, load_library, argument.address(), timeout_ms)? {
         Call::Returned(_) => {}
         Call::ProcessEnded => {
             return Err(Failure::target(format!("{process} ended while the agent was being loaded")));
@@ -179,9 +116,23 @@ pub fn load(process: &Process, file: &AgentFile, timeout_ms: u32) -> Result<Agen
     let found = loaded(process).into_iter().min_by_key(|agent| !agent.is_at(&file.path));
     found.ok_or_else(|| {
         Failure::target(format!(
-            "{process} could not load {}: a code integrity policy or security software blocks it, or its user may not read it; \
-             allow the file there, or copy it to a folder that everybody may read",
-            file.path.display()
+            "{process} could not load {}: {}; allow the file there",
+            file.path.display(),
+            diagnose::blocked(process, &file.path)
+        ))
+    })
+}
+
+/// Address of LoadLibraryW in the process, by its own module list.
+fn load_library(process: &Process) -> Result<u64, Failure> {
+    let modules = process.modules_if(&|_, name| exports::is_loader(name)).map_err(|error| {
+        Failure::target(format!("the list of modules of {process} cannot be read: {error}"))
+    })?;
+    let images = modules.iter().map(|module| (module.base, &module.image));
+    exports::load_library(image::own_machine(), images).ok_or_else(|| {
+        Failure::target(format!(
+            "{process} has not loaded kernel32.dll yet: it was created suspended, or is being started; try again when it runs, or start \
+             it with inject -- PROGRAM"
         ))
     })
 }
@@ -273,30 +224,22 @@ impl Agent {
         }
     }
 
-    /// How its recording is going.
+    /// How its recording is going. Read from the process's memory; nothing runs there for it.
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn status(&self, process: &Process, timeout_ms: u32) -> Result<AgentStatus, Failure> {
-        let mut blank = [0u8; size_of::<AgentStatus>()];
-        blank[..4].copy_from_slice(&(size_of::<AgentStatus>() as u32).to_le_bytes());
-        blank[4..8].copy_from_slice(&CONTROL_VERSION.to_le_bytes());
-        let block = Block::new(process, &blank)?;
-        match remote::call(process, self.address(self.exports.status), block.address(), timeout_ms)? {
-            Call::Returned(0) => read_status(process, block.address())
-                .ok_or_else(|| Failure::target(format!("{process} ended while its agent was being asked"))),
-            Call::Returned(_) => Err(Failure::failed(format!(
+    pub fn status(&self, process: &Process) -> Result<AgentStatus, Failure> {
+        let other_version = || {
+            Failure::failed(format!(
                 "{process} has loaded {}, which is of another stk version: start the program anew, or use that version's inject",
                 self.path.display()
-            ))),
-            Call::ProcessEnded => Err(Failure::target(format!("{process} has ended"))),
-            Call::TimedOut => {
-                block.leak();
-                Err(Failure::target(format!(
-                    "the agent in {process} does not answer: the process is suspended, or its loader lock is held; try again when it runs"
-                )))
-            }
-        }
+            ))
+        };
+        let block = self.exports.status_block.ok_or_else(other_version)?;
+        let status = read_status(process, self.address(block))
+            .ok_or_else(|| Failure::target(format!("{process} ended while its agent was being asked")))?;
+        let fits = status.version == CONTROL_VERSION && status.size as usize >= FIRST_STATUS_SIZE;
+        if fits { Ok(status) } else { Err(other_version()) }
     }
 
     fn address(&self, rva: u32) -> u64 {

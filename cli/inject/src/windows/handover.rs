@@ -5,12 +5,18 @@ use super::process::Process;
 use crate::companion;
 use crate::failure::{self, Failure};
 use crate::image;
+use crate::refusal::Machine;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The inject beside this one that records `process`, if this one cannot and that one is there.
 pub fn companion(process: &Process) -> Option<PathBuf> {
-    let name = companion::inject_for(image::own_machine(), process.machine().process)?;
+    companion_for(process.machine())
+}
+
+/// As [`companion`], for a process on this machine type.
+pub fn companion_for(machine: Machine) -> Option<PathBuf> {
+    let name = companion::inject_for(image::own_machine(), machine.process)?;
     let path = std::env::current_exe().ok()?.with_file_name(name);
     path.is_file().then_some(path)
 }

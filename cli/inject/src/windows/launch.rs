@@ -1,7 +1,9 @@
-//! Starting the program to be recorded, suspended before its first instruction.
+//! Starting the program to be recorded; its main thread initialises the process and waits for the agent.
 
+use super::ntdll;
 use super::process::Process;
-use super::system;
+use super::remote::Duplicate;
+use super::system::{self, Event};
 use crate::failure::{Failure, LAUNCH_DENIED, LAUNCH_NOT_FOUND};
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -13,17 +15,33 @@ use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, TH32CS_SNAPTHREAD, THREADENTRY32, Thread32First, Thread32Next,
 };
 use windows_sys::Win32::System::Threading::{
-    CREATE_SUSPENDED, OpenThread, ResumeThread, THREAD_SUSPEND_RESUME, TerminateProcess,
+    CREATE_SUSPENDED, OpenThread, ResumeThread, THREAD_SET_CONTEXT, THREAD_SUSPEND_RESUME, TerminateProcess,
 };
 
-/// A program that inject has started and that waits for [`Launched::resume`]; ended on drop unless it was resumed.
+/// A program that inject has started and that waits for [`Launched::resume`]. If it is dropped before, it is ended, unless it may have
+/// begun to run.
 #[derive(Debug)]
 pub struct Launched {
     process: Process,
     main_thread: OwnedHandle,
-    resumed: Cell<bool>,
+    stage: Cell<Stage>,
+    /// What the main thread waits for once it has initialised the process.
+    go: Event,
     // Keeps the pipes, if any, and the process handle as long as the program runs.
     _child: Child,
+}
+
+/// How far a launched program is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// Its main thread is suspended before its first instruction.
+    Suspended,
+    /// Its main thread was let run and has not told that the process is initialised. It may have passed the wait.
+    Initialising,
+    /// The process is initialised and its main thread waits before the program's entry point.
+    Waiting,
+    /// It runs.
+    Running,
 }
 
 impl Launched {
@@ -51,7 +69,8 @@ impl Launched {
         let handle = child.as_handle().try_clone_to_owned().map_err(|error| failed(&error))?;
         let process = Process::from_handle(handle, pid).map_err(|_| failed(&"it has ended"))?;
         let main_thread = only_thread(pid).map_err(|error| failed(&error))?;
-        Ok(Launched { process, main_thread, resumed: Cell::new(false), _child: child })
+        let go = Event::new().map_err(|error| failed(&error))?;
+        Ok(Launched { process, main_thread, stage: Cell::new(Stage::Suspended), go, _child: child })
     }
 
     /// The program's process.
@@ -59,26 +78,79 @@ impl Launched {
         &self.process
     }
 
-    /// Lets it run.
+    /// Has the main thread initialise the process and then wait before the program's entry point, so that DLLs are attached on the
+    /// thread on which they would be without inject. (The first thread that runs in a process initialises it: a remote thread would
+    /// take that part from the main thread, and become the main thread of a .NET Framework program.)
+    ///
+    /// Asynchronous procedure calls do that. The loader delivers those that were queued to a thread before its first instruction when
+    /// it has initialised the process and before it goes to the entry point. They call exports of ntdll; no code is written. The DllMains
+    /// of the program's static imports and its TLS callbacks have run by then.
     ///
     /// # Errors
-    /// A sentence for the user.
-    pub fn resume(&self) -> Result<(), Failure> {
-        // SAFETY: the handle is open with the right to resume.
-        if unsafe { ResumeThread(self.main_thread.as_raw_handle()) } == u32::MAX {
-            let error = io::Error::last_os_error();
-            return Err(Failure::failed(format!("{} cannot be let run: {error}", self.process)));
+    /// A sentence for the user: refused, ended, or not in time.
+    pub fn initialise(&self, timeout_ms: u32) -> Result<(), Failure> {
+        let process = &self.process;
+        let calls = ntdll::Calls::find(process)?;
+        let ready =
+            Event::new().map_err(|error| Failure::failed(format!("no event could be made: {error}")))?;
+        let (there, go) =
+            (Duplicate::new(process, ready.handle())?, Duplicate::new(process, self.go.handle())?);
+        let main = self.main_thread.as_handle();
+        for (function, handle) in [
+            (calls.set_event, &there),
+            (calls.close, &there),
+            (calls.wait, &go), // not alertable, without a limit: both are 0
+            (calls.close, &go),
+        ] {
+            ntdll::queue(main, function, handle.value()).map_err(|error| {
+                Failure::target(format!("{process} cannot be told to wait for the agent: {error}"))
+            })?;
         }
-        self.resumed.set(true);
-        Ok(())
+        self.stage.set(Stage::Initialising);
+        // SAFETY: the handle is open with the right to resume.
+        if unsafe { ResumeThread(main.as_raw_handle()) } == u32::MAX {
+            let error = io::Error::last_os_error();
+            self.stage.set(Stage::Suspended);
+            return Err(Failure::failed(format!("{process} cannot be let run: {error}")));
+        }
+        // The main thread closes them.
+        there.give();
+        go.give();
+        match system::wait_any(&[process.handle(), ready.handle()], timeout_ms) {
+            Some(0) => Err(Failure::target(format!(
+                "{process} ended with exit code 0x{:08x} while it was being initialised, before the program began: one of its DLLs is missing \
+                 or failed",
+                process.exit_code()
+            ))),
+            Some(_) => {
+                self.stage.set(Stage::Waiting);
+                Ok(())
+            }
+            None => Err(Failure::target(format!(
+                "{process} was not initialised within {} s (one of its DLLs waits, or security software holds it); it is left to run \
+                 without being recorded: record it with --pid {}, or start it with a longer --timeout",
+                timeout_ms.div_ceil(1000),
+                process.pid()
+            ))),
+        }
+    }
+
+    /// Lets it run.
+    pub fn resume(&self) {
+        self.go.set();
+        self.stage.set(Stage::Running);
     }
 }
 
 impl Drop for Launched {
     fn drop(&mut self) {
-        if !self.resumed.get() {
-            // SAFETY: the handle is open. The program has not run one instruction of its own, so nothing is lost with it.
-            unsafe { TerminateProcess(self.process.handle().as_raw_handle(), 1) };
+        match self.stage.get() {
+            // SAFETY: the handle is open. The program has not come to its entry point, so nothing is lost with it.
+            Stage::Suspended | Stage::Waiting => unsafe {
+                TerminateProcess(self.process.handle().as_raw_handle(), 1);
+            },
+            // It may be past its entry point, and ending it would lose its work.
+            Stage::Initialising | Stage::Running => self.go.set(),
         }
     }
 }
@@ -93,7 +165,9 @@ fn only_thread(pid: u32) -> io::Result<OwnedHandle> {
     while more != 0 {
         if entry.th32OwnerProcessID == pid {
             // SAFETY: the handle is fresh.
-            return unsafe { system::own(OpenThread(THREAD_SUSPEND_RESUME, 0, entry.th32ThreadID)) };
+            return unsafe {
+                system::own(OpenThread(THREAD_SUSPEND_RESUME | THREAD_SET_CONTEXT, 0, entry.th32ThreadID))
+            };
         }
         // SAFETY: as above.
         more = unsafe { Thread32Next(snapshot.as_raw_handle(), &mut entry) };

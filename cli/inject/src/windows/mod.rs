@@ -2,6 +2,9 @@
 //!
 //! * [`process`]: other processes: finding, opening, reading them.
 //! * [`refusal`]: why a process cannot be recorded.
+//! * [`place`]: agent.dll as a file, and the folder from which it is loaded.
+//! * [`diagnose`]: who kept the agent out.
+//! * [`token`]: access tokens, and what they let a process read.
 //! * [`remote`]: memory and threads in another process.
 //! * [`agent`]: the agent inside another process, called through its exports.
 //! * [`record`]: one recording from the first check to the last line.
@@ -10,6 +13,7 @@
 //! * [`guard`]: watching over the recorder's threads.
 //! * [`detach`]: leaving a copy of inject behind as the guard.
 //! * [`launch`]: starting the program to be recorded.
+//! * [`ntdll`]: ntdll in another process, and calls on a thread there.
 //! * [`handover`]: processes of another architecture.
 //! * [`ps`]: the list of processes.
 //! * [`doctor`]: whether this system looks as the recorder expects.
@@ -19,18 +23,22 @@
 pub mod agent;
 pub mod console;
 pub mod detach;
+pub mod diagnose;
 pub mod doctor;
 pub mod guard;
 pub mod handover;
 pub mod launch;
 pub mod names;
+pub mod ntdll;
 pub mod output;
+pub mod place;
 pub mod process;
 pub mod ps;
 pub mod record;
 pub mod refusal;
 pub mod remote;
 pub mod system;
+pub mod token;
 
 use crate::args::{Action, Target};
 use crate::failure::{self, Failure};
@@ -67,11 +75,11 @@ fn stop(target: &Target, timeout_ms: u32) -> Result<i32, Failure> {
     if let Some(other) = handover::companion(&process) {
         return handover::run(&other);
     }
-    let Some(agent) = agent::recording(&process, timeout_ms)? else {
+    let Some(agent) = agent::recording(&process)? else {
         return Err(Failure::failed(format!("{process} is not being recorded: nothing to stop")));
     };
     agent.stop(&process, timeout_ms)?;
-    let status = agent.status(&process, timeout_ms)?;
+    let status = agent.status(&process)?;
     eprintln!("stopped {process}: {}", crate::status::line(&status).trim_start());
     Ok(failure::OK)
 }

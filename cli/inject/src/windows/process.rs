@@ -2,6 +2,7 @@
 
 use super::refusal::{self, Machine, Refusal};
 use super::system;
+use super::token;
 use crate::failure::Failure;
 use crate::image::{self, Image};
 use crate::pattern;
@@ -95,6 +96,16 @@ impl Process {
         })
     }
 
+    /// Opens a process for reading alone: what it is, its modules, its memory. Without any privilege.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open_to_read(pid: u32) -> io::Result<Process> {
+        let handle = open(pid, PROCESS_QUERY_INFORMATION | PROCESS_VM_READ | PROCESS_SYNCHRONIZE)?;
+        let name = program_name(handle.as_handle());
+        Ok(Process { handle, pid, name })
+    }
+
     /// As [`Process::open`], with the cause kept.
     ///
     /// # Errors
@@ -103,7 +114,7 @@ impl Process {
         const ACCESS_DENIED: u32 = 5;
         let mut opened = open(pid, RIGHTS);
         if opened.as_ref().is_err_and(|error| system::code(error) == ACCESS_DENIED)
-            && refusal::enable_debug_privilege()
+            && token::enable_debug_privilege()
         {
             opened = open(pid, RIGHTS);
         }
@@ -124,8 +135,7 @@ impl Process {
         if unsafe { GetProcessId(handle.as_raw_handle()) } != pid {
             return Err(OpenError::NotFound);
         }
-        let name = image_path(handle.as_handle()).unwrap_or_default();
-        let name = pattern::file_name(&name.to_string_lossy()).to_owned();
+        let name = program_name(handle.as_handle());
         let process = Process { handle, pid, name };
         if process.has_ended() { Err(OpenError::Ended) } else { Ok(process) }
     }
@@ -204,11 +214,21 @@ impl Process {
     /// # Errors
     /// The system's, when the list keeps changing under the reader or cannot be read.
     pub fn modules(&self) -> io::Result<Vec<Module>> {
+        self.modules_if(&|_, _| true)
+    }
+
+    /// As [`Process::modules`], with the exports of only those modules whose index and name (in the export directory) are `wanted`.
+    ///
+    /// # Errors
+    /// As [`Process::modules`].
+    pub fn modules_if(&self, wanted: &dyn Fn(usize, &str) -> bool) -> io::Result<Vec<Module>> {
         const TRIES: u32 = 10;
         for attempt in 1.. {
             match self.module_handles() {
                 Ok(handles) => {
-                    return Ok(handles.into_iter().filter_map(|handle| self.module(handle)).collect());
+                    let module = |(index, base)| self.module(base, |name| wanted(index, name));
+                    let bases = handles.into_iter().map(|handle| handle as u64);
+                    return Ok(bases.enumerate().filter_map(module).collect());
                 }
                 Err(error) if attempt == TRIES => return Err(error),
                 // The list changes while it is read; the next look finds it whole.
@@ -258,11 +278,12 @@ impl Process {
         }
     }
 
-    /// `None` for what was unloaded meanwhile.
-    fn module(&self, handle: HMODULE) -> Option<Module> {
-        let base = handle as u64;
-        let image = Image::from_memory(|rva, buffer| self.read(base + u64::from(rva), buffer)).ok()?;
-        Some(Module { base, image })
+    /// The image at `base`, with its exports if its name is `wanted`; `None` if there is none (any more).
+    pub fn module(&self, base: u64, wanted: impl FnOnce(&str) -> bool) -> Option<Module> {
+        let image = Image::from_memory_if(wanted, |rva, buffer| {
+            base.checked_add(rva.into()).is_some_and(|address| self.read(address, buffer))
+        });
+        Some(Module { base, image: image.ok()? })
     }
 }
 
@@ -383,6 +404,11 @@ pub fn open(pid: u32, rights: u32) -> io::Result<OwnedHandle> {
 /// The system's.
 pub fn open_limited(pid: u32) -> io::Result<OwnedHandle> {
     open(pid, PROCESS_QUERY_LIMITED_INFORMATION)
+}
+
+fn program_name(handle: BorrowedHandle) -> String {
+    let path = image_path(handle).unwrap_or_default();
+    pattern::file_name(&path.to_string_lossy()).to_owned()
 }
 
 fn image_path(handle: BorrowedHandle) -> Option<OsString> {

@@ -2,16 +2,15 @@
 
 use super::agent;
 use super::handover;
-use super::process::{self, Module, OpenError, Process};
+use super::process::{self, Module, Process};
 use super::refusal;
+use super::system;
 use crate::failure::Failure;
 use crate::image;
 use crate::list;
+use crate::refusal::standing;
 use std::os::windows::io::AsHandle;
 use stk_schema::control;
-
-/// How long an agent may take to say whether it records; a process that hangs must not hang the list.
-const STATUS_MS: u32 = 2_000;
 
 /// All processes but inject itself, by pid.
 ///
@@ -24,6 +23,8 @@ pub fn processes() -> Result<Vec<list::Process>, Failure> {
     Ok(all.into_iter().map(|entry| describe(entry.pid, entry.name)).collect())
 }
 
+/// What can be told of a process without opening it for more than reading, and without privileges. Of other users' processes no
+/// memory is read.
 fn describe(pid: u32, name: String) -> list::Process {
     let mut line = list::Process {
         pid,
@@ -34,38 +35,58 @@ fn describe(pid: u32, name: String) -> list::Process {
         recording: false,
         reason: None,
     };
-    if let Ok(handle) = process::open_limited(pid) {
-        let machine = process::machine(handle.as_handle());
-        line.arch = Some(image::machine_name(machine.process));
-    }
-    let process = match Process::try_open(pid) {
-        Ok(process) => process,
-        Err(error) => {
-            line.reason = Some(match error {
-                OpenError::NotFound | OpenError::Ended => "has ended".to_owned(),
-                OpenError::Refused(refusal) => refusal.cause,
-            });
-            return line;
-        }
+    let Ok(limited) = process::open_limited(pid) else {
+        line.reason = Some("may not be opened, or has ended".to_owned());
+        return line;
     };
-    let modules = process.modules().unwrap_or_default();
-    line.dotnet = dotnet(&modules);
-    if handover::companion(&process).is_some() {
-        // What that inject would meet is for it to find out.
-        line.recordable = true;
+    let machine = process::machine(limited.as_handle());
+    line.arch = Some(image::machine_name(machine.process));
+    let facts = refusal::facts(limited.as_handle());
+    if let Err(refusal) = standing(&facts) {
+        line.reason = Some(refusal.cause);
         return line;
     }
-    match refusal::check(&process, None) {
+    if system::wait(limited.as_handle(), 0) {
+        line.reason = Some("has ended".to_owned());
+        return line;
+    }
+    let own = facts.same_user == Some(true);
+    let readable = if own { Process::open_to_read(pid).ok() } else { None };
+    let handle = readable.as_ref().map_or(limited.as_handle(), Process::handle);
+    let fits = if handover::companion_for(machine).is_some() {
+        // The other inject asks for the rest of what may be in its way.
+        refusal::policies(handle, None)
+    } else {
+        refusal::architecture(machine, None).and_then(|()| refusal::policies(handle, None))
+    };
+    match fits {
+        Ok(()) => line.recordable = true,
         Err(refusal) => line.reason = Some(refusal.cause),
-        Ok(()) => match agent::state(&process, &modules, STATUS_MS) {
-            Some(control::STATE_RECORDING | control::STATE_STOPPING) => line.recording = true,
-            Some(control::STATE_FAILED) => {
-                line.reason = Some("the agent failed in it before: it must be started anew".to_owned());
-            }
-            _ => line.recordable = true,
-        },
+    }
+    if let Some(process) = readable {
+        look_into(&process, &mut line);
     }
     line
+}
+
+/// Adds what the process's modules tell: its runtime, and what an agent in it is doing.
+fn look_into(process: &Process, line: &mut list::Process) {
+    let wanted = |index: usize, name: &str| index == 0 || name.eq_ignore_ascii_case(image::AGENT_NAME);
+    let modules = process.modules_if(&wanted).unwrap_or_default();
+    line.dotnet = dotnet(&modules);
+    if line.reason.is_some() {
+        return;
+    }
+    match agent::state(process, &modules) {
+        Some(control::STATE_RECORDING | control::STATE_STOPPING) => {
+            (line.recordable, line.recording) = (false, true);
+        }
+        Some(control::STATE_FAILED) => {
+            line.recordable = false;
+            line.reason = Some("the agent failed in it before: it must be started anew".to_owned());
+        }
+        _ => {}
+    }
 }
 
 /// The .NET runtime among the modules.

@@ -53,7 +53,7 @@ pub fn run(record: &Record) -> Result<i32, Failure> {
                 return detach::run();
             }
             let interrupted = catch_interrupts()?;
-            let session = Session::start(record, &process)?;
+            let session = Session::start(record, &process, || Ok(()))?;
             if let Some(event) = record.begun_event {
                 detach::begun(event);
             }
@@ -74,8 +74,8 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
         drop(launched);
         return handover::run(&other);
     }
-    let session = Session::start(record, process)?;
-    launched.resume()?;
+    let session = Session::start(record, process, || launched.initialise(record.timeout_ms))?;
+    launched.resume();
     let recorded = session.run(interrupted);
     if let Err(failure) = &recorded {
         eprintln!("inject: {failure}");
@@ -123,12 +123,16 @@ enum End {
 }
 
 impl<'a> Session<'a> {
-    /// Checks everything, loads the agent and starts it.
-    fn start(record: &Record, process: &'a Process) -> Result<Session<'a>, Failure> {
+    /// Checks everything, loads the agent and starts it. Calls `initialise` before it first touches the process.
+    fn start(
+        record: &Record,
+        process: &'a Process,
+        initialise: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<Session<'a>, Failure> {
         if process.pid() == std::process::id() {
             return Err(Failure::usage(format!("pid {} is this inject itself", process.pid())));
         }
-        let file = AgentFile::open(record.dll.as_deref())?;
+        let file = AgentFile::open(record.dll.as_deref())?.placed();
         let dll = (file.path.as_path(), &file.image);
         refusal::check(process, Some(dll)).map_err(|refusal| refusal.failure(&process.to_string()))?;
         file.check_exports()?;
@@ -138,14 +142,17 @@ impl<'a> Session<'a> {
             ));
         }
         let tables = record.tables.as_deref().map(tables_dir).transpose()?.unwrap_or_default();
-        let loaded = agent::idle(process, &file, record.timeout_ms)?;
+        let loaded = agent::idle(process, &file)?;
         let output = Output::open(&output_path(record, process)?)?;
         let ended =
             Event::new().map_err(|error| Failure::failed(format!("no event could be made: {error}")))?;
 
         let agent = match loaded {
             Some(agent) => agent,
-            None => agent::load(process, &file, record.timeout_ms)?,
+            None => {
+                initialise()?;
+                agent::load(process, &file, record.timeout_ms)?
+            }
         };
         output.empty()?;
         let config = AgentConfig {

@@ -193,10 +193,17 @@ fn blocked(process: &Process, what: &str, error: &io::Error) -> Failure {
         return Failure::target(format!("{process} ended before it could be recorded"));
     }
     if system::code(error) == ACCESS_DENIED {
-        return Failure::target(format!(
-            "{process} denied {what} although it could be opened: security software blocks it, or it is being shut \
-             down; allow inject.exe and agent.dll in that software"
-        ));
+        let cause = match system::wine_version() {
+            Some(version) => format!(
+                "Wine {version} could not do it (it needs Linux' ptrace: see /proc/sys/kernel/yama/ptrace_scope, and the container's \
+                 capability SYS_PTRACE)"
+            ),
+            None => {
+                "it is being shut down, or security software blocks it: allow inject.exe and agent.dll there"
+                    .to_owned()
+            }
+        };
+        return Failure::target(format!("{process} denied {what} although it could be opened: {cause}"));
     }
     Failure::failed(format!("{process}: {what} could not be had: {error}"))
 }

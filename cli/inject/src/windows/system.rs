@@ -4,13 +4,16 @@ use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::windows::ffi::OsStrExt;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
+use std::path::{Component, Path, Prefix};
 use std::ptr;
 use windows_sys::Win32::Foundation::{HANDLE, INVALID_HANDLE_VALUE, SYSTEMTIME, WAIT_OBJECT_0};
+use windows_sys::Win32::Storage::FileSystem::GetDriveTypeW;
 use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleW, GetProcAddress};
 use windows_sys::Win32::System::SystemInformation::GetLocalTime;
 use windows_sys::Win32::System::Threading::{
     CreateEventW, SetEvent, WaitForMultipleObjects, WaitForSingleObject,
 };
+use windows_sys::Win32::System::WindowsProgramming::DRIVE_REMOTE;
 use windows_sys::w;
 
 /// Takes ownership of a handle that a system call returned; null and INVALID_HANDLE_VALUE are its last error.
@@ -93,6 +96,38 @@ pub fn wait_any(handles: &[BorrowedHandle], ms: u32) -> Option<usize> {
 pub fn kernel32(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
     // SAFETY: kernel32 is in every process and is never unloaded; the name is zero-terminated.
     unsafe { GetProcAddress(GetModuleHandleW(w!("kernel32.dll")), name.as_ptr().cast()) }
+}
+
+/// Address of a function of ntdll that has no import library here.
+pub fn ntdll(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
+    // SAFETY: ntdll is in every process and is never unloaded; the name is zero-terminated.
+    unsafe { GetProcAddress(GetModuleHandleW(w!("ntdll.dll")), name.as_ptr().cast()) }
+}
+
+/// Wine's version; `None` on Windows.
+pub fn wine_version() -> Option<String> {
+    type Version = unsafe extern "system" fn() -> *const std::ffi::c_char;
+    let function = ntdll(c"wine_get_version")?;
+    // SAFETY: that is the signature of Wine's function, without arguments, whose result is a constant zero-terminated text.
+    unsafe {
+        let function = std::mem::transmute::<unsafe extern "system" fn() -> isize, Version>(function);
+        let text = function();
+        (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+    }
+}
+
+/// Whether the file lies on a network share: named by `\\\\server`, or on a drive that is mapped to one.
+pub fn is_remote(path: &Path) -> bool {
+    let Some(Component::Prefix(prefix)) = path.components().next() else { return false };
+    match prefix.kind() {
+        Prefix::UNC(..) | Prefix::VerbatimUNC(..) => true,
+        Prefix::Disk(letter) | Prefix::VerbatimDisk(letter) => {
+            let root = [u16::from(letter), u16::from(b':'), u16::from(b'\\'), 0];
+            // SAFETY: the root is zero-terminated.
+            unsafe { GetDriveTypeW(root.as_ptr()) == DRIVE_REMOTE }
+        }
+        _ => false,
+    }
 }
 
 /// Local time as `20260131-235959`.

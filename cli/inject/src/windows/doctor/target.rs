@@ -7,6 +7,7 @@ use crate::windows::agent::AgentFile;
 use crate::windows::process::{self, OpenError, Process};
 use crate::windows::refusal;
 use crate::windows::system::wide;
+use crate::windows::token::Token;
 use std::os::windows::ffi::OsStrExt;
 use std::os::windows::io::AsHandle;
 use std::path::{Component, Path, Prefix};
@@ -45,8 +46,9 @@ pub fn gather(pid: u32, agent: Option<&AgentFile>) -> TargetFacts {
     if let Ok(limited) = process::open_limited(pid) {
         let limited = limited.as_handle();
         target.machine = Some(image::machine_name(process::machine(limited).process));
-        target.app_container = Some(refusal::is_app_container(limited));
-        target.integrity = refusal::integrity_levels(limited);
+        let (theirs, ours) = (Token::of(limited).ok(), Token::own().ok());
+        target.app_container = theirs.as_ref().map(Token::is_app_container);
+        target.integrity = theirs.zip(ours).map(|(theirs, ours)| (theirs.integrity(), ours.integrity()));
         target.policies = policies(limited);
     }
     match Process::try_open(pid) {

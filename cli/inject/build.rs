@@ -1,0 +1,44 @@
+//! Gives inject.exe its version information and its manifest.
+
+#[path = "../../build/resources.rs"]
+mod resources;
+
+/// No elevation is asked for, files under Program Files are not redirected, paths may be long, the code page is UTF-8, and Windows'
+/// true version is seen (the id is that of Windows 10 and 11).
+const MANIFEST: &str = r#"<?xml version="1.0" encoding="UTF-8" standalone="yes"?>
+<assembly xmlns="urn:schemas-microsoft-com:asm.v1" manifestVersion="1.0">
+  <trustInfo xmlns="urn:schemas-microsoft-com:asm.v3">
+    <security>
+      <requestedPrivileges>
+        <requestedExecutionLevel level="asInvoker" uiAccess="false"/>
+      </requestedPrivileges>
+    </security>
+  </trustInfo>
+  <compatibility xmlns="urn:schemas-microsoft-com:compatibility.v1">
+    <application>
+      <supportedOS Id="{8e0f7a12-bfb3-4fe8-b9a5-48fd50a15a9a}"/>
+    </application>
+  </compatibility>
+  <application xmlns="urn:schemas-microsoft-com:asm.v3">
+    <windowsSettings>
+      <longPathAware xmlns="http://schemas.microsoft.com/SMI/2016/WindowsSettings">true</longPathAware>
+      <activeCodePage xmlns="http://schemas.microsoft.com/SMI/2019/WindowsSettings">UTF-8</activeCodePage>
+    </windowsSettings>
+  </application>
+</assembly>
+"#;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=../../build/resources.rs");
+    let x86 = std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86");
+    let object = resources::object(&resources::About {
+        description: "stk: records the stacks of running programs",
+        file: if x86 { "inject32.exe" } else { "inject.exe" },
+        dll: false,
+        manifest: Some(MANIFEST),
+    });
+    if let Some(object) = object {
+        println!("cargo::rustc-link-arg-bins={}", object.display());
+    }
+}

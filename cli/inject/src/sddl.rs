@@ -1,0 +1,173 @@
+//! Security descriptors in their string form (SDDL): who may write a file or folder, and whether it has a low mandatory label.
+//!
+//! Whatever is not understood counts as somebody who may write.
+
+/// Owners and writers that are administrators or the system: Administrators, SYSTEM, TrustedInstaller.
+const TRUSTED: [&str; 5] = [
+    "BA",
+    "S-1-5-32-544",
+    "SY",
+    "S-1-5-18",
+    "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464",
+];
+
+/// Rights that change a file or folder or who may do so: FILE_WRITE_DATA, FILE_APPEND_DATA, FILE_WRITE_EA, FILE_DELETE_CHILD,
+/// FILE_WRITE_ATTRIBUTES, DELETE, WRITE_DAC, WRITE_OWNER, GENERIC_ALL, GENERIC_WRITE.
+const WRITING: u32 =
+    0x2 | 0x4 | 0x10 | 0x40 | 0x100 | 0x1_0000 | 0x4_0000 | 0x8_0000 | 0x1000_0000 | 0x4000_0000;
+
+/// Whether administrators (and the system) alone own and may write what has this descriptor.
+pub fn only_administrators_write(sddl: &str) -> bool {
+    let Some(owner) = part(sddl, "O:") else { return false };
+    let Some(dacl) = part(sddl, "D:").filter(|dacl| !dacl.contains("NO_ACCESS_CONTROL")) else {
+        return false;
+    };
+    TRUSTED.contains(&owner) && aces(dacl).all(|ace| ace.is_harmless())
+}
+
+/// Whether it has a mandatory label of low or untrusted integrity.
+pub fn has_low_label(sddl: &str) -> bool {
+    const LOW: [&str; 3] = ["LW", "S-1-16-4096", "S-1-16-0"];
+    part(sddl, "S:").is_some_and(|sacl| {
+        aces(sacl).any(|ace| ace.kind == "ML" && !ace.flags.contains("IO") && LOW.contains(&ace.trustee))
+    })
+}
+
+/// What follows `O:`, `G:`, `D:` or `S:`, up to the next of them outside of parentheses.
+fn part<'a>(sddl: &'a str, key: &str) -> Option<&'a str> {
+    let mut depth = 0;
+    let mut from = None;
+    for (at, character) in sddl.char_indices() {
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            // One letter before the colon: SIDs have none.
+            'O' | 'G' | 'D' | 'S' if depth == 0 && sddl[at + 1..].starts_with(':') => {
+                if let Some(from) = from {
+                    return Some(&sddl[from..at]);
+                }
+                if sddl[at..].starts_with(key) {
+                    from = Some(at + key.len());
+                }
+            }
+            _ => {}
+        }
+    }
+    from.map(|from| &sddl[from..])
+}
+
+struct Ace<'a> {
+    kind: &'a str,
+    flags: &'a str,
+    rights: &'a str,
+    trustee: &'a str,
+}
+
+impl Ace<'_> {
+    fn is_harmless(&self) -> bool {
+        let denies = matches!(self.kind, "D" | "OD" | "XD");
+        denies
+            || self.inherited_only()
+            || TRUSTED.contains(&self.trustee)
+            || mask(self.rights).is_some_and(|mask| mask & WRITING == 0)
+    }
+
+    fn inherited_only(&self) -> bool {
+        self.flags.as_bytes().chunks(2).any(|flag| flag == b"IO")
+    }
+}
+
+/// The entries `(kind;flags;rights;object;inherited object;trustee…)` of a list.
+fn aces(list: &str) -> impl Iterator<Item = Ace<'_>> {
+    list.split('(').skip(1).map(|text| {
+        let mut fields = text.trim_end_matches(')').split(';');
+        let mut next = || fields.next().unwrap_or_default();
+        let (kind, flags, rights) = (next(), next(), next());
+        let (_object, _inherited) = (next(), next());
+        Ace { kind, flags, rights, trustee: next() }
+    })
+}
+
+/// Access rights as bits; `None` if they are not understood.
+fn mask(rights: &str) -> Option<u32> {
+    if let Some(number) = rights.strip_prefix("0x") {
+        return u32::from_str_radix(number, 16).ok();
+    }
+    if !rights.is_ascii() || !rights.len().is_multiple_of(2) {
+        return None;
+    }
+    let mut mask = 0;
+    for at in (0..rights.len()).step_by(2) {
+        mask |= match &rights[at..at + 2] {
+            "FR" => 0x12_0089,
+            "FX" => 0x12_00a0,
+            "FW" => 0x12_0116,
+            "FA" => 0x1f_01ff,
+            "GA" => 0x1000_0000,
+            "GX" => 0x2000_0000,
+            "GW" => 0x4000_0000,
+            "GR" => 0x8000_0000,
+            "SD" => 0x1_0000,
+            "RC" => 0x2_0000,
+            "WD" => 0x4_0000,
+            "WO" => 0x8_0000,
+            "CC" => 0x1,
+            "DC" => 0x2,
+            "LC" => 0x4,
+            "SW" => 0x8,
+            "RP" => 0x10,
+            "WP" => 0x20,
+            "DT" => 0x40,
+            "LO" => 0x80,
+            "CR" => 0x100,
+            _ => return None,
+        };
+    }
+    Some(mask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After the access list that Windows 10 gives C:\Program Files.
+    const PROGRAM_FILES: &str = "O:S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464\
+        G:S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464D:PAI(A;OICIIO;GA;;;CO)(A;OICIIO;GA;;;SY)(A;;0x1301bf;;;SY)\
+        (A;OICIIO;GA;;;BA)(A;;0x1301bf;;;BA)(A;OICIIO;GXGR;;;BU)(A;;0x1200a9;;;BU)\
+        (A;CIIO;GA;;;S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464)\
+        (A;;FA;;;S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464)(A;;0x1200a9;;;AC)(A;OICIIO;GXGR;;;AC)\
+        (A;;0x1200a9;;;S-1-15-2-2)(A;OICIIO;GXGR;;;S-1-15-2-2)";
+
+    #[test]
+    fn folders_that_administrators_alone_write_are_told_from_others() {
+        let rows = [
+            (PROGRAM_FILES, true),
+            ("O:BAG:SYD:P(A;;FA;;;BA)(A;;FA;;;SY)(A;;FRFX;;;WD)", true),
+            // A user's own folder: its owner can change the list at any time.
+            ("O:S-1-5-21-1-2-3-1001G:SYD:P(A;;FA;;;BA)(A;;FA;;;SY)", false),
+            // C:\ProgramData lets users make files.
+            ("O:SYG:SYD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;0x1200a9;;;BU)(A;CI;DCLCRPCR;;;BU)", false),
+            ("O:BAG:SYD:(A;;FA;;;WD)", false),
+            ("O:BAG:SYD:(A;;0x40000;;;AU)", false), // WRITE_DAC
+            ("O:BAG:SYD:(A;;SD;;;AU)", false),
+            ("O:BAG:SYD:(D;;FA;;;AU)(A;;FA;;;BA)", true),
+            ("O:BAG:SYD:(XA;;FA;;;AU;(Member_of {SID(BA)}))", false),
+            ("O:BAG:SYD:(A;;??;;;AU)", false),
+            ("O:BAG:SYD:NO_ACCESS_CONTROL", false),
+            ("O:BAG:SY", false),
+            ("D:(A;;FA;;;BA)", false),
+            ("", false),
+        ];
+        for (sddl, expected) in rows {
+            assert_eq!(only_administrators_write(sddl), expected, "{sddl}");
+        }
+    }
+
+    #[test]
+    fn a_low_label_is_found_among_the_audit_entries() {
+        assert!(has_low_label("O:BAD:(A;;FA;;;BA)S:(ML;;NW;;;LW)"));
+        assert!(has_low_label("O:BAD:(A;;FA;;;BA)S:AI(AU;SA;FA;;;WD)(ML;OICI;NW;;;S-1-16-4096)"));
+        assert!(!has_low_label("O:BAD:(A;;FA;;;BA)S:(ML;;NW;;;ME)"));
+        assert!(!has_low_label("O:BAD:(A;;FA;;;BA)"));
+    }
+}

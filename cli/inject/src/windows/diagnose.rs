@@ -1,0 +1,155 @@
+//! Why a process did not load agent.dll although it was told to: what Windows' event logs, its settings and the process's modules
+//! say. Asked only after a failure.
+
+use super::process::Process;
+use super::system;
+use crate::blocker::{self, LOGS, Log};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::ptr;
+use windows_sys::Win32::System::EventLog::{
+    EVT_HANDLE, EvtQueryChannelPath, EvtQueryReverseDirection, EvtRenderEventXml,
+};
+use windows_sys::Win32::System::LibraryLoader::{
+    GetProcAddress, LOAD_LIBRARY_SEARCH_SYSTEM32, LoadLibraryExW,
+};
+use windows_sys::Win32::System::Registry::{HKEY_LOCAL_MACHINE, RRF_RT_REG_DWORD, RegGetValueW};
+use windows_sys::core::BOOL;
+use windows_sys::{s, w};
+
+/// Events older than this have nothing to do with the failure.
+const RECENT_S: u32 = 60;
+/// Events that are looked at in each log, the newest first.
+const EVENTS: usize = 64;
+
+/// What may have kept `dll` out of `process`, as clauses of a sentence, the surest first.
+pub fn blocked(process: &Process, dll: &Path) -> String {
+    let name = dll.file_name().unwrap_or_default().to_string_lossy();
+    let mut found: Vec<String> = LOGS
+        .iter()
+        .filter_map(|log| {
+            let id = event(log, &name)?;
+            Some(format!("{} blocked it (event {id} in the log {})", log.source, log.channel))
+        })
+        .collect();
+    if found.is_empty() {
+        if smart_app_control() == Some(1) {
+            found.push("Smart App Control is on, which blocks unsigned DLLs".to_owned());
+        }
+        let modules = process.modules_if(&|_, _| false).unwrap_or_default();
+        for whose in blocker::known(modules.iter().map(|module| module.image.name.as_str())) {
+            found.push(format!("{whose} is in the process and may block it"));
+        }
+    }
+    match found.is_empty() {
+        true => format!(
+            "a code integrity policy or security software blocks it; these event logs may tell: {}",
+            blocker::where_to_look()
+        ),
+        false => found.join("; "),
+    }
+}
+
+/// Smart App Control's state: 0 off, 1 on, 2 evaluating; `None` where Windows has none.
+pub fn smart_app_control() -> Option<u32> {
+    let (mut value, mut size) = (0u32, size_of::<u32>() as u32);
+    // SAFETY: both names are zero-terminated; value and size fit.
+    let failed = unsafe {
+        RegGetValueW(
+            HKEY_LOCAL_MACHINE,
+            w!(r"SYSTEM\CurrentControlSet\Control\CI\Policy"),
+            w!("VerifiedAndReputablePolicyState"),
+            RRF_RT_REG_DWORD,
+            ptr::null_mut(),
+            (&raw mut value).cast(),
+            &mut size,
+        )
+    };
+    (failed == 0).then_some(value)
+}
+
+/// The id of the newest event of `log` that names `file`; `None` also where the log cannot be read, as some only by administrators.
+fn event(log: &Log, file: &str) -> Option<u32> {
+    let api = Api::load()?;
+    let channel = system::wide(OsStr::new(log.channel));
+    let query = system::wide(OsStr::new(&log.query(RECENT_S)));
+    let flags = EvtQueryChannelPath | EvtQueryReverseDirection;
+    // SAFETY: both texts are zero-terminated; 0 is this machine.
+    let handle = unsafe { (api.query)(0, channel.as_ptr(), query.as_ptr(), flags) };
+    let results = Results { api: &api, handle };
+    if results.handle == 0 {
+        return None;
+    }
+    (0..EVENTS).map_while(|_| results.next()).find_map(|xml| blocker::event_about(&xml, file))
+}
+
+/// The functions of wevtapi.dll, which is loaded only here.
+struct Api {
+    query: Query,
+    next: Next,
+    render: Render,
+    close: Close,
+}
+
+type Any = unsafe extern "system" fn() -> isize;
+type Query = unsafe extern "system" fn(EVT_HANDLE, *const u16, *const u16, u32) -> EVT_HANDLE;
+type Next = unsafe extern "system" fn(EVT_HANDLE, u32, *mut EVT_HANDLE, u32, u32, *mut u32) -> BOOL;
+type Render =
+    unsafe extern "system" fn(EVT_HANDLE, EVT_HANDLE, u32, u32, *mut u16, *mut u32, *mut u32) -> BOOL;
+type Close = unsafe extern "system" fn(EVT_HANDLE) -> BOOL;
+
+impl Api {
+    fn load() -> Option<Api> {
+        // SAFETY: the names are zero-terminated; the DLL stays loaded; the types are the documented signatures of these functions.
+        unsafe {
+            let dll = LoadLibraryExW(w!("wevtapi.dll"), ptr::null_mut(), LOAD_LIBRARY_SEARCH_SYSTEM32);
+            if dll.is_null() {
+                return None;
+            }
+            Some(Api {
+                query: std::mem::transmute::<Any, Query>(GetProcAddress(dll, s!("EvtQuery"))?),
+                next: std::mem::transmute::<Any, Next>(GetProcAddress(dll, s!("EvtNext"))?),
+                render: std::mem::transmute::<Any, Render>(GetProcAddress(dll, s!("EvtRender"))?),
+                close: std::mem::transmute::<Any, Close>(GetProcAddress(dll, s!("EvtClose"))?),
+            })
+        }
+    }
+}
+
+/// A query's results.
+struct Results<'a> {
+    api: &'a Api,
+    handle: EVT_HANDLE,
+}
+
+impl Results<'_> {
+    /// The next event as XML.
+    fn next(&self) -> Option<String> {
+        const PATIENCE_MS: u32 = 2_000;
+        let (mut event, mut count) = (0, 0);
+        let mut text = vec![0u16; 32_768];
+        let (mut used, mut properties) = (0, 0);
+        // SAFETY: the query's handle is open; every result has the room that is passed; the event is closed after its last use.
+        let rendered = unsafe {
+            if (self.api.next)(self.handle, 1, &mut event, PATIENCE_MS, 0, &mut count) == 0 || count == 0 {
+                return None;
+            }
+            let bytes = size_of_val(&text[..]) as u32;
+            let xml = text.as_mut_ptr();
+            let done = (self.api.render)(0, event, EvtRenderEventXml, bytes, xml, &mut used, &mut properties);
+            (self.api.close)(event);
+            done != 0
+        };
+        let units = if rendered { (used as usize / 2).min(text.len()) } else { 0 };
+        Some(String::from_utf16_lossy(&text[..units]))
+    }
+}
+
+impl Drop for Results<'_> {
+    fn drop(&mut self) {
+        if self.handle != 0 {
+            // SAFETY: it is open and this is its only owner.
+            unsafe { (self.api.close)(self.handle) };
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! agent.dll as a file, and the folder from which targets load it.
+//!
+//! The file is opened before it is looked at, without letting anybody write, rename or delete it, and stays open until it is
+//! loaded: what was checked is what is loaded. Where this inject may write to Program Files, or a copy is there already, targets load
+//! a copy from `stk\<hash of the contents>` there, a folder that administrators alone own and write and that everybody may read:
+//! services, other users and AppContainers can load it, and an agent.dll that is in use can be replaced. Else they load the named file.
+
+use super::system;
+use super::token;
+use crate::companion;
+use crate::failure::Failure;
+use crate::image::{self, Image};
+use crate::sddl;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::windows::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::windows::io::AsRawHandle as _;
+use std::path::{Component, Path, PathBuf, Prefix};
+use std::ptr;
+use windows_sys::Win32::Foundation::LocalFree;
+use windows_sys::Win32::Security::Authorization::{
+    ConvertStringSecurityDescriptorToSecurityDescriptorW, SDDL_REVISION_1,
+};
+use windows_sys::Win32::Security::SECURITY_ATTRIBUTES;
+use windows_sys::Win32::Storage::FileSystem::{
+    CreateDirectoryW, FILE_ATTRIBUTE_REPARSE_POINT, FILE_NAME_NORMALIZED, FILE_SHARE_READ, GetDriveTypeW,
+    GetFinalPathNameByHandleW, QueryDosDeviceW,
+};
+use windows_sys::Win32::System::Com::CoTaskMemFree;
+use windows_sys::Win32::System::WindowsProgramming::DRIVE_REMOTE;
+use windows_sys::Win32::UI::Shell::{FOLDERID_ProgramFiles, SHGetKnownFolderPath};
+use windows_sys::w;
+
+/// UTF-16 units of a path that LoadLibraryW takes in every program: MAX_PATH without its zero.
+const LONGEST_PATH: usize = 259;
+
+/// agent.dll as a file.
+#[derive(Debug)]
+pub struct AgentFile {
+    /// Absolute path, as the target can use it.
+    pub path: PathBuf,
+    /// What it says of itself.
+    pub image: Image,
+    bytes: Vec<u8>,
+    /// Keeps others from changing the file.
+    _file: File,
+}
+
+impl AgentFile {
+    /// Opens, reads and checks a DLL; `None` is agent.dll beside inject.exe.
+    ///
+    /// # Errors
+    /// A sentence for the user: missing, unreadable, no DLL, or at a path that not every process can use.
+    pub fn open(path: Option<&Path>) -> Result<AgentFile, Failure> {
+        let path = match path {
+            Some(path) => path.to_owned(),
+            None => beside_inject()?,
+        };
+        let path = std::path::absolute(&path)
+            .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+        let shown = path.display();
+        let (file, bytes) = open_unchanging(&path).map_err(|error| {
+            Failure::failed(format!(
+                "{shown} cannot be read ({error}): put agent.dll beside inject.exe or name it on the command line"
+            ))
+        })?;
+        let image = Image::from_file(&bytes)
+            .map_err(|error| Failure::failed(format!("{shown} is {error}: name agent.dll")))?;
+        if !image.dll {
+            return Err(Failure::failed(format!("{shown} is a program and no DLL: name agent.dll")));
+        }
+        let path = if is_of_this_session(&path) { real_path(&file).unwrap_or(path) } else { path };
+        if path.as_os_str().encode_wide().count() > LONGEST_PATH {
+            return Err(Failure::failed(format!(
+                "{} is longer than {LONGEST_PATH} characters, which not every process can load: copy agent.dll to a shorter path",
+                path.display()
+            )));
+        }
+        Ok(AgentFile { path, image, bytes, _file: file })
+    }
+
+    /// Checks that it is the agent. Apart from [`AgentFile::open`], so that a DLL of another architecture is named as that.
+    ///
+    /// # Errors
+    /// A sentence that names the missing export.
+    pub fn check_exports(&self) -> Result<(), Failure> {
+        match self.image.agent_exports() {
+            Ok(_) => Ok(()),
+            Err(missing) => Err(Failure::failed(format!(
+                "{} does not export {missing}: it is no agent.dll of this stk",
+                self.path.display()
+            ))),
+        }
+    }
+
+    /// The copy in Program Files that targets are to load, if there is one or it can be made; else itself.
+    #[must_use]
+    pub fn placed(self) -> AgentFile {
+        if !self.image.is_agent() || self.image.machine != image::own_machine() {
+            return self;
+        }
+        match copy_in_program_files(&self.bytes) {
+            Some((path, file)) => AgentFile { path, _file: file, ..self },
+            None => self,
+        }
+    }
+}
+
+fn beside_inject() -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe().map_err(|error| {
+        Failure::failed(format!("inject.exe does not know where it is ({error}): name agent.dll"))
+    })?;
+    let names = companion::agent_names(image::own_machine());
+    let mut paths = names.iter().map(|name| own.with_file_name(name));
+    let found = paths.clone().find(|path| path.is_file());
+    Ok(found.or_else(|| paths.next()).unwrap_or(own))
+}
+
+/// A file that nobody may write, rename or delete while it is open, and its contents.
+fn open_unchanging(path: &Path) -> io::Result<(File, Vec<u8>)> {
+    let mut file = File::options().read(true).share_mode(FILE_SHARE_READ).open(path)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok((file, bytes))
+}
+
+/// Whether the path begins with a drive that only this logon session has: one mapped to a share, or made by subst.
+fn is_of_this_session(path: &Path) -> bool {
+    let Some(Component::Prefix(prefix)) = path.components().next() else { return false };
+    let (Prefix::Disk(letter) | Prefix::VerbatimDisk(letter)) = prefix.kind() else { return false };
+    let name = [u16::from(letter), u16::from(b':'), 0];
+    let root = [name[0], name[1], u16::from(b'\\'), 0];
+    let mut device = [0u16; 1024];
+    // SAFETY: both names are zero-terminated; the length is that of the array.
+    let (kind, len) = unsafe {
+        let len = QueryDosDeviceW(name.as_ptr(), device.as_mut_ptr(), device.len() as u32);
+        (GetDriveTypeW(root.as_ptr()), len as usize)
+    };
+    // subst makes a link to a folder, `\??\C:\folder`; other drives are devices.
+    let link: Vec<u16> = r"\??\".encode_utf16().collect();
+    kind == DRIVE_REMOTE || device[..len.min(device.len())].starts_with(&link)
+}
+
+/// The file's path without drives of this session: `C:\…` or `\\server\share\…`.
+fn real_path(file: &File) -> Option<PathBuf> {
+    let mut path = vec![0u16; 32_768];
+    // SAFETY: the handle is open; pointer and length are those of the vector.
+    let len = unsafe {
+        let room = path.len() as u32;
+        GetFinalPathNameByHandleW(file.as_raw_handle(), path.as_mut_ptr(), room, FILE_NAME_NORMALIZED)
+    } as usize;
+    let path = OsString::from_wide(path.get(..len).filter(|path| !path.is_empty())?);
+    let text = path.to_str()?;
+    if let Some(share) = text.strip_prefix(r"\\?\UNC\") {
+        return Some(format!(r"\\{share}").into());
+    }
+    let local = text.strip_prefix(r"\\?\").unwrap_or(text);
+    local.as_bytes().get(1).is_some_and(|&byte| byte == b':').then(|| local.into())
+}
+
+/// The path of a copy that administrators alone can change, held open; `None` where it cannot be had.
+fn copy_in_program_files(bytes: &[u8]) -> Option<(PathBuf, File)> {
+    let programs = program_files()?;
+    let stk = programs.join("stk");
+    let home = stk.join(format!("{:032x}", xxhash_rust::xxh3::xxh3_128(bytes)));
+    let path = home.join(image::AGENT_NAME);
+    if !is_guarded(&programs) || path.as_os_str().encode_wide().count() > LONGEST_PATH {
+        return None;
+    }
+    for folder in [&stk, &home] {
+        if make_folder(folder).is_ok() && !is_guarded(folder) {
+            let _ = std::fs::remove_dir(folder); // It is ours and empty.
+        }
+        if !is_guarded(folder) {
+            return None;
+        }
+    }
+    if !path.exists() && write_whole(&path, bytes).is_err() && !path.exists() {
+        return None;
+    }
+    // The name only says where to look; what is there must be the same to the byte.
+    let (file, found) = open_unchanging(&path).ok()?;
+    (found == bytes && is_guarded(&path)).then_some((path, file))
+}
+
+fn program_files() -> Option<PathBuf> {
+    let mut path = ptr::null_mut();
+    // SAFETY: no token is this user's; the result has room and is freed below, also on failure.
+    unsafe {
+        let result = SHGetKnownFolderPath(&FOLDERID_ProgramFiles, 0, ptr::null_mut(), &mut path);
+        let found = (result == 0 && !path.is_null()).then(|| {
+            let len = (0..).take_while(|&index| *path.add(index) != 0).count();
+            OsString::from_wide(std::slice::from_raw_parts(path, len)).into()
+        });
+        CoTaskMemFree(path.cast());
+        found
+    }
+}
+
+/// Whether it is there, is no link, and administrators alone own and write it.
+fn is_guarded(path: &Path) -> bool {
+    let plain = std::fs::symlink_metadata(path)
+        .is_ok_and(|metadata| metadata.file_attributes() & FILE_ATTRIBUTE_REPARSE_POINT == 0);
+    plain && token::sddl(path).is_some_and(|sddl| sddl::only_administrators_write(&sddl))
+}
+
+/// Makes a folder that Administrators and SYSTEM own and write, and that everybody and every AppContainer may read.
+fn make_folder(path: &Path) -> io::Result<()> {
+    let name = system::wide(path.as_os_str());
+    let mut descriptor = ptr::null_mut();
+    // SAFETY: both names are zero-terminated; the descriptor is freed after its last use.
+    unsafe {
+        let text = w!(
+            "O:BAG:BAD:PAI(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;OICI;0x1200a9;;;WD)(A;OICI;0x1200a9;;;AC)(A;OICI;0x1200a9;;;S-1-15-2-2)"
+        );
+        if ConvertStringSecurityDescriptorToSecurityDescriptorW(
+            text,
+            SDDL_REVISION_1,
+            &mut descriptor,
+            ptr::null_mut(),
+        ) == 0
+        {
+            return Err(io::Error::last_os_error());
+        }
+        let attributes = SECURITY_ATTRIBUTES {
+            nLength: size_of::<SECURITY_ATTRIBUTES>() as u32,
+            lpSecurityDescriptor: descriptor,
+            bInheritHandle: 0,
+        };
+        let made = CreateDirectoryW(name.as_ptr(), &attributes);
+        let error = io::Error::last_os_error();
+        LocalFree(descriptor);
+        if made == 0 { Err(error) } else { Ok(()) }
+    }
+}
+
+/// Writes a file that appears under its name only when it is whole.
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let unfinished = path.with_extension(format!("{}.tmp", std::process::id()));
+    let written = File::options()
+        .write(true)
+        .create_new(true)
+        .open(&unfinished)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| std::fs::rename(&unfinished, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&unfinished);
+    }
+    written
+}

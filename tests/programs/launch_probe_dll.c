@@ -1,0 +1,13 @@
+/* A DLL that remembers on which thread it was attached to the process. */
+#include <windows.h>
+
+static DWORD thread;
+
+BOOL WINAPI DllMain(HINSTANCE module, DWORD reason, void *reserved) {
+  (void)module, (void)reserved;
+  if (reason == DLL_PROCESS_ATTACH)
+    thread = GetCurrentThreadId();
+  return TRUE;
+}
+
+__declspec(dllexport) DWORD launch_probe_thread(void) { return thread; }

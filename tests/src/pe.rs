@@ -1,0 +1,74 @@
+//! What a built PE image says of itself, 32- or 64-bit.
+
+use object::LittleEndian as LE;
+use object::pe;
+use object::read::pe::{ImageNtHeaders, PeFile, optional_header_magic};
+use std::collections::BTreeSet;
+
+/// What the tests ask of a DLL or program.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// `IMAGE_FILE_MACHINE_*`.
+    pub machine: u16,
+    /// Names of the DLLs that it imports from, in lower case.
+    pub imports: BTreeSet<String>,
+    /// Whether it imports from others only when they are needed.
+    pub delays: bool,
+    /// Names of its exports.
+    pub exports: BTreeSet<String>,
+    /// Ids of the types of its resources (16: version information, 24: manifest).
+    pub resources: BTreeSet<u16>,
+}
+
+/// Reads an image; a panic names what is wrong with it.
+pub fn read(bytes: &[u8]) -> Built {
+    match optional_header_magic(bytes).expect("it is a PE image") {
+        pe::IMAGE_NT_OPTIONAL_HDR64_MAGIC => of::<pe::ImageNtHeaders64>(bytes),
+        _ => of::<pe::ImageNtHeaders32>(bytes),
+    }
+}
+
+impl Built {
+    /// The DLLs that it imports from and that not every process has anyway: others than the system's core and the C runtimes that come
+    /// with every Windows 10. VCRUNTIME140.dll and MSVCP140.dll have to be installed first.
+    pub fn unwelcome_imports(&self) -> Vec<&str> {
+        let welcome = |name: &str| {
+            ["kernel32.dll", "ntdll.dll", "msvcrt.dll", "ucrtbase.dll"].contains(&name)
+                || name.starts_with("api-ms-win-crt-")
+        };
+        self.imports.iter().map(String::as_str).filter(|name| !welcome(name)).collect()
+    }
+}
+
+fn of<Pe: ImageNtHeaders>(bytes: &[u8]) -> Built {
+    let file = PeFile::<Pe>::parse(bytes).expect("it is a PE image");
+    let mut imports = BTreeSet::new();
+    if let Some(table) = file.import_table().expect("its import table can be read") {
+        let mut descriptors = table.descriptors().expect("descriptors");
+        while let Some(descriptor) = descriptors.next().expect("a descriptor") {
+            let name = table.name(descriptor.name.get(LE)).expect("a name");
+            imports.insert(String::from_utf8_lossy(name).to_ascii_lowercase());
+        }
+    }
+    let mut exports = BTreeSet::new();
+    if let Some(table) = file.export_table().expect("its export table can be read") {
+        for (pointer, _) in table.name_iter() {
+            let name = table.name_from_pointer(pointer).expect("a name");
+            exports.insert(String::from_utf8_lossy(name).into_owned());
+        }
+    }
+    let directories = file.data_directories();
+    let delays = directories
+        .get(pe::IMAGE_DIRECTORY_ENTRY_DELAY_IMPORT)
+        .is_some_and(|directory| directory.size.get(LE) != 0);
+    let mut resources = BTreeSet::new();
+    let sections = file.section_table();
+    if let Some(directory) =
+        directories.resource_directory(bytes, &sections).expect("its resources can be read")
+    {
+        let root = directory.root().expect("the root of its resources");
+        resources.extend(root.entries.iter().filter_map(|entry| entry.name_or_id().id()));
+    }
+    let machine = file.nt_headers().file_header().machine.get(LE);
+    Built { machine, imports, delays, exports, resources }
+}

@@ -1,0 +1,57 @@
+//! Programs that inject starts: their main thread initialises them, and they are recorded before their first instruction.
+
+use stk_tests::recorded::Recorded;
+use stk_tests::wine::{self, Finished, Folder, Inject};
+
+const AS_ALONE: &str = "dll main\ntls main\n";
+
+/// tests/programs/launch_probe.c ends with this code if it found everything as it should be.
+const AS_IT_SHOULD_BE: i32 = 10;
+
+fn is_as_it_should_be(finished: &Finished) {
+    assert_eq!(finished.stdout, format!("{AS_ALONE}recording 1\n"), "{}", finished.stderr);
+    finished.expect(AS_IT_SHOULD_BE).says("launch_probe.exe").says("ended with exit code 10");
+}
+
+#[test]
+fn the_main_thread_initialises_a_launched_program_which_is_recorded_when_it_begins() {
+    let folder = Folder::new("launch-thread");
+    let probe = wine::windows_path(&wine::path("STK_LAUNCH_DIR").join("launch_probe.exe"));
+    is_as_it_should_be(&Inject::run(&folder, &["-o", "probe.stk", "--", &probe]));
+    let recorded = Recorded::open(&folder.file("probe.stk"));
+    assert!(recorded.damage.is_empty(), "{:?}", recorded.damage);
+    assert_eq!(recorded.modules_named("launch_probe.dll").len(), 1, "{:?}", recorded.modules);
+}
+
+#[test]
+fn the_main_thread_initialises_a_launched_32_bit_program_too() {
+    let folder = Folder::new("launch-thread32");
+    let probe = wine::windows_path(&wine::path("STK_LAUNCH32_DIR").join("launch_probe.exe"));
+    is_as_it_should_be(&Inject::run_x86(&folder, &["-o", "probe.stk", "--", &probe]));
+}
+
+#[test]
+fn a_program_that_cannot_be_initialised_is_a_failure_with_its_exit_code() {
+    let folder = Folder::new("launch-no-dll");
+    // Without the DLL that it imports.
+    let alone = folder.file("launch_probe.exe");
+    std::fs::copy(wine::path("STK_LAUNCH_DIR").join("launch_probe.exe"), &alone).expect("ours");
+    let finished = Inject::run(&folder, &["-o", "x.stk", "--", &wine::windows_path(&alone)]);
+    finished.refuses(125, "ended with exit code 0xc0000135 while it was being initialised");
+    assert!(!folder.file("x.stk").exists());
+}
+
+#[test]
+fn a_recording_that_fails_ends_the_program_before_it_begins() {
+    let folder = Folder::new("launch-refused");
+    let probe = wine::windows_path(&wine::path("STK_LAUNCH_DIR").join("launch_probe.exe"));
+    let finished = Inject::run(&folder, &["-o", "nowhere/x.stk", "--", &probe]);
+    finished.refuses(125, "nowhere");
+    assert_eq!(finished.stdout, "", "the program ran");
+    // The same where it was initialised already: this DLL is no agent, which is found out when it is loaded.
+    let slow = wine::windows_path(&wine::path("STK_SLOW_DLL"));
+    let finished = Inject::run(&folder, &["-o", "x.stk", &slow, "--", &probe]);
+    finished.refuses(125, "could not load");
+    assert_eq!(finished.stdout, "", "the program ran");
+    assert!(!folder.file("x.stk").exists());
+}
