@@ -12,6 +12,7 @@
 //! * [`duration`]: `10`, `10s`, `1m30s`.
 //! * [`pattern`]: output names such as `%n-%p-%t.stk`.
 //! * [`image`]: what a DLL's file or its loaded image says: architecture, exports, identity.
+//! * [`complete`]: what the agent could not read in time, added after the end.
 //! * [`companion`]: the other build of inject, for processes of another architecture.
 //! * [`refusal`]: which architectures fit, and the sentence when they do not.
 //! * [`status`]: the status line.
@@ -26,6 +27,7 @@
 
 pub mod args;
 pub mod companion;
+pub mod complete;
 pub mod duration;
 pub mod failure;
 pub mod image;

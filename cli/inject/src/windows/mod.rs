@@ -5,6 +5,7 @@
 //! * [`remote`]: memory and threads in another process.
 //! * [`agent`]: the agent inside another process, called through its exports.
 //! * [`record`]: one recording from the first check to the last line.
+//! * [`complete`]: the trace and image files, for what is added after the end.
 //! * [`names`]: names for the agent from a .NET runtime's data access library.
 //! * [`output`]: the file that the agent writes.
 //! * [`launch`]: starting the program to be recorded.
@@ -14,6 +15,7 @@
 //! * [`system`]: handles, events, error texts.
 
 pub mod agent;
+pub mod complete;
 pub mod console;
 pub mod handover;
 pub mod launch;

@@ -1,6 +1,7 @@
 //! One recording, from the first check to the last line.
 
 use super::agent::{self, Agent, AgentFile};
+use super::complete;
 use super::console;
 use super::handover;
 use super::launch::Launched;
@@ -96,6 +97,8 @@ struct Session<'a> {
     status: AgentStatus,
     /// Whether stderr holds a status line without its end.
     line_open: bool,
+    /// What is added to the trace after its end.
+    wanted: complete::Wanted,
     /// Answers the agent's questions for names until the recording ends.
     _names: Option<Names>,
 }
@@ -162,7 +165,18 @@ impl<'a> Session<'a> {
         eprintln!("recording {process} to {}", path.display());
         let status = agent::read_status(process, status_address).unwrap_or(BLANK);
         let names = Names::start(process, &status, symbol_path(record));
-        Ok(Session { process, agent, path, ended, status_address, status, line_open: false, _names: names })
+        let wanted = complete::Wanted { embed: record.embed, tables: record.tables.clone() };
+        Ok(Session {
+            process,
+            agent,
+            path,
+            ended,
+            status_address,
+            status,
+            line_open: false,
+            wanted,
+            _names: names,
+        })
     }
 
     /// Waits for the end, says how it went and returns the exit code.
@@ -172,6 +186,7 @@ impl<'a> Session<'a> {
             eprintln!();
         }
         let end = end?;
+        complete::run(&self.path, &self.wanted);
         let trace = format!("{}: {}", self.path.display(), status::line(&self.status).trim_start());
         match end {
             End::Interrupted => {
