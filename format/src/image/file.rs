@@ -89,7 +89,7 @@ impl Memory for ImageFile<'_> {
 }
 
 fn round_up(len: u32) -> u32 {
-    len.checked_next_multiple_of(PAGE).unwrap_or(u32::MAX & !(PAGE - 1))
+    len.checked_next_multiple_of(PAGE).unwrap_or(!(PAGE - 1))
 }
 
 #[cfg(test)]
