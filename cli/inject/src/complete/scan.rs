@@ -197,7 +197,7 @@ impl Scan {
 
     /// A moment before which a module was not mapped, ns since the Unix epoch: of one that was there at the start, when the process
     /// was created.
-    fn mapped_after(&self, module: &KnownModule) -> Option<u64> {
+    pub fn mapped_after(&self, module: &KnownModule) -> Option<u64> {
         if module.flags.contains(ModuleFlags::AT_START) {
             return Some(self.process_created).filter(|&created| created != 0);
         }
