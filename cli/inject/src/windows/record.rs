@@ -18,6 +18,7 @@ use crate::{pattern, status, uuid};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use stk_schema::control::{
     AgentConfig, AgentStatus, CONTROL_VERSION, FLAG_CHECK_WALKS, STATE_FAILED, STATE_STOPPED,
 };
@@ -33,6 +34,9 @@ const STOP_MS: u32 = 30_000;
 /// How long a process whose memory is gone, or whose agent has told of its exit, may take to end: its other DLLs have things to do, and a
 /// killed one goes only when the system has finished what its threads had asked of a busy disk.
 const GOING_MS: u32 = 30_000;
+
+/// How long a program that is launched waits for the agent's first look at its modules.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
 
 /// Records as asked and returns the exit code.
 ///
@@ -65,6 +69,7 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
         return handover::run(&other);
     }
     let session = Session::start(record, process)?;
+    session.wait_for_modules();
     launched.resume()?;
     let recorded = session.run(interrupted);
     if let Err(failure) = &recorded {
@@ -177,6 +182,20 @@ impl<'a> Session<'a> {
             wanted,
             _names: names,
         })
+    }
+
+    /// Waits until the agent has written which modules there are, a few seconds at most: a program that ends at once would leave a trace
+    /// of addresses alone.
+    fn wait_for_modules(&self) {
+        let start = Instant::now();
+        let waits = |status: AgentStatus| {
+            status.modules == 0 && !matches!(status.state, STATE_STOPPED | STATE_FAILED)
+        };
+        while start.elapsed() < FIRST_LOOK
+            && agent::read_status(self.process, self.status_address).is_some_and(waits)
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Waits for the end, says how it went and returns the exit code.
