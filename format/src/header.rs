@@ -306,6 +306,9 @@ impl BlockKind {
 /// Codec of a payload: an ordinary zstd frame, the only one of version 1.
 pub const CODEC_ZSTD: u8 = 1;
 
+/// Block flag: the block belongs to a supplement, which was appended after the recording had ended.
+pub const FLAG_SUPPLEMENT: u16 = 1;
+
 /// The 104 bytes before a payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockHeader {
@@ -325,7 +328,7 @@ pub struct BlockHeader {
     pub kind: BlockKind,
     /// [`CODEC_ZSTD`].
     pub codec: u8,
-    /// No bits are assigned in version 1.
+    /// [`FLAG_SUPPLEMENT`].
     pub flags: u16,
     /// Number of events.
     pub events: u32,

@@ -12,6 +12,9 @@
 //!
 //! Reading (feature `std`): [`Trace`] (blocks, damage, completeness), [`Samples`] (a SAMPLES block decoded), [`blob`].
 //!
+//! After the end of a recording (feature `std`): [`SupplementWriter`]. What a trace says of an image, read from memory or from a
+//! file: [`image`].
+//!
 //! For tests and tools (feature `std`): [`TraceWriter`], [`synth`].
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
@@ -23,10 +26,13 @@ mod block;
 mod bytes;
 pub mod event;
 mod header;
+pub mod image;
 #[cfg(feature = "std")]
 mod read;
 pub mod sample;
 mod seal;
+#[cfg(feature = "std")]
+mod supplement;
 #[cfg(feature = "std")]
 pub mod synth;
 #[cfg(feature = "std")]
@@ -34,16 +40,18 @@ mod writer;
 
 pub use block::{BlockBuffer, HEADER_KEY, Rejected};
 pub use header::{
-    BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, CpuUnit, FILE_HEADER_LEN, FileHeader, HeaderError,
-    TAIL_LEN, Tail,
+    BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, CpuUnit, FILE_HEADER_LEN, FLAG_SUPPLEMENT,
+    FileHeader, HeaderError, TAIL_LEN, Tail,
 };
 #[cfg(feature = "std")]
 pub use read::{
     BlockError, BlockRef, Damage, Decoded, Events, Extra, ImageBudget, OpenError, Same, Sample, Samples,
-    Scratch, Trace,
+    Scratch, Supplement, Trace,
 };
 pub use sample::{RawSample, SampleEncoder, Taken, ThreadImage};
 pub use seal::{SealError, Sealer, sealed_bound};
+#[cfg(feature = "std")]
+pub use supplement::{Addition, NoSupplement, SupplementWriter};
 #[cfg(feature = "std")]
 pub use writer::TraceWriter;
 

@@ -55,6 +55,8 @@ pub fn sealed_bound(raw: usize) -> usize {
 pub struct Sealer {
     zstd: CCtx<'static>,
     salt: u32,
+    /// Flags of all blocks.
+    flags: u16,
     next_seq: u64,
     /// Offset at which the next block will be written.
     offset: u64,
@@ -77,6 +79,7 @@ impl Sealer {
         let mut sealer = Sealer {
             zstd: CCtx::try_create().ok_or(SealError::NoMemory)?,
             salt: header.salt(),
+            flags: 0,
             next_seq: 0,
             offset: crate::header::FILE_HEADER_LEN as u64,
             last_meta: u64::MAX,
@@ -101,6 +104,33 @@ impl Sealer {
         Ok(sealer)
     }
 
+    /// A sealer for a supplement: it goes on behind `blocks`, all blocks of a trace that ends at `end` bytes, and its index lists
+    /// them too.
+    #[cfg(feature = "std")]
+    pub(crate) fn resume(
+        header: &FileHeader,
+        blocks: impl Iterator<Item = (u64, BlockHeader)>,
+        end: u64,
+    ) -> Result<Sealer, SealError> {
+        let mut sealer = Sealer::new(header)?;
+        sealer.flags = crate::header::FLAG_SUPPLEMENT;
+        sealer.offset = end;
+        for (offset, block) in blocks {
+            sealer.next_seq = block.seq.saturating_add(1);
+            if let Some(next) = sealer.ordinals.get_mut(usize::from(block.kind.code())) {
+                *next = block.ordinal.saturating_add(1).max(*next);
+            }
+            if matches!(block.kind, BlockKind::Meta | BlockKind::State) {
+                sealer.last_meta = block.seq;
+            }
+            if block.kind != BlockKind::Index {
+                let (kind, BlockHeader { seq, first, last, .. }) = (block.kind.code(), block);
+                sealer.index.push(IndexEntry { offset, seq, kind, first, last });
+            }
+        }
+        Ok(sealer)
+    }
+
     /// Seals a block into `out` (at least [`sealed_bound`] of its [`BlockBuffer::len`] bytes) and gives the bytes to append
     /// to the file in one write. A block that is sealed must be written: the next one's offset counts on it.
     pub fn seal<'o>(&mut self, block: &BlockBuffer, out: &'o mut [u8]) -> Result<&'o [u8], SealError> {
@@ -114,7 +144,7 @@ impl Sealer {
             last: block.last,
             kind: block.kind,
             codec: CODEC_ZSTD,
-            flags: 0,
+            flags: self.flags,
             events: block.events,
             dropped: block.dropped,
             last_meta: self.last_meta,
@@ -171,7 +201,7 @@ impl Sealer {
             last,
             kind: BlockKind::Index,
             codec: CODEC_ZSTD,
-            flags: 0,
+            flags: self.flags,
             events: 1,
             dropped: 0,
             last_meta: self.last_meta,

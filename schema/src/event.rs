@@ -83,8 +83,12 @@ bitflags::bitflags! {
         const MAIN = 8;
         /// It is the recorder itself.
         const RECORDER = 16;
-        /// Restated by a STATE block, not new.
+        /// Restated by a STATE block or a supplement, not new.
         const RESTATED = 32;
+        /// The loader's list lacks it: found by code that ran in it (a hot-patch image, an unlinked or manually mapped DLL).
+        const UNLISTED = 64;
+        /// Its identities were read from an image file after the recording had ended.
+        const FROM_FILE = 128;
     }
 
     /// How a thread became known.

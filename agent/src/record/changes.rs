@@ -4,9 +4,12 @@
 //! loader's list, its headers) may be of what lies at that address by then. The loader tells of an unload before it unmaps: so what
 //! was read is the module's if, *after* the reading, nothing waits here that says otherwise.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
+use super::fingerprint::Fingerprint;
 use super::modules::{Seen, is_same};
+use super::rescue::Rescued;
 
 /// What the loader did.
 #[derive(Clone, Debug)]
@@ -19,6 +22,10 @@ pub enum Change {
         seen: Seen,
         /// Whether the path is too long for the ring and was left out.
         path_cut: bool,
+        /// Its identities at that moment, if its headers could be read.
+        print: Option<Box<Fingerprint>>,
+        /// By which its tables are reported as read; 0 if there was no place for it.
+        ticket: u64,
     },
     /// A module is about to be unmapped, or was.
     Unloaded {
@@ -26,6 +33,8 @@ pub enum Change {
         time: u64,
         /// Load address.
         base: u64,
+        /// What was copied of its tables, where they had not been read.
+        rescued: Option<Rescued>,
     },
 }
 
@@ -92,11 +101,11 @@ mod tests {
     }
 
     fn loaded(base: u64, path: &str) -> Change {
-        Change::Loaded { time: 0, seen: seen(base, path), path_cut: false }
+        Change::Loaded { time: 0, seen: seen(base, path), path_cut: false, print: None, ticket: 0 }
     }
 
     fn unloaded(base: u64) -> Change {
-        Change::Unloaded { time: 0, base }
+        Change::Unloaded { time: 0, base, rescued: None }
     }
 
     fn changes(list: &[Change]) -> Changes {

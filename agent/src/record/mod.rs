@@ -3,6 +3,8 @@
 //! ```text
 //! sampler      captures -> SAMPLES blocks        (its thread never waits)
 //! changes      what the loader has told, and what was read of modules meanwhile
+//! fingerprint  identities that a loader notification keeps
+//! rescue       tables of a module that goes before they were read
 //! modules      notifications, snapshots -> MODULE_LOAD, MODULE_UNLOAD
 //! dynamic      code in no module -> CODE_ADD, CODE_REMOVE
 //! image        headers, identities, unwind tables, exports out of memory
@@ -25,10 +27,12 @@ pub mod code;
 pub mod dotnet;
 pub mod duty;
 pub mod dynamic;
+pub mod fingerprint;
 pub mod image;
 pub mod journal;
 pub mod modules;
 pub mod queue;
+pub mod rescue;
 pub mod sampler;
 pub mod shared;
 pub mod stack_bounds;

@@ -6,12 +6,14 @@
 //! notifications are registered before the snapshot is taken, and a notified load of what the snapshot already
 //! showed is the same instance.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use stk_schema::event::{Event, ModuleFlags, ModuleLoad, ModuleTables, Table};
-use stk_schema::identity::{CodeView, Identity};
+use stk_schema::identity::{CodeView, Identity, PeIdentity};
 
+use super::fingerprint::Fingerprint;
 use super::image::Image;
 
 /// Takes events in the order in which they are to be written.
@@ -44,11 +46,24 @@ pub struct Module {
     pub flags: ModuleFlags,
     /// Its headers, unless unreadable.
     pub image: Option<Image>,
+    /// What the notification of its load kept of them.
+    pub print: Option<Box<Fingerprint>>,
     /// Its tables, once recorded.
     pub tables: Option<Vec<Table>>,
 }
 
 impl Module {
+    /// Whether tables of it were recorded.
+    pub fn has_tables(&self) -> bool {
+        self.tables.as_ref().is_some_and(|tables| !tables.is_empty())
+    }
+
+    /// Its header fields, as far as they are known.
+    pub fn identity(&self) -> Option<PeIdentity> {
+        let of_print = self.print.as_ref().map(|print| print.pe);
+        self.image.as_ref().map(|image| image.identity).or(of_print)
+    }
+
     fn overlaps(&self, seen: &Seen) -> bool {
         self.seen.base < seen.base.saturating_add(seen.size) && seen.base < self.seen.base + self.seen.size
     }
@@ -65,6 +80,8 @@ impl Module {
                 }));
             }
             identities.push(Identity::HeaderHash(image.header_hash));
+        } else if let Some(print) = &self.print {
+            identities.extend(print.identities());
         }
         out.event(&Event::ModuleLoad(ModuleLoad {
             instance: self.instance,
@@ -121,6 +138,20 @@ impl Modules {
         image: Option<Image>,
         out: &mut impl Events,
     ) -> Option<u64> {
+        self.loaded_with(time, seen, flags, (image, None), out)
+    }
+
+    /// As [`Modules::loaded`], with what the notification kept of its identity. Headers of another identity are not the
+    /// module's.
+    pub fn loaded_with(
+        &mut self,
+        time: u64,
+        seen: Seen,
+        flags: ModuleFlags,
+        (image, print): (Option<Image>, Option<Box<Fingerprint>>),
+        out: &mut impl Events,
+    ) -> Option<u64> {
+        let image = image.filter(|image| print.as_ref().is_none_or(|print| print.pe == image.identity));
         if let Some(known) = self.live.iter_mut().find(|module| is_same(&module.seen, &seen)) {
             // Both saw the same load: the notification was queued before the snapshot was taken.
             known.flags |= flags & ModuleFlags::NOTIFIED;
@@ -136,6 +167,7 @@ impl Modules {
             seen,
             flags,
             image,
+            print,
             tables: None,
         };
         if module.image.is_none() {
@@ -171,6 +203,18 @@ impl Modules {
         if let Some(module) = self.live.iter_mut().find(|module| module.instance == instance) {
             module.tables = Some(tables);
             module.write_tables(out);
+        }
+    }
+
+    /// Takes out the headers of a module for as long as its tables are read.
+    pub fn take_image(&mut self, instance: u64) -> Option<Image> {
+        self.live.iter_mut().find(|module| module.instance == instance)?.image.take()
+    }
+
+    /// Puts back what [`Modules::take_image`] took.
+    pub fn put_image(&mut self, instance: u64, image: Option<Image>) {
+        if let Some(module) = self.live.iter_mut().find(|module| module.instance == instance) {
+            module.image = image;
         }
     }
 

@@ -1,6 +1,7 @@
 //! The tables thread: which threads and modules there are, and what their images say. It alone may meet the loader's lock, and
 //! wait for it: sampling and writing go on meanwhile.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -9,7 +10,8 @@ use core::sync::atomic::Ordering;
 use stk_format::BlockKind;
 use stk_schema::control::{EMBED_FULL, EMBED_NONE};
 use stk_schema::event::{
-    Clock, DropReason, Dropped, EndReason, Event, Metadata, ModuleFlags, RateChange, ThreadFlags, ThreadStart,
+    Clock, DropReason, Dropped, EndReason, Event, Metadata, ModuleFlags, RateChange, Table, ThreadFlags,
+    ThreadStart,
 };
 use stk_schema::limits;
 
@@ -28,10 +30,12 @@ use super::thread::{self, ThreadHandle};
 use crate::record::changes::{Change, Changes};
 use crate::record::dotnet::descriptor;
 use crate::record::dotnet::runtime::{self, Kind};
-use crate::record::image::{Image, Part};
+use crate::record::fingerprint::Fingerprint;
+use crate::record::image::{Image, Memory, Part};
 use crate::record::journal::{Contents, Journal, Pace};
 use crate::record::modules::{Events, Modules, Seen};
 use crate::record::queue::Queue;
+use crate::record::rescue::{Rescued, Tickets};
 use crate::record::sampler::ThreadCommand;
 use crate::record::shared::{Counters, REASONS};
 use crate::record::threads::{Thread, Threads};
@@ -117,6 +121,8 @@ pub struct Census {
     contents: Contents,
     /// Instances whose tables are to be read.
     unread: VecDeque<u64>,
+    /// By which the loader's callback is told that tables were read.
+    tickets: Tickets,
     /// Removals that the sampler's queue had no room for.
     removals: VecDeque<u64>,
     own_threads: fn() -> Vec<u32>,
@@ -159,6 +165,7 @@ impl Census {
             changes: Changes::default(),
             contents: Contents::default(),
             unread: VecDeque::new(),
+            tickets: Tickets::default(),
             removals: VecDeque::new(),
             own_threads,
             runtimes,
@@ -191,7 +198,7 @@ impl Census {
         SIGNALS.threads_known.store(true, Ordering::Release);
 
         let since = ticks();
-        let notified = loader::listen(self.api);
+        let notified = loader::listen(self.api, self.settings.embed != EMBED_NONE);
         self.snapshot(ModuleFlags::AT_START, since);
         if !notified {
             self.fact(
@@ -391,21 +398,26 @@ impl Census {
         while let Some(change) = self.changes.pop().or_else(loader::next) {
             changed = true;
             match change {
-                Change::Loaded { time, mut seen, path_cut } => {
+                Change::Loaded { time, mut seen, path_cut, print, ticket } => {
                     if path_cut {
                         seen.path = self.path_of(seen.base);
                     }
                     let image = self.read_image(&seen);
-                    if !self.load(time, seen, ModuleFlags::NOTIFIED, image) {
+                    if !self.load(time, seen, ModuleFlags::NOTIFIED, (image, print), ticket) {
                         SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
                     }
                 }
-                Change::Unloaded { time, base } => {
+                Change::Unloaded { time, base, rescued } => {
+                    if let Some(rescued) = rescued {
+                        self.use_rescued(base, &rescued);
+                        loader::give_back(rescued);
+                    }
                     let unread = &mut self.unread;
                     if let Some(module) = self.modules.based_at(base) {
                         let instance = module.instance;
                         let before = unread.len();
                         unread.retain(|&one| one != instance);
+                        loader::tables_read(self.tickets.take(instance));
                         SIGNALS.tables_pending.fetch_sub((before - unread.len()) as u32, Ordering::AcqRel);
                     }
                     self.modules.unloaded(time, base, &mut self.journal);
@@ -457,7 +469,10 @@ impl Census {
             flags.set(ModuleFlags::MAIN, Some(seen.base) == main);
             flags.set(ModuleFlags::RECORDER, seen.base == self.settings.own_base);
             SIGNALS.tables_pending.fetch_add(1, Ordering::AcqRel);
-            if !self.load(since, seen, flags, image) {
+            let known = self.modules.based_at(seen.base).is_some();
+            let ticket =
+                if known || self.settings.embed == EMBED_NONE { 0 } else { loader::expect(seen.base) };
+            if !self.load(since, seen, flags, (image, None), ticket) {
                 SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
             }
         }
@@ -471,11 +486,21 @@ impl Census {
         image.filter(|_| !self.changes.unload(seen.base) && !loader::has_lost())
     }
 
-    /// A module was seen, with these headers; false if it was known already. True leaves one pending table to be settled.
-    fn load(&mut self, time: u64, seen: Seen, flags: ModuleFlags, image: Option<Image>) -> bool {
-        let Some(instance) = self.modules.loaded(time, seen, flags, image, &mut self.journal) else {
+    /// A module was seen, with these headers and what its notification kept; false if it was known already. True leaves one pending
+    /// table to be settled.
+    fn load(
+        &mut self,
+        time: u64,
+        seen: Seen,
+        flags: ModuleFlags,
+        identity: (Option<Image>, Option<Box<Fingerprint>>),
+        ticket: u64,
+    ) -> bool {
+        let Some(instance) = self.modules.loaded_with(time, seen, flags, identity, &mut self.journal) else {
+            loader::tables_read(ticket);
             return false;
         };
+        self.tickets.put(instance, ticket);
         self.unread.push_back(instance);
         self.look_for_runtime(instance);
         true
@@ -498,23 +523,46 @@ impl Census {
 
     /// Reads and writes the tables of a module.
     fn read_tables(&mut self, instance: u64) {
-        let mut tables = Vec::new();
-        let (memory, embed) = (self.memory, self.settings.embed);
-        if let Some(image) = self.modules.get(instance).and_then(|module| module.image.as_ref()) {
-            let (contents, journal, folder) =
-                (&mut self.contents, &mut self.journal, &mut self.settings.folder);
-            let mut store = |part: Part| tables.push(contents.put(&part, folder.as_mut(), journal));
-            if embed != EMBED_NONE {
-                image.unwind_parts(&memory, &mut store);
-            }
-            if embed == EMBED_FULL {
-                image.code_parts(&memory, &mut store);
-            }
-        }
+        // Out of the list for as long as they are read.
+        let (image, memory) = (self.modules.take_image(instance), self.memory);
+        let tables = image.as_ref().map(|image| self.store_tables(image, &memory)).unwrap_or_default();
+        self.modules.put_image(instance, image);
         // The loader tells of an unload before it unmaps: if it has told nothing, what was read was this module's.
         self.drain_loader();
+        if self.modules.get(instance).is_some_and(|module| module.image.is_some()) {
+            loader::tables_read(self.tickets.take(instance));
+        }
         self.modules.tables_recorded(instance, tables, &mut self.journal);
         SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Writes what is wanted of an image.
+    fn store_tables(&mut self, image: &Image, memory: &impl Memory) -> Vec<Table> {
+        let mut tables = Vec::new();
+        let embed = self.settings.embed;
+        let (contents, journal, folder) = (&mut self.contents, &mut self.journal, &mut self.settings.folder);
+        let mut store = |part: Part| tables.push(contents.put(&part, folder.as_mut(), journal));
+        if embed != EMBED_NONE {
+            image.unwind_parts(memory, &mut store);
+        }
+        if embed == EMBED_FULL {
+            image.code_parts(memory, &mut store);
+        }
+        tables
+    }
+
+    /// Writes the tables of the module at `base`, which is gone, from what was copied of it when it went.
+    fn use_rescued(&mut self, base: u64, rescued: &Rescued) {
+        let Some(arena) = loader::arena() else { return };
+        let Some(module) = self.modules.based_at(base).filter(|module| !module.has_tables()) else { return };
+        let (instance, known) = (module.instance, module.identity());
+        let memory = rescued.image(arena);
+        let (base, size) = rescued.place();
+        let image = Image::read(&memory, base, size);
+        if let Some(image) = image.filter(|image| known.is_none_or(|known| known == image.identity)) {
+            let tables = self.store_tables(&image, &memory);
+            self.modules.tables_recorded(instance, tables, &mut self.journal);
+        }
     }
 
     /// The full path of the module at `base`, for a notification that could not hold it.
@@ -620,6 +668,9 @@ impl Census {
     /// What recording cost, as metadata.
     fn measurements(&mut self, own_cpu_ns: u64) {
         self.fact("recorder.cpu_ns", alloc::format!("{own_cpu_ns}").as_bytes());
+        if loader::unrescued() != 0 {
+            self.fact("recorder.unread_modules", alloc::format!("{}", loader::unrescued()).as_bytes());
+        }
         let counters = self.counters.clone();
         for (key, value) in [
             ("recorder.passes", &counters.passes),

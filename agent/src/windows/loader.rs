@@ -1,5 +1,7 @@
 //! Loader notifications. The callback runs on the thread that loads or unloads, under the loader's lock: it copies what
-//! it is told into a preallocated ring and returns.
+//! it is told into a preallocated ring and returns. Of a module that is loaded it keeps the identity; of one that is unloaded before its
+//! tables were read, the tables. Both are copied by NtReadVirtualMemory, which fails where a page is gone: no lock of the target, no
+//! allocation, at most a few megabytes.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -7,12 +9,15 @@ use core::ffi::c_void;
 use core::ptr::{null_mut, read_unaligned};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use super::api::{Api, ticks};
+use super::api::{Api, api, ticks};
+use super::memory::OwnMemory;
 use super::state::SIGNALS;
 use super::text::wtf8;
 use crate::record::changes::Change;
+use crate::record::fingerprint::Fingerprint;
 use crate::record::modules::Seen;
 use crate::record::queue::Queue;
+use crate::record::rescue::{Arena, Pending, Rescued};
 
 /// Notifications that can wait for the tables thread.
 const RING: usize = 1024;
@@ -24,8 +29,21 @@ const LOADED: u32 = 1;
 /// LDR_DLL_NOTIFICATION_REASON_UNLOADED.
 const UNLOADED: u32 = 2;
 
+/// Bytes of tables of unloaded modules that can wait for the tables thread.
+const ARENA: u32 = 8 << 20;
+
+/// Made at the first start, never freed.
+struct Room {
+    notes: Queue<Note>,
+    pending: Pending,
+    arena: Arena,
+}
+
 struct Note {
     loaded: bool,
+    print: Option<Fingerprint>,
+    ticket: u64,
+    rescued: Option<Rescued>,
     time: u64,
     base: u64,
     size: u32,
@@ -33,27 +51,78 @@ struct Note {
     path: [u16; PATH],
 }
 
-static NOTES: AtomicPtr<Queue<Note>> = AtomicPtr::new(null_mut());
+static ROOM: AtomicPtr<Room> = AtomicPtr::new(null_mut());
+/// Whether tables are wanted at all.
+static RESCUING: AtomicBool = AtomicBool::new(false);
+/// Modules whose tables there was no room for.
+static UNRESCUED: AtomicU64 = AtomicU64::new(0);
 static LISTENING: AtomicBool = AtomicBool::new(false);
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// Takes notifications from now on. Registers with the loader once per process and stays registered: taking the
-/// callback back would need the loader's lock at the end of the recording.
-pub fn listen(api: &Api) -> bool {
-    if NOTES.load(Ordering::Acquire).is_null() {
+fn room() -> Option<&'static Room> {
+    // SAFETY: null or a box that is never freed once the callback is registered.
+    unsafe { ROOM.load(Ordering::Acquire).as_ref() }
+}
+
+/// Takes notifications from now on; with `rescue`, also the tables of modules that go too soon. Registers with the loader once per
+/// process and stays registered: taking the callback back would need the loader's lock at the end of the recording.
+pub fn listen(api: &Api, rescue: bool) -> bool {
+    RESCUING.store(rescue, Ordering::Release);
+    if room().is_none() {
         let Some(register) = api.register_notification else { return false };
-        NOTES.store(Box::into_raw(Box::new(Queue::new(RING))), Ordering::Release);
+        let room = Room { notes: Queue::new(RING), pending: Pending::default(), arena: Arena::new(ARENA) };
+        ROOM.store(Box::into_raw(Box::new(room)), Ordering::Release);
         let mut cookie = null_mut();
         // SAFETY: the callback has the documented type and lives as long as the process, since the agent is pinned.
         if unsafe { register(0, callback as *const c_void, null_mut(), &mut cookie) } < 0 {
-            NOTES.store(null_mut(), Ordering::Release);
+            ROOM.store(null_mut(), Ordering::Release);
             return false;
         }
     }
-    while next().is_some() {}
+    // What an earlier recording did not take.
+    while let Some(change) = next() {
+        match change {
+            Change::Loaded { ticket, .. } => tables_read(ticket),
+            Change::Unloaded { rescued, .. } => {
+                if let Some(rescued) = rescued {
+                    give_back(rescued);
+                }
+            }
+        }
+    }
     LOST.store(0, Ordering::Relaxed);
+    UNRESCUED.store(0, Ordering::Relaxed);
     LISTENING.store(true, Ordering::Release);
     true
+}
+
+/// A module that no notification told of is known now: if it goes before [`tables_read`] is told the ticket, its tables are copied.
+pub fn expect(base: u64) -> u64 {
+    room().map_or(0, |room| room.pending.loaded(base))
+}
+
+/// The tables of the load with this ticket were read, or are not wanted.
+pub fn tables_read(ticket: u64) {
+    if let Some(room) = room() {
+        room.pending.settle(ticket);
+    }
+}
+
+/// Where the bytes of a [`Rescued`] lie.
+pub fn arena() -> Option<&'static Arena> {
+    room().map(|room| &room.arena)
+}
+
+/// A [`Rescued`] is not needed any more; once for each.
+pub fn give_back(rescued: Rescued) {
+    if let Some(room) = room() {
+        rescued.give_back(&room.arena);
+    }
+}
+
+/// Modules whose tables could not be copied when they went, since the start.
+pub fn unrescued() -> u64 {
+    UNRESCUED.load(Ordering::Relaxed)
 }
 
 /// Stops taking notifications.
@@ -63,10 +132,9 @@ pub fn ignore() {
 
 /// The oldest change that was not taken yet.
 pub fn next() -> Option<Change> {
-    // SAFETY: null or a box that is never freed once the callback is registered.
-    let note = unsafe { NOTES.load(Ordering::Acquire).as_ref() }?.pop()?;
+    let note = room()?.notes.pop()?;
     if !note.loaded {
-        return Some(Change::Unloaded { time: note.time, base: note.base });
+        return Some(Change::Unloaded { time: note.time, base: note.base, rescued: note.rescued });
     }
     let path_cut = usize::from(note.len) > PATH;
     let path = if path_cut { Vec::new() } else { wtf8(note.path[..usize::from(note.len)].iter().copied()) };
@@ -74,6 +142,8 @@ pub fn next() -> Option<Change> {
         time: note.time,
         seen: Seen { base: note.base, size: u64::from(note.size), path },
         path_cut,
+        print: note.print.map(Box::new),
+        ticket: note.ticket,
     })
 }
 
@@ -118,14 +188,13 @@ unsafe extern "system" fn callback(reason: u32, data: *const Data, _context: *mu
     if !LISTENING.load(Ordering::Acquire) || !matches!(reason, LOADED | UNLOADED) {
         return;
     }
-    // SAFETY: null or a box that is never freed once this callback is registered; the loader passes valid data.
-    let (Some(notes), Some(data)) =
-        (unsafe { NOTES.load(Ordering::Acquire).as_ref() }, unsafe { data.as_ref() })
-    else {
-        return;
-    };
+    // SAFETY: the loader passes valid data.
+    let (Some(room), Some(data)) = (room(), unsafe { data.as_ref() }) else { return };
     let mut note = Note {
         loaded: reason == LOADED,
+        print: None,
+        ticket: 0,
+        rescued: None,
         time: ticks(),
         base: data.base as u64,
         size: data.size,
@@ -143,15 +212,38 @@ unsafe extern "system" fn callback(reason: u32, data: *const Data, _context: *mu
             *unit = unsafe { read_unaligned(name.text.add(index)) };
         }
     }
+    copy_image(room, &mut note);
     if note.loaded {
         SIGNALS.tables_pending.fetch_add(1, Ordering::AcqRel);
     }
     SIGNALS.loader_generation.fetch_add(1, Ordering::AcqRel);
     let loaded = note.loaded;
-    if notes.push(note).is_err() {
+    if let Err(note) = room.notes.push(note) {
         LOST.fetch_add(1, Ordering::Relaxed);
+        room.pending.settle(note.ticket);
+        if let Some(rescued) = note.rescued {
+            rescued.give_back(&room.arena);
+        }
         if loaded {
             SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Copies what the trace would lack if the module were gone before the tables thread comes to it.
+fn copy_image(room: &Room, note: &mut Note) {
+    // Found at the start of the recording: nothing is looked up here.
+    let Some(api) = api() else { return };
+    let memory = OwnMemory(api);
+    if note.loaded {
+        note.print = Fingerprint::read(&memory, note.base);
+        if RESCUING.load(Ordering::Acquire) {
+            note.ticket = room.pending.loaded(note.base);
+        }
+    } else if room.pending.unloaded(note.base) && RESCUING.load(Ordering::Acquire) {
+        note.rescued = Rescued::copy(&memory, note.base, &room.arena);
+        if note.rescued.is_none() {
+            UNRESCUED.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 
 use windows_sys::Win32::System::Memory::{
     MEM_COMMIT, MEM_IMAGE, MEMORY_BASIC_INFORMATION, PAGE_EXECUTE, PAGE_EXECUTE_READ, PAGE_EXECUTE_READWRITE,
-    PAGE_EXECUTE_WRITECOPY, VirtualQuery,
+    PAGE_EXECUTE_WRITECOPY, PAGE_GUARD, PAGE_NOACCESS, VirtualQuery,
 };
 
 use super::api::{Api, ticks};
@@ -194,14 +194,14 @@ impl Target for OwnProcess {
     }
 
     fn code(&mut self, ip: u64, into: &mut [u8; CODE_BYTES]) -> CodeRead {
+        let none = CodeRead { len: 0, image: false };
+        let Some(info) = query(ip).filter(is_readable) else { return none };
+        // Not beyond the region: reading a guard page would take its guard away.
+        let left = (info.BaseAddress as u64).saturating_add(info.RegionSize as u64).saturating_sub(ip);
+        let most = CODE_BYTES.min(usize::try_from(left).unwrap_or(CODE_BYTES));
         let memory = OwnMemory(self.api);
-        let mut len = memory.read_some(ip, into);
-        let to_page_end = 4096 - (ip % 4096) as usize;
-        if len == 0 && to_page_end < CODE_BYTES {
-            // The next page is not there.
-            len = into.get_mut(..to_page_end).map_or(0, |start| memory.read_some(ip, start));
-        }
-        CodeRead { len, image: query(ip).is_some_and(|info| info.Type == MEM_IMAGE) }
+        let len = into.get_mut(..most).map_or(0, |start| memory.read_some(ip, start));
+        CodeRead { len, image: info.Type == MEM_IMAGE }
     }
 
     fn region(&mut self, address: u64) -> Region {
@@ -213,13 +213,18 @@ impl Target for OwnProcess {
         let start = info.BaseAddress as u64;
         let used = if info.State != MEM_COMMIT {
             RegionUse::Nothing
-        } else if info.Type != MEM_IMAGE && info.Protect & EXECUTABLE != 0 {
+        } else if info.Type != MEM_IMAGE && info.Protect & EXECUTABLE != 0 && is_readable(&info) {
             RegionUse::Code
         } else {
             RegionUse::Other
         };
         Region { start, end: start.saturating_add(info.RegionSize as u64), used }
     }
+}
+
+/// Whether the pages can be read without a side effect: a guard page loses its guard by it.
+fn is_readable(info: &MEMORY_BASIC_INFORMATION) -> bool {
+    info.State == MEM_COMMIT && info.Protect & (PAGE_GUARD | PAGE_NOACCESS) == 0
 }
 
 /// What the system says of the pages around `address`.

@@ -14,6 +14,7 @@
 //! * [`exports`]: functions of the system in the target's own images.
 //! * [`image`]: what a DLL's file or its loaded image says: architecture, exports, identity.
 //! * [`blocker`]: who may have kept the agent out of a process.
+//! * [`complete`]: what the agent could not read in time, added after the end.
 //! * [`companion`]: the other build of inject, for processes of another architecture.
 //! * [`refusal`]: which architectures and access tokens fit, and the sentence when they do not.
 //! * [`policy`]: which mitigation policies keep agent.dll out.
@@ -34,6 +35,7 @@
 pub mod args;
 pub mod blocker;
 pub mod companion;
+pub mod complete;
 pub mod contents;
 pub mod doctor;
 pub mod duration;

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use stk_format::{BlockKind, OpenError, Scratch};
+use stk_format::{BlockKind, OpenError, Scratch, Supplement};
 
 /// Checks traces block by block. Exit code 0: whole, or only cut off at the end with no completed block lost; 4: damaged;
 /// with --walks 6: a walk differs from the system's own, and nothing explains it.
@@ -175,6 +175,20 @@ fn verdict(
             text,
             "  {tables} tables of images are not in the trace: name the folder that inject wrote them to with --tables"
         );
+    }
+    match blocks.supplement() {
+        Supplement::None => {}
+        Supplement::Whole { range } => {
+            let _ = writeln!(
+                text,
+                "  completed after the recording: a whole supplement of {}",
+                size(range.end - range.start)
+            );
+        }
+        Supplement::Torn { range } => {
+            let bytes = size(range.end - range.start);
+            let _ = writeln!(text, "  a torn supplement of {bytes} behind the recording is ignored");
+        }
     }
     if !blocks.is_complete() {
         let how = if blocks.is_cut() {

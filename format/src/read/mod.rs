@@ -2,15 +2,17 @@
 //!
 //! [`Trace::open`] (`open`) finds the blocks of a file, over damage if need be; here a block is checked and decompressed into a
 //! [`Scratch`] and its events are decoded; [`Samples`] (`samples`) rebuilds the stacks of a SAMPLES block, within a budget of memory
-//! that all of them share (`budget`).
+//! that all of them share (`budget`). What was added after the recording's end is a [`Supplement`] (`supplement`).
 
 mod budget;
 mod open;
 mod samples;
+mod supplement;
 
 pub use budget::ImageBudget;
 pub use open::{BlockRef, Damage, OpenError, Trace};
 pub use samples::{Decoded, Extra, Same, Sample, Samples};
+pub use supplement::Supplement;
 
 use crate::Malformed;
 use crate::event::{self, Split};

@@ -1,12 +1,13 @@
 //! Finding the blocks of a trace: by walking the headers, over damage by the index or by searching.
 
 use super::samples::Samples;
+use super::supplement::{self, Supplement};
 use super::{BlockError, Events, Scratch, decompress};
 use crate::block::HEADER_KEY;
 use crate::event::{self, Split};
 use crate::header::{
-    BLOCK_FRAME, BLOCK_HEADER_LEN, BLOCK_MAGIC, BlockHeader, BlockKind, FILE_HEADER_LEN, FileHeader,
-    HeaderError, TAIL_LEN, Tail,
+    BLOCK_FRAME, BLOCK_HEADER_LEN, BLOCK_MAGIC, BlockHeader, BlockKind, FILE_HEADER_LEN, FLAG_SUPPLEMENT,
+    FileHeader, HeaderError, TAIL_LEN, Tail,
 };
 use std::ops::Range;
 use stk_schema::event::{Event, IndexEntry};
@@ -94,6 +95,9 @@ pub struct Trace<'a> {
     damage: Vec<Damage>,
     truncated: bool,
     indexed: bool,
+    supplement: Supplement,
+    /// Behind the last whole block or the tail of the recording itself.
+    recorded_len: u64,
     /// (ordinal, position in `blocks`) of the SAMPLES blocks, ascending.
     samples: Vec<(u64, usize)>,
 }
@@ -104,7 +108,7 @@ impl<'a> Trace<'a> {
     pub fn open(data: &'a [u8]) -> Result<Trace<'a>, OpenError> {
         match FileHeader::decode(data) {
             Ok(header) => {
-                let found = walk(data, FILE_HEADER_LEN, header.salt());
+                let found = find_blocks(data, FILE_HEADER_LEN, header.salt());
                 Ok(Trace::assemble(data, header, found))
             }
             Err(error @ (HeaderError::Damaged | HeaderError::NotATrace)) => {
@@ -143,6 +147,16 @@ impl<'a> Trace<'a> {
     /// Whether index and tail are there and sound. Nothing depends on them.
     pub fn is_indexed(&self) -> bool {
         self.indexed
+    }
+
+    /// What was added after the recording had ended.
+    pub fn supplement(&self) -> &Supplement {
+        &self.supplement
+    }
+
+    /// Bytes of the recording itself: up to the end of its last whole block or of its tail.
+    pub fn recorded_len(&self) -> u64 {
+        self.recorded_len
     }
 
     /// The SAMPLES block with this ordinal, which is how an IDLE cites it; `None` if it is lost.
@@ -195,7 +209,7 @@ impl<'a> Trace<'a> {
     /// Opens a trace whose file header is damaged, by the copy in one of its blocks.
     fn open_by_copy(data: &'a [u8]) -> Option<Trace<'a>> {
         let (at, first) = search(data, 0, None)?;
-        let found = walk(data, at, first.salt);
+        let found = find_blocks(data, at, first.salt);
         let mut scratch = Scratch::new();
         let copy = found.blocks.iter().find_map(|block| {
             if !matches!(block.header.kind, BlockKind::Meta | BlockKind::State | BlockKind::End) {
@@ -223,7 +237,7 @@ impl<'a> Trace<'a> {
 
     /// Puts the trace together: sequence gaps, what of META and STATE is known.
     fn assemble(data: &'a [u8], header: FileHeader, found: Found) -> Trace<'a> {
-        let Found { blocks: all, mut damage, truncated, index } = found;
+        let Found { blocks: all, mut damage, truncated, index, end: recorded_len, supplement, .. } = found;
         let mut blocks = Vec::with_capacity(all.len());
         let mut samples: Vec<(u64, usize)> = Vec::new();
         let mut next = 0;
@@ -266,7 +280,8 @@ impl<'a> Trace<'a> {
         {
             damage.push(lost(next, end, index.as_deref()));
         }
-        Trace { data, header, blocks, damage, truncated, indexed: index.is_some(), samples }
+        let (indexed, recorded_len) = (index.is_some(), recorded_len as u64);
+        Trace { data, header, blocks, damage, truncated, indexed, supplement, recorded_len, samples }
     }
 }
 
@@ -276,24 +291,56 @@ struct Found {
     damage: Vec<Damage>,
     truncated: bool,
     index: Option<Vec<IndexEntry>>,
+    /// Behind the last whole block of the recording, or its tail.
+    end: usize,
+    /// Where more follows that is not the recording's.
+    more: Option<usize>,
+    supplement: Supplement,
 }
 
-/// Walks the headers from `from` on.
+/// Walks the headers from `from` on, and those of a supplement. One that is not whole is left out, as if it were not there.
+fn find_blocks(data: &[u8], from: usize, salt: u32) -> Found {
+    let mut found = walk(data, from, salt);
+    let Some(at) = found.more else { return found };
+    let range = at as u64..data.len() as u64;
+    let last = found.blocks.last().map(|block| block.header.seq);
+    match supplement::whole(data, at, salt, last).filter(|_| found.index.is_some()) {
+        Some(blocks) => {
+            found.blocks.extend(blocks);
+            found.supplement = Supplement::Whole { range };
+        }
+        None => {
+            found = walk(&data[..at], from, salt);
+            found.supplement = Supplement::Torn { range };
+        }
+    }
+    found
+}
+
+/// Walks the headers of the recording itself from `from` on.
 fn walk(data: &[u8], from: usize, salt: u32) -> Found {
     let index = read_index(data, salt);
-    let mut found = Found { blocks: Vec::new(), damage: Vec::new(), truncated: false, index };
+    let (blocks, damage, supplement) = (Vec::new(), Vec::new(), Supplement::None);
+    let mut found = Found { blocks, damage, truncated: false, index, end: from, more: None, supplement };
     let mut at = from;
     while at < data.len() {
         if let Some(header) = block_at(data, at, salt) {
+            if header.flags & FLAG_SUPPLEMENT != 0 {
+                found.more = Some(at);
+                break;
+            }
             at += BLOCK_HEADER_LEN + header.stored_len as usize;
             found.blocks.push(BlockRef {
                 offset: (at - BLOCK_HEADER_LEN - header.stored_len as usize) as u64,
                 header,
                 metadata_known: false,
             });
+            found.end = at;
             continue;
         }
         if is_tail(data, at, salt) {
+            found.end = at + TAIL_LEN;
+            found.more = Some(found.end).filter(|&end| end < data.len());
             break;
         }
         let next = next_block(data, at, salt, found.index.as_deref());
@@ -309,20 +356,22 @@ fn walk(data: &[u8], from: usize, salt: u32) -> Found {
 }
 
 /// The block at `at`, if its header is sound and its payload lies within the file.
-fn block_at(data: &[u8], at: usize, salt: u32) -> Option<BlockHeader> {
+pub(super) fn block_at(data: &[u8], at: usize, salt: u32) -> Option<BlockHeader> {
     let header = BlockHeader::decode(data.get(at..)?)?;
     let whole = stored(data, at, &header).is_some() && header.stored_len as usize <= limits::MAX_BLOCK_STORED;
     (header.salt == salt && whole).then_some(header)
 }
 
 /// The stored payload behind the header at `at`.
-fn stored<'a>(data: &'a [u8], at: usize, header: &BlockHeader) -> Option<&'a [u8]> {
+pub(super) fn stored<'a>(data: &'a [u8], at: usize, header: &BlockHeader) -> Option<&'a [u8]> {
     let start = at.checked_add(BLOCK_HEADER_LEN)?;
     data.get(start..start.checked_add(header.stored_len as usize)?)
 }
 
-fn is_tail(data: &[u8], at: usize, salt: u32) -> bool {
-    Tail::decode(&data[at..]).is_ok_and(|tail| tail.salt == salt)
+/// Whether a tail lies at `at`.
+pub(super) fn is_tail(data: &[u8], at: usize, salt: u32) -> bool {
+    let bytes = data.get(at..).and_then(|rest| rest.get(..TAIL_LEN)).unwrap_or(&[]);
+    Tail::decode(bytes).is_ok_and(|tail| tail.salt == salt)
 }
 
 /// Where reading goes on after damage at `at`: the next sound block, the tail or the file's end.

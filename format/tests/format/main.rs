@@ -10,3 +10,4 @@ mod kept_list;
 mod properties;
 mod round_trip;
 mod specification;
+mod supplement;

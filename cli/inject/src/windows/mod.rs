@@ -8,6 +8,7 @@
 //! * [`remote`]: memory and threads in another process.
 //! * [`agent`]: the agent inside another process, called through its exports.
 //! * [`record`]: one recording from the first check to the last line.
+//! * [`complete`]: the trace and image files, for what is added after the end.
 //! * [`names`]: names for the agent from a .NET runtime's data access library.
 //! * [`output`]: the file that the agent writes.
 //! * [`guard`]: watching over the recorder's threads.
@@ -21,6 +22,7 @@
 //! * [`system`]: handles, events, error texts.
 
 pub mod agent;
+pub mod complete;
 pub mod console;
 pub mod detach;
 pub mod diagnose;

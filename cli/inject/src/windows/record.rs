@@ -1,6 +1,7 @@
 //! One recording, from the first check to the last line.
 
 use super::agent::{self, Agent, AgentFile};
+use super::complete;
 use super::console;
 use super::detach;
 use super::guard::{self, Guarding};
@@ -20,6 +21,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write as _};
 use std::os::windows::io::AsHandle as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use stk_schema::control::{
     AgentConfig, AgentStatus, CONTROL_VERSION, FLAG_CHECK_WALKS, FLAG_ONCE, STATE_FAILED, STATE_STOPPED,
 };
@@ -35,6 +37,9 @@ const STOP_MS: u32 = 30_000;
 /// How long a process whose memory is gone, or whose agent has told of its exit, may take to end: its other DLLs have things to do, and a
 /// killed one goes only when the system has finished what its threads had asked of a busy disk.
 const GOING_MS: u32 = 30_000;
+
+/// How long a program that is launched waits for the agent's first look at its modules.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
 
 /// Records as asked and returns the exit code.
 ///
@@ -75,6 +80,7 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
         return handover::run(&other);
     }
     let session = Session::start(record, process, || launched.initialise(record.timeout_ms))?;
+    session.wait_for_modules();
     launched.resume();
     let recorded = session.run(interrupted);
     if let Err(failure) = &recorded {
@@ -109,6 +115,8 @@ struct Session<'a> {
     line_open: bool,
     /// Whether one sample of each thread was asked for.
     once: bool,
+    /// What is added to the trace after its end.
+    wanted: complete::Wanted,
     /// Answers the agent's questions for names until the recording ends.
     _names: Option<Names>,
     /// Watches over the recorder's threads until the process or the recording ends.
@@ -195,6 +203,7 @@ impl<'a> Session<'a> {
                 "the agent publishes no board: a thread that it holds when {process} ends could not be resumed"
             );
         }
+        let wanted = complete::Wanted { embed: record.embed, tables: record.tables.clone() };
         Ok(Session {
             process,
             agent,
@@ -203,10 +212,25 @@ impl<'a> Session<'a> {
             status_address,
             status,
             line_open: false,
+            wanted,
             once: record.flags & FLAG_ONCE != 0,
             _names: Names::start(process, &status, symbol_path(record)),
             _guarding: guarding,
         })
+    }
+
+    /// Waits until the agent has written which modules there are, a few seconds at most: a program that ends at once would leave a trace
+    /// of addresses alone.
+    fn wait_for_modules(&self) {
+        let start = Instant::now();
+        let waits = |status: AgentStatus| {
+            status.modules == 0 && !matches!(status.state, STATE_STOPPED | STATE_FAILED)
+        };
+        while start.elapsed() < FIRST_LOOK
+            && agent::read_status(self.process, self.status_address).is_some_and(waits)
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Waits for the end, says how it went and returns the exit code.
@@ -217,6 +241,7 @@ impl<'a> Session<'a> {
         }
         let end = end?;
         // Here the trace is final.
+        complete::run(&self.path, &self.wanted);
         let contents = std::fs::File::open(&self.path).and_then(|mut file| contents::read(&mut file));
         let contents = contents.ok().flatten();
         let trace = format!("{}: {}", self.path.display(), status::closing(&self.status, contents.as_ref()));

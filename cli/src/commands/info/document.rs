@@ -30,6 +30,7 @@ pub(super) struct Info {
     pub drops: BTreeMap<String, u64>,
     pub damage: Vec<String>,
     pub unknown_events: u64,
+    pub supplement: Option<SupplementInfo>,
     pub blocks: BTreeMap<&'static str, BlockInfo>,
     pub embedded: Embedded,
     pub metadata: Vec<(String, String)>,
@@ -43,6 +44,21 @@ pub(super) struct Info {
     pub redacted_words: BTreeMap<String, u64>,
     pub threads: Vec<ThreadInfo>,
     pub modules: Vec<ModuleInfo>,
+}
+
+/// What was added after the recording had ended.
+#[derive(Serialize)]
+pub(super) struct SupplementInfo {
+    /// False: it is torn and ignored.
+    pub whole: bool,
+    /// Bytes of the file that it takes.
+    pub bytes: u64,
+    /// Bytes that were cut off before it: a block that was not whole.
+    pub cut_bytes: u64,
+    /// Module instances that got tables or identities.
+    pub modules: u64,
+    /// Those that did not: path and reason.
+    pub left: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -104,6 +120,10 @@ pub(super) struct ModuleInfo {
     pub debug_id: String,
     pub code_id: String,
     pub pdb: String,
+    /// Whether its identities were read from an image file after the end.
+    pub identity_from_file: bool,
+    /// Whether the loader's list lacked it.
+    pub unlisted: bool,
     pub load_ns: Option<u64>,
     pub unload_ns: Option<u64>,
     /// Bytes of its tables that are in the trace.

@@ -1,12 +1,15 @@
 //! The facts of a trace: a file's path in, what is said of it out. Samples are counted, not decoded.
 
 use super::code::DynamicCode;
-use super::document::{BlockInfo, Embedded, EndInfo, Info, ModuleInfo, RuntimeInfo, ThreadInfo};
+use super::document::{
+    BlockInfo, Embedded, EndInfo, Info, ModuleInfo, RuntimeInfo, SupplementInfo, ThreadInfo,
+};
 use super::methods;
 use crate::commands::{TablesArgs, utc};
 use crate::trace::{BlobPlace, Timeline, Trace, TraceFile, drop_reason_name};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
+use stk_format::Supplement;
 use stk_schema::event::{EndReason, ModuleFlags, Table, TableKind, ThreadFlags};
 
 /// What is said of the trace at `path`, with these folders of tables.
@@ -51,6 +54,7 @@ pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
             .collect(),
         damage: trace.damage.clone(),
         unknown_events: timeline.unknown_events,
+        supplement: supplement(&trace),
         blocks,
         embedded: embedded(&trace),
         metadata: timeline.metadata.clone(),
@@ -71,6 +75,23 @@ pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
         redacted_words: timeline.redacted.clone(),
         threads: threads(&trace),
         modules: modules(&trace),
+    })
+}
+
+fn supplement(trace: &Trace<'_>) -> Option<SupplementInfo> {
+    let (whole, range) = match trace.blocks().supplement() {
+        Supplement::None => return None,
+        Supplement::Whole { range } => (true, range),
+        Supplement::Torn { range } => (false, range),
+    };
+    let number = |key| trace.fact(key).and_then(|value| value.parse().ok()).unwrap_or(0);
+    let left = trace.timeline.metadata.iter().filter(|(key, _)| key == "supplement.left");
+    Some(SupplementInfo {
+        whole,
+        bytes: range.end - range.start,
+        cut_bytes: number("supplement.cut"),
+        modules: number("supplement.modules"),
+        left: left.map(|(_, value)| value.clone()).collect(),
     })
 }
 
@@ -102,6 +123,8 @@ fn modules(trace: &Trace<'_>) -> Vec<ModuleInfo> {
             debug_id: image.debug_id.clone(),
             code_id: image.code_id.clone(),
             pdb: image.pdb_name.clone(),
+            identity_from_file: module.flags.contains(ModuleFlags::FROM_FILE),
+            unlisted: module.flags.contains(ModuleFlags::UNLISTED),
             load_ns: (!module.flags.contains(ModuleFlags::AT_START)).then(|| clock.ns(module.load)),
             unload_ns: module.unload.map(|unload| clock.ns(unload)),
             embedded_bytes: in_trace.map(|table| u64::from(table.len)).sum(),

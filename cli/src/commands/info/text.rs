@@ -1,7 +1,7 @@
 //! What `stk info` says of a trace, as text: a line per fact with its name before it, then lists of threads and modules.
 
 use super::LISTED;
-use super::document::{Embedded, Info, Tables};
+use super::document::{Embedded, Info, SupplementInfo, Tables};
 use crate::commands::{count, size, span};
 use std::fmt::Write;
 
@@ -35,6 +35,13 @@ pub(super) fn of(info: &Info, all: bool) -> String {
     }
     if info.unknown_events > 0 {
         line("skipped", &format!("{} events of unknown type", count(info.unknown_events)));
+    }
+    if let Some(added) = &info.supplement {
+        line("completed", &supplement_text(added));
+        let shown = if all { added.left.len() } else { LISTED };
+        for left in added.left.iter().take(shown) {
+            line("", &format!("not completed: {left}"));
+        }
     }
     line("blocks", &blocks_text(info));
     line("embedded", &embedded_text(info));
@@ -84,6 +91,21 @@ fn ending(info: &Info) -> String {
             "not finished: the target or the recorder was ended; what was written before is there".to_owned()
         }
     }
+}
+
+fn supplement_text(added: &SupplementInfo) -> String {
+    if !added.whole {
+        return format!(
+            "a torn supplement of {} is ignored: the recording itself is whole",
+            size(added.bytes)
+        );
+    }
+    let cut = match added.cut_bytes {
+        0 => String::new(),
+        cut => format!("; {} of a block that was not whole were cut off", size(cut)),
+    };
+    let modules = count(added.modules);
+    format!("{modules} modules from their image files after the end ({} in the file){cut}", size(added.bytes))
 }
 
 fn blocks_text(info: &Info) -> String {

@@ -2,7 +2,7 @@
 
 use super::image::image_record;
 use super::{Change, End, Mark, Module, Runtime, Thread, Timeline};
-use crate::profile::ImageId;
+use crate::profile::{Image, ImageId};
 use crate::trace::code::{CodeIndex, CodeRegion};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_schema::event::{CodeAdd, Event, ModuleFlags, ModuleLoad, RuntimeInfo, ThreadStart};
@@ -193,7 +193,13 @@ impl TimelineBuilder {
             restated.insert(load.instance);
         }
         self.timeline.last = self.timeline.last.max(load.time);
-        if self.modules.contains_key(&load.instance) || load.size == 0 {
+        if load.size == 0 {
+            return;
+        }
+        if let Some(&known) = self.modules.get(&load.instance) {
+            if load.flags.contains(ModuleFlags::FROM_FILE) {
+                self.identified_later(known, load);
+            }
             return;
         }
         let image = self.image(load);
@@ -227,6 +233,18 @@ impl TimelineBuilder {
         self.live.insert(load.base, i);
     }
 
+    /// A supplement tells the identities of a module that had none; one that had some keeps them.
+    fn identified_later(&mut self, module: usize, load: &ModuleLoad<'_>) {
+        let record = &self.timeline.images[self.timeline.modules[module].image.0 as usize];
+        if record.image.is_identified() || !record.header_hash.is_none() || !record.tables.is_empty() {
+            return;
+        }
+        let image = self.image(load);
+        let module = &mut self.timeline.modules[module];
+        module.image = image;
+        module.flags |= ModuleFlags::FROM_FILE;
+    }
+
     /// The image of a module, new or known.
     fn image(&mut self, load: &ModuleLoad<'_>) -> ImageId {
         let record = image_record(load);
@@ -235,17 +253,39 @@ impl TimelineBuilder {
             _ => None,
         });
         let known = pe.is_some() || !record.image.debug_id.is_empty() || !record.header_hash.is_none();
+        // Of a module that was gone too soon the loader's notification is all there is, which has no header hash: where the other
+        // identities tell images apart and the path is the same, it is the image of the others.
+        let header_hash = match pe {
+            Some(pe) if record.header_hash.is_none() && (pe.time_date_stamp != 0 || pe.check_sum != 0) => {
+                self.hash_of_the_same(&record.image, pe).unwrap_or(record.header_hash)
+            }
+            _ => record.header_hash,
+        };
         let key = ImageKey {
             path: record.image.path.to_lowercase(),
             debug_id: record.image.debug_id.clone(),
             pe,
-            header_hash: record.header_hash,
+            header_hash,
             instance: if known { 0 } else { load.instance },
         };
         *self.images.entry(key).or_insert_with(|| {
             self.timeline.images.push(record);
             ImageId(self.timeline.images.len() as u32 - 1)
         })
+    }
+
+    /// The header hash of an image of this path and these identities, if just one such image is known.
+    fn hash_of_the_same(&self, image: &Image, pe: PeIdentity) -> Option<ContentHash> {
+        let path = image.path.to_lowercase();
+        let same = |key: &&ImageKey| {
+            key.path == path
+                && key.pe == Some(pe)
+                && key.debug_id == image.debug_id
+                && !key.header_hash.is_none()
+        };
+        let mut found = self.images.keys().filter(same).map(|key| key.header_hash);
+        let first = found.next()?;
+        found.next().is_none().then_some(first)
     }
 
     fn thread_start(&mut self, start: &ThreadStart) {

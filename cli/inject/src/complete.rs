@@ -1,0 +1,242 @@
+//! Completes a trace after its recording has ended: modules whose tables or identity the agent could not read in time get them from
+//! image files of the same identity (format/SPEC.md, section 11).
+//!
+//! `scan` reads what the trace says of its modules; [`complete`] finds a file for each that lacks something and makes the
+//! supplement. Nothing here opens a file: [`Disk`] does.
+
+mod scan;
+
+pub use scan::{KnownModule, Scan};
+
+use std::collections::{BTreeMap, HashSet};
+use stk_format::image::{Image, ImageFile, Part};
+use stk_format::{Addition, BlockKind, NoSupplement, SupplementWriter, Trace, blob};
+use stk_schema::control::{EMBED_FULL, EMBED_NONE};
+use stk_schema::event::{Event, Metadata, ModuleFlags, ModuleLoad, ModuleTables, Table};
+use stk_schema::identity::{CodeView, ContentHash, Identity};
+use stk_schema::limits;
+
+/// Largest image file that is read.
+pub const MAX_FILE: u64 = 512 << 20;
+/// Most modules that are named because nothing could be found for them.
+const MOST_NAMED: usize = 256;
+/// Bytes of a BLOB per event.
+const PIECE: usize = 256 << 10;
+
+/// An image file as it lies on disk.
+#[derive(Clone, Debug)]
+pub struct DiskFile {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// When its content or its directory entry was last changed, nanoseconds since the Unix epoch.
+    pub changed: u64,
+}
+
+/// Where image files are read, and where tables are kept that many traces share.
+pub trait Disk {
+    /// Reads the file at `path` (as the trace names it).
+    ///
+    /// # Errors
+    ///
+    /// Why not, for the user: it is not a local regular file of at most [`MAX_FILE`] bytes, is not there, or cannot be read.
+    fn read(&mut self, path: &str) -> Result<DiskFile, String>;
+
+    /// Stores a table in the folder of shared tables; false if there is none, and the trace is to carry it.
+    fn put(&mut self, hash: ContentHash, bytes: &[u8]) -> bool;
+}
+
+/// What came of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Module instances that lacked tables or an identity.
+    pub lacking: usize,
+    /// Those that have them now.
+    pub completed: usize,
+    /// Paths of the others, with the reason.
+    pub left: Vec<(String, String)>,
+}
+
+/// The supplement of `trace`; `None` if it lacks nothing. `embed` is what the agent was asked to store (`EMBED_*`), `cut` how many bytes
+/// behind the recording go.
+///
+/// # Errors
+///
+/// When the trace is damaged or has a supplement.
+pub fn complete(
+    trace: &Trace<'_>,
+    embed: u32,
+    cut: u64,
+    disk: &mut impl Disk,
+) -> Result<Option<(Addition, Report)>, NoSupplement> {
+    let writer = SupplementWriter::new(trace)?;
+    let scan = Scan::of(trace);
+    let lacking: Vec<u64> = scan
+        .modules
+        .iter()
+        .filter(|(_, module)| module.lacks(embed != EMBED_NONE))
+        .map(|(&id, _)| id)
+        .collect();
+    if lacking.is_empty() {
+        return Ok(None);
+    }
+    let mut supplement = Builder {
+        writer,
+        disk,
+        embed,
+        stored: scan.blobs.clone(),
+        files: BTreeMap::new(),
+        pieces: BTreeMap::new(),
+    };
+    let mut report = Report { lacking: lacking.len(), ..Report::default() };
+    for instance in lacking {
+        let module = &scan.modules[&instance];
+        match supplement.module(instance, module, &scan)? {
+            Ok(()) => report.completed += 1,
+            Err(reason) => report.left.push((module.shown(), reason)),
+        }
+    }
+    supplement.facts(&report, cut)?;
+    Ok(Some((supplement.writer.finish()?, report)))
+}
+
+/// What a file gave.
+struct FileImage {
+    image: Image,
+    parts: Vec<Part>,
+    changed: u64,
+}
+
+struct Builder<'a, D> {
+    writer: SupplementWriter,
+    disk: &'a mut D,
+    embed: u32,
+    /// BLOBs that the trace has, or that were put elsewhere.
+    stored: HashSet<ContentHash>,
+    /// By path in lower case.
+    files: BTreeMap<String, Result<FileImage, String>>,
+    /// Tables that were made here, by path in lower case.
+    pieces: BTreeMap<String, Vec<Table>>,
+}
+
+impl<D: Disk> Builder<'_, D> {
+    /// Writes what `module` lacks; the inner error says why there is nothing for it.
+    fn module(
+        &mut self,
+        instance: u64,
+        module: &KnownModule,
+        scan: &Scan,
+    ) -> Result<Result<(), String>, NoSupplement> {
+        if module.is_identified()
+            && let Some(tables) = scan.tables_of_the_same(module)
+        {
+            // The same image was read elsewhere in this recording.
+            self.tables(instance, tables.to_vec())?;
+            return Ok(Ok(()));
+        }
+        let Ok(path) = std::str::from_utf8(&module.path) else {
+            return Ok(Err("its path is not valid Unicode".to_owned()));
+        };
+        if path.is_empty() {
+            return Ok(Err("its path is not known".to_owned()));
+        }
+        let key = path.to_lowercase();
+        if !self.files.contains_key(&key) {
+            let file = self.read(path);
+            self.files.insert(key.clone(), file);
+        }
+        let file = match &self.files[&key] {
+            Ok(file) => file,
+            Err(reason) => return Ok(Err(reason.clone())),
+        };
+        if let Err(reason) = module.accepts(&file.image, file.changed, scan) {
+            return Ok(Err(reason));
+        }
+        let load = (!module.has_identity()).then(|| restated(instance, module, &file.image));
+        if let Some(load) = load {
+            self.writer.event(BlockKind::Meta, &Event::ModuleLoad(load))?;
+        }
+        if module.tables.is_empty() && self.embed != EMBED_NONE {
+            let tables = self.store(&key)?;
+            self.tables(instance, tables)?;
+        }
+        Ok(Ok(()))
+    }
+
+    fn read(&mut self, path: &str) -> Result<FileImage, String> {
+        let file = self.disk.read(path)?;
+        let not_pe = || "the file is no PE image".to_owned();
+        let memory = ImageFile::new(&file.bytes).ok_or_else(not_pe)?;
+        let image = Image::read(&memory, 0, 0).ok_or_else(not_pe)?;
+        let mut parts = Vec::new();
+        image.unwind_parts(&memory, &mut |part| parts.push(part));
+        if self.embed == EMBED_FULL {
+            image.code_parts(&memory, &mut |part| parts.push(part));
+        }
+        Ok(FileImage { image, parts, changed: file.changed })
+    }
+
+    /// Stores the parts of a file, once.
+    fn store(&mut self, key: &str) -> Result<Vec<Table>, NoSupplement> {
+        if let Some(tables) = self.pieces.get(key) {
+            return Ok(tables.clone());
+        }
+        let Some(Ok(file)) = self.files.get(key) else { return Ok(Vec::new()) };
+        let mut tables = Vec::with_capacity(file.parts.len());
+        for part in &file.parts {
+            let hash = blob::content_hash(&part.bytes);
+            let Some(pieces) = blob::pieces(hash, &part.bytes, PIECE) else { continue };
+            if self.stored.insert(hash) && !self.disk.put(hash, &part.bytes) {
+                for piece in pieces {
+                    self.writer.event(BlockKind::Blob, &Event::Blob(piece))?;
+                }
+            }
+            tables.push(Table { kind: part.kind as u64, rva: part.rva, len: part.bytes.len() as u32, hash });
+        }
+        self.pieces.insert(key.to_owned(), tables.clone());
+        Ok(tables)
+    }
+
+    fn tables(&mut self, instance: u64, tables: Vec<Table>) -> Result<(), NoSupplement> {
+        self.writer.event(BlockKind::Meta, &Event::ModuleTables(ModuleTables { instance, tables }))
+    }
+
+    fn facts(&mut self, report: &Report, cut: u64) -> Result<(), NoSupplement> {
+        let mut fact = |key: &str, value: &str| {
+            let value = value.as_bytes();
+            let value = &value[..value.len().min(limits::MAX_NAME / 2)];
+            self.writer.event(BlockKind::Meta, &Event::Metadata(Metadata { key: key.as_bytes(), value }))
+        };
+        fact("supplement.writer", concat!("inject ", env!("CARGO_PKG_VERSION")))?;
+        fact("supplement.modules", &report.completed.to_string())?;
+        if cut != 0 {
+            fact("supplement.cut", &cut.to_string())?;
+        }
+        for (path, reason) in report.left.iter().take(MOST_NAMED) {
+            fact("supplement.left", &format!("{path}: {reason}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The module with the identities of its file.
+fn restated<'a>(instance: u64, module: &'a KnownModule, image: &'a Image) -> ModuleLoad<'a> {
+    let mut identities = vec![Identity::Pe(image.identity)];
+    if let Some(record) = &image.code_view {
+        let (guid, age) = (record.guid, record.age);
+        identities.push(Identity::CodeView(CodeView { guid, age, pdb_name: &record.pdb_name }));
+    }
+    identities.push(Identity::HeaderHash(image.header_hash));
+    let flags = module.flags | ModuleFlags::RESTATED | ModuleFlags::FROM_FILE;
+    ModuleLoad {
+        instance,
+        time: module.time,
+        base: module.base,
+        size: module.size,
+        flags,
+        path: &module.path,
+        identities,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! The trace and the image files of [`complete`](crate::complete) on disk.
+
+use super::system;
+use crate::complete::{self, Disk, DiskFile, MAX_FILE, Report};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::windows::io::AsRawHandle as _;
+use std::path::{Component, Path, PathBuf, Prefix};
+use std::time::{Duration, Instant};
+use stk_format::Trace;
+use stk_schema::identity::ContentHash;
+use windows_sys::Win32::Foundation::ERROR_SHARING_VIOLATION;
+use windows_sys::Win32::Storage::FileSystem::{
+    FILE_ATTRIBUTE_REPARSE_POINT, FILE_BASIC_INFO, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_TYPE_DISK,
+    FileBasicInfo, GetDriveTypeW, GetFileInformationByHandleEx, GetFileType,
+};
+
+/// How long an ended process's handle to the trace may take to go.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Modules that are named on the console.
+const NAMED: usize = 3;
+/// 1601-01-01 to 1970-01-01 in units of 100 ns.
+const UNIX_EPOCH_100NS: i64 = 116_444_736_000_000_000;
+
+/// What a recording was asked to store of images.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// `EMBED_*`.
+    pub embed: u32,
+    /// Folder of shared tables.
+    pub tables: Option<PathBuf>,
+}
+
+/// Completes the trace at `path`, whose recording has ended, and says on stderr what was added and what was not.
+pub fn run(path: &Path, wanted: &Wanted) {
+    match try_run(path, wanted) {
+        Ok(None) => {}
+        Ok(Some(report)) => tell(&report),
+        Err(problem) => eprintln!("inject: {} was not completed: {problem}", path.display()),
+    }
+}
+
+fn tell(report: &Report) {
+    if report.completed != 0 {
+        eprintln!(
+            "{} of {} modules that could not be read in time were completed from their image files",
+            report.completed, report.lacking
+        );
+    }
+    for (path, reason) in report.left.iter().take(NAMED) {
+        eprintln!("no unwind data for {path}: {reason}");
+    }
+    if report.left.len() > NAMED {
+        eprintln!("... nor for {} others: see stk info", report.left.len() - NAMED);
+    }
+}
+
+fn try_run(path: &Path, wanted: &Wanted) -> Result<Option<Report>, String> {
+    let mut file = open_trace(path).map_err(|error| error.to_string())?;
+    let len = file.metadata().map_err(|error| error.to_string())?.len();
+    if len == 0 {
+        return Ok(None);
+    }
+    let made = {
+        // SAFETY: the mapping lives in this block only, and nobody else can write to the file while it is open here.
+        let bytes = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| error.to_string())?;
+        let trace = Trace::open(&bytes).map_err(|error| error.to_string())?;
+        let cut = len - trace.recorded_len();
+        complete::complete(&trace, wanted.embed, cut, &mut LocalDisk { tables: wanted.tables.as_deref() })
+    };
+    let Some((addition, report)) = made.map_err(|error| error.to_string())? else { return Ok(None) };
+    let mut append = || {
+        file.set_len(addition.keep)?;
+        file.seek(SeekFrom::Start(addition.keep))?;
+        file.write_all(&addition.bytes)
+    };
+    append().map_err(|error| error.to_string())?;
+    Ok(Some(report))
+}
+
+/// Opens the trace alone: an ended process may hold it for a moment.
+fn open_trace(path: &Path) -> io::Result<File> {
+    let start = Instant::now();
+    loop {
+        match OpenOptions::new().read(true).write(true).share_mode(FILE_SHARE_READ).open(path) {
+            Err(error) if system::code(&error) == ERROR_SHARING_VIOLATION && start.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// Local disks.
+struct LocalDisk<'a> {
+    tables: Option<&'a Path>,
+}
+
+impl Disk for LocalDisk<'_> {
+    fn read(&mut self, path: &str) -> Result<DiskFile, String> {
+        let path = local(path)?;
+        let fail = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => "there is no file at its path any more".to_owned(),
+            _ => format!("its file cannot be read ({error})"),
+        };
+        let options =
+            OpenOptions::new().read(true).share_mode(FILE_SHARE_READ | FILE_SHARE_DELETE).open(&path);
+        let file = options.map_err(fail)?;
+        // SAFETY: the handle is open.
+        let is_disk = unsafe { GetFileType(file.as_raw_handle()) } == FILE_TYPE_DISK;
+        let metadata = file.metadata().map_err(fail)?;
+        if !is_disk || !metadata.is_file() {
+            return Err("its path is no regular file".to_owned());
+        }
+        if metadata.len() > MAX_FILE {
+            return Err("its file is too large".to_owned());
+        }
+        let changed = changed(&file).map_err(fail)?;
+        let mut bytes = Vec::new();
+        file.take(MAX_FILE).read_to_end(&mut bytes).map_err(fail)?;
+        Ok(DiskFile { bytes, changed })
+    }
+
+    fn put(&mut self, hash: ContentHash, bytes: &[u8]) -> bool {
+        let Some(folder) = self.tables else { return false };
+        let file = folder.join(format!("{hash}.tbl"));
+        if file.exists() {
+            return true;
+        }
+        let beside = folder.join(format!("{hash}.{:x}-complete.tmp", std::process::id()));
+        let stored = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, &file)).is_ok();
+        let _ = std::fs::remove_file(&beside);
+        stored || file.exists()
+    }
+}
+
+/// The path, if nothing of it leads off the local disks: a drive letter of a local disk, no link on the way.
+fn local(path: &str) -> Result<PathBuf, String> {
+    let remote = || "its file does not lie on a local disk".to_owned();
+    let path = PathBuf::from(path);
+    let letter = match path.components().next() {
+        Some(Component::Prefix(prefix)) => match prefix.kind() {
+            Prefix::Disk(letter) | Prefix::VerbatimDisk(letter) => char::from(letter),
+            _ => return Err(remote()),
+        },
+        _ => return Err(remote()),
+    };
+    if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
+        return Err(remote());
+    }
+    const REMOVABLE: u32 = 2;
+    const FIXED: u32 = 3;
+    const RAM_DISK: u32 = 6;
+    let root = system::wide(format!("{letter}:\\").as_ref());
+    // SAFETY: a zero-terminated text.
+    if !matches!(unsafe { GetDriveTypeW(root.as_ptr()) }, REMOVABLE | FIXED | RAM_DISK) {
+        return Err(remote());
+    }
+    // From the root on, so that no link is followed before it is seen.
+    let mut folders: Vec<&Path> = path.ancestors().collect();
+    folders.reverse();
+    for part in folders.into_iter().skip(1) {
+        let Ok(metadata) = part.symlink_metadata() else { break };
+        if metadata.file_attributes() & FILE_ATTRIBUTE_REPARSE_POINT != 0 && metadata.file_type().is_symlink()
+        {
+            return Err("its path leads over a link".to_owned());
+        }
+    }
+    Ok(path)
+}
+
+/// When the file's content or directory entry was last changed, nanoseconds since the Unix epoch.
+fn changed(file: &File) -> io::Result<u64> {
+    let mut info = FILE_BASIC_INFO::default();
+    // SAFETY: the handle is open; the structure is of the given size.
+    let known = unsafe {
+        GetFileInformationByHandleEx(
+            file.as_raw_handle(),
+            FileBasicInfo,
+            (&raw mut info).cast(),
+            size_of::<FILE_BASIC_INFO>() as u32,
+        )
+    };
+    if known == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let latest = info.LastWriteTime.max(info.ChangeTime).saturating_sub(UNIX_EPOCH_100NS);
+    Ok(u64::try_from(latest).unwrap_or(0).saturating_mul(100))
+}
