@@ -20,6 +20,7 @@ source "$STK_ROOT/examples/setup/rust.sh"
 source "$STK_ROOT/examples/setup/wine.sh"
 source "$STK_ROOT/examples/setup/wine32.sh"
 source "$STK_ROOT/examples/setup/wine10.sh"
+source "$STK_ROOT/examples/setup/arm64.sh"
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   set -euo pipefail

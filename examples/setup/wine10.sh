@@ -5,9 +5,9 @@
 # programs come and go; the scripts `wine` and `wineserver` in the folder start it when it is not there.
 
 # What is done to a root and to its prefix; a change here makes a new one.
-STK_WINE10_RECIPE="1 wine-10.0~repack-6"
-STK_WINE10_PACKAGES=(libc6 libgcc-s1 dash libwine wine64 libunwind8 liblzma5 zlib1g libfreetype6 libpng16-16t64 libbrotli1 libfontconfig1
-  libexpat1)
+STK_WINE10_RECIPE="3 wine-10.0~repack-6"
+STK_WINE10_PACKAGES=(libc6 libc-bin libgcc-s1 dash libwine wine64 libunwind8 liblzma5 zlib1g libfreetype6 libpng16-16t64 libbrotli1 libfontconfig1
+  libexpat1 libbz2-1.0)
 
 # setup_wine10: makes the folder and the prefix if they are not there, and exports STK_WINE10, a command that runs a 64-bit or a 32-bit
 # Windows program, both in one prefix. Several scripts may call it at once.
