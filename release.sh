@@ -9,7 +9,8 @@ cd "$STK_ROOT"
 
 setup_packages windows windows32 release
 setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET"
-build_windows --optimized
+build_recorders
+setup_cargo "$STK_WINDOWS_TARGET" build -q --release -p stk
 
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 name=stk-$version-x86_64-pc-windows

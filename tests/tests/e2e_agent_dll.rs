@@ -2,7 +2,8 @@
 
 use object::read::pe::{ImageNtHeaders, PeFile64};
 use std::collections::BTreeSet;
-use stk_tests::wine;
+use stk_schema::Arch;
+use stk_tests::wine::{self, Machine};
 
 fn agent() -> Vec<u8> {
     let path = wine::path("STK_WINDOWS_BIN").join("agent.dll");
@@ -39,7 +40,11 @@ fn it_exports_the_four_documented_functions_and_no_other_of_its_own() {
     let bytes = agent();
     let file = PeFile64::parse(&*bytes).expect("agent.dll is a PE image");
     let machine = file.nt_headers().file_header().machine.get(object::LittleEndian);
-    assert_eq!(machine, object::pe::IMAGE_FILE_MACHINE_AMD64);
+    let expected = match Machine::current().arch() {
+        Arch::Arm64 => object::pe::IMAGE_FILE_MACHINE_ARM64,
+        _ => object::pe::IMAGE_FILE_MACHINE_AMD64,
+    };
+    assert_eq!(machine, expected);
     let table = file.export_table().expect("its export table can be read").expect("it has one");
     let mut names: BTreeSet<String> = table
         .name_iter()

@@ -1,14 +1,16 @@
-//! Windows programs under Wine, and inject.exe recording them.
+//! Windows programs, under Wine or natively, and inject.exe recording them.
 //!
-//! What is run and where it lies comes from the environment that `tests/run.sh` sets (see tests/README.md). A missing
+//! [`Machine`] starts them. What is run and where it lies comes from the environment that `tests/run.sh` sets (see tests/README.md). A missing
 //! variable is a failure: these tests are never skipped.
 //!
 //! All output of the programs goes to files, not pipes: Wine's services would hold a pipe open after the program's end.
 
 mod inject;
+mod machine;
 mod program;
 
 pub use inject::{Finished, Inject};
+pub use machine::Machine;
 pub use program::{Net, Program};
 
 use crate::recorded::Recorded;
@@ -52,12 +54,9 @@ pub fn figures(recorded: &Recorded) -> String {
     format!("{full} samples in full, {unchanged} passes unchanged, {dropped} dropped, {end}")
 }
 
-/// A command that runs a Windows program, in the Wine of its architecture: a 32-bit program cannot run in the prefix of the others here.
+/// A command that runs a Windows program on the machine of this run.
 pub fn command(program: &Path) -> Command {
-    let wine = if is_x86(program) { "STK_WINE32" } else { "STK_WINE" };
-    let mut command = Command::new(path(wine));
-    command.arg(program).stdin(std::process::Stdio::null());
-    command
+    Machine::current().command(program)
 }
 
 /// Ends the process with this id by TerminateProcess, called in another Windows program. `log` is a file beside which its output goes.
@@ -69,16 +68,9 @@ fn terminate(pid: &str, log: &Path) {
     assert!(status.success(), "taskkill ended with {status}");
 }
 
-/// Whether a file is a 32-bit x86 program or DLL.
-fn is_x86(program: &Path) -> bool {
-    // A program of Wine's own is named without its folder; those of the 64-bit prefix are meant.
-    let Ok(bytes) = std::fs::read(program) else { return false };
-    matches!(object::FileKind::parse(&*bytes), Ok(object::FileKind::Pe32))
-}
-
 /// The same path as Windows programs see it.
 pub fn windows_path(path: &Path) -> String {
-    format!("Z:{}", path.display()).replace('/', "\\")
+    Machine::current().windows_path(path)
 }
 
 /// Asks until `what` gives something.
