@@ -45,7 +45,7 @@ printf '%s' ':aarch64:M::$magic:$mask:$home/qemu/qemu-aarch64:F' >/proc/sys/fs/b
 setup_zig() {
   local folder
   folder=$("$STK_ROOT/tests/fetch.sh" ziglang) || return 1
-  export STK_ZIG=$folder/ziglang/zig
+  export STK_ZIG=$folder/ziglang/zig ZIG_GLOBAL_CACHE_DIR=$STK_TARGET_DIR/zig ZIG_LOCAL_CACHE_DIR=$STK_TARGET_DIR/zig
   # Python's unpacking keeps no permissions.
   [ -x "$STK_ZIG" ] || chmod +x "$STK_ZIG"
 }

@@ -18,7 +18,7 @@ setup_as_root() {
 }
 
 # setup_packages GROUP…: installs what is missing for `windows` (build the Windows side), `windows32` (its 32-bit recorder), `wine` (run it),
-# `test` (fetch and check third-party programs), `release` (zip). Silent and quick when everything is there.
+# `test` (fetch and check third-party programs), `release` (zip; strip for arm64). Silent and quick when everything is there.
 setup_packages() {
   local group missing=()
   for group in "$@"; do
@@ -42,7 +42,10 @@ setup_packages() {
         python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
         setup_need npm npm
         ;;
-      release) setup_need zip zip ;;
+      release)
+        setup_need zip zip
+        setup_need llvm-strip-19 llvm-19
+        ;;
       *) setup_fail "no such package group: $group" || return 1 ;;
     esac
   done

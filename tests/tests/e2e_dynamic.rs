@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk::{self, Speedscope};
-use stk_tests::wine::{Folder, Inject, Program};
+use stk_tests::wine::{self, Folder, Inject, Machine, Program};
 
 fn program() -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/dynamic.c");
-    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("dynamic.exe");
-    let mut compiler = Command::new("x86_64-w64-mingw32-gcc");
+    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("dynamic-{:?}.exe", Machine::current()));
+    let mut compiler = Command::new(wine::c_compiler());
     compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source);
-    let status = compiler.status().expect("x86_64-w64-mingw32-gcc runs (package gcc-mingw-w64-x86-64)");
+    let status = compiler.status().expect("the machine's C compiler runs");
     assert!(status.success());
     program
 }

@@ -14,6 +14,7 @@ pub use machine::Machine;
 pub use program::{Net, Program};
 
 use crate::recorded::Recorded;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -66,6 +67,11 @@ fn terminate(pid: &str, log: &Path) {
     kill.args(["/f", "/pid", pid]).stdout(log.try_clone().expect("duplicate")).stderr(log);
     let status = kill.status().expect("Wine has a taskkill");
     assert!(status.success(), "taskkill ended with {status}");
+}
+
+/// The C compiler for programs of this run's machine: `STK_CC`, or mingw's for x64.
+pub fn c_compiler() -> OsString {
+    std::env::var_os("STK_CC").unwrap_or_else(|| "x86_64-w64-mingw32-gcc".into())
 }
 
 /// The same path as Windows programs see it.
