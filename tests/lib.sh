@@ -233,7 +233,8 @@ use_machine() {
     arm64)
       export STK_WINE=$STK_WINE_ARM64 STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy-arm64
       STK_WINDOWS_BIN=$(setup_windows_bin "$STK_ARM64_TARGET")
-      setup_zig && export STK_CC=$STK_ROOT/examples/setup/zig-cc.sh
+      setup_zig || return 1
+      export STK_WINDOWS_BIN STK_CC=$STK_ROOT/examples/setup/zig-cc.sh
       unset STK_WINE32 STK_WINDOWS32_BIN
       return
       ;;

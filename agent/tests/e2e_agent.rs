@@ -397,7 +397,8 @@ fn host_program() -> &'static Path {
     PROGRAM.get_or_init(|| {
         let compiler = std::env::var_os("STK_CC").unwrap_or_else(|| "x86_64-w64-mingw32-gcc".into());
         // A folder for each machine: its programs are built again when another one is tested.
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(if on_arm64() { "arm64" } else { "x64" });
+        let folder =
+            PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(if on_arm64() { "arm64" } else { "x64" });
         std::fs::create_dir_all(&folder).unwrap();
         let program = folder.join("host.exe");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host.c");

@@ -8,7 +8,8 @@ use stk_tests::wine::{self, Folder, Inject, Machine, Program};
 
 fn program() -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/dynamic.c");
-    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("dynamic-{:?}.exe", Machine::current()));
+    let program =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("dynamic-{:?}.exe", Machine::current()));
     let mut compiler = Command::new(wine::c_compiler());
     compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source);
     let status = compiler.status().expect("the machine's C compiler runs");

@@ -97,9 +97,7 @@ impl Machine {
     /// The folder with the image files of 32-bit system DLLs.
     pub fn x86_system(self) -> PathBuf {
         match self {
-            Machine::Wine10 => {
-                path("STK_WINE10_DIR").join("root/usr/lib/x86_64-linux-gnu/wine/i386-windows")
-            }
+            Machine::Wine10 => path("STK_WINE10_DIR").join("root/usr/lib/x86_64-linux-gnu/wine/i386-windows"),
             Machine::Native => PathBuf::from(r"C:\Windows\SysWOW64"),
             _ => path("STK_WINE32_DIR").join("root/usr/lib/i386-linux-gnu/wine/i386-windows"),
         }
