@@ -38,8 +38,12 @@ fn shares(speedscope: &Speedscope, thread: &str) -> (f64, f64) {
 #[test]
 fn stacks_go_through_code_of_every_kind_and_a_runtime_that_fails_takes_nothing_down() {
     let folder = Folder::new("dynamic");
-    let seconds = if std::env::var_os("STK_LONG").is_some() { "60" } else { "6" };
-    let lives = if seconds == "60" { "70" } else { "14" };
+    // It must outlive the recording, which an emulated inject takes long to begin.
+    let (seconds, lives) = match (wine::long(), Machine::current().is_emulated()) {
+        (true, _) => ("60", "100"),
+        (false, true) => ("12", "60"),
+        (false, false) => ("6", "14"),
+    };
     let mut dynamic = Program::ready(&folder, folder.path(), &program(), &[lives]);
     let pid = dynamic.pid();
     Inject::record(&folder, &["--pid", &pid, "-o", "dynamic.stk", "-d", &format!("{seconds}s")]);
