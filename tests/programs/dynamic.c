@@ -103,6 +103,7 @@ int main(int argc, char **argv) {
   put_function(table, 0x20);
   put_function(callback, 0x40);
   put_function(failing, 0x20);
+  put_function(reused, 0x20); /* on arm64 the system reads a function's length here when it is registered */
 #ifdef __aarch64__
   /* again: subs x0, x0, #1; b.ne again; ret */
   DWORD loop[] = {0xf1000400, 0x54ffffe1, 0xd65f03c0};
