@@ -172,7 +172,8 @@ host_tests() {
 
 # end_to_end MACHINE [TEST…]: these tests, or all of the machine's, in a session of their own, which outlasts every pause between them.
 end_to_end() {
-  local machine=$1 name targets=() skipped=() status=0 from=$SECONDS
+  # A machine may have several turns.
+  local machine=$1 log=end-to-end-$1-$SECONDS name targets=() skipped=() status=0 from=$SECONDS
   shift
   [ "$machine" != arm64 ] || skipped=("${STK_ARM64_SKIPPED[@]}")
   [ $# -gt 0 ] || set -- $(machine_tests "$machine")
@@ -182,9 +183,9 @@ end_to_end() {
   machine_session "$machine" 1800
   # One after the other: they share two cores with what they record.
   timeout "${STK_E2E_TIMEOUT:-2400}" cargo test --release --workspace --no-fail-fast "${targets[@]}" -- --test-threads=1 "${skipped[@]}" </dev/null 2>&1 |
-    tee "$tests_log/end-to-end-$machine" || status=1
+    tee "$tests_log/$log" || status=1
   machine_end "$machine"
-  count_silent_failure $status "end-to-end-$machine"
+  count_silent_failure $status "$log"
   printf 'end-to-end tests, %s: %d s\n' "$machine" $((SECONDS - from))
 }
 
