@@ -1,31 +1,48 @@
 #!/usr/bin/env bash
-# Makes target/release-zip/stk-VERSION-x86_64-pc-windows.zip: stk.exe, inject.exe and agent.dll, and inject32.exe and agent32.dll for
-# 32-bit programs, for Windows machines without Rust.
+# Makes two archives in target/release-zip, for Windows machines without Rust:
+#
+#   stk-VERSION-x86_64-pc-windows.zip     stk.exe, inject.exe and agent.dll, and inject32.exe and agent32.dll for 32-bit programs
+#   stk-VERSION-aarch64-pc-windows.zip    inject.exe and agent.dll for arm64 programs; stk.exe is the x64 one, which Windows on arm64 emulates
+#
 # Runs on Debian 12 (sets itself up as examples/demo.sh does); needs no Windows.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/examples/setup.sh"
-source "$STK_ROOT/tests/lib.sh"
 cd "$STK_ROOT"
 
 setup_packages windows windows32 release
-setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET"
-build_windows --optimized
+setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET" "$STK_ARM64_TARGET"
+setup_build_recorder -q
+setup_build_recorder32 -q
+setup_build_recorder_arm64 -q
+setup_cargo "$STK_WINDOWS_TARGET" build -q --release -p stk
 
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
-name=stk-$version-x86_64-pc-windows
 out=$STK_TARGET_DIR/release-zip
-rm -rf "${out:?}/$name" "$out/$name.zip"
-mkdir -p "$out/$name"
-cp README.md CHANGELOG.md LICENSE* "$out/$name/"
-for program in stk.exe inject.exe agent.dll; do
-  # Line tables are for whoever debugs stk; those who use it need not carry them.
-  x86_64-w64-mingw32-strip --strip-debug -o "$out/$name/$program" "$STK_WINDOWS_BIN/$program"
-done
-for program in inject32.exe agent32.dll; do
-  i686-w64-mingw32-strip --strip-debug -o "$out/$name/$program" "$STK_WINDOWS32_BIN/$program"
-done
-# The same files in the same order give the same zip, whenever it is made.
-find "$out/$name" -exec touch -h -d "$(git log -1 --format=%cI 2>/dev/null || date -Is)" {} +
-(cd "$out" && find "$name" -type f | LC_ALL=C sort | TZ=UTC zip -X -q "$name.zip" -@)
-printf '%s\n' "$out/$name.zip"
-(cd "$out" && ls -l "$name")
+x64=$(setup_windows_bin "$STK_WINDOWS_TARGET") x86=$(setup_windows_bin "$STK_WINDOWS32_TARGET") arm64=$(setup_windows_bin "$STK_ARM64_TARGET")
+
+# archive NAME STRIP FOLDER PROGRAM… [-- STRIP FOLDER PROGRAM…]…: the programs of these folders, with the texts. Line tables are for whoever
+# debugs stk; those who use it need not carry them.
+archive() {
+  local name=$1 strip folder
+  shift
+  rm -rf "${out:?}/$name" "$out/$name.zip"
+  mkdir -p "$out/$name"
+  cp README.md CHANGELOG.md LICENSE* "$out/$name/"
+  while [ $# -gt 0 ]; do
+    strip=$1 folder=$2
+    shift 2
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+      "$strip" --strip-debug -o "$out/$name/$1" "$folder/$1"
+      shift
+    done
+    [ $# = 0 ] || shift
+  done
+  # The same files in the same order give the same zip, whenever it is made.
+  find "$out/$name" -exec touch -h -d "$(git log -1 --format=%cI 2>/dev/null || date -Is)" {} +
+  (cd "$out" && find "$name" -type f | LC_ALL=C sort | TZ=UTC zip -X -q "$name.zip" -@)
+  printf '%s\n' "$out/$name.zip"
+  (cd "$out" && ls -l "$name")
+}
+archive "stk-$version-x86_64-pc-windows" x86_64-w64-mingw32-strip "$x64" stk.exe inject.exe agent.dll \
+  -- i686-w64-mingw32-strip "$x86" inject32.exe agent32.dll
+archive "stk-$version-aarch64-pc-windows" llvm-strip-19 "$arm64" inject.exe agent.dll -- x86_64-w64-mingw32-strip "$x64" stk.exe

@@ -15,9 +15,12 @@ STK_WINDOWS_TARGET=x86_64-pc-windows-gnu
 STK_WINDOWS32_TARGET=i686-pc-windows-gnu
 
 source "$STK_ROOT/examples/setup/packages.sh"
+source "$STK_ROOT/examples/setup/debian.sh"
 source "$STK_ROOT/examples/setup/rust.sh"
 source "$STK_ROOT/examples/setup/wine.sh"
 source "$STK_ROOT/examples/setup/wine32.sh"
+source "$STK_ROOT/examples/setup/wine10.sh"
+source "$STK_ROOT/examples/setup/arm64.sh"
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   set -euo pipefail

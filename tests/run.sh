@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# Every test of the project: sets up, builds, runs the host's tests, then the end-to-end tests under Wine. See tests/README.md.
+# Every test of the project: sets up, builds, runs the host's tests, then the end-to-end tests on each machine. See tests/README.md.
 #
-#   tests/run.sh [--host-only] [--long]
+#   tests/run.sh [core|worlds] [--host-only] [--long]
 #
+#   core          the host's tests, Wine 8 whole, the smoke tests on Wine 10
+#   worlds        Wine 10 whole, arm64, the tests as Windows programs, other people's viewers
 #   --host-only   only what needs neither Wine nor the Windows target. Without it, their absence is a failure, never a skip.
 #   --long        the long forms of the stress and kill tests
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../examples/setup.sh"
 source "$STK_ROOT/tests/lib.sh"
 
-host_only=
+host_only= part=all
 for argument in "$@"; do
   case $argument in
+    core | worlds) part=$argument ;;
     --host-only) host_only=1 ;;
     --long) export STK_LONG=1 ;;
     *)
@@ -23,21 +26,42 @@ done
 cd "$STK_ROOT"
 tests_begin
 
-if [ -z "$host_only" ]; then
-  must "set-up: packages" setup_packages windows windows32 wine test
-  must "set-up: Rust std for $STK_WINDOWS_TARGET" setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET" "${STK_MSVC_TARGETS[@]}"
-  must "set-up: Wine prefix" setup_wine
-  setup_wine_session
-  must "set-up: 32-bit Wine" setup_wine32
-  setup_wine32_session
-  must "set-up: programs from elsewhere" fetch_all
-  step "types on x86_64-, i686- and aarch64-pc-windows-msvc" check_msvc
-  must "build: agent.dll, inject.exe and stk.exe, agent32.dll and inject32.exe" build_windows
-  must "build: examples" build_examples
+if [ -n "$host_only" ]; then
+  must "build: host" build_host
+  step "the demo converts its kept trace" examples/demo.sh --no-record
+  host_tests
+  tests_end
 fi
+
+must "set-up: packages" setup_packages windows windows32 wine test
+must "set-up: Rust std for Windows" setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET"
+must "set-up: Wine 8" setup_wine
+setup_wine_session
+must "set-up: Wine 10" setup_wine10
+must "set-up: programs from elsewhere" fetch_all
+must "build: the recorder for x64 and x86" build_recorders
+must "build: examples" build_examples
 must "build: host" build_host
-step "the demo converts its kept trace" examples/demo.sh --no-record
-cargo_tests host
-[ -n "$host_only" ] || step "outputs in speedscope's importer and DuckDB" tests/viewers/check.sh
-[ -n "$host_only" ] || cargo_tests end-to-end
+
+if [ $part != worlds ]; then
+  must "set-up: Rust std for MSVC" setup_rust_target "${STK_MSVC_TARGETS[@]}"
+  must "set-up: 32-bit Wine 8" setup_wine32
+  step "types on x86_64-, i686- and aarch64-pc-windows-msvc" check_msvc
+  step "the demo converts its kept trace" examples/demo.sh --no-record
+  host_tests
+  end_to_end wine8
+  end_to_end wine10 e2e_smoke e2e_handover
+fi
+if [ $part != core ]; then
+  must "set-up: Rust std for $STK_ARM64_TARGET" setup_rust_target "$STK_ARM64_TARGET"
+  must "set-up: Wine 10 for arm64" setup_wine_arm64
+  must "build: the recorder for arm64" setup_build_recorder_arm64 -q
+  must "build: examples for arm64" "$STK_ROOT/examples/busy/build.sh" --arm64
+  must "build: stk.exe" build_stk_exe
+  must "build: the tests as Windows programs" build_native_tests
+  step "outputs in speedscope's importer and DuckDB" tests/viewers/check.sh
+  end_to_end wine10
+  end_to_end arm64
+  end_to_end_native
+fi
 tests_end

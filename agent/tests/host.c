@@ -254,7 +254,9 @@ static HANDLE dynamic_thread(int wild)
         RUNTIME_FUNCTION *function = (RUNTIME_FUNCTION *)(page + 0x180);
         memcpy(page + 0x100, wild_info, sizeof wild_info);
         function->BeginAddress = 0;
+#ifndef __aarch64__
         function->EndAddress = sizeof wild_code;
+#endif
         function->UnwindData = 0x100;
         printf("registered %d\n", RtlAddFunctionTable(function, 1, (DWORD64)(UINT_PTR)page));
     } else {

@@ -18,7 +18,7 @@ setup_as_root() {
 }
 
 # setup_packages GROUP…: installs what is missing for `windows` (build the Windows side), `windows32` (its 32-bit recorder), `wine` (run it),
-# `test` (fetch and check third-party programs), `release` (zip). Silent and quick when everything is there.
+# `test` (fetch and check third-party programs), `release` (zip; strip for arm64). Silent and quick when everything is there.
 setup_packages() {
   local group missing=()
   for group in "$@"; do
@@ -43,7 +43,10 @@ setup_packages() {
         setup_need npm npm
         setup_need perf linux-perf
         ;;
-      release) setup_need zip zip ;;
+      release)
+        setup_need zip zip
+        setup_need llvm-strip-19 llvm-19
+        ;;
       *) setup_fail "no such package group: $group" || return 1 ;;
     esac
   done

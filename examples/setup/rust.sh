@@ -100,30 +100,14 @@ setup_rust_src() {
   setup_debian_rust_src "$version" "$place" || setup_fail "no Windows std: neither rustup nor Debian has one for Rust $version"
 }
 
-# setup_debian_rust_src VERSION PLACE: Debian's rust-src package, unpacked, not installed. The suite is added to a private apt
-# configuration, so that the machine's own stays as it is; its mirror is the one of the machine's own sources.
+# setup_debian_rust_src VERSION PLACE: Debian's rust-src package, unpacked, not installed.
 setup_debian_rust_src() {
-  local version=$1 place=$2 work mirror keyring
-  mirror=$(setup_debian_mirror) || return 1
-  keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+  local version=$1 place=$2 work full
   work=$(mktemp -d)
-  mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$work/parts"
-  printf 'deb [signed-by=%s] %s trixie-backports main\n' "$keyring" "$mirror" >"$work/sources.list"
-  local apt=(apt-get -q -o "Dir::Etc::SourceList=$work/sources.list" -o "Dir::Etc::SourceParts=$work/parts"
-    -o "Dir::State::Lists=$work/state/lists" -o "Dir::Cache=$work/cache" -o Acquire::Languages=none -o APT::Sandbox::User=root)
-  local ok=
-  if "${apt[@]}" update >"$work/log" 2>&1; then
-    # Debian appends its own revision: 1.95.0+dfsg1-1~bpo13+1.
-    local full
-    full=$(apt-cache -o "Dir::Etc::SourceList=$work/sources.list" -o "Dir::Etc::SourceParts=$work/parts" \
-      -o "Dir::State::Lists=$work/state/lists" -o "Dir::Cache=$work/cache" madison rust-src 2>>"$work/log" |
-      awk -v v="$version" '{ split($3, part, /[+~-]/); if (part[1] == v) { print $3; exit } }')
-    if [ -n "$full" ] && (cd "$work" && "${apt[@]}" download "rust-src=$full") >>"$work/log" 2>&1; then
-      dpkg -x "$work"/rust-src_*.deb "$work/root" && ok=1
-    fi
-  fi
-  if [ -z "$ok" ]; then
-    tail -n 5 "$work/log" >&2
+  # Debian appends its own revision: 1.95.0+dfsg1-1~bpo13+1.
+  full=$(setup_debian_versions "$work/apt" amd64 trixie-backports rust-src |
+    awk -v v="$version" '{ split($1, part, /[+~-]/); if (part[1] == v) { print; exit } }')
+  if [ -z "$full" ] || ! setup_debian_download "$work" amd64 trixie-backports "rust-src=$full" || ! dpkg -x "$work"/rust-src_*.deb "$work/root"; then
     rm -rf "$work"
     return 1
   fi
@@ -133,13 +117,4 @@ setup_debian_rust_src() {
   "${copy[@]}" mkdir -p "$(dirname "$place")" && "${copy[@]}" cp -r "$source" "$place"
   rm -rf "$work"
   [ -e "$place/std/Cargo.toml" ]
-}
-
-# The Debian archive of this machine's sources, in either of apt's two formats.
-setup_debian_mirror() {
-  local mirror
-  mirror=$(cat /etc/apt/sources.list.d/*.sources 2>/dev/null | awk '$1 == "URIs:" && $2 ~ /\/debian\/?$/ { print $2; exit }')
-  [ -n "$mirror" ] || mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
-    awk '$1 == "deb" { for (i = 2; i <= NF; i++) if ($i ~ /:\/\/.*\/debian\/?$/) { print $i; exit } }')
-  [ -n "$mirror" ] && printf '%s\n' "$mirror" || setup_fail "no Debian archive among this machine's apt sources"
 }

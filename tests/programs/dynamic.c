@@ -19,10 +19,19 @@ __attribute__((noinline)) static void native_work(void) {
     for (int i = 0; i < 2000; i++) x = x * 1664525u + 1013904223u;
 }
 
+#ifdef __aarch64__
+/* stp x29, x30, [sp, #-frame]!; mov x29, sp; blr x0; ldp x29, x30, [sp], #frame; ret, and what unwinds it: 5 instructions, one
+ * epilogue at the end whose codes begin at the second of set_fp, save_fplr_x, end, nop. */
+static void put_function(BYTE *region, BYTE frame) {
+  DWORD words = frame / 8;
+  DWORD code[] = {0xa9807bfd | (-words & 0x7f) << 15, 0x910003fd, 0xd63f0000, 0xa8c07bfd | words << 15, 0xd65f03c0};
+  DWORD info[] = {1u << 27 | 1u << 22 | 1u << 21 | 5, 0xe3e480e1 | (words - 1) << 8};
+#else
 /* push rbx; sub rsp, frame; mov rbx, rcx; call rbx; nop; add rsp, frame; pop rbx; ret, and what unwinds it. */
 static void put_function(BYTE *region, BYTE frame) {
   BYTE code[] = {0x53, 0x48, 0x83, 0xec, frame, 0x48, 0x89, 0xcb, 0xff, 0xd3, 0x90, 0x48, 0x83, 0xc4, frame, 0x5b, 0xc3};
   BYTE info[] = {0x01, 5, 2, 0, 5, (BYTE)(((frame - 8) / 8) << 4 | 2), 1, 0x30};
+#endif
   memcpy(region + CODE, code, sizeof code);
   memcpy(region + INFO, info, sizeof info);
   FlushInstructionCache(GetCurrentProcess(), region, REGION);
@@ -38,7 +47,9 @@ static RUNTIME_FUNCTION entries[4];
 
 static RUNTIME_FUNCTION *entry(int n) {
   entries[n].BeginAddress = CODE;
+#ifndef __aarch64__
   entries[n].EndAddress = CODE + 17;
+#endif
   entries[n].UnwindData = INFO;
   return &entries[n];
 }
@@ -92,8 +103,16 @@ int main(int argc, char **argv) {
   put_function(table, 0x20);
   put_function(callback, 0x40);
   put_function(failing, 0x20);
+  put_function(reused, 0x20); /* on arm64 the system reads a function's length here when it is registered */
+#ifdef __aarch64__
+  /* again: subs x0, x0, #1; b.ne again; ret */
+  DWORD loop[] = {0xf1000400, 0x54ffffe1, 0xd65f03c0};
+#else
   /* push rdx; again: dec rcx; jne again; pop rdx; ret */
-  memcpy(stub + CODE, "\x52\x48\xff\xc9\x75\xfb\x5a\xc3", 8);
+  BYTE loop[] = {0x52, 0x48, 0xff, 0xc9, 0x75, 0xfb, 0x5a, 0xc3};
+#endif
+  memcpy(stub + CODE, loop, sizeof loop);
+  FlushInstructionCache(GetCurrentProcess(), stub, REGION);
   if (!RtlAddFunctionTable(entry(0), 1, (DWORD64)table)) return 4;
   if (!RtlInstallFunctionTableCallback((DWORD64)callback | 3, (DWORD64)callback, REGION, answers, entry(1), NULL)) return 5;
   if (!RtlInstallFunctionTableCallback((DWORD64)failing | 3, (DWORD64)failing, REGION, fails, NULL, NULL)) return 6;

@@ -1,21 +1,26 @@
 //! What crosses crates: oracles, golden outputs, end to end under Wine.
 //!
-//! * [`oracle`]: emulator truth for the unwinders.
-//! * [`weights`]: stk's profile beside that of Linux' own sampler.
-//! * [`wine`]: Windows programs under Wine, and inject.exe recording them.
+//! Without the feature `analysis` there is only what end-to-end tests of the recorder need; they then build in a minute, also for Windows.
+//!
+//! * `oracle`: emulator truth for the unwinders.
+//! * [`wine`]: Windows programs, under Wine or natively, and inject.exe recording them.
+//! * `peers`: what other readers say of a PDB, settled by its records.
 //! * [`pe`]: what a built DLL imports, exports and carries.
-//! * [`peers`]: what other readers say of a PDB, settled by its records.
+//! * [`weights`]: stk's profile beside that of Linux' own sampler.
 //! * [`recorded`]: a trace as the format's own reader sees it, without stk's analysis.
 //! * [`schema`]: whether JSON follows the schemas in schema/.
 //! * [`stk`]: the host's `stk` and what it writes.
-//! * [`symbols`]: what a PDB's records say of every address, without the index.
+//! * `symbols`: what a PDB's records say of every address, without the index.
 
+#[cfg(feature = "analysis")]
 pub mod oracle;
 pub mod pe;
+#[cfg(feature = "analysis")]
 pub mod peers;
 pub mod recorded;
 pub mod schema;
 pub mod stk;
+#[cfg(feature = "analysis")]
 pub mod symbols;
 pub mod weights;
 pub mod wine;

@@ -1,7 +1,8 @@
 //! What the built agent.dll brings into a target.
 
+use stk_schema::Arch;
 use stk_tests::pe::{self, Built};
-use stk_tests::wine;
+use stk_tests::wine::{self, Machine};
 
 const VERSION: u16 = 16;
 const MANIFEST: u16 = 24;
@@ -11,8 +12,14 @@ fn built(folder: &str, name: &str) -> Built {
     pe::read(&std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 
-fn agents() -> [Built; 2] {
-    [built("STK_WINDOWS_BIN", "agent.dll"), built("STK_WINDOWS32_BIN", "agent32.dll")]
+/// Folder variable and suffix of each recorder that this machine has.
+fn recorders() -> &'static [(&'static str, &'static str)] {
+    const BOTH: &[(&str, &str)] = &[("STK_WINDOWS_BIN", ""), ("STK_WINDOWS32_BIN", "32")];
+    if Machine::current().arch() == Arch::Arm64 { &BOTH[..1] } else { BOTH }
+}
+
+fn agents() -> impl Iterator<Item = Built> {
+    recorders().iter().map(|(folder, suffix)| built(folder, &format!("agent{suffix}.dll")))
 }
 
 /// Every DLL that it imports is loaded into the target with it.
@@ -28,7 +35,11 @@ fn it_imports_only_dlls_that_every_windows_has() {
 #[test]
 fn it_exports_what_is_documented_and_nothing_else_of_its_own() {
     let agent = built("STK_WINDOWS_BIN", "agent.dll");
-    assert_eq!(agent.machine, object::pe::IMAGE_FILE_MACHINE_AMD64);
+    let expected = match Machine::current().arch() {
+        Arch::Arm64 => object::pe::IMAGE_FILE_MACHINE_ARM64,
+        _ => object::pe::IMAGE_FILE_MACHINE_AMD64,
+    };
+    assert_eq!(agent.machine, expected);
     let mut names = agent.exports;
     // GNU ld exports whatever has an unmangled name, these two of necessity.
     names.retain(|name| name != "DllMain" && name != "rust_eh_personality");
@@ -48,7 +59,8 @@ fn agents_have_version_information_and_injects_a_manifest_too() {
     for agent in agents() {
         assert_eq!(agent.resources, [VERSION].into());
     }
-    for (folder, name) in [("STK_WINDOWS_BIN", "inject.exe"), ("STK_WINDOWS32_BIN", "inject32.exe")] {
-        assert_eq!(built(folder, name).resources, [VERSION, MANIFEST].into(), "{name}");
+    for (folder, suffix) in recorders() {
+        let inject = built(folder, &format!("inject{suffix}.exe"));
+        assert_eq!(inject.resources, [VERSION, MANIFEST].into(), "{folder}");
     }
 }

@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk::{self, Speedscope};
-use stk_tests::wine::{Folder, Inject, Program};
+use stk_tests::wine::{self, Folder, Inject, Machine, Program};
 
 fn program() -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/dynamic.c");
-    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("dynamic.exe");
-    let mut compiler = Command::new("x86_64-w64-mingw32-gcc");
+    let program =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("dynamic-{:?}.exe", Machine::current()));
+    let mut compiler = Command::new(wine::c_compiler());
     compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source);
-    let status = compiler.status().expect("x86_64-w64-mingw32-gcc runs (package gcc-mingw-w64-x86-64)");
+    let status = compiler.status().expect("the machine's C compiler runs");
     assert!(status.success());
     program
 }
@@ -37,8 +38,12 @@ fn shares(speedscope: &Speedscope, thread: &str) -> (f64, f64) {
 #[test]
 fn stacks_go_through_code_of_every_kind_and_a_runtime_that_fails_takes_nothing_down() {
     let folder = Folder::new("dynamic");
-    let seconds = if std::env::var_os("STK_LONG").is_some() { "60" } else { "6" };
-    let lives = if seconds == "60" { "70" } else { "14" };
+    // It must outlive the recording, which an emulated inject takes long to begin.
+    let (seconds, lives) = match (wine::long(), Machine::current().is_emulated()) {
+        (true, _) => ("60", "100"),
+        (false, true) => ("12", "60"),
+        (false, false) => ("6", "14"),
+    };
     let mut dynamic = Program::ready(&folder, folder.path(), &program(), &[lives]);
     let pid = dynamic.pid();
     Inject::record(&folder, &["--pid", &pid, "-o", "dynamic.stk", "-d", &format!("{seconds}s")]);

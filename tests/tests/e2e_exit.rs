@@ -39,7 +39,7 @@ fn end(Way(way, code, says): &Way, moment: u64) {
     let folder = Folder::new(way);
     let home = wine::path("STK_ENDS_DIR");
     let go = folder.file("go");
-    let arguments = [way, &moment.to_string(), &wine::windows_path(&go)];
+    let arguments = [*way, &moment.to_string(), &wine::windows_path(&go)];
     let mut program = Program::ready(&folder, &home, &home.join("ends.exe"), &arguments);
     let mut inject = Inject::start(&folder, &["--pid", &program.pid(), "-o", "ends.stk"]);
     inject.wait_until_recording();

@@ -20,7 +20,8 @@ fn ends_undisturbed(busy: &mut Program) {
 #[test]
 fn ten_recordings_of_one_process_with_one_copy_of_the_agent() {
     let folder = Folder::new("ten");
-    let mut busy = Program::busy(&folder, 12);
+    // Ten recordings take 5 s, on a loaded machine several times that.
+    let mut busy = Program::busy(&folder, 30);
     let mut agents = Vec::new();
     for number in 0..10 {
         let trace = format!("{number}.stk");

@@ -3,9 +3,9 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use stk_tests::schema;
-use stk_tests::wine::{self, Folder, Program, wait_for};
+use stk_tests::wine::{self, Folder, Machine, Program, wait_for};
 use stk_tests::{stk, wine::command};
 
 /// The kept trace with its PDBs, in a folder where both programs work with the same relative paths.
@@ -157,8 +157,7 @@ fn ctrl_c_leaves_nothing_half_made() {
         entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(ending)).count()
     };
     wait_for("the first outputs", || (written(".chrome.json") > 0).then_some(()));
-    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    assert!(kill.is_ok_and(|status| status.success()), "stk.exe was done too soon");
+    assert!(Machine::current().interrupt(&child), "stk.exe was done too soon");
     let status = wait_for("stk.exe to end", || child.try_wait().expect("a child can be waited for"));
     let text = std::fs::read_to_string(folder.file("stk.log")).expect("a log");
     assert_eq!(status.code(), Some(130), "{text}");

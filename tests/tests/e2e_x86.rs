@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use stk_schema::Arch;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk::{self, Frame, Profile, Speedscope};
-use stk_tests::wine::{self, Folder, Inject, Program};
+use stk_tests::wine::{self, Folder, Inject, Machine, Program};
 
 struct Run {
     recorded: Recorded,
@@ -19,9 +19,9 @@ struct Run {
     folder: Folder,
 }
 
-/// Where Wine's 32-bit DLLs lie: of x86 the code is what is unwound by.
+/// Where the system's 32-bit DLLs lie: of x86 the code is what is unwound by.
 fn system_images() -> PathBuf {
-    wine::path("STK_WINE32_DIR").join("root/usr/lib/i386-linux-gnu/wine/i386-windows")
+    Machine::current().x86_system()
 }
 
 /// One recording for all tests of this file.

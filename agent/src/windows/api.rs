@@ -26,7 +26,7 @@ pub type RtlGetCurrentPeb = unsafe extern "system" fn() -> *const u8;
 pub type WineGetVersion = unsafe extern "C" fn() -> *const c_char;
 pub type QueryThreadCycleTime = unsafe extern "system" fn(HANDLE, *mut u64) -> i32;
 pub type IsWow64Process2 = unsafe extern "system" fn(HANDLE, *mut u16, *mut u16) -> i32;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub type RtlLookupFunctionEntry = unsafe extern "system" fn(u64, *mut u64, *mut c_void) -> *const u32;
 #[cfg(target_arch = "x86_64")]
 pub type RtlVirtualUnwind = unsafe extern "system" fn(
@@ -74,7 +74,7 @@ pub struct Api {
     pub is_wow64: Option<IsWow64Process2>,
     pub precise_time: Option<PreciseTime>,
     pub mitigation_policy: Option<GetProcessMitigationPolicy>,
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub lookup_function: Option<RtlLookupFunctionEntry>,
     #[cfg(target_arch = "x86_64")]
     pub virtual_unwind: Option<RtlVirtualUnwind>,
@@ -160,7 +160,7 @@ fn find() -> Option<Api> {
             is_wow64: find(kernel32, c"IsWow64Process2").map(|function| typed(function)),
             mitigation_policy: find(kernel32, c"GetProcessMitigationPolicy").map(|function| typed(function)),
             precise_time: find(kernel32, c"GetSystemTimePreciseAsFileTime").map(|function| typed(function)),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             lookup_function: find(ntdll, c"RtlLookupFunctionEntry").map(|function| typed(function)),
             #[cfg(target_arch = "x86_64")]
             virtual_unwind: find(ntdll, c"RtlVirtualUnwind").map(|function| typed(function)),

@@ -119,7 +119,7 @@ impl Tables for SystemTables {
 const FAULT: u64 = 1;
 
 /// Calls RtlLookupFunctionEntry, whose callbacks are the target's code: a fault in one ends the call.
-#[cfg(target_arch = "x86_64")]
+#[cfg(not(target_arch = "x86"))]
 fn guarded(api: &Api, address: u64, image_base: &mut u64) -> u64 {
     let Some(lookup) = api.lookup_function else { return 0 };
     // SAFETY: the function is called as declared, with a valid place for its result. If it is left by an exception, what it
@@ -127,9 +127,8 @@ fn guarded(api: &Api, address: u64, image_base: &mut u64) -> u64 {
     unsafe { guarded_lookup(lookup as usize, address, image_base) }
 }
 
-/// Elsewhere nothing guards the call, so nobody is asked: the code's bytes are recorded without unwind data. (x86 has no
-/// function tables at all.)
-#[cfg(not(target_arch = "x86_64"))]
+/// x86 has no function tables: the code's bytes are recorded without unwind data.
+#[cfg(target_arch = "x86")]
 fn guarded(_: &Api, _: u64, _: &mut u64) -> u64 {
     0
 }
@@ -177,7 +176,54 @@ unsafe extern "system" fn guarded_lookup(lookup: usize, address: u64, image_base
     )
 }
 
-#[cfg(target_arch = "x86_64")]
+/// As for x64. The frame has to hold the return address alone; its unwind data is the same at the end of the prologue and at the
+/// call, so that the handler goes on with the stack pointer of the call.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "system" fn guarded_lookup(lookup: usize, address: u64, image_base: *mut u64) -> u64 {
+    core::arch::naked_asm!(
+        ".seh_proc {this}",
+        ".seh_handler {handler}, @except",
+        "stp x29, x30, [sp, #-16]!",
+        ".seh_save_fplr_x 16",
+        "mov x29, sp",
+        ".seh_set_fp",
+        ".seh_endprologue",
+        "mov x8, x0",
+        "mov x0, x1",
+        "mov x1, x2",
+        "mov x2, xzr",
+        ".Lstk_lookup_from:",
+        "blr x8",
+        // The return address itself has to lie inside.
+        "nop",
+        ".Lstk_lookup_to:",
+        "b .Lstk_lookup_return",
+        // Arrived at with the frame's stack pointer.
+        ".Lstk_lookup_fault:",
+        "mov x0, #1",
+        ".Lstk_lookup_return:",
+        ".seh_startepilogue",
+        "ldp x29, x30, [sp], #16",
+        ".seh_save_fplr_x 16",
+        ".seh_endepilogue",
+        "ret",
+        ".pushsection .rdata,\"dr\"",
+        ".seh_handlerdata",
+        // SCOPE_TABLE: one scope; from, to, EXCEPTION_EXECUTE_HANDLER, where to go on.
+        ".long 1",
+        ".rva .Lstk_lookup_from",
+        ".rva .Lstk_lookup_to",
+        ".long 1",
+        ".rva .Lstk_lookup_fault",
+        ".popsection",
+        ".seh_endproc",
+        this = sym guarded_lookup,
+        handler = sym __C_specific_handler,
+    )
+}
+
+#[cfg(not(target_arch = "x86"))]
 unsafe extern "C" {
     /// The C runtime's handler for scope tables; ntdll has it too.
     fn __C_specific_handler();

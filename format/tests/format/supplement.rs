@@ -54,8 +54,11 @@ fn completed(file: &[u8]) -> (Vec<u8>, usize) {
     ([&file[..keep], &addition.bytes].concat(), keep)
 }
 
+/// Blocks, damage, whether the recording was finished, whether there is an index.
+type Content = (Vec<(BlockHeader, Vec<u8>)>, Vec<String>, bool, bool);
+
 /// All that a reader gets out of a file, but for the supplement's place.
-fn content(file: &[u8]) -> (Vec<(BlockHeader, Vec<u8>)>, Vec<String>, bool, bool) {
+fn content(file: &[u8]) -> Content {
     let trace = Trace::open(file).unwrap();
     let mut scratch = Scratch::new();
     let payload = |block| trace.payload(block, &mut scratch).unwrap().to_vec();

@@ -69,7 +69,7 @@ impl Random {
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         let high = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
-        (high * end as u64 >> 32) as usize
+        ((high * end as u64) >> 32) as usize
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
     fn a_moved_tenth_is_beyond_chance_and_a_moved_hundredth_is_not() {
         let places = Places::default();
         let oracle = samples(&[(1, 2500), (2, 2500)]);
-        let moved = |count| {
+        let moved = |count: usize| {
             let ours = samples(&[(1, 2500 - count), (2, 2500 + count)]);
             variation(&places, Granularity::Page64K, &oracle, &ours)
         };

@@ -58,8 +58,7 @@ pub fn read(path: &Path) -> Result<Samples> {
     let mut scratch = Scratch::new();
     for block in trace.blocks() {
         if block.header.kind != BlockKind::Samples {
-            let mut events = trace.events(block, &mut scratch)?;
-            while let Some(event) = events.next() {
+            for event in trace.events(block, &mut scratch)? {
                 if let Event::ThreadStart(start) = event? {
                     let thread = threads.entry(start.instance).or_default();
                     (thread.tid, thread.stack_base) = (start.tid, start.stack_base);

@@ -1,9 +1,9 @@
 //! inject.exe at work.
 
-use super::{Folder, command, path, read_lossy, terminate, wait_for};
+use super::{Folder, Machine, command, path, read_lossy, terminate, wait_for};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A running inject.exe, killed on drop.
@@ -64,8 +64,7 @@ impl Inject {
 
     /// Runs the inject of 32-bit programs in `folder` to its end.
     pub fn run_x86(folder: &Folder, arguments: &[&str]) -> Finished {
-        let exe = path("STK_WINDOWS32_BIN").join("inject32.exe");
-        Inject::start_exe(&exe, folder, folder.path(), arguments).finish()
+        Inject::run_exe(&path("STK_WINDOWS32_BIN").join("inject32.exe"), folder, arguments)
     }
 
     /// Starts inject.exe in `folder`.
@@ -78,7 +77,13 @@ impl Inject {
         Inject::start_exe(&path("STK_WINDOWS_BIN").join("inject.exe"), folder, home, arguments)
     }
 
-    fn start_exe(exe: &Path, folder: &Folder, home: &Path, arguments: &[&str]) -> Inject {
+    /// Runs this inject in `folder` to its end.
+    pub fn run_exe(exe: &Path, folder: &Folder, arguments: &[&str]) -> Finished {
+        Inject::start_exe(exe, folder, folder.path(), arguments).finish()
+    }
+
+    /// Starts this inject in `home`, with its logs in `folder`.
+    pub fn start_exe(exe: &Path, folder: &Folder, home: &Path, arguments: &[&str]) -> Inject {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let out = folder.file(&format!("inject-{number}.out"));
@@ -106,9 +111,8 @@ impl Inject {
 
     /// Ctrl-C.
     pub fn interrupt(&self) {
-        let pid = self.child.id().to_string();
-        let status = Command::new("kill").args(["-INT", &pid]).stdout(Stdio::null()).status();
-        assert!(status.is_ok_and(|status| status.success()), "no signal could be sent to {}", self.line);
+        let sent = Machine::current().interrupt(&self.child);
+        assert!(sent, "no signal could be sent to {}", self.line);
     }
 
     /// Starts a program in `home`, records it and waits for its end. Where a thread is stopped, for somebody to read its process's memory, in

@@ -1,17 +1,20 @@
-//! Windows programs under Wine, and inject.exe recording them.
+//! Windows programs, under Wine or natively, and inject.exe recording them.
 //!
-//! What is run and where it lies comes from the environment that `tests/run.sh` sets (see tests/README.md). A missing
+//! [`Machine`] starts them. What is run and where it lies comes from the environment that `tests/run.sh` sets (see tests/README.md). A missing
 //! variable is a failure: these tests are never skipped.
 //!
 //! All output of the programs goes to files, not pipes: Wine's services would hold a pipe open after the program's end.
 
 mod inject;
+mod machine;
 mod program;
 
 pub use inject::{Finished, Inject};
+pub use machine::Machine;
 pub use program::{Net, Program};
 
 use crate::recorded::Recorded;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -52,12 +55,9 @@ pub fn figures(recorded: &Recorded) -> String {
     format!("{full} samples in full, {unchanged} passes unchanged, {dropped} dropped, {end}")
 }
 
-/// A command that runs a Windows program, in the Wine of its architecture: a 32-bit program cannot run in the prefix of the others here.
+/// A command that runs a Windows program on the machine of this run.
 pub fn command(program: &Path) -> Command {
-    let wine = if is_x86(program) { "STK_WINE32" } else { "STK_WINE" };
-    let mut command = Command::new(path(wine));
-    command.arg(program).stdin(std::process::Stdio::null());
-    command
+    Machine::current().command(program)
 }
 
 /// Ends the process with this id by TerminateProcess, called in another Windows program. `log` is a file beside which its output goes.
@@ -69,16 +69,14 @@ fn terminate(pid: &str, log: &Path) {
     assert!(status.success(), "taskkill ended with {status}");
 }
 
-/// Whether a file is a 32-bit x86 program or DLL.
-fn is_x86(program: &Path) -> bool {
-    // A program of Wine's own is named without its folder; those of the 64-bit prefix are meant.
-    let Ok(bytes) = std::fs::read(program) else { return false };
-    matches!(object::FileKind::parse(&*bytes), Ok(object::FileKind::Pe32))
+/// The C compiler for programs of this run's machine: `STK_CC`, or mingw's for x64.
+pub fn c_compiler() -> OsString {
+    std::env::var_os("STK_CC").unwrap_or_else(|| "x86_64-w64-mingw32-gcc".into())
 }
 
 /// The same path as Windows programs see it.
 pub fn windows_path(path: &Path) -> String {
-    format!("Z:{}", path.display()).replace('/', "\\")
+    Machine::current().windows_path(path)
 }
 
 /// Asks until `what` gives something.

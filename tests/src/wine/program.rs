@@ -1,6 +1,6 @@
 //! A Windows program to be recorded.
 
-use super::{Folder, command, path, read_lossy, terminate, wait_for};
+use super::{Folder, Machine, command, path, read_lossy, terminate, wait_for};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
@@ -11,6 +11,8 @@ pub struct Program {
     child: Child,
     log: PathBuf,
     pid: u32,
+    /// Whether the child is another process, which waits for the program.
+    stands_in: bool,
 }
 
 /// A runtime that examples/mixed is built for.
@@ -113,7 +115,8 @@ impl Program {
             .spawn();
         let child =
             child.unwrap_or_else(|error| panic!("{} cannot be run under Wine: {error}", exe.display()));
-        Program { child, log, pid: 0 }
+        let stands_in = Machine::current().child_stands_in(exe);
+        Program { child, log, pid: 0, stands_in }
     }
 
     /// Its process id as Windows programs see it.
@@ -177,6 +180,9 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         if self.is_running() {
+            if self.stands_in && self.pid != 0 && !std::thread::panicking() {
+                terminate(&self.pid(), &self.log);
+            }
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

@@ -1,0 +1,92 @@
+//! 32-bit programs met by the 64-bit inject, which hands them over to inject32.exe beside it, and the other way round. Only where both widths
+//! run side by side: tests/lib.sh leaves this file out for the other machines.
+
+use stk_schema::Arch;
+use stk_tests::recorded::Recorded;
+use stk_tests::wine::{self, Folder, Inject, Machine, Program};
+
+const UNDISTURBED: &str = "checksum a9a6d267ba599d58";
+
+/// The four programs in one folder, as the release has them.
+fn release(folder: &Folder) -> std::path::PathBuf {
+    assert!(Machine::current().has_both_widths(), "no 32-bit program runs beside 64-bit ones here");
+    let release = folder.file("release");
+    std::fs::create_dir_all(&release).expect("ours");
+    let (x64, x86) = (wine::path("STK_WINDOWS_BIN"), wine::path("STK_WINDOWS32_BIN"));
+    for (from, name) in
+        [(&x64, "inject.exe"), (&x64, "agent.dll"), (&x86, "inject32.exe"), (&x86, "agent32.dll")]
+    {
+        std::fs::copy(from.join(name), release.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    release
+}
+
+fn busy32(folder: &Folder, seconds: &str) -> Program {
+    let home = wine::path("STK_BUSY32_DIR");
+    Program::ready(folder, &home, &home.join("busy.exe"), &[seconds])
+}
+
+#[track_caller]
+fn sound(folder: &Folder, trace: &str, arch: Arch) {
+    let recorded = Recorded::open(&folder.file(trace));
+    assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
+    assert_eq!(recorded.header.arch, arch);
+    assert!(!recorded.samples.is_empty());
+}
+
+#[test]
+fn a_32_bit_process_is_recorded_through_the_64_bit_inject() {
+    let folder = Folder::new("handover");
+    let inject = release(&folder).join("inject.exe");
+    let mut busy = busy32(&folder, "12");
+    Inject::run_exe(&inject, &folder, &["--pid", &busy.pid(), "-o", "x86.stk", "-d", "3s"]).expect(0);
+    sound(&folder, "x86.stk", Arch::X86);
+    busy.ends_saying(UNDISTURBED);
+}
+
+#[test]
+fn a_32_bit_program_is_launched_through_the_64_bit_inject() {
+    let folder = Folder::new("handover-launch");
+    let inject = release(&folder).join("inject.exe");
+    let busy = wine::windows_path(&wine::path("STK_BUSY32_DIR").join("busy.exe"));
+    let finished = Inject::run_exe(&inject, &folder, &["-o", "launched.stk", "--", &busy, "3"]);
+    finished.expect(0).says("ended with exit code 0");
+    assert!(finished.stdout.contains(UNDISTURBED), "{}", finished.stdout);
+    let recorded = Recorded::open(&folder.file("launched.stk"));
+    assert!(recorded.damage.is_empty() && recorded.header.arch == Arch::X86, "{:?}", recorded.damage);
+}
+
+#[test]
+fn a_recording_of_a_32_bit_process_is_stopped_by_the_64_bit_inject() {
+    let folder = Folder::new("handover-stop");
+    let inject = release(&folder).join("inject.exe");
+    let busy = busy32(&folder, "0");
+    let mut recording =
+        Inject::start_exe(&inject, &folder, folder.path(), &["--pid", &busy.pid(), "-o", "stopped.stk"]);
+    recording.wait_until_recording();
+    Inject::run_exe(&inject, &folder, &["stop", "--pid", &busy.pid()]).expect(0).says("stopped busy.exe");
+    recording.finish().expect(0).says("stopped from elsewhere");
+    sound(&folder, "stopped.stk", Arch::X86);
+}
+
+#[test]
+fn a_64_bit_process_is_recorded_through_the_32_bit_inject() {
+    let folder = Folder::new("handover-back");
+    let inject = release(&folder).join("inject32.exe");
+    let mut busy = Program::busy(&folder, 12);
+    Inject::run_exe(&inject, &folder, &["--pid", &busy.pid(), "-o", "x64.stk", "-d", "3s"]).expect(0);
+    sound(&folder, "x64.stk", Arch::X64);
+    busy.ends_saying(UNDISTURBED);
+}
+
+#[test]
+fn without_inject32_a_32_bit_process_is_refused_with_the_way_out() {
+    let folder = Folder::new("handover-alone");
+    let release = release(&folder);
+    std::fs::remove_file(release.join("inject32.exe")).expect("a copy of ours");
+    let busy = busy32(&folder, "0");
+    let finished =
+        Inject::run_exe(&release.join("inject.exe"), &folder, &["--pid", &busy.pid(), "-o", "x.stk"]);
+    finished.refuses(3, "is x86, but this inject is x64").says("inject32.exe");
+    assert!(!folder.file("x.stk").exists(), "a refused recording left a file");
+}
