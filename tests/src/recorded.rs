@@ -115,6 +115,8 @@ pub struct Sample {
     pub stack: u64,
     /// Whether the stack is cut below its base.
     pub truncated: bool,
+    /// Whether it is a stack that the program made itself, whose base is not known.
+    pub foreign: bool,
     /// Given by the caller of stk_capture.
     pub tag: Option<u64>,
     /// What CONTEXT_EXCEPTION_REQUEST answered, on x86.
@@ -194,6 +196,7 @@ impl Recorded {
                             stack_start: sample.stack_start,
                             stack: sample.stack.len() as u64,
                             truncated: sample.truncated,
+                            foreign: sample.stack_base == 0,
                             tag: sample.tag,
                             context_reply: sample.context_reply,
                         }),

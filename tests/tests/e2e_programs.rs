@@ -84,6 +84,60 @@ fn node_from_its_package_is_recorded_to_the_thread_start() {
     );
 }
 
+/// Go runs goroutines on stacks that it allocates itself. esbuild is written in Go.
+#[test]
+fn a_goroutine_that_stands_on_its_own_stack_is_followed_to_its_start() {
+    const MODULES: usize = 400;
+    let folder = Folder::new("go");
+    let mut entry = String::new();
+    for number in 0..MODULES {
+        let function =
+            |n| format!("export function f{n}(a, b) {{ return a.map((x) => x + b * {n} + {number}); }}\n");
+        let source: String = (0..300).map(function).collect();
+        std::fs::write(folder.file(&format!("m{number}.js")), source).expect("writable");
+        entry +=
+            &format!("import * as m{number} from './m{number}.js'; console.log(m{number}.f7([1], 2));\n");
+    }
+    std::fs::write(folder.file("entry.js"), entry).expect("writable");
+    let exe = wine::path("STK_FETCH_DIR").join("esbuild/esbuild.exe");
+    let exe = wine::windows_path(&exe);
+    let bundle =
+        ["-o", "go.stk", "--", &exe, "--bundle", "entry.js", "--minify", "--sourcemap", "--outfile=out.js"];
+    Inject::launch_in(&folder, folder.path(), &bundle).expect(0);
+    assert!(folder.file("out.js").exists(), "esbuild wrote nothing");
+
+    let recorded = Recorded::open(&folder.file("go.stk"));
+    assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
+    // The image says where goroutines start: it is found at the path that the trace names, or here.
+    let home = wine::path("STK_FETCH_DIR").join("esbuild");
+    let speedscope = Speedscope::of(folder.path(), "go.stk", &home);
+    let [esbuild] = recorded.modules_named("esbuild.exe")[..] else {
+        panic!("one esbuild.exe: {:?}", recorded.modules)
+    };
+    let (mut seen, mut whole) = (0, 0);
+    for sample in
+        recorded.samples.iter().filter(|sample| sample.foreign && esbuild.holds(sample.ip, sample.time))
+    {
+        let tid = format!("({})", recorded.threads[&sample.thread].tid);
+        let profile = speedscope
+            .threads
+            .iter()
+            .find(|profile| profile.name.ends_with(&tid) || profile.name.contains(&tid[1..tid.len() - 1]));
+        let time = recorded.header.nanoseconds(sample.time) as f64;
+        let stack = profile
+            .and_then(|profile| profile.at(time))
+            .unwrap_or_else(|| panic!("no stack of {tid} at {time} ns"));
+        seen += 1;
+        whole += u32::from(stk::incomplete(stack).is_none());
+    }
+    assert!(seen >= 10, "{seen} samples on stacks of goroutines, of {}", recorded.samples.len());
+    assert!(
+        whole * 100 >= seen * 95,
+        "{whole} of {seen} reach the start of their goroutine: {:?}",
+        reasons(&speedscope)
+    );
+}
+
 /// Shares of the reasons why stacks are incomplete, for messages.
 fn reasons(speedscope: &Speedscope) -> Vec<(String, f64)> {
     let mut all: Vec<String> =
