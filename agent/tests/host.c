@@ -5,6 +5,7 @@
  *   host.exe AGENT_DLL OUTPUT SCENARIO
  */
 #include <windows.h>
+#include <tlhelp32.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
