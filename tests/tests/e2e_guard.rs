@@ -75,9 +75,13 @@ fn a_detached_recording_ends_with_its_duration_and_with_its_process() {
 #[test]
 fn a_recording_ends_below_its_size_limit_with_a_whole_trace() {
     let folder = Folder::new("max-size");
-    let busy = Program::busy(&folder, 0);
-    // Without the modules' tables it is samples that fill the trace, in seconds.
-    let arguments = ["--pid", &busy.pid(), "-o", "small.stk", "--max-size", "1M", "--embed", "none"];
+    // Its stacks are deep and change all the time.
+    let exe = wine::path("STK_FETCH_DIR").join("cmake/cmake/data/bin/cmake.exe");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/recurse.cmake");
+    let cmake = Program::start(&folder, folder.path(), &exe, &["-P", &wine::windows_path(&script)]);
+    wine::wait_for("cmake to work", || cmake.output().contains("ready").then_some(()));
+    // Without the modules' tables it is samples that fill the trace.
+    let arguments = ["--name", "cmake.exe", "-o", "small.stk", "--max-size", "1M", "--embed", "none"];
     Inject::run(&folder, &arguments).expect(0).says("the size limit was reached");
     let trace = folder.file("small.stk");
     let bytes = std::fs::metadata(&trace).expect("there").len();
