@@ -34,15 +34,6 @@ fn it_imports_only_dlls_that_every_windows_has() {
 
 #[test]
 fn it_exports_what_is_documented_and_nothing_else_of_its_own() {
-    let agent = built("STK_WINDOWS_BIN", "agent.dll");
-    let expected = match Machine::current().arch() {
-        Arch::Arm64 => object::pe::IMAGE_FILE_MACHINE_ARM64,
-        _ => object::pe::IMAGE_FILE_MACHINE_AMD64,
-    };
-    assert_eq!(agent.machine, expected);
-    let mut names = agent.exports;
-    // GNU ld exports whatever has an unmangled name, these two of necessity.
-    names.retain(|name| name != "DllMain" && name != "rust_eh_personality");
     let documented = [
         "stk_agent_selftest",
         "stk_agent_start",
@@ -51,7 +42,22 @@ fn it_exports_what_is_documented_and_nothing_else_of_its_own() {
         "stk_agent_stop",
         "stk_capture",
     ];
-    assert_eq!(names, documented.map(str::to_owned).into());
+    for agent in agents() {
+        let mut names = agent.exports;
+        // GNU ld exports whatever has an unmangled name, these two of necessity.
+        names.retain(|name| name != "DllMain" && name != "rust_eh_personality");
+        assert_eq!(names, documented.map(str::to_owned).into());
+    }
+}
+
+#[test]
+fn each_is_built_for_the_programs_that_it_is_loaded_into() {
+    let machines: Vec<u16> = agents().map(|agent| agent.machine).collect();
+    let expected: &[u16] = match Machine::current().arch() {
+        Arch::Arm64 => &[object::pe::IMAGE_FILE_MACHINE_ARM64],
+        _ => &[object::pe::IMAGE_FILE_MACHINE_AMD64, object::pe::IMAGE_FILE_MACHINE_I386],
+    };
+    assert_eq!(machines, expected);
 }
 
 #[test]

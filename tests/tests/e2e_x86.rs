@@ -2,7 +2,6 @@
 //!
 //! What is expected comes from busy's sources and README, as in e2e_busy.
 
-use object::read::pe::PeFile32;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -66,32 +65,6 @@ fn reasons(speedscope: &Speedscope) -> Vec<(String, f64)> {
     let all: BTreeSet<&str> = speedscope.stacks().filter_map(|(_, stack)| stk::incomplete(stack)).collect();
     let share = |reason: &str| speedscope.share(|stack| stk::incomplete(stack) == Some(reason));
     all.iter().map(|reason| ((*reason).to_owned(), share(reason))).collect()
-}
-
-#[test]
-fn the_32_bit_agent_imports_and_exports_what_the_other_does() {
-    let path = wine::path("STK_WINDOWS32_BIN").join("agent32.dll");
-    let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let file = PeFile32::parse(&*bytes).expect("agent32.dll is a 32-bit PE image");
-    assert_eq!(
-        file.nt_headers().file_header.machine.get(object::LittleEndian),
-        object::pe::IMAGE_FILE_MACHINE_I386
-    );
-    let table = file.import_table().expect("its import table can be read").expect("it has one");
-    let mut descriptors = table.descriptors().expect("descriptors");
-    while let Some(descriptor) = descriptors.next().expect("a descriptor") {
-        let name = table.name(descriptor.name.get(object::LittleEndian)).expect("a name");
-        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
-        assert!(["kernel32.dll", "ntdll.dll", "msvcrt.dll"].contains(&&*name), "it imports from {name}");
-    }
-    let exports = file.export_table().expect("its export table can be read").expect("it has one");
-    let name =
-        |pointer| String::from_utf8_lossy(exports.name_from_pointer(pointer).expect("a name")).into_owned();
-    // Without the decoration that stdcall gives a name on x86.
-    let mut names: BTreeSet<String> = exports.name_iter().map(|(pointer, _)| name(pointer)).collect();
-    names.retain(|name| name != "DllMain" && name != "rust_eh_personality");
-    let documented = ["stk_agent_start", "stk_agent_status", "stk_agent_stop", "stk_capture"];
-    assert_eq!(names, documented.map(str::to_owned).into());
 }
 
 #[test]
