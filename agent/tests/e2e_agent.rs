@@ -378,7 +378,7 @@ fn a_recording_ends_before_its_size_limit_and_its_trace_is_whole() {
     assert_eq!((run.one("ended"), run.one("alive")), ("1", "1"));
     assert_eq!(run.one("end_reason"), (EndReason::SizeLimit as u64).to_string());
     let bytes = std::fs::metadata(&run.trace).unwrap().len();
-    assert!((1 << 20..=4 << 20).contains(&bytes), "{bytes}");
+    assert!((16 << 10..=128 << 10).contains(&bytes), "{bytes}");
     let trace = run.contents();
     assert_eq!(trace.end, Some(EndReason::SizeLimit as u64));
     assert!(!trace.samples.is_empty());
@@ -658,7 +658,8 @@ impl Contents {
             }
             Event::ModuleLoad(load) if !load.flags.contains(ModuleFlags::RESTATED) => {
                 let pe = load.identities.iter().any(|identity| matches!(identity, Identity::Pe(_)));
-                assert_ne!(pe, load.flags.contains(ModuleFlags::HEADERS_UNREADABLE));
+                // The loader's notification may have told the identity of what was gone when it was read.
+                assert!(pe || load.flags.contains(ModuleFlags::HEADERS_UNREADABLE));
                 let module = Module {
                     path: text(load.path),
                     base: load.base,
