@@ -38,4 +38,5 @@ pub mod shared;
 pub mod stack_bounds;
 pub mod suspension;
 pub mod threads;
+pub mod unlisted;
 pub mod writer;

@@ -30,6 +30,8 @@ use super::queue::Queue;
 
 /// Sightings that can wait to be looked up.
 const WAITING: usize = 8192;
+/// Sightings in images that can wait to be compared with the modules.
+const IMAGES: usize = 1024;
 /// Code that can wait to be named.
 const NAMELESS: usize = 16_384;
 
@@ -102,6 +104,8 @@ pub struct Costs {
 pub struct Shared {
     /// From the sampler.
     pub sightings: Queue<Sighting>,
+    /// Code in mapped images, which the tables thread compares with the modules that it knows.
+    pub images: Queue<Sighting>,
     /// For whoever finds out names. Where nobody does it fills up, and that is all.
     pub wants: Queue<Want>,
     /// For whoever wants to know of new code.
@@ -115,6 +119,7 @@ impl Shared {
     pub fn new() -> Arc<Shared> {
         Arc::new(Shared {
             sightings: Queue::new(WAITING),
+            images: Queue::new(IMAGES),
             wants: Queue::new(NAMELESS),
             news: News::default(),
             costs: Costs::default(),
