@@ -30,6 +30,7 @@ pub mod dynamic;
 pub mod fingerprint;
 pub mod image;
 pub mod journal;
+pub mod last_modules;
 pub mod modules;
 pub mod queue;
 pub mod rescue;

@@ -275,6 +275,11 @@ impl Census {
         self.journal.flush();
     }
 
+    /// The modules that are known.
+    pub fn modules(&self) -> &Modules {
+        &self.modules
+    }
+
     // ---- threads ----
 
     fn enumerate(&mut self, flags: ThreadFlags) {
@@ -438,6 +443,9 @@ impl Census {
         if changed {
             // Module events are written at once: samples of new code must find their module.
             self.journal.flush();
+            if self.changes.waiting() == 0 {
+                loader::written();
+            }
         }
     }
 

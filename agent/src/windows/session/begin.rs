@@ -233,6 +233,7 @@ fn prepare(
     let runtimes = RuntimesLink { shared: dotnet.clone(), wake: || signal(&WAKE_RUNTIMES) };
     let (counted, own) = (counters.clone(), threads::own_threads);
     let census = Census::new(api, settings, journal(&census_lane), counted, commands.clone(), own, runtimes);
+    let module_ids = census.ids();
     let functions = CodeFunctions::new(context::ARCH, census.ids(), seen.clone(), ticks_per_ms);
     let code = CodeRecorder::new(api, functions, journal(&code_lane), seen.clone(), ticks_per_ms);
     let runtimes = Runtimes::new(journal(&runtimes_lane));
@@ -269,6 +270,7 @@ fn prepare(
         runtimes_lane,
         dotnet,
         dynamic_code: seen,
+        module_ids,
         triggers: Triggers::new(max_stack.min(TRIGGERED_BYTES)),
         sampler: Exclusive::new(sampler),
         census: Exclusive::new(census),
