@@ -6,6 +6,8 @@
 //! entry      RUNTIME_FUNCTION and unwind data as they lie in memory
 //! ```
 //!
+//! Addresses in mapped images go to the tables thread instead, which finds the images that no module covers (`record::unlisted`).
+//!
 //! A lookup asks the system's function tables, which may call a runtime back and wait for its locks. So it is never done
 //! while a thread is suspended, and never by the sampler, which only fills a bounded queue.
 //!
