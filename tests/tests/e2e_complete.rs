@@ -1,5 +1,8 @@
 //! Nothing of a module is lost: what the recorder could not read in time is in the trace after its end.
 
+use std::path::Path;
+use std::process::Command;
+use stk_schema::event::ModuleFlags;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk;
 use stk_tests::wine::{self, Folder, Inject, Program};
@@ -77,4 +80,49 @@ fn modules_that_come_and_go_keep_their_identity_and_their_tables() {
     let gone = recorded.modules.values().filter(|module| module.unload != u64::MAX).count();
     assert!(gone > 2, "busy unloads its plug-ins, but {gone} modules went");
     nothing_is_lost(&folder, "busy.stk");
+}
+
+#[test]
+fn a_rust_program_that_ends_at_once_loses_no_module() {
+    let biome = wine::path("STK_FETCH_DIR").join("biome/biome.exe");
+    for number in 0..3 {
+        let folder = Folder::new("biome");
+        let trace = format!("biome-{number}.stk");
+        let output = wine::windows_path(&folder.file(&trace));
+        let program = wine::windows_path(&biome);
+        let arguments = ["-o", &output, "-r", "1000", "--", &program, "--version"];
+        let finished = Inject::launch_in(&folder, folder.path(), &arguments);
+        assert!(finished.expect(0).stdout.contains("Version:"), "{}", finished.stdout);
+        nothing_is_lost(&folder, &trace);
+    }
+}
+
+#[test]
+fn modules_that_are_loaded_right_before_the_process_ends_are_in_the_trace() {
+    let folder = Folder::new("last-load");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/last_load.c");
+    let program = folder.file("last_load.exe");
+    let mut compiler = Command::new(wine::c_compiler());
+    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source);
+    assert!(compiler.status().expect("the machine's C compiler runs").success());
+    let program = wine::windows_path(&program);
+    // While the recorder is still reading what was there before, and when it has long done so.
+    for milliseconds in ["50", "150", "2000", "2010"] {
+        let trace = format!("last-{milliseconds}.stk");
+        let output = wine::windows_path(&folder.file(&trace));
+        let arguments = ["-o", &output, "-r", "1000", "--", &program, milliseconds];
+        Inject::launch_in(&folder, folder.path(), &arguments).expect(7);
+        let recorded = Recorded::open(&folder.file(&trace));
+        for name in ["winmm.dll", "ws2_32.dll", "dbghelp.dll", "cabinet.dll", "version.dll"] {
+            let found: Vec<_> =
+                recorded.modules.values().filter(|module| module.name().eq_ignore_ascii_case(name)).collect();
+            let [module] = found[..] else { panic!("{trace}: {name} was loaded once: {found:#?}") };
+            // Wine tells of unloads, too, while a process ends.
+            assert!(
+                module.flags.contains(ModuleFlags::NOTIFIED) && module.load < module.unload,
+                "{module:?}"
+            );
+        }
+        nothing_is_lost(&folder, &trace);
+    }
 }

@@ -74,6 +74,11 @@ impl Changes {
         self.0.iter().any(|change| matches!(change, Change::Unloaded { base: gone, .. } if *gone == base))
     }
 
+    /// Whether any of them is about `base`.
+    pub fn mention(&self, base: u64) -> bool {
+        self.0.iter().any(|change| change.base() == base)
+    }
+
     /// Whether `seen` is the module that lay at its address before all these changes: in a list that was read when the first `told` of
     /// them had been told and the others not yet. False where it may be another.
     pub fn leave(&self, seen: &Seen, told: usize) -> bool {

@@ -187,10 +187,11 @@ impl Modules {
         }
     }
 
-    /// After notifications were lost: what a new snapshot does not show any more was unloaded by `time`.
+    /// After notifications were lost: what a new snapshot does not show any more was unloaded by `time`, except what no list showed.
     pub fn retain_shown(&mut self, time: u64, shown: &[Seen], out: &mut impl Events) {
         self.live.retain(|module| {
-            let keep = shown.iter().any(|seen| is_same(&module.seen, seen));
+            let unlisted = module.flags.contains(ModuleFlags::UNLISTED);
+            let keep = unlisted || shown.iter().any(|seen| is_same(&module.seen, seen));
             if !keep {
                 out.event(&Event::ModuleUnload { instance: module.instance, time });
             }
@@ -226,6 +227,14 @@ impl Modules {
     /// The live module whose load address is `base`.
     pub fn based_at(&self, base: u64) -> Option<&Module> {
         self.live.iter().find(|module| module.seen.base == base)
+    }
+
+    /// The live module that `address` lies in.
+    pub fn holding(&self, address: u64) -> Option<&Module> {
+        let holds = |module: &&Module| {
+            address.checked_sub(module.seen.base).is_some_and(|rva| rva < module.seen.size)
+        };
+        self.live.iter().find(holds)
     }
 
     /// Restates every live module for a STATE block.

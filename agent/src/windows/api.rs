@@ -15,6 +15,8 @@ pub type Status = i32;
 
 pub type NtReadVirtualMemory =
     unsafe extern "system" fn(HANDLE, *const c_void, *mut c_void, usize, *mut usize) -> Status;
+pub type NtQueryVirtualMemory =
+    unsafe extern "system" fn(HANDLE, *const c_void, u32, *mut c_void, usize, *mut usize) -> Status;
 pub type NtQueryInformationThread =
     unsafe extern "system" fn(HANDLE, u32, *mut c_void, u32, *mut u32) -> Status;
 pub type NtGetNextThread = unsafe extern "system" fn(HANDLE, HANDLE, u32, u32, u32, *mut HANDLE) -> Status;
@@ -65,6 +67,7 @@ pub struct Api {
     pub read_memory: NtReadVirtualMemory,
     pub query_thread: NtQueryInformationThread,
     pub current_peb: RtlGetCurrentPeb,
+    pub query_memory: Option<NtQueryVirtualMemory>,
     pub next_thread: Option<NtGetNextThread>,
     pub set_timer_resolution: Option<NtSetTimerResolution>,
     pub register_notification: Option<LdrRegisterDllNotification>,
@@ -151,6 +154,7 @@ fn find() -> Option<Api> {
             read_memory: typed(find(ntdll, c"NtReadVirtualMemory")?),
             query_thread: typed(find(ntdll, c"NtQueryInformationThread")?),
             current_peb: typed(find(ntdll, c"RtlGetCurrentPeb")?),
+            query_memory: find(ntdll, c"NtQueryVirtualMemory").map(|function| typed(function)),
             next_thread: find(ntdll, c"NtGetNextThread").map(|function| typed(function)),
             set_timer_resolution: find(ntdll, c"NtSetTimerResolution").map(|function| typed(function)),
             register_notification: find(ntdll, c"LdrRegisterDllNotification").map(|function| typed(function)),

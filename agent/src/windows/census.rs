@@ -15,6 +15,8 @@ use stk_schema::event::{
 };
 use stk_schema::limits;
 
+mod unlisted;
+
 use super::api::{Api, ticks, utc};
 use super::dotnet::{Found, Shared};
 use super::hints;
@@ -30,6 +32,7 @@ use super::thread::{self, ThreadHandle};
 use crate::record::changes::{Change, Changes};
 use crate::record::dotnet::descriptor;
 use crate::record::dotnet::runtime::{self, Kind};
+use crate::record::dynamic;
 use crate::record::fingerprint::Fingerprint;
 use crate::record::image::{Image, Memory, Part};
 use crate::record::journal::{Contents, Journal, Pace};
@@ -39,6 +42,7 @@ use crate::record::rescue::{Rescued, Tickets};
 use crate::record::sampler::ThreadCommand;
 use crate::record::shared::{Counters, REASONS};
 use crate::record::threads::{Thread, Threads};
+use crate::record::unlisted::Unlisted;
 
 /// Milliseconds between enumerations of the threads.
 const ENUMERATE_MS: u64 = 50;
@@ -89,6 +93,8 @@ pub struct Settings {
     pub ticks_per_ms: u64,
     /// Nominal sampling rate in millihertz.
     pub rate_mhz: u32,
+    /// Where samples showed code.
+    pub code_seen: Arc<dynamic::Shared>,
 }
 
 /// How the thread that speaks with .NET runtimes is told of one.
@@ -118,6 +124,7 @@ pub struct Census {
     threads: Threads<Known>,
     modules: Modules,
     changes: Changes,
+    unlisted: Unlisted,
     contents: Contents,
     /// Instances whose tables are to be read.
     unread: VecDeque<u64>,
@@ -163,6 +170,7 @@ impl Census {
             threads: Threads::default(),
             modules: Modules::default(),
             changes: Changes::default(),
+            unlisted: Unlisted::default(),
             contents: Contents::default(),
             unread: VecDeque::new(),
             tickets: Tickets::default(),
@@ -216,6 +224,7 @@ impl Census {
     pub fn step(&mut self, bytes_since_state: u64) -> bool {
         let now = ticks();
         self.drain_loader();
+        self.look_for_unlisted();
         let mut hinted = false;
         while let Some(tid) = hints::next() {
             hinted |= !self.threads.knows(tid);
@@ -243,6 +252,7 @@ impl Census {
     /// The last round: what is known now is written; tables that were not read yet are read until `deadline` (ticks).
     pub fn finish(&mut self, deadline: u64) {
         self.drain_loader();
+        self.look_for_unlisted();
         // Those of the recorder's threads that are about to end are known now.
         let own_cpu_ns = self.own_cpu_ns();
         self.enumerate(ThreadFlags::empty());
@@ -263,6 +273,11 @@ impl Census {
     /// Hands over what was written; for the end of the process.
     pub fn flush(&mut self) {
         self.journal.flush();
+    }
+
+    /// The modules that are known.
+    pub fn modules(&self) -> &Modules {
+        &self.modules
     }
 
     // ---- threads ----
@@ -412,14 +427,10 @@ impl Census {
                         self.use_rescued(base, &rescued);
                         loader::give_back(rescued);
                     }
-                    let unread = &mut self.unread;
                     if let Some(module) = self.modules.based_at(base) {
-                        let instance = module.instance;
-                        let before = unread.len();
-                        unread.retain(|&one| one != instance);
-                        loader::tables_read(self.tickets.take(instance));
-                        SIGNALS.tables_pending.fetch_sub((before - unread.len()) as u32, Ordering::AcqRel);
+                        self.unlisted.unloaded(&module.seen, time);
                     }
+                    self.forget_unread(base);
                     self.modules.unloaded(time, base, &mut self.journal);
                 }
             }
@@ -432,6 +443,21 @@ impl Census {
         if changed {
             // Module events are written at once: samples of new code must find their module.
             self.journal.flush();
+            if self.changes.waiting() == 0 {
+                loader::written();
+            }
+        }
+    }
+
+    /// The module at `base` goes: its tables are not to be read any more.
+    fn forget_unread(&mut self, base: u64) {
+        let unread = &mut self.unread;
+        if let Some(module) = self.modules.based_at(base) {
+            let instance = module.instance;
+            let before = unread.len();
+            unread.retain(|&one| one != instance);
+            loader::tables_read(self.tickets.take(instance));
+            SIGNALS.tables_pending.fetch_sub((before - unread.len()) as u32, Ordering::AcqRel);
         }
     }
 
@@ -502,7 +528,10 @@ impl Census {
         };
         self.tickets.put(instance, ticket);
         self.unread.push_back(instance);
-        self.look_for_runtime(instance);
+        // A runtime that the loader did not map does not run.
+        if !flags.contains(ModuleFlags::UNLISTED) {
+            self.look_for_runtime(instance);
+        }
         true
     }
 
@@ -529,6 +558,7 @@ impl Census {
         self.modules.put_image(instance, image);
         // The loader tells of an unload before it unmaps: if it has told nothing, what was read was this module's.
         self.drain_loader();
+        let tables = if self.is_replaced(instance) { Vec::new() } else { tables };
         if self.modules.get(instance).is_some_and(|module| module.image.is_some()) {
             loader::tables_read(self.tickets.take(instance));
         }
@@ -670,6 +700,12 @@ impl Census {
         self.fact("recorder.cpu_ns", alloc::format!("{own_cpu_ns}").as_bytes());
         if loader::unrescued() != 0 {
             self.fact("recorder.unread_modules", alloc::format!("{}", loader::unrescued()).as_bytes());
+        }
+        if self.unlisted.left_out() != 0 {
+            self.fact(
+                "recorder.unlisted_left_out",
+                alloc::format!("{}", self.unlisted.left_out()).as_bytes(),
+            );
         }
         let counters = self.counters.clone();
         for (key, value) in [

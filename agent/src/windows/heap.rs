@@ -9,8 +9,9 @@ use windows_sys::Win32::System::Memory::{HEAP_ZERO_MEMORY, HeapAlloc, HeapCreate
 
 /// What HeapAlloc aligns to (MEMORY_ALLOCATION_ALIGNMENT).
 const NATURAL: usize = 2 * size_of::<usize>();
-/// Room for the few allocations of the end of the trace at process exit.
-const EXIT_BYTES: usize = 512 << 10;
+/// Room for the few allocations of the end of the trace at process exit: those of its index, and a few kilobytes for each of the modules of
+/// the last moment.
+const EXIT_BYTES: usize = 1 << 20;
 
 static HEAP: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 /// Bytes handed out of [`EXIT_ARENA`], plus one; 0 while the process is not exiting.

@@ -21,6 +21,8 @@ use crate::record::rescue::{Arena, Pending, Rescued};
 
 /// Notifications that can wait for the tables thread.
 const RING: usize = 1024;
+/// Notifications that the tables thread may have taken and not written; as many as are written when the process ends.
+const UNWRITTEN: usize = crate::record::last_modules::MOST;
 /// UTF-16 units of a path that a notification keeps; the loader's list has the rest of a longer one.
 const PATH: usize = 520;
 
@@ -35,10 +37,13 @@ const ARENA: u32 = 8 << 20;
 /// Made at the first start, never freed.
 struct Room {
     notes: Queue<Note>,
+    /// Those that the tables thread has taken and what became of them may not be handed to the writer yet.
+    unwritten: Queue<Note>,
     pending: Pending,
     arena: Arena,
 }
 
+#[derive(Clone)]
 struct Note {
     loaded: bool,
     print: Option<Fingerprint>,
@@ -70,7 +75,8 @@ pub fn listen(api: &Api, rescue: bool) -> bool {
     RESCUING.store(rescue, Ordering::Release);
     if room().is_none() {
         let Some(register) = api.register_notification else { return false };
-        let room = Room { notes: Queue::new(RING), pending: Pending::default(), arena: Arena::new(ARENA) };
+        let (notes, unwritten) = (Queue::new(RING), Queue::new(UNWRITTEN));
+        let room = Room { notes, unwritten, pending: Pending::default(), arena: Arena::new(ARENA) };
         ROOM.store(Box::into_raw(Box::new(room)), Ordering::Release);
         let mut cookie = null_mut();
         // SAFETY: the callback has the documented type and lives as long as the process, since the agent is pinned.
@@ -90,6 +96,7 @@ pub fn listen(api: &Api, rescue: bool) -> bool {
             }
         }
     }
+    written();
     LOST.store(0, Ordering::Relaxed);
     UNRESCUED.store(0, Ordering::Relaxed);
     LISTENING.store(true, Ordering::Release);
@@ -132,19 +139,39 @@ pub fn ignore() {
 
 /// The oldest change that was not taken yet.
 pub fn next() -> Option<Change> {
-    let note = room()?.notes.pop()?;
+    let room = room()?;
+    let note = room.notes.pop()?;
+    // Without room it is lost if the process ends before it is written.
+    let _ = room.unwritten.push(note.clone());
+    Some(change(note))
+}
+
+/// What became of all changes that were taken is handed to the writer.
+pub fn written() {
+    if let Some(room) = room() {
+        while room.unwritten.pop().is_some() {}
+    }
+}
+
+/// The oldest change of which nothing is handed to the writer; for the end of the process, when the tables thread is gone.
+pub fn next_unwritten() -> Option<Change> {
+    let room = room()?;
+    room.unwritten.pop().or_else(|| room.notes.pop()).map(change)
+}
+
+fn change(note: Note) -> Change {
     if !note.loaded {
-        return Some(Change::Unloaded { time: note.time, base: note.base, rescued: note.rescued });
+        return Change::Unloaded { time: note.time, base: note.base, rescued: note.rescued };
     }
     let path_cut = usize::from(note.len) > PATH;
     let path = if path_cut { Vec::new() } else { wtf8(note.path[..usize::from(note.len)].iter().copied()) };
-    Some(Change::Loaded {
+    Change::Loaded {
         time: note.time,
         seen: Seen { base: note.base, size: u64::from(note.size), path },
         path_cut,
         print: note.print.map(Box::new),
         ticket: note.ticket,
-    })
+    }
 }
 
 /// Notifications that did not fit into the ring since the last call.

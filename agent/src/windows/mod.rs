@@ -26,6 +26,7 @@ mod heap;
 mod hints;
 mod host;
 mod loader;
+mod mapped;
 mod memory;
 mod output;
 mod own_cpu;

@@ -213,8 +213,8 @@ impl Target for OwnProcess {
         let start = info.BaseAddress as u64;
         let used = if info.State != MEM_COMMIT {
             RegionUse::Nothing
-        } else if info.Type != MEM_IMAGE && info.Protect & EXECUTABLE != 0 && is_readable(&info) {
-            RegionUse::Code
+        } else if info.Protect & EXECUTABLE != 0 && is_readable(&info) {
+            if info.Type == MEM_IMAGE { RegionUse::Image } else { RegionUse::Code }
         } else {
             RegionUse::Other
         };
@@ -228,7 +228,7 @@ fn is_readable(info: &MEMORY_BASIC_INFORMATION) -> bool {
 }
 
 /// What the system says of the pages around `address`.
-fn query(address: u64) -> Option<MEMORY_BASIC_INFORMATION> {
+pub(super) fn query(address: u64) -> Option<MEMORY_BASIC_INFORMATION> {
     // SAFETY: plain data; the query only writes it.
     let mut info: MEMORY_BASIC_INFORMATION = unsafe { zeroed() };
     // SAFETY: the address is only looked up, not read.

@@ -6,6 +6,8 @@
 //! entry      RUNTIME_FUNCTION and unwind data as they lie in memory
 //! ```
 //!
+//! Addresses in mapped images go to the tables thread instead, which finds the images that no module covers (`record::unlisted`).
+//!
 //! A lookup asks the system's function tables, which may call a runtime back and wait for its locks. So it is never done
 //! while a thread is suspended, and never by the sampler, which only fills a bounded queue.
 //!
@@ -30,6 +32,8 @@ use super::queue::Queue;
 
 /// Sightings that can wait to be looked up.
 const WAITING: usize = 8192;
+/// Sightings in images that can wait to be compared with the modules.
+const IMAGES: usize = 1024;
 /// Code that can wait to be named.
 const NAMELESS: usize = 16_384;
 
@@ -102,6 +106,8 @@ pub struct Costs {
 pub struct Shared {
     /// From the sampler.
     pub sightings: Queue<Sighting>,
+    /// Code in mapped images, which the tables thread compares with the modules that it knows.
+    pub images: Queue<Sighting>,
     /// For whoever finds out names. Where nobody does it fills up, and that is all.
     pub wants: Queue<Want>,
     /// For whoever wants to know of new code.
@@ -115,6 +121,7 @@ impl Shared {
     pub fn new() -> Arc<Shared> {
         Arc::new(Shared {
             sightings: Queue::new(WAITING),
+            images: Queue::new(IMAGES),
             wants: Queue::new(NAMELESS),
             news: News::default(),
             costs: Costs::default(),

@@ -15,7 +15,9 @@ const NOTHING_MS: u64 = 5;
 pub enum RegionUse {
     /// Executable memory that is no image's.
     Code,
-    /// Memory that cannot be executed, or an image's.
+    /// Executable memory of a mapped image.
+    Image,
+    /// Memory that cannot be executed.
     Other,
     /// No memory, or memory that is only reserved.
     Nothing,
@@ -36,6 +38,17 @@ pub struct Region {
 struct Known {
     region: Region,
     expires: u64,
+    /// An instruction pointer in it was told of.
+    executed: bool,
+}
+
+/// What is known of an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Look {
+    /// What lies there.
+    pub used: RegionUse,
+    /// The region was asked for now, or is executed for the first time since it was.
+    pub new: bool,
 }
 
 /// The regions seen lately, sorted. Allocates only when made.
@@ -51,26 +64,44 @@ impl Regions {
         Regions { known: Vec::with_capacity(MOST), last: 0, ticks_per_ms }
     }
 
-    /// Whether `address` lies in dynamic code at `now` (ticks); `query` asks the system.
-    pub fn is_code(&mut self, address: u64, now: u64, query: impl FnOnce(u64) -> Region) -> bool {
-        let holds = |known: &&Known| (known.region.start..known.region.end).contains(&address);
-        if let Some(known) = self.known.get(self.last).filter(holds).filter(|known| now < known.expires) {
-            return known.region.used == RegionUse::Code;
-        }
-        let after = self.known.partition_point(|known| known.region.start <= address);
-        let at = after.wrapping_sub(1);
-        if let Some(known) = self.known.get(at).filter(holds).filter(|known| now < known.expires) {
+    /// What `address` lies in at `now` (ticks), and whether that is news; `query` asks the system. `executed` tells an instruction
+    /// pointer from any word.
+    pub fn look(
+        &mut self,
+        address: u64,
+        executed: bool,
+        now: u64,
+        query: impl FnOnce(u64) -> Region,
+    ) -> Look {
+        if let Some(at) = self.find(address, now) {
             self.last = at;
-            return known.region.used == RegionUse::Code;
+            let Some(known) = self.known.get_mut(at) else {
+                return Look { used: RegionUse::Nothing, new: false };
+            };
+            let new = executed && !known.executed;
+            known.executed |= executed;
+            return Look { used: known.region.used, new };
         }
         let region = query(address);
         if (region.start..region.end).contains(&address) {
-            self.learn(region, now);
+            self.learn(region, executed, now);
         }
-        region.used == RegionUse::Code
+        Look { used: region.used, new: true }
     }
 
-    fn learn(&mut self, region: Region, now: u64) {
+    fn find(&self, address: u64, now: u64) -> Option<usize> {
+        let holds = |at: &usize| {
+            self.known.get(*at).is_some_and(|known| {
+                (known.region.start..known.region.end).contains(&address) && now < known.expires
+            })
+        };
+        Some(self.last).filter(holds).or_else(|| {
+            let after = self.known.partition_point(|known| known.region.start <= address);
+            after.checked_sub(1).filter(holds)
+        })
+    }
+
+    fn learn(&mut self, region: Region, executed: bool, now: u64) {
         let first = self.known.partition_point(|known| known.region.end <= region.start);
         let last = self.known.partition_point(|known| known.region.start < region.end);
         self.known.drain(first..last.max(first));
@@ -79,11 +110,11 @@ impl Regions {
         }
         let ms = match region.used {
             RegionUse::Code => CODE_MS,
-            RegionUse::Other => DATA_MS,
+            RegionUse::Image | RegionUse::Other => DATA_MS,
             RegionUse::Nothing => NOTHING_MS,
         };
         let at = first.min(self.known.len());
-        self.known.insert(at, Known { region, expires: now + ms * self.ticks_per_ms });
+        self.known.insert(at, Known { region, expires: now + ms * self.ticks_per_ms, executed });
         self.last = at;
     }
 }
@@ -91,6 +122,12 @@ impl Regions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Regions {
+        fn is_code(&mut self, address: u64, now: u64, query: impl FnOnce(u64) -> Region) -> bool {
+            self.look(address, false, now, query).used == RegionUse::Code
+        }
+    }
 
     fn region(start: u64, end: u64, used: RegionUse) -> Region {
         Region { start, end, used }
@@ -142,5 +179,17 @@ mod tests {
             assert!(regions.known.len() <= MOST && regions.known.capacity() == MOST);
             assert!(regions.known.is_sorted_by_key(|known| known.region.start));
         }
+    }
+    #[test]
+    fn a_region_is_news_when_it_is_asked_for_and_when_it_is_first_executed() {
+        let mut regions = Regions::new(1);
+        let mut new = |executed, now| {
+            let look = regions.look(0x1800, executed, now, |_| region(0x1000, 0x3000, RegionUse::Image));
+            assert_eq!(look.used, RegionUse::Image);
+            look.new
+        };
+        assert!(new(false, 0) && !new(false, 1));
+        assert!(new(true, 2) && !new(true, 3) && !new(false, 4));
+        assert!(new(true, DATA_MS) && !new(true, DATA_MS + 1));
     }
 }

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use core::sync::atomic::Ordering;
 
-use super::regions::{Region, Regions};
+use super::regions::{Region, RegionUse, Regions};
 use super::{Shared, Sighting};
 use crate::record::shared::Counters;
 use stk_schema::event::DropReason;
@@ -106,8 +106,15 @@ impl Scanner {
         // The lowest 64 KB are never mapped, and user addresses have 47 bits at most.
         if !(0x1_0000..0x7fff_ffff_0000).contains(&inside)
             || (view.stack_start..view.stack_base).contains(&inside)
-            || !self.regions.is_code(inside, view.time, query)
         {
+            return;
+        }
+        let look = self.regions.look(inside, executed, view.time, query);
+        if look.used == RegionUse::Image && look.new {
+            // Without room it comes again when the region is next asked for.
+            let _ = self.shared.images.push(Sighting { inside, time: view.time, executed });
+        }
+        if look.used != RegionUse::Code {
             return;
         }
         let place = (inside.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize % PLACES;
@@ -136,17 +143,22 @@ fn before<'a>(view: &View<'a>, at: usize, len: usize) -> Option<&'a [u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::RegionUse;
     use super::*;
     use alloc::vec::Vec;
 
     const MS: u64 = 10;
     const BASE: u64 = 0x7000_0000;
     const CODE: u64 = 0x2000_0000;
+    const IMAGE: u64 = 0x3000_0000;
 
     fn region(address: u64) -> Region {
-        let used =
-            if (CODE..CODE + 0x1_0000).contains(&address) { RegionUse::Code } else { RegionUse::Other };
+        let used = if (CODE..CODE + 0x1_0000).contains(&address) {
+            RegionUse::Code
+        } else if (IMAGE..IMAGE + 0x1_0000).contains(&address) {
+            RegionUse::Image
+        } else {
+            RegionUse::Other
+        };
         Region { start: address & !0xffff, end: (address & !0xffff) + 0x1_0000, used }
     }
 
@@ -206,6 +218,19 @@ mod tests {
             scanner.sample(&view(&stack, time), region);
         }
         assert_eq!(drain(&shared).len(), 2);
+    }
+
+    #[test]
+    fn an_image_is_told_of_once_for_its_words_and_once_for_its_instruction_pointer() {
+        let (mut scanner, shared) = scanner();
+        let stack = bytes(&[IMAGE + 0x101, IMAGE + 0x201]);
+        scanner.sample(&view(&stack, 5), region);
+        scanner.sample(&View { ip: IMAGE + 0x40, ..view(&stack, 6) }, region);
+        scanner.sample(&View { ip: IMAGE + 0x50, ..view(&stack, 7) }, region);
+        let told: Vec<Sighting> = core::iter::from_fn(|| shared.images.pop()).collect();
+        let sighting = |inside, time, executed| Sighting { inside, time, executed };
+        assert_eq!(told, [sighting(IMAGE + 0x100, 5, false), sighting(IMAGE + 0x40, 6, true)]);
+        assert_eq!(drain(&shared), [], "an image is no dynamic code");
     }
 
     #[test]

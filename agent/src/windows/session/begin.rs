@@ -209,6 +209,7 @@ fn prepare(
             WriteError::Seal(_) | WriteError::Interrupted | WriteError::Full => no_memory,
         })?;
     writer.set_limit(config.max_bytes);
+    let seen = dynamic::Shared::new();
     let settings = Settings {
         embed: config.embed,
         // SAFETY: the host promises that many readable bytes at that address for the length of the start.
@@ -222,6 +223,7 @@ fn prepare(
         unguarded: config.guard == 0,
         ticks_per_ms,
         rate_mhz: config.rate_mhz,
+        code_seen: seen.clone(),
     };
     let journal = |lane: &Arc<Lane>| {
         let pace = CensusPace { writer_alive: || !FINISHED.load(Ordering::Acquire) };
@@ -231,7 +233,7 @@ fn prepare(
     let runtimes = RuntimesLink { shared: dotnet.clone(), wake: || signal(&WAKE_RUNTIMES) };
     let (counted, own) = (counters.clone(), threads::own_threads);
     let census = Census::new(api, settings, journal(&census_lane), counted, commands.clone(), own, runtimes);
-    let seen = dynamic::Shared::new();
+    let module_ids = census.ids();
     let functions = CodeFunctions::new(context::ARCH, census.ids(), seen.clone(), ticks_per_ms);
     let code = CodeRecorder::new(api, functions, journal(&code_lane), seen.clone(), ticks_per_ms);
     let runtimes = Runtimes::new(journal(&runtimes_lane));
@@ -268,6 +270,7 @@ fn prepare(
         runtimes_lane,
         dotnet,
         dynamic_code: seen,
+        module_ids,
         triggers: Triggers::new(max_stack.min(TRIGGERED_BYTES)),
         sampler: Exclusive::new(sampler),
         census: Exclusive::new(census),

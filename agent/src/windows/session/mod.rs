@@ -62,6 +62,8 @@ struct Session {
     runtimes_lane: Arc<Lane>,
     dotnet: Arc<Shared>,
     dynamic_code: Arc<dynamic::Shared>,
+    /// Where instance ids come from.
+    module_ids: Arc<AtomicU64>,
     triggers: Triggers,
     sampler: Exclusive<Sampler<OwnProcess>>,
     census: Exclusive<Census>,
@@ -199,6 +201,8 @@ pub fn process_exit() {
         session.resume_write(writer);
         session.write_waiting(writer);
         session.census.enter(Census::flush);
+        session.write_waiting(writer);
+        session.write_last_modules(writer);
         session.code.enter(CodeRecorder::flush);
         session.runtimes.enter(Runtimes::flush);
         if session.sampler.enter(Sampler::finish).is_none() && SIGNALS.sampler_whole.load(Ordering::Acquire) {

@@ -4,20 +4,24 @@ use alloc::boxed::Box;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
+use stk_format::{BlockBuffer, BlockKind};
 use stk_schema::control::{STATE_FAILED, STATE_STOPPED, STATE_STOPPING};
-use stk_schema::event::{End, EndReason};
+use stk_schema::event::{End, EndReason, Event};
 use windows_sys::Win32::System::Threading::{SetEvent, THREAD_PRIORITY_ABOVE_NORMAL, WaitForSingleObject};
 
 use super::events::{ENDED, WAKE_WRITER, close, signal};
 use super::lookups::{CODE_PATIENCE_MS, TABLES_MS};
 use super::threads::set_priority;
 use super::{FINISHED, Session};
+use crate::record::last_modules::LastModules;
+use crate::record::modules::{Events, Modules};
 use crate::record::sampler::Sampler;
 use crate::record::writer::{WriteError, Writer};
 use crate::windows::api::ticks;
 use crate::windows::census::Census;
 use crate::windows::dotnet::Runtimes;
 use crate::windows::dynamic::CodeRecorder;
+use crate::windows::loader;
 use crate::windows::output::OutputFile;
 use crate::windows::panic;
 use crate::windows::state::{SIGNALS, STATUS};
@@ -131,6 +135,35 @@ impl Session {
         }
     }
 
+    /// At the process's end: writes what the loader has told and the tables thread did not come to.
+    pub(super) fn write_last_modules(&self, writer: &mut Writer<OutputFile>) {
+        let known = self.census.enter(|census| {
+            self.last_block.enter(|block| self.write_changes(Some(census.modules()), block, writer));
+        });
+        if known.is_none() {
+            // The tables thread was terminated while it changed what it knows.
+            self.last_block.enter(|block| self.write_changes(None, block, writer));
+        }
+    }
+
+    fn write_changes(
+        &self,
+        known: Option<&Modules>,
+        block: &mut BlockBuffer,
+        writer: &mut Writer<OutputFile>,
+    ) {
+        block.begin(BlockKind::Meta, ticks());
+        block.set_dropped(self.counters.dropped.load(Ordering::Relaxed));
+        let mut out = LastBlock { session: self, block, writer };
+        let mut last = LastModules::new(known, &self.module_ids);
+        while last.has_room()
+            && let Some(change) = loader::next_unwritten()
+        {
+            last.write(&change, &mut out);
+        }
+        out.flush();
+    }
+
     /// Writes the END block.
     pub(super) fn end(&self, writer: &mut Writer<OutputFile>, reason: EndReason, detail: &str) {
         let end = End {
@@ -178,6 +211,33 @@ impl Session {
                 SetEvent(self.ended_event);
             }
             close(self.ended_event);
+        }
+    }
+}
+
+/// The block of the process's end as a place for events.
+struct LastBlock<'a> {
+    session: &'a Session,
+    block: &'a mut BlockBuffer,
+    writer: &'a mut Writer<OutputFile>,
+}
+
+impl LastBlock<'_> {
+    fn flush(&mut self) {
+        if !self.block.is_empty()
+            && let Err(error) = self.writer.block(self.block)
+        {
+            self.session.note_write_error(error);
+        }
+    }
+}
+
+impl Events for LastBlock<'_> {
+    fn event(&mut self, event: &Event<'_>) {
+        if self.block.push(event).is_err() {
+            self.flush();
+            self.block.begin(BlockKind::Meta, ticks());
+            let _ = self.block.push(event);
         }
     }
 }

@@ -1,0 +1,158 @@
+//! What the loader has told and nobody has written when the process ends: written by the thread that ends it, alone, with a fixed number
+//! of small allocations and without waiting. Tables are left to the supplement.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use stk_schema::event::{Event, ModuleFlags, ModuleLoad};
+
+use super::changes::Change;
+use super::modules::{Events, Modules, is_same};
+
+/// Loads that are written at most.
+pub const MOST: usize = 64;
+
+/// Writes the changes of the last moment.
+pub struct LastModules<'a> {
+    known: Option<&'a Modules>,
+    ids: &'a AtomicU64,
+    /// Load address and instance of each load written here; instance 0 once it was unloaded.
+    new: [(u64, u64); MOST],
+    count: usize,
+}
+
+impl<'a> LastModules<'a> {
+    /// `known` is what the tables thread knew, unless it was terminated while it changed that; `ids` gives instance ids.
+    pub fn new(known: Option<&'a Modules>, ids: &'a AtomicU64) -> LastModules<'a> {
+        LastModules { known, ids, new: [(0, 0); MOST], count: 0 }
+    }
+
+    /// Whether there is room for another load.
+    pub fn has_room(&self) -> bool {
+        self.count < MOST
+    }
+
+    /// Writes MODULE_LOAD or MODULE_UNLOAD for a change. A load that is known already, and an unload of what is not known, is not written.
+    pub fn write(&mut self, change: &Change, out: &mut impl Events) {
+        match change {
+            Change::Loaded { time, seen, print, .. } => {
+                let shown = self.known.and_then(|known| known.based_at(seen.base));
+                let Some(place) = self.new.get_mut(self.count) else { return };
+                if shown.is_some_and(|module| is_same(&module.seen, seen)) {
+                    return;
+                }
+                let mut flags = ModuleFlags::NOTIFIED;
+                flags.set(ModuleFlags::HEADERS_UNREADABLE, print.is_none());
+                let instance = self.ids.fetch_add(1, Ordering::Relaxed);
+                *place = (seen.base, instance);
+                self.count += 1;
+                let identities = print.as_ref().map_or(Vec::new(), |print| print.identities().collect());
+                out.event(&Event::ModuleLoad(ModuleLoad {
+                    instance,
+                    time: *time,
+                    base: seen.base,
+                    size: seen.size,
+                    flags,
+                    path: &seen.path,
+                    identities,
+                }));
+            }
+            Change::Unloaded { time, base, .. } => {
+                let live = |place: &&mut (u64, u64)| place.0 == *base && place.1 != 0;
+                let instance = match self.new.iter_mut().find(live) {
+                    Some(place) => core::mem::take(&mut place.1),
+                    None => {
+                        self.known.and_then(|known| known.based_at(*base)).map_or(0, |known| known.instance)
+                    }
+                };
+                if instance != 0 {
+                    out.event(&Event::ModuleUnload { instance, time: *time });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::modules::Seen;
+    use alloc::format;
+    use alloc::string::String;
+
+    #[derive(Default)]
+    struct Log(Vec<String>);
+
+    impl Events for Log {
+        fn event(&mut self, event: &Event<'_>) {
+            self.0.push(match event {
+                Event::ModuleLoad(load) => {
+                    format!(
+                        "load {} {} {}",
+                        load.instance,
+                        String::from_utf8_lossy(load.path),
+                        load.flags.bits()
+                    )
+                }
+                Event::ModuleUnload { instance, time } => format!("unload {instance} at {time}"),
+                other => format!("{other:?}"),
+            });
+        }
+    }
+
+    fn seen(base: u64, path: &str) -> Seen {
+        Seen { base, size: 0x1000, path: path.as_bytes().to_vec() }
+    }
+
+    fn loaded(base: u64, path: &str) -> Change {
+        Change::Loaded { time: 5, seen: seen(base, path), path_cut: false, print: None, ticket: 0 }
+    }
+
+    fn unloaded(base: u64) -> Change {
+        Change::Unloaded { time: 6, base, rescued: None }
+    }
+
+    fn write(known: Option<&Modules>, ids: &AtomicU64, changes: &[Change]) -> Vec<String> {
+        let (mut last, mut log) = (LastModules::new(known, ids), Log::default());
+        for change in changes {
+            last.write(change, &mut log);
+        }
+        log.0
+    }
+
+    #[test]
+    fn loads_and_unloads_of_the_last_moment_are_written_unless_they_are_known() {
+        let mut modules = Modules::default();
+        modules.loaded(1, seen(0x1000, "a.dll"), ModuleFlags::NOTIFIED, None, &mut Log::default());
+        let ids = modules.ids();
+        let changes = [
+            loaded(0x1000, "a.dll"),
+            loaded(0x2000, "b.dll"),
+            unloaded(0x2000),
+            loaded(0x2000, "c.dll"),
+            unloaded(0x1000),
+            unloaded(0x9000),
+        ];
+        let expected = ["load 2 b.dll 6", "unload 2 at 6", "load 3 c.dll 6", "unload 1 at 6"];
+        assert_eq!(write(Some(&modules), &ids, &changes), expected);
+        assert_eq!(ids.load(Ordering::Relaxed), 4);
+    }
+
+    #[test]
+    fn without_the_tables_threads_modules_what_is_new_is_written_all_the_same() {
+        let ids = AtomicU64::new(7);
+        let changes = [unloaded(0x1000), loaded(0x2000, "b.dll"), unloaded(0x2000)];
+        assert_eq!(write(None, &ids, &changes), ["load 7 b.dll 6", "unload 7 at 6"]);
+    }
+
+    #[test]
+    fn no_more_loads_are_written_than_there_is_room_for() {
+        let ids = AtomicU64::new(1);
+        let (mut last, mut log) = (LastModules::new(None, &ids), Log::default());
+        for base in 1..=MOST as u64 + 3 {
+            assert_eq!(last.has_room(), base <= MOST as u64);
+            last.write(&loaded(base << 16, "x.dll"), &mut log);
+        }
+        assert_eq!(log.0.len(), MOST);
+    }
+}

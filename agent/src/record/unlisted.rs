@@ -1,0 +1,221 @@
+//! Images that samples show code in and that no known module covers: hot-patch images, unlinked or manually mapped DLLs.
+//!
+//! An image that the loader maps is there before the loader's list has it, and one that it unmaps is there after the
+//! list had it; both are the loader's to tell. Nothing runs in such an image, but a word on a stack may point into it:
+//! so an instruction pointer counts at once, a word after [`CONFIRM_MS`], if the image is still there and unlisted.
+
+use alloc::vec::Vec;
+use stk_schema::event::ModuleFlags;
+use stk_schema::identity::PeIdentity;
+
+use super::dynamic::Sighting;
+use super::modules::{Modules, Seen};
+
+/// Milliseconds after which an image that only a stack word pointed to is believed to be unlisted.
+const CONFIRM_MS: u64 = 100;
+/// Milliseconds between looks whether unlisted images are still there.
+const LOOK_MS: u64 = 50;
+/// Unlisted images recorded at one time.
+const MOST: usize = 1024;
+/// Images that can wait to be confirmed.
+const MOST_WAITING: usize = 64;
+/// Unloads that are remembered, for samples that were taken before them and are looked at afterwards.
+const UNLOADS: usize = 64;
+
+/// What the system says of mapped images.
+pub trait Mappings {
+    /// The image that is mapped at `address`, without its path; `None` if there is none.
+    fn image_at(&self, address: u64) -> Option<Seen>;
+
+    /// The load addresses in the loader's list; `None` if it could not be read.
+    fn listed(&self) -> Option<Vec<u64>>;
+
+    /// Header fields of the image at `base`.
+    fn identity(&self, base: u64) -> Option<PeIdentity>;
+}
+
+/// What is remembered between two looks.
+#[derive(Debug, Default)]
+pub struct Unlisted {
+    waiting: Vec<Waiting>,
+    unloads: Vec<Unload>,
+    next_unload: usize,
+    look_due: u64,
+    left_out: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    sighting: Sighting,
+    base: u64,
+}
+
+#[derive(Debug)]
+struct Unload {
+    start: u64,
+    end: u64,
+    time: u64,
+}
+
+/// An image to be recorded.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Where it lies, without its path.
+    pub seen: Seen,
+    /// Time of the first sample that showed it, in ticks.
+    pub time: u64,
+}
+
+impl Unlisted {
+    /// The loader told that it unmaps a known module.
+    pub fn unloaded(&mut self, seen: &Seen, time: u64) {
+        let unload = Unload { start: seen.base, end: seen.base.saturating_add(seen.size), time };
+        match self.unloads.get_mut(self.next_unload) {
+            Some(place) => *place = unload,
+            None => self.unloads.push(unload),
+        }
+        self.next_unload = (self.next_unload + 1) % UNLOADS;
+    }
+
+    /// The images to be recorded now, of those that `next` gives and that wait. The caller must still leave out those of which the
+    /// loader has told something meanwhile.
+    pub fn find(
+        &mut self,
+        now: u64,
+        ticks_per_ms: u64,
+        modules: &Modules,
+        mappings: &impl Mappings,
+        mut next: impl FnMut() -> Option<Sighting>,
+    ) -> Vec<Found> {
+        let mut found: Vec<Found> = Vec::new();
+        let confirmed = |one: &Waiting| now.saturating_sub(one.sighting.time) >= CONFIRM_MS * ticks_per_ms;
+        let (ripe, waiting) = core::mem::take(&mut self.waiting).into_iter().partition(confirmed);
+        self.waiting = waiting;
+        let ripe: Vec<Waiting> = ripe;
+        for one in ripe {
+            self.add(&mut found, one.sighting, modules, mappings);
+        }
+        while let Some(sighting) = next() {
+            if sighting.executed {
+                self.add(&mut found, sighting, modules, mappings);
+            } else if self.waiting.len() < MOST_WAITING && self.is_unknown(&sighting, modules) {
+                // Without room it comes again.
+                let Some(seen) = mappings.image_at(sighting.inside) else { continue };
+                if modules.based_at(seen.base).is_none()
+                    && self.waiting.iter().all(|one| one.base != seen.base)
+                {
+                    self.waiting.push(Waiting { sighting, base: seen.base });
+                }
+            }
+        }
+        // Read after the images were found: what the loader mapped before is in it, or was told of.
+        if !found.is_empty() {
+            let listed = mappings.listed();
+            found.retain(|one| listed.as_ref().is_some_and(|listed| !listed.contains(&one.seen.base)));
+        }
+        found
+    }
+
+    /// Load addresses of recorded unlisted images that are not mapped any more.
+    pub fn gone(
+        &mut self,
+        now: u64,
+        ticks_per_ms: u64,
+        modules: &Modules,
+        mappings: &impl Mappings,
+    ) -> Vec<u64> {
+        if now < self.look_due {
+            return Vec::new();
+        }
+        self.look_due = now + LOOK_MS * ticks_per_ms;
+        let unlisted = modules.live().iter().filter(|module| module.flags.contains(ModuleFlags::UNLISTED));
+        let gone = unlisted.filter(|module| {
+            let mapped =
+                mappings.image_at(module.seen.base).is_some_and(|seen| seen.base == module.seen.base);
+            let known = module.identity();
+            !mapped || known.is_some_and(|known| mappings.identity(module.seen.base) != Some(known))
+        });
+        gone.map(|module| module.seen.base).collect()
+    }
+
+    /// Images that were not recorded, because there were too many.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    fn add(
+        &mut self,
+        found: &mut Vec<Found>,
+        sighting: Sighting,
+        modules: &Modules,
+        mappings: &impl Mappings,
+    ) {
+        if !self.is_unknown(&sighting, modules) {
+            return;
+        }
+        let Some(seen) = mappings.image_at(sighting.inside) else { return };
+        // The loader's size may be the smaller one.
+        if modules.based_at(seen.base).is_some() {
+            return;
+        }
+        if let Some(known) = found.iter_mut().find(|known| known.seen.base == seen.base) {
+            known.time = known.time.min(sighting.time);
+            return;
+        }
+        let recorded =
+            modules.live().iter().filter(|module| module.flags.contains(ModuleFlags::UNLISTED)).count();
+        if recorded + found.len() >= MOST {
+            self.left_out += 1;
+            return;
+        }
+        // A word may have shown it before it was executed.
+        let earlier = self.waiting.iter().find(|one| one.base == seen.base).map(|one| one.sighting.time);
+        self.waiting.retain(|one| one.base != seen.base);
+        let time = earlier.unwrap_or(sighting.time).min(sighting.time);
+        found.push(Found { seen, time });
+    }
+
+    /// Whether no module that is known, or was when the sample was taken, holds the address.
+    fn is_unknown(&self, sighting: &Sighting, modules: &Modules) -> bool {
+        let was_there = |unload: &Unload| {
+            sighting.time <= unload.time && (unload.start..unload.end).contains(&sighting.inside)
+        };
+        modules.holding(sighting.inside).is_none() && !self.unloads.iter().any(was_there)
+    }
+}
+
+/// A path of the object manager as programs name it: `\Device\HarddiskVolume3\a.dll` as `C:\a.dll`. `device` gives what a drive
+/// letter stands for. What no letter stands for is given back as it is.
+pub fn dos_path(path: &[u16], mut device: impl FnMut(u8) -> Vec<u16>) -> Vec<u16> {
+    let starts = |path: &[u16], with: &[u16]| {
+        path.get(..with.len())
+            .is_some_and(|start| start.iter().zip(with).all(|(&one, &other)| lower(one) == lower(other)))
+    };
+    let joined = |start: &str, rest: &[u16]| start.encode_utf16().chain(rest.iter().copied()).collect();
+    for (prefix, start) in
+        [(r"\??\UNC\", r"\\"), (r"\??\", ""), (r"\Device\Mup\", r"\\"), (r"\Device\LanmanRedirector\", r"\\")]
+    {
+        let prefix: Vec<u16> = prefix.encode_utf16().collect();
+        if starts(path, &prefix) {
+            return joined(start, path.get(prefix.len()..).unwrap_or(&[]));
+        }
+    }
+    for letter in (b'C'..=b'Z').chain(b'A'..=b'B') {
+        let mut prefix = device(letter);
+        if !prefix.is_empty() {
+            prefix.push(u16::from(b'\\'));
+            if starts(path, &prefix) {
+                let drive = [u16::from(letter), u16::from(b':')];
+                return drive.into_iter().chain(path.iter().skip(prefix.len() - 1).copied()).collect();
+            }
+        }
+    }
+    path.to_vec()
+}
+
+fn lower(unit: u16) -> u16 {
+    if (u16::from(b'A')..=u16::from(b'Z')).contains(&unit) { unit + 32 } else { unit }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+use super::*;
+use crate::record::modules::Events;
+use alloc::string::String;
+use alloc::vec;
+use core::cell::RefCell;
+use stk_schema::event::Event;
+
+const MS: u64 = 10;
+const IMAGE: u64 = 0x1800_0000;
+const SIZE: u64 = 0x5000;
+
+/// A process with mapped images.
+#[derive(Default)]
+struct Process {
+    /// Load address and time stamp; each has [`SIZE`] bytes.
+    images: RefCell<Vec<(u64, u32)>>,
+    listed: RefCell<Option<Vec<u64>>>,
+}
+
+impl Process {
+    fn with(base: u64) -> Process {
+        let process = Process::default();
+        process.images.borrow_mut().push((base, 1));
+        *process.listed.borrow_mut() = Some(vec![]);
+        process
+    }
+}
+
+impl Mappings for Process {
+    fn image_at(&self, address: u64) -> Option<Seen> {
+        let images = self.images.borrow();
+        let (base, _) = images.iter().find(|(base, _)| (*base..base + SIZE).contains(&address))?;
+        Some(Seen { base: *base, size: SIZE, path: vec![] })
+    }
+
+    fn listed(&self) -> Option<Vec<u64>> {
+        self.listed.borrow().clone()
+    }
+
+    fn identity(&self, base: u64) -> Option<PeIdentity> {
+        let images = self.images.borrow();
+        let (_, stamp) = images.iter().find(|image| image.0 == base)?;
+        Some(PeIdentity { time_date_stamp: *stamp, size_of_image: SIZE as u32, check_sum: 0 })
+    }
+}
+
+struct Silent;
+
+impl Events for Silent {
+    fn event(&mut self, _: &Event<'_>) {}
+}
+
+fn known(base: u64, flags: ModuleFlags) -> Modules {
+    let mut modules = Modules::default();
+    modules.loaded(0, Seen { base, size: SIZE, path: b"known.dll".to_vec() }, flags, None, &mut Silent);
+    modules
+}
+
+fn sighting(inside: u64, time: u64, executed: bool) -> Sighting {
+    Sighting { inside, time, executed }
+}
+
+/// What is found at `now` by these sightings: load addresses and times.
+fn find(
+    unlisted: &mut Unlisted,
+    now: u64,
+    modules: &Modules,
+    process: &Process,
+    sightings: &[Sighting],
+) -> Vec<(u64, u64)> {
+    let mut sightings = sightings.iter().copied();
+    let found = unlisted.find(now, MS, modules, process, || sightings.next());
+    found.iter().map(|found| (found.seen.base, found.time)).collect()
+}
+
+#[test]
+fn executed_code_in_an_image_that_nobody_lists_is_found_once_with_its_first_samples_time() {
+    let (mut unlisted, process) = (Unlisted::default(), Process::with(IMAGE));
+    let sightings =
+        [sighting(IMAGE + 0x1100, 70, true), sighting(IMAGE + 0x1200, 60, true), sighting(5, 50, true)];
+    assert_eq!(find(&mut unlisted, 80, &Modules::default(), &process, &sightings), [(IMAGE, 60)]);
+    let recorded = known(IMAGE, ModuleFlags::UNLISTED);
+    assert_eq!(find(&mut unlisted, 90, &recorded, &process, &sightings), []);
+}
+
+#[test]
+fn a_word_on_a_stack_has_to_wait_and_an_instruction_pointer_ends_the_wait() {
+    let (mut unlisted, process, none) = (Unlisted::default(), Process::with(IMAGE), Modules::default());
+    let word = [sighting(IMAGE + 0x1100, 7, false)];
+    let ripe = 7 + CONFIRM_MS * MS;
+    assert_eq!(find(&mut unlisted, 8, &none, &process, &word), []);
+    assert_eq!(find(&mut unlisted, ripe - 1, &none, &process, &word), []);
+    assert_eq!(find(&mut unlisted, ripe, &none, &process, &[]), [(IMAGE, 7)]);
+
+    let mut unlisted = Unlisted::default();
+    assert_eq!(find(&mut unlisted, 8, &none, &process, &word), []);
+    assert_eq!(
+        find(&mut unlisted, 20, &none, &process, &[sighting(IMAGE + 1, 15, true)]),
+        [(IMAGE, 7)],
+        "the word had shown it before"
+    );
+}
+
+#[test]
+fn an_image_that_the_loader_is_mapping_or_unmapping_is_the_loaders() {
+    // In the list, but the notification is yet to come.
+    let (mut unlisted, process, none) = (Unlisted::default(), Process::with(IMAGE), Modules::default());
+    *process.listed.borrow_mut() = Some(vec![IMAGE]);
+    let executed = [sighting(IMAGE + 0x1100, 7, true)];
+    assert_eq!(find(&mut unlisted, 8, &none, &process, &executed), []);
+    // The list was being changed while it was read: nothing is known.
+    *process.listed.borrow_mut() = None;
+    assert_eq!(find(&mut unlisted, 8, &none, &process, &executed), []);
+    // A stack word showed it before the list had it; it is listed or known when the time has come.
+    *process.listed.borrow_mut() = Some(vec![]);
+    assert_eq!(find(&mut unlisted, 8, &none, &process, &[sighting(IMAGE + 0x1100, 7, false)]), []);
+    let later = 7 + CONFIRM_MS * MS;
+    assert_eq!(find(&mut unlisted, later, &known(IMAGE, ModuleFlags::NOTIFIED), &process, &[]), []);
+    // It was unloaded after the sample was taken.
+    let seen = Seen { base: IMAGE, size: SIZE, path: vec![] };
+    unlisted.unloaded(&seen, 7);
+    assert_eq!(find(&mut unlisted, 9, &none, &process, &executed), []);
+    let afterwards = [sighting(IMAGE + 0x1100, 8, true)];
+    assert_eq!(find(&mut unlisted, 9, &none, &process, &afterwards), [(IMAGE, 8)]);
+    for base in 1..=UNLOADS as u64 * 3 {
+        unlisted.unloaded(&Seen { base: base << 32, ..seen.clone() }, 9);
+    }
+    assert_eq!(unlisted.unloads.len(), UNLOADS);
+}
+
+#[test]
+fn what_lies_behind_the_size_that_the_loader_told_is_still_the_modules() {
+    let (mut unlisted, process) = (Unlisted::default(), Process::with(IMAGE));
+    let mut modules = Modules::default();
+    let seen = Seen { base: IMAGE, size: 0x1000, path: b"short.dll".to_vec() };
+    modules.loaded(0, seen, ModuleFlags::NOTIFIED, None, &mut Silent);
+    let sightings = [sighting(IMAGE + 0x4000, 7, true), sighting(IMAGE + 0x4100, 7, false)];
+    assert_eq!(find(&mut unlisted, 8, &modules, &process, &sightings), []);
+    assert_eq!(find(&mut unlisted, 7 + CONFIRM_MS * MS, &modules, &process, &[]), []);
+}
+
+#[test]
+fn an_image_that_went_before_it_was_looked_at_is_not_found() {
+    let (mut unlisted, process, none) = (Unlisted::default(), Process::with(IMAGE), Modules::default());
+    assert_eq!(find(&mut unlisted, 8, &none, &process, &[sighting(IMAGE + 1, 7, false)]), []);
+    process.images.borrow_mut().clear();
+    let later = 7 + CONFIRM_MS * MS;
+    assert_eq!(find(&mut unlisted, later, &none, &process, &[sighting(IMAGE + 1, 9, true)]), []);
+}
+
+#[test]
+fn there_is_a_limit_to_what_is_recorded_and_what_waits() {
+    let (mut unlisted, none) = (Unlisted::default(), Modules::default());
+    let process = Process::with(IMAGE);
+    let bases: Vec<u64> = (0..2000).map(|n| IMAGE + n * 0x1_0000).collect();
+    *process.images.borrow_mut() = bases.iter().map(|&base| (base, 1)).collect();
+    let all =
+        |executed| -> Vec<Sighting> { bases.iter().map(|&base| sighting(base + 1, 7, executed)).collect() };
+    assert_eq!(find(&mut unlisted, 8, &none, &process, &all(true)).len(), MOST);
+    assert_eq!(unlisted.left_out(), 2000 - MOST as u64);
+    assert_eq!(find(&mut unlisted, 8, &none, &process, &all(false)), []);
+    assert_eq!(unlisted.waiting.len(), MOST_WAITING);
+}
+
+#[test]
+fn an_unlisted_image_is_gone_when_it_is_unmapped_or_another_lies_there() {
+    let process = Process::with(IMAGE);
+    let mut modules = known(IMAGE, ModuleFlags::UNLISTED);
+    modules.loaded(
+        0,
+        Seen { base: 0x7000_0000, size: SIZE, path: vec![] },
+        ModuleFlags::NOTIFIED,
+        None,
+        &mut Silent,
+    );
+    let mut unlisted = Unlisted::default();
+    assert_eq!(unlisted.gone(1, MS, &modules, &process), []);
+    process.images.borrow_mut().clear();
+    assert_eq!(unlisted.gone(2, MS, &modules, &process), [], "it is not looked at all the time");
+    assert_eq!(
+        unlisted.gone(1 + LOOK_MS * MS, MS, &modules, &process),
+        [IMAGE],
+        "listed ones are the loader's"
+    );
+}
+
+#[test]
+fn a_path_gets_the_drive_letter_that_stands_for_its_device() {
+    let units = |text: &str| -> Vec<u16> { text.encode_utf16().collect() };
+    let device = |letter: u8| {
+        units(match letter {
+            b'C' => r"\Device\HarddiskVolume3",
+            b'D' => r"\Device\HarddiskVolume33",
+            b'E' => r"\??\C:\folder",
+            _ => "",
+        })
+    };
+    for (path, expected) in [
+        (r"\Device\HarddiskVolume3\Windows\a.dll", r"C:\Windows\a.dll"),
+        (r"\device\harddiskvolume33\ü.dll", r"D:\ü.dll"),
+        (r"\Device\HarddiskVolume4\a.dll", r"\Device\HarddiskVolume4\a.dll"),
+        (r"\Device\Mup\server\share\a.dll", r"\\server\share\a.dll"),
+        (r"\??\C:\folder\a.dll", r"C:\folder\a.dll"),
+        (r"\??\UNC\server\share\a.dll", r"\\server\share\a.dll"),
+        ("", ""),
+    ] {
+        let found = dos_path(&units(path), device);
+        assert_eq!(String::from_utf16(&found).unwrap(), expected, "{path}");
+    }
+}
