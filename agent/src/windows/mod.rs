@@ -32,6 +32,7 @@ mod own_cpu;
 mod panic;
 mod peb;
 mod pipe;
+mod random;
 mod selftest;
 mod session;
 mod stack_copy;

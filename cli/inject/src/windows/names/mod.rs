@@ -4,15 +4,17 @@
 //! runtime's structures. It runs here, on a thread of its own, so that whatever it does concerns this inject only: the agent records on, and waits for an
 //! answer no longer than it wants to.
 //!
-//! * `library`: finding, checking and asking it.
+//! * `library`: finding and asking it.
+//! * `file`: whether its file may be loaded.
 //! * `target`: the process as the library sees it, which can be read and nothing else.
 //!
 //! `crate::names` has what the two processes say to each other.
 
+mod file;
 mod library;
 mod target;
 
-use super::process::Process;
+use super::process::{NAMING, Process};
 use super::system;
 use crate::names::{self, Head, Request};
 use crate::symbol_path::SymbolPath;
@@ -48,7 +50,7 @@ impl Names {
     /// Begins to look into the mailbox of an agent whose status is this; `None` if it has none. The library may also lie on the symbol path.
     pub fn start(process: &Process, status: &AgentStatus, symbols: SymbolPath) -> Option<Names> {
         let mailbox = Some(status.names).filter(|&address| address != 0)?;
-        let handle = process.handle().try_clone_to_owned().ok()?;
+        let handle = process.narrowed(NAMING).ok()?;
         let process = Process::from_handle(handle, process.pid()).ok()?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
