@@ -77,6 +77,8 @@ pub struct Record {
     pub symbol_path: Vec<String>,
     /// `control::FLAG_*`.
     pub flags: u32,
+    /// Whether the process counts as one of a user below inject's, whatever it is.
+    pub below: bool,
     /// Milliseconds that the target has to load the agent.
     pub timeout_ms: u32,
     /// Most bytes of the trace; `None` = what the disk suggests, 0 = no limit.
@@ -289,6 +291,10 @@ struct RecordArgs {
     #[arg(long, hide = true)]
     test_panic: bool,
 
+    /// For the tests, which have one user: the process counts as another user's, so that nothing that it or its user can write is trusted.
+    #[arg(long, hide = true)]
+    test_below: bool,
+
     /// Start this program and record it from its first instruction on
     #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -339,6 +345,7 @@ impl From<RecordArgs> for Record {
             tables: args.tables,
             symbol_path: args.symbol_path,
             flags,
+            below: args.test_below,
             timeout_ms: args.timeout,
             max_bytes: args.max_size,
             // The copy has the same command line.

@@ -214,7 +214,7 @@ impl<'a> Session<'a> {
             line_open: false,
             wanted,
             once: record.flags & FLAG_ONCE != 0,
-            _names: Names::start(process, &status, symbol_path(record)),
+            _names: Names::start(process, &status, symbol_path(record), record.below),
             _guarding: guarding,
         })
     }

@@ -10,8 +10,9 @@ use crate::image::{self, Image};
 use crate::names::{self, Answer};
 use crate::runtime::{self, Index};
 use crate::symbol_path::{self, SymbolPath};
+use crate::trust::Rank;
 use crate::windows::process::Process;
-use crate::windows::{refusal, system};
+use crate::windows::system;
 use std::collections::HashMap;
 use std::ffi::{OsString, c_void};
 use std::os::windows::ffi::OsStringExt as _;
@@ -81,7 +82,13 @@ pub struct Library {
 
 impl Library {
     /// The library of the runtime at `runtime` in `process`: the first of its build that there is.
-    pub fn open(process: &Process, runtime: u64, kind: u32, symbols: &SymbolPath) -> Result<Library, Error> {
+    pub fn open(
+        process: &Process,
+        rank: Rank,
+        runtime: u64,
+        kind: u32,
+        symbols: &SymbolPath,
+    ) -> Result<Library, Error> {
         if ![RUNTIME_CORE, RUNTIME_FRAMEWORK, RUNTIME_SINGLE_FILE].contains(&kind) {
             return Err(Error::lasting(format!("a runtime of kind {kind} is not known to this inject")));
         }
@@ -91,7 +98,6 @@ impl Library {
         };
         let told = runtime::Runtime::read(kind, read);
         let told = told.unwrap_or_else(|_| runtime::Runtime::unread(kind, image::own_machine()));
-        let rank = refusal::rank(process.handle());
         let mut failure = None;
         let places = beside(&at.module, &told);
         for candidate in places.iter().cloned().chain(on_symbol_path(symbols, &told)) {
