@@ -108,7 +108,7 @@ pub struct Existing {
 /// Why not, to follow the path in a sentence.
 pub fn replaceable(existing: Existing) -> Result<(), &'static str> {
     if existing.link {
-        Err("is a link, which is not followed")
+        Err("is a link or a placeholder, which is not followed")
     } else if !existing.regular {
         Err("is no file")
     } else if existing.names > 1 {

@@ -151,7 +151,8 @@ pub fn existing(file: &File) -> io::Result<Existing> {
     let is_disk = unsafe { GetFileType(file.as_raw_handle()) } == FILE_TYPE_DISK;
     Ok(Existing {
         regular: is_disk && known.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY == 0,
-        link: file.metadata()?.file_type().is_symlink(),
+        // Also what stands for a file kept elsewhere, in a cloud or a store of shared chunks: it is opened as such.
+        link: known.dwFileAttributes & FILE_ATTRIBUTE_REPARSE_POINT != 0,
         names: known.nNumberOfLinks,
     })
 }
