@@ -88,6 +88,7 @@ record_example() {
   # safe: then once more.
   for _ in 1 2 3; do
     status=0
+    rm -f demo.stk
     run "$STK_WINE" inject.exe --pid "$pid" agent.dll -o demo.stk --duration "$duration" --rate "$rate" </dev/null || status=$?
     [ "$status" != 0 ] || break
   done

@@ -32,6 +32,8 @@ pub const FLAG_CHECK_WALKS: u32 = 2;
 /// [`AgentConfig::flags`]: record without a guard process. The host promises to call `stk_agent_stop` before the process exits; the trace
 /// says so. Without this flag and without [`AgentConfig::guard`] a start is refused ([`StartResult::NoGuard`]).
 pub const FLAG_UNGUARDED: u32 = 4;
+/// [`AgentConfig::flags`]: leave the process's command line out of the trace's metadata.
+pub const FLAG_NO_COMMAND_LINE: u32 = 8;
 /// [`AgentConfig::flags`]: fault injection for the tests: a phase of [`crate::guard`] (shifted by [`TEST_FREEZE_SHIFT`]) in which the
 /// sampler stops for ever, after the first second; 0 = none. The watchdog leaves such a suspension alone.
 pub const FLAG_TEST_FREEZE: u32 = 0x0700_0000;

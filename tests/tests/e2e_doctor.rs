@@ -135,6 +135,8 @@ fn the_text_goes_to_the_file_that_is_named() {
     let text = std::fs::read_to_string(folder.file("döctor.txt")).expect("the report");
     assert!(text.contains("\nagent\n") && text.contains("  ok       peb-lock-owner"), "{text}");
     assert!(text.trim_end().ends_with(" 0 bad"), "{text}");
+    Inject::run(&folder, &["doctor", "-o", "döctor.txt"]).refuses(1, "exists");
+    assert_eq!(std::fs::read_to_string(folder.file("döctor.txt")).expect("the report"), text);
     Inject::run(&folder, &["doctor", "-o", "nowhere/d.txt"]).refuses(1, "nowhere/d.txt cannot be written");
 }
 
@@ -177,7 +179,7 @@ fn an_agent_that_is_missing_or_of_another_version_is_bad() {
         let out = folder.file("report.json");
         let run = |program: &Path| {
             wine::command(program)
-                .args(["doctor", "--json", "-o", "report.json"])
+                .args(["doctor", "--json", "-o", "report.json", "--force"])
                 .current_dir(folder.path())
                 .status()
         };

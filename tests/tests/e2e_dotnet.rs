@@ -311,6 +311,26 @@ fn the_data_access_library_is_found_on_the_symbol_path() {
     ends_undisturbed(&mut mixed);
 }
 
+/// A library that the program's user can write is not run with other rights, unless inject's user vouches for its folder.
+#[test]
+fn the_library_of_another_user_s_program_is_loaded_only_from_a_folder_of_inject_s_user() {
+    let folder = Folder::new("below");
+    let mut mixed = Program::mixed(&folder, Net::V3, &["12"], &NO_PIPE);
+    let below = ["-d", "2s", "--rate", "100", "--test-below"];
+    record(&folder, &mixed, "beside.stk", &below);
+    let text = info(&folder, "beside.stk");
+    assert!(text.contains("names cannot be had through the data access library: "), "{text}");
+    assert!(text.contains(r"mscordaccore.dll is not loaded, since others can write it"), "{text}");
+
+    let own = folder.file("own");
+    std::fs::create_dir_all(&own).expect("a folder");
+    std::fs::copy(dotnet31().join("mscordaccore.dll"), own.join("mscordaccore.dll")).expect("a copy");
+    record(&folder, &mixed, "named.stk", &[&below[..], &["-y", &windows_path(&own)]].concat());
+    let text = info(&folder, "named.stk");
+    assert!(text.contains("named through mscordaccore.dll"), "{text}");
+    ends_undisturbed(&mut mixed);
+}
+
 #[test]
 fn without_a_pipe_and_without_the_data_access_library_the_trace_says_so() {
     let folder = Folder::new("nopipe");

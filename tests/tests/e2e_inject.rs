@@ -75,8 +75,50 @@ fn a_read_only_output_is_refused_and_keeps_its_bytes() {
     let mut permissions = std::fs::metadata(&file).expect("there").permissions();
     permissions.set_readonly(true);
     std::fs::set_permissions(&file, permissions).expect("ours");
-    Inject::run(&folder, &["--pid", &busy.pid(), "-o", "kept.stk", "-d", "1"]).refuses(1, "read-only");
+    Inject::run(&folder, &["--pid", &busy.pid(), "-o", "kept.stk", "-d", "1", "--force"])
+        .refuses(1, "read-only");
     assert_eq!(std::fs::read(&file).expect("there"), b"somebody's work");
+}
+
+#[test]
+fn a_file_that_is_there_is_replaced_only_by_force_and_only_if_it_has_one_name() {
+    let folder = Folder::new("force");
+    let busy = Program::busy(&folder, 0);
+    let run = |arguments: &[&str]| {
+        Inject::run(&folder, &[&["--pid", &busy.pid(), "-o", "kept.stk", "-d", "300ms"], arguments].concat())
+    };
+    let (kept, other) = (folder.file("kept.stk"), folder.file("other"));
+    let work = "somebody's work".repeat(1_000_000);
+    std::fs::write(&kept, &work).expect("writable");
+    run(&[]).refuses(1, "replace it with --force");
+    std::fs::hard_link(&kept, &other).expect("a second name");
+    run(&["--force"]).refuses(1, "hard link");
+    assert_eq!(std::fs::read_to_string(&other).expect("there"), work);
+    std::fs::remove_file(&other).expect("ours");
+    assert_eq!(std::fs::read_to_string(&kept).expect("there"), work);
+    run(&["--force"]).expect(0);
+    let recorded = Recorded::open(&kept);
+    assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
+    assert_eq!(end_reason(&folder, "kept.stk"), EndReason::Duration as u64);
+}
+
+#[test]
+fn command_lines_are_left_out_on_request() {
+    let folder = Folder::new("command-lines");
+    let busy = wine::windows_path(&wine::path("STK_BUSY_DIR").join("busy.exe"));
+    let metadata = |trace: &str, arguments: &[&str]| {
+        let line = [arguments, &["-o", trace, "--", &busy, "2"]].concat();
+        Inject::run(&folder, &line).expect(0);
+        let recorded = Recorded::open(&folder.file(trace));
+        assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
+        recorded.metadata.into_keys().collect::<Vec<_>>()
+    };
+    let has = |keys: &[String], wanted: &str| keys.iter().any(|key| key == wanted);
+    let with = metadata("with.stk", &[]);
+    assert!(has(&with, "inject.command_line") && has(&with, "command_line"), "{with:?}");
+    let without = metadata("without.stk", &["--no-command-line"]);
+    assert!(!without.iter().any(|key| key.contains("command_line")), "{without:?}");
+    assert!(has(&without, "inject.version") && has(&without, "host"), "{without:?}");
 }
 
 #[test]
@@ -125,7 +167,7 @@ fn an_earlier_file_is_replaced_whole() {
     let folder = Folder::new("replaced");
     let busy = Program::busy(&folder, 0);
     std::fs::write(folder.file("t.stk"), vec![0x55; 8 << 20]).expect("writable");
-    Inject::record(&folder, &["--pid", &busy.pid(), "-o", "t.stk", "-d", "300ms"]);
+    Inject::record(&folder, &["--pid", &busy.pid(), "-o", "t.stk", "--force", "-d", "300ms"]);
     assert_eq!(end_reason(&folder, "t.stk"), EndReason::Duration as u64);
 }
 

@@ -145,7 +145,7 @@ fn a_module_that_goes_while_the_recorder_comes_is_taken_for_no_other() {
     let busy = Program::busy(&folder, 0);
     let (mut known, mut unknown) = (0, 0);
     for _ in 0..TIMES {
-        Inject::record(&folder, &["--pid", &busy.pid(), "-o", "short.stk", "-d", "150ms"]);
+        Inject::record(&folder, &["--pid", &busy.pid(), "-o", "short.stk", "--force", "-d", "150ms"]);
         let recorded = Recorded::open(&folder.file("short.stk"));
         for stem in ["plugin_a", "plugin_ä"] {
             for module in recorded.modules_named(&format!("{stem}.dll")) {

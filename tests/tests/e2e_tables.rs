@@ -20,6 +20,38 @@ fn blamed(folder: &Folder, arguments: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
+fn a_file_with_a_table_s_name_and_other_contents_is_not_believed() {
+    let folder = Folder::new("planted");
+    let busy = Program::busy(&folder, 0);
+    let record = |trace| {
+        Inject::record(&folder, &["--pid", &busy.pid(), "-o", trace, "-d", "1s", "--tables", "tables"]);
+        let embedded = stk::json(folder.path(), &["info", "--json", trace])["traces"][0]["embedded"].clone();
+        embedded["stored_bytes"].as_u64().expect("a number of bytes")
+    };
+    assert_eq!(record("first.stk"), 0);
+    // Somebody who may write there plants other bytes of the same length, and of another one.
+    let names = tables(&folder);
+    let mut planted = std::collections::BTreeMap::new();
+    for (number, name) in names.iter().enumerate() {
+        let path = folder.file("tables").join(name);
+        let mut bytes = std::fs::read(&path).expect("readable");
+        match number % 2 {
+            0 => bytes[0] ^= 1,
+            _ => bytes.truncate(bytes.len() / 2),
+        }
+        std::fs::write(&path, &bytes).expect("ours");
+        planted.insert(path, bytes);
+    }
+    assert!(record("second.stk") > 0);
+    for (path, bytes) in planted {
+        assert_eq!(std::fs::read(&path).expect("readable"), bytes, "{} was replaced", path.display());
+    }
+    assert!(tables(&folder).iter().all(|name| name.ends_with(".tbl")), "{:?}", tables(&folder));
+    let found = blamed(&folder, &["second.stk"]);
+    assert!(found.iter().all(|module| module.starts_with("plugin_")), "{found:?}");
+}
+
+#[test]
 fn tables_are_written_once_and_found_again() {
     let folder = Folder::new("tables");
     let busy = Program::busy(&folder, 0);

@@ -14,6 +14,7 @@
 //! duty         the sampler's share of a processor
 //! boost        priority boosts, off while a thread is sampled
 //! stack_bounds which part of a stack is copied plainly, which by system call
+//! temporary    names of unfinished files
 //! dotnet       what is asked of a .NET runtime -> RUNTIME_INFO, NETTRACE, MANAGED_THREAD, MEMORY
 //! code         code bytes at instruction pointers, read once
 //! queue        between threads of the target and of the recorder: never waits
@@ -38,6 +39,7 @@ pub mod sampler;
 pub mod shared;
 pub mod stack_bounds;
 pub mod suspension;
+pub mod temporary;
 pub mod threads;
 pub mod unlisted;
 pub mod writer;

@@ -89,6 +89,8 @@ pub struct Settings {
     pub check_walks: bool,
     /// Whether there is no guard process.
     pub unguarded: bool,
+    /// Whether the process's command line goes into the trace.
+    pub command_line: bool,
     /// Ticks per millisecond.
     pub ticks_per_ms: u64,
     /// Nominal sampling rate in millihertz.
@@ -612,7 +614,7 @@ impl Census {
 
     fn metadata(&mut self) {
         let journal = &mut self.journal;
-        host::facts(self.api, |key, value| {
+        host::facts(self.api, self.settings.command_line, |key, value| {
             journal.event(&Event::Metadata(Metadata { key: key.as_bytes(), value }));
         });
         if self.settings.check_walks {

@@ -18,8 +18,8 @@ use super::text::{units, wtf8};
 /// Units of the longest command line that Windows has.
 const LONGEST: usize = 32_768;
 
-/// Calls `each` with every fact that is known, keys in a fixed order.
-pub fn facts(api: &Api, mut each: impl FnMut(&str, &[u8])) {
+/// Calls `each` with every fact that is known, keys in a fixed order; the command line only if it is wanted.
+pub fn facts(api: &Api, with_command_line: bool, mut each: impl FnMut(&str, &[u8])) {
     let mut text = |key, value: String| {
         if !value.is_empty() {
             each(key, value.as_bytes());
@@ -47,8 +47,10 @@ pub fn facts(api: &Api, mut each: impl FnMut(&str, &[u8])) {
     if unsafe { GetComputerNameExW(ComputerNameDnsHostname, name.as_mut_ptr(), &mut len) } != 0 {
         each("host", &wtf8(name.iter().copied().take(len as usize)));
     }
-    // SAFETY: the command line lives as long as the process and is terminated.
-    each("command_line", &wtf8(unsafe { units(GetCommandLineW(), LONGEST) }.iter().copied()));
+    if with_command_line {
+        // SAFETY: the command line lives as long as the process and is terminated.
+        each("command_line", &wtf8(unsafe { units(GetCommandLineW(), LONGEST) }.iter().copied()));
+    }
 }
 
 /// When the process was created, in nanoseconds since the Unix epoch; 0 if unknown.

@@ -33,6 +33,7 @@ mod own_cpu;
 mod panic;
 mod peb;
 mod pipe;
+mod random;
 mod selftest;
 mod session;
 mod stack_copy;

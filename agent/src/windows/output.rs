@@ -5,15 +5,17 @@ use core::ptr::{null, null_mut};
 
 use stk_schema::identity::ContentHash;
 use windows_sys::Win32::Foundation::{
-    CloseHandle, GENERIC_WRITE, GetLastError, HANDLE, INVALID_HANDLE_VALUE,
+    CloseHandle, GENERIC_READ, GENERIC_WRITE, GetLastError, HANDLE, INVALID_HANDLE_VALUE,
 };
 use windows_sys::Win32::Storage::FileSystem::{
-    CREATE_ALWAYS, CreateFileW, DeleteFileW, FILE_ATTRIBUTE_NORMAL, FILE_SHARE_READ, GetFileAttributesW,
-    GetFileSizeEx, INVALID_FILE_ATTRIBUTES, MoveFileExW, WriteFile,
+    BY_HANDLE_FILE_INFORMATION, CREATE_NEW, CreateFileW, DeleteFileW, FILE_ATTRIBUTE_DIRECTORY,
+    FILE_ATTRIBUTE_NORMAL, FILE_ATTRIBUTE_REPARSE_POINT, FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_READ,
+    FILE_TYPE_DISK, GetFileAttributesW, GetFileInformationByHandle, GetFileSizeEx, GetFileType,
+    INVALID_FILE_ATTRIBUTES, MoveFileExW, OPEN_EXISTING, ReadFile, WriteFile,
 };
-use windows_sys::Win32::System::Threading::{GetCurrentProcessId, GetCurrentThreadId};
 
 use crate::record::journal::TableStore;
+use crate::record::temporary::TemporaryNames;
 use crate::record::writer::Output;
 
 /// ERROR_DISK_FULL, for a write that the system cut short without an error.
@@ -49,16 +51,17 @@ impl Drop for OutputFile {
 pub struct TablesFolder {
     /// Path with a separator at its end, not terminated.
     path: Vec<u16>,
+    names: TemporaryNames,
 }
 
 impl TablesFolder {
-    /// The folder with this path.
-    pub fn new(path: &[u16]) -> TablesFolder {
+    /// The folder with this path; `secret` is what makes the names of its unfinished files.
+    pub fn new(path: &[u16], secret: &[u8]) -> TablesFolder {
         let mut path = path.to_vec();
         if !matches!(path.last(), Some(&last) if last == u16::from(b'\\') || last == u16::from(b'/')) {
             path.push(u16::from(b'\\'));
         }
-        TablesFolder { path }
+        TablesFolder { path, names: TemporaryNames::new(secret) }
     }
 
     fn file(&self, name: core::fmt::Arguments<'_>) -> Vec<u16> {
@@ -70,36 +73,68 @@ impl TablesFolder {
 impl TableStore for TablesFolder {
     fn put(&mut self, hash: ContentHash, bytes: &[u8]) -> bool {
         let file = self.file(format_args!("{hash}.tbl"));
-        // SAFETY: zero-terminated paths, and a handle that is closed here.
+        // Others may write to the folder: a name alone says nothing of what is in the file.
+        if let Some(same) = holds(&file, bytes) {
+            return same;
+        }
+        // Written beside and renamed: a reader, or another process that records, never sees half a table.
+        let temporary = self.names.fresh();
+        let temporary = self.file(format_args!("{temporary}.tmp"));
+        let Some(handle) = open(&temporary, GENERIC_WRITE, CREATE_NEW) else { return false };
+        let written = write_all(handle, bytes).is_ok();
+        // SAFETY: the handle is closed once; both paths are zero-terminated.
         unsafe {
-            if GetFileAttributesW(file.as_ptr()) != INVALID_FILE_ATTRIBUTES {
+            CloseHandle(handle);
+            if written && MoveFileExW(temporary.as_ptr(), file.as_ptr(), 0) != 0 {
                 return true;
             }
-            // Written beside and renamed: a reader, or another process that records, never sees half a table.
-            let temporary =
-                self.file(format_args!("{hash}.{:x}-{:x}.tmp", GetCurrentProcessId(), GetCurrentThreadId()));
-            let handle = CreateFileW(
-                temporary.as_ptr(),
-                GENERIC_WRITE,
-                FILE_SHARE_READ,
-                null(),
-                CREATE_ALWAYS,
-                FILE_ATTRIBUTE_NORMAL,
-                null_mut(),
-            );
-            if handle == INVALID_HANDLE_VALUE {
-                return false;
-            }
-            let written = write_all(handle, bytes).is_ok();
-            CloseHandle(handle);
-            let stored = written
-                && (MoveFileExW(temporary.as_ptr(), file.as_ptr(), 0) != 0
-                    // Another process was faster.
-                    || GetFileAttributesW(file.as_ptr()) != INVALID_FILE_ATTRIBUTES);
             DeleteFileW(temporary.as_ptr());
-            stored
         }
+        // Another process may have been faster.
+        written && holds(&file, bytes) == Some(true)
     }
+}
+
+/// Whether the file has exactly these bytes, no matter its name; `None` if there is none. What is no regular file has not.
+fn holds(path: &[u16], bytes: &[u8]) -> Option<bool> {
+    const CHUNK: usize = 16 << 10;
+    // SAFETY: the path is zero-terminated.
+    if unsafe { GetFileAttributesW(path.as_ptr()) } == INVALID_FILE_ATTRIBUTES {
+        return None;
+    }
+    let Some(handle) = open(path, GENERIC_READ, OPEN_EXISTING) else { return Some(false) };
+    let file = OutputFile(handle);
+    // SAFETY: plain data; the handle is open and the result has room.
+    let mut known: BY_HANDLE_FILE_INFORMATION = unsafe { core::mem::zeroed() };
+    // SAFETY: as above.
+    let regular = unsafe {
+        GetFileType(file.0) == FILE_TYPE_DISK
+            && GetFileInformationByHandle(file.0, &mut known) != 0
+            && known.dwFileAttributes & (FILE_ATTRIBUTE_REPARSE_POINT | FILE_ATTRIBUTE_DIRECTORY) == 0
+    };
+    let size = u64::from(known.nFileSizeHigh) << 32 | u64::from(known.nFileSizeLow);
+    if !regular || size != bytes.len() as u64 {
+        return Some(false);
+    }
+    let mut chunk = alloc::vec![0u8; CHUNK.min(bytes.len())];
+    let same = bytes.chunks(CHUNK).all(|expected| {
+        let mut read = 0;
+        // SAFETY: the buffer has at least that many bytes, and the handle is open.
+        let ok = unsafe {
+            ReadFile(file.0, chunk.as_mut_ptr(), expected.len() as u32, &mut read, null_mut()) != 0
+        };
+        ok && chunk.get(..read as usize) == Some(expected)
+    });
+    Some(same)
+}
+
+/// Opens a file that others may read meanwhile; a link is opened itself, not what it leads to.
+fn open(path: &[u16], access: u32, how: u32) -> Option<HANDLE> {
+    let flags = FILE_ATTRIBUTE_NORMAL | FILE_FLAG_OPEN_REPARSE_POINT;
+    // SAFETY: the path is zero-terminated.
+    let handle =
+        unsafe { CreateFileW(path.as_ptr(), access, FILE_SHARE_READ, null(), how, flags, null_mut()) };
+    (handle != INVALID_HANDLE_VALUE).then_some(handle)
 }
 
 /// One write of all of `bytes`.

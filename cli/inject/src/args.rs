@@ -25,6 +25,8 @@ pub enum Action {
         json: bool,
         /// Where the report goes; `None` is the standard output.
         output: Option<PathBuf>,
+        /// Whether a file that is there may be replaced.
+        force: bool,
     },
     /// End the recording of a process.
     Stop {
@@ -55,6 +57,10 @@ pub struct Record {
     pub dll: Option<PathBuf>,
     /// Output file; see [`pattern`].
     pub output: OsString,
+    /// Whether a file that is there may be replaced.
+    pub force: bool,
+    /// Whether the command lines of the process and of inject go into the trace.
+    pub command_line: bool,
     /// Rate in millihertz.
     pub rate_mhz: u32,
     /// Milliseconds to record; 0 = until stopped.
@@ -71,6 +77,8 @@ pub struct Record {
     pub symbol_path: Vec<String>,
     /// `control::FLAG_*`.
     pub flags: u32,
+    /// Whether the process counts as one of a user below inject's, whatever it is.
+    pub below: bool,
     /// Milliseconds that the target has to load the agent.
     pub timeout_ms: u32,
     /// Most bytes of the trace; `None` = what the disk suggests, 0 = no limit.
@@ -90,7 +98,7 @@ pub fn parse<I: IntoIterator<Item = OsString>>(line: I) -> Result<Action, clap::
     let cli = Cli::from_arg_matches(&matches)?;
     match cli.command {
         Some(Command::Ps { json }) => Ok(Action::Ps { json }),
-        Some(Command::Doctor { pid, json, output }) => Ok(Action::Doctor { pid, json, output }),
+        Some(Command::Doctor { pid, json, output, force }) => Ok(Action::Doctor { pid, json, output, force }),
         Some(Command::Stop { target, timeout }) => {
             Ok(Action::Stop { target: target.target(), timeout_ms: timeout })
         }
@@ -156,6 +164,9 @@ enum Command {
         /// Write the report to this file
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Replace the file if it is there
+        #[arg(long, requires = "output")]
+        force: bool,
     },
     /// End the recording of a process and finalise its trace
     Stop {
@@ -205,6 +216,15 @@ struct RecordArgs {
     /// The trace; %n stands for the program's name, %p for its pid, %t for the time
     #[arg(short, long, value_name = "FILE", default_value = pattern::DEFAULT, value_parser = output)]
     output: OsString,
+
+    /// Replace the trace if there is a file of its name. Links are never followed
+    #[arg(long)]
+    force: bool,
+
+    /// Leave the command lines of the process and of inject out of the trace. Copies in the process's memory, such as on its
+    /// stacks, are recorded all the same
+    #[arg(long)]
+    no_command_line: bool,
 
     /// Samples per second and thread, 0.001 to 20000
     #[arg(short, long, value_name = "HZ", default_value = "1000", value_parser = rate_mhz)]
@@ -271,6 +291,10 @@ struct RecordArgs {
     #[arg(long, hide = true)]
     test_panic: bool,
 
+    /// For the tests, which have one user: the process counts as another user's, so that nothing that it or its user can write is trusted.
+    #[arg(long, hide = true)]
+    test_below: bool,
+
     /// Start this program and record it from its first instruction on
     #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -297,6 +321,7 @@ impl From<RecordArgs> for Record {
         for (on, flag) in [
             (args.once, control::FLAG_ONCE),
             (args.check_walks, control::FLAG_CHECK_WALKS),
+            (args.no_command_line, control::FLAG_NO_COMMAND_LINE),
             (args.test_panic, control::FLAG_TEST_PANIC),
         ] {
             flags |= if on { flag } else { 0 };
@@ -306,6 +331,8 @@ impl From<RecordArgs> for Record {
             target,
             dll: args.dll,
             output: args.output,
+            force: args.force,
+            command_line: !args.no_command_line,
             rate_mhz: args.rate,
             duration_ms: args.duration.unwrap_or(0),
             delay_ms: args.delay,
@@ -318,6 +345,7 @@ impl From<RecordArgs> for Record {
             tables: args.tables,
             symbol_path: args.symbol_path,
             flags,
+            below: args.test_below,
             timeout_ms: args.timeout,
             max_bytes: args.max_size,
             // The copy has the same command line.
@@ -530,19 +558,32 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_replaced_and_command_lines_are_stored_unless_told_otherwise() {
+        let plain = record(&["--pid", "1"]);
+        assert_eq!((plain.force, plain.command_line, plain.flags), (false, true, 0));
+        let told = record(&["--pid", "1", "--force", "--no-command-line"]);
+        assert_eq!((told.force, told.command_line, told.flags), (true, false, control::FLAG_NO_COMMAND_LINE));
+    }
+
+    #[test]
     fn subcommands_are_told_from_the_dll() {
         assert!(matches!(parse_line(&["ps", "--json"]), Ok(Action::Ps { json: true })));
         assert!(matches!(parse_line(&["ps"]), Ok(Action::Ps { json: false })));
         match parse_line(&["doctor", "--pid", "7", "--json", "-o", "d.json"]) {
-            Ok(Action::Doctor { pid: Some(7), json: true, output: Some(output) }) => {
+            Ok(Action::Doctor { pid: Some(7), json: true, output: Some(output), force: false }) => {
                 assert_eq!(output.to_str(), Some("d.json"));
             }
             other => panic!("{other:?}"),
         }
         assert!(matches!(
             parse_line(&["doctor"]),
-            Ok(Action::Doctor { pid: None, json: false, output: None })
+            Ok(Action::Doctor { pid: None, json: false, output: None, force: false })
         ));
+        assert!(matches!(
+            parse_line(&["doctor", "-o", "d.txt", "--force"]),
+            Ok(Action::Doctor { force: true, .. })
+        ));
+        refused(&["doctor", "--force"]);
         refused(&["doctor", "--pid", "0"]);
         match parse_line(&["stop", "--pid", "12"]) {
             Ok(Action::Stop { target, timeout_ms: 30_000 }) => assert_eq!(target, Target::Pid(12)),

@@ -52,6 +52,7 @@ pub mod runtime;
 pub mod sddl;
 pub mod status;
 pub mod symbol_path;
+pub mod trust;
 pub mod uuid;
 #[cfg(windows)]
 pub mod windows;

@@ -18,11 +18,26 @@ const WRITING: u32 =
 
 /// Whether administrators (and the system) alone own and may write what has this descriptor.
 pub fn only_administrators_write(sddl: &str) -> bool {
-    let Some(owner) = part(sddl, "O:") else { return false };
+    only_trusted_write(sddl, None)
+}
+
+/// The same with one more user, by SID, who may own and write it.
+pub fn only_trusted_write(sddl: &str, user: Option<&str>) -> bool {
     let Some(dacl) = part(sddl, "D:").filter(|dacl| !dacl.contains("NO_ACCESS_CONTROL")) else {
         return false;
     };
-    TRUSTED.contains(&owner) && aces(dacl).all(|ace| ace.is_harmless())
+    is_owned(sddl, user) && aces(dacl).all(|ace| ace.is_harmless(user))
+}
+
+/// Whether administrators, the system or this user own what has this descriptor.
+pub fn is_owned(sddl: &str, user: Option<&str>) -> bool {
+    part(sddl, "O:").is_some_and(|owner| is_trusted(owner, user))
+}
+
+fn is_trusted(sid: &str, user: Option<&str>) -> bool {
+    // The built-in Administrator, whose SID ends in 500, is written as LA.
+    let is = |user: &str| sid == user || sid == "LA" && user.ends_with("-500");
+    TRUSTED.contains(&sid) || user.is_some_and(is)
 }
 
 /// Whether it has a mandatory label of low or untrusted integrity.
@@ -64,11 +79,11 @@ struct Ace<'a> {
 }
 
 impl Ace<'_> {
-    fn is_harmless(&self) -> bool {
+    fn is_harmless(&self, user: Option<&str>) -> bool {
         let denies = matches!(self.kind, "D" | "OD" | "XD");
         denies
             || self.inherited_only()
-            || TRUSTED.contains(&self.trustee)
+            || is_trusted(self.trustee, user)
             || mask(self.rights).is_some_and(|mask| mask & WRITING == 0)
     }
 
@@ -161,6 +176,19 @@ mod tests {
         for (sddl, expected) in rows {
             assert_eq!(only_administrators_write(sddl), expected, "{sddl}");
         }
+    }
+
+    #[test]
+    fn one_more_user_may_own_and_write_but_nobody_else() {
+        let user = Some("S-1-5-21-1-2-3-1001");
+        let own = "O:S-1-5-21-1-2-3-1001G:SYD:(A;;FA;;;S-1-5-21-1-2-3-1001)(A;;FA;;;SY)(A;;0x1200a9;;;BU)";
+        assert!(only_trusted_write(own, user) && !only_trusted_write(own, None));
+        assert!(!only_trusted_write(own, Some("S-1-5-21-1-2-3-1002")));
+        // C:\symbols, which inherits from C:\ that any user may write.
+        assert!(!only_trusted_write("O:S-1-5-21-1-2-3-1001D:(A;ID;FA;;;BA)(A;ID;0x1301bf;;;AU)", user));
+        let administrator = Some("S-1-5-21-1-2-3-500");
+        assert!(only_trusted_write("O:LAD:(A;;FA;;;LA)", administrator));
+        assert!(!only_trusted_write("O:LAD:(A;;FA;;;LA)", user));
     }
 
     #[test]

@@ -50,14 +50,13 @@ impl Inject {
     #[track_caller]
     fn record_with(exe: &Path, folder: &Folder, arguments: &[&str]) -> Finished {
         const TRIES: u32 = 5;
+        let mut finished = Inject::start_exe(exe, folder, folder.path(), arguments).finish();
         for _ in 1..TRIES {
-            let finished = Inject::start_exe(exe, folder, folder.path(), arguments).finish();
             if !finished.stderr.contains("the agent's watchdog ended the recording") {
-                finished.expect(0);
-                return finished;
+                break;
             }
+            finished = Inject::start_exe(exe, folder, folder.path(), &again(arguments)).finish();
         }
-        let finished = Inject::start_exe(exe, folder, folder.path(), arguments).finish();
         finished.expect(0);
         finished
     }
@@ -120,12 +119,14 @@ impl Inject {
     /// never end. It is killed and recorded again.
     pub fn launch_in(folder: &Folder, home: &Path, arguments: &[&str]) -> Finished {
         const TRIES: u32 = 3;
-        for _ in 1..TRIES {
+        let again = again(arguments);
+        for number in 1..TRIES {
+            let arguments = if number == 1 { arguments } else { &again };
             if let Some(finished) = Inject::start_in(folder, home, arguments).finish_unless_wine_breaks() {
                 return finished;
             }
         }
-        Inject::start_in(folder, home, arguments).finish()
+        Inject::start_in(folder, home, &again).finish()
     }
 
     fn finish_unless_wine_breaks(mut self) -> Option<Finished> {
@@ -157,6 +158,11 @@ impl Inject {
             stderr: read_lossy(&self.err),
         }
     }
+}
+
+/// The arguments for the same recording once more, whose trace replaces the first one.
+fn again<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    [&["--force"], arguments].concat()
 }
 
 impl Drop for Inject {

@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use stk_format::{BlockBuffer, CpuUnit, FileHeader};
 use stk_schema::control::{
-    AgentConfig, CONTROL_VERSION, EMBED_FULL, FLAG_CHECK_WALKS, FLAG_ONCE, FLAG_TEST_FREEZE, FLAG_TEST_PANIC,
-    FLAG_UNGUARDED, StartResult, TEST_FREEZE_SHIFT,
+    AgentConfig, CONTROL_VERSION, EMBED_FULL, FLAG_CHECK_WALKS, FLAG_NO_COMMAND_LINE, FLAG_ONCE,
+    FLAG_TEST_FREEZE, FLAG_TEST_PANIC, FLAG_UNGUARDED, StartResult, TEST_FREEZE_SHIFT,
 };
 use stk_schema::guard::SAMPLERS;
 use stk_schema::windows::walks_allowed;
@@ -38,7 +38,7 @@ use crate::windows::suspend::SUSPENSIONS;
 use crate::windows::target::{OwnProcess, Sampled};
 use crate::windows::trigger::Triggers;
 use crate::windows::walk::{self, SystemUnwinder};
-use crate::windows::{heap, hints, host, panic, text};
+use crate::windows::{heap, hints, host, panic, random, text};
 
 /// Buffers of the sampler: one being filled, the others on their way.
 const SAMPLER_BUFFERS: usize = 4;
@@ -110,7 +110,12 @@ fn check(config: &AgentConfig) -> Result<(), StartResult> {
         && (1..=20_000_000).contains(&config.rate_mhz)
         && config.embed <= EMBED_FULL
         && config.flags
-            & !(FLAG_ONCE | FLAG_CHECK_WALKS | FLAG_UNGUARDED | FLAG_TEST_FREEZE | FLAG_TEST_PANIC)
+            & !(FLAG_ONCE
+                | FLAG_CHECK_WALKS
+                | FLAG_UNGUARDED
+                | FLAG_NO_COMMAND_LINE
+                | FLAG_TEST_FREEZE
+                | FLAG_TEST_PANIC)
             == 0
         && config.metadata_len as usize <= 1 << 20
         && (config.max_bytes == 0 || config.max_bytes >= LEAST_BYTES)
@@ -216,11 +221,13 @@ fn prepare(
         metadata: unsafe { bytes_at(config.metadata, config.metadata_len as usize) },
         folder: (config.tables_dir != 0).then(|| {
             // SAFETY: the host promises a zero-terminated text.
-            TablesFolder::new(unsafe { text::units(config.tables_dir as usize as *const u16, 32_768) })
+            let path = unsafe { text::units(config.tables_dir as usize as *const u16, 32_768) };
+            TablesFolder::new(path, &random::secret(&config.uuid))
         }),
         own_base: own_module as u64,
         check_walks: config.flags & FLAG_CHECK_WALKS != 0,
         unguarded: config.guard == 0,
+        command_line: config.flags & FLAG_NO_COMMAND_LINE == 0,
         ticks_per_ms,
         rate_mhz: config.rate_mhz,
         code_seen: seen.clone(),

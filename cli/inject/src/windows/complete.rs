@@ -1,19 +1,21 @@
 //! The trace and the image files of [`complete`](crate::complete) on disk.
 
+use super::local::{self, Elsewhere};
+use super::output::{self, Identity};
 use super::system;
 use crate::complete::{self, Disk, DiskFile, MAX_FILE, Report};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::windows::fs::OpenOptionsExt as _;
 use std::os::windows::io::AsRawHandle as _;
-use std::path::{Component, Path, PathBuf, Prefix};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use stk_format::Trace;
 use stk_schema::identity::ContentHash;
 use windows_sys::Win32::Foundation::ERROR_SHARING_VIOLATION;
 use windows_sys::Win32::Storage::FileSystem::{
-    FILE_ATTRIBUTE_REPARSE_POINT, FILE_BASIC_INFO, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_TYPE_DISK,
-    FileBasicInfo, GetDriveTypeW, GetFileInformationByHandleEx, GetFileType,
+    FILE_BASIC_INFO, FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_TYPE_DISK,
+    FileBasicInfo, GetFileInformationByHandleEx, GetFileType,
 };
 
 /// How long an ended process's handle to the trace may take to go.
@@ -30,6 +32,8 @@ pub struct Wanted {
     pub embed: u32,
     /// Folder of shared tables.
     pub tables: Option<PathBuf>,
+    /// The trace, as it was when the agent got it.
+    pub trace: Identity,
 }
 
 /// Completes the trace at `path`, whose recording has ended, and says on stderr what was added and what was not.
@@ -58,6 +62,9 @@ fn tell(report: &Report) {
 
 fn try_run(path: &Path, wanted: &Wanted) -> Result<Option<Report>, String> {
     let mut file = open_trace(path).map_err(|error| error.to_string())?;
+    if Identity::of(&file).map_err(|error| error.to_string())? != wanted.trace {
+        return Err("another file has taken its place".to_owned());
+    }
     let len = file.metadata().map_err(|error| error.to_string())?.len();
     if len == 0 {
         return Ok(None);
@@ -82,8 +89,11 @@ fn try_run(path: &Path, wanted: &Wanted) -> Result<Option<Report>, String> {
 /// Opens the trace alone: an ended process may hold it for a moment.
 fn open_trace(path: &Path) -> io::Result<File> {
     let start = Instant::now();
+    let mut options = OpenOptions::new();
+    // The flag has a link itself opened, not what it leads to.
+    options.read(true).write(true).share_mode(FILE_SHARE_READ).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
     loop {
-        match OpenOptions::new().read(true).write(true).share_mode(FILE_SHARE_READ).open(path) {
+        match options.open(path) {
             Err(error) if system::code(&error) == ERROR_SHARING_VIOLATION && start.elapsed() < PATIENCE => {
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -124,50 +134,18 @@ impl Disk for LocalDisk<'_> {
 
     fn put(&mut self, hash: ContentHash, bytes: &[u8]) -> bool {
         let Some(folder) = self.tables else { return false };
-        let file = folder.join(format!("{hash}.tbl"));
-        if file.exists() {
-            return true;
-        }
-        let beside = folder.join(format!("{hash}.{:x}-complete.tmp", std::process::id()));
-        let stored = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, &file)).is_ok();
-        let _ = std::fs::remove_file(&beside);
-        stored || file.exists()
+        output::store_once(&folder.join(format!("{hash}.tbl")), bytes)
     }
 }
 
 /// The path, if nothing of it leads off the local disks: a drive letter of a local disk, no link on the way.
 fn local(path: &str) -> Result<PathBuf, String> {
-    let remote = || "its file does not lie on a local disk".to_owned();
     let path = PathBuf::from(path);
-    let letter = match path.components().next() {
-        Some(Component::Prefix(prefix)) => match prefix.kind() {
-            Prefix::Disk(letter) | Prefix::VerbatimDisk(letter) => char::from(letter),
-            _ => return Err(remote()),
-        },
-        _ => return Err(remote()),
-    };
-    if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
-        return Err(remote());
+    match local::check_without_links(&path) {
+        Ok(()) => Ok(path),
+        Err(Elsewhere::Place) => Err("its file does not lie on a local disk".to_owned()),
+        Err(Elsewhere::Link) => Err("its path leads over a link".to_owned()),
     }
-    const REMOVABLE: u32 = 2;
-    const FIXED: u32 = 3;
-    const RAM_DISK: u32 = 6;
-    let root = system::wide(format!("{letter}:\\").as_ref());
-    // SAFETY: a zero-terminated text.
-    if !matches!(unsafe { GetDriveTypeW(root.as_ptr()) }, REMOVABLE | FIXED | RAM_DISK) {
-        return Err(remote());
-    }
-    // From the root on, so that no link is followed before it is seen.
-    let mut folders: Vec<&Path> = path.ancestors().collect();
-    folders.reverse();
-    for part in folders.into_iter().skip(1) {
-        let Ok(metadata) = part.symlink_metadata() else { break };
-        if metadata.file_attributes() & FILE_ATTRIBUTE_REPARSE_POINT != 0 && metadata.file_type().is_symlink()
-        {
-            return Err("its path leads over a link".to_owned());
-        }
-    }
-    Ok(path)
 }
 
 /// When the file's content or directory entry was last changed, nanoseconds since the Unix epoch.

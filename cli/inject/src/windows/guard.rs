@@ -3,6 +3,7 @@
 
 use super::process::Process;
 use super::system::{self, Event};
+use super::token::DebugPrivilege;
 use crate::guard::{self, Guard, Life, Look};
 use std::io;
 use std::os::windows::io::{AsHandle as _, AsRawHandle, BorrowedHandle, OwnedHandle};
@@ -171,8 +172,16 @@ impl Watched {
 
 /// Opens a thread of `process` with `rights`.
 fn open(process: &Process, tid: u32, rights: u32) -> io::Result<OwnedHandle> {
+    const ACCESS_DENIED: u32 = 5;
     // SAFETY: the handle is fresh.
-    let thread = unsafe { system::own(OpenThread(rights | THREAD_QUERY_LIMITED_INFORMATION, 0, tid)) }?;
+    let open = || unsafe { system::own(OpenThread(rights | THREAD_QUERY_LIMITED_INFORMATION, 0, tid)) };
+    let mut opened = open();
+    if opened.as_ref().is_err_and(|error| system::code(error) == ACCESS_DENIED)
+        && let Some(_privilege) = DebugPrivilege::enable()
+    {
+        opened = open();
+    }
+    let thread = opened?;
     // SAFETY: the handle is open with the right to ask.
     if unsafe { GetProcessIdOfThread(thread.as_raw_handle()) } != process.pid() {
         return Err(io::Error::from_raw_os_error(INVALID_PARAMETER));

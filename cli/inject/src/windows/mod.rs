@@ -30,6 +30,7 @@ pub mod doctor;
 pub mod guard;
 pub mod handover;
 pub mod launch;
+pub mod local;
 pub mod names;
 pub mod ntdll;
 pub mod output;
@@ -39,6 +40,7 @@ pub mod ps;
 pub mod record;
 pub mod refusal;
 pub mod remote;
+pub mod signature;
 pub mod system;
 pub mod token;
 
@@ -52,7 +54,9 @@ pub fn run(action: Action) -> i32 {
     let done = match action {
         Action::Record(record) => record::run(&record),
         Action::Ps { json } => list(json),
-        Action::Doctor { pid, json, output } => doctor::run(&doctor::Question { pid, json, output }),
+        Action::Doctor { pid, json, output, force } => {
+            doctor::run(&doctor::Question { pid, json, output, force })
+        }
         Action::Stop { target, timeout_ms } => stop(&target, timeout_ms),
     };
     done.unwrap_or_else(|failure| {

@@ -1,13 +1,21 @@
-//! The file that the agent writes.
+//! Files that inject makes: the trace, which the agent writes, and reports. No link leads a privileged inject elsewhere, and nothing is
+//! replaced unless that is asked for.
 
 use super::system;
+use super::token::{self, Token};
 use crate::failure::Failure;
+use crate::trust::{self, Existing};
 use std::fs::{File, OpenOptions};
-use std::os::windows::fs::OpenOptionsExt;
-use std::os::windows::io::{AsHandle, BorrowedHandle};
+use std::io::{self, Read as _, Write as _};
+use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::windows::io::{AsHandle as _, AsRawHandle as _, BorrowedHandle};
 use std::path::{Path, PathBuf};
 use std::ptr;
-use windows_sys::Win32::Storage::FileSystem::{FILE_SHARE_READ, GetDiskFreeSpaceExW};
+use windows_sys::Win32::Storage::FileSystem::{
+    BY_HANDLE_FILE_INFORMATION, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_REPARSE_POINT,
+    FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_READ, FILE_TYPE_DISK,
+    GetDiskFreeSpaceExW, GetFileInformationByHandle, GetFileType, READ_CONTROL,
+};
 
 /// The opened output. Until [`Output::empty`] nothing of an earlier file is lost; unless [`Output::keep`] is called, a
 /// file that was not there before is deleted again.
@@ -17,40 +25,51 @@ pub struct Output {
     file: File,
     unwanted: Unwanted,
     path: PathBuf,
+    identity: Identity,
 }
+
+/// What tells a file from every other one on its machine, whatever it is called: volume serial number and file index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity(u32, u64);
 
 /// A file to be deleted on drop.
 #[derive(Debug)]
 struct Unwanted(Option<PathBuf>);
 
 impl Output {
-    /// Opens or creates the file; others may read but not write it from now on.
+    /// Creates the file, or with `force` opens one that is there; others may read but not write it from now on.
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn open(path: &Path) -> Result<Output, Failure> {
-        let fail = |error| {
-            let shown = path.display();
-            Failure::failed(format!("{shown} cannot be written ({error}): choose another file with -o"))
-        };
+    pub fn open(path: &Path, force: bool) -> Result<Output, Failure> {
+        let shown = path.display();
+        let no = |why: &str| Failure::failed(format!("{shown} {why}: choose another file with -o"));
+        let fail = |error: io::Error| no(&format!("cannot be written ({error})"));
         let path = std::path::absolute(path).map_err(fail)?;
+        check_folders(&path)?;
         let mut options = OpenOptions::new();
-        options.write(true).share_mode(FILE_SHARE_READ);
+        // The flag has a link itself opened, not what it leads to.
+        options.write(true).share_mode(FILE_SHARE_READ).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
         let (file, unwanted) = match options.clone().create_new(true).open(&path) {
             Ok(file) => (file, Unwanted(Some(path.clone()))),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                // Windows would refuse to open it; Wine does not when its user may do anything.
-                if std::fs::metadata(&path).is_ok_and(|known| known.permissions().readonly()) {
-                    let shown = path.display();
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if !force {
                     return Err(Failure::failed(format!(
-                        "{shown} is read-only: choose another file with -o"
+                        "{shown} exists: choose another file with -o, or replace it with --force"
                     )));
                 }
-                (options.open(&path).map_err(fail)?, Unwanted(None))
+                // Windows would refuse to open it; Wine does not when its user may do anything.
+                if path.symlink_metadata().is_ok_and(|known| known.permissions().readonly()) {
+                    return Err(no("is read-only"));
+                }
+                let file = options.open(&path).map_err(fail)?;
+                trust::replaceable(existing(&file).map_err(fail)?).map_err(no)?;
+                (file, Unwanted(None))
             }
             Err(error) => return Err(fail(error)),
         };
-        Ok(Output { file, unwanted, path })
+        let identity = Identity::of(&file).map_err(fail)?;
+        Ok(Output { file, unwanted, path, identity })
     }
 
     /// Empties the file: from here on it is the new trace's.
@@ -61,6 +80,19 @@ impl Output {
         let emptied = self.file.set_len(0);
         emptied
             .map_err(|error| Failure::failed(format!("{} cannot be emptied ({error})", self.path.display())))
+    }
+
+    /// Writes the whole file and keeps it.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn write(mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.empty()?;
+        self.file.write_all(bytes).map_err(|error| {
+            Failure::failed(format!("{} cannot be written: {error}", self.path.display()))
+        })?;
+        self.keep();
+        Ok(())
     }
 
     /// Most bytes of the trace where nobody says: 4 GiB, or a tenth of what is free on its disk (at least 1 MiB).
@@ -81,10 +113,22 @@ impl Output {
         self.file.as_handle()
     }
 
-    /// The agent has it now: closes our handle, leaves the file and returns its path.
-    pub fn keep(mut self) -> PathBuf {
+    /// The agent has it now: closes our handle, leaves the file and returns its path and identity.
+    pub fn keep(mut self) -> (PathBuf, Identity) {
         self.unwanted.0 = None;
-        self.path
+        (self.path, self.identity)
+    }
+}
+
+impl Identity {
+    /// That of an open file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn of(file: &File) -> io::Result<Identity> {
+        let known = information(file)?;
+        let index = u64::from(known.nFileIndexHigh) << 32 | u64::from(known.nFileIndexLow);
+        Ok(Identity(known.dwVolumeSerialNumber, index))
     }
 }
 
@@ -95,4 +139,88 @@ impl Drop for Unwanted {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+/// What kind of file is open, asked of the file itself and not of its name.
+///
+/// # Errors
+/// The system's.
+pub fn existing(file: &File) -> io::Result<Existing> {
+    let known = information(file)?;
+    // SAFETY: the handle is open.
+    let is_disk = unsafe { GetFileType(file.as_raw_handle()) } == FILE_TYPE_DISK;
+    Ok(Existing {
+        regular: is_disk && known.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY == 0,
+        // Also what stands for a file kept elsewhere, in a cloud or a store of shared chunks: it is opened as such.
+        link: known.dwFileAttributes & FILE_ATTRIBUTE_REPARSE_POINT != 0,
+        names: known.nNumberOfLinks,
+    })
+}
+
+fn information(file: &File) -> io::Result<BY_HANDLE_FILE_INFORMATION> {
+    let mut known = BY_HANDLE_FILE_INFORMATION::default();
+    // SAFETY: the handle is open and the result has room.
+    match unsafe { GetFileInformationByHandle(file.as_raw_handle(), &mut known) } {
+        0 => Err(io::Error::last_os_error()),
+        _ => Ok(known),
+    }
+}
+
+/// Refuses an output whose path leads over a link that somebody without inject's rights made.
+fn check_folders(path: &Path) -> Result<(), Failure> {
+    let mut own = None;
+    for folder in path.ancestors().skip(1) {
+        let Ok(metadata) = folder.symlink_metadata() else { continue };
+        let is_link = metadata.file_attributes() & FILE_ATTRIBUTE_REPARSE_POINT != 0
+            && metadata.file_type().is_symlink();
+        if !is_link {
+            continue;
+        }
+        let own = own.get_or_insert_with(|| Token::own().ok().and_then(|token| token.user_sid()));
+        let mut options = OpenOptions::new();
+        let flags = FILE_FLAG_BACKUP_SEMANTICS | FILE_FLAG_OPEN_REPARSE_POINT;
+        let link = options.access_mode(READ_CONTROL).custom_flags(flags).open(folder).ok();
+        let descriptor = link.and_then(|link| token::sddl_of(link.as_handle()));
+        if !trust::follows(descriptor.as_deref(), own.as_deref()) {
+            return Err(Failure::failed(format!(
+                "{} leads over the link {}, which another user made: choose another file with -o",
+                path.display(),
+                folder.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Stores `bytes` under `path` if nothing is there: whole or not at all, by way of a name beside it that cannot be guessed. True if the
+/// file holds these bytes afterwards.
+pub fn store_once(path: &Path, bytes: &[u8]) -> bool {
+    if holds(path, bytes) {
+        return true;
+    }
+    let name: String = crate::uuid::random().iter().map(|byte| format!("{byte:02x}")).collect();
+    let beside = path.with_file_name(format!("{name}.tmp"));
+    let mut options = OpenOptions::new();
+    options.write(true).share_mode(FILE_SHARE_READ);
+    let Ok(mut file) = options.create_new(true).open(&beside) else { return false };
+    let written = file.write_all(bytes);
+    drop(file);
+    // Without replacing: a file that has come meanwhile is read instead.
+    let stored = written.is_ok() && system::rename_new(&beside, path).is_ok();
+    if !stored {
+        let _ = std::fs::remove_file(&beside);
+    }
+    stored || holds(path, bytes)
+}
+
+/// Whether there is a regular file with exactly these bytes.
+fn holds(path: &Path, bytes: &[u8]) -> bool {
+    let mut options = OpenOptions::new();
+    options.read(true).share_mode(FILE_SHARE_READ).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
+    let Ok(file) = options.open(path) else { return false };
+    if !existing(&file).is_ok_and(|existing| existing.regular && !existing.link) {
+        return false;
+    }
+    let mut found = Vec::new();
+    file.take(bytes.len() as u64 + 1).read_to_end(&mut found).is_ok() && found == bytes
 }

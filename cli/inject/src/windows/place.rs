@@ -5,6 +5,7 @@
 //! a copy from `stk\<hash of the contents>` there, a folder that administrators alone own and write and that everybody may read:
 //! services, other users and AppContainers can load it, and an agent.dll that is in use can be replaced. Else they load the named file.
 
+use super::local::real_path;
 use super::system;
 use super::token;
 use crate::companion;
@@ -16,7 +17,6 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::windows::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::os::windows::io::AsRawHandle as _;
 use std::path::{Component, Path, PathBuf, Prefix};
 use std::ptr;
 use windows_sys::Win32::Foundation::LocalFree;
@@ -25,8 +25,7 @@ use windows_sys::Win32::Security::Authorization::{
 };
 use windows_sys::Win32::Security::SECURITY_ATTRIBUTES;
 use windows_sys::Win32::Storage::FileSystem::{
-    CreateDirectoryW, FILE_ATTRIBUTE_REPARSE_POINT, FILE_NAME_NORMALIZED, FILE_SHARE_READ, GetDriveTypeW,
-    GetFinalPathNameByHandleW, QueryDosDeviceW,
+    CreateDirectoryW, FILE_ATTRIBUTE_REPARSE_POINT, FILE_SHARE_READ, GetDriveTypeW, QueryDosDeviceW,
 };
 use windows_sys::Win32::System::Com::CoTaskMemFree;
 use windows_sys::Win32::System::WindowsProgramming::DRIVE_REMOTE;
@@ -141,23 +140,6 @@ fn is_of_this_session(path: &Path) -> bool {
     // subst makes a link to a folder, `\??\C:\folder`; other drives are devices.
     let link: Vec<u16> = r"\??\".encode_utf16().collect();
     kind == DRIVE_REMOTE || device[..len.min(device.len())].starts_with(&link)
-}
-
-/// The file's path without drives of this session: `C:\…` or `\\server\share\…`.
-fn real_path(file: &File) -> Option<PathBuf> {
-    let mut path = vec![0u16; 32_768];
-    // SAFETY: the handle is open; pointer and length are those of the vector.
-    let len = unsafe {
-        let room = path.len() as u32;
-        GetFinalPathNameByHandleW(file.as_raw_handle(), path.as_mut_ptr(), room, FILE_NAME_NORMALIZED)
-    } as usize;
-    let path = OsString::from_wide(path.get(..len).filter(|path| !path.is_empty())?);
-    let text = path.to_str()?;
-    if let Some(share) = text.strip_prefix(r"\\?\UNC\") {
-        return Some(format!(r"\\{share}").into());
-    }
-    let local = text.strip_prefix(r"\\?\").unwrap_or(text);
-    local.as_bytes().get(1).is_some_and(|&byte| byte == b':').then(|| local.into())
 }
 
 /// The path of a copy that administrators alone can change, held open; `None` where it cannot be had.

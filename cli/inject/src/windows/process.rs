@@ -14,7 +14,7 @@ use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::path::PathBuf;
 use std::ptr;
 use std::time::Duration;
-use windows_sys::Win32::Foundation::{HANDLE, HMODULE};
+use windows_sys::Win32::Foundation::{DuplicateHandle, HANDLE, HMODULE};
 use windows_sys::Win32::System::Diagnostics::Debug::{ReadProcessMemory, WriteProcessMemory};
 use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, PROCESSENTRY32W, Process32FirstW, Process32NextW, TH32CS_SNAPPROCESS,
@@ -24,12 +24,19 @@ use windows_sys::Win32::System::ProcessStatus::{
 };
 use windows_sys::Win32::System::SystemInformation::IMAGE_FILE_MACHINE;
 use windows_sys::Win32::System::Threading::{
-    GetExitCodeProcess, GetProcessId, IsWow64Process, OpenProcess, PROCESS_CREATE_THREAD, PROCESS_DUP_HANDLE,
-    PROCESS_MACHINE_INFORMATION, PROCESS_NAME_WIN32, PROCESS_QUERY_INFORMATION,
+    GetCurrentProcess, GetExitCodeProcess, GetProcessId, IsWow64Process, OpenProcess, PROCESS_CREATE_THREAD,
+    PROCESS_DUP_HANDLE, PROCESS_MACHINE_INFORMATION, PROCESS_NAME_WIN32, PROCESS_QUERY_INFORMATION,
     PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE, PROCESS_VM_OPERATION, PROCESS_VM_READ,
     PROCESS_VM_WRITE, ProcessMachineTypeInfo, QueryFullProcessImageNameW,
 };
 use windows_sys::core::BOOL;
+
+/// What answering the agent's questions for names needs: memory read and written, the modules' paths, the end awaited.
+pub const NAMING: u32 = PROCESS_VM_OPERATION
+    | PROCESS_VM_READ
+    | PROCESS_VM_WRITE
+    | PROCESS_QUERY_INFORMATION
+    | PROCESS_SYNCHRONIZE;
 
 /// What recording needs: a thread and memory there, a handle given, its modules read, its end awaited.
 const RIGHTS: u32 = PROCESS_CREATE_THREAD
@@ -114,7 +121,7 @@ impl Process {
         const ACCESS_DENIED: u32 = 5;
         let mut opened = open(pid, RIGHTS);
         if opened.as_ref().is_err_and(|error| system::code(error) == ACCESS_DENIED)
-            && token::enable_debug_privilege()
+            && let Some(_privilege) = token::DebugPrivilege::enable()
         {
             opened = open(pid, RIGHTS);
         }
@@ -138,6 +145,24 @@ impl Process {
         let name = program_name(handle.as_handle());
         let process = Process { handle, pid, name };
         if process.has_ended() { Err(OpenError::Ended) } else { Ok(process) }
+    }
+
+    /// A handle of it with these rights alone, of those that this one has.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn narrowed(&self, rights: u32) -> io::Result<OwnedHandle> {
+        let mut narrow = ptr::null_mut();
+        // SAFETY: the handle is open and the result has room.
+        let ok = unsafe {
+            let own = GetCurrentProcess();
+            DuplicateHandle(own, self.handle.as_raw_handle(), own, &mut narrow, rights, 0, 0)
+        };
+        if ok == 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the handle is fresh.
+        unsafe { system::own(narrow) }
     }
 
     /// Its handle, open as long as `self` lives.

@@ -151,7 +151,7 @@ impl<'a> Session<'a> {
         }
         let tables = record.tables.as_deref().map(tables_dir).transpose()?.unwrap_or_default();
         let loaded = agent::idle(process, &file)?;
-        let output = Output::open(&output_path(record, process)?)?;
+        let output = Output::open(&output_path(record, process)?, record.force)?;
         let ended =
             Event::new().map_err(|error| Failure::failed(format!("no event could be made: {error}")))?;
 
@@ -193,8 +193,8 @@ impl<'a> Session<'a> {
             Duplicate::new(process, own.as_handle())?,
         ];
         let status_address =
-            agent.start(process, &config, &metadata(), &tables, handles, record.timeout_ms)?;
-        let path = output.keep();
+            agent.start(process, &config, &metadata(record), &tables, handles, record.timeout_ms)?;
+        let (path, identity) = output.keep();
         eprintln!("recording {process} to {}", path.display());
         let status = agent::read_status(process, status_address).unwrap_or(BLANK);
         let guarding = Guarding::start(process, &status);
@@ -203,7 +203,7 @@ impl<'a> Session<'a> {
                 "the agent publishes no board: a thread that it holds when {process} ends could not be resumed"
             );
         }
-        let wanted = complete::Wanted { embed: record.embed, tables: record.tables.clone() };
+        let wanted = complete::Wanted { embed: record.embed, tables: record.tables.clone(), trace: identity };
         Ok(Session {
             process,
             agent,
@@ -214,7 +214,7 @@ impl<'a> Session<'a> {
             line_open: false,
             wanted,
             once: record.flags & FLAG_ONCE != 0,
-            _names: Names::start(process, &status, symbol_path(record)),
+            _names: Names::start(process, &status, symbol_path(record), record.below),
             _guarding: guarding,
         })
     }
@@ -390,13 +390,12 @@ fn symbol_path(record: &Record) -> SymbolPath {
 }
 
 /// What only inject knows: `key 0 value 0 …`.
-fn metadata() -> Vec<u8> {
+fn metadata(record: &Record) -> Vec<u8> {
     let line: Vec<String> =
         std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let mut bytes = Vec::new();
-    for (key, value) in
-        [("inject.version", env!("CARGO_PKG_VERSION")), ("inject.command_line", &line.join(" "))]
-    {
+    let facts = [("inject.version", env!("CARGO_PKG_VERSION")), ("inject.command_line", &line.join(" "))];
+    for (key, value) in &facts[..if record.command_line { 2 } else { 1 }] {
         for text in [key, value] {
             bytes.extend(text.bytes().filter(|&byte| byte != 0));
             bytes.push(0);

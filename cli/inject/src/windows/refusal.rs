@@ -8,6 +8,7 @@ use crate::policy::{self, Library, Policies};
 pub use crate::refusal::{Machine, Refusal};
 use crate::refusal::{Standing, standing};
 use crate::sddl;
+use crate::trust::{self, Rank};
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle};
 use std::path::Path;
 use windows_sys::Win32::Foundation::HANDLE;
@@ -110,11 +111,11 @@ pub fn facts(process: BorrowedHandle) -> Standing {
     }
 }
 
-/// Whether this inject runs with more rights than the process (at a higher integrity level), or that cannot be told.
-pub fn outranks(process: BorrowedHandle) -> bool {
+/// How the process's user and rights compare with this inject's.
+pub fn rank(process: BorrowedHandle) -> Rank {
     match (Token::of(process), Token::own()) {
-        (Ok(theirs), Ok(ours)) => ours.integrity() > theirs.integrity(),
-        _ => true,
+        (Ok(theirs), Ok(ours)) => trust::rank(theirs.same_user(&ours), theirs.integrity(), ours.integrity()),
+        _ => Rank::Below,
     }
 }
 

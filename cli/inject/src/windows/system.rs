@@ -7,8 +7,10 @@ use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle,
 use std::path::{Component, Path, Prefix};
 use std::ptr;
 use windows_sys::Win32::Foundation::{HANDLE, INVALID_HANDLE_VALUE, SYSTEMTIME, WAIT_OBJECT_0};
-use windows_sys::Win32::Storage::FileSystem::GetDriveTypeW;
-use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleW, GetProcAddress};
+use windows_sys::Win32::Storage::FileSystem::{GetDriveTypeW, MoveFileExW};
+use windows_sys::Win32::System::LibraryLoader::{
+    GetModuleHandleW, GetProcAddress, LOAD_LIBRARY_SEARCH_SYSTEM32, LoadLibraryExA,
+};
 use windows_sys::Win32::System::SystemInformation::GetLocalTime;
 use windows_sys::Win32::System::Threading::{
     CreateEventW, SetEvent, WaitForMultipleObjects, WaitForSingleObject,
@@ -39,6 +41,19 @@ pub fn wide(text: &OsStr) -> Vec<u16> {
 /// The system's code of `error`; 0 if it has none.
 pub fn code(error: &io::Error) -> u32 {
     error.raw_os_error().unwrap_or(0) as u32
+}
+
+/// Renames a file to a name that nobody has yet.
+///
+/// # Errors
+/// The system's, also when there is something of that name.
+pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    let (from, to) = (wide(from.as_os_str()), wide(to.as_os_str()));
+    // SAFETY: both paths are zero-terminated.
+    match unsafe { MoveFileExW(from.as_ptr(), to.as_ptr(), 0) } {
+        0 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
 }
 
 /// An event that is set once and stays set.
@@ -102,6 +117,15 @@ pub fn kernel32(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
 pub fn ntdll(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
     // SAFETY: ntdll is in every process and is never unloaded; the name is zero-terminated.
     unsafe { GetProcAddress(GetModuleHandleW(w!("ntdll.dll")), name.as_ptr().cast()) }
+}
+
+/// Address of a function of a DLL of the system folder, which is loaded for the purpose, so that whoever needs none does without it.
+pub fn system_dll(dll: &CStr, name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
+    // SAFETY: both names are zero-terminated; the DLL is never unloaded.
+    unsafe {
+        let module = LoadLibraryExA(dll.as_ptr().cast(), ptr::null_mut(), LOAD_LIBRARY_SEARCH_SYSTEM32);
+        if module.is_null() { None } else { GetProcAddress(module, name.as_ptr().cast()) }
+    }
 }
 
 /// Wine's version; `None` on Windows.

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::ptr;
 use windows_sys::Win32::Foundation::{ERROR_NOT_ALL_ASSIGNED, GetLastError, LUID, LocalFree};
 use windows_sys::Win32::Security::Authorization::{
-    ConvertSecurityDescriptorToStringSecurityDescriptorW, GetNamedSecurityInfoW, SDDL_REVISION_1,
-    SE_FILE_OBJECT,
+    ConvertSecurityDescriptorToStringSecurityDescriptorW, ConvertSidToStringSidW, GetNamedSecurityInfoW,
+    GetSecurityInfo, SDDL_REVISION_1, SE_FILE_OBJECT,
 };
 use windows_sys::Win32::Security::{
     AccessCheck, AdjustTokenPrivileges, DACL_SECURITY_INFORMATION, DuplicateTokenEx, EqualSid,
@@ -59,6 +59,23 @@ impl Token {
     /// Its user as `DOMAIN\\name`.
     pub fn user_name(&self) -> Option<String> {
         user_name(&information(&self.0, TokenUser)?)
+    }
+
+    /// Its user's SID as a string.
+    pub fn user_sid(&self) -> Option<String> {
+        let user = information(&self.0, TokenUser)?;
+        let mut text = ptr::null_mut();
+        // SAFETY: the SID lies within its buffer, which lives; the result has room. The system makes a zero-terminated string, which
+        // is freed after it was copied.
+        unsafe {
+            if ConvertSidToStringSidW(user.sid(), &mut text) == 0 {
+                return None;
+            }
+            let len = (0..).take_while(|&index| *text.add(index) != 0).count();
+            let copy = String::from_utf16_lossy(std::slice::from_raw_parts(text, len));
+            LocalFree(text.cast());
+            Some(copy)
+        }
     }
 
     /// Integrity level: 0x2000 medium, 0x3000 high (elevated), 0x4000 system; 0 if unknown.
@@ -151,30 +168,17 @@ pub fn may_read(process: BorrowedHandle, path: &Path) -> Option<bool> {
 /// The security descriptor of the file or folder at `path` as a string: owner, access list and mandatory label; `None` if it cannot
 /// be read.
 pub fn sddl(path: &Path) -> Option<String> {
-    const WHAT: OBJECT_SECURITY_INFORMATION =
-        OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION | LABEL_SECURITY_INFORMATION;
-    let descriptor = Descriptor::of(path, WHAT)?;
-    let (mut text, mut len) = (ptr::null_mut(), 0);
-    // SAFETY: the descriptor lives and both results have room.
-    let converted = unsafe {
-        ConvertSecurityDescriptorToStringSecurityDescriptorW(
-            descriptor.0,
-            SDDL_REVISION_1,
-            WHAT,
-            &mut text,
-            &mut len,
-        )
-    };
-    if converted == 0 {
-        return None;
-    }
-    // SAFETY: the system made a string of `len` units, which is freed after it was copied.
-    unsafe {
-        let copy = String::from_utf16_lossy(std::slice::from_raw_parts(text, len as usize));
-        LocalFree(text.cast());
-        Some(copy.trim_end_matches('\0').to_owned())
-    }
+    Descriptor::of(path, SHOWN)?.text()
 }
+
+/// The same of an open file or folder, whatever its name leads to meanwhile. The handle needs READ_CONTROL.
+pub fn sddl_of(file: BorrowedHandle) -> Option<String> {
+    Descriptor::of_open(file, SHOWN)?.text()
+}
+
+/// What goes into the string.
+const SHOWN: OBJECT_SECURITY_INFORMATION =
+    OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION | LABEL_SECURITY_INFORMATION;
 
 /// A security descriptor made by the system, freed on drop.
 struct Descriptor(PSECURITY_DESCRIPTOR);
@@ -198,6 +202,48 @@ impl Descriptor {
         };
         (failed == 0 && !descriptor.is_null()).then_some(Descriptor(descriptor))
     }
+
+    fn of_open(file: BorrowedHandle, what: OBJECT_SECURITY_INFORMATION) -> Option<Descriptor> {
+        let (mut descriptor, none) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the handle is open and the result has room; parts that are not asked for one by one may be null.
+        let failed = unsafe {
+            GetSecurityInfo(
+                file.as_raw_handle(),
+                SE_FILE_OBJECT,
+                what,
+                none,
+                none,
+                ptr::null_mut(),
+                ptr::null_mut(),
+                &mut descriptor,
+            )
+        };
+        (failed == 0 && !descriptor.is_null()).then_some(Descriptor(descriptor))
+    }
+
+    /// What [`SHOWN`] names of it.
+    fn text(&self) -> Option<String> {
+        let (mut text, mut len) = (ptr::null_mut(), 0);
+        // SAFETY: the descriptor lives and both results have room.
+        let converted = unsafe {
+            ConvertSecurityDescriptorToStringSecurityDescriptorW(
+                self.0,
+                SDDL_REVISION_1,
+                SHOWN,
+                &mut text,
+                &mut len,
+            )
+        };
+        if converted == 0 {
+            return None;
+        }
+        // SAFETY: the system made a string of `len` units, which is freed after it was copied.
+        unsafe {
+            let copy = String::from_utf16_lossy(std::slice::from_raw_parts(text, len as usize));
+            LocalFree(text.cast());
+            Some(copy.trim_end_matches('\0').to_owned())
+        }
+    }
 }
 
 impl Drop for Descriptor {
@@ -207,29 +253,50 @@ impl Drop for Descriptor {
     }
 }
 
-/// Enables SeDebugPrivilege, which administrators have, and which opens other users' processes; false without it.
-pub fn enable_debug_privilege() -> bool {
-    let mut token = ptr::null_mut();
-    // SAFETY: the pseudo handle of this process needs no closing; the result has room.
-    let opened = unsafe {
-        OpenProcessToken(own_process().as_raw_handle(), TOKEN_ADJUST_PRIVILEGES | TOKEN_QUERY, &mut token)
-    };
-    if opened == 0 {
-        return false;
+/// SeDebugPrivilege, which administrators have and which opens other users' processes: enabled until it is dropped, so that what inject
+/// opens or starts afterwards goes without.
+#[derive(Debug)]
+pub struct DebugPrivilege {
+    token: OwnedHandle,
+    /// It was enabled before, by whoever started inject.
+    kept: bool,
+}
+
+impl DebugPrivilege {
+    /// Enables it; `None` without it.
+    pub fn enable() -> Option<DebugPrivilege> {
+        let token = open(own_process(), TOKEN_ADJUST_PRIVILEGES | TOKEN_QUERY).ok()?;
+        let before = adjust(&token, SE_PRIVILEGE_ENABLED)?;
+        Some(DebugPrivilege { token, kept: before & SE_PRIVILEGE_ENABLED != 0 })
     }
-    // SAFETY: the token handle is fresh.
-    let Ok(token) = (unsafe { system::own(token) }) else { return false };
-    let Some(luid) = debug_privilege() else { return false };
-    let privileges = TOKEN_PRIVILEGES {
+}
+
+impl Drop for DebugPrivilege {
+    fn drop(&mut self) {
+        if !self.kept {
+            adjust(&self.token, 0);
+        }
+    }
+}
+
+/// Gives SeDebugPrivilege these attributes; the result is those that it had, `None` if the token is without it.
+fn adjust(token: &OwnedHandle, attributes: u32) -> Option<u32> {
+    let luid = debug_privilege()?;
+    let one = |attributes| TOKEN_PRIVILEGES {
         PrivilegeCount: 1,
-        Privileges: [LUID_AND_ATTRIBUTES { Luid: luid, Attributes: SE_PRIVILEGE_ENABLED }],
+        Privileges: [LUID_AND_ATTRIBUTES { Luid: luid, Attributes: attributes }],
     };
-    // SAFETY: the token is open for this; the struct holds the one privilege that it counts. The function succeeds even
-    // when the privilege was not assigned, and tells so by the last error.
-    unsafe {
-        AdjustTokenPrivileges(token.as_raw_handle(), 0, &privileges, 0, ptr::null_mut(), ptr::null_mut()) != 0
+    let mut before = one(attributes);
+    let mut len = 0;
+    // SAFETY: the token is open for this; both structs hold the one privilege that they count, and the size is that of the second. The
+    // function succeeds even when the privilege was not assigned, and tells so by the last error.
+    let done = unsafe {
+        let (size, now) = (size_of_val(&before) as u32, one(attributes));
+        AdjustTokenPrivileges(token.as_raw_handle(), 0, &now, size, &mut before, &mut len) != 0
             && GetLastError() != ERROR_NOT_ALL_ASSIGNED
-    }
+    };
+    // What was as it is now is not told.
+    done.then(|| if before.PrivilegeCount == 0 { attributes } else { before.Privileges[0].Attributes })
 }
 
 fn debug_privilege() -> Option<LUID> {

@@ -2,23 +2,18 @@
 
 use crate::doctor::files::{FileFacts, Signature, zone_id};
 use crate::windows::agent::AgentFile;
-use crate::windows::system::wide;
-use std::ffi::CStr;
+use crate::windows::system::{system_dll as function, wide};
 use std::fmt::Write as _;
 use std::mem::transmute;
 use std::path::{Path, PathBuf};
 use std::ptr;
-use windows_sys::Win32::Foundation::{HMODULE, HWND};
+use windows_sys::Win32::Foundation::HWND;
 use windows_sys::Win32::Security::WinTrust::{
     WINTRUST_ACTION_GENERIC_VERIFY_V2, WINTRUST_DATA, WINTRUST_DATA_0, WINTRUST_FILE_INFO,
     WTD_CACHE_ONLY_URL_RETRIEVAL, WTD_CHOICE_FILE, WTD_REVOKE_NONE, WTD_STATEACTION_CLOSE,
     WTD_STATEACTION_VERIFY, WTD_UI_NONE,
 };
-use windows_sys::Win32::System::LibraryLoader::{
-    GetProcAddress, LOAD_LIBRARY_SEARCH_SYSTEM32, LoadLibraryExW,
-};
-use windows_sys::core::{GUID, PCWSTR};
-use windows_sys::w;
+use windows_sys::core::GUID;
 
 type Found = unsafe extern "system" fn() -> isize;
 
@@ -56,22 +51,13 @@ fn describe(path: &Path, needed: bool) -> FileFacts {
     }
 }
 
-/// A function of a DLL of the system folder, loaded for the purpose so that recording does without it.
-fn function(dll: PCWSTR, name: &CStr) -> Option<Found> {
-    // SAFETY: both names are zero-terminated; the DLL is never unloaded.
-    unsafe {
-        let module: HMODULE = LoadLibraryExW(dll, ptr::null_mut(), LOAD_LIBRARY_SEARCH_SYSTEM32);
-        if module.is_null() { None } else { GetProcAddress(module, name.as_ptr().cast()) }
-    }
-}
-
 fn sha256(path: &Path) -> Option<String> {
     type BCryptHash = unsafe extern "system" fn(usize, *const u8, u32, *const u8, u32, *mut u8, u32) -> i32;
     /// BCRYPT_SHA256_ALG_HANDLE.
     const SHA256: usize = 0x41;
     let bytes = std::fs::read(path).ok()?;
     let len = u32::try_from(bytes.len()).ok()?;
-    let hash = function(w!("bcrypt.dll"), c"BCryptHash")?;
+    let hash = function(c"bcrypt.dll", c"BCryptHash")?;
     let mut digest = [0u8; 32];
     // SAFETY: the documented signature; pointers and lengths are those of the buffers; no key.
     let status = unsafe {
@@ -99,7 +85,7 @@ fn signature(path: &Path) -> Signature {
     const NO_SIGNATURE: u32 = 0x800b_0100; // TRUST_E_NOSIGNATURE
     const UNKNOWN_FORM: u32 = 0x800b_0003; // TRUST_E_SUBJECT_FORM_UNKNOWN
     const UNKNOWN_PROVIDER: u32 = 0x800b_0001; // TRUST_E_PROVIDER_UNKNOWN
-    let Some(verify) = function(w!("wintrust.dll"), c"WinVerifyTrust") else { return Signature::Unknown };
+    let Some(verify) = function(c"wintrust.dll", c"WinVerifyTrust") else { return Signature::Unknown };
     // SAFETY: this is the documented signature of WinVerifyTrust.
     let verify = unsafe { transmute::<Found, WinVerifyTrust>(verify) };
     let name = wide(path.as_os_str());

@@ -21,6 +21,7 @@ mod target;
 mod wakeups;
 
 use super::agent::AgentFile;
+use super::output::Output;
 use super::system::kernel32;
 use crate::doctor::target::TargetFacts;
 use crate::doctor::{self, Fact, Report, Verdict};
@@ -43,6 +44,8 @@ pub struct Question {
     pub json: bool,
     /// Where the report goes; `None` is the standard output.
     pub output: Option<PathBuf>,
+    /// Whether a file that is there may be replaced.
+    pub force: bool,
 }
 
 /// Makes the report; the exit code is 1 if something is bad.
@@ -53,8 +56,7 @@ pub fn run(question: &Question) -> Result<i32, Failure> {
     let report = report(question.pid);
     let text = if question.json { report.json() } else { report.text() };
     match &question.output {
-        Some(path) => std::fs::write(path, text)
-            .map_err(|error| Failure::failed(format!("{} cannot be written: {error}", path.display())))?,
+        Some(path) => Output::open(path, question.force)?.write(text.as_bytes())?,
         None => match std::io::stdout().write_all(text.as_bytes()) {
             Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
                 return Err(Failure::failed(format!("the report cannot be written: {error}")));

@@ -4,24 +4,26 @@
 //! an address; ISOSDacInterface, where there is one (.NET Framework 4.5, .NET Core), adds the module and the method's bounds. Of each only the slots used here are
 //! named, by their number in the table of functions; they have not moved since they exist.
 
+use super::file::LibraryFile;
 use super::target::{self, DataTarget};
 use crate::image::{self, Image};
 use crate::names::{self, Answer};
 use crate::runtime::{self, Index};
 use crate::symbol_path::{self, SymbolPath};
+use crate::trust::Rank;
 use crate::windows::process::Process;
-use crate::windows::{refusal, system};
+use crate::windows::system;
 use std::collections::HashMap;
 use std::ffi::{OsString, c_void};
-use std::io::Read as _;
 use std::os::windows::ffi::OsStringExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::ptr;
 use stk_schema::mailbox::{RUNTIME_CORE, RUNTIME_FRAMEWORK, RUNTIME_SINGLE_FILE};
 use windows_sys::Win32::System::LibraryLoader::{
     GetProcAddress, LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR, LOAD_LIBRARY_SEARCH_SYSTEM32, LoadLibraryExW,
 };
 use windows_sys::Win32::System::SystemInformation::GetSystemWindowsDirectoryW;
+use windows_sys::Win32::System::Threading::PROCESS_VM_READ;
 use windows_sys::core::{GUID, HRESULT};
 use windows_sys::s;
 
@@ -48,10 +50,9 @@ const MISMATCHED: [u32; 2] = [0x8013_1c39, 0x8013_1c4f];
 const NAME_UNITS: usize = 4096;
 /// Modules whose paths are remembered between two flushes.
 const MOST_MODULES: usize = 4096;
-/// Most bytes of a library's file; real ones have some two megabytes.
-const MOST_BYTES: u64 = 64 << 20;
 
 /// Why no library can be used.
+#[derive(Debug)]
 pub struct Error {
     /// A sentence for the user.
     pub text: String,
@@ -60,7 +61,7 @@ pub struct Error {
 }
 
 impl Error {
-    fn lasting(text: String) -> Error {
+    pub(super) fn lasting(text: String) -> Error {
         Error { text, may_pass: false }
     }
 }
@@ -81,7 +82,13 @@ pub struct Library {
 
 impl Library {
     /// The library of the runtime at `runtime` in `process`: the first of its build that there is.
-    pub fn open(process: &Process, runtime: u64, kind: u32, symbols: &SymbolPath) -> Result<Library, Error> {
+    pub fn open(
+        process: &Process,
+        rank: Rank,
+        runtime: u64,
+        kind: u32,
+        symbols: &SymbolPath,
+    ) -> Result<Library, Error> {
         if ![RUNTIME_CORE, RUNTIME_FRAMEWORK, RUNTIME_SINGLE_FILE].contains(&kind) {
             return Err(Error::lasting(format!("a runtime of kind {kind} is not known to this inject")));
         }
@@ -94,10 +101,12 @@ impl Library {
         let mut failure = None;
         let places = beside(&at.module, &told);
         for candidate in places.iter().cloned().chain(on_symbol_path(symbols, &told)) {
-            if !candidate.path.is_absolute() || !candidate.path.is_file() {
-                continue;
-            }
-            match Library::try_open(process, &at, &told, &candidate) {
+            let opened = match LibraryFile::open(&candidate, rank) {
+                Ok(None) => continue,
+                Ok(Some(file)) => Library::try_open(process, &at, &told, &candidate, &file),
+                Err(error) => Err(error),
+            };
+            match opened {
                 Err(error) if !error.may_pass => failure = failure.or(Some(error.text)),
                 result => return result,
             }
@@ -112,15 +121,16 @@ impl Library {
         runtime: &Runtime,
         told: &runtime::Runtime,
         candidate: &Candidate,
+        file: &LibraryFile,
     ) -> Result<Library, Error> {
-        let path = &candidate.path;
-        check(process, told, candidate)?;
+        check(told, candidate, &file.bytes)?;
+        let path = &file.path;
         let title = file_name(path);
         let wide = system::wide(path.as_os_str());
         // SAFETY: the path is absolute and zero-terminated. What the library does when it is loaded is the runtime's maker's code.
         let library = unsafe {
-            // A folder of the symbol path holds other things than what belongs to the library.
-            let own = if candidate.beside { LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR } else { 0 };
+            // A folder that others write, or one of the symbol path, holds other things than what belongs to the library.
+            let own = if file.permit.own_folder { LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR } else { 0 };
             LoadLibraryExW(wide.as_ptr(), ptr::null_mut(), own | LOAD_LIBRARY_SEARCH_SYSTEM32)
         };
         if library.is_null() {
@@ -131,7 +141,7 @@ impl Library {
         let Some(create) = (unsafe { GetProcAddress(library, s!("CLRDataCreateInstance")) }) else {
             return Err(Error::lasting(format!("{} is no data access library", path.display())));
         };
-        let handle = process.handle().try_clone_to_owned();
+        let handle = process.narrowed(PROCESS_VM_READ);
         let handle = handle.map_err(|error| Error { text: format!("no handle: {error}"), may_pass: true })?;
         let own_name = file_name(&runtime.module);
         // A runtime linked into a program goes by its own name all the same.
@@ -341,12 +351,12 @@ struct Runtime {
 
 /// A file that may be the library.
 #[derive(Clone)]
-struct Candidate {
-    path: PathBuf,
+pub(super) struct Candidate {
+    pub(super) path: PathBuf,
     /// Whether it was found from where the runtime is, not on the symbol path.
-    beside: bool,
+    pub(super) beside: bool,
     /// Whether the user named its folder on the command line.
-    named: bool,
+    pub(super) named: bool,
     /// Which build it must be, where nothing else vouches for it and that is known.
     index: Option<Index>,
 }
@@ -377,20 +387,10 @@ fn on_symbol_path(symbols: &SymbolPath, told: &runtime::Runtime) -> Vec<Candidat
     symbols.candidates(told).into_iter().map(candidate).collect()
 }
 
-/// Whether the library may be loaded into this inject.
-fn check(process: &Process, told: &runtime::Runtime, candidate: &Candidate) -> Result<(), Error> {
-    let path = &candidate.path;
-    let shown = path.display();
-    // The recorded program's user may have put anything there, or have named the place; an inject of higher rank would run it.
-    if !candidate.named && refusal::outranks(process.handle()) && !is_the_systems(path) {
-        return Err(Error::lasting(format!(
-            "{shown} is not loaded, since inject runs elevated and the program does not: run inject as the program's user"
-        )));
-    }
-    let mut bytes = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut bytes));
-    read.map_err(|error| Error::lasting(format!("{shown} cannot be read: {error}")))?;
-    let image = Image::from_file(&bytes).map_err(|error| Error::lasting(format!("{shown} is {error}")))?;
+/// Whether it is the library that is looked for.
+fn check(told: &runtime::Runtime, candidate: &Candidate, bytes: &[u8]) -> Result<(), Error> {
+    let shown = candidate.path.display();
+    let image = Image::from_file(bytes).map_err(|error| Error::lasting(format!("{shown} is {error}")))?;
     if image.machine != image::own_machine() {
         let (theirs, ours) = (image::machine_name(image.machine), image::machine_name(image::own_machine()));
         return Err(Error::lasting(format!("{shown} is built for {theirs}, this inject for {ours}")));
@@ -401,23 +401,6 @@ fn check(process: &Process, told: &runtime::Runtime, candidate: &Candidate) -> R
         return Err(Error::lasting(text));
     }
     Ok(())
-}
-
-/// Whether a file lies where only administrators write.
-fn is_the_systems(path: &Path) -> bool {
-    let windows = windows_folder();
-    let Some(Component::Prefix(drive)) = windows.components().next() else { return false };
-    let plain = !path.components().any(|part| part == Component::ParentDir);
-    let lower = |path: &Path| path.to_string_lossy().to_lowercase();
-    let mut roots = vec![lower(&windows)];
-    for folder in ["program files", "program files (x86)"] {
-        roots.push(format!("{}\\{folder}", drive.as_os_str().to_string_lossy().to_lowercase()));
-    }
-    let path = lower(path);
-    plain
-        && roots
-            .iter()
-            .any(|root| path.strip_prefix(root.as_str()).is_some_and(|rest| rest.starts_with('\\')))
 }
 
 fn windows_folder() -> PathBuf {

@@ -4,18 +4,22 @@
 //! runtime's structures. It runs here, on a thread of its own, so that whatever it does concerns this inject only: the agent records on, and waits for an
 //! answer no longer than it wants to.
 //!
-//! * `library`: finding, checking and asking it.
+//! * `library`: finding and asking it.
+//! * `file`: whether its file may be loaded.
 //! * `target`: the process as the library sees it, which can be read and nothing else.
 //!
 //! `crate::names` has what the two processes say to each other.
 
+mod file;
 mod library;
 mod target;
 
-use super::process::Process;
+use super::process::{NAMING, Process};
+use super::refusal;
 use super::system;
 use crate::names::{self, Head, Request};
 use crate::symbol_path::SymbolPath;
+use crate::trust::Rank;
 use library::Library;
 use std::os::windows::io::AsHandle as _;
 use std::sync::Arc;
@@ -46,15 +50,18 @@ pub struct Names {
 
 impl Names {
     /// Begins to look into the mailbox of an agent whose status is this; `None` if it has none. The library may also lie on the symbol path.
-    pub fn start(process: &Process, status: &AgentStatus, symbols: SymbolPath) -> Option<Names> {
+    /// `below`: the process counts as another user's.
+    pub fn start(process: &Process, status: &AgentStatus, symbols: SymbolPath, below: bool) -> Option<Names> {
         let mailbox = Some(status.names).filter(|&address| address != 0)?;
-        let handle = process.handle().try_clone_to_owned().ok()?;
+        let handle = process.narrowed(NAMING).ok()?;
         let process = Process::from_handle(handle, process.pid()).ok()?;
+        let rank = if below { Rank::Below } else { refusal::rank(process.handle()) };
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let work = move || {
             let (library, trying_since, broken) = (None, None, None);
-            Host { process, mailbox, symbols, stop: stopped, beat: 0, library, trying_since, broken }.run();
+            Host { process, rank, mailbox, symbols, stop: stopped, beat: 0, library, trying_since, broken }
+                .run();
         };
         // Nobody waits for it: a library may hang.
         std::thread::Builder::new().name("names".to_owned()).stack_size(STACK).spawn(work).ok()?;
@@ -70,6 +77,8 @@ impl Drop for Names {
 
 struct Host {
     process: Process,
+    /// How its user and rights compare with inject's.
+    rank: Rank,
     /// Address of the mailbox.
     mailbox: u64,
     /// Where the library may lie, beside where it belongs.
@@ -148,7 +157,7 @@ impl Host {
     /// Opens the library, or tries to; false if it is to be tried again.
     fn open(&mut self, request: Request) -> Result<bool, Gone> {
         let since = *self.trying_since.get_or_insert_with(Instant::now);
-        match Library::open(&self.process, request.runtime, request.kind, &self.symbols) {
+        match Library::open(&self.process, self.rank, request.runtime, request.kind, &self.symbols) {
             Ok(library) => {
                 self.say(HOST_ANSWERS, library.title())?;
                 self.library = Some(library);

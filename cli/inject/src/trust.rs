@@ -1,0 +1,122 @@
+//! Whom an inject trusts that has rights which others have not: which paths it opens, which code it loads, which links it follows and
+//! which files it replaces.
+//!
+//! The recorded process names its modules itself, its user may write where its files lie, and so may anybody in a shared folder.
+
+use crate::sddl;
+
+/// What is known of the recorded process's user as compared with inject's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rank {
+    /// The same user with at least inject's rights: what that user can make inject do, that user can do.
+    Peer,
+    /// Another user, fewer rights, or not known.
+    Below,
+}
+
+/// Compares users and integrity levels. Two users at one level are no peers: what the one has planted, the other must not run.
+///
+/// `same_user` is `None` and a level 0 where they cannot be read.
+pub fn rank(same_user: Option<bool>, integrity: u32, own_integrity: u32) -> Rank {
+    if same_user == Some(true) && integrity != 0 && integrity >= own_integrity {
+        Rank::Peer
+    } else {
+        Rank::Below
+    }
+}
+
+/// What is asked of an opened library; each answer may cost a system call or a signature check.
+pub trait Evidence {
+    /// Whether administrators and the system alone can write the file.
+    fn file_is_the_systems(&mut self) -> bool;
+    /// The same of its folder.
+    fn folder_is_the_systems(&mut self) -> bool;
+    /// Whether administrators, the system and inject's own user alone can write the file.
+    fn file_is_own(&mut self) -> bool;
+    /// Whether the maker of the runtime has signed it as a data access library.
+    fn maker_signed(&mut self) -> bool;
+}
+
+/// How a library may be loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Permit {
+    /// Whether DLLs that it needs may come from its own folder, besides the system's.
+    pub own_folder: bool,
+}
+
+/// Whether a data access library may be loaded into inject, and how; `None` if nobody whom inject may trust stands behind it.
+///
+/// `beside`: it lies where the runtime says that it belongs. `named`: the user of inject has named its folder on the command line.
+pub fn permit(rank: Rank, beside: bool, named: bool, evidence: &mut impl Evidence) -> Option<Permit> {
+    if rank == Rank::Peer {
+        return Some(Permit { own_folder: beside });
+    }
+    if evidence.file_is_the_systems() {
+        return Some(Permit { own_folder: beside && evidence.folder_is_the_systems() });
+    }
+    let vouched = named && evidence.file_is_own() || evidence.maker_signed();
+    vouched.then_some(Permit { own_folder: false })
+}
+
+/// The letter (upper case) of the drive that an absolute path begins with, if the path names an ordinary file or folder there and no
+/// device, share, alternate stream or parent folder: one that can be opened without leaving that drive, links apart.
+pub fn plain_drive(path: &str) -> Option<char> {
+    let path = path.replace('/', "\\");
+    let rest = path.strip_prefix(r"\\?\").unwrap_or(&path);
+    let mut chars = rest.chars();
+    let letter = chars.next().filter(char::is_ascii_alphabetic)?.to_ascii_uppercase();
+    let names = chars.as_str().strip_prefix(r":\")?;
+    names.split('\\').all(is_plain_name).then_some(letter)
+}
+
+fn is_plain_name(name: &str) -> bool {
+    !name.contains([':', '\0', '*', '?', '"', '<', '>', '|']) && name != ".." && !is_device(name)
+}
+
+/// Whether Windows takes a name, with any extension, for a device (Microsoft, "Naming Files, Paths, and Namespaces").
+fn is_device(name: &str) -> bool {
+    let stem = name.split('.').next().unwrap_or_default().trim_end_matches(' ').to_ascii_uppercase();
+    if ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"].contains(&&*stem) {
+        return true;
+    }
+    let number = stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT"));
+    number.is_some_and(|number| {
+        matches!(number.chars().next(), Some('0'..='9' | '¹' | '²' | '³')) && number.chars().count() == 1
+    })
+}
+
+/// Whether a link (a junction or symbolic link) on the way to an output may be followed: only if administrators, the system or inject's own
+/// user made it. `link` is its security descriptor, `own` inject's user.
+pub fn follows(link: Option<&str>, own: Option<&str>) -> bool {
+    link.is_some_and(|descriptor| sddl::is_owned(descriptor, own))
+}
+
+/// What stands at the place of an output, as far as it matters for replacing it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Existing {
+    /// It is a regular file on a disk.
+    pub regular: bool,
+    /// It is a link or another reparse point that stands for something elsewhere.
+    pub link: bool,
+    /// Names that the file has; more than 1 with hard links.
+    pub names: u32,
+}
+
+/// Whether `--force` may empty it.
+///
+/// # Errors
+/// Why not, to follow the path in a sentence.
+pub fn replaceable(existing: Existing) -> Result<(), &'static str> {
+    if existing.link {
+        Err("is a link or a placeholder, which is not followed")
+    } else if !existing.regular {
+        Err("is no file")
+    } else if existing.names > 1 {
+        Err("has another name too (a hard link), under which it would be emptied as well")
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

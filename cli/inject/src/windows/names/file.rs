@@ -1,0 +1,113 @@
+//! The file of a data access library: opened once, judged, and held until it is loaded, so that what was judged is what is loaded.
+
+use super::library::{Candidate, Error};
+use crate::sddl;
+use crate::trust::{self, Evidence, Permit, Rank};
+use crate::windows::local::{self, Elsewhere};
+use crate::windows::token::{self, Token};
+use crate::windows::{output, signature};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::windows::fs::OpenOptionsExt as _;
+use std::os::windows::io::AsHandle as _;
+use std::path::{Path, PathBuf};
+use windows_sys::Win32::Storage::FileSystem::FILE_SHARE_READ;
+
+/// Most bytes of a library's file; real ones have some two megabytes.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// A library that may be loaded as long as this is there.
+#[derive(Debug)]
+pub struct LibraryFile {
+    /// Path without links, under which nobody can put another file meanwhile.
+    pub path: PathBuf,
+    /// Its contents.
+    pub bytes: Vec<u8>,
+    /// How it may be loaded.
+    pub permit: Permit,
+    /// Keeps others from changing, renaming or deleting it; a folder on the way cannot be renamed while this is open either.
+    _file: File,
+}
+
+impl LibraryFile {
+    /// Opens the file of a candidate; `None` if there is none. `rank` is the recorded process's.
+    ///
+    /// # Errors
+    /// Why it is not loaded.
+    pub fn open(candidate: &Candidate, rank: Rank) -> Result<Option<LibraryFile>, Error> {
+        let given = &candidate.path;
+        let shown = given.display();
+        // Before anything touches the path: opening a share sends credentials there. A link that leads to one is the recorded user's doing,
+        // unless that user could connect there with the same rights itself.
+        let local = match rank {
+            Rank::Peer => local::check(given),
+            Rank::Below => local::check_without_links(given),
+        };
+        local.map_err(|elsewhere| {
+            Error::lasting(match elsewhere {
+                Elsewhere::Place => format!("{shown} is not opened, since it is no file of a local disk"),
+                Elsewhere::Link => format!(
+                    "{shown} is not opened, since a link is on its path and the program does not run with inject's rights: {WAY_OUT}"
+                ),
+            })
+        })?;
+        let unreadable = |error: io::Error| Error::lasting(format!("{shown} cannot be read: {error}"));
+        let mut file = match File::options().read(true).share_mode(FILE_SHARE_READ).open(given) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(unreadable)?,
+        };
+        let regular = output::existing(&file).is_ok_and(|existing| existing.regular);
+        let path = local::real_path(&file).filter(|path| regular && local::check(path).is_ok());
+        let Some(path) = path else {
+            return Err(Error::lasting(format!(
+                "{shown} is not loaded, since it is no file of a local disk"
+            )));
+        };
+        let mut judged = Judged { file: &file, path: &path };
+        let Some(permit) = trust::permit(rank, candidate.beside, candidate.named, &mut judged) else {
+            return Err(Error::lasting(format!(
+                "{shown} is not loaded, since others can write it, Microsoft has not signed it as a data access library, and the program \
+                 does not run with inject's user and rights: {WAY_OUT}"
+            )));
+        };
+        let mut bytes = Vec::new();
+        file.by_ref().take(MOST_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
+        Ok(Some(LibraryFile { path, bytes, permit, _file: file }))
+    }
+}
+
+/// What helps a user whose library is refused.
+const WAY_OUT: &str = "run inject as the program's user, or name with --symbol-path a folder that only administrators and you write";
+
+/// An opened library, by what the system says of it.
+struct Judged<'a> {
+    file: &'a File,
+    path: &'a Path,
+}
+
+impl Judged<'_> {
+    fn sddl(&self) -> Option<String> {
+        token::sddl_of(self.file.as_handle())
+    }
+}
+
+impl Evidence for Judged<'_> {
+    fn file_is_the_systems(&mut self) -> bool {
+        self.sddl().is_some_and(|sddl| sddl::only_administrators_write(&sddl))
+    }
+
+    fn folder_is_the_systems(&mut self) -> bool {
+        // It stays the file's folder as long as the file is open.
+        let sddl = self.path.parent().and_then(token::sddl);
+        sddl.is_some_and(|sddl| sddl::only_administrators_write(&sddl))
+    }
+
+    fn file_is_own(&mut self) -> bool {
+        let user = Token::own().ok().and_then(|token| token.user_sid());
+        user.is_some() && self.sddl().is_some_and(|sddl| sddl::only_trusted_write(&sddl, user.as_deref()))
+    }
+
+    fn maker_signed(&mut self) -> bool {
+        signature::is_data_access_library(self.file, self.path)
+    }
+}
