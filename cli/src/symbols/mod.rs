@@ -35,6 +35,8 @@ pub mod index;
 mod local;
 mod names;
 mod options;
+#[cfg(any(windows, test))]
+mod owner;
 mod path;
 pub mod pdb;
 mod place;
