@@ -4,9 +4,11 @@
 //! is walked a part at a time, links included, and each part is touched only after the file system that holds it is known to
 //! be one of this machine.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Why a path cannot be used as a place of this machine.
 #[derive(Debug)]
@@ -20,20 +22,46 @@ pub(super) enum Unresolved {
 /// Links that a path may lead through; as many as Linux allows.
 const MAX_LINKS: u32 = 40;
 
+/// Folders that have been walked, and what they are without links. A run looks for many files in the same ones.
+static WALKED: Mutex<BTreeMap<PathBuf, PathBuf>> = Mutex::new(BTreeMap::new());
+/// Folders that are remembered at most.
+const MAX_WALKED: usize = 1 << 12;
+
 /// What a path means on this machine, free of links.
 ///
 /// # Errors
 ///
 /// That it is not there, or not on this machine; what is elsewhere has not been touched.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf, Unresolved> {
-    resolve_with(path, &elsewhere)
+    let path = std::path::absolute(path).map_err(Unresolved::Io)?;
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return walk(PathBuf::new(), parts(&path), &elsewhere);
+    };
+    let walked = || WALKED.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = walked().get(folder).cloned();
+    let folder = match known {
+        Some(known) => known,
+        None => {
+            let found = walk(PathBuf::new(), parts(folder), &elsewhere)?;
+            let mut walked = walked();
+            if walked.len() >= MAX_WALKED {
+                walked.clear();
+            }
+            walked.insert(folder.to_path_buf(), found.clone());
+            found
+        }
+    };
+    walk(folder, vec![name.to_owned()], &elsewhere)
 }
 
-/// As [`resolve`]; `elsewhere` says of a path what holds it, unless that is a file system of this machine. It is asked before
-/// the path is touched, and all before its last part is known to be here and no link.
-fn resolve_with(path: &Path, elsewhere: &dyn Fn(&Path) -> Option<String>) -> Result<PathBuf, Unresolved> {
-    let mut rest: Vec<OsString> = parts(&std::path::absolute(path).map_err(Unresolved::Io)?);
-    let mut at = PathBuf::new();
+/// Walks on from `at`, which is on this machine and free of links, along the parts of `rest`, last first. `elsewhere` says of
+/// a path what holds it, unless that is a file system of this machine. It is asked before the path is touched, and all
+/// before its last part is known to be here and no link.
+fn walk(
+    mut at: PathBuf,
+    mut rest: Vec<OsString>,
+    elsewhere: &dyn Fn(&Path) -> Option<String>,
+) -> Result<PathBuf, Unresolved> {
     let mut links = 0;
     while let Some(part) = rest.pop() {
         let next = if part == ".." { at.parent().unwrap_or(&at).to_path_buf() } else { at.join(&part) };
@@ -78,7 +106,7 @@ fn elsewhere(path: &Path) -> Option<String> {
 #[cfg(target_os = "linux")]
 mod mounts {
     use std::ffi::OsString;
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::os::unix::ffi::OsStringExt;
     use std::path::{Path, PathBuf};
 
     /// Types whose files lie on this machine. Any other is not looked into unasked: a network's, one that mounts others when
@@ -306,10 +334,11 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// As if a folder `net` were an automount: whoever touches what is below is found out by the panic.
+    /// As if a folder `net` were an automount.
     fn outcome(folder: &Path, path: &str) -> Result<PathBuf, Unresolved> {
         let net = folder.join("net");
-        resolve_with(&folder.join(path), &|path| path.starts_with(&net).then(|| "autofs".to_owned()))
+        let elsewhere = |path: &Path| path.starts_with(&net).then(|| "autofs".to_owned());
+        walk(PathBuf::new(), parts(&folder.join(path)), &elsewhere)
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub struct Search {
     pub skipped: Vec<String>,
     /// What the servers said that have no such file.
     pub servers: Vec<String>,
+    /// Whether a server could not say whether it has the file, or what it sent was refused.
+    pub server_failed: bool,
 }
 
 /// A file of the right identity.
@@ -347,6 +349,7 @@ impl SymbolStore {
                 PathElement::Cache(store) => nearest = nearest.or_else(|| place(store)),
                 PathElement::Server { stores, url: Some(url) } => {
                     let Some(store) = nearest.clone().or_else(|| stores.iter().find_map(place)) else {
+                        search.server_failed = true;
                         search
                             .servers
                             .push(format!("{url}: there is no cache folder: name one with --symbol-cache"));
@@ -358,7 +361,10 @@ impl SymbolStore {
                                 return;
                             }
                         }
-                        Err(error) => search.servers.push(error.to_string()),
+                        Err(error) => {
+                            search.server_failed |= !error.is_missing();
+                            search.servers.push(error.to_string());
+                        }
                     }
                 }
                 _ => {}
