@@ -11,7 +11,8 @@ use stk::symbols::{Search, SymbolPath, SymbolStore, pdb_id};
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn kept() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces").canonicalize().unwrap()
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    std::path::absolute(repository.join("examples").join("traces")).unwrap()
 }
 
 /// Identity of the kept busy.pdb.
@@ -68,7 +69,11 @@ fn a_pointer_is_followed_only_where_the_symbol_path_says() {
     let told = &search.skipped;
     assert!(told.len() == 1 && told[0].contains("file.ptr") && told[0].contains("-y"), "{told:?}");
     let search = find(named(folder.path()), "busy.pdb", "");
-    assert_eq!(path(&search).unwrap().canonicalize().unwrap(), target, "the user named the folder");
+    assert_eq!(
+        path(&search).map(|found| found.canonicalize().unwrap()),
+        Some(target.canonicalize().unwrap()),
+        "the user named the folder"
+    );
 }
 
 #[test]

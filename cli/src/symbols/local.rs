@@ -73,7 +73,9 @@ fn walk(
         if let Some(what) = elsewhere(&next) {
             return Err(Unresolved::Elsewhere { at: next, what });
         }
-        if !next.symlink_metadata().map_err(Unresolved::Io)?.file_type().is_symlink() {
+        // Roots and drives are no links; without its root `\\?\C:` is the disk itself.
+        let root = next.file_name().is_none();
+        if root || !next.symlink_metadata().map_err(Unresolved::Io)?.file_type().is_symlink() {
             at = next;
             continue;
         }
@@ -375,5 +377,29 @@ mod tests {
             assert!(resolve(Path::new("/proc/self/cwd/x")).is_err());
         }
         assert!(resolve(Path::new(env!("CARGO_MANIFEST_DIR"))).is_ok());
+    }
+}
+
+#[cfg(all(test, windows))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_devices_and_drives_that_are_not_there_are_not_of_this_machine() {
+        for path in [
+            r"\\evil.invalid\share\x.pdb",
+            r"\\?\UNC\evil.invalid\share\x",
+            r"\\.\pipe\x",
+            r"\\?\GLOBALROOT\x",
+            r"Q:\x.pdb",
+        ] {
+            assert!(matches!(resolve(Path::new(path)), Err(Unresolved::Elsewhere { .. })), "{path}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        assert!(resolve(folder.path()).is_ok());
+        assert!(
+            resolve(&folder.path().canonicalize().unwrap()).is_ok(),
+            "with the prefix of the kernel's names"
+        );
     }
 }
