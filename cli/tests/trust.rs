@@ -8,7 +8,7 @@ use stk::symbols::pdb::PdbFile;
 use stk::symbols::{Search, SymbolPath, SymbolStore, pdb_id};
 
 /// Far more than any search here takes; one that opens a pipe or a device never ends.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(600);
 
 fn kept() -> PathBuf {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
