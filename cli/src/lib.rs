@@ -23,6 +23,8 @@
 
 #[cfg(feature = "program")]
 pub mod commands;
+#[cfg(unix)]
+mod faults;
 pub mod image;
 mod interrupt;
 pub mod map;

@@ -1,16 +1,18 @@
 //! The one place that maps a file into memory.
 #![allow(unsafe_code)]
 
-use std::fs::File;
+#[cfg(unix)]
+use crate::faults::Watch;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::ops::Deref;
 use std::path::Path;
 
 /// The bytes of a file, mapped where the system can map it, else read into memory (pipes, empty files).
 ///
-/// The file must not be shortened by others while it is mapped: touching a page behind the new end ends the
-/// process (SIGBUS, EXCEPTION_IN_PAGE_ERROR). Every file that `stk` itself writes and maps is therefore put
-/// in place by a rename and never changed afterwards.
+/// A file may be shortened by others while it is mapped: on Unix what is gone then reads as zeros (`faults`); Windows lets
+/// nobody shorten a mapped file of its own disks, and a file of another machine is copied to a temporary one first.
+/// What `stk` itself writes and maps is put in place by a rename and never changed afterwards.
 #[derive(Debug)]
 pub struct MappedFile {
     bytes: Bytes,
@@ -18,11 +20,41 @@ pub struct MappedFile {
 
 #[derive(Debug)]
 enum Bytes {
-    Mapped(memmap2::Mmap),
+    Mapped(Mapping),
     Read(Vec<u8>),
 }
 
+/// Fields are dropped in this order.
+#[derive(Debug)]
+struct Mapping {
+    #[cfg(unix)]
+    watch: Watch,
+    map: memmap2::Mmap,
+}
+
+/// Largest file that is opened because of its name, in bytes. The largest PDB that a linker writes with pages of 4 KiB has
+/// 4 GiB.
+const MAX_PLAIN: u64 = 16 << 30;
+
 impl MappedFile {
+    /// Maps a file that a trace, a store or a folder's contents led to, which may be anything: it is opened only if it is a
+    /// regular file, without waiting, and mapped only up to 16 GiB.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] if it is a folder, a device, a pipe or too large; else what the system says.
+    pub fn open_plain(path: &Path) -> io::Result<MappedFile> {
+        MappedFile::plain(open_plain(path)?)
+    }
+
+    fn plain(file: File) -> io::Result<MappedFile> {
+        match file.metadata()?.len() {
+            0 => Ok(MappedFile::from(Vec::new())),
+            len if len > MAX_PLAIN => Err(refused("is larger than 16 GiB")),
+            _ => MappedFile::map(file),
+        }
+    }
+
     /// Maps `path` read-only.
     ///
     /// # Errors
@@ -40,18 +72,39 @@ impl MappedFile {
     pub fn from_file(mut file: File) -> io::Result<MappedFile> {
         let metadata = file.metadata()?;
         if metadata.is_dir() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "is a folder, not a file"));
+            return Err(refused("is a folder, not a file"));
         }
         if metadata.is_file() && metadata.len() != 0 {
-            // SAFETY: the mapping is read-only and private to this value, which hands out `&[u8]` only. That
-            // nobody shortens the file meanwhile is the caller's duty, as the type's documentation says;
-            // concurrent writes can change the bytes seen, and every parser of them checks each read.
-            let map = unsafe { memmap2::Mmap::map(&file)? };
-            return Ok(MappedFile { bytes: Bytes::Mapped(map) });
+            return MappedFile::map(file);
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         Ok(MappedFile { bytes: Bytes::Read(bytes) })
+    }
+
+    /// Maps a regular file that is not empty.
+    fn map(file: File) -> io::Result<MappedFile> {
+        #[cfg(windows)]
+        let file = if remote::is_remote(&file) { remote::copy(file)? } else { file };
+        // SAFETY: the mapping is read-only and private to this value, which hands out `&[u8]` only. Concurrent writes
+        // can change the bytes seen, and every parser of them checks each read; pages that are lost are replaced (Unix)
+        // or cannot get lost (Windows).
+        let map = unsafe { memmap2::Mmap::map(&file)? };
+        let mapping = Mapping {
+            #[cfg(unix)]
+            watch: Watch::new(&map),
+            map,
+        };
+        Ok(MappedFile { bytes: Bytes::Mapped(mapping) })
+    }
+
+    /// The first byte from which the file was gone, or could not be read, when it was needed: from there it reads as zeros.
+    pub fn lost(&self) -> Option<usize> {
+        match &self.bytes {
+            #[cfg(unix)]
+            Bytes::Mapped(mapping) => mapping.watch.lost(),
+            _ => None,
+        }
     }
 
     /// Says that a part of the file is not needed in memory for now: what was read of a large file then does not count
@@ -59,7 +112,7 @@ impl MappedFile {
     /// trims mapped pages by itself when memory is short.
     pub fn release(&self, range: std::ops::Range<usize>) {
         #[cfg(unix)]
-        if let Bytes::Mapped(map) = &self.bytes {
+        if let Bytes::Mapped(Mapping { map, .. }) = &self.bytes {
             let end = range.end.min(map.len());
             let start = range.start.min(end);
             // SAFETY: for a read-only mapping of a file MADV_DONTNEED only drops pages, which the next access reads
@@ -69,6 +122,65 @@ impl MappedFile {
         }
         #[cfg(not(unix))]
         let _ = range;
+    }
+}
+
+fn refused(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+/// Opens a regular file for reading and nothing else: see [`MappedFile::open_plain`].
+///
+/// # Errors
+///
+/// As there.
+pub(crate) fn open_plain(path: &Path) -> io::Result<File> {
+    let check = |metadata: Metadata| match metadata.is_file() {
+        true => Ok(()),
+        false if metadata.is_dir() => Err(refused("is a folder, not a file")),
+        false => Err(refused("is no regular file: devices and pipes are not opened")),
+    };
+    // Asked before it is opened, because opening alone makes some devices act, and again of what was opened.
+    check(std::fs::metadata(path)?)?;
+    let mut options = File::options();
+    options.read(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK | libc::O_NOCTTY);
+    let file = options.open(path)?;
+    check(file.metadata()?)?;
+    Ok(file)
+}
+
+/// Files of other machines (Windows): their pages can get lost, and the system then ends the process.
+#[cfg(windows)]
+mod remote {
+    use std::fs::File;
+    use std::io;
+    use std::os::windows::io::AsRawHandle;
+    use windows_sys::Win32::Storage::FileSystem::{
+        FILE_REMOTE_PROTOCOL_INFO, FileRemoteProtocolInfo, GetFileInformationByHandleEx,
+    };
+
+    /// Whether a file lies on another machine.
+    pub(super) fn is_remote(file: &File) -> bool {
+        let mut info = std::mem::MaybeUninit::<FILE_REMOTE_PROTOCOL_INFO>::uninit();
+        let size = size_of::<FILE_REMOTE_PROTOCOL_INFO>() as u32;
+        // SAFETY: the handle is open during the call, and the system writes at most `size` bytes to `info`.
+        unsafe {
+            GetFileInformationByHandleEx(
+                file.as_raw_handle(),
+                FileRemoteProtocolInfo,
+                info.as_mut_ptr().cast(),
+                size,
+            ) != 0
+        }
+    }
+
+    /// A copy in a temporary file, which goes when it is closed.
+    pub(super) fn copy(mut file: File) -> io::Result<File> {
+        let mut copy = tempfile::tempfile()?;
+        io::copy(&mut file, &mut copy)?;
+        Ok(copy)
     }
 }
 
@@ -84,7 +196,7 @@ impl Deref for MappedFile {
 
     fn deref(&self) -> &[u8] {
         match &self.bytes {
-            Bytes::Mapped(map) => map,
+            Bytes::Mapped(mapping) => &mapping.map,
             Bytes::Read(bytes) => bytes,
         }
     }
@@ -102,14 +214,87 @@ mod tests {
 
     #[test]
     fn an_empty_file_reads_as_no_bytes() {
-        let path = std::env::temp_dir().join(format!("stk-map-empty-{}", std::process::id()));
-        std::fs::write(&path, b"").unwrap();
-        assert!(MappedFile::open(&path).unwrap().is_empty());
-        std::fs::remove_file(&path).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(MappedFile::open(file.path()).unwrap().is_empty());
+        assert!(MappedFile::open_plain(file.path()).unwrap().is_empty());
     }
 
     #[test]
     fn a_folder_is_refused() {
         assert!(MappedFile::open(&std::env::temp_dir()).is_err());
+        assert!(MappedFile::open_plain(&std::env::temp_dir()).is_err());
+    }
+
+    #[test]
+    fn a_file_over_the_limit_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        // Without contents on every file system that knows holes; where there are none, there is nothing to test.
+        if file.as_file().set_len(MAX_PLAIN + 1).is_ok() {
+            let error = MappedFile::open_plain(file.path()).unwrap_err();
+            assert!(error.to_string().contains("16 GiB"), "{error}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn devices_and_pipes_are_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+        // SAFETY: the name ends with NUL and lives over the call.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
+        for path in [pipe.as_path(), link.as_path(), Path::new("/dev/zero")] {
+            let error = MappedFile::open_plain(path).unwrap_err();
+            assert!(error.to_string().contains("no regular file"), "{error}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_is_shortened_while_it_is_mapped_reads_as_zeros_from_there() {
+        const PAGES: usize = 64;
+        let page = usize::try_from(page_size()).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), vec![0xab; PAGES * page]).unwrap();
+        let other = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(other.path(), vec![0xcd; PAGES * page]).unwrap();
+        let (mapped, other) =
+            (MappedFile::open(file.path()).unwrap(), MappedFile::open(other.path()).unwrap());
+        file.as_file().set_len(3 * page as u64).unwrap();
+        assert_eq!(mapped.lost(), None);
+        assert_eq!(mapped[40 * page + 7], 0);
+        assert_eq!(mapped.lost(), Some(40 * page));
+        assert!(mapped[..3 * page].iter().all(|&byte| byte == 0xab));
+        assert!(mapped[3 * page..].iter().all(|&byte| byte == 0));
+        assert_eq!((mapped.lost(), mapped.len()), (Some(3 * page), PAGES * page));
+        mapped.release(0..mapped.len());
+        assert_eq!((mapped[0], mapped[5 * page]), (0xab, 0));
+        assert!(other.iter().all(|&byte| byte == 0xcd));
+        assert_eq!(other.lost(), None);
+    }
+
+    #[cfg(unix)]
+    fn page_size() -> libc::c_long {
+        // SAFETY: sysconf only reads.
+        unsafe { libc::sysconf(libc::_SC_PAGESIZE) }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn many_mappings_are_watched_and_each_only_while_it_is_mapped() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), vec![1; 1 << 16]).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let maps: Vec<_> = (0..10).map(|_| MappedFile::open(file.path()).unwrap()).collect();
+                        assert!(maps.iter().all(|map| map.lost().is_none() && map[60_000] == 1));
+                    }
+                });
+            }
+        });
     }
 }

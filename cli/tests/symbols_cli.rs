@@ -190,6 +190,24 @@ fn wrong_usage_of_symbols_exits_with_2_and_says_why() {
 }
 
 #[test]
+fn fetch_fails_if_a_server_does_or_if_nothing_came() {
+    // Nobody listens at port 1.
+    let unreachable = "srv*http://127.0.0.1:1";
+    let folder = folder();
+    let output = stk(folder.path(), &["symbols", "fetch", "busy.stk", "-y", unreachable]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("symbols of 0 of"), "{}", text(&output.stderr));
+    // Some are at hand, the server still could not be asked for the others.
+    std::fs::copy(kept().join("busy.pdb"), folder.path().join("busy.pdb")).unwrap();
+    let output = stk(folder.path(), &["symbols", "fetch", "busy.stk", "-y", unreachable]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(!text(&output.stderr).contains("symbols of 0 of"), "{}", text(&output.stderr));
+    // Nobody is asked, and some are at hand.
+    let output = stk(folder.path(), &["symbols", "fetch", "busy.stk", "--offline", "-y", unreachable]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
 fn lookup_gives_one_json_object_a_line() {
     let folder = folder();
     let pdb = kept().join("busy.pdb");

@@ -262,7 +262,7 @@ impl FileImage {
 
 /// Reads an image file, if it is the one that was loaded.
 fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, String> {
-    let map = MappedFile::open(path).map_err(|error| error.to_string())?;
+    let map = MappedFile::open_plain(path).map_err(|error| error.to_string())?;
     let file = pe::File::parse(&map).ok_or("is not a PE image")?;
     let (stamp, size) = (file.headers.time_date_stamp, file.headers.size_of_image);
     if !wanted.is_identified() {

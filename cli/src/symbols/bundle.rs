@@ -44,7 +44,7 @@ impl Bundle {
     ///
     /// What the system says, or that the file is no `.tar.zst`.
     pub fn open(path: &Path) -> io::Result<Bundle> {
-        let file = MappedFile::open(path)?;
+        let file = MappedFile::open_plain(path)?;
         let members = match list_frames(&file)? {
             Some(members) => members,
             None => list_stream(&file)?,

@@ -197,7 +197,7 @@ pub(crate) fn write_atomically(
 }
 
 fn open(path: &Path) -> Option<SymbolIndex> {
-    let file = MappedFile::open(path).ok()?;
+    let file = MappedFile::open_plain(path).ok()?;
     match SymbolIndex::open(file) {
         Ok(index) => Some(index),
         Err(_) => {

@@ -42,6 +42,9 @@ pub enum Identity {
     },
 }
 
+/// Largest portable PDB that is read, in bytes: it is copied into memory whole.
+const MAX_PORTABLE: usize = 256 << 20;
+
 /// Why a file is not the one that is wanted.
 pub(super) enum Unfit {
     OtherBuild(Identity),
@@ -92,6 +95,9 @@ pub(super) fn fits(data: &[u8], wanted: &Identity) -> Result<(), Unfit> {
                 return Err(Unfit::Unreadable(
                     "is a Windows PDB: lines of managed code are read from portable ones only".to_owned(),
                 ));
+            }
+            if data.len() > MAX_PORTABLE {
+                return Err(Unfit::Unreadable("is larger than any portable PDB".to_owned()));
             }
             let pdb = PortablePdb::parse(data.to_vec());
             let found = pdb.map_err(|error| Unfit::Unreadable(error.to_string()))?.guid();

@@ -12,6 +12,8 @@
 //! options, path        where to look, as commands and debuggers say it  SymbolPath
 //! identity             which build a file is                            Identity
 //! places               names and paths of others, as this machine may open them
+//! place, local         a folder to look into, and how far it is trusted; what lies on this machine
+//! pointer              where a store's file.ptr may lead
 //! store                looks for the file of one build                  Identity -> Search
 //! server, cab, bundle  where it may come from: HTTP servers, cabinets, one file to carry
 //! cache                what is kept: files from servers, indexes
@@ -30,11 +32,16 @@ mod dwarf;
 mod identity;
 mod image;
 pub mod index;
+mod local;
 mod names;
 mod options;
+#[cfg(any(windows, test))]
+mod owner;
 mod path;
 pub mod pdb;
+mod place;
 mod places;
+mod pointer;
 mod reason;
 mod resolved;
 pub mod server;

@@ -34,6 +34,15 @@ pub enum Store {
     Folder(PathBuf),
 }
 
+impl Store {
+    fn folder(&self) -> Option<&Path> {
+        match self {
+            Store::Folder(folder) => Some(folder),
+            Store::Default => None,
+        }
+    }
+}
+
 impl SymbolPath {
     /// Parses a symbol path; empty elements are skipped. Every text has a meaning: what is no other element is a folder.
     pub fn parse(text: &str) -> SymbolPath {
@@ -43,6 +52,18 @@ impl SymbolPath {
     /// Adds the elements of another path behind this one's.
     pub fn extend(&mut self, other: SymbolPath) {
         self.elements.extend(other.elements);
+    }
+
+    /// All folders that the path names, in order; one of them may be a bundle.
+    pub fn folders(&self) -> impl Iterator<Item = &Path> {
+        self.elements.iter().flat_map(|element| {
+            let (one, stores): (Option<&Path>, &[Store]) = match element {
+                PathElement::Folder(folder) => (Some(folder), &[]),
+                PathElement::Cache(store) => (None, std::slice::from_ref(store)),
+                PathElement::Server { stores, .. } => (None, stores),
+            };
+            one.into_iter().chain(stores.iter().filter_map(Store::folder))
+        })
     }
 
     /// Addresses of all servers that the path names.

@@ -23,12 +23,18 @@ pub fn safe_file_name(path: &str) -> Option<&str> {
         .then_some(name)
 }
 
-/// The folder of an image, if its recorded path means something on this machine. Network and device paths of a
-/// trace are never opened: that alone would send credentials to whoever wrote it.
+/// The folder of an image, if its recorded path means something on this machine; nothing has been touched yet. Network and
+/// device paths of a trace are never opened: that alone would send credentials to whoever wrote it.
 pub(crate) fn image_folder(image_path: &str) -> Option<PathBuf> {
-    let path = local_path(image_path)?;
-    let folder = path.parent()?.to_path_buf();
-    folder.is_dir().then_some(folder)
+    local_path(image_path)?.parent().map(Path::to_path_buf)
+}
+
+/// The tier of first letters under which a store may keep a file (`ab/abc.pdb/…`): its first two characters, if the name
+/// begins with a letter, a digit or `_`, so that the tier never is `..` or a name that the system has a meaning for.
+pub(super) fn first_tier(name: &str) -> Option<&str> {
+    let first = name.chars().next().filter(|&c| c.is_alphanumeric() || c == '_')?;
+    let second = name[first.len_utf8()..].chars().next().map_or(0, char::len_utf8);
+    safe_file_name(&name[..first.len_utf8() + second])
 }
 
 /// A recorded path as this machine would open it: a drive path on Windows; elsewhere Wine's `Z:` drive, which is
@@ -49,14 +55,6 @@ pub(crate) fn local_path(recorded: &str) -> Option<PathBuf> {
         return Some(PathBuf::from(recorded[2..].replace('\\', "/")));
     }
     (bytes.first() == Some(&b'/')).then(|| PathBuf::from(recorded))
-}
-
-/// A path below a folder, if it is there, whatever the case of its parts.
-pub(super) fn below(folder: &Path, parts: &[&str]) -> Option<PathBuf> {
-    parts.iter().try_fold(folder.to_path_buf(), |at, part| {
-        let exact = at.join(part);
-        if exact.exists() { Some(exact) } else { ignoring_case(&at, part) }
-    })
 }
 
 /// The entry of a folder whose name differs in case only.
@@ -120,6 +118,17 @@ mod tests {
             assert_eq!(local_path(path), None);
         }
         assert_eq!(local_path(r"C:\a\..\b.dll"), None);
+    }
+
+    #[test]
+    fn the_first_tier_of_a_store_never_leads_out_of_it() {
+        for name in ["..x.pdb", ".hidden.pdb", ". x.pdb", "-x.pdb", "", "a.pdb"] {
+            assert_eq!(first_tier(name), None, "{name:?}");
+        }
+        for (name, tier) in [("busy.pdb", "bu"), ("äö.pdb", "äö"), ("_ctypes.pdb", "_c"), ("7z.dll", "7z")]
+        {
+            assert_eq!(first_tier(name), Some(tier));
+        }
     }
 
     #[cfg(not(windows))]

@@ -23,6 +23,8 @@ pub enum Reason {
         id: String,
         /// How many places were looked into.
         tried: usize,
+        /// Places and pointers that were passed over, and why.
+        skipped: Vec<String>,
         /// What the servers said that were asked.
         servers: Vec<String>,
     },
@@ -72,6 +74,7 @@ impl Search {
             name: file_name(name).to_owned(),
             id: wanted.to_string(),
             tried: self.tried.len(),
+            skipped: self.skipped.clone(),
             servers: self.servers.clone(),
         }
     }
@@ -89,8 +92,9 @@ impl fmt::Display for Reason {
             Reason::NoCodeView => {
                 write!(f, "the image names no PDB (no CodeView record): build it with debug information")
             }
-            Reason::PdbNotFound { name, id, tried, servers } => {
+            Reason::PdbNotFound { name, id, tried, skipped, servers } => {
                 write!(f, "{name} ({id}) is in none of {tried} places")?;
+                skipped.iter().try_for_each(|place| write!(f, "; {place}"))?;
                 servers.iter().try_for_each(|server| write!(f, "; {server}"))?;
                 write!(f, ": put it beside the trace, or name its folder or server with -y")
             }

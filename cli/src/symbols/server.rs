@@ -17,6 +17,7 @@ use ureq::{Agent, Body};
 
 use super::cab;
 use super::cache::write_atomically;
+use super::places::first_tier;
 use crate::map::MappedFile;
 
 /// Microsoft's public symbol server, for `--ms-symbols`.
@@ -197,9 +198,10 @@ impl Client {
             Err(ServerError::NotFound(_)) => {}
             result => return result.map(|()| target),
         }
-        if self.has_three_tiers(base)? {
-            let prefix: String = name.chars().take(2).collect();
-            let folder = format!("{base}/{}/{}/{}", escape(&prefix), escape(name), escape(id));
+        if let Some(tier) = first_tier(name)
+            && self.has_three_tiers(base)?
+        {
+            let folder = format!("{base}/{}/{}/{}", escape(tier), escape(name), escape(id));
             match self.fetch_from(base, &folder, file) {
                 Err(ServerError::NotFound(_)) => {}
                 result => return result.map(|()| target),

@@ -10,8 +10,10 @@ use super::cab;
 use super::cache::{SymbolCache, write_atomically};
 use super::identity::{Identity, Unfit, Wanted, fits};
 use super::path::{PathElement, Store, SymbolPath};
-use super::places::{below, file_name, ignoring_case, image_folder, safe_file_name};
-use super::server::{Client, ClientOptions, OnBytes, packed_name, pointer_path};
+use super::place::{OpenError, Place, Trust};
+use super::places::{file_name, first_tier, image_folder, safe_file_name};
+use super::pointer;
+use super::server::{Client, ClientOptions, OnBytes, packed_name};
 use crate::map::MappedFile;
 use crate::runtimes::dotnet::portable_pdb::assembly_debug;
 
@@ -22,6 +24,8 @@ pub struct SymbolStore {
     folders: Vec<PathBuf>,
     /// Whether to look beside an image, where it was when it was recorded.
     beside_images: bool,
+    /// Default places that no search looks into, and why.
+    passed_over: Vec<String>,
     cache: Option<SymbolCache>,
     client: Option<Client>,
     /// Bundles that were opened, or why they cannot be.
@@ -30,6 +34,10 @@ pub struct SymbolStore {
 
 /// A bundle, or what is wrong with it.
 type OpenBundle = Result<Arc<Bundle>, Arc<str>>;
+
+/// Where people keep symbols on Windows. On a stock system everybody may make and fill that folder.
+#[cfg(windows)]
+const COMMON: &str = r"C:\symbols";
 
 /// Largest file that is unpacked from a cabinet or a bundle, in bytes.
 const MAX_UNPACKED: u64 = u32::MAX as u64;
@@ -45,8 +53,12 @@ pub struct Search {
     pub mismatched: Vec<(PathBuf, Identity)>,
     /// Files of the right name that cannot be read, and why.
     pub unreadable: Vec<(PathBuf, String)>,
+    /// Places that were not looked into and pointers that were not followed, and why, with the way out.
+    pub skipped: Vec<String>,
     /// What the servers said that have no such file.
     pub servers: Vec<String>,
+    /// Whether a server could not say whether it has the file, or what it sent was refused.
+    pub server_failed: bool,
 }
 
 /// A file of the right identity.
@@ -64,7 +76,8 @@ impl SymbolStore {
         SymbolStore { path, ..SymbolStore::default() }
     }
 
-    /// The usual places: the path, the current folder, the folder of each trace, `C:\symbols` on Windows, an image's folder.
+    /// The usual places: the path, the current folder, the folder of each trace, `C:\symbols` on Windows if no other user may
+    /// write there, an image's folder. All but the path count only where they lie on this machine.
     pub fn with_defaults<'t>(path: SymbolPath, traces: impl IntoIterator<Item = &'t Path>) -> SymbolStore {
         let mut store = SymbolStore { beside_images: true, ..SymbolStore::new(path) };
         store.add_folder(PathBuf::from("."));
@@ -73,8 +86,14 @@ impl SymbolStore {
                 store.add_folder(folder.to_path_buf());
             }
         }
-        if cfg!(windows) {
-            store.add_folder(PathBuf::from(r"C:\symbols"));
+        #[cfg(windows)]
+        if Path::new(COMMON).is_dir() {
+            match super::owner::others_may_write(Path::new(COMMON)) {
+                None => store.add_folder(PathBuf::from(COMMON)),
+                Some(why) => store
+                    .passed_over
+                    .push(format!("{COMMON} is not looked into, because {why}: name it with -y")),
+            }
         }
         store
     }
@@ -125,10 +144,9 @@ impl SymbolStore {
     /// when it was recorded.
     pub fn find_assembly(&self, assembly_path: &str, guid: &[u8; 16]) -> Option<FoundFile> {
         let name = safe_file_name(assembly_path)?;
-        self.all_folders(assembly_path).into_iter().find_map(|folder| {
-            let exact = folder.join(name);
-            let path = if exact.is_file() { exact } else { ignoring_case(&folder, name)? };
-            let file = MappedFile::open(&path).ok()?;
+        self.all_places(assembly_path).into_iter().find_map(|place| {
+            let path = place.file(&place.folder, name)?;
+            let file = place.open(&path).ok()?;
             let debug = assembly_debug(&file)?;
             (debug.guid == Some(*guid)).then_some(FoundFile { path, file })
         })
@@ -152,20 +170,20 @@ impl SymbolStore {
             identity: Identity::Image { time_date_stamp, size_of_image },
         };
         let mut search = Search::default();
-        self.all_folders(image_path).iter().find(|folder| self.look_in(folder, &wanted, &mut search))?;
+        self.all_places(image_path).iter().find(|place| self.look_in(place, &wanted, &mut search))?;
         search.found.map(|found| found.path)
     }
 
     /// Looks for a file: first in every place on this machine, then on the servers, in the order of the path.
     pub fn find(&self, name: &str, identity: Identity, image_path: &str, on_bytes: OnBytes<'_>) -> Search {
-        let mut search = Search::default();
+        let mut search = Search { skipped: self.passed_over.clone(), ..Search::default() };
         let Some(name) = safe_file_name(name) else {
             search.unreadable.push((PathBuf::from(name), "is no usable file name".to_owned()));
             return search;
         };
         let wanted = Wanted { name, identity };
-        for folder in self.all_folders(image_path) {
-            if self.look_in(&folder, &wanted, &mut search) {
+        for place in self.all_places(image_path) {
+            if self.look_in(&place, &wanted, &mut search) {
                 return search;
             }
         }
@@ -174,87 +192,80 @@ impl SymbolStore {
     }
 
     /// Every folder to look into, in order: path, defaults, the image's own, the cache.
-    fn all_folders(&self, image_path: &str) -> Vec<PathBuf> {
-        let mut folders: Vec<PathBuf> = Vec::new();
-        let mut add = |folder: &Path| {
-            if !folders.iter().any(|known| known == folder) {
-                folders.push(folder.to_path_buf());
+    fn all_places(&self, image_path: &str) -> Vec<Place> {
+        let mut places: Vec<Place> = Vec::new();
+        let mut add = |folder: &Path, trust: Trust| {
+            if !places.iter().any(|known| known.folder == folder) {
+                places.push(Place { folder: folder.to_path_buf(), trust });
             }
         };
-        for element in &self.path.elements {
-            match element {
-                PathElement::Folder(folder) | PathElement::Cache(Store::Folder(folder)) => add(folder),
-                PathElement::Server { stores, .. } => {
-                    for store in stores {
-                        if let Store::Folder(folder) = store {
-                            add(folder);
-                        }
-                    }
-                }
-                PathElement::Cache(Store::Default) => {}
-            }
-        }
-        self.folders.iter().for_each(|folder| add(folder));
+        self.path.folders().for_each(|folder| add(folder, Trust::Named));
+        self.folders.iter().for_each(|folder| add(folder, Trust::Unnamed));
         if let Some(folder) = image_folder(image_path).filter(|_| self.beside_images) {
-            add(&folder);
+            add(&folder, Trust::Unnamed);
         }
         if let Some(cache) = &self.cache {
-            add(&cache.store());
+            add(&cache.store(), Trust::Cache);
         }
-        folders
+        places
     }
 
     /// Looks into one folder (flat, two-tier store, three-tier store) or bundle.
-    fn look_in(&self, folder: &Path, wanted: &Wanted<'_>, search: &mut Search) -> bool {
-        if is_bundle(folder) && folder.is_file() {
-            return self.look_in_bundle(folder, wanted, search);
+    fn look_in(&self, place: &Place, wanted: &Wanted<'_>, search: &mut Search) -> bool {
+        if place.trust == Trust::Named && is_bundle(&place.folder) && place.folder.is_file() {
+            return self.look_in_bundle(&place.folder, wanted, search);
+        }
+        let here = match place.is_there() {
+            Ok(here) => here,
+            Err(elsewhere) => {
+                search.skipped.push(elsewhere);
+                return false;
+            }
+        };
+        // An image's folder is a place only where there is one.
+        if !here && !self.folders.contains(&place.folder) && place.trust == Trust::Unnamed {
+            return false;
         }
         let (name, id) = (wanted.name, wanted.identity.to_string());
-        let prefix: String = name.chars().take(2).collect();
-        if try_file(folder.join(name), wanted, search) {
-            return true;
-        }
         // Stores are case-insensitive where they come from, and this file system may not be.
-        if let Some(path) =
-            ignoring_case(folder, name).filter(|path| path.is_file() && *path != folder.join(name))
-            && try_file(path, wanted, search)
+        let exact = place.folder.join(name);
+        let other = place.ignoring_case(&place.folder, name).filter(|path| *path != exact);
+        if try_file(place, exact, wanted, search)
+            || other.is_some_and(|path| place.is_file(&path) && try_file(place, path, wanted, search))
         {
             return true;
         }
-        [below(folder, &[name, &id]), below(folder, &[&prefix, name, &id])]
-            .into_iter()
-            .flatten()
-            .any(|folder| self.look_in_store(&folder, wanted, search))
+        let tiers =
+            [place.below(&[name, &id]), first_tier(name).and_then(|tier| place.below(&[tier, name, &id]))];
+        tiers.into_iter().flatten().any(|folder| self.look_in_store(place, &folder, wanted, search))
     }
 
     /// Looks into the folder of one identity in a store: the file, the packed file, a pointer to it.
-    fn look_in_store(&self, folder: &Path, wanted: &Wanted<'_>, search: &mut Search) -> bool {
-        let file = |name: &str| {
-            let exact = folder.join(name);
-            if exact.is_file() {
-                Some(exact)
-            } else {
-                ignoring_case(folder, name).filter(|path| path.is_file())
-            }
-        };
-        if let Some(path) = file(wanted.name) {
-            return try_file(path, wanted, search);
+    fn look_in_store(&self, place: &Place, folder: &Path, wanted: &Wanted<'_>, search: &mut Search) -> bool {
+        if let Some(path) = place.file(folder, wanted.name) {
+            return try_file(place, path, wanted, search);
         }
-        if let Some(path) = packed_name(wanted.name).and_then(|packed| file(&packed)) {
-            return match self.unpack(&path, wanted) {
-                Ok(path) => try_file(path, wanted, search),
+        if let Some(path) = packed_name(wanted.name).and_then(|packed| place.file(folder, &packed)) {
+            return match self.unpack(place, &path, wanted) {
+                Ok(path) => try_file(&Place::cache(), path, wanted, search),
                 Err(error) => {
                     search.unreadable.push((path, error));
                     false
                 }
             };
         }
-        // The user has named this store, so its pointers are followed.
-        let pointer = file("file.ptr").and_then(|path| std::fs::read_to_string(path).ok());
-        match pointer.as_deref().and_then(pointer_path) {
-            Some(path) => try_file(PathBuf::from(path), wanted, search),
-            None => {
+        let Some(pointer) = place.file(folder, "file.ptr") else {
+            search.tried.push(folder.join(wanted.name));
+            return false;
+        };
+        match pointer::target(place, &pointer, &self.path) {
+            Ok(Some(target)) => try_file(&Place::pointed_at(), target, wanted, search),
+            Ok(None) => {
                 search.tried.push(folder.join(wanted.name));
+                false
+            }
+            Err(refusal) => {
+                search.skipped.push(refusal);
                 false
             }
         }
@@ -277,10 +288,12 @@ impl SymbolStore {
         }
         let unpack = |file: &mut std::fs::File| bundle.unpack(wanted.name, &id, MAX_UNPACKED, file).map(drop);
         let place = self.cache.as_ref().map(|cache| self.place_in(&cache.store(), wanted));
-        let kept = place.as_ref().and_then(|place| MappedFile::open(place).ok());
+        let kept = place.as_ref().and_then(|place| MappedFile::open_plain(place).ok());
         let file = match (kept.filter(|file| fits(file, &wanted.identity).is_ok()), &place) {
             (Some(kept), _) => Ok(kept),
-            (None, Some(place)) => write_atomically(place, unpack).and_then(|()| MappedFile::open(place)),
+            (None, Some(place)) => {
+                write_atomically(place, unpack).and_then(|()| MappedFile::open_plain(place))
+            }
             (None, None) => tempfile::tempfile().and_then(|mut file| {
                 unpack(&mut file)?;
                 MappedFile::from_file(file)
@@ -308,10 +321,10 @@ impl SymbolStore {
     }
 
     /// Unpacks a cabinet into the cache's store.
-    fn unpack(&self, packed: &Path, wanted: &Wanted<'_>) -> Result<PathBuf, String> {
+    fn unpack(&self, place: &Place, packed: &Path, wanted: &Wanted<'_>) -> Result<PathBuf, String> {
         let cache = self.cache.as_ref().ok_or("is packed, and there is no cache folder to unpack it to")?;
         let target = self.place_in(&cache.store(), wanted);
-        let file = MappedFile::open(packed).map_err(|error| error.to_string())?;
+        let file = place.open(packed).map_err(|error| error.to_string())?;
         write_atomically(&target, |out| cab::expand(&file, MAX_UNPACKED, out).map(drop))
             .map_err(|error| error.to_string())?;
         Ok(target)
@@ -336,6 +349,7 @@ impl SymbolStore {
                 PathElement::Cache(store) => nearest = nearest.or_else(|| place(store)),
                 PathElement::Server { stores, url: Some(url) } => {
                     let Some(store) = nearest.clone().or_else(|| stores.iter().find_map(place)) else {
+                        search.server_failed = true;
                         search
                             .servers
                             .push(format!("{url}: there is no cache folder: name one with --symbol-cache"));
@@ -343,11 +357,14 @@ impl SymbolStore {
                     };
                     match client.fetch(url, wanted.name, &id, &store, &check, on_bytes) {
                         Ok(path) => {
-                            if try_file(path, wanted, search) {
+                            if try_file(&Place::cache(), path, wanted, search) {
                                 return;
                             }
                         }
-                        Err(error) => search.servers.push(error.to_string()),
+                        Err(error) => {
+                            search.server_failed |= !error.is_missing();
+                            search.servers.push(error.to_string());
+                        }
                     }
                 }
                 _ => {}
@@ -357,15 +374,19 @@ impl SymbolStore {
 }
 
 /// Takes a file if it is the one that is wanted; else notes why not.
-fn try_file(path: PathBuf, wanted: &Wanted<'_>, search: &mut Search) -> bool {
-    let file = match MappedFile::open(&path) {
+fn try_file(place: &Place, path: PathBuf, wanted: &Wanted<'_>, search: &mut Search) -> bool {
+    let file = match place.open(&path) {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Err(OpenError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {
             search.tried.push(path);
             return false;
         }
-        Err(error) => {
+        Err(OpenError::Io(error)) => {
             search.unreadable.push((path, error.to_string()));
+            return false;
+        }
+        Err(OpenError::Elsewhere(why)) => {
+            search.skipped.push(why);
             return false;
         }
     };

@@ -119,6 +119,10 @@ impl TraceFile {
         let mut trace = Trace::read(&self.bytes, &self.path.display().to_string())
             .map_err(|cause| TraceError::Open { path: self.path.clone(), cause })?;
         trace.file = Some(&self.bytes);
+        if let Some(lost) = trace.lost() {
+            trace.damage.push(lost);
+            trace.lost_blocks = true;
+        }
         trace.release(self.bytes.len());
         Ok(trace)
     }
@@ -224,6 +228,12 @@ impl<'a> Trace<'a> {
     pub fn dropped(&self) -> u64 {
         let blocks = self.blocks.blocks().iter().map(|block| block.header.dropped).max().unwrap_or(0);
         blocks.max(self.timeline.end.as_ref().map_or(0, |end| end.dropped))
+    }
+
+    /// That the file became shorter, or could not be read, since it was opened: one sentence.
+    pub fn lost(&self) -> Option<String> {
+        let lost = self.file?.lost()?;
+        Some(format!("the file was shortened or became unreadable from byte {lost} on while stk read it"))
     }
 
     /// Tells the system that the file's bytes before `end` are not needed in memory for now.

@@ -2,7 +2,7 @@
 //!
 //! Gets folders and the hash of a table; gives its bytes, checked.
 
-use std::fs::File;
+use crate::map::open_plain;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use stk_format::blob::content_hash;
@@ -69,7 +69,7 @@ impl TableFolders {
 /// A file up to the size that a table may have; a longer one is cut and so does not match.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(limits::MAX_BLOB + 1).read_to_end(&mut bytes)?;
+    open_plain(path)?.take(limits::MAX_BLOB + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -34,7 +34,8 @@ pub(super) struct ListArgs {
     symbols: SymbolOptions,
 }
 
-/// Downloads each PDB once.
+/// Downloads each PDB once. Exit code 1 if a server fails, or if nothing is at hand in the end; that a server has no such
+/// file is no failure.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -165,7 +166,9 @@ pub(super) fn fetch(args: &FetchArgs) -> anyhow::Result<Exit> {
     }
     print(&out)?;
     eprintln!("stk: symbols of {} of {} modules are at hand", results.len() - missing, results.len());
-    Ok(exit)
+    let failed = results.iter().any(|(_, symbols)| symbols.server_failed());
+    let nothing = missing == results.len() && missing != 0;
+    Ok(if failed || nothing { exit.worse(Exit::Failure) } else { exit })
 }
 
 pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
@@ -230,6 +233,11 @@ impl Symbols {
     fn found(&self) -> Option<(&FoundFile, Origin)> {
         let pdb = self.pdb.as_ref().and_then(|search| search.found.as_ref());
         pdb.map(|found| (found, Origin::Pdb)).or(self.image.as_ref().map(|(found, origin)| (found, *origin)))
+    }
+
+    /// Whether the PDB did not come because a server failed.
+    fn server_failed(&self) -> bool {
+        self.pdb.as_ref().is_some_and(|search| search.found.is_none() && search.server_failed)
     }
 
     /// Why there are none, and what to do.

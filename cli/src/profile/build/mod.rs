@@ -74,7 +74,9 @@ pub fn build(
         done.fetch_add(u64::from(block.block.header.samples), Ordering::Relaxed);
         merger.block(&block, profile)?;
     }
-    merger.finish()
+    let (mut profile, runs) = merger.finish()?;
+    profile.losses.damaged_blocks.extend(trace.lost());
+    Ok((profile, runs))
 }
 
 /// A SAMPLES block in the trace.

@@ -1,0 +1,405 @@
+//! Whether a path stays on this machine, found out without touching what lies elsewhere.
+//!
+//! A look at a path below an automount, a mapped drive or a link to a share is enough to contact another machine. So a path
+//! is walked a part at a time, links included, and each part is touched only after the file system that holds it is known to
+//! be one of this machine.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Why a path cannot be used as a place of this machine.
+#[derive(Debug)]
+pub(super) enum Unresolved {
+    /// It leads elsewhere: from where on, and what is there.
+    Elsewhere { at: PathBuf, what: String },
+    /// It is not there, or the system does not give it.
+    Io(io::Error),
+}
+
+/// Links that a path may lead through; as many as Linux allows.
+const MAX_LINKS: u32 = 40;
+
+/// Folders that have been walked, and what they are without links. A run looks for many files in the same ones.
+static WALKED: Mutex<BTreeMap<PathBuf, PathBuf>> = Mutex::new(BTreeMap::new());
+/// Folders that are remembered at most.
+const MAX_WALKED: usize = 1 << 12;
+
+/// What a path means on this machine, free of links.
+///
+/// # Errors
+///
+/// That it is not there, or not on this machine; what is elsewhere has not been touched.
+pub(super) fn resolve(path: &Path) -> Result<PathBuf, Unresolved> {
+    let path = std::path::absolute(path).map_err(Unresolved::Io)?;
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return walk(PathBuf::new(), parts(&path), &elsewhere);
+    };
+    let walked = || WALKED.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = walked().get(folder).cloned();
+    let folder = match known {
+        Some(known) => known,
+        None => {
+            let found = walk(PathBuf::new(), parts(folder), &elsewhere)?;
+            let mut walked = walked();
+            if walked.len() >= MAX_WALKED {
+                walked.clear();
+            }
+            walked.insert(folder.to_path_buf(), found.clone());
+            found
+        }
+    };
+    walk(folder, vec![name.to_owned()], &elsewhere)
+}
+
+/// Walks on from `at`, which is on this machine and free of links, along the parts of `rest`, last first. `elsewhere` says of
+/// a path what holds it, unless that is a file system of this machine. It is asked before the path is touched, and all
+/// before its last part is known to be here and no link.
+fn walk(
+    mut at: PathBuf,
+    mut rest: Vec<OsString>,
+    elsewhere: &dyn Fn(&Path) -> Option<String>,
+) -> Result<PathBuf, Unresolved> {
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        let next = if part == ".." { at.parent().unwrap_or(&at).to_path_buf() } else { at.join(&part) };
+        // A drive without its root ("C:") is no place yet.
+        if !next.has_root() {
+            at = next;
+            continue;
+        }
+        if let Some(what) = elsewhere(&next) {
+            return Err(Unresolved::Elsewhere { at: next, what });
+        }
+        // Roots and drives are no links; without its root `\\?\C:` is the disk itself.
+        let root = next.file_name().is_none();
+        if root || !next.symlink_metadata().map_err(Unresolved::Io)?.file_type().is_symlink() {
+            at = next;
+            continue;
+        }
+        links += 1;
+        if links > MAX_LINKS {
+            return Err(Unresolved::Io(io::Error::other("leads through too many links")));
+        }
+        // Relative targets go on from `at`, absolute ones replace it.
+        rest.extend(parts(&next.read_link().map_err(Unresolved::Io)?));
+    }
+    Ok(at)
+}
+
+/// The parts of a path, last first.
+fn parts(path: &Path) -> Vec<OsString> {
+    let here = |part: &Component<'_>| *part != Component::CurDir;
+    path.components().rev().filter(here).map(|part| part.as_os_str().to_owned()).collect()
+}
+
+#[cfg(target_os = "linux")]
+fn elsewhere(path: &Path) -> Option<String> {
+    use std::sync::LazyLock;
+    static MOUNTS: LazyLock<mounts::Mounts> = LazyLock::new(|| {
+        mounts::Mounts::parse(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+    });
+    MOUNTS.elsewhere(path)
+}
+
+/// Linux: the file systems and where they are mounted.
+#[cfg(target_os = "linux")]
+mod mounts {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    use std::path::{Path, PathBuf};
+
+    /// Types whose files lie on this machine. Any other is not looked into unasked: a network's, one that mounts others when
+    /// it is touched (autofs), one that a program stands behind (fuse), and those that are no storage (proc, sysfs).
+    const LOCAL: [&[u8]; 32] = [
+        b"aufs",
+        b"bcachefs",
+        b"btrfs",
+        b"ecryptfs",
+        b"erofs",
+        b"exfat",
+        b"ext2",
+        b"ext3",
+        b"ext4",
+        b"f2fs",
+        b"fuseblk",
+        b"hfs",
+        b"hfsplus",
+        b"iso9660",
+        b"jffs2",
+        b"jfs",
+        b"minix",
+        b"msdos",
+        b"nilfs2",
+        b"ntfs",
+        b"ntfs3",
+        b"overlay",
+        b"ramfs",
+        b"reiserfs",
+        b"rootfs",
+        b"squashfs",
+        b"tmpfs",
+        b"ubifs",
+        b"udf",
+        b"vfat",
+        b"xfs",
+        b"zfs",
+    ];
+
+    /// The mounts of this process.
+    pub(super) struct Mounts(Vec<Mount>);
+
+    struct Mount {
+        at: PathBuf,
+        /// Major and minor number.
+        device: Vec<u8>,
+        kind: Vec<u8>,
+    }
+
+    impl Mounts {
+        /// Reads `/proc/self/mountinfo` (proc(5)). Lines that cannot be read are left out.
+        pub(super) fn parse(text: &str) -> Mounts {
+            Mounts(text.lines().filter_map(Mount::parse).collect())
+        }
+
+        /// The type of file system that holds a path, unless it is one of this machine. What the root lies on counts as
+        /// this machine, whatever it is.
+        pub(super) fn elsewhere(&self, path: &Path) -> Option<String> {
+            let Some(mount) = self.of(path) else { return Some("an unknown file system".to_owned()) };
+            let root = self.of(Path::new("/")).is_some_and(|root| root.device == mount.device);
+            let local = root || LOCAL.contains(&mount.kind.as_slice());
+            (!local).then(|| format!("a file system of type {}", String::from_utf8_lossy(&mount.kind)))
+        }
+
+        /// The mount that a path lies in: of those with the longest path the last, which hides the others.
+        fn of(&self, path: &Path) -> Option<&Mount> {
+            let holds = self.0.iter().filter(|mount| path.starts_with(&mount.at));
+            holds.max_by_key(|mount| mount.at.as_os_str().len())
+        }
+    }
+
+    impl Mount {
+        /// `id parent major:minor root mount-point options [fields…] - type source options`.
+        fn parse(line: &str) -> Option<Mount> {
+            let (before, after) = line.split_once(" - ")?;
+            let mut fields = before.split(' ').skip(2);
+            let device = fields.next()?.into();
+            let at = PathBuf::from(OsString::from_vec(unescape(fields.nth(1)?.as_bytes())));
+            Some(Mount { at, device, kind: after.split(' ').next()?.into() })
+        }
+    }
+
+    /// Space, tab, newline and backslash are written as a backslash and three octal digits.
+    fn unescape(text: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((&first, after)) = rest.split_first() {
+            let digits = after
+                .get(..3)
+                .filter(|_| first == b'\\')
+                .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+            out.push(digits.unwrap_or(first));
+            rest = if digits.is_some() { &after[3..] } else { after };
+        }
+        out
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        /// As proc(5) describes the lines; types as the kernel's documentation and mount(8) name them.
+        const TABLE: &str = r"22 27 0:21 / /proc rw,relatime - proc proc rw
+27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
+30 27 0:40 / /net rw,relatime shared:9 - autofs -hosts rw,fd=7
+31 27 0:41 / /srv/nfs\040share rw,relatime - nfs4 filer:/export rw
+32 27 0:42 / /home/me/remote rw,nosuid - fuse.sshfs me@host: rw
+33 27 8:1 / /media/stick rw - vfat /dev/sdb1 rw
+34 27 254:0 /data /srv/nfs\040share/bind rw - ext4 /dev/vda rw
+35 27 0:43 / /media/stick rw - cifs //filer/share rw
+36 27 0:44 / /mnt/c rw - 9p C:\134 rw,aname=drvfs
+malformed
+";
+
+        #[test]
+        fn a_path_is_local_if_the_file_system_that_holds_it_is() {
+            let mounts = Mounts::parse(TABLE);
+            for path in ["/", "/home/me", "/networks", "/home/me/remote2", "/srv/nfs share/bind/x"] {
+                assert_eq!(mounts.elsewhere(Path::new(path)), None, "{path}");
+            }
+            for (path, kind) in [
+                ("/net", "autofs"),
+                ("/net/evil.example/share/x.pdb", "autofs"),
+                ("/srv/nfs share/x", "nfs4"),
+                ("/home/me/remote/x", "fuse.sshfs"),
+                ("/proc/self/mem", "proc"),
+                ("/media/stick/x.pdb", "cifs"),
+                ("/mnt/c/x.pdb", "9p"),
+            ] {
+                let what = mounts.elsewhere(Path::new(path)).expect(path);
+                assert!(what.ends_with(kind), "{path}: {what}");
+            }
+        }
+
+        #[test]
+        fn what_the_root_lies_on_is_this_machine() {
+            let table = "1 0 0:9 / / rw - 9p none rw\n2 1 0:9 /sub /sub rw - 9p none rw\n3 1 0:10 / /x rw - 9p none rw";
+            let mounts = Mounts::parse(table);
+            assert_eq!(mounts.elsewhere(Path::new("/sub/file")), None);
+            assert!(mounts.elsewhere(Path::new("/x/file")).is_some());
+        }
+
+        #[test]
+        fn without_a_table_nothing_is_local() {
+            assert!(Mounts::parse("").elsewhere(Path::new("/home")).is_some());
+        }
+    }
+}
+
+/// Where automounts are before anything else is asked; then what the system says of the file system that holds the path.
+#[cfg(target_os = "macos")]
+#[allow(unsafe_code)]
+fn elsewhere(path: &Path) -> Option<String> {
+    use std::os::unix::ffi::OsStrExt;
+    if ["/net", "/home", "/Network"].iter().any(|automount| path.starts_with(automount)) {
+        return Some("an automount".to_owned());
+    }
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
+    let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: the name ends with NUL and lives over the call; the system fills in the zeroed structure, which is valid as
+    // it is too.
+    let flags = unsafe {
+        match libc::statfs(name.as_ptr(), found.as_mut_ptr()) {
+            0 => found.assume_init().f_flags,
+            // What is not there leads nowhere; whoever opens it is told.
+            _ => return None,
+        }
+    };
+    (flags & libc::MNT_LOCAL as u32 == 0).then(|| "a file system of another machine".to_owned())
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
+fn elsewhere(_: &Path) -> Option<String> {
+    Some("a file system of which this system does not say whether it is local".to_owned())
+}
+
+/// A drive is asked for once, at its root: below it only links lead elsewhere, and those are resolved.
+#[cfg(windows)]
+#[allow(unsafe_code)]
+fn elsewhere(path: &Path) -> Option<String> {
+    use std::os::windows::ffi::OsStrExt;
+    use std::path::Prefix;
+    use windows_sys::Win32::Storage::FileSystem::{GetDriveTypeW, QueryDosDeviceW};
+    // GetDriveTypeW's answers (Microsoft, "GetDriveTypeW function").
+    const REMOVABLE: u32 = 2;
+    const FIXED: u32 = 3;
+    const CDROM: u32 = 5;
+    const RAMDISK: u32 = 6;
+    let Some(Component::Prefix(prefix)) = path.components().next() else {
+        return Some("no drive".to_owned());
+    };
+    if path.parent().is_some() {
+        return None;
+    }
+    if let Prefix::Disk(letter) | Prefix::VerbatimDisk(letter) = prefix.kind() {
+        let name = [u16::from(letter), u16::from(b':'), 0];
+        let mut target = [0u16; 1024];
+        // SAFETY: the name ends with NUL, and the system writes at most as many characters as the buffer has.
+        let len =
+            unsafe { QueryDosDeviceW(name.as_ptr(), target.as_mut_ptr(), target.len() as u32) } as usize;
+        let target = String::from_utf16_lossy(&target[..len.min(target.len())]).to_ascii_uppercase();
+        // `subst` of a share, and the devices behind mapped drives.
+        if [r"\??\UNC\", "REDIRECTOR", r"\MUP", "RDPDR"].iter().any(|device| target.contains(device)) {
+            return Some("a mapped drive".to_owned());
+        }
+    } else if !matches!(prefix.kind(), Prefix::Verbatim(name) if name.to_string_lossy().starts_with("Volume{"))
+    {
+        return Some("a share or a device".to_owned());
+    }
+    let root = match prefix.kind() {
+        Prefix::Disk(letter) | Prefix::VerbatimDisk(letter) => {
+            vec![letter.into(), b':'.into(), b'\\'.into(), 0]
+        }
+        _ => prefix.as_os_str().encode_wide().chain([b'\\'.into(), 0]).collect::<Vec<u16>>(),
+    };
+    // SAFETY: the name ends with NUL and lives over the call.
+    match unsafe { GetDriveTypeW(root.as_ptr()) } {
+        REMOVABLE | FIXED | CDROM | RAMDISK => None,
+        _ => Some("a drive that is not of this machine".to_owned()),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// As if a folder `net` were an automount.
+    fn outcome(folder: &Path, path: &str) -> Result<PathBuf, Unresolved> {
+        let net = folder.join("net");
+        let elsewhere = |path: &Path| path.starts_with(&net).then(|| "autofs".to_owned());
+        walk(PathBuf::new(), parts(&folder.join(path)), &elsewhere)
+    }
+
+    #[test]
+    fn links_are_followed_on_this_machine_only() {
+        let folder = tempfile::tempdir().unwrap();
+        // Free of links itself.
+        let folder = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(folder.join("here/sub")).unwrap();
+        // There in truth, so that a walk that touches it succeeds and the test fails.
+        std::fs::create_dir_all(folder.join("net/evil")).unwrap();
+        for file in ["here/sub/x.pdb", "net/evil/x.pdb"] {
+            std::fs::write(folder.join(file), b"x").unwrap();
+        }
+        symlink("sub", folder.join("here/link")).unwrap();
+        symlink(folder.join("net/evil"), folder.join("here/out")).unwrap();
+        symlink("../net/evil/x.pdb", folder.join("here/x.pdb")).unwrap();
+        symlink("loop", folder.join("loop")).unwrap();
+        let found = outcome(&folder, "here/./link/../sub/x.pdb").unwrap();
+        assert_eq!(found, folder.join("here/sub/x.pdb"));
+        for path in ["net", "net/evil/x.pdb", "here/out/x.pdb", "here/x.pdb", "here/link/../../net/none"] {
+            let outcome = outcome(&folder, path);
+            let Err(Unresolved::Elsewhere { at, what }) = outcome else { panic!("{path}: {outcome:?}") };
+            assert_eq!((at, what.as_str()), (folder.join("net"), "autofs"), "{path}");
+        }
+        assert!(matches!(outcome(&folder, "loop/x"), Err(Unresolved::Io(_))));
+        let missing = outcome(&folder, "here/none/x").unwrap_err();
+        assert!(matches!(missing, Unresolved::Io(error) if error.kind() == io::ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn what_is_no_storage_is_not_looked_into() {
+        if cfg!(target_os = "linux") {
+            assert!(matches!(resolve(Path::new("/proc/self/mem")), Err(Unresolved::Elsewhere { .. })));
+            assert!(resolve(Path::new("/proc/self/cwd/x")).is_err());
+        }
+        assert!(resolve(Path::new(env!("CARGO_MANIFEST_DIR"))).is_ok());
+    }
+}
+
+#[cfg(all(test, windows))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_devices_and_drives_that_are_not_there_are_not_of_this_machine() {
+        for path in [
+            r"\\evil.invalid\share\x.pdb",
+            r"\\?\UNC\evil.invalid\share\x",
+            r"\\.\pipe\x",
+            r"\\?\GLOBALROOT\x",
+            r"Q:\x.pdb",
+        ] {
+            assert!(matches!(resolve(Path::new(path)), Err(Unresolved::Elsewhere { .. })), "{path}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        assert!(resolve(folder.path()).is_ok());
+        assert!(
+            resolve(&folder.path().canonicalize().unwrap()).is_ok(),
+            "with the prefix of the kernel's names"
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! Where a `file.ptr` of a store may lead: a pointer is a text in a folder, and whoever can write it names a path to open.
+//!
+//! It is followed only in stores that the symbol path names, and only to a place on this machine, below a folder that the path
+//! names, or on a share of which the path names a folder. Pointers of servers have their own rule (`server`).
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use super::local;
+use super::path::SymbolPath;
+use super::place::{OpenError, Place, Trust};
+use super::server::pointer_path;
+
+/// Bytes of a pointer that are read; paths are shorter.
+const MAX_POINTER: u64 = 4096;
+
+/// The file that a pointer names; nothing if it names none.
+///
+/// # Errors
+///
+/// Why it is not followed, and what to do, in words.
+pub(super) fn target(place: &Place, pointer: &Path, named: &SymbolPath) -> Result<Option<PathBuf>, String> {
+    let refuse = |why: String| format!("{} is not followed, because {why}", pointer.display());
+    if place.trust != Trust::Named {
+        return Err(refuse("nobody has named its folder: name it with -y".to_owned()));
+    }
+    let file = match place.open(pointer) {
+        Ok(file) => file,
+        Err(OpenError::Io(error)) => return Err(refuse(format!("{error}"))),
+        Err(OpenError::Elsewhere(why)) => return Err(why),
+    };
+    let mut text = String::new();
+    if (&file[..]).take(MAX_POINTER).read_to_string(&mut text).is_err() {
+        return Err(refuse("it is no text".to_owned()));
+    }
+    let Some(path) = pointer_path(&text) else { return Ok(None) };
+    match allowed(path, named) {
+        Ok(path) => Ok(Some(path)),
+        Err(why) => Err(refuse(format!("{path:?} {why}"))),
+    }
+}
+
+/// The path of a pointer, if it may be opened.
+fn allowed(path: &str, named: &SymbolPath) -> Result<PathBuf, String> {
+    if let Some(share) = share(path) {
+        let named =
+            named.folders().filter_map(Path::to_str).any(|folder| self::share(folder) == Some(share.clone()));
+        return match (share, named) {
+            (Share::Device, _) => Err("is a device".to_owned()),
+            (Share::Named(..), true) if cfg!(windows) => Ok(PathBuf::from(path)),
+            _ => Err("is on a share that the symbol path does not name: name it with -y".to_owned()),
+        };
+    }
+    let path = Path::new(path);
+    if !path.is_absolute() || path.components().any(|part| part == std::path::Component::ParentDir) {
+        return Err("is no absolute path of this machine".to_owned());
+    }
+    if named.folders().any(|folder| path.starts_with(folder)) {
+        return Ok(path.to_path_buf());
+    }
+    match local::resolve(path) {
+        Ok(path) => Ok(path),
+        Err(local::Unresolved::Elsewhere { at, what }) => {
+            Err(format!("leads to {}, on {what}: name its folder with -y", at.display()))
+        }
+        Err(local::Unresolved::Io(error)) => Err(format!("cannot be opened: {error}")),
+    }
+}
+
+/// What a path that begins with two separators leads to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Share {
+    /// `\\?\…`, `\\.\…`
+    Device,
+    /// Server and share, in lower case.
+    Named(String, String),
+}
+
+fn share(path: &str) -> Option<Share> {
+    let separator = ['\\', '/'];
+    let rest = path.strip_prefix(separator)?;
+    // `\??\…` is the kernel's way to write `\\?\…`.
+    let rest = rest.strip_prefix(separator).or(rest.starts_with("??").then_some(rest))?;
+    let mut parts = rest.split(separator);
+    let (server, share) = (parts.next()?.to_lowercase(), parts.next().unwrap_or("").to_lowercase());
+    Some(match server.as_str() {
+        "?" | "." | "??" | "" => Share::Device,
+        _ if share.is_empty() || parts.any(|part| part == "..") => Share::Device,
+        _ => Share::Named(server, share),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_told_from_devices_and_paths() {
+        let named = |server: &str, share: &str| Some(Share::Named(server.into(), share.into()));
+        assert_eq!(share(r"\\Filer\Syms\x.pdb"), named("filer", "syms"));
+        assert_eq!(share("//filer/syms"), named("filer", "syms"));
+        for device in [r"\\?\C:\x", r"\\.\pipe\x", r"\??\UNC\filer\syms", r"\\filer", r"\\filer\a\..\b"] {
+            assert_eq!(share(device), Some(Share::Device), "{device}");
+        }
+        assert_eq!((share(r"C:\x"), share("/x"), share("x")), (None, None, None));
+    }
+
+    #[test]
+    fn a_pointer_leads_to_no_share_that_is_not_named() {
+        let path = SymbolPath::parse(r"C:\mine;srv*\\filer\syms\store");
+        for text in
+            [r"\\evil\syms\x.pdb", r"\\filer\other\x.pdb", r"\\?\UNC\filer\syms\x.pdb", r"\\.\C:", "x.pdb"]
+        {
+            assert!(allowed(text, &path).is_err(), "{text}");
+        }
+        assert_eq!(allowed(r"\\FILER\syms\x.pdb", &path).is_ok(), cfg!(windows));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_pointer_leads_to_storage_of_this_machine_or_below_what_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let own = file.path().canonicalize().unwrap();
+        let none = SymbolPath::default();
+        assert_eq!(allowed(own.to_str().unwrap(), &none), Ok(own.clone()));
+        assert!(allowed("/proc/self/mem", &none).is_err());
+        assert!(allowed("/proc/self/mem", &SymbolPath::parse("/proc/self")).is_ok());
+        assert!(allowed("/proc/self/../x", &SymbolPath::parse("/proc/self")).is_err());
+    }
+}
