@@ -88,7 +88,9 @@ fn every_stack_reaches_the_thread_start_or_says_why_not() {
     let mut stacks = 0;
     for (_, stack) in speedscope.stacks() {
         stacks += 1;
-        let start = stack[0].is("RtlUserThreadStart") || stack[0].name.starts_with("ntdll.dll");
+        // A thread that is still being initialised starts in LdrInitializeThunk.
+        let starts = ["RtlUserThreadStart", "LdrInitializeThunk"].iter().any(|name| stack[0].is(name));
+        let start = starts || stack[0].name.starts_with("ntdll.dll");
         assert!(
             start || stk::incomplete(stack).is_some(),
             "a stack neither complete nor explained: {stack:#?}"
