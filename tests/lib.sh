@@ -184,6 +184,8 @@ machine_tests() { # wine8|wine10|arm64
     arm64) printf '%s\n' "${STK_ARM64_TESTS[@]}" ;;
   esac
 }
+# examples/stress dies on Wine 10 in two of three runs without the agent: page faults that it raises on purpose, beside DLLs that come and go.
+STK_WINE10_SKIPPED=(--skip a_stressed_target_neither_hangs --skip a_target_that_loads_and_frees_dlls_neither_hangs)
 # Emulated, a step takes ten times as long.
 STK_ARM64_TESTS=(e2e_smoke e2e_agent_dll e2e_agent e2e_dynamic)
 # Left out on arm64: a walk by the system's unwinder is not supported there; and a program that ends while its threads run dies of SIGSEGV in
@@ -209,6 +211,7 @@ end_to_end() {
   local machine=$1 log=end-to-end-$1-$SECONDS name targets=() skipped=() status=0 from=$SECONDS
   shift
   [ "$machine" != arm64 ] || skipped=("${STK_ARM64_SKIPPED[@]}")
+  [ "$machine" != wine10 ] || skipped=("${STK_WINE10_SKIPPED[@]}")
   [ $# -gt 0 ] || set -- $(machine_tests "$machine")
   for name in "$@"; do targets+=(--test "$name"); done
   printf '\nend-to-end tests, %s\n' "$machine"

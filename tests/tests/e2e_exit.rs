@@ -49,7 +49,10 @@ fn end(Way(way, code, says): &Way, moment: u64) {
     let status = program.wait();
     let gone = begun.elapsed().saturating_sub(Duration::from_millis(moment));
     assert!(gone < GONE, "{context}: gone after {gone:?}");
-    assert_eq!(status.code(), Some(*code), "{context}: {}", program.output());
+    // Where the last thread leaves, Wine sometimes ends its Linux process with the status of another thread; what Windows programs see,
+    // inject tells.
+    let last_thread = *way == "last_thread";
+    assert!(last_thread || status.code() == Some(*code), "{context}: {status} {}", program.output());
     inject.finish().expect(0).says(&format!("ended with exit code {code}"));
 
     let recorded = Recorded::open(&folder.file("ends.stk"));

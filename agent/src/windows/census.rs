@@ -382,7 +382,9 @@ impl Census {
             |thread| {
                 if !thread.handle.own {
                     removals.push_back(thread.instance);
+                    // A thread that is just ending may have no time of its end yet.
                     let exited = thread.handle.handle.times().map_or(0, |times| times.exited);
+                    let exited = if exited == 0 { utc_now } else { exited };
                     if exited >= *last_exit {
                         *last_exit = exited;
                         LAST_EXIT_CODE.store(thread.handle.handle.exit_code(), Ordering::Relaxed);
