@@ -173,9 +173,17 @@ static volatile LONG stubborn_asked, stubborn_blocked;
 static long block_signals(int how)
 {
     uint64_t stops = 1ull << (10 - 1); /* SIGUSR1 */
+#ifdef __aarch64__
+    register long number __asm__("x8") = 135; /* rt_sigprocmask */
+    register long result __asm__("x0") = how;
+    register uint64_t *set __asm__("x1") = &stops;
+    register long old __asm__("x2") = 0, size __asm__("x3") = sizeof stops;
+    __asm__ volatile("svc #0" : "+r"(result) : "r"(number), "r"(set), "r"(old), "r"(size) : "memory");
+#else
     long result;
     register long size __asm__("r10") = sizeof stops;
     __asm__ volatile("syscall" : "=a"(result) : "a"(14L), "D"((long)how), "S"(&stops), "d"(0L), "r"(size) : "rcx", "r11", "memory");
+#endif
     return result;
 }
 
