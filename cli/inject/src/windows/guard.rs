@@ -8,6 +8,7 @@ use crate::guard::{self, Guard, Life, Look};
 use std::io;
 use std::os::windows::io::{AsHandle as _, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Instant;
 use stk_schema::control::AgentStatus;
 use stk_schema::guard::{GuardBoard, SAMPLERS};
@@ -34,6 +35,7 @@ pub fn own_process() -> io::Result<OwnedHandle> {
 #[derive(Debug)]
 pub struct Guarding {
     stop: Arc<Event>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Guarding {
@@ -48,14 +50,18 @@ impl Guarding {
         watch.read_board().then_some(())?;
         let stopped = stop.clone();
         let work = move || watch.run(&stopped);
-        std::thread::Builder::new().name("guard".to_owned()).spawn(work).ok()?;
-        Some(Guarding { stop })
+        let thread = std::thread::Builder::new().name("guard".to_owned()).spawn(work).ok()?;
+        Some(Guarding { stop, thread: Some(thread) })
     }
 }
 
 impl Drop for Guarding {
     fn drop(&mut self) {
         self.stop.set();
+        // inject leaves no thread behind that still waits when it ends.
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 
