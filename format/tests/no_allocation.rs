@@ -1,7 +1,7 @@
 //! The recorder's hot path allocates nothing after set-up.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::Cell;
 use stk_format::{
     BlockBuffer, BlockKind, FileHeader, RawSample, SampleEncoder, Sealer, ThreadImage, sealed_bound,
 };
@@ -12,12 +12,15 @@ use stk_schema::{Arch, Os, limits};
 /// The system's allocator, counting.
 struct Counting;
 
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    /// Of the calling thread: the test harness has threads of its own.
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
 
 // SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         // SAFETY: the caller keeps `alloc`'s contract.
         unsafe { System.alloc(layout) }
     }
@@ -43,7 +46,7 @@ fn recording_allocates_nothing_after_set_up() {
     let mut registers = [0u64; 17];
     let mut written = 0;
 
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = ALLOCATIONS.get();
     for round in 0..300u64 {
         block.begin(BlockKind::State, round);
         block.push(&Event::Clock(Clock { time: round, utc: round })).unwrap();
@@ -80,6 +83,6 @@ fn recording_allocates_nothing_after_set_up() {
         }
         written += sealer.seal(&block, &mut out).unwrap().len();
     }
-    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0);
+    assert_eq!(ALLOCATIONS.get() - before, 0);
     assert!(written > 0);
 }
