@@ -1,6 +1,7 @@
-// Resources of a Windows program or DLL for build scripts: version information and a manifest, as a COFF object that every linker
-// takes (the PE/COFF specification, "The .rsrc Section"; "VS_VERSIONINFO"). Written here because resource compilers differ: windres,
-// llvm-rc and rc.exe each lie somewhere else, where they are there at all.
+// Resources of a Windows program or DLL for build scripts: version information and a manifest, as a
+// COFF object that every linker takes (the PE/COFF specification, "The .rsrc Section";
+// "VS_VERSIONINFO"). Written here because resource compilers differ: windres, llvm-rc and rc.exe
+// each lie somewhere else, where they are there at all.
 
 use std::env;
 use std::fs;
@@ -22,7 +23,8 @@ const RT_VERSION: u32 = 16;
 const RT_MANIFEST: u32 = 24;
 const US_ENGLISH: u32 = 0x409;
 
-/// Writes the object into OUT_DIR; `None` where the target is not Windows or of an unknown processor.
+/// Writes the object into OUT_DIR; `None` where the target is not Windows or of an unknown
+/// processor.
 pub fn object(about: &About) -> Option<PathBuf> {
     if variable("CARGO_CFG_TARGET_OS") != "windows" {
         return None;
@@ -47,8 +49,8 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is not set: this runs in a build script"))
 }
 
-/// The `.rsrc` section: three levels of folders (type, id, language), an entry for each resource, the data. With it, the offsets of
-/// words that hold an offset in the section and must become RVAs.
+/// The `.rsrc` section: three levels of folders (type, id, language), an entry for each resource,
+/// the data. With it, the offsets of words that hold an offset in the section and must become RVAs.
 fn tree(resources: &[(u32, Vec<u8>)]) -> (Vec<u8>, Vec<u32>) {
     const FOLDER: u32 = 16;
     const LINK: u32 = 8;

@@ -1,4 +1,5 @@
-//! Builds agent.dll for Windows in a cargo call of its own and puts it where cargo puts the programs.
+//! Builds agent.dll for Windows in a cargo call of its own and puts it where cargo puts the
+//! programs.
 //!
 //! `STK_AGENT_APART=1` leaves it out, for scripts that build or check the agent themselves.
 

@@ -1,6 +1,8 @@
-//! agent.dll under Wine, driven by a small program that loads it into itself (`tests/host.c`): one scenario a test.
+//! agent.dll under Wine, driven by a small program that loads it into itself (`tests/host.c`): one
+//! scenario a test.
 //!
-//! Environment: see tests/README.md (`STK_WINE`, `STK_WINDOWS_BIN`, `WINEPREFIX`). Rates are not asserted: the machine may be loaded.
+//! Environment: see tests/README.md (`STK_WINE`, `STK_WINDOWS_BIN`, `WINEPREFIX`). Rates are not
+//! asserted: the machine may be loaded.
 
 #![cfg(not(windows))]
 
@@ -64,7 +66,8 @@ fn a_recording_has_threads_modules_tables_and_stacks_that_reach_their_base() {
     for sample in &trace.samples {
         assert!(!trace.threads[&sample.thread].flags.contains(ThreadFlags::RECORDER));
         assert_eq!(sample.stack_start, sample.sp & !7);
-        // On the system's side of a call under Wine the stack pointer lies elsewhere: no base is known.
+        // On the system's side of a call under Wine the stack pointer lies elsewhere: no base is
+        // known.
         if sample.stack_base != 0 {
             assert_eq!(sample.stack_start + sample.stack_len, sample.stack_base);
         }
@@ -105,7 +108,8 @@ fn stk_capture_records_its_callers_frame_under_its_tag() {
         let code = text.data().unwrap();
         let before = &code[at as usize - 6..at as usize];
         assert!(is_indirect_call(before), "{before:02x?}");
-        // The frame of the caller: its stack pointer is that of the moment after the return, 16-aligned in the body.
+        // The frame of the caller: its stack pointer is that of the moment after the return,
+        // 16-aligned in the body.
         assert_eq!(sample.sp % 16, 0);
         assert_eq!(sample.stack_start, sample.sp);
     }
@@ -199,8 +203,9 @@ fn a_panic_in_the_recorder_is_told_by_the_trace_and_leaves_the_target_alone() {
 
 #[test]
 fn a_process_that_exits_while_it_is_recorded_leaves_a_finished_trace() {
-    // The sampler is terminated with the other threads. What it has gathered in the last second is lost if it was just changing that, about
-    // once in twenty here; the end is written all the same.
+    // The sampler is terminated with the other threads. What it has gathered in the last second is
+    // lost if it was just changing that, about once in twenty here; the end is written all the
+    // same.
     let has_samples = (0..4).any(|_| {
         let run = run("exit");
         assert_eq!(run.status, Some(7), "the program's own exit code");
@@ -267,7 +272,8 @@ fn threads_that_live_a_moment_all_run_and_none_hangs() {
     }
 }
 
-/// Windows runs no thread while enough others of a higher priority want to run; Wine keeps the number and ignores it.
+/// Windows runs no thread while enough others of a higher priority want to run; Wine keeps the
+/// number and ignores it.
 #[test]
 fn no_thread_of_the_recorder_runs_below_those_of_the_target() {
     let run = run("priorities");
@@ -282,7 +288,8 @@ fn no_thread_of_the_recorder_runs_below_those_of_the_target() {
         }
     }
     helpers.sort_unstable();
-    // Code and runtimes as the target's; tables and writer above; the watchdog highest, the sampler time-critical.
+    // Code and runtimes as the target's; tables and writer above; the watchdog highest, the sampler
+    // time-critical.
     assert!(helpers.iter().all(|&priority| priority >= 0), "{helpers:?}");
     assert!(helpers.iter().filter(|&&priority| priority == 1).count() >= 2, "{helpers:?}");
     assert!(helpers.contains(&15), "{helpers:?}");
@@ -389,7 +396,8 @@ fn on_arm64() -> bool {
     std::env::var_os("STK_MACHINE").is_some_and(|machine| machine == "arm64")
 }
 
-/// Whether six bytes of code end with a call through a register or, on x64, through memory relative to the instruction pointer.
+/// Whether six bytes of code end with a call through a register or, on x64, through memory relative
+/// to the instruction pointer.
 fn is_indirect_call(before: &[u8]) -> bool {
     if on_arm64() {
         let word = u32::from_le_bytes(before[2..].try_into().unwrap());
@@ -414,7 +422,8 @@ fn assert_tables_match_the_file(trace: &Contents, module: &Module) {
         if !unwind.contains(&table.kind) {
             continue;
         }
-        // On arm64 the linker puts the import address table on a page of the unwind data: see below for the records.
+        // On arm64 the linker puts the import address table on a page of the unwind data: see below
+        // for the records.
         if on_arm64() && table.kind == TableKind::UnwindInfo as u64 {
             continue;
         }
@@ -434,7 +443,8 @@ fn assert_tables_match_the_file(trace: &Contents, module: &Module) {
     let functions = trace.blobs[&pdata.hash.0].clone().finish().unwrap();
     let unwind: Vec<&Table> =
         tables.iter().filter(|table| table.kind == TableKind::UnwindInfo as u64).collect();
-    // RUNTIME_FUNCTION ends with the RVA of the unwind data; on arm64 that word may be the data itself, in its lowest bits.
+    // RUNTIME_FUNCTION ends with the RVA of the unwind data; on arm64 that word may be the data
+    // itself, in its lowest bits.
     let size = if on_arm64() { 8 } else { 12 };
     for function in functions.chunks_exact(size) {
         let rva = u32::from_le_bytes(function[size - 4..].try_into().unwrap());
@@ -658,7 +668,8 @@ impl Contents {
             }
             Event::ModuleLoad(load) if !load.flags.contains(ModuleFlags::RESTATED) => {
                 let pe = load.identities.iter().any(|identity| matches!(identity, Identity::Pe(_)));
-                // The loader's notification may have told the identity of what was gone when it was read.
+                // The loader's notification may have told the identity of what was gone when it was
+                // read.
                 assert!(pe || load.flags.contains(ModuleFlags::HEADERS_UNREADABLE));
                 let module = Module {
                     path: text(load.path),

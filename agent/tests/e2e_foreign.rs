@@ -1,7 +1,8 @@
-//! Stacks whose bounds are not what the thread's environment block says, under Wine: recorded, marked, and without
-//! harm to the target (tests/programs/foreign_stack.c).
+//! Stacks whose bounds are not what the thread's environment block says, under Wine: recorded,
+//! marked, and without harm to the target (tests/programs/foreign_stack.c).
 //!
-//! Environment: see tests/README.md (`STK_WINE`, `STK_WINDOWS_BIN`, `WINEPREFIX`). Rates are not asserted: the machine may be loaded.
+//! Environment: see tests/README.md (`STK_WINE`, `STK_WINDOWS_BIN`, `WINEPREFIX`). Rates are not
+//! asserted: the machine may be loaded.
 
 #![cfg(not(windows))]
 

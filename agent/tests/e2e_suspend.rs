@@ -1,6 +1,8 @@
-//! How agent.dll suspends threads, under Wine: threads that do not stop, and a sampler frozen in each phase of a suspension (`tests/host.c`).
+//! How agent.dll suspends threads, under Wine: threads that do not stop, and a sampler frozen in
+//! each phase of a suspension (`tests/host.c`).
 //!
-//! Environment: see tests/README.md (`STK_WINE`, `STK_WINDOWS_BIN`, `WINEPREFIX`). Rates and times are not asserted: the machine may be loaded.
+//! Environment: see tests/README.md (`STK_WINE`, `STK_WINDOWS_BIN`, `WINEPREFIX`). Rates and times
+//! are not asserted: the machine may be loaded.
 
 #![cfg(not(windows))]
 
@@ -34,7 +36,8 @@ fn while_a_thread_does_not_stop_the_others_are_sampled_and_nothing_is_held() {
     assert_eq!(trace.end, Some(EndReason::Stopped as u64));
     let stubborn = trace.thread("stubborn");
     let [from, to, after] = [1, 2, 3].map(|tag| trace.marks[&tag]);
-    // The span is told with its thread and the time when it was asked, which was before the spare took over.
+    // The span is told with its thread and the time when it was asked, which was before the spare
+    // took over.
     let missed: Vec<_> = trace.dropped.iter().filter(|dropped| dropped.thread == stubborn).collect();
     let [missed] = missed[..] else { panic!("one loss of the stubborn thread: {missed:?}") };
     assert_eq!((missed.reason, missed.count), (DropReason::NotStopped as u64, 1));
@@ -75,7 +78,8 @@ fn when_all_samplers_are_stuck_they_hold_nothing_and_the_last_goes_on_later() {
     );
 }
 
-/// What the guard process finds when sampler and watchdog are gone: the word says the phase, and one ResumeThread frees the thread.
+/// What the guard process finds when sampler and watchdog are gone: the word says the phase, and
+/// one ResumeThread frees the thread.
 #[test]
 fn a_sampler_frozen_in_any_phase_leaves_a_word_that_names_the_thread_it_holds() {
     let phases = [

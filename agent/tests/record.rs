@@ -499,7 +499,8 @@ fn the_cycles_of_a_thread_are_told_with_its_samples_also_of_passes_that_did_not_
             other => panic!("{other:?}"),
         }
     }
-    // The first sample has nothing before it; the last capture's own cost comes after the last reading.
+    // The first sample has nothing before it; the last capture's own cost comes after the last
+    // reading.
     assert_eq!(deltas.iter().sum::<i64>() as u64, spent - 12_000, "{deltas:?}");
     assert_eq!(
         *deltas.last().unwrap(),

@@ -62,7 +62,8 @@ fn write(limit: u64, block_bytes: usize) -> (Vec<u8>, u32, bool) {
 
 #[test]
 fn a_trace_stays_below_its_limit_and_is_whole() {
-    // Blocks of many sizes, so that the limit is met at every distance, and thousands of blocks, so that the index weighs something.
+    // Blocks of many sizes, so that the limit is met at every distance, and thousands of blocks, so
+    // that the index weighs something.
     for (limit, block_bytes) in [(64 << 10, 4096), (300_000, 8192), (1 << 20, 200_000), (8 << 20, 4096)] {
         let (bytes, written, warned) = write(limit, block_bytes);
         let context = format!("limit {limit}, blocks of {block_bytes}: {} bytes", bytes.len());

@@ -1,4 +1,5 @@
-//! Makes a large trace of a small real one: `cargo run --release -p stk --example grow -- IN.stk OUT.stk [SAMPLES [DEPTH]]`.
+//! Makes a large trace of a small real one: `cargo run --release -p stk --example grow -- IN.stk
+//! OUT.stk [SAMPLES [DEPTH]]`.
 //!
 //! For measurements that need a million samples of real code; prints what was made of what.
 

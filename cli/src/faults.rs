@@ -1,9 +1,11 @@
-//! Mapped files that lose pages while they are read (Unix): what is gone reads as zeros, where the system would end the process.
+//! Mapped files that lose pages while they are read (Unix): what is gone reads as zeros, where the
+//! system would end the process.
 //!
-//! A page behind the new end of a file that somebody shortens, or one that the disk cannot give, raises SIGBUS at the first
-//! access. The handler here puts pages of zeros there, from the lost page to the mapping's end, and the access goes on.
-//! Readers find zeros as they find any other damage: by checksums and bounds. A SIGBUS at any other address goes to the
-//! handler that was there before.
+//! A page behind the new end of a file that somebody shortens, or one that the disk cannot give,
+//! raises SIGBUS at the first access. The handler here puts pages of zeros there, from the lost
+//! page to the mapping's end, and the access goes on. Readers find zeros as they find any other
+//! damage: by checksums and bounds. A SIGBUS at any other address goes to the handler that was
+//! there before.
 // Signal handlers and mappings at fixed addresses are unsafe; the reasons stand at each.
 #![allow(unsafe_code)]
 
@@ -11,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
 use std::{mem, ptr};
 
-/// A mapping that is watched. Entries are never freed, only used again, so the handler can walk the list at any time.
+/// A mapping that is watched. Entries are never freed, only used again, so the handler can walk the
+/// list at any time.
 #[derive(Debug)]
 struct Entry {
     taken: AtomicBool,
@@ -68,7 +71,8 @@ impl Drop for Watch {
 fn entries() -> impl Iterator<Item = &'static Entry> {
     let mut at = ENTRIES.load(Ordering::Acquire);
     std::iter::from_fn(move || {
-        // SAFETY: the list holds null or pointers to entries that were leaked, thus valid for ever and shared.
+        // SAFETY: the list holds null or pointers to entries that were leaked, thus valid for ever
+        // and shared.
         let entry = unsafe { at.as_ref() }?;
         at = entry.next.load(Ordering::Relaxed);
         Some(entry)
@@ -98,8 +102,9 @@ fn add_entry() -> &'static Entry {
 }
 
 fn install() {
-    // SAFETY: sysconf only reads; `before` and `action` are zeroed as the C interface expects, then filled in, and live
-    // over the calls. The handler calls nothing that is not async-signal-safe: it reads atomics and calls mmap.
+    // SAFETY: sysconf only reads; `before` and `action` are zeroed as the C interface expects, then
+    // filled in, and live over the calls. The handler calls nothing that is not async-signal-safe:
+    // it reads atomics and calls mmap.
     unsafe {
         if let Ok(page) = usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)) {
             PAGE.store(page.max(1), Ordering::Relaxed);
@@ -119,14 +124,16 @@ fn install() {
 
 /// The handler.
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the system hands a valid siginfo to a handler with SA_SIGINFO; of SIGBUS it holds an address.
+    // SAFETY: the system hands a valid siginfo to a handler with SA_SIGINFO; of SIGBUS it holds an
+    // address.
     let address = unsafe { (*info).si_addr() } as usize;
     if !entries().any(|entry| replace(entry, address)) {
         pass_on(signal, info, context);
     }
 }
 
-/// Puts zeros from the page of `address` to the end of the mapping that holds it; false: it does not, or they cannot be had.
+/// Puts zeros from the page of `address` to the end of the mapping that holds it; false: it does
+/// not, or they cannot be had.
 fn replace(entry: &Entry, address: usize) -> bool {
     let (start, end) = (entry.start.load(Ordering::Acquire), entry.end.load(Ordering::Relaxed));
     if start == 0 || !(start..end).contains(&address) {
@@ -134,8 +141,9 @@ fn replace(entry: &Entry, address: usize) -> bool {
     }
     let page = PAGE.load(Ordering::Relaxed);
     let from = address - address % page;
-    // SAFETY: the range lies in the mapping of a watched file from its page to its end, which belongs to that mapping
-    // alone; its owner hands out shared, read-only bytes, and unmaps the whole range however it is made up.
+    // SAFETY: the range lies in the mapping of a watched file from its page to its end, which
+    // belongs to that mapping alone; its owner hands out shared, read-only bytes, and unmaps the
+    // whole range however it is made up.
     let zeros = unsafe {
         libc::mmap(
             from as *mut libc::c_void,
@@ -155,8 +163,9 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     let before = BEFORE.get();
     let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
     let informed = before.is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0);
-    // SAFETY: `handler` is what sigaction gave for this signal: a default, or a function whose parameters SA_SIGINFO
-    // tells. After the default is set the access is tried again and ends the process.
+    // SAFETY: `handler` is what sigaction gave for this signal: a default, or a function whose
+    // parameters SA_SIGINFO tells. After the default is set the access is tried again and ends the
+    // process.
     unsafe {
         match handler {
             libc::SIG_DFL | libc::SIG_IGN => drop(libc::signal(signal, libc::SIG_DFL)),

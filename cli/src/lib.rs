@@ -1,7 +1,9 @@
-//! The library behind `stk`: opens `.stk` traces, rebuilds module timelines, unwinds, symbolizes and writes profiles.
+//! The library behind `stk`: opens `.stk` traces, rebuilds module timelines, unwinds, symbolizes
+//! and writes profiles.
 //!
-//! Gets the bytes of a trace, folders and servers with symbols; gives files for viewers, tables, texts. "How it works" in the
-//! repository's README has the way of the data. One module per concern:
+//! Gets the bytes of a trace, folders and servers with symbols; gives files for viewers, tables,
+//! texts. "How it works" in the repository's README has the way of the data. One module per
+//! concern:
 //!
 //! ```text
 //! trace                 opens a file, reads what was loaded where and when      bytes -> Trace, Timeline
@@ -16,7 +18,8 @@
 //! map, text, interrupt  files in memory; figures for people; Ctrl-C
 //! ```
 //!
-//! Without the feature `program` there are no `output`, `stats` and `commands`: what the fuzz targets and benchmarks need.
+//! Without the feature `program` there are no `output`, `stats` and `commands`: what the fuzz
+//! targets and benchmarks need.
 #![deny(unsafe_code)]
 // Without the program some of what its commands call is called by nobody.
 #![cfg_attr(not(feature = "program"), allow(dead_code, unused_imports))]

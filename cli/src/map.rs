@@ -8,11 +8,13 @@ use std::io::{self, Read};
 use std::ops::Deref;
 use std::path::Path;
 
-/// The bytes of a file, mapped where the system can map it, else read into memory (pipes, empty files).
+/// The bytes of a file, mapped where the system can map it, else read into memory (pipes, empty
+/// files).
 ///
-/// A file may be shortened by others while it is mapped: on Unix what is gone then reads as zeros (`faults`); Windows lets
-/// nobody shorten a mapped file of its own disks, and a file of another machine is copied to a temporary one first.
-/// What `stk` itself writes and maps is put in place by a rename and never changed afterwards.
+/// A file may be shortened by others while it is mapped: on Unix what is gone then reads as zeros
+/// (`faults`); Windows lets nobody shorten a mapped file of its own disks, and a file of another
+/// machine is copied to a temporary one first. What `stk` itself writes and maps is put in place by
+/// a rename and never changed afterwards.
 #[derive(Debug)]
 pub struct MappedFile {
     bytes: Bytes,
@@ -32,17 +34,18 @@ struct Mapping {
     map: memmap2::Mmap,
 }
 
-/// Largest file that is opened because of its name, in bytes. The largest PDB that a linker writes with pages of 4 KiB has
-/// 4 GiB.
+/// Largest file that is opened because of its name, in bytes. The largest PDB that a linker writes
+/// with pages of 4 KiB has 4 GiB.
 const MAX_PLAIN: u64 = 16 << 30;
 
 impl MappedFile {
-    /// Maps a file that a trace, a store or a folder's contents led to, which may be anything: it is opened only if it is a
-    /// regular file, without waiting, and mapped only up to 16 GiB.
+    /// Maps a file that a trace, a store or a folder's contents led to, which may be anything: it
+    /// is opened only if it is a regular file, without waiting, and mapped only up to 16 GiB.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidInput`] if it is a folder, a device, a pipe or too large; else what the system says.
+    /// [`io::ErrorKind::InvalidInput`] if it is a folder, a device, a pipe or too large; else what
+    /// the system says.
     pub fn open_plain(path: &Path) -> io::Result<MappedFile> {
         MappedFile::plain(open_plain(path)?)
     }
@@ -86,9 +89,9 @@ impl MappedFile {
     fn map(file: File) -> io::Result<MappedFile> {
         #[cfg(windows)]
         let file = if remote::is_remote(&file) { remote::copy(file)? } else { file };
-        // SAFETY: the mapping is read-only and private to this value, which hands out `&[u8]` only. Concurrent writes
-        // can change the bytes seen, and every parser of them checks each read; pages that are lost are replaced (Unix)
-        // or cannot get lost (Windows).
+        // SAFETY: the mapping is read-only and private to this value, which hands out `&[u8]` only.
+        // Concurrent writes can change the bytes seen, and every parser of them checks each read;
+        // pages that are lost are replaced (Unix) or cannot get lost (Windows).
         let map = unsafe { memmap2::Mmap::map(&file)? };
         let mapping = Mapping {
             #[cfg(unix)]
@@ -98,7 +101,8 @@ impl MappedFile {
         Ok(MappedFile { bytes: Bytes::Mapped(mapping) })
     }
 
-    /// The first byte from which the file was gone, or could not be read, when it was needed: from there it reads as zeros.
+    /// The first byte from which the file was gone, or could not be read, when it was needed: from
+    /// there it reads as zeros.
     pub fn lost(&self) -> Option<usize> {
         match &self.bytes {
             #[cfg(unix)]
@@ -107,16 +111,16 @@ impl MappedFile {
         }
     }
 
-    /// Says that a part of the file is not needed in memory for now: what was read of a large file then does not count
-    /// as this process's memory. It can be read again at any time. Where the system knows no such call (Windows), it
-    /// trims mapped pages by itself when memory is short.
+    /// Says that a part of the file is not needed in memory for now: what was read of a large file
+    /// then does not count as this process's memory. It can be read again at any time. Where the
+    /// system knows no such call (Windows), it trims mapped pages by itself when memory is short.
     pub fn release(&self, range: std::ops::Range<usize>) {
         #[cfg(unix)]
         if let Bytes::Mapped(Mapping { map, .. }) = &self.bytes {
             let end = range.end.min(map.len());
             let start = range.start.min(end);
-            // SAFETY: for a read-only mapping of a file MADV_DONTNEED only drops pages, which the next access reads
-            // from the file again. A failure changes nothing.
+            // SAFETY: for a read-only mapping of a file MADV_DONTNEED only drops pages, which the
+            // next access reads from the file again. A failure changes nothing.
             let _ =
                 unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
         }
@@ -140,7 +144,8 @@ pub(crate) fn open_plain(path: &Path) -> io::Result<File> {
         false if metadata.is_dir() => Err(refused("is a folder, not a file")),
         false => Err(refused("is no regular file: devices and pipes are not opened")),
     };
-    // Asked before it is opened, because opening alone makes some devices act, and again of what was opened.
+    // Asked before it is opened, because opening alone makes some devices act, and again of what
+    // was opened.
     check(std::fs::metadata(path)?)?;
     let mut options = File::options();
     options.read(true);
@@ -151,7 +156,8 @@ pub(crate) fn open_plain(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Files of other machines (Windows): their pages can get lost, and the system then ends the process.
+/// Files of other machines (Windows): their pages can get lost, and the system then ends the
+/// process.
 #[cfg(windows)]
 mod remote {
     use std::fs::File;
@@ -165,7 +171,8 @@ mod remote {
     pub(super) fn is_remote(file: &File) -> bool {
         let mut info = std::mem::MaybeUninit::<FILE_REMOTE_PROTOCOL_INFO>::uninit();
         let size = size_of::<FILE_REMOTE_PROTOCOL_INFO>() as u32;
-        // SAFETY: the handle is open during the call, and the system writes at most `size` bytes to `info`.
+        // SAFETY: the handle is open during the call, and the system writes at most `size` bytes to
+        // `info`.
         unsafe {
             GetFileInformationByHandleEx(
                 file.as_raw_handle(),
@@ -228,7 +235,8 @@ mod tests {
     #[test]
     fn a_file_over_the_limit_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        // Without contents on every file system that knows holes; where there are none, there is nothing to test.
+        // Without contents on every file system that knows holes; where there are none, there is
+        // nothing to test.
         if file.as_file().set_len(MAX_PLAIN + 1).is_ok() {
             let error = MappedFile::open_plain(file.path()).unwrap_err();
             assert!(error.to_string().contains("16 GiB"), "{error}");

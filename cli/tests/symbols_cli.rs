@@ -257,7 +257,8 @@ fn the_cache_is_counted_and_emptied() {
     assert!(files_below(&folder.path().join("cache")).is_empty());
 }
 
-/// A recording of so many samples that all lie at the same 40 addresses of busy.exe; gives the samples and the lookups.
+/// A recording of so many samples that all lie at the same 40 addresses of busy.exe; gives the
+/// samples and the lookups.
 fn lookups_for(samples: u64) -> (u64, u64) {
     const BASE: u64 = 0x1_4000_0000;
     const STACK: u64 = 0x10_0000;

@@ -1,4 +1,5 @@
-//! What a trace, or a folder that somebody else has filled, can make `stk` open: plain files of this machine and nothing else.
+//! What a trace, or a folder that somebody else has filled, can make `stk` open: plain files of
+//! this machine and nothing else.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;

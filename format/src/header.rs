@@ -72,7 +72,8 @@ pub struct FileHeader {
     pub pid: u32,
     /// Nominal sampling rate, in millihertz.
     pub rate_mhz: u32,
-    /// Identity of the system's boot; 0 if unknown. With pid and creation time it names the process.
+    /// Identity of the system's boot; 0 if unknown. With pid and creation time it names the
+    /// process.
     pub boot_id: u64,
     /// Unit of CPU deltas.
     pub cpu_unit: CpuUnit,
@@ -156,8 +157,8 @@ impl FileHeader {
         out
     }
 
-    /// Reads the header at the start of `data`. The checksum is judged before the version, so that a damaged header never
-    /// poses as one of a newer version.
+    /// Reads the header at the start of `data`. The checksum is judged before the version, so that
+    /// a damaged header never poses as one of a newer version.
     pub fn decode(data: &[u8]) -> Result<FileHeader, HeaderError> {
         let Some(bytes) = data.first_chunk::<FILE_HEADER_LEN>() else {
             return Err(HeaderError::TooShort(data.len()));
@@ -374,7 +375,8 @@ impl BlockHeader {
         out
     }
 
-    /// Reads the header at the start of `data`: `None` unless magics and checksum hold. The caller compares the salt.
+    /// Reads the header at the start of `data`: `None` unless magics and checksum hold. The caller
+    /// compares the salt.
     pub fn decode(data: &[u8]) -> Option<BlockHeader> {
         let bytes = data.first_chunk::<BLOCK_HEADER_LEN>()?;
         if u32_at(bytes, 0) != BLOCK_FRAME

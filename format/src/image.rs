@@ -1,9 +1,11 @@
-//! What a trace says of an image: headers, identities, the tables that offline work needs. The agent reads them from the target's
-//! memory; what completes a trace after its end reads them from an image file ([`ImageFile`]).
+//! What a trace says of an image: headers, identities, the tables that offline work needs. The
+//! agent reads them from the target's memory; what completes a trace after its end reads them from
+//! an image file ([`ImageFile`]).
 //!
-//! Everything goes through [`Memory`], whose reads fail instead of faulting: a module can be unmapped at any moment,
-//! and headers can hold anything. Sizes are bounded, ranges are checked against the mapped size, and what cannot be
-//! read is left out, never invented. (The `object` crate reads files; here only memory is at hand, piecewise.)
+//! Everything goes through [`Memory`], whose reads fail instead of faulting: a module can be
+//! unmapped at any moment, and headers can hold anything. Sizes are bounded, ranges are checked
+//! against the mapped size, and what cannot be read is left out, never invented. (The `object`
+//! crate reads files; here only memory is at hand, piecewise.)
 
 mod file;
 mod pages;
@@ -25,7 +27,8 @@ pub trait Memory {
     fn read(&self, address: u64, into: &mut [u8]) -> bool;
 }
 
-/// Most bytes of headers that are read (the specification's file alignment bounds real ones far lower).
+/// Most bytes of headers that are read (the specification's file alignment bounds real ones far
+/// lower).
 const MAX_HEADERS: u32 = 64 << 10;
 /// Most bytes of one table.
 const MAX_TABLE: u32 = 256 << 20;
@@ -90,7 +93,8 @@ pub struct Part {
 }
 
 impl Image {
-    /// Reads headers and identities of the image mapped at `base`; `None` if it is not a readable PE image.
+    /// Reads headers and identities of the image mapped at `base`; `None` if it is not a readable
+    /// PE image.
     pub fn read(memory: &impl Memory, base: u64, mapped: u64) -> Option<Image> {
         let mapped = u32::try_from(mapped).unwrap_or(u32::MAX);
         let mut dos = [0; 64];
@@ -98,7 +102,8 @@ impl Image {
             return None;
         }
         let nt = u32_at(&dos, 0x3c)?;
-        // Signature, file header and the largest optional header's fixed part, to learn SizeOfHeaders.
+        // Signature, file header and the largest optional header's fixed part, to learn
+        // SizeOfHeaders.
         let mut start = [0; 24 + 112];
         if nt > MAX_HEADERS || !memory.read(base + u64::from(nt), &mut start) || start[..4] != *b"PE\0\0" {
             return None;
@@ -185,7 +190,8 @@ impl Image {
         find().unwrap_or(0..0)
     }
 
-    /// Address of the export `name`: a search in the sorted list of names, a few small reads. Forwarded exports count too.
+    /// Address of the export `name`: a search in the sorted list of names, a few small reads.
+    /// Forwarded exports count too.
     pub fn export(&self, memory: &impl Memory, name: &[u8]) -> Option<u64> {
         let read_u32 = |rva: u32| {
             let mut bytes = [0; 4];
@@ -308,7 +314,8 @@ impl Image {
         })
     }
 
-    /// Marks the arrays and names of the export directory that lie outside of it (some linkers put them elsewhere).
+    /// Marks the arrays and names of the export directory that lie outside of it (some linkers put
+    /// them elsewhere).
     fn mark_exports(&self, directory: &[u8], pages: &mut Pages<'_, impl Memory>) {
         let field = |at| u32_at(directory, at).unwrap_or(0);
         let (functions, names) = (field(20).min(MAX_NAMES), field(24).min(MAX_NAMES));

@@ -1,19 +1,23 @@
-//! How a `.stk` trace is stored. The document is `format/SPEC.md`; this crate is its reference implementation.
+//! How a `.stk` trace is stored. The document is `format/SPEC.md`; this crate is its reference
+//! implementation.
 //!
-//! **What the caller provides**: events as `stk-schema` defines them, captured registers and stack bytes, a clock, and
-//! a place to append bytes to; for reading, the whole file as one `&[u8]` (mapped or read). This crate opens no files.
+//! **What the caller provides**: events as `stk-schema` defines them, captured registers and stack
+//! bytes, a clock, and a place to append bytes to; for reading, the whole file as one `&[u8]`
+//! (mapped or read). This crate opens no files.
 //!
-//! **What it solves**: a trace that is a quarter to a hundredth of the stacks it stands for, that is appended to with
-//! plain writes and never seeks, that loses at most what a damaged block held, that is decoded block by block on as
-//! many threads as there are, and that a hostile hand cannot turn into a panic or unbounded memory.
+//! **What it solves**: a trace that is a quarter to a hundredth of the stacks it stands for, that
+//! is appended to with plain writes and never seeks, that loses at most what a damaged block held,
+//! that is decoded block by block on as many threads as there are, and that a hostile hand cannot
+//! turn into a panic or unbounded memory.
 //!
-//! Writing (no_std + alloc, no allocation after set-up):
-//! [`FileHeader`], [`BlockBuffer`] (events of one block), [`sample`] (stack images), [`Sealer`] (blocks to bytes).
+//! Writing (no_std + alloc, no allocation after set-up): [`FileHeader`], [`BlockBuffer`] (events of
+//! one block), [`sample`] (stack images), [`Sealer`] (blocks to bytes).
 //!
-//! Reading (feature `std`): [`Trace`] (blocks, damage, completeness), [`Samples`] (a SAMPLES block decoded), [`blob`].
+//! Reading (feature `std`): [`Trace`] (blocks, damage, completeness), [`Samples`] (a SAMPLES block
+//! decoded), [`blob`].
 //!
-//! After the end of a recording (feature `std`): [`SupplementWriter`]. What a trace says of an image, read from memory or from a
-//! file: [`image`].
+//! After the end of a recording (feature `std`): [`SupplementWriter`]. What a trace says of an
+//! image, read from memory or from a file: [`image`].
 //!
 //! For tests and tools (feature `std`): [`TraceWriter`], [`synth`].
 #![cfg_attr(not(feature = "std"), no_std)]

@@ -1,9 +1,11 @@
-//! Samples: the per-thread stack image and how a sample is written against it. `format/SPEC.md` draws the bodies.
+//! Samples: the per-thread stack image and how a sample is written against it. `format/SPEC.md`
+//! draws the bodies.
 //!
-//! The writer keeps, per thread, an image of its stack anchored at the stack base. A sample is the runs of words that
-//! differ from the image, and the image then holds the sample. A pass that finds a thread as it was is not written but
-//! counted: passes in the block of the thread's last sample become one SAMPLE with the flag SAME, passes in later
-//! blocks one IDLE. Nothing here allocates but [`ThreadImage::new`] and [`ThreadImage::reserve`].
+//! The writer keeps, per thread, an image of its stack anchored at the stack base. A sample is the
+//! runs of words that differ from the image, and the image then holds the sample. A pass that finds
+//! a thread as it was is not written but counted: passes in the block of the thread's last sample
+//! become one SAMPLE with the flag SAME, passes in later blocks one IDLE. Nothing here allocates
+//! but [`ThreadImage::new`] and [`ThreadImage::reserve`].
 //!
 //! ```text
 //! encoder.begin(&mut block, now)
@@ -26,8 +28,8 @@ use stk_schema::event::RunState;
 use stk_schema::limits;
 use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet};
 
-/// Most image words: an image reaches from the stack base (or the anchor of a truncated one) to the lowest word
-/// that a sample held. Twice [`limits::MAX_SAMPLE_WORDS`].
+/// Most image words: an image reaches from the stack base (or the anchor of a truncated one) to the
+/// lowest word that a sample held. Twice [`limits::MAX_SAMPLE_WORDS`].
 pub const MAX_IMAGE_WORDS: usize = 2 * limits::MAX_SAMPLE_WORDS;
 
 /// Bits of a SAMPLE's flags; `format/SPEC.md` gives the order of the fields that they announce.
@@ -58,14 +60,15 @@ pub(crate) mod flag {
     pub const FOREIGN: u64 = 1 << 11;
 }
 
-/// Words that the image of a foreign stack spans at most. A thread that switches between such stacks
-/// starts a new image where they lie further apart.
+/// Words that the image of a foreign stack spans at most. A thread that switches between such
+/// stacks starts a new image where they lie further apart.
 const MAX_FOREIGN_IMAGE_WORDS: usize = 1 << 16;
 
 /// No SAMPLES block has this ordinal.
 const NO_BLOCK: u64 = u64::MAX;
 
-/// Most bytes that a pending SAME or IDLE takes: type, length, then at most six varints of ten bytes.
+/// Most bytes that a pending SAME or IDLE takes: type, length, then at most six varints of ten
+/// bytes.
 pub(crate) const PENDING_MAX: usize = 64;
 
 /// What was captured of a thread at one moment.
@@ -82,11 +85,13 @@ pub struct RawSample<'a> {
     /// Highest address of the thread's stack, exclusive; 0 if the stack pointer lies outside of the
     /// thread's stack, on one whose base is not known (a foreign stack).
     pub stack_base: u64,
-    /// Address of the first captured byte, a multiple of the word size; the stack pointer rounded down to a word.
+    /// Address of the first captured byte, a multiple of the word size; the stack pointer rounded
+    /// down to a word.
     pub stack_start: u64,
     /// The stack from `stack_start` up: whole words, to `stack_base` unless truncated.
     pub stack: &'a [u8],
-    /// Code bytes at the instruction pointer, at most [`limits::MAX_CODE_BYTES`]; `None` if they were not read.
+    /// Code bytes at the instruction pointer, at most [`limits::MAX_CODE_BYTES`]; `None` if they
+    /// were not read.
     pub code: Option<&'a [u8]>,
     /// The thread's CPU time or cycle count so far, in the header's unit; `None` if not known.
     pub cpu: Option<u64>,
@@ -107,11 +112,13 @@ pub struct RawSample<'a> {
 pub enum Taken {
     /// It was written in full.
     Written,
-    /// The thread was as in its last sample: counted, to be written by [`SampleEncoder::flush_idle`].
+    /// The thread was as in its last sample: counted, to be written by
+    /// [`SampleEncoder::flush_idle`].
     Unchanged,
 }
 
-/// What the writer remembers of a thread: its last sample, and the passes that found it unchanged since.
+/// What the writer remembers of a thread: its last sample, and the passes that found it unchanged
+/// since.
 pub struct ThreadImage {
     /// The stack's highest words, ending at the anchor.
     image: Vec<u8>,
@@ -120,7 +127,8 @@ pub struct ThreadImage {
     registers: [u64; MAX_REGISTERS],
     set: RegisterSet,
     thread: u64,
-    /// Address at which the image ends: the stack base, or below it if the stack is deeper than an image can be.
+    /// Address at which the image ends: the stack base, or below it if the stack is deeper than an
+    /// image can be.
     anchor: u64,
     stack_base: u64,
     /// Words from the anchor down to the first captured word of the last sample.
@@ -179,7 +187,8 @@ impl ThreadImage {
         Ok(image)
     }
 
-    /// Makes room for `words` stack words of `word` bytes; keeps what the image holds. Allocates: not for the hot path.
+    /// Makes room for `words` stack words of `word` bytes; keeps what the image holds. Allocates:
+    /// not for the hot path.
     pub fn reserve(&mut self, words: usize, word: usize) -> Result<(), TryReserveError> {
         let len = words.min(MAX_IMAGE_WORDS) * word;
         if len > self.image.len() {
@@ -192,12 +201,14 @@ impl ThreadImage {
         Ok(())
     }
 
-    /// Notes the thread's CPU time at a pass that [`SampleEncoder::same`] took; it is told with the thread's next SAMPLE.
+    /// Notes the thread's CPU time at a pass that [`SampleEncoder::same`] took; it is told with the
+    /// thread's next SAMPLE.
     pub fn note_cpu(&mut self, cpu: u64) {
         self.cpu_now = Some(cpu);
     }
 
-    /// Makes the image ready for another thread, keeping its memory. Pending passes are lost unless flushed before.
+    /// Makes the image ready for another thread, keeping its memory. Pending passes are lost unless
+    /// flushed before.
     pub fn reset(&mut self) {
         self.valid = false;
         self.block = NO_BLOCK;
@@ -211,12 +222,14 @@ impl ThreadImage {
         self.image.len()
     }
 
-    /// Whether a pass could be the same as this thread's last sample, so that [`SampleEncoder::same`] can be used.
+    /// Whether a pass could be the same as this thread's last sample, so that
+    /// [`SampleEncoder::same`] can be used.
     pub fn has_sample(&self) -> bool {
         self.valid
     }
 
-    /// The stack of the last sample, as far as it was captured: the address of its first byte, and its bytes.
+    /// The stack of the last sample, as far as it was captured: the address of its first byte, and
+    /// its bytes.
     pub fn last_captured(&self, word: usize) -> Option<(u64, &[u8])> {
         let start = self.anchor.wrapping_sub((self.depth * word) as u64);
         self.valid.then(|| (start, &self.image[self.last_stack(word)]))
@@ -299,14 +312,15 @@ impl SampleEncoder {
         self.next_block += 1;
     }
 
-    /// Makes the next event of every thread a keyframe: after each STATE block, and when a SAMPLES block was dropped
-    /// whole, so that no later IDLE cites what is not there.
+    /// Makes the next event of every thread a keyframe: after each STATE block, and when a SAMPLES
+    /// block was dropped whole, so that no later IDLE cites what is not there.
     pub fn renew_keyframes(&mut self) {
         self.epoch += 1;
     }
 
-    /// Takes a captured sample: written in full, or counted if the thread is as in its last sample. On an error nothing
-    /// of the sample is in the block, and the thread's next sample is a keyframe if need be.
+    /// Takes a captured sample: written in full, or counted if the thread is as in its last sample.
+    /// On an error nothing of the sample is in the block, and the thread's next sample is a
+    /// keyframe if need be.
     pub fn sample(
         &mut self,
         block: &mut BlockBuffer,
@@ -370,8 +384,8 @@ impl SampleEncoder {
         Ok(Taken::Written)
     }
 
-    /// Takes a pass at `time` (ticks) that knows, without looking, that the thread has not run since its last sample.
-    /// [`Rejected::NoSample`] if there is none: capture it.
+    /// Takes a pass at `time` (ticks) that knows, without looking, that the thread has not run
+    /// since its last sample. [`Rejected::NoSample`] if there is none: capture it.
     pub fn same(
         &mut self,
         block: &mut BlockBuffer,
@@ -400,8 +414,9 @@ impl SampleEncoder {
         Ok(Taken::Written)
     }
 
-    /// Writes the passes that were counted for this thread: one SAMPLE with the flag SAME, or one IDLE. Call it for every
-    /// image before the block is cut, and before an image is given to another thread. A block keeps room for it.
+    /// Writes the passes that were counted for this thread: one SAMPLE with the flag SAME, or one
+    /// IDLE. Call it for every image before the block is cut, and before an image is given to
+    /// another thread. A block keeps room for it.
     pub fn flush_idle(&mut self, block: &mut BlockBuffer, image: &mut ThreadImage) -> Result<(), Rejected> {
         let Some(pending) = image.pending else { return Ok(()) };
         let reserved = pending.block == ordinal(block);
@@ -529,8 +544,9 @@ fn check(block: &BlockBuffer, raw: &RawSample, word: usize) -> Result<usize, Rej
     Ok((raw.stack.len() / word).min(limits::MAX_SAMPLE_WORDS))
 }
 
-/// Where the image of a keyframe ends: at the stack base; for a truncated or foreign sample, which says nothing of the words
-/// there, no further above its end than it is long, so that the image stays small and the stack pointer can rise.
+/// Where the image of a keyframe ends: at the stack base; for a truncated or foreign sample, which
+/// says nothing of the words there, no further above its end than it is long, so that the image
+/// stays small and the stack pointer can rise.
 fn anchor(raw: &RawSample, end: u64, word: usize) -> u64 {
     let slack = (end - raw.stack_start).max(64 * word as u64);
     let anchor = end.saturating_add(slack) & !(word as u64 - 1);

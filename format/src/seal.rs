@@ -11,8 +11,8 @@ use zstd_safe::{CCtx, CParameter, ResetDirective, Strategy};
 
 /// zstd level that what is not set below is taken from.
 const LEVEL: i32 = 1;
-/// Two hash tables of moderate size instead of level 1's one: 4 to 6 % smaller on stack images for a tenth more time
-/// (level 3 gains another half percent for twice that), in 0.9 MB of memory.
+/// Two hash tables of moderate size instead of level 1's one: 4 to 6 % smaller on stack images for
+/// a tenth more time (level 3 gains another half percent for twice that), in 0.9 MB of memory.
 const PARAMETERS: [CParameter; 5] = [
     CParameter::Strategy(Strategy::ZSTD_dfast),
     CParameter::WindowLog(20),
@@ -49,9 +49,10 @@ pub fn sealed_bound(raw: usize) -> usize {
     BLOCK_HEADER_LEN + zstd_safe::compress_bound(raw)
 }
 
-/// Compresses, numbers and checksums blocks in file order, and remembers them for the index. One per trace, owned by
-/// the thread that writes. After [`Sealer::new`], sealing a block does not allocate, but for the index once in an hour
-/// or so (40 bytes a block); it is given up if there is no memory for it.
+/// Compresses, numbers and checksums blocks in file order, and remembers them for the index. One
+/// per trace, owned by the thread that writes. After [`Sealer::new`], sealing a block does not
+/// allocate, but for the index once in an hour or so (40 bytes a block); it is given up if there is
+/// no memory for it.
 pub struct Sealer {
     zstd: CCtx<'static>,
     salt: u32,
@@ -104,8 +105,8 @@ impl Sealer {
         Ok(sealer)
     }
 
-    /// A sealer for a supplement: it goes on behind `blocks`, all blocks of a trace that ends at `end` bytes, and its index lists
-    /// them too.
+    /// A sealer for a supplement: it goes on behind `blocks`, all blocks of a trace that ends at
+    /// `end` bytes, and its index lists them too.
     #[cfg(feature = "std")]
     pub(crate) fn resume(
         header: &FileHeader,
@@ -131,8 +132,9 @@ impl Sealer {
         Ok(sealer)
     }
 
-    /// Seals a block into `out` (at least [`sealed_bound`] of its [`BlockBuffer::len`] bytes) and gives the bytes to append
-    /// to the file in one write. A block that is sealed must be written: the next one's offset counts on it.
+    /// Seals a block into `out` (at least [`sealed_bound`] of its [`BlockBuffer::len`] bytes) and
+    /// gives the bytes to append to the file in one write. A block that is sealed must be written:
+    /// the next one's offset counts on it.
     pub fn seal<'o>(&mut self, block: &BlockBuffer, out: &'o mut [u8]) -> Result<&'o [u8], SealError> {
         let ordinal = block.ordinal.unwrap_or_else(|| self.ordinal(block.kind));
         let header = BlockHeader {
@@ -175,9 +177,10 @@ impl Sealer {
         Ok(&out[..sealed])
     }
 
-    /// The next piece of what ends a finished trace, after its END block: INDEX blocks, then the tail, then `None`. Each piece is
-    /// to be appended in one write. `out` needs [`sealed_bound`] of a megabyte. Allocates once. Without an index
-    /// (no memory for it) there is no tail either, which readers do without.
+    /// The next piece of what ends a finished trace, after its END block: INDEX blocks, then the
+    /// tail, then `None`. Each piece is to be appended in one write. `out` needs [`sealed_bound`]
+    /// of a megabyte. Allocates once. Without an index (no memory for it) there is no tail either,
+    /// which readers do without.
     pub fn finish<'o>(&mut self, out: &'o mut [u8]) -> Result<Option<&'o [u8]>, SealError> {
         if !self.index_whole || self.index_done > self.index.len() {
             return Ok(None);

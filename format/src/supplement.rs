@@ -31,7 +31,8 @@ pub enum NoSupplement {
 /// What is to be done to the file: cut it at `keep` bytes, then append `bytes`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Addition {
-    /// Length of the recording: whole blocks, and its tail if it has one. What lies behind it is torn.
+    /// Length of the recording: whole blocks, and its tail if it has one. What lies behind it is
+    /// torn.
     pub keep: u64,
     /// The supplement.
     pub bytes: Vec<u8>,

@@ -1,45 +1,52 @@
 //! The control block: what inject.exe and agent.dll (and any other host of the agent) exchange.
 //!
-//! Every struct begins with its size and version, holds only fixed-width fields in an order that leaves no padding, and
-//! keeps addresses and handles in 64 bits, so that it is the same for 32- and 64-bit targets. `agent/include/stk_agent.h`
-//! is the same in C.
+//! Every struct begins with its size and version, holds only fixed-width fields in an order that
+//! leaves no padding, and keeps addresses and handles in 64 bits, so that it is the same for 32-
+//! and 64-bit targets. `agent/include/stk_agent.h` is the same in C.
 //!
-//! The agent accepts a config whose `version` it knows and whose `size` is at least that version's; it ignores what
-//! follows. A host reads a status no further than the smaller of both sizes, and
-//! a status that is asked for may be of any size that an agent ever had.
+//! The agent accepts a config whose `version` it knows and whose `size` is at least that version's;
+//! it ignores what follows. A host reads a status no further than the smaller of both sizes, and a
+//! status that is asked for may be of any size that an agent ever had.
 
 /// Version of [`AgentConfig`] and [`AgentStatus`] described here.
 pub const CONTROL_VERSION: u32 = 2;
 
 /// Export: `u32 stk_agent_start(AgentConfig*)`, returns a [`StartResult`].
 pub const EXPORT_START: &str = "stk_agent_start";
-/// Export: `u32 stk_agent_stop(void*)`, returns 0 when the trace is finalised, 1 if nothing was recording.
+/// Export: `u32 stk_agent_stop(void*)`, returns 0 when the trace is finalised, 1 if nothing was
+/// recording.
 pub const EXPORT_STOP: &str = "stk_agent_stop";
-/// Export: `u32 stk_agent_status(AgentStatus*)`, returns 0, or 1 if the struct's version does not fit or its size is less than
-/// [`FIRST_STATUS_SIZE`]. Fills as much as both know; `size` says then how much that is.
+/// Export: `u32 stk_agent_status(AgentStatus*)`, returns 0, or 1 if the struct's version does not
+/// fit or its size is less than [`FIRST_STATUS_SIZE`]. Fills as much as both know; `size` says then
+/// how much that is.
 pub const EXPORT_STATUS: &str = "stk_agent_status";
-/// Export, data: the live [`AgentStatus`], for readers in another process: nothing needs to run in the target. Its `size` and
-/// `version` come first; agents before this export are asked by none but their own version's inject.
+/// Export, data: the live [`AgentStatus`], for readers in another process: nothing needs to run in
+/// the target. Its `size` and `version` come first; agents before this export are asked by none but
+/// their own version's inject.
 pub const EXPORT_STATUS_BLOCK: &str = "stk_agent_status_block";
-/// Export: `u32 stk_capture(u64 tag)`: the calling thread records its own stack; returns 0, or 1 if nothing is recording,
-/// 2 if the sample was dropped.
+/// Export: `u32 stk_capture(u64 tag)`: the calling thread records its own stack; returns 0, or 1 if
+/// nothing is recording, 2 if the sample was dropped.
 pub const EXPORT_CAPTURE: &str = "stk_capture";
 
 /// [`AgentConfig::flags`]: take one sample of every thread, then stop.
 pub const FLAG_ONCE: u32 = 1;
-/// [`AgentConfig::flags`]: also walk each sample in the target while it is suspended (a diagnostic that breaks the recorder's law: it may take locks).
+/// [`AgentConfig::flags`]: also walk each sample in the target while it is suspended (a diagnostic
+/// that breaks the recorder's law: it may take locks).
 pub const FLAG_CHECK_WALKS: u32 = 2;
-/// [`AgentConfig::flags`]: record without a guard process. The host promises to call `stk_agent_stop` before the process exits; the trace
-/// says so. Without this flag and without [`AgentConfig::guard`] a start is refused ([`StartResult::NoGuard`]).
+/// [`AgentConfig::flags`]: record without a guard process. The host promises to call
+/// `stk_agent_stop` before the process exits; the trace says so. Without this flag and without
+/// [`AgentConfig::guard`] a start is refused ([`StartResult::NoGuard`]).
 pub const FLAG_UNGUARDED: u32 = 4;
 /// [`AgentConfig::flags`]: leave the process's command line out of the trace's metadata.
 pub const FLAG_NO_COMMAND_LINE: u32 = 8;
-/// [`AgentConfig::flags`]: fault injection for the tests: a phase of [`crate::guard`] (shifted by [`TEST_FREEZE_SHIFT`]) in which the
-/// sampler stops for ever, after the first second; 0 = none. The watchdog leaves such a suspension alone.
+/// [`AgentConfig::flags`]: fault injection for the tests: a phase of [`crate::guard`] (shifted by
+/// [`TEST_FREEZE_SHIFT`]) in which the sampler stops for ever, after the first second; 0 = none.
+/// The watchdog leaves such a suspension alone.
 pub const FLAG_TEST_FREEZE: u32 = 0x0700_0000;
 /// Bits below [`FLAG_TEST_FREEZE`].
 pub const TEST_FREEZE_SHIFT: u32 = 24;
-/// [`AgentConfig::flags`]: fault injection for the tests: panic in the sampler after the first second.
+/// [`AgentConfig::flags`]: fault injection for the tests: panic in the sampler after the first
+/// second.
 pub const FLAG_TEST_PANIC: u32 = 0x8000_0000;
 
 /// [`AgentConfig::embed`]: no image tables.
@@ -49,7 +56,8 @@ pub const EMBED_UNWIND: u32 = 1;
 /// [`AgentConfig::embed`]: executable sections too.
 pub const EMBED_FULL: u32 = 2;
 
-/// What a recording is to do. Lives in the target's memory for the length of the `stk_agent_start` call.
+/// What a recording is to do. Lives in the target's memory for the length of the `stk_agent_start`
+/// call.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct AgentConfig {
@@ -57,8 +65,8 @@ pub struct AgentConfig {
     pub size: u32,
     /// [`CONTROL_VERSION`].
     pub version: u32,
-    /// Output file handle, valid in the target, opened for writing at the end of an empty file. The agent closes it
-    /// when the recording ends (also when the start fails).
+    /// Output file handle, valid in the target, opened for writing at the end of an empty file. The
+    /// agent closes it when the recording ends (also when the start fails).
     pub output: u64,
     /// Nominal sampling rate in millihertz (1,000,000 = 1 kHz); 1 to 20,000,000.
     pub rate_mhz: u32,
@@ -80,18 +88,21 @@ pub struct AgentConfig {
     pub metadata_len: u32,
     /// Must be 0.
     pub reserved: u32,
-    /// Address of a zero-terminated UTF-16 path of a folder in which tables are stored once by hash; 0 = in the trace.
+    /// Address of a zero-terminated UTF-16 path of a folder in which tables are stored once by
+    /// hash; 0 = in the trace.
     pub tables_dir: u64,
-    /// Handle (valid in the target) of an event that the agent signals when the recording has ended; 0 = none. The agent closes it.
+    /// Handle (valid in the target) of an event that the agent signals when the recording has
+    /// ended; 0 = none. The agent closes it.
     pub ended_event: u64,
-    /// Written by the agent: address of its live [`AgentStatus`], which stays valid until the process ends.
+    /// Written by the agent: address of its live [`AgentStatus`], which stays valid until the
+    /// process ends.
     pub status_address: u64,
     /// Written by the agent: the system's error code when the start failed; else 0.
     pub system_error: u32,
     /// Must be 0.
     pub reserved2: u32,
-    /// Handle (valid in the target, SYNCHRONIZE) of the guard process; 0 = none, see [`FLAG_UNGUARDED`]. When it is signalled the recording
-    /// ends. The agent closes it.
+    /// Handle (valid in the target, SYNCHRONIZE) of the guard process; 0 = none, see
+    /// [`FLAG_UNGUARDED`]. When it is signalled the recording ends. The agent closes it.
     pub guard: u64,
     /// Most bytes of the trace: the recording ends before they are exceeded; 0 = no limit.
     pub max_bytes: u64,
@@ -150,8 +161,8 @@ pub const STATE_STOPPED: u32 = 3;
 /// [`AgentStatus::state`]: the recorder failed; `message` says why. It stays off in this process.
 pub const STATE_FAILED: u32 = 4;
 
-/// How a recording is going. The agent updates it in place; a reader in another process sees each field whole, the
-/// fields together only roughly of one moment.
+/// How a recording is going. The agent updates it in place; a reader in another process sees each
+/// field whole, the fields together only roughly of one moment.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct AgentStatus {
@@ -183,9 +194,11 @@ pub struct AgentStatus {
     pub message_len: u32,
     /// Text of the last failure, UTF-8.
     pub message: [u8; 256],
-    /// Address of the agent's [mailbox for names](crate::mailbox); 0 = none yet. The first agents end before this field.
+    /// Address of the agent's [mailbox for names](crate::mailbox); 0 = none yet. The first agents
+    /// end before this field.
     pub names: u64,
-    /// Address of the agent's [board](crate::guard::GuardBoard) for its guard process; 0 = none yet.
+    /// Address of the agent's [board](crate::guard::GuardBoard) for its guard process; 0 = none
+    /// yet.
     pub guard_board: u64,
 }
 

@@ -1,16 +1,18 @@
 //! The events of a trace, as plain data.
 //!
-//! Times are ticks of the trace's clock (the file header gives its frequency and its value at the start). Instance ids
-//! are counters of one trace, 64 bits wide and never reused, so that an address, a thread id or a name that comes back
-//! is never mistaken for the one before. Names and paths are WTF-8 (UTF-8 that can also hold unpaired surrogates).
+//! Times are ticks of the trace's clock (the file header gives its frequency and its value at the
+//! start). Instance ids are counters of one trace, 64 bits wide and never reused, so that an
+//! address, a thread id or a name that comes back is never mistaken for the one before. Names and
+//! paths are WTF-8 (UTF-8 that can also hold unpaired surrogates).
 //!
-//! [`SAMPLE`](kind::SAMPLE) is not an [`Event`]: it only means something together with the samples before it in its
-//! block, so `stk_format::sample` encodes and decodes it.
+//! [`SAMPLE`](kind::SAMPLE) is not an [`Event`]: it only means something together with the samples
+//! before it in its block, so `stk_format::sample` encodes and decodes it.
 
 use crate::identity::{ContentHash, Identity};
 use alloc::vec::Vec;
 
-/// Numeric event types. Ids above 0x3fff are the vendor range; every reader skips types that it does not know.
+/// Numeric event types. Ids above 0x3fff are the vendor range; every reader skips types that it
+/// does not know.
 pub mod kind {
     #![allow(missing_docs)] // the names are those of `Event`'s variants; format/SPEC.md describes each body
     pub const MODULE_LOAD: u64 = 1;
@@ -77,7 +79,8 @@ bitflags::bitflags! {
         const AT_START = 1;
         /// The loader notified its load.
         const NOTIFIED = 2;
-        /// Its headers could not be read, or may be another module's, since it was unloaded meanwhile: identities may be missing.
+        /// Its headers could not be read, or may be another module's, since it was unloaded
+        /// meanwhile: identities may be missing.
         const HEADERS_UNREADABLE = 4;
         /// It is the process's main executable.
         const MAIN = 8;
@@ -85,7 +88,8 @@ bitflags::bitflags! {
         const RECORDER = 16;
         /// Restated by a STATE block or a supplement, not new.
         const RESTATED = 32;
-        /// The loader's list lacks it: found by code that ran in it (a hot-patch image, an unlinked or manually mapped DLL).
+        /// The loader's list lacks it: found by code that ran in it (a hot-patch image, an unlinked
+        /// or manually mapped DLL).
         const UNLISTED = 64;
         /// Its identities were read from an image file after the recording had ended.
         const FROM_FILE = 128;
@@ -110,7 +114,8 @@ bitflags::bitflags! {
 pub struct ModuleLoad<'a> {
     /// Instance id, never reused.
     pub instance: u64,
-    /// When it was loaded (or, with [`ModuleFlags::AT_START`], when the recording started), in ticks.
+    /// When it was loaded (or, with [`ModuleFlags::AT_START`], when the recording started), in
+    /// ticks.
     pub time: u64,
     /// Load address.
     pub base: u64,
@@ -170,7 +175,8 @@ pub struct Table {
     pub hash: ContentHash,
 }
 
-/// The parts of a module that the trace carries; comes after the BLOBs it names were queued for writing.
+/// The parts of a module that the trace carries; comes after the BLOBs it names were queued for
+/// writing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModuleTables {
     /// Module instance.
@@ -209,7 +215,8 @@ pub struct Idle {
     pub first: u64,
     /// Time of the last such pass, in ticks.
     pub last: u64,
-    /// Ordinal (number among the SAMPLES blocks of the trace, from 0) of the block that holds its last sample.
+    /// Ordinal (number among the SAMPLES blocks of the trace, from 0) of the block that holds its
+    /// last sample.
     pub block: u64,
     /// What is known of its state.
     pub state: RunState,
@@ -240,7 +247,8 @@ pub struct CheckWalk {
 }
 
 impl CheckWalk {
-    /// Flag: the watchdog resumed the thread before the walk was done, or the loader lock was taken and no walk was begun.
+    /// Flag: the watchdog resumed the thread before the walk was done, or the loader lock was taken
+    /// and no walk was begun.
     pub const DISCARDED: u64 = 1;
     /// Flag: the recorder's frame limit ended the walk.
     pub const FRAME_LIMIT: u64 = 2;
@@ -252,8 +260,8 @@ impl CheckWalk {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u64)]
 pub enum CodeKind {
-    /// Found by RtlLookupFunctionEntry, which does not tell a table (RtlAddFunctionTable, RtlAddGrowableFunctionTable) from a
-    /// callback.
+    /// Found by RtlLookupFunctionEntry, which does not tell a table (RtlAddFunctionTable,
+    /// RtlAddGrowableFunctionTable) from a callback.
     TableFunction = 1,
     /// Known to be registered by RtlInstallFunctionTableCallback.
     CallbackFunction = 2,
@@ -280,7 +288,8 @@ pub struct CodeAdd<'a> {
     pub image_base: u64,
     /// RUNTIME_FUNCTION as found; may be empty.
     pub function: &'a [u8],
-    /// UNWIND_INFO up to its handler's address, chains appended as `(rva u32, len u32, bytes)` records; may be empty.
+    /// UNWIND_INFO up to its handler's address, chains appended as `(rva u32, len u32, bytes)`
+    /// records; may be empty.
     pub unwind: &'a [u8],
     /// Code bytes from `base` on; may be empty or shorter than `size`.
     pub code: &'a [u8],
@@ -445,13 +454,15 @@ pub enum DropReason {
     NoThread = 5,
     /// A fixed table of the recorder was full.
     TableFull = 6,
-    /// Addresses in dynamic code were not looked up: no sample is missing, but such code may be unknown.
+    /// Addresses in dynamic code were not looked up: no sample is missing, but such code may be
+    /// unknown.
     CodeUnseen = 7,
     /// Passes left out so that the sampler uses at most a quarter of a processor.
     DutyLimit = 8,
     /// The thread did not stop within a second; a spare sampler went on with the others.
     NotStopped = 9,
-    /// The thread owned the loader lock and the PEB lock (ExitProcess, or a module load that reads the environment) and was let go.
+    /// The thread owned the loader lock and the PEB lock (ExitProcess, or a module load that reads
+    /// the environment) and was let go.
     OwnsExitLocks = 10,
     /// A thread asked for a sample of itself but was never enumerated.
     UnknownThread = 11,
@@ -460,7 +471,8 @@ pub enum DropReason {
 }
 
 impl DropReason {
-    /// Those for which no sample is missing: passes that were skipped, module events, addresses of dynamic code.
+    /// Those for which no sample is missing: passes that were skipped, module events, addresses of
+    /// dynamic code.
     pub const WITHOUT_SAMPLES: [DropReason; 4] =
         [DropReason::Late, DropReason::RingFull, DropReason::CodeUnseen, DropReason::DutyLimit];
 }
@@ -478,7 +490,8 @@ pub struct Dropped {
     pub count: u64,
 }
 
-/// A fact about the recording, such as `host`, `os.build`, `command_line`, `recorder.version`, `wine`.
+/// A fact about the recording, such as `host`, `os.build`, `command_line`, `recorder.version`,
+/// `wine`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metadata<'a> {
     /// Key, UTF-8, lower case with dots.

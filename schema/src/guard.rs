@@ -1,9 +1,10 @@
 //! What the agent publishes for its guard process.
 //!
-//! If a process exits while the sampler holds the exiting thread suspended, the system terminates the sampler and the watchdog, and
-//! nothing inside the process can resume that thread. The guard (inject.exe, outside the process) does: it holds SYNCHRONIZE handles of the
-//! threads named on the [`GuardBoard`]; when a sampler and the watchdog are both dead and the process still lives 20 ms later, it reads that
-//! sampler's word and resumes the thread in it, once.
+//! If a process exits while the sampler holds the exiting thread suspended, the system terminates
+//! the sampler and the watchdog, and nothing inside the process can resume that thread. The guard
+//! (inject.exe, outside the process) does: it holds SYNCHRONIZE handles of the threads named on the
+//! [`GuardBoard`]; when a sampler and the watchdog are both dead and the process still lives 20 ms
+//! later, it reads that sampler's word and resumes the thread in it, once.
 
 /// Version of [`GuardBoard`] described here.
 pub const GUARD_VERSION: u32 = 1;
@@ -20,7 +21,8 @@ pub const ASKED: u8 = 2;
 pub const STOPPED: u8 = 3;
 /// Phase: the watchdog is calling ResumeThread.
 pub const RESCUING: u8 = 4;
-/// Phase: the watchdog's ResumeThread came before the suspension; whoever sees the suspension take effect undoes it.
+/// Phase: the watchdog's ResumeThread came before the suspension; whoever sees the suspension take
+/// effect undoes it.
 pub const UNDO: u8 = 5;
 /// Phase: the system's unwinder walks the suspended thread.
 pub const WALKING: u8 = 6;
@@ -58,7 +60,8 @@ pub struct GuardBoard {
 
 const _: () = assert!(size_of::<GuardBoard>() == 16 + SAMPLERS * 16);
 
-/// Which thread a sampler holds, or is about to hold: thread id in the high 32 bits, 24 bits of sequence number, 8 bits of phase.
+/// Which thread a sampler holds, or is about to hold: thread id in the high 32 bits, 24 bits of
+/// sequence number, 8 bits of phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SuspensionWord(pub u64);
 

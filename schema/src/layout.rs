@@ -1,10 +1,12 @@
-//! Where the fields of Windows' own process and thread structures lie that the recorder reads, in bytes, for both pointer
-//! widths. x64 and arm64 share one set, x86 has the other.
+//! Where the fields of Windows' own process and thread structures lie that the recorder reads, in
+//! bytes, for both pointer widths. x64 and arm64 share one set, x86 has the other.
 //!
-//! Sources: the Windows SDK's `winnt.h` (NT_TIB, RTL_CRITICAL_SECTION, CONTEXT) and `winternl.h` (PEB, LDR_DATA_TABLE_ENTRY), the DLL
-//! load notification's documentation, and for the fields that Microsoft does not publish the native API headers of phnt
-//! (`ntpebteb.h`, `ntldr.h`, `ntpsapi.h`), which Wine's `winternl.h` repeats. `tests/e2e_layouts.rs` of this crate writes a C
-//! file of `_Static_assert`s from these numbers and compiles it for each architecture against those declarations.
+//! Sources: the Windows SDK's `winnt.h` (NT_TIB, RTL_CRITICAL_SECTION, CONTEXT) and `winternl.h`
+//! (PEB, LDR_DATA_TABLE_ENTRY), the DLL load notification's documentation, and for the fields that
+//! Microsoft does not publish the native API headers of phnt (`ntpebteb.h`, `ntldr.h`,
+//! `ntpsapi.h`), which Wine's `winternl.h` repeats. `tests/e2e_layouts.rs` of this crate writes a C
+//! file of `_Static_assert`s from these numbers and compiles it for each architecture against those
+//! declarations.
 
 use crate::Arch;
 

@@ -1,18 +1,21 @@
 //! What a `.stk` trace says.
 //!
-//! This crate holds the vocabulary that every other crate of stk shares and nothing that does work: no parsing, no I/O.
+//! This crate holds the vocabulary that every other crate of stk shares and nothing that does work:
+//! no parsing, no I/O.
 //!
-//! * [`event`]: every event of a trace, as plain data ([`event::Event`]). How each is stored is `stk-format`'s business
-//!   (`format/SPEC.md`).
+//! * [`event`]: every event of a trace, as plain data ([`event::Event`]). How each is stored is
+//!   `stk-format`'s business (`format/SPEC.md`).
 //! * [`registers`]: which registers a sample carries, per register set.
-//! * [`identity`]: what makes two images the same: PE header fields, CodeView record, ELF build id, content hash.
+//! * [`identity`]: what makes two images the same: PE header fields, CodeView record, ELF build id,
+//!   content hash.
 //! * [`limits`]: upper bounds that writers keep and readers enforce.
 //! * [`tables`]: the tables of a Parquet dataset.
 //! * [`control`]: the structs that inject.exe and agent.dll exchange in the target's memory.
 //! * [`mailbox`]: where agent.dll asks inject.exe for names that the process itself does not tell.
 //! * [`windows`]: the layouts of Windows' own structures that more than one crate needs.
 //!
-//! `no_std` + `alloc`, because the agent is. Nothing here assumes Windows except [`windows`], [`control`] and [`mailbox`].
+//! `no_std` + `alloc`, because the agent is. Nothing here assumes Windows except [`windows`],
+//! [`control`] and [`mailbox`].
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,14 @@
-//! What the agent finds out about the process that it is loaded in when `inject doctor` asks it: inject loads agent.dll into
-//! itself, calls [`EXPORT_SELFTEST`], and judges the answers.
+//! What the agent finds out about the process that it is loaded in when `inject doctor` asks it:
+//! inject loads agent.dll into itself, calls [`EXPORT_SELFTEST`], and judges the answers.
 //!
 //! Like the structs of [`crate::control`]: size and version first, fixed-width fields, no padding.
 
 /// Version of [`SelfTest`].
 pub const SELFTEST_VERSION: u32 = 1;
 
-/// Export: `u32 stk_agent_selftest(SelfTest*)`, returns 0, or 1 if the struct's size or version does not fit. Takes the PEB lock of the
-/// calling process for a moment and loads [`SelfTest::probe_path`], so it is for a process of inject's own, never for a target.
+/// Export: `u32 stk_agent_selftest(SelfTest*)`, returns 0, or 1 if the struct's size or version
+/// does not fit. Takes the PEB lock of the calling process for a moment and loads
+/// [`SelfTest::probe_path`], so it is for a process of inject's own, never for a target.
 pub const EXPORT_SELFTEST: &str = "stk_agent_selftest";
 
 /// UTF-16 units of a path in a [`SelfTest`].
@@ -64,7 +65,8 @@ pub struct SelfTest {
     pub modules: u32,
     /// Notifications of loads that arrived while the probe was loaded.
     pub notified: u32,
-    /// Load address of the probe: what the loader returned, what the notification told, what the list says.
+    /// Load address of the probe: what the loader returned, what the notification told, what the
+    /// list says.
     pub probe_base: [u64; 3],
     /// Size of the probe's image: what the notification told, what the list says.
     pub probe_size: [u32; 2],
@@ -74,11 +76,13 @@ pub struct SelfTest {
     pub stack_base: u64,
     /// TEB of the calling thread by the processor's register.
     pub teb: u64,
-    /// TEB of the calling thread by NtQueryInformationThread, as the agent finds other threads' TEBs.
+    /// TEB of the calling thread by NtQueryInformationThread, as the agent finds other threads'
+    /// TEBs.
     pub teb_queried: u64,
     /// Threads of the process by the agent's own enumeration.
     pub threads: u32,
-    /// Bytes of the name that the agent read of the calling thread; `u32::MAX` if the system could not tell.
+    /// Bytes of the name that the agent read of the calling thread; `u32::MAX` if the system could
+    /// not tell.
     pub thread_name_len: u32,
     /// The first of those bytes, UTF-8.
     pub thread_name: [u8; 64],

@@ -1,5 +1,5 @@
-//! Layouts of Windows' own structures that more than one crate of stk needs (Windows SDK `winnt.h`, x64 ABI
-//! documentation). Offsets are bytes.
+//! Layouts of Windows' own structures that more than one crate of stk needs (Windows SDK `winnt.h`,
+//! x64 ABI documentation). Offsets are bytes.
 
 /// RUNTIME_FUNCTION of x64: three RVAs.
 pub const RUNTIME_FUNCTION_X64_SIZE: usize = 12;
@@ -39,8 +39,9 @@ pub const TEB32_STACK_LIMIT: usize = 0x08;
 /// PROCESS_MITIGATION_USER_SHADOW_STACK_POLICY: EnableUserShadowStackStrictMode (winnt.h).
 pub const SHADOW_STACK_STRICT: u32 = 1 << 4;
 
-/// Whether the walks of `--check-walks` may be made in a process with these flags of PROCESS_MITIGATION_USER_SHADOW_STACK_POLICY: a fault in
-/// one is left by an exception handler that sets another stack pointer, and in strict mode the process would be ended for that.
+/// Whether the walks of `--check-walks` may be made in a process with these flags of
+/// PROCESS_MITIGATION_USER_SHADOW_STACK_POLICY: a fault in one is left by an exception handler that
+/// sets another stack pointer, and in strict mode the process would be ended for that.
 pub const fn walks_allowed(shadow_stack_policy: u32) -> bool {
     shadow_stack_policy & SHADOW_STACK_STRICT == 0
 }

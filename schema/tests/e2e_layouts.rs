@@ -1,5 +1,6 @@
-//! The offsets of [`stk_schema::layout`] against public headers: a C file of `_Static_assert`s, written from the numbers and
-//! compiled for each architecture. Needs the Windows compilers that `examples/setup.sh` installs, hence its name.
+//! The offsets of [`stk_schema::layout`] against public headers: a C file of `_Static_assert`s,
+//! written from the numbers and compiled for each architecture. Needs the Windows compilers that
+//! `examples/setup.sh` installs, hence its name.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -106,7 +107,8 @@ fn compile(arch: Arch, name: &str, text: &str) -> Result<(), String> {
         Arch::X64 => Command::new("x86_64-w64-mingw32-gcc"),
         Arch::X86 => Command::new("i686-w64-mingw32-gcc"),
         Arch::Arm64 => {
-            // Debian has no mingw compiler for arm64, but mingw-w64's headers serve every architecture.
+            // Debian has no mingw compiler for arm64, but mingw-w64's headers serve every
+            // architecture.
             let mut clang = Command::new("clang-19");
             clang.args(["--target=aarch64-w64-mingw32", "-ferror-limit=0"]);
             clang.args(["-isystem", "/usr/share/mingw-w64/include"]);
@@ -131,7 +133,8 @@ fn offsets_are_those_of_the_public_headers_on_three_architectures() {
 
 #[test]
 fn every_offset_that_is_wrong_is_found() {
-    // An assertion that held for any number would assert nothing: each is compiled with its number raised by 4.
+    // An assertion that held for any number would assert nothing: each is compiled with its number
+    // raised by 4.
     for arch in [Arch::X64, Arch::X86, Arch::Arm64] {
         let wrong: Vec<_> = assertions(arch).into_iter().map(|(what, value)| (what, value + 4)).collect();
         let said = compile(arch, "wrong", &c_file(&wrong)).expect_err("wrong numbers must not compile");

@@ -1,6 +1,7 @@
 //! What crosses crates: oracles, golden outputs, end to end under Wine.
 //!
-//! Without the feature `analysis` there is only what end-to-end tests of the recorder need; they then build in a minute, also for Windows.
+//! Without the feature `analysis` there is only what end-to-end tests of the recorder need; they
+//! then build in a minute, also for Windows.
 //!
 //! * `oracle`: emulator truth for the unwinders.
 //! * [`wine`]: Windows programs, under Wine or natively, and inject.exe recording them.

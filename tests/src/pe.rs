@@ -29,8 +29,9 @@ pub fn read(bytes: &[u8]) -> Built {
 }
 
 impl Built {
-    /// The DLLs that it imports from and that not every process has anyway: others than the system's core and the C runtimes that come
-    /// with every Windows 10. VCRUNTIME140.dll and MSVCP140.dll have to be installed first.
+    /// The DLLs that it imports from and that not every process has anyway: others than the
+    /// system's core and the C runtimes that come with every Windows 10. VCRUNTIME140.dll and
+    /// MSVCP140.dll have to be installed first.
     pub fn unwelcome_imports(&self) -> Vec<&str> {
         let welcome = |name: &str| {
             ["kernel32.dll", "ntdll.dll", "msvcrt.dll", "ucrtbase.dll"].contains(&name)

@@ -1,5 +1,5 @@
-//! A trace as the format's own reader sees it: events and raw samples, without stk's unwinding, symbols or timeline.
-//! What the tests compare stk's outputs with.
+//! A trace as the format's own reader sees it: events and raw samples, without stk's unwinding,
+//! symbols or timeline. What the tests compare stk's outputs with.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! examples/busy, recorded and symbolized: known functions on known threads, with their lines.
 //!
-//! What is expected comes from busy's sources and README, and from the events of the trace as the format's own reader sees
-//! them; what is checked is what `stk convert` writes.
+//! What is expected comes from busy's sources and README, and from the events of the trace as the
+//! format's own reader sees them; what is checked is what `stk convert` writes.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -48,8 +48,8 @@ fn line_of(file: &str, code: &str) -> u64 {
     line as u64 + 1
 }
 
-/// Checks that every frame of `function` on `profile` is in `file`, on a line of the function that begins with the line that
-/// holds `head` and ends with the next line that is a closing brace.
+/// Checks that every frame of `function` on `profile` is in `file`, on a line of the function that
+/// begins with the line that holds `head` and ends with the next line that is a closing brace.
 fn lies_in(profile: &Profile, function: &str, file: &str, head: &str) {
     let first = line_of(file, head);
     let (_, text) = source(file);
@@ -105,7 +105,8 @@ fn every_stack_reaches_the_thread_start_or_says_why_not() {
 fn deep_recursion_shows_every_level_with_its_line() {
     let recursion = thread("recursion");
     has(recursion, &["recursion_main", "recurse_even", "recurse_odd", "recurse_even", "recurse_odd"]);
-    // At depth 0 the compiler calls the bottom by a jump: recurse_even is no longer on the stack then, and must not be shown.
+    // At depth 0 the compiler calls the bottom by a jump: recurse_even is no longer on the stack
+    // then, and must not be shown.
     has(recursion, &["recurse_even", "recurse_odd", "recursion_bottom"]);
     assert!(
         !recursion.has_chain(&["recurse_even", "recursion_bottom"]),
@@ -118,7 +119,8 @@ fn deep_recursion_shows_every_level_with_its_line() {
         "uint64_t recurse_even(unsigned depth, uint64_t seed) {",
     );
     lies_in(recursion, "recursion_bottom", "recursion.cpp", "uint64_t recursion_bottom(uint64_t seed) {");
-    // 151 calls, and 150 on the stack while the bottom works. Each lies on the line of its own call.
+    // 151 calls, and 150 on the stack while the bottom works. Each lies on the line of its own
+    // call.
     let calls = |stack: &[Frame]| {
         stack.iter().filter(|frame| frame.is("recurse_even") || frame.is("recurse_odd")).count()
     };
@@ -180,7 +182,8 @@ fn threads_that_wait_have_their_stacks_too() {
     has(thread("main"), &["busy_main", "run_parts"]);
 }
 
-/// A worker lives for a few hundredths of a second, which an overloaded machine may keep the sampler from using: so some tries.
+/// A worker lives for a few hundredths of a second, which an overloaded machine may keep the
+/// sampler from using: so some tries.
 #[test]
 fn threads_that_live_shortly_are_seen_with_their_names_and_stacks() {
     const TRIES: u32 = 6;
@@ -218,7 +221,8 @@ fn a_reused_address_belongs_to_the_dll_that_lay_there_at_the_time() {
         let (theirs, others) =
             if a.is_some() { ("plugin_a_work", "plugin_b_work") } else { ("plugin_b_work", "plugin_a_work") };
         assert!(!shows(others), "at {time} ns {theirs}'s DLL lay there, but the stack is {stack:#?}");
-        // Gone before anybody could read its unwind data, by the trace's own word: the stack ends there.
+        // Gone before anybody could read its unwind data, by the trace's own word: the stack ends
+        // there.
         if !module.has_tables {
             without_tables += 1;
             continue;

@@ -1,4 +1,5 @@
-//! Threads that live for microseconds come and go all the time while they are recorded: nothing faults, and all of them did their work.
+//! Threads that live for microseconds come and go all the time while they are recorded: nothing
+//! faults, and all of them did their work.
 
 use stk_schema::event::EndReason;
 use stk_tests::recorded::Recorded;

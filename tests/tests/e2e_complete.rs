@@ -1,4 +1,5 @@
-//! Nothing of a module is lost: what the recorder could not read in time is in the trace after its end.
+//! Nothing of a module is lost: what the recorder could not read in time is in the trace after its
+//! end.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,8 +8,8 @@ use stk_tests::recorded::Recorded;
 use stk_tests::stk;
 use stk_tests::wine::{self, Folder, Inject, Program};
 
-/// Checks that every module of a trace has an identity, that no stack ends for want of a module's tables, and that the trace is sound. The
-/// images that lie on this machine are not looked at.
+/// Checks that every module of a trace has an identity, that no stack ends for want of a module's
+/// tables, and that the trace is sound. The images that lie on this machine are not looked at.
 #[track_caller]
 fn nothing_is_lost(folder: &Folder, trace: &str) {
     let recorded = Recorded::open(&folder.file(trace));

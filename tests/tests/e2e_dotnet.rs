@@ -1,5 +1,6 @@
-//! .NET in the recorder: runtimes found, their methods listed through the diagnostics pipe, their view of their threads, and what
-//! is said where that cannot be had. The stream is searched for method names as UTF-16, not decoded: that is `stk`'s business.
+//! .NET in the recorder: runtimes found, their methods listed through the diagnostics pipe, their
+//! view of their threads, and what is said where that cannot be had. The stream is searched for
+//! method names as UTF-16, not decoded: that is `stk`'s business.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,7 +9,8 @@ use stk_tests::recorded::{Recorded, Runtime};
 use stk_tests::stk;
 use stk_tests::wine::{self, Folder, Inject, Net, Program, path, wait_for, windows_path};
 
-/// Methods of examples/mixed that every runtime compiles, and lambdas and dynamic methods by their usual names.
+/// Methods of examples/mixed that every runtime compiles, and lambdas and dynamic methods by their
+/// usual names.
 const METHODS: [&str; 16] = [
     "Spin",
     "Down",
@@ -36,7 +38,8 @@ fn runtime(recorded: &Recorded) -> &Runtime {
     runtime
 }
 
-/// Whether `stream` is a whole EventPipe stream: the magic, and the null tag that ends the last object and the stream.
+/// Whether `stream` is a whole EventPipe stream: the magic, and the null tag that ends the last
+/// object and the stream.
 fn is_whole(stream: &[u8]) -> bool {
     stream.starts_with(b"Nettrace") && stream.ends_with(&[6, 1])
 }
@@ -49,7 +52,8 @@ fn names_all_methods(stream: &[u8]) {
     }
 }
 
-/// Records `mixed` into `trace`, with these further arguments, and reads what became of it: a whole trace.
+/// Records `mixed` into `trace`, with these further arguments, and reads what became of it: a whole
+/// trace.
 #[track_caller]
 fn record(folder: &Folder, mixed: &Program, trace: &str, arguments: &[&str]) -> Recorded {
     let pid = mixed.pid();
@@ -129,7 +133,8 @@ fn functions_have_names(folder: &Folder, trace: &str) {
     assert!(functions > 10 && unnamed * 200 <= functions, "{methods}");
 }
 
-/// What the runtime says of its stacks is what was walked, and nearly always of the sample's moment.
+/// What the runtime says of its stacks is what was walked, and nearly always of the sample's
+/// moment.
 #[track_caller]
 fn explicit_frames_agree(folder: &Folder, trace: &str) {
     let explicit = &json(folder, &["verify", "--walks", "--json", trace])["explicit"];
@@ -143,8 +148,8 @@ fn explicit_frames_agree(folder: &Folder, trace: &str) {
     assert!(count("steps", "agrees") > agree, "{explicit}");
 }
 
-/// Every MANAGED_THREAD is of a sample, and its Frame head lies on that thread's stack, above the stack pointer, or is the end
-/// of the chain.
+/// Every MANAGED_THREAD is of a sample, and its Frame head lies on that thread's stack, above the
+/// stack pointer, or is the end of the chain.
 #[track_caller]
 fn managed_threads_belong_to_samples(recorded: &Recorded) {
     assert!(!recorded.managed.is_empty());
@@ -275,7 +280,8 @@ fn link_files(from: &Path, to: &Path) {
     }
 }
 
-/// Debuggers look the library of CoreCLR 3.1.2 up under the index of its coreclr.dll, 5E211DAC56b000; its own is 5E211C7F138000.
+/// Debuggers look the library of CoreCLR 3.1.2 up under the index of its coreclr.dll,
+/// 5E211DAC56b000; its own is 5E211C7F138000.
 #[test]
 fn the_data_access_library_is_found_on_the_symbol_path() {
     let folder = Folder::new("dacpath");
@@ -311,7 +317,8 @@ fn the_data_access_library_is_found_on_the_symbol_path() {
     ends_undisturbed(&mut mixed);
 }
 
-/// A library that the program's user can write is not run with other rights, unless inject's user vouches for its folder.
+/// A library that the program's user can write is not run with other rights, unless inject's user
+/// vouches for its folder.
 #[test]
 fn the_library_of_another_user_s_program_is_loaded_only_from_a_folder_of_inject_s_user() {
     let folder = Folder::new("below");

@@ -1,4 +1,5 @@
-//! Code made at run time: a program of our own that registers such code in every way, and fails in one (tests/programs/dynamic.c).
+//! Code made at run time: a program of our own that registers such code in every way, and fails in
+//! one (tests/programs/dynamic.c).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +18,8 @@ fn program() -> PathBuf {
     program
 }
 
-/// Share of a thread's stacks, by time, that reach its start, and of those that go through dynamic code.
+/// Share of a thread's stacks, by time, that reach its start, and of those that go through dynamic
+/// code.
 fn shares(speedscope: &Speedscope, thread: &str) -> (f64, f64) {
     let (mut all, mut complete, mut dynamic) = (0.0, 0.0, 0.0);
     for profile in speedscope.named(thread) {

@@ -1,4 +1,5 @@
-//! A recorded process ends, in every way and at any moment: it is gone soon, and its trace says how.
+//! A recorded process ends, in every way and at any moment: it is gone soon, and its trace says
+//! how.
 
 use std::time::{Duration, Instant};
 use stk_schema::event::EndReason;
@@ -8,7 +9,8 @@ use stk_tests::wine::{self, Folder, Inject, Program};
 /// A process is gone this long after it was to end; a loaded machine included.
 const GONE: Duration = Duration::from_secs(10);
 
-/// How a program ends: the argument of ends.exe, its exit code, whether the recorder has a chance to say why in the trace.
+/// How a program ends: the argument of ends.exe, its exit code, whether the recorder has a chance
+/// to say why in the trace.
 struct Way(&'static str, i32, bool);
 
 const WAYS: [Way; 5] = [
@@ -49,8 +51,8 @@ fn end(Way(way, code, says): &Way, moment: u64) {
     let status = program.wait();
     let gone = begun.elapsed().saturating_sub(Duration::from_millis(moment));
     assert!(gone < GONE, "{context}: gone after {gone:?}");
-    // Where the last thread leaves, Wine sometimes ends its Linux process with the status of another thread; what Windows programs see,
-    // inject tells.
+    // Where the last thread leaves, Wine sometimes ends its Linux process with the status of
+    // another thread; what Windows programs see, inject tells.
     let last_thread = *way == "last_thread";
     assert!(last_thread || status.code() == Some(*code), "{context}: {status} {}", program.output());
     inject.finish().expect(0).says(&format!("ended with exit code {code}"));

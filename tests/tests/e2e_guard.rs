@@ -1,4 +1,5 @@
-//! inject as the guard of its recording: what happens when it dies, when it stays behind alone, and when the recorder dies first.
+//! inject as the guard of its recording: what happens when it dies, when it stays behind alone, and
+//! when the recorder dies first.
 
 use std::fs::File;
 use std::path::Path;
@@ -92,8 +93,9 @@ fn a_recording_ends_below_its_size_limit_with_a_whole_trace() {
     assert!(!recorded.samples.is_empty());
 }
 
-/// The sampler freezes while it holds the only thread, which is about to call ExitProcess; then it dies together with the watchdog, as
-/// the system has it in a process that exits. Nobody but the guard can resume that thread.
+/// The sampler freezes while it holds the only thread, which is about to call ExitProcess; then it
+/// dies together with the watchdog, as the system has it in a process that exits. Nobody but the
+/// guard can resume that thread.
 #[test]
 fn a_thread_that_a_dead_sampler_holds_is_resumed_by_the_guard_in_each_phase() {
     for phase in [ASKING, ASKED, STOPPED, RESUMING] {

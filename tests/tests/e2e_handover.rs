@@ -1,5 +1,6 @@
-//! 32-bit programs met by the 64-bit inject, which hands them over to inject32.exe beside it, and the other way round. Only where both widths
-//! run side by side: tests/lib.sh leaves this file out for the other machines.
+//! 32-bit programs met by the 64-bit inject, which hands them over to inject32.exe beside it, and
+//! the other way round. Only where both widths run side by side: tests/lib.sh leaves this file out
+//! for the other machines.
 
 use stk_schema::Arch;
 use stk_tests::recorded::Recorded;

@@ -35,7 +35,8 @@ fn what_cannot_work_is_refused_in_one_sentence_and_leaves_no_file() {
 
     let run = |arguments: &[&str]| Inject::run(&folder, &[arguments, &["-o", "x.stk", "-d", "1"]].concat());
     run(&["--pid", "999999"]).refuses(3, "no process with pid 999999");
-    // Windows ignores a pid's two lowest bits when it opens a process; inject must not take a neighbour.
+    // Windows ignores a pid's two lowest bits when it opens a process; inject must not take a
+    // neighbour.
     let neighbour = (pid.parse::<u32>().expect("a number") + 1).to_string();
     run(&["--pid", &neighbour]).refuses(3, &format!("no process with pid {neighbour}"));
     run(&["--name", "nobody.exe"]).refuses(3, "nobody.exe");

@@ -1,4 +1,5 @@
-//! Programs that inject starts: their main thread initialises them, and they are recorded before their first instruction.
+//! Programs that inject starts: their main thread initialises them, and they are recorded before
+//! their first instruction.
 
 use stk_tests::recorded::Recorded;
 use stk_tests::wine::{self, Finished, Folder, Inject};
@@ -48,7 +49,8 @@ fn a_recording_that_fails_ends_the_program_before_it_begins() {
     let finished = Inject::run(&folder, &["-o", "nowhere/x.stk", "--", &probe]);
     finished.refuses(125, "nowhere");
     assert_eq!(finished.stdout, "", "the program ran");
-    // The same where it was initialised already: this DLL is no agent, which is found out when it is loaded.
+    // The same where it was initialised already: this DLL is no agent, which is found out when it
+    // is loaded.
     let slow = wine::windows_path(&wine::path("STK_SLOW_DLL"));
     let finished = Inject::run(&folder, &["-o", "x.stk", &slow, "--", &probe]);
     finished.refuses(125, "could not load");

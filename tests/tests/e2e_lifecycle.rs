@@ -4,7 +4,8 @@ use stk_schema::event::{EndReason, ThreadFlags};
 use stk_tests::recorded::{Recorded, Thread};
 use stk_tests::wine::{Folder, Inject, Program};
 
-/// What busy prints at its end, in every run, unless something disturbed it (examples/busy/README.md).
+/// What busy prints at its end, in every run, unless something disturbed it
+/// (examples/busy/README.md).
 const UNDISTURBED: &str = "checksum a9a6d267ba599d58";
 
 #[track_caller]
@@ -86,7 +87,8 @@ fn every_thread_of_the_target_is_recorded_and_none_of_the_recorder() {
         };
         assert!(recorded.samples_of(thread).count() > 0, "no sample of '{name}'");
     }
-    // Threads that begin and end meanwhile: an instance each, even where the system uses a thread id again.
+    // Threads that begin and end meanwhile: an instance each, even where the system uses a thread
+    // id again.
     let brief = |thread: &&Thread| thread.start > recorded.header.clock_start && thread.exit != u64::MAX;
     let brief: Vec<&Thread> = recorded.threads.values().filter(brief).collect();
     assert!(brief.len() > 1, "{} short-lived threads were seen", brief.len());
@@ -98,8 +100,8 @@ fn every_thread_of_the_target_is_recorded_and_none_of_the_recorder() {
         !recorded.samples.iter().any(|sample| of_recorder(&sample.thread)),
         "a recorder's thread is sampled"
     );
-    // A thread of the target comes through the agent's DllMain when it begins and ends, and through its callback when it loads a
-    // module; no other executes the agent's code.
+    // A thread of the target comes through the agent's DllMain when it begins and ends, and through
+    // its callback when it loads a module; no other executes the agent's code.
     let own: Vec<_> = recorded.samples.iter().filter(|sample| agent.holds(sample.ip, sample.time)).collect();
     for sample in &own {
         let thread = &recorded.threads[&sample.thread];
@@ -136,8 +138,8 @@ fn modules_are_recorded_with_their_times_and_one_address_belongs_to_two() {
     assert!(count > 0, "the plug-ins never shared an address: {a:x?} {b:x?}");
 }
 
-/// The plug-ins take turns at one address, four times a second: one that is there when a recording begins is often gone before the
-/// recorder has read its headers.
+/// The plug-ins take turns at one address, four times a second: one that is there when a recording
+/// begins is often gone before the recorder has read its headers.
 #[test]
 fn a_module_that_goes_while_the_recorder_comes_is_taken_for_no_other() {
     const TIMES: usize = 30;

@@ -1,4 +1,5 @@
-//! Programs that nobody here wrote: they are injected, recorded and converted, and go on undisturbed.
+//! Programs that nobody here wrote: they are injected, recorded and converted, and go on
+//! undisturbed.
 
 use std::path::Path;
 use stk_tests::recorded::Recorded;
@@ -64,8 +65,8 @@ fn node_from_its_package_is_recorded_to_the_thread_start() {
         100.0 * complete,
         reasons(&speedscope)
     );
-    // OpenSSL's assembler has frames that its unwind data does not describe: an exception handler knows them. Such stacks end in the
-    // innermost frame, at a word that is no code.
+    // OpenSSL's assembler has frames that its unwind data does not describe: an exception handler
+    // knows them. Such stacks end in the innermost frame, at a word that is no code.
     let undescribed = |stack: &[stk::Frame]| stk::incomplete(stack) == Some("no-module") && stack.len() == 2;
     let complete = speedscope.share(|stack| stk::incomplete(stack).is_none());
     let known = 1.0 - speedscope.share(undescribed);

@@ -64,8 +64,9 @@ fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Every format, byte for byte. Without the default places to look for symbols both programs see the same files; stk.exe would
-/// find the system's own DLLs where the trace says they are, and with them better names.
+/// Every format, byte for byte. Without the default places to look for symbols both programs see
+/// the same files; stk.exe would find the system's own DLLs where the trace says they are, and with
+/// them better names.
 #[test]
 fn stk_exe_writes_the_same_bytes_as_the_hosts_stk() {
     let folder = kept_trace();

@@ -10,7 +10,8 @@ fn tables(folder: &Folder) -> BTreeSet<String> {
     entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Modules for want of whose unwind data stacks end. The images that lie on this machine are not looked at.
+/// Modules for want of whose unwind data stacks end. The images that lie on this machine are not
+/// looked at.
 fn blamed(folder: &Folder, arguments: &[&str]) -> BTreeSet<String> {
     let line = [&["stats", "--json", "--no-default-symbols", "--top", "0"], arguments].concat();
     let stats = stk::json(folder.path(), &line);

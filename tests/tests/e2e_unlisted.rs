@@ -1,4 +1,5 @@
-//! An image that the loader's list lacks is recorded by the code that runs in it (tests/programs/unlisted.c).
+//! An image that the loader's list lacks is recorded by the code that runs in it
+//! (tests/programs/unlisted.c).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

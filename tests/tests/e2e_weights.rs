@@ -1,4 +1,5 @@
-//! Samples fall where the time goes: stk beside perf on threads that are on CPU all the time. `weights` (src/bin) measures more programs, longer.
+//! Samples fall where the time goes: stk beside perf on threads that are on CPU all the time.
+//! `weights` (src/bin) measures more programs, longer.
 
 use stk_tests::weights::run::{ON_CPU, Plan, Report, Subject, print};
 

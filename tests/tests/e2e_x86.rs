@@ -1,4 +1,5 @@
-//! 32-bit programs: recorded by inject32.exe and agent32.dll in a 32-bit Wine, unwound from code, FrameData and frame pointers.
+//! 32-bit programs: recorded by inject32.exe and agent32.dll in a 32-bit Wine, unwound from code,
+//! FrameData and frame pointers.
 //!
 //! What is expected comes from busy's sources and README, as in e2e_busy.
 
@@ -73,8 +74,8 @@ fn a_32_bit_trace_is_sound_and_says_what_it_is() {
     assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
     assert_eq!(recorded.header.arch, Arch::X86);
     assert!(recorded.samples.iter().all(|sample| sample.ip >> 32 == 0), "a 64-bit address");
-    // CONTEXT_CONTROL and CONTEXT_INTEGER were asked for with CONTEXT_EXCEPTION_REQUEST; what came back is kept. (A stack as it was
-    // at the end of a block is said again without.)
+    // CONTEXT_CONTROL and CONTEXT_INTEGER were asked for with CONTEXT_EXCEPTION_REQUEST; what came
+    // back is kept. (A stack as it was at the end of a block is said again without.)
     let replies: Vec<u32> = recorded.samples.iter().filter_map(|sample| sample.context_reply).collect();
     assert!(!replies.is_empty() && replies.iter().all(|reply| reply & 0x1_0003 == 0x1_0003), "{replies:x?}");
     let deepest = recorded.samples.iter().map(|sample| sample.stack).max().unwrap_or(0);
@@ -95,8 +96,9 @@ fn x86_stacks_reach_the_thread_start_or_say_why_not() {
     let speedscope = &busy().speedscope;
     let complete = speedscope.share(|stack| stk::incomplete(stack).is_none());
     assert!(complete > 0.95, "{:.2} %: {:?}", 100.0 * complete, reasons(speedscope));
-    // Every thread begins in kernel32's BaseThreadInitThunk, which ntdll's start function calls, under Wine in three steps.
-    // A chain of frame pointers (Wine's own DLLs have nothing else) can pass by a function that has not made its frame yet.
+    // Every thread begins in kernel32's BaseThreadInitThunk, which ntdll's start function calls,
+    // under Wine in three steps. A chain of frame pointers (Wine's own DLLs have nothing else) can
+    // pass by a function that has not made its frame yet.
     let ends: Vec<_> = speedscope.stacks().filter(|(_, stack)| stk::incomplete(stack).is_none()).collect();
     let passed_by =
         ends.iter().filter(|(_, stack)| !stack.iter().take(4).any(|frame| frame.is("BaseThreadInitThunk")));
@@ -152,8 +154,9 @@ fn frame_data_alone_leads_through_busys_frames() {
     assert!(text.contains("frame-data"), "no frame was found by FrameData: {text}");
 }
 
-/// A 32-bit MSVC program that nobody here wrote, without a PDB. Some of its functions use ebp as a pointer into their locals and cannot be
-/// followed to their return; their stacks end there and say so, since nothing is searched for unless asked.
+/// A 32-bit MSVC program that nobody here wrote, without a PDB. Some of its functions use ebp as a
+/// pointer into their locals and cannot be followed to their return; their stacks end there and say
+/// so, since nothing is searched for unless asked.
 #[test]
 fn cmake_for_x86_is_recorded_to_the_thread_start_or_says_why_not() {
     let folder = Folder::new("cmake32");

@@ -1,7 +1,7 @@
 //! The system's priority boosts, off for a thread as long as it is sampled.
 //!
-//! Windows lends a thread that is resumed a higher priority for a moment. Sampled a thousand times a second, a thread would keep it and take
-//! time from all others.
+//! Windows lends a thread that is resumed a higher priority for a moment. Sampled a thousand times
+//! a second, a thread would keep it and take time from all others.
 
 /// Whether the system boosts a thread.
 pub trait BoostControl {

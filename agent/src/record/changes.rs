@@ -1,8 +1,9 @@
 //! What the loader has told and nobody has worked off yet.
 //!
-//! The tables thread hears of loads and unloads later than they happen. Whatever it reads of a module meanwhile (its entry in the
-//! loader's list, its headers) may be of what lies at that address by then. The loader tells of an unload before it unmaps: so what
-//! was read is the module's if, *after* the reading, nothing waits here that says otherwise.
+//! The tables thread hears of loads and unloads later than they happen. Whatever it reads of a
+//! module meanwhile (its entry in the loader's list, its headers) may be of what lies at that
+//! address by then. The loader tells of an unload before it unmaps: so what was read is the
+//! module's if, *after* the reading, nothing waits here that says otherwise.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -79,8 +80,9 @@ impl Changes {
         self.0.iter().any(|change| change.base() == base)
     }
 
-    /// Whether `seen` is the module that lay at its address before all these changes: in a list that was read when the first `told` of
-    /// them had been told and the others not yet. False where it may be another.
+    /// Whether `seen` is the module that lay at its address before all these changes: in a list
+    /// that was read when the first `told` of them had been told and the others not yet. False
+    /// where it may be another.
     pub fn leave(&self, seen: &Seen, told: usize) -> bool {
         let mut at_base = self.0.iter().enumerate().filter(|(_, change)| change.base() == seen.base);
         match at_base.next() {

@@ -1,14 +1,17 @@
 //! The sampler's share of a processor: at most a quarter of one core.
 //!
-//! The sampler's own CPU time says how much it uses; waiting for a thread to stop uses none. If it is more than the share, each thread is
-//! looked at less often: passes come less often, and a pass looks at some threads only, the next going on behind them. If it is well
-//! below, the rate rises again.
+//! The sampler's own CPU time says how much it uses; waiting for a thread to stop uses none. If it
+//! is more than the share, each thread is looked at less often: passes come less often, and a pass
+//! looks at some threads only, the next going on behind them. If it is well below, the rate rises
+//! again.
 
 /// The sampler may use one part in this many of one core.
 const SHARE: u64 = 4;
-/// Milliseconds of CPU time that one pass may take while the rate is lowered, unless the share of one period is more.
+/// Milliseconds of CPU time that one pass may take while the rate is lowered, unless the share of
+/// one period is more.
 const BURST_MS: u64 = 2;
-/// Milliseconds between two looks at the sampler's CPU time: some systems count it in steps of 10 to 16 ms.
+/// Milliseconds between two looks at the sampler's CPU time: some systems count it in steps of 10
+/// to 16 ms.
 const WINDOW_MS: u64 = 250;
 /// The nominal rate, in millionths of itself.
 const WHOLE: u64 = 1_000_000;
@@ -69,7 +72,8 @@ impl Duty {
         self.pace
     }
 
-    /// Notes a pass that looked at `looks` of `threads` threads; gives the number of whole passes that were left out since the last call.
+    /// Notes a pass that looked at `looks` of `threads` threads; gives the number of whole passes
+    /// that were left out since the last call.
     pub fn passed(&mut self, looks: usize, threads: usize) -> u64 {
         self.looks += looks as u64;
         let threads = threads as u64;
@@ -87,8 +91,8 @@ impl Duty {
         self.since.is_none_or(|(since, _)| now.saturating_sub(since) >= WINDOW_MS * self.ticks_per_ms)
     }
 
-    /// Notes that at `now` the sampler's CPU time is `cpu`, both in ticks, and that there are so many threads. Gives the rate of each
-    /// thread in millionths of the nominal one, if it changed.
+    /// Notes that at `now` the sampler's CPU time is `cpu`, both in ticks, and that there are so
+    /// many threads. Gives the rate of each thread in millionths of the nominal one, if it changed.
     pub fn measured(&mut self, now: u64, cpu: u64, threads: usize) -> Option<u64> {
         let looks = core::mem::take(&mut self.looks);
         let (since, before) = self.since.replace((now, cpu))?;
@@ -126,8 +130,9 @@ impl Duty {
     }
 }
 
-/// The rate after a window in which `used` ticks of CPU time were used of `allowed`, and threads looked at with the rate `made`. A window that
-/// comes near to what is allowed changes nothing; one well below raises the rate, at most to the double.
+/// The rate after a window in which `used` ticks of CPU time were used of `allowed`, and threads
+/// looked at with the rate `made`. A window that comes near to what is allowed changes nothing; one
+/// well below raises the rate, at most to the double.
 fn next_rate(rate: u64, made: u64, used: u64, allowed: u64) -> u64 {
     if used > allowed {
         return (rate.min(made).saturating_mul(allowed) / used).max(LOWEST);
@@ -146,8 +151,9 @@ mod tests {
 
     const MS: u64 = 10_000;
 
-    /// Passes of a process with so many threads, each look at which costs `look` ticks of CPU time and each pass `fixed`, for `ms`
-    /// milliseconds: share of a core in percent after the first second, and passes made and left out, in looks.
+    /// Passes of a process with so many threads, each look at which costs `look` ticks of CPU time
+    /// and each pass `fixed`, for `ms` milliseconds: share of a core in percent after the first
+    /// second, and passes made and left out, in looks.
     fn run(
         duty: &mut Duty,
         period: u64,

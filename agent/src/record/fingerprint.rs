@@ -1,5 +1,6 @@
-//! What a loader notification keeps of a module's identity, read on the thread that loads it: a module that is gone before the tables
-//! thread looks at it still has one. Bounded, and nothing is allocated.
+//! What a loader notification keeps of a module's identity, read on the thread that loads it: a
+//! module that is gone before the tables thread looks at it still has one. Bounded, and nothing is
+//! allocated.
 
 use super::image::Memory;
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
@@ -33,7 +34,8 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Reads that of the image at `base`; `None` if it has no readable PE headers. At most four reads.
+    /// Reads that of the image at `base`; `None` if it has no readable PE headers. At most four
+    /// reads.
     pub fn read(memory: &impl Memory, base: u64) -> Option<Fingerprint> {
         let mut headers = [0; NT];
         read_headers(memory, base, &mut headers)?;

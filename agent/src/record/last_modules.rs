@@ -1,5 +1,6 @@
-//! What the loader has told and nobody has written when the process ends: written by the thread that ends it, alone, with a fixed number
-//! of small allocations and without waiting. Tables are left to the supplement.
+//! What the loader has told and nobody has written when the process ends: written by the thread
+//! that ends it, alone, with a fixed number of small allocations and without waiting. Tables are
+//! left to the supplement.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,8 @@ pub struct LastModules<'a> {
 }
 
 impl<'a> LastModules<'a> {
-    /// `known` is what the tables thread knew, unless it was terminated while it changed that; `ids` gives instance ids.
+    /// `known` is what the tables thread knew, unless it was terminated while it changed that;
+    /// `ids` gives instance ids.
     pub fn new(known: Option<&'a Modules>, ids: &'a AtomicU64) -> LastModules<'a> {
         LastModules { known, ids, new: [(0, 0); MOST], count: 0 }
     }
@@ -32,7 +34,8 @@ impl<'a> LastModules<'a> {
         self.count < MOST
     }
 
-    /// Writes MODULE_LOAD or MODULE_UNLOAD for a change. A load that is known already, and an unload of what is not known, is not written.
+    /// Writes MODULE_LOAD or MODULE_UNLOAD for a change. A load that is known already, and an
+    /// unload of what is not known, is not written.
     pub fn write(&mut self, change: &Change, out: &mut impl Events) {
         match change {
             Change::Loaded { time, seen, print, .. } => {

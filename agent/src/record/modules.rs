@@ -1,10 +1,11 @@
 //! Which modules are mapped: notifications and snapshots, reconciled into instances.
 //!
-//! The same address can belong to different modules at different times, and the same module can come back at another
-//! address, so each load is an instance of its own. The loader's notifications are ordered and exact but begin when the
-//! recorder registers; a snapshot of the loader's list knows the modules before that, but races with loads. Rules:
-//! notifications are registered before the snapshot is taken, and a notified load of what the snapshot already
-//! showed is the same instance.
+//! The same address can belong to different modules at different times, and the same module can
+//! come back at another address, so each load is an instance of its own. The loader's notifications
+//! are ordered and exact but begin when the recorder registers; a snapshot of the loader's list
+//! knows the modules before that, but races with loads. Rules: notifications are registered before
+//! the snapshot is taken, and a notified load of what the snapshot already showed is the same
+//! instance.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -126,8 +127,9 @@ impl Modules {
         &self.live
     }
 
-    /// A notified or snapshotted load at `time`. Writes MODULE_LOAD (and MODULE_UNLOAD for what must have been there
-    /// before, its own unload never having been seen) and returns the new instance; `None` if it was known already.
+    /// A notified or snapshotted load at `time`. Writes MODULE_LOAD (and MODULE_UNLOAD for what
+    /// must have been there before, its own unload never having been seen) and returns the new
+    /// instance; `None` if it was known already.
     ///
     /// `image` is what its headers say, if they could be read.
     pub fn loaded(
@@ -141,8 +143,8 @@ impl Modules {
         self.loaded_with(time, seen, flags, (image, None), out)
     }
 
-    /// As [`Modules::loaded`], with what the notification kept of its identity. Headers of another identity are not the
-    /// module's.
+    /// As [`Modules::loaded`], with what the notification kept of its identity. Headers of another
+    /// identity are not the module's.
     pub fn loaded_with(
         &mut self,
         time: u64,
@@ -187,7 +189,8 @@ impl Modules {
         }
     }
 
-    /// After notifications were lost: what a new snapshot does not show any more was unloaded by `time`, except what no list showed.
+    /// After notifications were lost: what a new snapshot does not show any more was unloaded by
+    /// `time`, except what no list showed.
     pub fn retain_shown(&mut self, time: u64, shown: &[Seen], out: &mut impl Events) {
         self.live.retain(|module| {
             let unlisted = module.flags.contains(ModuleFlags::UNLISTED);
@@ -199,7 +202,8 @@ impl Modules {
         });
     }
 
-    /// The tables of an instance were recorded. Writes MODULE_TABLES, unless it was unloaded meanwhile.
+    /// The tables of an instance were recorded. Writes MODULE_TABLES, unless it was unloaded
+    /// meanwhile.
     pub fn tables_recorded(&mut self, instance: u64, tables: Vec<Table>, out: &mut impl Events) {
         if let Some(module) = self.live.iter_mut().find(|module| module.instance == instance) {
             module.tables = Some(tables);
@@ -246,8 +250,9 @@ impl Modules {
     }
 }
 
-/// Whether two sightings are of one mapping. Sizes may differ (the loader's list and the notification round
-/// differently under Wine), and a path may be cut, so the base decides, unless the paths contradict each other.
+/// Whether two sightings are of one mapping. Sizes may differ (the loader's list and the
+/// notification round differently under Wine), and a path may be cut, so the base decides, unless
+/// the paths contradict each other.
 pub(super) fn is_same(one: &Seen, other: &Seen) -> bool {
     one.base == other.base
         && (one.path.is_empty()

@@ -1,8 +1,9 @@
-//! Tables of a module that is about to be unmapped and whose tables nobody has read yet. The thread that unloads it copies them into a
-//! place that was made before: no lock, no allocation, a few bounded copies. What does not fit is counted by who calls, and left
-//! to the supplement.
+//! Tables of a module that is about to be unmapped and whose tables nobody has read yet. The thread
+//! that unloads it copies them into a place that was made before: no lock, no allocation, a few
+//! bounded copies. What does not fit is counted by who calls, and left to the supplement.
 //!
-//! [`Pending`] knows which modules still need it; [`Arena`] is the place; a [`Rescued`] is read like an image by [`RescuedImage`].
+//! [`Pending`] knows which modules still need it; [`Arena`] is the place; a [`Rescued`] is read
+//! like an image by [`RescuedImage`].
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -18,17 +19,20 @@ use stk_schema::windows as pe;
 const PENDING: usize = 2048;
 /// Places that are looked at for one of them.
 const PROBES: usize = 32;
-/// Images are mapped at multiples of 64 KiB: the low bits of a place tell one load from the next at the same address.
+/// Images are mapped at multiples of 64 KiB: the low bits of a place tell one load from the next at
+/// the same address.
 const GRANULARITY: u64 = 0x1_0000;
 const PAGE: u32 = 4096;
 /// Most bytes of headers.
 const MAX_HEADERS: u32 = 64 << 10;
-/// Most bytes of an UNWIND_INFO: 255 codes, a chained entry or a handler's address. An arm64 record is shorter.
+/// Most bytes of an UNWIND_INFO: 255 codes, a chained entry or a handler's address. An arm64 record
+/// is shorter.
 const MAX_RECORD: u32 = 4 + 256 * 2 + 12;
 /// Bytes read at once while the unwind info is copied.
 const CHUNK: usize = 64 << 10;
 
-/// Which modules' tables are still to be read: told by the loader's callback, asked by it, settled by the tables thread.
+/// Which modules' tables are still to be read: told by the loader's callback, asked by it, settled
+/// by the tables thread.
 pub struct Pending {
     /// Load address and, in its low 16 bits, the number of the load; 0 is free.
     places: Box<[AtomicU64]>,
@@ -42,7 +46,8 @@ impl Default for Pending {
 }
 
 impl Pending {
-    /// A module was mapped at `base`. Gives the ticket for [`Pending::settle`]; 0 if there is no place.
+    /// A module was mapped at `base`. Gives the ticket for [`Pending::settle`]; 0 if there is no
+    /// place.
     pub fn loaded(&self, base: u64) -> u64 {
         if base == 0 || !base.is_multiple_of(GRANULARITY) {
             return 0;
@@ -82,15 +87,16 @@ impl Pending {
     }
 }
 
-/// Bytes of the target's modules, made once. Parts are taken in order; when the last of them is given back all of it is free again.
+/// Bytes of the target's modules, made once. Parts are taken in order; when the last of them is
+/// given back all of it is free again.
 pub struct Arena {
     bytes: Box<[UnsafeCell<u8>]>,
     /// High half: parts that are in use. Low half: bytes taken.
     state: AtomicU64,
 }
 
-// SAFETY: a range of bytes is written by the one thread that took it, before it hands the range over (through a queue, which orders
-// the accesses), and read by the one that gives it back.
+// SAFETY: a range of bytes is written by the one thread that took it, before it hands the range
+// over (through a queue, which orders the accesses), and read by the one that gives it back.
 unsafe impl Sync for Arena {}
 // SAFETY: as above; the arena owns its bytes.
 unsafe impl Send for Arena {}
@@ -136,7 +142,8 @@ impl Arena {
         if start.checked_add(len).is_none_or(|end| end > self.bytes.len()) {
             return &[];
         }
-        // SAFETY: in bounds, and written before it was handed over; nobody writes to it until it is given back.
+        // SAFETY: in bounds, and written before it was handed over; nobody writes to it until it is
+        // given back.
         unsafe { core::slice::from_raw_parts(self.bytes.as_ptr().add(start).cast(), len) }
     }
 }
@@ -151,7 +158,8 @@ struct Room<'a> {
 impl Room<'_> {
     fn bytes(&mut self) -> &mut [u8] {
         let cells = self.arena.bytes.as_ptr();
-        // SAFETY: `take` gave this range to nobody else, and `&mut self` makes this the only reference.
+        // SAFETY: `take` gave this range to nobody else, and `&mut self` makes this the only
+        // reference.
         unsafe {
             core::slice::from_raw_parts_mut(
                 cells.add(self.start as usize).cast_mut().cast(),
@@ -179,7 +187,8 @@ pub struct Rescued {
 }
 
 impl Rescued {
-    /// Copies what unwinding needs of the image at `base`. `None` if it has no exception directory or the arena has no room.
+    /// Copies what unwinding needs of the image at `base`. `None` if it has no exception directory
+    /// or the arena has no room.
     pub fn copy(memory: &impl Memory, base: u64, arena: &Arena) -> Option<Rescued> {
         let mut headers = [0; NT];
         read_headers(memory, base, &mut headers)?;

@@ -3,9 +3,10 @@
 //! * `passes`: which threads are looked at when.
 //! * `activity`: which of them have to be captured.
 //!
-//! It never waits for anybody. Without a free buffer samples are dropped and counted; the next sample of a thread that
-//! can be stored is a keyframe by the encoder's own rules. What is done while a thread is suspended is
-//! [`Target::capture`]'s business alone; everything here happens with all threads running.
+//! It never waits for anybody. Without a free buffer samples are dropped and counted; the next
+//! sample of a thread that can be stored is a keyframe by the encoder's own rules. What is done
+//! while a thread is suspended is [`Target::capture`]'s business alone; everything here happens
+//! with all threads running.
 
 mod activity;
 mod passes;
@@ -33,7 +34,8 @@ use super::stack_bounds::{Bounds, CheckedBounds};
 
 /// Code bytes read at the instruction pointer.
 pub const CODE_BYTES: usize = 64;
-/// How often words that stay as they are are searched for dynamic code: it may have come where nothing was known to be.
+/// How often words that stay as they are are searched for dynamic code: it may have come where
+/// nothing was known to be.
 const SEARCH_MS: u64 = 1000;
 /// How long a triggered sample waits for its thread to be enumerated.
 const ORPHAN_MS: u64 = 500;
@@ -44,7 +46,8 @@ pub struct Capture {
     pub time: u64,
     /// Registers in the order of the register set.
     pub registers: [u64; MAX_REGISTERS],
-    /// The bounds of the thread's stack that were checked before: given by whoever asks for a capture.
+    /// The bounds of the thread's stack that were checked before: given by whoever asks for a
+    /// capture.
     pub checked: CheckedBounds,
     /// The bounds that the thread shows now.
     pub bounds: Bounds,
@@ -58,8 +61,8 @@ pub struct Capture {
     pub stack: Box<[u8]>,
     /// What CONTEXT_EXCEPTION_REQUEST answered, if asked.
     pub context_reply: Option<u32>,
-    /// Where the walk by the system's own unwinder goes, if it is asked for: flags, and frames up to the vector's capacity,
-    /// which never grows.
+    /// Where the walk by the system's own unwinder goes, if it is asked for: flags, and frames up
+    /// to the vector's capacity, which never grows.
     pub walk: Option<CheckWalk>,
     /// What a runtime says of the thread.
     pub managed: Option<Managed>,
@@ -124,7 +127,8 @@ pub trait Target {
     /// Now, in ticks.
     fn now(&mut self) -> u64;
 
-    /// The thread's cycle count, if the system has one: while it does not move the thread does not run.
+    /// The thread's cycle count, if the system has one: while it does not move the thread does not
+    /// run.
     fn cycles(&mut self, thread: &Self::Thread) -> Option<u64>;
 
     /// The thread's CPU time by a coarse clock, for systems without cycle counts.
@@ -135,8 +139,8 @@ pub trait Target {
         0
     }
 
-    /// Captures registers and stack: the only thing that is done while the thread is suspended. Where
-    /// [`Capture::walk`] asks for it, the walk is made at the same moment.
+    /// Captures registers and stack: the only thing that is done while the thread is suspended.
+    /// Where [`Capture::walk`] asks for it, the walk is made at the same moment.
     fn capture(&mut self, thread: &Self::Thread, into: &mut Capture) -> Outcome;
 
     /// Reads code bytes so that a fault is an error.
@@ -272,8 +276,8 @@ impl<T: Target> Sampler<T> {
         }
     }
 
-    /// From now on each stored sample is followed by the walk that the target's own unwinder made of it, of up to `frames`
-    /// frames (`--check-walks`).
+    /// From now on each stored sample is followed by the walk that the target's own unwinder made
+    /// of it, of up to `frames` frames (`--check-walks`).
     pub fn check_walks(&mut self, frames: usize) {
         let frames = Vec::with_capacity(frames);
         self.capture.walk = Some(CheckWalk { thread: 0, time: 0, flags: 0, frames });
@@ -284,7 +288,8 @@ impl<T: Target> Sampler<T> {
         self.cost = cost;
     }
 
-    /// From now on passes keep to the sampler's share of a processor; `period` is the time between two passes in ticks.
+    /// From now on passes keep to the sampler's share of a processor; `period` is the time between
+    /// two passes in ticks.
     pub fn limit_duty(&mut self, period: u64) {
         self.duty = Some(Duty::new(period, self.ticks_per_ms));
     }
@@ -335,7 +340,8 @@ impl<T: Target> Sampler<T> {
         self.threads.len()
     }
 
-    /// Stores a pass that found the thread as in its last sample, its CPU time at `cpu`; true if it is stored.
+    /// Stores a pass that found the thread as in its last sample, its CPU time at `cpu`; true if it
+    /// is stored.
     fn store_same(&mut self, index: usize, state: RunState, cpu: u64) -> bool {
         self.wiring.signals.sampler_changes();
         for _ in 0..2 {
@@ -410,7 +416,8 @@ impl<T: Target> Sampler<T> {
                 }
                 Err(Rejected::BlockFull) => self.cut(),
                 Err(Rejected::ImageTooSmall { words }) => {
-                    // Twice what is needed now, so that a growing stack does not come here at every step.
+                    // Twice what is needed now, so that a growing stack does not come here at every
+                    // step.
                     let room = words.saturating_mul(2);
                     let mut made = entry.image.reserve(room, self.word).is_ok();
                     made = made || entry.image.reserve(words, self.word).is_ok();
@@ -429,8 +436,8 @@ impl<T: Target> Sampler<T> {
         false
     }
 
-    /// Stores the walk of the sample that was just written behind it, if one was made. Without room in the block the sample
-    /// stays without.
+    /// Stores the walk of the sample that was just written behind it, if one was made. Without room
+    /// in the block the sample stays without.
     fn store_walk(&mut self, thread: u64) {
         let (Some(block), Some(walk)) = (&mut self.block, &mut self.capture.walk) else { return };
         if walk.frames.is_empty() && walk.flags == 0 {
@@ -445,7 +452,8 @@ impl<T: Target> Sampler<T> {
         }
     }
 
-    /// Searches what was captured for addresses of dynamic code, as far as it changed since the thread's last sample.
+    /// Searches what was captured for addresses of dynamic code, as far as it changed since the
+    /// thread's last sample.
     fn search(&mut self, index: usize, triggered: Option<&Triggered<'_>>) {
         let (Some(scanner), Some(entry)) = (&mut self.dynamic, self.threads.get_mut(index)) else { return };
         let capture = triggered.map_or(&self.capture, |triggered| triggered.capture);
@@ -488,8 +496,8 @@ impl<T: Target> Sampler<T> {
         scanner.sample(&view, |address| self.target.region(address));
     }
 
-    /// Stores what a runtime says of the sample that was just written, behind it. Without room in the block the sample stays
-    /// without.
+    /// Stores what a runtime says of the sample that was just written, behind it. Without room in
+    /// the block the sample stays without.
     fn store_managed(&mut self, thread: u64) {
         let capture = &self.capture;
         let (Some(block), Some(managed)) = (&mut self.block, capture.managed) else { return };

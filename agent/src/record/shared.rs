@@ -61,8 +61,8 @@ pub struct Counters {
     pub passes: AtomicU64,
     /// Bytes appended to the output.
     pub bytes: AtomicU64,
-    /// Nanoseconds from before the call that suspends to after the call that resumes, all samples together; part of
-    /// it the thread still ran, or waited for its turn to stop.
+    /// Nanoseconds from before the call that suspends to after the call that resumes, all samples
+    /// together; part of it the thread still ran, or waited for its turn to stop.
     pub suspended_ns: AtomicU64,
     /// The longest of these.
     pub suspended_max_ns: AtomicU64,
@@ -74,8 +74,9 @@ pub struct Counters {
     pub suspensions: AtomicU64,
     /// Nanoseconds spent in passes, all together.
     pub pass_ns: AtomicU64,
-    /// Rate at which each thread is sampled, in millionths of the nominal rate, since the time in ticks before it; 0 = the nominal rate, since
-    /// the start. Both are written by the sampler, the time first.
+    /// Rate at which each thread is sampled, in millionths of the nominal rate, since the time in
+    /// ticks before it; 0 = the nominal rate, since the start. Both are written by the sampler, the
+    /// time first.
     pub rate_since: AtomicU64,
     /// See [`Counters::rate_since`].
     pub rate: AtomicU64,
@@ -83,7 +84,8 @@ pub struct Counters {
     pub suspension_cycles_p50: AtomicU64,
     /// The 95th percentile of the same.
     pub suspension_cycles_p95: AtomicU64,
-    /// Nanoseconds from before the call that suspends to after the call that resumes a waiting thread, median; 0 = not measured.
+    /// Nanoseconds from before the call that suspends to after the call that resumes a waiting
+    /// thread, median; 0 = not measured.
     pub suspension_ns_p50: AtomicU64,
     /// The 95th percentile of the same.
     pub suspension_ns_p95: AtomicU64,
@@ -94,7 +96,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts `count` losses, as lost samples unless the reason is one of [`DropReason::WITHOUT_SAMPLES`].
+    /// Counts `count` losses, as lost samples unless the reason is one of
+    /// [`DropReason::WITHOUT_SAMPLES`].
     pub fn lose(&self, reason: DropReason, count: u64) {
         if let Some(counter) = self.reasons.get(reason as usize) {
             counter.fetch_add(count, Ordering::Relaxed);
@@ -129,8 +132,8 @@ pub struct Signals {
     pub renew: AtomicBool,
     /// The first enumeration of threads is complete.
     pub threads_known: AtomicBool,
-    /// The sampler is at work that leaves its block, its encoder and its threads alone: were it terminated there, they would be
-    /// whole.
+    /// The sampler is at work that leaves its block, its encoder and its threads alone: were it
+    /// terminated there, they would be whole.
     pub sampler_whole: AtomicBool,
 }
 

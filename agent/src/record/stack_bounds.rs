@@ -1,10 +1,11 @@
-//! Which part of a thread's stack is copied in which way: portable, so that it is tested with a fake.
+//! Which part of a thread's stack is copied in which way: portable, so that it is tested with a
+//! fake.
 //!
 //! The thread's environment block states two bounds, StackLimit and StackBase. A runtime may write
 //! there what it likes, so they are checked against the system's view of the memory: once for each
-//! pair of bounds that a thread shows, while the thread runs. Memory within checked bounds is copied
-//! plainly. All other memory is copied by a system call that reports an error where a plain copy
-//! would fault.
+//! pair of bounds that a thread shows, while the thread runs. Memory within checked bounds is
+//! copied plainly. All other memory is copied by a system call that reports an error where a plain
+//! copy would fault.
 
 /// Bytes of a foreign stack that are copied at most: one that lies outside of the bounds, so that
 /// its end is not known.
@@ -12,8 +13,8 @@ pub const FOREIGN_BYTES: u64 = 64 << 10;
 /// Bytes within bounds that are not checked yet, at most: as many as a sample may hold, so that the
 /// first sample of a deep stack is whole.
 pub const UNCHECKED_BYTES: u64 = 8 << 20;
-/// Bytes between the stack pointer and StackLimit, at most: code reserves up to a page of stack before
-/// it touches it, and the functions that it calls first may do the same.
+/// Bytes between the stack pointer and StackLimit, at most: code reserves up to a page of stack
+/// before it touches it, and the functions that it calls first may do the same.
 pub const BELOW_LIMIT_BYTES: u64 = 8 << 10;
 /// Larger stacks than this are not believed.
 const MOST_STACK_BYTES: u64 = 1 << 30;
@@ -42,7 +43,8 @@ pub struct Run {
 
 /// What the system says of memory.
 pub trait Pages {
-    /// The run of pages from the one that holds `address` on; `None` where the system knows nothing.
+    /// The run of pages from the one that holds `address` on; `None` where the system knows
+    /// nothing.
     fn run(&self, address: u64) -> Option<Run>;
 }
 

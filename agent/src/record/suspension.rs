@@ -1,10 +1,13 @@
-//! Who resumes a suspended thread: the sampler, the watchdog or the guard process, and each suspension once.
+//! Who resumes a suspended thread: the sampler, the watchdog or the guard process, and each
+//! suspension once.
 //!
-//! **What the caller provides**: the system's calls ([`Calls`]), one [`Suspensions`] for the process, one thread per slot that captures, and a
-//! watchdog that calls [`Watch::look`] every few milliseconds.
+//! **What the caller provides**: the system's calls ([`Calls`]), one [`Suspensions`] for the
+//! process, one thread per slot that captures, and a watchdog that calls [`Watch::look`] every few
+//! milliseconds.
 //!
-//! **What it solves**: the word of a suspension {thread id, sequence, phase} stands on the [board](stk_schema::guard) from before
-//! SuspendThread until after ResumeThread. Sampler and watchdog change it by compare-and-swap only, and who wins calls ResumeThread:
+//! **What it solves**: the word of a suspension {thread id, sequence, phase} stands on the
+//! [board](stk_schema::guard) from before SuspendThread until after ResumeThread. Sampler and
+//! watchdog change it by compare-and-swap only, and who wins calls ResumeThread:
 //!
 //! ```text
 //! FREE -> ASKING -> ASKED -> STOPPED [-> WALKING] -> RESUMING -> FREE      the sampler
@@ -12,9 +15,10 @@
 //!         ASKING -> RESCUING -> UNDO -> RESUMING or RESCUING -> FREE       SuspendThread takes effect after the watchdog's ResumeThread
 //! ```
 //!
-//! A thread that is merely not scheduled can stay in ASKED for long, and its sample is still good, so that phase has a limit of its own. After
-//! it a spare sampler takes over, if there is one: the watchdog marks the slot as deposed before it gives the word free, and the
-//! deposed sampler gets [`Verdict::Deposed`], after which it must not touch what it shared with the others.
+//! A thread that is merely not scheduled can stay in ASKED for long, and its sample is still good,
+//! so that phase has a limit of its own. After it a spare sampler takes over, if there is one: the
+//! watchdog marks the slot as deposed before it gives the word free, and the deposed sampler gets
+//! [`Verdict::Deposed`], after which it must not touch what it shared with the others.
 
 use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -28,7 +32,8 @@ mod tests;
 
 /// Looks at a word that the watchdog is about to change before the sampler sleeps between them.
 const SPINS: u32 = 200;
-/// Milliseconds that the sampler sleeps then. The watchdog may run at a lower priority on the same processor.
+/// Milliseconds that the sampler sleeps then. The watchdog may run at a lower priority on the same
+/// processor.
 const SETTLE_MS: u32 = 1;
 /// Milliseconds between the looks of a sampler that a test has frozen.
 const FROZEN_MS: u32 = 1000;
@@ -50,7 +55,8 @@ pub trait Calls: Resume {
     /// SuspendThread; false if it is refused.
     fn suspend(&mut self, thread: isize) -> bool;
 
-    /// GetThreadContext: returns when the thread stands still, however long that takes; false if it fails.
+    /// GetThreadContext: returns when the thread stands still, however long that takes; false if it
+    /// fails.
     fn context(&mut self, thread: isize) -> bool;
 
     /// Copies the stack as long as `held`; false if it is incomplete.
@@ -134,7 +140,8 @@ struct Place {
     stuck: AtomicU32,
     /// When it may be sampled again, in ticks.
     stuck_until: AtomicU64,
-    /// When it was asked to stop, in ticks, until [`Suspensions::take_missed`] has told of it; 0 = nothing to tell.
+    /// When it was asked to stop, in ticks, until [`Suspensions::take_missed`] has told of it; 0 =
+    /// nothing to tell.
     missed_since: AtomicU64,
 }
 
@@ -150,7 +157,8 @@ impl Place {
     }
 }
 
-/// All suspensions of the recorder, one per sampler at most. Lives as long as the process: the guard reads it from outside.
+/// All suspensions of the recorder, one per sampler at most. Lives as long as the process: the
+/// guard reads it from outside.
 pub struct Suspensions {
     board: LiveBoard,
     places: [Place; SAMPLERS],
@@ -217,7 +225,8 @@ impl Suspensions {
         self.board.samplers.get(slot).map_or(SuspensionWord(0), LiveSlot::word)
     }
 
-    /// Fault injection: from now on samplers stop for ever in this phase, and the watchdog leaves them alone.
+    /// Fault injection: from now on samplers stop for ever in this phase, and the watchdog leaves
+    /// them alone.
     pub fn freeze(&self, phase: u8) {
         self.frozen.store(phase, Ordering::Relaxed);
     }
@@ -229,14 +238,16 @@ impl Suspensions {
         })
     }
 
-    /// The call in which this slot's sampler was stuck has returned: its thread may be sampled again at `until`, in ticks.
+    /// The call in which this slot's sampler was stuck has returned: its thread may be sampled
+    /// again at `until`, in ticks.
     pub fn returned(&self, slot: usize, until: u64) {
         if let Some(place) = self.places.get(slot) {
             place.stuck_until.store(until, Ordering::Relaxed);
         }
     }
 
-    /// Thread id and time of the question, in ticks, of each thread that did not stop and that nobody has told of yet.
+    /// Thread id and time of the question, in ticks, of each thread that did not stop and that
+    /// nobody has told of yet.
     pub fn take_missed(&self) -> impl Iterator<Item = (u32, u64)> {
         self.places.iter().filter_map(|place| match place.missed_since.swap(0, Ordering::AcqRel) {
             0 => None,
@@ -244,7 +255,8 @@ impl Suspensions {
         })
     }
 
-    /// Suspends the thread with this handle and id, has it captured by `calls`, and resumes it. One call at a time per slot.
+    /// Suspends the thread with this handle and id, has it captured by `calls`, and resumes it. One
+    /// call at a time per slot.
     pub fn hold(&self, slot: usize, thread: isize, tid: u32, calls: &mut impl Calls) -> Verdict {
         if calls.owns_exit_locks(tid) {
             return Verdict::OwnsExitLocks;
@@ -285,7 +297,8 @@ impl Suspension<'_> {
         if !suspended {
             return if self.enter(FREE) { Verdict::Refused } else { self.settle(calls, false) };
         }
-        // Once SuspendThread has returned the thread runs no further than to its next interrupt, so this is the last word on it.
+        // Once SuspendThread has returned the thread runs no further than to its next interrupt, so
+        // this is the last word on it.
         if calls.owns_exit_locks(self.word.tid()) {
             return if self.resume(calls) { Verdict::OwnsExitLocks } else { self.settle(calls, true) };
         }
@@ -338,14 +351,16 @@ impl Suspension<'_> {
         self.freeze(calls, &[RESUMING]);
         calls.resume(self.thread);
         if !self.enter(FREE) {
-            // The watchdog found this sampler standing still before the call. A second ResumeThread does nothing.
+            // The watchdog found this sampler standing still before the call. A second ResumeThread
+            // does nothing.
             self.wait_for_watchdog(calls);
         }
         true
     }
 
-    /// The watchdog has changed the word. If its ResumeThread came before the suspension, whoever is second undoes the suspension.
-    /// (If the target itself suspends the thread too, the count comes out the same either way.)
+    /// The watchdog has changed the word. If its ResumeThread came before the suspension, whoever
+    /// is second undoes the suspension. (If the target itself suspends the thread too, the count
+    /// comes out the same either way.)
     #[cold]
     fn settle(&mut self, calls: &mut impl Calls, suspended: bool) -> Verdict {
         let was = self.word.phase();
@@ -396,7 +411,8 @@ impl Suspension<'_> {
 /// How long a suspension may stay in one phase, in ticks.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// In SuspendThread and until the context is known: the thread may merely not have been scheduled.
+    /// In SuspendThread and until the context is known: the thread may merely not have been
+    /// scheduled.
     pub asked: u64,
     /// While the thread certainly stands still.
     pub stopped: u64,
@@ -419,8 +435,8 @@ pub enum Rescue {
     WhileStopped,
 }
 
-/// The watchdog's view of one slot. It takes the time itself, so that the sampler need not ask the clock while a
-/// thread is suspended.
+/// The watchdog's view of one slot. It takes the time itself, so that the sampler need not ask the
+/// clock while a thread is suspended.
 #[derive(Clone, Copy, Default)]
 pub struct Watch {
     seen: u64,
@@ -428,8 +444,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Looks at a slot, and resumes a thread that has been in one phase of the same suspension for longer than `limits` allow.
-    /// `spare` tells whether a spare sampler can take over.
+    /// Looks at a slot, and resumes a thread that has been in one phase of the same suspension for
+    /// longer than `limits` allow. `spare` tells whether a spare sampler can take over.
     pub fn look(
         &mut self,
         all: &Suspensions,

@@ -1,8 +1,10 @@
-//! Images that samples show code in and that no known module covers: hot-patch images, unlinked or manually mapped DLLs.
+//! Images that samples show code in and that no known module covers: hot-patch images, unlinked or
+//! manually mapped DLLs.
 //!
-//! An image that the loader maps is there before the loader's list has it, and one that it unmaps is there after the
-//! list had it; both are the loader's to tell. Nothing runs in such an image, but a word on a stack may point into it:
-//! so an instruction pointer counts at once, a word after [`CONFIRM_MS`], if the image is still there and unlisted.
+//! An image that the loader maps is there before the loader's list has it, and one that it unmaps
+//! is there after the list had it; both are the loader's to tell. Nothing runs in such an image,
+//! but a word on a stack may point into it: so an instruction pointer counts at once, a word after
+//! [`CONFIRM_MS`], if the image is still there and unlisted.
 
 use alloc::vec::Vec;
 use stk_schema::event::ModuleFlags;
@@ -19,7 +21,8 @@ const LOOK_MS: u64 = 50;
 const MOST: usize = 1024;
 /// Images that can wait to be confirmed.
 const MOST_WAITING: usize = 64;
-/// Unloads that are remembered, for samples that were taken before them and are looked at afterwards.
+/// Unloads that are remembered, for samples that were taken before them and are looked at
+/// afterwards.
 const UNLOADS: usize = 64;
 
 /// What the system says of mapped images.
@@ -77,8 +80,8 @@ impl Unlisted {
         self.next_unload = (self.next_unload + 1) % UNLOADS;
     }
 
-    /// The images to be recorded now, of those that `next` gives and that wait. The caller must still leave out those of which the
-    /// loader has told something meanwhile.
+    /// The images to be recorded now, of those that `next` gives and that wait. The caller must
+    /// still leave out those of which the loader has told something meanwhile.
     pub fn find(
         &mut self,
         now: u64,
@@ -184,8 +187,8 @@ impl Unlisted {
     }
 }
 
-/// A path of the object manager as programs name it: `\Device\HarddiskVolume3\a.dll` as `C:\a.dll`. `device` gives what a drive
-/// letter stands for. What no letter stands for is given back as it is.
+/// A path of the object manager as programs name it: `\Device\HarddiskVolume3\a.dll` as `C:\a.dll`.
+/// `device` gives what a drive letter stands for. What no letter stands for is given back as it is.
 pub fn dos_path(path: &[u16], mut device: impl FnMut(u8) -> Vec<u16>) -> Vec<u16> {
     let starts = |path: &[u16], with: &[u16]| {
         path.get(..with.len())

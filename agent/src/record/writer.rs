@@ -7,9 +7,11 @@ use core::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
 use stk_format::{BlockBuffer, BlockKind, FileHeader, SealError, Sealer, TAIL_LEN, sealed_bound};
 use stk_schema::event::{End, Event};
 
-/// Room that is kept for what is on its way when a recording ends for its size: all buffers of all lanes, hardly compressed.
+/// Room that is kept for what is on its way when a recording ends for its size: all buffers of all
+/// lanes, hardly compressed.
 const MARGIN: u64 = 16 << 20;
-/// Most bytes of an INDEX entry: offset, sequence number, two times (10 bytes each as varints), kind.
+/// Most bytes of an INDEX entry: offset, sequence number, two times (10 bytes each as varints),
+/// kind.
 const INDEX_ENTRY: u64 = 41;
 /// Most event bytes of an END block: a copy of the file header, counters, a text of the recorder's.
 const END_RAW: usize = 2048;
@@ -32,19 +34,21 @@ pub enum WriteError {
     Seal(SealError),
     /// The thread that wrote was terminated within a write.
     Interrupted,
-    /// The block might pass the size limit and was left out, and so will all that follow but END and INDEX.
+    /// The block might pass the size limit and was left out, and so will all that follow but END
+    /// and INDEX.
     Full,
 }
 
-/// Seals blocks in the order in which they are given and appends them. After the first error nothing more is
-/// appended: what is in the file stays a valid, truncated trace.
+/// Seals blocks in the order in which they are given and appends them. After the first error
+/// nothing more is appended: what is in the file stays a valid, truncated trace.
 pub struct Writer<O> {
     sealer: Sealer,
     out: Box<[u8]>,
     output: O,
     failed: Option<WriteError>,
     bytes: u64,
-    /// Bytes at the beginning of `out` that are sealed and may not be appended yet; 0 between blocks.
+    /// Bytes at the beginning of `out` that are sealed and may not be appended yet; 0 between
+    /// blocks.
     sealed: AtomicUsize,
     state_at: u64,
     /// Most bytes of the trace.
@@ -54,7 +58,8 @@ pub struct Writer<O> {
 }
 
 impl<O: Output> Writer<O> {
-    /// Appends the file header and makes everything ready for blocks of up to `capacity` event bytes.
+    /// Appends the file header and makes everything ready for blocks of up to `capacity` event
+    /// bytes.
     pub fn new(header: &FileHeader, capacity: usize, mut output: O) -> Result<Writer<O>, WriteError> {
         let sealer = Sealer::new(header).map_err(WriteError::Seal)?;
         let bytes = header.encode();
@@ -119,9 +124,11 @@ impl<O: Output> Writer<O> {
         result
     }
 
-    /// Goes on where the thread that called [`Writer::block`] with this block was terminated, so that the block is in the file once. It was
-    /// terminated while it compressed, as a rule: that leaves the sealer as it was. Within the few instructions
-    /// behind that, the block may be counted twice, or the index list it twice: readers then take it for a gap and do without an index.
+    /// Goes on where the thread that called [`Writer::block`] with this block was terminated, so
+    /// that the block is in the file once. It was terminated while it compressed, as a rule: that
+    /// leaves the sealer as it was. Within the few instructions behind that, the block may be
+    /// counted twice, or the index list it twice: readers then take it for a gap and do without an
+    /// index.
     pub fn resume(&mut self, block: &BlockBuffer) -> Result<(), WriteError> {
         let sealed = self.sealed.load(Ordering::Acquire) as u64;
         if sealed == 0 {
@@ -149,7 +156,8 @@ impl<O: Output> Writer<O> {
         result
     }
 
-    /// What [`Writer::resume`] goes by: everything before it has happened, and nothing behind it, whenever the thread is terminated.
+    /// What [`Writer::resume`] goes by: everything before it has happened, and nothing behind it,
+    /// whenever the thread is terminated.
     fn mark_sealed(&self, sealed: usize) {
         compiler_fence(Ordering::SeqCst);
         self.sealed.store(sealed, Ordering::Release);

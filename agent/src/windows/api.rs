@@ -1,4 +1,5 @@
-//! System functions that have no import library here or that older systems lack, found once by name.
+//! System functions that have no import library here or that older systems lack, found once by
+//! name.
 
 use core::ffi::{c_char, c_void};
 use core::mem::transmute_copy;
@@ -91,14 +92,16 @@ pub struct Api {
 
 static API: AtomicPtr<Api> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The functions, found at the first call; `None` on a system without the ones that cannot be missing.
+/// The functions, found at the first call; `None` on a system without the ones that cannot be
+/// missing.
 pub fn api() -> Option<&'static Api> {
     // SAFETY: the pointer is null or that of a box that is never freed.
     if let Some(api) = unsafe { API.load(Ordering::Acquire).as_ref() } {
         return Some(api);
     }
     let found = Box::into_raw(Box::new(find()?));
-    // A second thread that looked at the same moment found the same: its box is the one that stays or is left.
+    // A second thread that looked at the same moment found the same: its box is the one that stays
+    // or is left.
     API.store(found, Ordering::Release);
     // SAFETY: as above.
     unsafe { found.as_ref() }
@@ -132,7 +135,8 @@ pub fn unix_nanoseconds(filetime: u64) -> u64 {
 }
 
 fn find() -> Option<Api> {
-    // SAFETY: the names are zero-terminated; ntdll and kernel32 are mapped in every process and never leave.
+    // SAFETY: the names are zero-terminated; ntdll and kernel32 are mapped in every process and
+    // never leave.
     let (ntdll, kernel32) =
         unsafe { (GetModuleHandleW(w!("ntdll.dll")), GetModuleHandleW(w!("kernel32.dll"))) };
     let find = |module, name: &core::ffi::CStr| {
@@ -148,7 +152,8 @@ fn find() -> Option<Api> {
     let mut frequency = 0;
     // SAFETY: writes one i64.
     unsafe { QueryPerformanceFrequency(&mut frequency) };
-    // SAFETY: each function is given the type that the Windows SDK, phnt or Wine's headers declare for its name.
+    // SAFETY: each function is given the type that the Windows SDK, phnt or Wine's headers declare
+    // for its name.
     unsafe {
         Some(Api {
             read_memory: typed(find(ntdll, c"NtReadVirtualMemory")?),

@@ -8,7 +8,8 @@ use crate::record::boost::BoostControl;
 /// THREAD_SET_LIMITED_INFORMATION and THREAD_QUERY_LIMITED_INFORMATION.
 const ACCESS: u32 = 0x0400 | 0x0800;
 
-/// A thread, by its id. The id must stay that of the thread, as it does while a handle to the thread is open.
+/// A thread, by its id. The id must stay that of the thread, as it does while a handle to the
+/// thread is open.
 pub struct ThreadBoost(pub u32);
 
 impl ThreadBoost {

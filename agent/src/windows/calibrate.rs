@@ -14,7 +14,8 @@ use crate::record::sampler::SuspensionCost;
 /// Suspensions that are made, unless they take longer than [`MOST_MS`] together.
 const ROUNDS: usize = 50;
 const MOST_MS: u64 = 60;
-/// Microseconds for which a cycle count must stand still, and for which that is waited without giving the processor away.
+/// Microseconds for which a cycle count must stand still, and for which that is waited without
+/// giving the processor away.
 const STILL_US: u64 = 20;
 const SPIN_US: u64 = 300;
 
@@ -27,7 +28,8 @@ pub struct Costs {
     pub nanoseconds: Option<SuspensionCost>,
 }
 
-/// Suspends the thread `tid`, which is to be one of the recorder's that waits, reads its context and resumes it, again and again.
+/// Suspends the thread `tid`, which is to be one of the recorder's that waits, reads its context
+/// and resumes it, again and again.
 pub fn measure(api: &Api, tid: u32, has_cycles: bool) -> Costs {
     let Some(thread) = thread::open(tid) else { return Costs::default() };
     let mut context = Context::request();
@@ -54,8 +56,8 @@ pub fn measure(api: &Api, tid: u32, has_cycles: bool) -> Costs {
 fn suspend_once(thread: HANDLE, context: &mut Context) -> Option<u64> {
     context.ask();
     let before = ticks();
-    // SAFETY: the handle is open with THREAD_SUSPEND_RESUME and THREAD_GET_CONTEXT; the context is aligned and says what it asks for. The
-    // thread is not the calling one.
+    // SAFETY: the handle is open with THREAD_SUSPEND_RESUME and THREAD_GET_CONTEXT; the context is
+    // aligned and says what it asks for. The thread is not the calling one.
     let ok = unsafe {
         if SuspendThread(thread) == u32::MAX {
             return None;
@@ -74,7 +76,8 @@ fn count(api: &Api, thread: HANDLE) -> Option<u64> {
     (unsafe { api.thread_cycles?(thread, &mut cycles) } != 0).then_some(cycles)
 }
 
-/// The thread's cycle count when it has gone back to its wait: it has moved from `before`, and stands still.
+/// The thread's cycle count when it has gone back to its wait: it has moved from `before`, and
+/// stands still.
 fn settled(api: &Api, thread: HANDLE, before: u64) -> Option<u64> {
     let us = |us: u64| (us * api.frequency / 1_000_000).max(1);
     let began = ticks();

@@ -1,5 +1,5 @@
-//! The tables thread: which threads and modules there are, and what their images say. It alone may meet the loader's lock, and
-//! wait for it: sampling and writing go on meanwhile.
+//! The tables thread: which threads and modules there are, and what their images say. It alone may
+//! meet the loader's lock, and wait for it: sampling and writing go on meanwhile.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -48,7 +48,8 @@ use crate::record::unlisted::Unlisted;
 const ENUMERATE_MS: u64 = 50;
 /// Milliseconds between looks at all threads' names, which may change at any time ...
 const NAMES_MS: u64 = 500;
-/// ... and age up to which a thread's name is looked for at every enumeration: it comes right after the start.
+/// ... and age up to which a thread's name is looked for at every enumeration: it comes right after
+/// the start.
 const YOUNG_MS: u64 = 300;
 /// Milliseconds between reports of losses.
 const LOSSES_MS: u64 = 1000;
@@ -251,7 +252,8 @@ impl Census {
         !self.unread.is_empty()
     }
 
-    /// The last round: what is known now is written; tables that were not read yet are read until `deadline` (ticks).
+    /// The last round: what is known now is written; tables that were not read yet are read until
+    /// `deadline` (ticks).
     pub fn finish(&mut self, deadline: u64) {
         self.drain_loader();
         self.look_for_unlisted();
@@ -321,8 +323,9 @@ impl Census {
         }
     }
 
-    /// A process ends with its last thread, and the recorder's threads must not keep it alive: where none but them is left in two
-    /// enumerations after each other, the recording ends, and its threads with it.
+    /// A process ends with its last thread, and the recorder's threads must not keep it alive:
+    /// where none but them is left in two enumerations after each other, the recording ends, and
+    /// its threads with it.
     fn look_for_own_threads(&mut self) {
         let alone = self.threads.live().iter().all(|thread| thread.handle.own);
         self.alone = if alone { self.alone + 1 } else { 0 };
@@ -361,7 +364,8 @@ impl Census {
         if ended.is_empty() {
             return;
         }
-        // A thread that lived shorter than names are looked at still has its name now; under Wine no thread has one any more.
+        // A thread that lived shorter than names are looked at still has its name now; under Wine
+        // no thread has one any more.
         let last_name = |thread: &Thread<Known>| {
             if !ended.contains(&thread.instance) {
                 return None;
@@ -395,7 +399,8 @@ impl Census {
         );
     }
 
-    /// Looks for new names: at every call those of young threads, which get them about now, at times all.
+    /// Looks for new names: at every call those of young threads, which get them about now, at
+    /// times all.
     fn names(&mut self) {
         let now = ticks();
         let all = now >= self.names_due;
@@ -465,9 +470,10 @@ impl Census {
         }
     }
 
-    /// Compares with the loader's list. What it shows counts as loaded at `since`, which must lie before every notification
-    /// that is still queued: a module that was unloaded and loaded again before the list was read shows there too, and its
-    /// unload, still to come, must not precede its load.
+    /// Compares with the loader's list. What it shows counts as loaded at `since`, which must lie
+    /// before every notification that is still queued: a module that was unloaded and loaded again
+    /// before the list was read shows there too, and its unload, still to come, must not precede
+    /// its load.
     fn snapshot(&mut self, flags: ModuleFlags, since: u64) {
         self.changes.take(loader::next);
         let told = self.changes.waiting();
@@ -516,8 +522,8 @@ impl Census {
         image.filter(|_| !self.changes.unload(seen.base) && !loader::has_lost())
     }
 
-    /// A module was seen, with these headers and what its notification kept; false if it was known already. True leaves one pending
-    /// table to be settled.
+    /// A module was seen, with these headers and what its notification kept; false if it was known
+    /// already. True leaves one pending table to be settled.
     fn load(
         &mut self,
         time: u64,
@@ -560,7 +566,8 @@ impl Census {
         let (image, memory) = (self.modules.take_image(instance), self.memory);
         let tables = image.as_ref().map(|image| self.store_tables(image, &memory)).unwrap_or_default();
         self.modules.put_image(instance, image);
-        // The loader tells of an unload before it unmaps: if it has told nothing, what was read was this module's.
+        // The loader tells of an unload before it unmaps: if it has told nothing, what was read was
+        // this module's.
         self.drain_loader();
         let tables = if self.is_replaced(instance) { Vec::new() } else { tables };
         if self.modules.get(instance).is_some_and(|module| module.image.is_some()) {
@@ -585,7 +592,8 @@ impl Census {
         tables
     }
 
-    /// Writes the tables of the module at `base`, which is gone, from what was copied of it when it went.
+    /// Writes the tables of the module at `base`, which is gone, from what was copied of it when it
+    /// went.
     fn use_rescued(&mut self, base: u64, rescued: &Rescued) {
         let Some(arena) = loader::arena() else { return };
         let Some(module) = self.modules.based_at(base).filter(|module| !module.has_tables()) else { return };

@@ -23,14 +23,15 @@ const FLAGS: u32 = 0x0040_0007;
 #[cfg(target_arch = "x86")]
 const FLAGS: u32 = 0x0001_0003;
 
-/// CONTEXT_EXCEPTION_REQUEST: asks whether the context is one that the system vouches for. Under WOW64 a thread in the
-/// 64-bit world has a stale one.
+/// CONTEXT_EXCEPTION_REQUEST: asks whether the context is one that the system vouches for. Under
+/// WOW64 a thread in the 64-bit world has a stale one.
 #[cfg(target_arch = "x86")]
 const REQUEST: u32 = 0x4000_0000;
 #[cfg(not(target_arch = "x86"))]
 const REQUEST: u32 = 0;
 
-// The bindings' CONTEXT, against the numbers that stk-schema's test `e2e_layouts` asserts of public headers.
+// The bindings' CONTEXT, against the numbers that stk-schema's test `e2e_layouts` asserts of public
+// headers.
 const _: () = {
     use core::mem::offset_of;
     const LAYOUT: stk_schema::layout::ContextLayout = stk_schema::layout::context(ARCH);
@@ -139,7 +140,8 @@ fn fill(context: &sys::CONTEXT, values: &mut [u64; MAX_REGISTERS]) {
     values[3] = x[29];
     values[4..33].copy_from_slice(&x[..29]);
     for (index, value) in values[33..41].iter_mut().enumerate() {
-        // SAFETY: the union's array of doubles is plain data; the low half of a vector register is its d register.
+        // SAFETY: the union's array of doubles is plain data; the low half of a vector register is
+        // its d register.
         *value = unsafe { context.V[8 + index].D[0] }.to_bits();
     }
 }

@@ -1,5 +1,5 @@
-//! Dynamic code in this process: what the system's function tables say, asked so that whoever is called back for it may
-//! fail, and the thread that asks.
+//! Dynamic code in this process: what the system's function tables say, asked so that whoever is
+//! called back for it may fail, and the thread that asks.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -18,8 +18,8 @@ const MOST_FAULTS: u64 = 8;
 /// Sightings looked up before what they gave is handed over.
 const BATCH: usize = 256;
 
-/// The state of the thread that looks dynamic code up. Like the tables thread it may wait for the loader's lock and, in a
-/// runtime's callback, for that runtime; nobody waits for it.
+/// The state of the thread that looks dynamic code up. Like the tables thread it may wait for the
+/// loader's lock and, in a runtime's callback, for that runtime; nobody waits for it.
 pub struct CodeRecorder {
     functions: CodeFunctions,
     tables: SystemTables,
@@ -118,12 +118,14 @@ impl Tables for SystemTables {
 /// What [`guarded`] returns for a fault; no entry has an odd address.
 const FAULT: u64 = 1;
 
-/// Calls RtlLookupFunctionEntry, whose callbacks are the target's code: a fault in one ends the call.
+/// Calls RtlLookupFunctionEntry, whose callbacks are the target's code: a fault in one ends the
+/// call.
 #[cfg(not(target_arch = "x86"))]
 fn guarded(api: &Api, address: u64, image_base: &mut u64) -> u64 {
     let Some(lookup) = api.lookup_function else { return 0 };
-    // SAFETY: the function is called as declared, with a valid place for its result. If it is left by an exception, what it
-    // held stays held, which concerns the target's code only; the frames in between are the system's and the target's.
+    // SAFETY: the function is called as declared, with a valid place for its result. If it is left
+    // by an exception, what it held stays held, which concerns the target's code only; the frames
+    // in between are the system's and the target's.
     unsafe { guarded_lookup(lookup as usize, address, image_base) }
 }
 
@@ -133,9 +135,9 @@ fn guarded(_: &Api, _: u64, _: &mut u64) -> u64 {
     0
 }
 
-/// `lookup(address, image_base, null)` with a handler around it: on an exception that nobody in between handles the frames
-/// above are unwound, termination handlers included, and [`FAULT`] is returned. What `__try … __except(EXECUTE_HANDLER)` is
-/// in C.
+/// `lookup(address, image_base, null)` with a handler around it: on an exception that nobody in
+/// between handles the frames above are unwound, termination handlers included, and [`FAULT`] is
+/// returned. What `__try … __except(EXECUTE_HANDLER)` is in C.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "system" fn guarded_lookup(lookup: usize, address: u64, image_base: *mut u64) -> u64 {
@@ -176,8 +178,9 @@ unsafe extern "system" fn guarded_lookup(lookup: usize, address: u64, image_base
     )
 }
 
-/// As for x64. The frame has to hold the return address alone; its unwind data is the same at the end of the prologue and at the
-/// call, so that the handler goes on with the stack pointer of the call.
+/// As for x64. The frame has to hold the return address alone; its unwind data is the same at the
+/// end of the prologue and at the call, so that the handler goes on with the stack pointer of the
+/// call.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "system" fn guarded_lookup(lookup: usize, address: u64, image_base: *mut u64) -> u64 {

@@ -1,4 +1,5 @@
-//! The recorder's own heap, so that the target's heaps, their locks and their damage are none of its business.
+//! The recorder's own heap, so that the target's heaps, their locks and their damage are none of
+//! its business.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;
@@ -9,8 +10,8 @@ use windows_sys::Win32::System::Memory::{HEAP_ZERO_MEMORY, HeapAlloc, HeapCreate
 
 /// What HeapAlloc aligns to (MEMORY_ALLOCATION_ALIGNMENT).
 const NATURAL: usize = 2 * size_of::<usize>();
-/// Room for the few allocations of the end of the trace at process exit: those of its index, and a few kilobytes for each of the modules of
-/// the last moment.
+/// Room for the few allocations of the end of the trace at process exit: those of its index, and a
+/// few kilobytes for each of the modules of the last moment.
 const EXIT_BYTES: usize = 1 << 20;
 
 static HEAP: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -25,7 +26,8 @@ static EXIT_ARENA: Arena = Arena(core::cell::UnsafeCell::new([0; EXIT_BYTES]));
 
 /// From now on allocations come from a fixed arena and frees do nothing.
 ///
-/// At process exit the other threads are gone, perhaps with the heap's lock held: nothing may take it again.
+/// At process exit the other threads are gone, perhaps with the heap's lock held: nothing may take
+/// it again.
 pub fn leave_heap() {
     let _ = EXIT_USED.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
 }
@@ -49,8 +51,8 @@ static GLOBAL: PrivateHeap = PrivateHeap;
 
 struct PrivateHeap;
 
-// SAFETY: blocks come from HeapAlloc (or the arena, each byte once), which aligns to `NATURAL`; larger alignments keep
-// the block's own address in the word before the aligned one.
+// SAFETY: blocks come from HeapAlloc (or the arena, each byte once), which aligns to `NATURAL`;
+// larger alignments keep the block's own address in the word before the aligned one.
 unsafe impl GlobalAlloc for PrivateHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         allocate(layout, 0)
@@ -92,7 +94,8 @@ fn allocate(layout: Layout, flags: u32) -> *mut u8 {
         return unsafe { HeapAlloc(heap, flags, layout.size()) }.cast();
     }
     let Some(size) = layout.size().checked_add(layout.align()) else { return null_mut() };
-    // SAFETY: as above; `align` is larger than a word, so the aligned address leaves room for one before it.
+    // SAFETY: as above; `align` is larger than a word, so the aligned address leaves room for one
+    // before it.
     unsafe {
         let block: *mut u8 = HeapAlloc(heap, flags, size).cast();
         if block.is_null() {
@@ -114,8 +117,8 @@ fn alloc_at_exit(layout: Layout) -> *mut u8 {
             return null_mut();
         };
         match EXIT_USED.compare_exchange(used, end + 1, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: `start..end` lies in the arena and was handed to nobody else. The arena is aligned to 16; the
-            // recorder allocates nothing with a larger alignment at exit.
+            // SAFETY: `start..end` lies in the arena and was handed to nobody else. The arena is
+            // aligned to 16; the recorder allocates nothing with a larger alignment at exit.
             Ok(_) => return unsafe { EXIT_ARENA.0.get().cast::<u8>().add(start) },
             Err(now) => used = now,
         }

@@ -18,7 +18,8 @@ use super::text::{units, wtf8};
 /// Units of the longest command line that Windows has.
 const LONGEST: usize = 32_768;
 
-/// Calls `each` with every fact that is known, keys in a fixed order; the command line only if it is wanted.
+/// Calls `each` with every fact that is known, keys in a fixed order; the command line only if it
+/// is wanted.
 pub fn facts(api: &Api, with_command_line: bool, mut each: impl FnMut(&str, &[u8])) {
     let mut text = |key, value: String| {
         if !value.is_empty() {
@@ -64,8 +65,8 @@ pub fn process_created() -> u64 {
     unix_nanoseconds(times[0])
 }
 
-/// A number for this boot of the machine: the time at which it started, coarse enough to come out the same in every
-/// process of the boot in nearly all cases.
+/// A number for this boot of the machine: the time at which it started, coarse enough to come out
+/// the same in every process of the boot in nearly all cases.
 pub fn boot_id(api: &Api) -> u64 {
     // SAFETY: no preconditions.
     let up = unsafe { GetTickCount64() };

@@ -1,6 +1,7 @@
-//! Loader notifications. The callback runs on the thread that loads or unloads, under the loader's lock: it copies what
-//! it is told into a preallocated ring and returns. Of a module that is loaded it keeps the identity; of one that is unloaded before its
-//! tables were read, the tables. Both are copied by NtReadVirtualMemory, which fails where a page is gone: no lock of the target, no
+//! Loader notifications. The callback runs on the thread that loads or unloads, under the loader's
+//! lock: it copies what it is told into a preallocated ring and returns. Of a module that is loaded
+//! it keeps the identity; of one that is unloaded before its tables were read, the tables. Both are
+//! copied by NtReadVirtualMemory, which fails where a page is gone: no lock of the target, no
 //! allocation, at most a few megabytes.
 
 use alloc::boxed::Box;
@@ -21,9 +22,11 @@ use crate::record::rescue::{Arena, Pending, Rescued};
 
 /// Notifications that can wait for the tables thread.
 const RING: usize = 1024;
-/// Notifications that the tables thread may have taken and not written; as many as are written when the process ends.
+/// Notifications that the tables thread may have taken and not written; as many as are written when
+/// the process ends.
 const UNWRITTEN: usize = crate::record::last_modules::MOST;
-/// UTF-16 units of a path that a notification keeps; the loader's list has the rest of a longer one.
+/// UTF-16 units of a path that a notification keeps; the loader's list has the rest of a longer
+/// one.
 const PATH: usize = 520;
 
 /// LDR_DLL_NOTIFICATION_REASON_LOADED.
@@ -37,7 +40,8 @@ const ARENA: u32 = 8 << 20;
 /// Made at the first start, never freed.
 struct Room {
     notes: Queue<Note>,
-    /// Those that the tables thread has taken and what became of them may not be handed to the writer yet.
+    /// Those that the tables thread has taken and what became of them may not be handed to the
+    /// writer yet.
     unwritten: Queue<Note>,
     pending: Pending,
     arena: Arena,
@@ -69,8 +73,9 @@ fn room() -> Option<&'static Room> {
     unsafe { ROOM.load(Ordering::Acquire).as_ref() }
 }
 
-/// Takes notifications from now on; with `rescue`, also the tables of modules that go too soon. Registers with the loader once per
-/// process and stays registered: taking the callback back would need the loader's lock at the end of the recording.
+/// Takes notifications from now on; with `rescue`, also the tables of modules that go too soon.
+/// Registers with the loader once per process and stays registered: taking the callback back would
+/// need the loader's lock at the end of the recording.
 pub fn listen(api: &Api, rescue: bool) -> bool {
     RESCUING.store(rescue, Ordering::Release);
     if room().is_none() {
@@ -79,7 +84,8 @@ pub fn listen(api: &Api, rescue: bool) -> bool {
         let room = Room { notes, unwritten, pending: Pending::default(), arena: Arena::new(ARENA) };
         ROOM.store(Box::into_raw(Box::new(room)), Ordering::Release);
         let mut cookie = null_mut();
-        // SAFETY: the callback has the documented type and lives as long as the process, since the agent is pinned.
+        // SAFETY: the callback has the documented type and lives as long as the process, since the
+        // agent is pinned.
         if unsafe { register(0, callback as *const c_void, null_mut(), &mut cookie) } < 0 {
             ROOM.store(null_mut(), Ordering::Release);
             return false;
@@ -103,7 +109,8 @@ pub fn listen(api: &Api, rescue: bool) -> bool {
     true
 }
 
-/// A module that no notification told of is known now: if it goes before [`tables_read`] is told the ticket, its tables are copied.
+/// A module that no notification told of is known now: if it goes before [`tables_read`] is told
+/// the ticket, its tables are copied.
 pub fn expect(base: u64) -> u64 {
     room().map_or(0, |room| room.pending.loaded(base))
 }
@@ -153,7 +160,8 @@ pub fn written() {
     }
 }
 
-/// The oldest change of which nothing is handed to the writer; for the end of the process, when the tables thread is gone.
+/// The oldest change of which nothing is handed to the writer; for the end of the process, when the
+/// tables thread is gone.
 pub fn next_unwritten() -> Option<Change> {
     let room = room()?;
     room.unwritten.pop().or_else(|| room.notes.pop()).map(change)

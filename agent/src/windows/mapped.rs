@@ -33,8 +33,8 @@ pub struct MappedImages {
 }
 
 impl MappedImages {
-    /// Full path of the file that is mapped at `base`, WTF-8, with a drive letter if there is one for it; empty if the system does not
-    /// tell it.
+    /// Full path of the file that is mapped at `base`, WTF-8, with a drive letter if there is one
+    /// for it; empty if the system does not tell it.
     pub fn path(&self, base: u64) -> Vec<u8> {
         const HEADER: usize = size_of::<UnicodeString>();
         let (Some(query), Ok(base)) = (self.api.query_memory, usize::try_from(base)) else {
@@ -51,7 +51,8 @@ impl MappedImages {
         if status < 0 {
             return Vec::new();
         }
-        // SAFETY: the system wrote a UNICODE_STRING at the start of the room, which is large and aligned enough.
+        // SAFETY: the system wrote a UNICODE_STRING at the start of the room, which is large and
+        // aligned enough.
         let name: UnicodeString = unsafe { start.cast::<UnicodeString>().read() };
         let (first, len) = (start as usize, usize::from(name.len) & !1);
         let text = name.text as usize;

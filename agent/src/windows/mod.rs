@@ -61,7 +61,8 @@ extern "system" fn DllMain(module: *mut c_void, reason: u32, reserved: *mut c_vo
     match reason {
         DLL_PROCESS_ATTACH => MODULE.store(module, Ordering::Release),
         DLL_THREAD_ATTACH => session::thread_started(),
-        // With a null `reserved` the agent would be unloaded, which pinning prevents while it has work.
+        // With a null `reserved` the agent would be unloaded, which pinning prevents while it has
+        // work.
         DLL_PROCESS_DETACH if !reserved.is_null() => session::process_exit(),
         _ => {}
     }
@@ -71,11 +72,12 @@ extern "system" fn DllMain(module: *mut c_void, reason: u32, reserved: *mut c_vo
 /// Export: starts a recording; see [`stk_schema::control::EXPORT_START`].
 ///
 /// # Safety
-/// `config` is null or points to the size that the config says, readable and writable during the call, as is what it
-/// points to.
+/// `config` is null or points to the size that the config says, readable and writable during the
+/// call, as is what it points to.
 #[unsafe(no_mangle)]
 unsafe extern "system" fn stk_agent_start(config: *mut AgentConfig) -> u32 {
-    // SAFETY: the caller's promise; the size and version come first and are looked at before anything else.
+    // SAFETY: the caller's promise; the size and version come first and are looked at before
+    // anything else.
     let result = unsafe {
         if config.is_null()
             || (*config).version != CONTROL_VERSION
@@ -89,7 +91,8 @@ unsafe extern "system" fn stk_agent_start(config: *mut AgentConfig) -> u32 {
     result as u32
 }
 
-/// Export: stops the recording and waits until the trace is finalised; see [`stk_schema::control::EXPORT_STOP`].
+/// Export: stops the recording and waits until the trace is finalised; see
+/// [`stk_schema::control::EXPORT_STOP`].
 #[unsafe(no_mangle)]
 extern "system" fn stk_agent_stop(_unused: *mut c_void) -> u32 {
     if session::stop() { 0 } else { 1 }

@@ -77,7 +77,8 @@ impl TableStore for TablesFolder {
         if let Some(same) = holds(&file, bytes) {
             return same;
         }
-        // Written beside and renamed: a reader, or another process that records, never sees half a table.
+        // Written beside and renamed: a reader, or another process that records, never sees half a
+        // table.
         let temporary = self.names.fresh();
         let temporary = self.file(format_args!("{temporary}.tmp"));
         let Some(handle) = open(&temporary, GENERIC_WRITE, CREATE_NEW) else { return false };
@@ -95,7 +96,8 @@ impl TableStore for TablesFolder {
     }
 }
 
-/// Whether the file has exactly these bytes, no matter its name; `None` if there is none. What is no regular file has not.
+/// Whether the file has exactly these bytes, no matter its name; `None` if there is none. What is
+/// no regular file has not.
 fn holds(path: &[u16], bytes: &[u8]) -> Option<bool> {
     const CHUNK: usize = 16 << 10;
     // SAFETY: the path is zero-terminated.

@@ -18,21 +18,24 @@ pub struct OwnCpu {
 }
 
 impl OwnCpu {
-    /// A clock; `has_cycles` tells whether the system counts cycles. Takes most of a millisecond then.
+    /// A clock; `has_cycles` tells whether the system counts cycles. Takes most of a millisecond
+    /// then.
     pub fn new(api: &'static Api, has_cycles: bool) -> OwnCpu {
         // A round in which the thread had to leave its processor gives too little.
         let rate = if has_cycles { (0..ROUNDS).filter_map(|_| rate(api)).max() } else { None };
         OwnCpu { api, rate: rate.filter(|&rate| rate != 0) }
     }
 
-    /// CPU time of the calling thread in ticks: fine where cycles are counted, else in the steps of the system's clock.
+    /// CPU time of the calling thread in ticks: fine where cycles are counted, else in the steps of
+    /// the system's clock.
     pub fn ticks(&self) -> u64 {
         if let (Some(rate), Some(cycles)) = (self.rate, own_cycles(self.api)) {
             return (u128::from(cycles) * FINE / rate) as u64;
         }
         let mut times = [0u64; 4];
         let [created, exited, kernel, user] = times.each_mut().map(|time| core::ptr::from_mut(time).cast());
-        // SAFETY: the calling thread's pseudo handle; four FILETIMEs, each the size of a u64 with no stricter alignment.
+        // SAFETY: the calling thread's pseudo handle; four FILETIMEs, each the size of a u64 with
+        // no stricter alignment.
         if unsafe { GetThreadTimes(GetCurrentThread(), created, exited, kernel, user) } == 0 {
             return 0;
         }

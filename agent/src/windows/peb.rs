@@ -1,5 +1,5 @@
-//! The few fields of the process environment block that the recorder reads, by offset (winternl.h and phnt; the same
-//! from Windows 7 to 11 and under Wine 8).
+//! The few fields of the process environment block that the recorder reads, by offset (winternl.h
+//! and phnt; the same from Windows 7 to 11 and under Wine 8).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -45,24 +45,27 @@ impl Peb {
         Peb(unsafe { (api.current_peb)() })
     }
 
-    /// Whether thread `tid` owns the loader lock and the PEB lock, as RtlExitUserProcess does when it has every other thread
-    /// terminated. (So does a thread that loads a module and reads the environment meanwhile.) Such a thread is not sampled: if the sampler is
-    /// terminated while it holds that thread suspended, only the guard process can resume it. The owners are read, no lock is taken.
+    /// Whether thread `tid` owns the loader lock and the PEB lock, as RtlExitUserProcess does when
+    /// it has every other thread terminated. (So does a thread that loads a module and reads the
+    /// environment meanwhile.) Such a thread is not sampled: if the sampler is terminated while it
+    /// holds that thread suspended, only the guard process can resume it. The owners are read, no
+    /// lock is taken.
     pub fn owns_exit_locks(&self, tid: u32) -> bool {
         self.owner(offsets::FAST_PEB_LOCK) == tid as usize && self.owner(offsets::LOADER_LOCK) == tid as usize
     }
 
     fn owner(&self, lock: usize) -> usize {
-        // SAFETY: the field holds null or the address of one of ntdll's static critical sections, whose owner is a
-        // word that may change at any time, hence volatile.
+        // SAFETY: the field holds null or the address of one of ntdll's static critical sections,
+        // whose owner is a word that may change at any time, hence volatile.
         unsafe {
             let section: *const u8 = ptr::read_volatile(self.0.add(lock).cast());
             if section.is_null() { 0 } else { ptr::read_volatile(section.add(offsets::OWNER).cast()) }
         }
     }
 
-    /// The loader's list of modules, the executable first; read without the loader's lock, so that a racing load or unload can
-    /// cut it short: `None` tells that it did not come back to its head.
+    /// The loader's list of modules, the executable first; read without the loader's lock, so that
+    /// a racing load or unload can cut it short: `None` tells that it did not come back to its
+    /// head.
     pub fn modules(&self, memory: &OwnMemory) -> Option<Vec<Seen>> {
         let data = memory.pointer(self.0 as u64 + offsets::LOADER_DATA)?;
         let head = data + offsets::LIST;

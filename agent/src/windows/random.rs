@@ -9,8 +9,9 @@ use windows_sys::{s, w};
 
 use super::api::ticks;
 
-/// A secret of this recording. The system's generator gives it if the target has loaded one; else it is only as good as the trace's UUID
-/// (which who may read the trace knows), the clock and the places of stack and heap together.
+/// A secret of this recording. The system's generator gives it if the target has loaded one; else
+/// it is only as good as the trace's UUID (which who may read the trace knows), the clock and the
+/// places of stack and heap together.
 ///
 /// Takes the loader lock: not while threads are being sampled.
 pub fn secret(uuid: &[u8; 16]) -> Vec<u8> {
@@ -30,7 +31,8 @@ fn fill(bytes: &mut [u8]) {
     type Generator = unsafe extern "system" fn(*mut u8, usize) -> i32;
     /// RtlGenRandom, exported as SystemFunction036 (advapi32.dll).
     type Older = unsafe extern "system" fn(*mut u8, u32) -> u8;
-    // SAFETY: the names are zero-terminated, the types are the documented signatures, pointer and length are those of the slice.
+    // SAFETY: the names are zero-terminated, the types are the documented signatures, pointer and
+    // length are those of the slice.
     unsafe {
         let module = GetModuleHandleW(w!("bcryptprimitives.dll"));
         if !module.is_null()

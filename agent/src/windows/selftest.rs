@@ -1,8 +1,8 @@
-//! The export that `inject doctor` calls in its own process: does this system look as the recorder expects? Reports what it
-//! finds; inject judges it.
+//! The export that `inject doctor` calls in its own process: does this system look as the recorder
+//! expects? Reports what it finds; inject judges it.
 //!
-//! The PEB lock is taken here, by its documented pair of functions, so that its owner word can be compared with the owner. No
-//! recording does that.
+//! The PEB lock is taken here, by its documented pair of functions, so that its owner word can be
+//! compared with the owner. No recording does that.
 
 use core::ffi::c_void;
 use core::mem::transmute;
@@ -56,7 +56,8 @@ unsafe extern "system" fn stk_agent_selftest(test: *mut SelfTest) -> u32 {
 type PebLock = unsafe extern "system" fn();
 
 fn peb_lock_functions() -> Option<(PebLock, PebLock)> {
-    // SAFETY: the names are zero-terminated, and both functions take and return nothing that is used here (phnt, Wine).
+    // SAFETY: the names are zero-terminated, and both functions take and return nothing that is
+    // used here (phnt, Wine).
     unsafe {
         let ntdll = GetModuleHandleW(w!("ntdll.dll"));
         let acquire = GetProcAddress(ntdll, s!("RtlAcquirePebLock"))?;
@@ -98,7 +99,8 @@ fn word<T: Copy>(address: u64, offset: usize) -> Option<T> {
     if address == 0 {
         return None;
     }
-    // SAFETY: one of ntdll's static critical sections, which stay; another thread may change the word, hence volatile.
+    // SAFETY: one of ntdll's static critical sections, which stay; another thread may change the
+    // word, hence volatile.
     Some(unsafe { read_volatile((address as usize as *const u8).add(offset).cast::<T>()) })
 }
 
@@ -126,15 +128,16 @@ static WATCHER: AtomicU32 = AtomicU32::new(0);
 fn probe(api: &'static Api, test: &mut SelfTest) {
     let Some(register) = api.register_notification else { return };
     let mut cookie = null_mut();
-    // SAFETY: the callback has the documented type. It stays registered: nothing here is ever unloaded, and once `WATCHED` is null it
-    // returns at once.
+    // SAFETY: the callback has the documented type. It stays registered: nothing here is ever
+    // unloaded, and once `WATCHED` is null it returns at once.
     if unsafe { register(0, notified as *const c_void, null_mut(), &mut cookie) } < 0 {
         return;
     }
     WATCHER.store(test.tid, Ordering::Release);
     let path = test.probe_path;
     WATCHED.store(test, Ordering::Release);
-    // SAFETY: the path is zero-terminated, since `SelfTest::new` leaves room for it and this is a copy.
+    // SAFETY: the path is zero-terminated, since `SelfTest::new` leaves room for it and this is a
+    // copy.
     let module = unsafe { LoadLibraryW(path.as_ptr()) };
     WATCHED.store(null_mut(), Ordering::Release);
     test.probe_base[0] = module as u64;
@@ -162,8 +165,8 @@ unsafe extern "system" fn notified(reason: u32, data: *const Data, _context: *mu
     if test.is_null() || !mine || reason != LOADED {
         return;
     }
-    // SAFETY: `probe`, which runs below this frame on the same thread, lent the struct for as long as `WATCHED` names it; the loader
-    // passes valid data.
+    // SAFETY: `probe`, which runs below this frame on the same thread, lent the struct for as long
+    // as `WATCHED` names it; the loader passes valid data.
     let (test, data) = unsafe { (&mut *test, &*data) };
     test.notified += 1;
     test.loader_owner_notified = owner(test.loader_lock);

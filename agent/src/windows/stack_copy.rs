@@ -1,6 +1,6 @@
-//! Copies a thread's stack as [`stack_bounds`](crate::record::stack_bounds) plans it. What is called
-//! here while a thread is suspended are two system calls that take no lock of the process, VirtualQuery
-//! and NtReadVirtualMemory, and these only for memory whose bounds are not checked.
+//! Copies a thread's stack as [`stack_bounds`](crate::record::stack_bounds) plans it. What is
+//! called here while a thread is suspended are two system calls that take no lock of the process,
+//! VirtualQuery and NtReadVirtualMemory, and these only for memory whose bounds are not checked.
 
 use core::mem::zeroed;
 use windows_sys::Win32::System::Memory::{
@@ -38,8 +38,8 @@ impl Pages for OwnPages {
     }
 }
 
-/// Copies the stack from `sp` up, by the bounds `seen` and what is known of them; false if the thread
-/// was resumed meanwhile, as `stands` tells.
+/// Copies the stack from `sp` up, by the bounds `seen` and what is known of them; false if the
+/// thread was resumed meanwhile, as `stands` tells.
 ///
 /// # Safety
 /// The thread with that stack pointer and those bounds must stand still, or be the calling one, as
@@ -85,8 +85,8 @@ pub unsafe fn copy(
     true
 }
 
-/// Reads from `start` on what can be read without touching a guard page; gives the number of bytes, in
-/// whole words.
+/// Reads from `start` on what can be read without touching a guard page; gives the number of bytes,
+/// in whole words.
 fn read_carefully(start: u64, into: &mut [u8]) -> usize {
     // The functions were found when the recording started: this is one atomic read.
     let Some(memory) = api().map(OwnMemory) else { return 0 };

@@ -1,4 +1,5 @@
-//! What outlives a recording: signals that the loader callback and DllMain reach, the live status, the hints of DllMain.
+//! What outlives a recording: signals that the loader callback and DllMain reach, the live status,
+//! the hints of DllMain.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -18,7 +19,8 @@ pub static SIGNALS: Signals = Signals {
     sampler_whole: AtomicBool::new(false),
 };
 
-/// Exit code of the target's thread that was last seen to have ended: the process's own, if the recorder's threads end last.
+/// Exit code of the target's thread that was last seen to have ended: the process's own, if the
+/// recorder's threads end last.
 pub static LAST_EXIT_CODE: AtomicU32 = AtomicU32::new(0);
 
 /// Where inject.exe is asked for names.
@@ -53,8 +55,8 @@ pub struct LiveStatus {
     pub guard_board: AtomicU64,
 }
 
-// SAFETY: everything but the message is atomic; the message is written by one thread at a time (the one that starts or
-// ends a recording) and read byte by byte.
+// SAFETY: everything but the message is atomic; the message is written by one thread at a time (the
+// one that starts or ends a recording) and read byte by byte.
 unsafe impl Sync for LiveStatus {}
 
 const _: () = {
@@ -64,7 +66,8 @@ const _: () = {
     assert!(core::mem::offset_of!(LiveStatus, names) == core::mem::offset_of!(AgentStatus, names));
 };
 
-/// The status of this process's agent: data that other processes find by its export, `control::EXPORT_STATUS_BLOCK`.
+/// The status of this process's agent: data that other processes find by its export,
+/// `control::EXPORT_STATUS_BLOCK`.
 #[unsafe(export_name = "stk_agent_status_block")]
 pub static STATUS: LiveStatus = LiveStatus {
     size: size_of::<AgentStatus>() as u32,
@@ -103,8 +106,8 @@ impl LiveStatus {
 
     /// A copy for a host in this process.
     pub fn copy(&self) -> AgentStatus {
-        // SAFETY: same layout (asserted above), all of it plain data; a message that changes meanwhile may come out
-        // mixed, which the status' contract allows.
+        // SAFETY: same layout (asserted above), all of it plain data; a message that changes
+        // meanwhile may come out mixed, which the status' contract allows.
         unsafe { core::ptr::from_ref(self).cast::<AgentStatus>().read_volatile() }
     }
 }

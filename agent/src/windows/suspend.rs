@@ -1,13 +1,14 @@
 //! The one place where a thread of the target is suspended, and the watchdog's half of the same.
 //!
 //! The law: between suspension and resumption read the context and copy memory (`stack_copy`); no
-//! allocation, lock, loader call, I/O or table lookup. Even the clock is not asked: the processor's counter, an
-//! instruction, is read instead and placed between two readings of the clock taken outside. Who resumes the thread is
-//! decided in [`suspension`](crate::record::suspension).
+//! allocation, lock, loader call, I/O or table lookup. Even the clock is not asked: the processor's
+//! counter, an instruction, is read instead and placed between two readings of the clock taken
+//! outside. Who resumes the thread is decided in [`suspension`](crate::record::suspension).
 //!
-//! No lock is held while a thread is asked to stop: it would run into that lock, and be sampled there. The one exception is the walk of
-//! `--check-walks` (`walk`): the loader lock is tried before the suspension and given back after the resumption. The walk comes last and
-//! has a phase of its own: the watchdog resumes a thread that is in it after 50 ms, and only the walk is lost.
+//! No lock is held while a thread is asked to stop: it would run into that lock, and be sampled
+//! there. The one exception is the walk of `--check-walks` (`walk`): the loader lock is tried
+//! before the suspension and given back after the resumption. The walk comes last and has a phase
+//! of its own: the watchdog resumes a thread that is in it after 50 ms, and only the walk is lost.
 
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Diagnostics::Debug::GetThreadContext;
@@ -25,7 +26,8 @@ use crate::record::suspension::{Calls, Limits, Rescue, Resume, Suspensions, Verd
 use stk_schema::event::CheckWalk;
 use stk_schema::guard::SAMPLERS;
 
-/// Milliseconds for which a thread that did not stop is left alone after the call that asked it has returned.
+/// Milliseconds for which a thread that did not stop is left alone after the call that asked it has
+/// returned.
 const LEFT_ALONE_MS: u64 = 5_000;
 
 /// The suspensions of this process; their board is read by the guard process.
@@ -40,8 +42,9 @@ pub struct Timing {
     pub held: u64,
 }
 
-/// Suspends `thread`, captures it into `into`, has `unwinder` walk it, if there is one, and resumes it. Does not return on a sampler that was
-/// deposed meanwhile: what it shares with the other samplers, `into` included, is its successor's.
+/// Suspends `thread`, captures it into `into`, has `unwinder` walk it, if there is one, and resumes
+/// it. Does not return on a sampler that was deposed meanwhile: what it shares with the other
+/// samplers, `into` included, is its successor's.
 pub fn capture(
     thread: HANDLE,
     tid: u32,
@@ -126,7 +129,8 @@ struct System;
 
 impl Resume for System {
     fn resume(&mut self, thread: isize) -> Option<u32> {
-        // SAFETY: the sampler's handle, open with THREAD_SUSPEND_RESUME while the word names its thread.
+        // SAFETY: the sampler's handle, open with THREAD_SUSPEND_RESUME while the word names its
+        // thread.
         let before = unsafe { ResumeThread(thread as HANDLE) };
         (before != u32::MAX).then_some(before)
     }
@@ -171,8 +175,8 @@ impl Calls for Attempt<'_> {
     }
 
     fn context(&mut self, thread: isize) -> bool {
-        // SAFETY: the handle is open with THREAD_GET_CONTEXT; the context is aligned and says what it asks for. It is not the
-        // calling thread's.
+        // SAFETY: the handle is open with THREAD_GET_CONTEXT; the context is aligned and says what
+        // it asks for. It is not the calling thread's.
         let known = unsafe { GetThreadContext(thread as HANDLE, &mut self.context.0) } != 0;
         self.counter_at = counter();
         known
@@ -184,8 +188,8 @@ impl Calls for Attempt<'_> {
         let (limit, base) = self.bounds;
         self.into.bounds = Bounds { limit: limit as u64, base: base as u64 };
         let (sp, bounds, checked) = (self.context.stack_pointer(), self.into.bounds, self.into.checked);
-        // SAFETY: the thread is suspended and its bounds were read after the suspension. If the watchdog has resumed it meanwhile,
-        // `copy` stops at the next step.
+        // SAFETY: the thread is suspended and its bounds were read after the suspension. If the
+        // watchdog has resumed it meanwhile, `copy` stops at the next step.
         unsafe { stack_copy::copy(sp, bounds, &checked, held, self.into) }
     }
 
@@ -196,8 +200,8 @@ impl Calls for Attempt<'_> {
     fn walk(&mut self, held: &dyn Fn() -> bool) {
         let (Some(unwinder), Some(walk)) = (self.unwinder, &mut self.into.walk) else { return };
         let (limit, base) = self.bounds;
-        // SAFETY: as for the copy, and if the watchdog resumes the thread, the walk ends at the next frame; until then a fault on
-        // the living stack is caught.
+        // SAFETY: as for the copy, and if the watchdog resumes the thread, the walk ends at the
+        // next frame; until then a fault on the living stack is caught.
         unsafe { unwinder.walk(self.context, limit, base, held, walk) };
     }
 }
@@ -221,10 +225,12 @@ impl Watches {
     }
 }
 
-/// The tick at which the processor's counter stood at `at`, between two moments at which both were read.
+/// The tick at which the processor's counter stood at `at`, between two moments at which both were
+/// read.
 fn between(before: u64, after: u64, counter_before: u64, at: u64, counter_after: u64) -> u64 {
     let (span, part) = (counter_after.wrapping_sub(counter_before), at.wrapping_sub(counter_before));
-    // The counters of two processors may differ where the thread moved between them: then the end is what is known.
+    // The counters of two processors may differ where the thread moved between them: then the end
+    // is what is known.
     if span == 0 || part > span {
         return after;
     }

@@ -107,15 +107,16 @@ impl OwnProcess {
         table.layout().read(&OwnMemory(self.api), table.find(thread.tid)?, thread.tid)
     }
 
-    /// What the runtime says before a thread is suspended. Of one that seems to stand still it was said after its last sample: such a
-    /// thread is read once a sample, not twice, which matters where a read takes as long as under Wine.
+    /// What the runtime says before a thread is suspended. Of one that seems to stand still it was
+    /// said after its last sample: such a thread is read once a sample, not twice, which matters
+    /// where a read takes as long as under Wine.
     fn managed_before(&self, thread: &Sampled) -> Option<Managed> {
         let last = thread.last.get();
         if last.still && last.said.is_some() { last.said } else { self.managed(thread) }
     }
 
-    /// Completes a capture with what the runtime says now, if it said the same `before`, and with the context that a Frame
-    /// keeps outside of the stack.
+    /// Completes a capture with what the runtime says now, if it said the same `before`, and with
+    /// the context that a Frame keeps outside of the stack.
     fn complete_managed(&self, thread: &Sampled, before: Managed, into: &mut Capture) {
         let said = self.managed(thread);
         let (ip, sp) = (into.registers[IP], into.registers[SP]);
@@ -184,7 +185,8 @@ impl Target for OwnProcess {
         if let (Outcome::Captured, Some(before)) = (outcome, before) {
             self.complete_managed(thread, before, into);
         }
-        // A thread that ended since its last sample can be neither suspended nor read: that is no loss.
+        // A thread that ended since its last sample can be neither suspended nor read: that is no
+        // loss.
         match outcome {
             Outcome::NotSuspended | Outcome::NoContext | Outcome::NotStopped if thread.handle.ended() => {
                 Outcome::Ended

@@ -137,7 +137,8 @@ impl ThreadHandle {
         if status < 0 {
             return None;
         }
-        // UNICODE_STRING: length in bytes, then a pointer to the text, which follows it in the same buffer.
+        // UNICODE_STRING: length in bytes, then a pointer to the text, which follows it in the same
+        // buffer.
         let len = usize::from(u16::from_le_bytes([room.0[0], room.0[1]]));
         let text = room.0.get(2 * size_of::<usize>()..)?.get(..len)?;
         Some(wtf8(text.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]))))
@@ -171,7 +172,8 @@ const STACK_LIMIT: usize = layout::TEB32_STACK_LIMIT;
 #[cfg(target_pointer_width = "32")]
 const STACK_BASE: usize = layout::TEB32_STACK_BASE;
 
-/// A thread environment block. Its memory stays while the thread lives, hence while it is suspended.
+/// A thread environment block. Its memory stays while the thread lives, hence while it is
+/// suspended.
 #[derive(Clone, Copy)]
 pub struct Teb(*const u8);
 
@@ -210,9 +212,11 @@ impl Teb {
     /// StackLimit and StackBase at this moment.
     ///
     /// # Safety
-    /// The thread must be suspended, or the calling one: the system unmaps the block when its thread ends.
+    /// The thread must be suspended, or the calling one: the system unmaps the block when its
+    /// thread ends.
     pub unsafe fn stack(&self) -> (usize, usize) {
-        // SAFETY: both fields lie in the block, which is there by the caller's promise; the thread may change them, hence volatile.
+        // SAFETY: both fields lie in the block, which is there by the caller's promise; the thread
+        // may change them, hence volatile.
         unsafe {
             (
                 core::ptr::read_volatile(self.0.add(STACK_LIMIT).cast()),
@@ -253,7 +257,8 @@ pub fn enumerate(api: &Api, mut each: impl FnMut(&ThreadHandle)) -> bool {
     for _ in 0..MAX_THREADS {
         let mut next: *mut c_void = null_mut();
         let from = previous.as_ref().map_or(null_mut(), ThreadHandle::raw);
-        // SAFETY: `from` is null or an open handle of the walk; the result is a handle that this owns.
+        // SAFETY: `from` is null or an open handle of the walk; the result is a handle that this
+        // owns.
         if unsafe { next_thread(GetCurrentProcess(), from, ACCESS, 0, 0, &mut next) } < 0 {
             break;
         }

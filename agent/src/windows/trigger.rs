@@ -1,5 +1,6 @@
-//! `stk_capture`: a thread of the target records its own stack. It copies into one of a few preallocated places and
-//! leaves the rest to the sampler; if all are taken the sample is dropped and counted. No lock, no allocation, no wait.
+//! `stk_capture`: a thread of the target records its own stack. It copies into one of a few
+//! preallocated places and leaves the rest to the sampler; if all are taken the sample is dropped
+//! and counted. No lock, no allocation, no wait.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -45,7 +46,8 @@ pub struct Triggers {
     places: Box<[Place]>,
 }
 
-// SAFETY: whoever moves a place's state from FREE to FILLING or from READY to READING alone touches its content.
+// SAFETY: whoever moves a place's state from FREE to FILLING or from READY to READING alone touches
+// its content.
 unsafe impl Sync for Triggers {}
 // SAFETY: the content is plain memory.
 unsafe impl Send for Triggers {}
@@ -60,11 +62,13 @@ impl Triggers {
         Triggers { places: (0..PLACES).map(|_| place()).collect::<Vec<_>>().into_boxed_slice() }
     }
 
-    /// Stores the calling thread's state at its call of `stk_capture`, as `context` holds it; `return_at` is where the return
-    /// address lies, which the caller's own frame begins above. False if all places are taken.
+    /// Stores the calling thread's state at its call of `stk_capture`, as `context` holds it;
+    /// `return_at` is where the return address lies, which the caller's own frame begins above.
+    /// False if all places are taken.
     ///
     /// # Safety
-    /// `context` must be of the calling thread, in a frame below `return_at`, which must lie on its stack.
+    /// `context` must be of the calling thread, in a frame below `return_at`, which must lie on its
+    /// stack.
     pub unsafe fn capture(&self, context: &Context, return_at: usize, tag: u64) -> bool {
         let now = ticks();
         let claim = |place: &&Place| {
@@ -116,7 +120,8 @@ impl Triggers {
     }
 }
 
-/// Sets what the context cannot know, because `stk_capture` had to change it before it called RtlCaptureContext.
+/// Sets what the context cannot know, because `stk_capture` had to change it before it called
+/// RtlCaptureContext.
 fn correct(registers: &mut [u64; MAX_REGISTERS], return_at: usize) {
     #[cfg(target_arch = "x86")]
     {
@@ -137,16 +142,18 @@ const POPPED: usize = 8;
 #[cfg(not(target_arch = "x86"))]
 const POPPED: usize = 0;
 
-// The exported function. It must know its caller's registers and stack pointer exactly, so it is written by hand: its prologue leaves the
-// callee-saved registers as they are, and RtlCaptureContext, called from it, stores them. It carries its own unwind
-// information, since it can be sampled like any other code.
+// The exported function. It must know its caller's registers and stack pointer exactly, so it is
+// written by hand: its prologue leaves the callee-saved registers as they are, and
+// RtlCaptureContext, called from it, stores them. It carries its own unwind information, since it
+// can be sampled like any other code.
 
 /// Export `stk_capture`: see `stk_schema::control::EXPORT_CAPTURE`.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
-    // 0x20 shadow space, 0x4d0 CONTEXT, 8 tag, 0x10 padding: on entry rsp is 8 modulo 16, so that it is aligned after.
+    // 0x20 shadow space, 0x4d0 CONTEXT, 8 tag, 0x10 padding: on entry rsp is 8 modulo 16, so that
+    // it is aligned after.
     core::arch::naked_asm!(
         ".seh_proc stk_capture",
         "sub rsp, 0x508",
@@ -172,8 +179,8 @@ pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
-    // 0x390 CONTEXT, 0x10 tag; below them fp and lr. The return address is handed over in memory, where the other
-    // architectures have it.
+    // 0x390 CONTEXT, 0x10 tag; below them fp and lr. The return address is handed over in memory,
+    // where the other architectures have it.
     core::arch::naked_asm!(
         ".seh_proc stk_capture",
         "stp x29, x30, [sp, #-16]!",
@@ -207,8 +214,8 @@ pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
-    // RtlCaptureContext on x86 stores ebp, esp and eip of its caller's caller by the frame chain; the frame here is a
-    // regular one, so that ebp comes out as the caller's.
+    // RtlCaptureContext on x86 stores ebp, esp and eip of its caller's caller by the frame chain;
+    // the frame here is a regular one, so that ebp comes out as the caller's.
     core::arch::naked_asm!(
         "push ebp",
         "mov ebp, esp",

@@ -1,13 +1,15 @@
-//! The walk of a suspended thread by the system's own unwinder, for `--check-walks`: the one exception to the recorder's law.
+//! The walk of a suspended thread by the system's own unwinder, for `--check-walks`: the one
+//! exception to the recorder's law.
 //!
-//! It gets a thread's context and the bounds of its stack, calls RtlLookupFunctionEntry and RtlVirtualUnwind for it on the
-//! sampler's thread, and gives (instruction pointer, stack pointer) per frame, leaf first. Nothing is allocated. What
-//! can go wrong, and what is done about it:
-//! * the lookup waits for a lock that the suspended thread holds: the watchdog resumes that thread after 50 ms, and the
-//!   comparison is discarded (`suspend`);
-//! * a register of a frame points anywhere, or another thread unmaps the module whose tables are being read: the fault comes
-//!   to a handler of the agent's own before any of the target's, and ends the walk there. A wild frame register could
-//!   still point into a guard page: this is a diagnostic.
+//! It gets a thread's context and the bounds of its stack, calls RtlLookupFunctionEntry and
+//! RtlVirtualUnwind for it on the sampler's thread, and gives (instruction pointer, stack pointer)
+//! per frame, leaf first. Nothing is allocated. What can go wrong, and what is done about it:
+//! * the lookup waits for a lock that the suspended thread holds: the watchdog resumes that thread
+//!   after 50 ms, and the comparison is discarded (`suspend`);
+//! * a register of a frame points anywhere, or another thread unmaps the module whose tables are
+//!   being read: the fault comes to a handler of the agent's own before any of the target's, and
+//!   ends the walk there. A wild frame register could still point into a guard page: this is a
+//!   diagnostic.
 
 /// Whether the agent for this processor can do it.
 pub const SUPPORTED: bool = cfg!(target_arch = "x86_64");
@@ -113,13 +115,15 @@ mod x64 {
         pub fn new(api: &Api) -> Option<SystemUnwinder> {
             let (lookup, unwind) = (api.lookup_function?, api.virtual_unwind?);
             let (lock, unlock) = (api.lock_loader?, api.unlock_loader?);
-            // SAFETY: `on_exception` has the type of a handler, and the agent's code stays mapped as long as it is registered.
+            // SAFETY: `on_exception` has the type of a handler, and the agent's code stays mapped
+            // as long as it is registered.
             let handler = unsafe { AddVectoredExceptionHandler(1, Some(on_exception)) };
             (!handler.is_null()).then(|| SystemUnwinder { lookup, unwind, lock, unlock, handler })
         }
 
-        /// Takes the loader lock, if nobody has it: the lookup needs it, and were the thread to be suspended its owner or next
-        /// in line for it, all three would wait. To be held from before the suspension until after the resumption.
+        /// Takes the loader lock, if nobody has it: the lookup needs it, and were the thread to be
+        /// suspended its owner or next in line for it, all three would wait. To be held from before
+        /// the suspension until after the resumption.
         pub fn hold_loader(&self) -> Option<LoaderHeld> {
             const TRY_ONLY: u32 = 2;
             const ACQUIRED: u32 = 1;
@@ -129,10 +133,12 @@ mod x64 {
             (status >= 0 && disposition == ACQUIRED).then(|| LoaderHeld { unlock: self.unlock, cookie })
         }
 
-        /// Walks the thread with this context as long as `held` says that it stands still, and fills `into`.
+        /// Walks the thread with this context as long as `held` says that it stands still, and
+        /// fills `into`.
         ///
         /// # Safety
-        /// `limit..base` must be the committed stack of the thread, which is suspended. One walk at a time.
+        /// `limit..base` must be the committed stack of the thread, which is suspended. One walk at
+        /// a time.
         pub unsafe fn walk(
             &self,
             context: &Context,
@@ -151,7 +157,8 @@ mod x64 {
             };
             // SAFETY: no preconditions.
             let tid = unsafe { GetCurrentThreadId() };
-            // SAFETY: the handler reads the landing only while GUARDED names this thread, and on this thread.
+            // SAFETY: the handler reads the landing only while GUARDED names this thread, and on
+            // this thread.
             let faulted = unsafe {
                 GUARDED.store(tid, Ordering::Release);
                 guarded(run, (&raw mut job).cast(), LANDING.0.get())
@@ -202,11 +209,12 @@ mod x64 {
             // SAFETY: what it reads is its own business; a fault ends the walk.
             let function = unsafe { (job.unwinder.lookup)(ip, &mut image, null_mut()) };
             if !function.is_null() {
-                // SAFETY: as above: the function's entry and unwind info are read by the same rules as by the call below.
+                // SAFETY: as above: the function's entry and unwind info are read by the same rules
+                // as by the call below.
                 can_be_leaf = unsafe { pushes_machine_frame(image, function) };
                 let (mut handler_data, mut establisher) = (null_mut(), 0);
-                // SAFETY: it reads the stack by the context's registers: `sp` is within the stack, and a fault elsewhere ends
-                // the walk.
+                // SAFETY: it reads the stack by the context's registers: `sp` is within the stack,
+                // and a fault elsewhere ends the walk.
                 unsafe {
                     (job.unwinder.unwind)(
                         0,
@@ -233,14 +241,15 @@ mod x64 {
         }
     }
 
-    /// Whether the function's prologue is a trap's: its first operation, stored last, is UWOP_PUSH_MACHFRAME.
+    /// Whether the function's prologue is a trap's: its first operation, stored last, is
+    /// UWOP_PUSH_MACHFRAME.
     ///
     /// # Safety
     /// `function` must be what the lookup gave for `image`; faults must be handled.
     unsafe fn pushes_machine_frame(image: u64, function: *const u32) -> bool {
         const PUSH_MACHFRAME: u8 = 10;
-        // SAFETY: UNWIND_INFO as the third word of RUNTIME_FUNCTION gives it: the number of codes, two bytes each, lies at 2,
-        // the codes at 4; by the caller's promise.
+        // SAFETY: UNWIND_INFO as the third word of RUNTIME_FUNCTION gives it: the number of codes,
+        // two bytes each, lies at 2, the codes at 4; by the caller's promise.
         unsafe {
             let info = (image + u64::from(function.add(2).read_unaligned())) as *const u8;
             let codes = usize::from(info.add(2).read());
@@ -248,7 +257,8 @@ mod x64 {
         }
     }
 
-    /// Where the sampler goes on after a fault: stack pointer and instruction pointer, written by [`guarded`].
+    /// Where the sampler goes on after a fault: stack pointer and instruction pointer, written by
+    /// [`guarded`].
     #[repr(C)]
     struct Landing {
         rsp: u64,
@@ -283,22 +293,25 @@ mod x64 {
             return EXCEPTION_CONTINUE_SEARCH;
         }
         GUARDED.store(0, Ordering::Release);
-        // SAFETY: this is the guarded thread, and `guarded` wrote the landing before anything could fault.
+        // SAFETY: this is the guarded thread, and `guarded` wrote the landing before anything could
+        // fault.
         let landing = unsafe { &*LANDING.0.get() };
         context.Rip = landing.rip;
         context.Rsp = landing.rsp;
         EXCEPTION_CONTINUE_EXECUTION
     }
 
-    /// Calls `body(argument)`; 0 if it returned, 1 if it was left by way of `landing`. By hand, since no compiler must assume
-    /// anything of what `body` had changed when it was left: all nonvolatile registers are saved here.
+    /// Calls `body(argument)`; 0 if it returned, 1 if it was left by way of `landing`. By hand,
+    /// since no compiler must assume anything of what `body` had changed when it was left: all
+    /// nonvolatile registers are saved here.
     #[unsafe(naked)]
     unsafe extern "system" fn guarded(
         body: unsafe extern "system" fn(*mut c_void),
         argument: *mut c_void,
         landing: *mut Landing,
     ) -> u32 {
-        // 0x20 shadow space, 0xa0 for xmm6 to xmm15, 8 padding; above them eight registers and the return address.
+        // 0x20 shadow space, 0xa0 for xmm6 to xmm15, 8 padding; above them eight registers and the
+        // return address.
         core::arch::naked_asm!(
             ".seh_proc {guarded}",
             "push rbp",

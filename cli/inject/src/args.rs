@@ -83,7 +83,8 @@ pub struct Record {
     pub timeout_ms: u32,
     /// Most bytes of the trace; `None` = what the disk suggests, 0 = no limit.
     pub max_bytes: Option<u64>,
-    /// Whether to return once the recording has begun and leave a copy of inject running as its guard.
+    /// Whether to return once the recording has begun and leave a copy of inject running as its
+    /// guard.
     pub detach: bool,
     /// Handle of the event by which such a copy tells that the recording has begun.
     pub begun_event: Option<u64>,
@@ -126,8 +127,9 @@ cannot be run, 127 if it was not found.";
 
 /// Record the stacks of a running Windows process into a .stk trace.
 ///
-/// Puts agent.dll into the process, which then samples every thread. No administrator rights are needed for one's own
-/// processes, no debugger is attached, and the process goes on while and after it is recorded.
+/// Puts agent.dll into the process, which then samples every thread. No administrator rights are
+/// needed for one's own processes, no debugger is attached, and the process goes on while and after
+/// it is recorded.
 #[derive(Parser, Debug)]
 #[command(
     name = "inject",
@@ -153,7 +155,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Check this system: what it is, whether it looks as the recorder expects, and what may get in the way. One file to send with a report
+    /// Check this system: what it is, whether it looks as the recorder expects, and what may get in
+    /// the way. One file to send with a report
     Doctor {
         /// Also look at this process, without changing anything in it
         #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
@@ -221,8 +224,8 @@ struct RecordArgs {
     #[arg(long)]
     force: bool,
 
-    /// Leave the command lines of the process and of inject out of the trace. Copies in the process's memory, such as on its
-    /// stacks, are recorded all the same
+    /// Leave the command lines of the process and of inject out of the trace. Copies in the
+    /// process's memory, such as on its stacks, are recorded all the same
     #[arg(long)]
     no_command_line: bool,
 
@@ -230,7 +233,8 @@ struct RecordArgs {
     #[arg(short, long, value_name = "HZ", default_value = "1000", value_parser = rate_mhz)]
     rate: u32,
 
-    /// Time to record, such as 10, 10s, 1m30s [default: until Ctrl-C, `inject stop` or the process's end]
+    /// Time to record, such as 10, 10s, 1m30s [default: until Ctrl-C, `inject stop` or the
+    /// process's end]
     #[arg(short, long, value_name = "TIME", value_parser = positive_ms)]
     duration: Option<u32>,
 
@@ -238,7 +242,8 @@ struct RecordArgs {
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::parse_ms)]
     delay: u32,
 
-    /// Most stack bytes to keep per sample, such as 64k or 1M [default: the whole stack, up to 8 MiB]
+    /// Most stack bytes to keep per sample, such as 64k or 1M [default: the whole stack, up to 8
+    /// MiB]
     #[arg(long, value_name = "MAX", value_parser = stack_bytes)]
     stack_bytes: Option<u32>,
 
@@ -250,8 +255,9 @@ struct RecordArgs {
     #[arg(long, value_name = "DIR")]
     tables: Option<PathBuf>,
 
-    /// Where .NET's data access library may lie (mscordaccore.dll, mscordacwks.dll) if it is not beside the runtime: folders and
-    /// local symbol stores as in a debugger's symbol path, before those of _NT_SYMBOL_PATH; servers are not asked. May be repeated
+    /// Where .NET's data access library may lie (mscordaccore.dll, mscordacwks.dll) if it is not
+    /// beside the runtime: folders and local symbol stores as in a debugger's symbol path, before
+    /// those of _NT_SYMBOL_PATH; servers are not asked. May be repeated
     #[arg(short = 'y', long, value_name = "PATH")]
     symbol_path: Vec<String>,
 
@@ -259,8 +265,8 @@ struct RecordArgs {
     #[arg(long, conflicts_with = "duration")]
     once: bool,
 
-    /// Also have the system's own unwinder walk each stack while its thread is suspended, for `stk verify --walks` (x64 only; a
-    /// diagnostic, not for production: it can stop a thread for 50 ms)
+    /// Also have the system's own unwinder walk each stack while its thread is suspended, for `stk
+    /// verify --walks` (x64 only; a diagnostic, not for production: it can stop a thread for 50 ms)
     #[arg(long)]
     check_walks: bool,
 
@@ -268,13 +274,15 @@ struct RecordArgs {
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = positive_ms)]
     timeout: u32,
 
-    /// Most bytes of the trace, such as 500M or 4G, 0 for no limit: the recording ends before they are exceeded, and the trace is
-    /// whole [default: 4G, or a tenth of the disk's free space if that is less]
+    /// Most bytes of the trace, such as 500M or 4G, 0 for no limit: the recording ends before they
+    /// are exceeded, and the trace is whole [default: 4G, or a tenth of the disk's free space if
+    /// that is less]
     #[arg(long, value_name = "SIZE", value_parser = trace_bytes)]
     max_size: Option<u64>,
 
-    /// Return once the recording has begun. A copy of inject stays behind, without a window, until the recording ends (by
-    /// --duration, `inject stop` or the process's end); if that copy is ended, the recording ends too
+    /// Return once the recording has begun. A copy of inject stays behind, without a window, until
+    /// the recording ends (by --duration, `inject stop` or the process's end); if that copy is
+    /// ended, the recording ends too
     #[arg(long, conflicts_with = "program")]
     detach: bool,
 
@@ -282,7 +290,8 @@ struct RecordArgs {
     #[arg(long, hide = true, value_name = "HANDLE", conflicts_with = "program")]
     begun_event: Option<u64>,
 
-    /// Fault injection for the tests: the sampler stops for ever in this phase of a suspension (stk_schema::guard) after a second.
+    /// Fault injection for the tests: the sampler stops for ever in this phase of a suspension
+    /// (stk_schema::guard) after a second.
     #[arg(long, hide = true, value_name = "PHASE", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(..=7))]
     test_freeze: u32,
@@ -291,7 +300,8 @@ struct RecordArgs {
     #[arg(long, hide = true)]
     test_panic: bool,
 
-    /// For the tests, which have one user: the process counts as another user's, so that nothing that it or its user can write is trusted.
+    /// For the tests, which have one user: the process counts as another user's, so that nothing
+    /// that it or its user can write is trusted.
     #[arg(long, hide = true)]
     test_below: bool,
 

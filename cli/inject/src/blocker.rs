@@ -1,7 +1,9 @@
-//! Who may have kept agent.dll out of a process: programs that are known to block foreign DLLs, security software by its own DLLs in
-//! the process, and the entries of Windows' event logs that tell of a blocked DLL.
+//! Who may have kept agent.dll out of a process: programs that are known to block foreign DLLs,
+//! security software by its own DLLs in the process, and the entries of Windows' event logs that
+//! tell of a blocked DLL.
 
-/// A DLL whose presence in a process tells who may block others: the beginning of its name in lower case, and whose it is.
+/// A DLL whose presence in a process tells who may block others: the beginning of its name in lower
+/// case, and whose it is.
 const KNOWN: [(&str, &str); 15] = [
     ("mozglue.dll", "Firefox's DLL blocklist ends threads that others start in it"),
     ("chrome_elf.dll", "Chrome's protection against third-party DLLs"),
@@ -69,7 +71,8 @@ impl Log {
     }
 }
 
-/// The id of an event (as XML) that names `file` (its name without a path); `None` for an event about something else.
+/// The id of an event (as XML) that names `file` (its name without a path); `None` for an event
+/// about something else.
 pub fn event_about(xml: &str, file: &str) -> Option<u32> {
     let named = xml.to_lowercase().contains(&file.to_lowercase());
     let (_, rest) = xml.split_once("<EventID")?;

@@ -1,8 +1,9 @@
-//! Completes a trace after its recording has ended: modules whose tables or identity the agent could not read in time get them from
-//! image files of the same identity (format/SPEC.md, section 11).
+//! Completes a trace after its recording has ended: modules whose tables or identity the agent
+//! could not read in time get them from image files of the same identity (format/SPEC.md, section
+//! 11).
 //!
-//! `scan` reads what the trace says of its modules; [`complete`] finds a file for each that lacks something and makes the
-//! supplement. Nothing here opens a file: [`Disk`] does.
+//! `scan` reads what the trace says of its modules; [`complete`] finds a file for each that lacks
+//! something and makes the supplement. Nothing here opens a file: [`Disk`] does.
 
 mod scan;
 
@@ -38,10 +39,12 @@ pub trait Disk {
     ///
     /// # Errors
     ///
-    /// Why not, for the user: it is not a local regular file of at most [`MAX_FILE`] bytes, is not there, or cannot be read.
+    /// Why not, for the user: it is not a local regular file of at most [`MAX_FILE`] bytes, is not
+    /// there, or cannot be read.
     fn read(&mut self, path: &str) -> Result<DiskFile, String>;
 
-    /// Stores a table in the folder of shared tables; false if there is none, and the trace is to carry it.
+    /// Stores a table in the folder of shared tables; false if there is none, and the trace is to
+    /// carry it.
     fn put(&mut self, hash: ContentHash, bytes: &[u8]) -> bool;
 }
 
@@ -56,8 +59,8 @@ pub struct Report {
     pub left: Vec<(String, String)>,
 }
 
-/// The supplement of `trace`; `None` if it lacks nothing. `embed` is what the agent was asked to store (`EMBED_*`), `cut` how many bytes
-/// behind the recording go.
+/// The supplement of `trace`; `None` if it lacks nothing. `embed` is what the agent was asked to
+/// store (`EMBED_*`), `cut` how many bytes behind the recording go.
 ///
 /// # Errors
 ///

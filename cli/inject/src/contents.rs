@@ -1,4 +1,5 @@
-//! What a trace holds, by its blocks' headers: read without decoding a block, so that it takes moments for a trace of gigabytes.
+//! What a trace holds, by its blocks' headers: read without decoding a block, so that it takes
+//! moments for a trace of gigabytes.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use stk_format::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, FILE_HEADER_LEN, FileHeader};
@@ -18,7 +19,8 @@ pub struct Contents {
     pub complete: bool,
 }
 
-/// Reads what a trace holds, up to its end or the first block that is damaged or not whole; `None` if it is no trace.
+/// Reads what a trace holds, up to its end or the first block that is damaged or not whole; `None`
+/// if it is no trace.
 ///
 /// # Errors
 /// The system's.

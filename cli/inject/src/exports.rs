@@ -10,11 +10,12 @@ pub fn is_loader(name: &str) -> bool {
     LOADERS.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Address of LoadLibraryW in a process with these modules (load address and image) of the architecture `machine`
-/// (`IMAGE_FILE_MACHINE_*`); `None` while it has not loaded kernel32.
+/// Address of LoadLibraryW in a process with these modules (load address and image) of the
+/// architecture `machine` (`IMAGE_FILE_MACHINE_*`); `None` while it has not loaded kernel32.
 ///
-/// kernel32 lies at one address in most processes, not in all: a program linked with /LARGEADDRESSAWARE:NO has it below 2 GB, and
-/// where the usual address was taken it lies somewhere else.
+/// kernel32 lies at one address in most processes, not in all: a program linked with
+/// /LARGEADDRESSAWARE:NO has it below 2 GB, and where the usual address was taken it lies somewhere
+/// else.
 pub fn load_library<'a>(
     machine: u16,
     modules: impl Iterator<Item = (u64, &'a Image)> + Clone,

@@ -1,12 +1,14 @@
 //! What a guard process decides: when a thread that a dying recorder holds is to be resumed.
 //!
-//! The board that it goes by is described in [`stk_schema::guard`]. When a process ends by ExitProcess, the system terminates all threads but the
-//! calling one. If the sampler held just that one suspended, nobody inside can resume it, and the process hangs.
+//! The board that it goes by is described in [`stk_schema::guard`]. When a process ends by
+//! ExitProcess, the system terminates all threads but the calling one. If the sampler held just
+//! that one suspended, nobody inside can resume it, and the process hangs.
 
 use stk_schema::guard::{FREE, GUARD_VERSION, GuardBoard, SAMPLERS, SamplerSlot, SuspensionWord};
 
-/// Milliseconds that a process may live on after its sampler and its watchdog before the guard acts. A process that is not held
-/// ends by itself in less, as a rule; where it does not, to be resumed does it no harm.
+/// Milliseconds that a process may live on after its sampler and its watchdog before the guard
+/// acts. A process that is not held ends by itself in less, as a rule; where it does not, to be
+/// resumed does it no harm.
 pub const GRACE_MS: u64 = 20;
 
 /// How one of the recorder's threads fares.
@@ -48,8 +50,8 @@ enum Slot {
 }
 
 impl Guard {
-    /// Tells what was seen at `now_ms` (of any clock that never goes back); gives the slots whose words are to be read and obeyed now. Each
-    /// slot is named once.
+    /// Tells what was seen at `now_ms` (of any clock that never goes back); gives the slots whose
+    /// words are to be read and obeyed now. Each slot is named once.
     pub fn look(&mut self, now_ms: u64, look: &Look) -> Vec<usize> {
         let mut due = Vec::new();
         for (index, slot) in self.slots.iter_mut().enumerate() {
@@ -74,8 +76,8 @@ impl Guard {
     }
 }
 
-/// The thread that a dead sampler's word says it held or was about to hold, which is to be resumed. If it was not suspended yet, or
-/// not any more, to resume it changes nothing.
+/// The thread that a dead sampler's word says it held or was about to hold, which is to be resumed.
+/// If it was not suspended yet, or not any more, to resume it changes nothing.
 pub fn thread_to_resume(word: u64) -> Option<u32> {
     let word = SuspensionWord(word);
     (word.phase() != FREE && word.tid() != 0).then_some(word.tid())
@@ -153,7 +155,8 @@ mod tests {
     #[test]
     fn each_dead_sampler_is_judged_by_its_own_slot() {
         let mut guard = Guard::default();
-        // A sampler that was stuck has ended and a spare one goes on; then both it and the watchdog die.
+        // A sampler that was stuck has ended and a spare one goes on; then both it and the watchdog
+        // die.
         let mut look = Look { watchdog: Life::Alive, samplers: [Life::Dead, Life::Alive, Life::Absent] };
         assert_eq!(guard.look(0, &look), NONE);
         look.watchdog = Life::Dead;

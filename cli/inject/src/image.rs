@@ -1,4 +1,5 @@
-//! What a PE image says of itself, read from its file or from the memory of the process that loaded it.
+//! What a PE image says of itself, read from its file or from the memory of the process that loaded
+//! it.
 
 use object::LittleEndian as LE;
 use object::pe;
@@ -95,8 +96,8 @@ impl Image {
         }
     }
 
-    /// Reads an image as the loader mapped it; `read` fills a buffer from an offset to the load address and says
-    /// whether it could.
+    /// Reads an image as the loader mapped it; `read` fills a buffer from an offset to the load
+    /// address and says whether it could.
     ///
     /// # Errors
     /// [`ImageError`] when there is no image or its memory cannot be read.
@@ -104,8 +105,9 @@ impl Image {
         Image::from_memory_if(|_| true, read)
     }
 
-    /// As [`Image::from_memory`], but reads the exports only if `wanted` says so of the name in the export directory. The name of the
-    /// image is known either way: three short reads, where the exports of a system DLL are 100 KB.
+    /// As [`Image::from_memory`], but reads the exports only if `wanted` says so of the name in the
+    /// export directory. The name of the image is known either way: three short reads, where the
+    /// exports of a system DLL are 100 KB.
     ///
     /// # Errors
     /// As [`Image::from_memory`].
@@ -299,7 +301,8 @@ fn exports(data: &[u8], rva: u32) -> Result<(String, Vec<(String, u32)>), ImageE
     Ok((String::from_utf8_lossy(name).into_owned(), found))
 }
 
-/// IMAGE_DLLCHARACTERISTICS_EX_CET_COMPAT in the debug entry IMAGE_DEBUG_TYPE_EX_DLLCHARACTERISTICS.
+/// IMAGE_DLLCHARACTERISTICS_EX_CET_COMPAT in the debug entry
+/// IMAGE_DEBUG_TYPE_EX_DLLCHARACTERISTICS.
 fn cet_compatible(file: &[u8], directory: &[u8]) -> bool {
     const EX_DLLCHARACTERISTICS: u32 = 20;
     const CET_COMPAT: u32 = 1;
@@ -322,8 +325,9 @@ mod tests {
 
     const RVA: u32 = 0x1000;
 
-    /// A PE image whose file and memory layouts are the same: one section at 0x1000 that holds the export directory (and
-    /// a debug directory). After the PE/COFF specification's "Optional Header" and ".edata".
+    /// A PE image whose file and memory layouts are the same: one section at 0x1000 that holds the
+    /// export directory (and a debug directory). After the PE/COFF specification's "Optional
+    /// Header" and ".edata".
     struct Builder {
         machine: u16,
         name: &'static str,

@@ -1,10 +1,11 @@
 //! inject.exe: puts agent.dll into a Windows process and steers the recording.
 //!
-//! What inject does, in order: it finds the process, checks everything that can be checked without touching it (rights,
-//! architecture, policies, the DLL's exports, the output), opens the output, loads the agent with a remote
-//! `LoadLibraryW`, calls `stk_agent_start` with a duplicated handle of the output, and then only reads the agent's status
-//! until the recording ends, and answers its questions for names where the runtime in the process does not. It never
-//! suspends, reads or walks the target's threads: that is the agent's work.
+//! What inject does, in order: it finds the process, checks everything that can be checked without
+//! touching it (rights, architecture, policies, the DLL's exports, the output), opens the output,
+//! loads the agent with a remote `LoadLibraryW`, calls `stk_agent_start` with a duplicated handle
+//! of the output, and then only reads the agent's status until the recording ends, and answers its
+//! questions for names where the runtime in the process does not. It never suspends, reads or walks
+//! the target's threads: that is the agent's work.
 //!
 //! The portable half is tested on every host:
 //!

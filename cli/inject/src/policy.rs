@@ -1,8 +1,10 @@
-//! Which of a process's mitigation policies keep agent.dll out, as a function of the policies' flag words.
+//! Which of a process's mitigation policies keep agent.dll out, as a function of the policies' flag
+//! words.
 //!
-//! Words and bits are those of winnt.h (`PROCESS_MITIGATION_*_POLICY`). Policies without a row here are no obstacle: inject starts
-//! threads at exports and the agent makes no code (dynamic code), starts no process (child processes), draws nothing (fonts, win32k
-//! calls) and installs no hook (extension points).
+//! Words and bits are those of winnt.h (`PROCESS_MITIGATION_*_POLICY`). Policies without a row here
+//! are no obstacle: inject starts threads at exports and the agent makes no code (dynamic code),
+//! starts no process (child processes), draws nothing (fonts, win32k calls) and installs no hook
+//! (extension points).
 
 use crate::refusal::Refusal;
 

@@ -1,5 +1,5 @@
-//! Why a process cannot be recorded, as far as that follows from what is known of it: the sentence, and what does not fit of the
-//! architectures of process, processor, DLL and this inject.
+//! Why a process cannot be recorded, as far as that follows from what is known of it: the sentence,
+//! and what does not fit of the architectures of process, processor, DLL and this inject.
 
 use crate::failure::Failure;
 use crate::{companion, image};
@@ -35,7 +35,8 @@ pub struct Machine {
     pub native: u16,
 }
 
-/// Whether the architectures of a process, a DLL (its file name and machine) and an inject built for `own` fit.
+/// Whether the architectures of a process, a DLL (its file name and machine) and an inject built
+/// for `own` fit.
 ///
 /// # Errors
 /// What does not fit.

@@ -1,8 +1,10 @@
-//! Security descriptors in their string form (SDDL): who may write a file or folder, and whether it has a low mandatory label.
+//! Security descriptors in their string form (SDDL): who may write a file or folder, and whether it
+//! has a low mandatory label.
 //!
 //! Whatever is not understood counts as somebody who may write.
 
-/// Owners and writers that are administrators or the system: Administrators, SYSTEM, TrustedInstaller.
+/// Owners and writers that are administrators or the system: Administrators, SYSTEM,
+/// TrustedInstaller.
 const TRUSTED: [&str; 5] = [
     "BA",
     "S-1-5-32-544",
@@ -11,8 +13,9 @@ const TRUSTED: [&str; 5] = [
     "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464",
 ];
 
-/// Rights that change a file or folder or who may do so: FILE_WRITE_DATA, FILE_APPEND_DATA, FILE_WRITE_EA, FILE_DELETE_CHILD,
-/// FILE_WRITE_ATTRIBUTES, DELETE, WRITE_DAC, WRITE_OWNER, GENERIC_ALL, GENERIC_WRITE.
+/// Rights that change a file or folder or who may do so: FILE_WRITE_DATA, FILE_APPEND_DATA,
+/// FILE_WRITE_EA, FILE_DELETE_CHILD, FILE_WRITE_ATTRIBUTES, DELETE, WRITE_DAC, WRITE_OWNER,
+/// GENERIC_ALL, GENERIC_WRITE.
 const WRITING: u32 =
     0x2 | 0x4 | 0x10 | 0x40 | 0x100 | 0x1_0000 | 0x4_0000 | 0x8_0000 | 0x1000_0000 | 0x4000_0000;
 

@@ -17,8 +17,8 @@ pub fn line(status: &AgentStatus) -> String {
     )
 }
 
-/// What the trace holds, for the closing line: as [`line`], with the numbers of the file itself. What the agent's memory said last is up to
-/// half a second old when the process is gone.
+/// What the trace holds, for the closing line: as [`line`], with the numbers of the file itself.
+/// What the agent's memory said last is up to half a second old when the process is gone.
 pub fn closing(status: &AgentStatus, contents: Option<&Contents>) -> String {
     let Some(contents) = contents else { return line(status).trim_start().to_owned() };
     let held = AgentStatus {

@@ -1,20 +1,23 @@
-//! Whom an inject trusts that has rights which others have not: which paths it opens, which code it loads, which links it follows and
-//! which files it replaces.
+//! Whom an inject trusts that has rights which others have not: which paths it opens, which code it
+//! loads, which links it follows and which files it replaces.
 //!
-//! The recorded process names its modules itself, its user may write where its files lie, and so may anybody in a shared folder.
+//! The recorded process names its modules itself, its user may write where its files lie, and so
+//! may anybody in a shared folder.
 
 use crate::sddl;
 
 /// What is known of the recorded process's user as compared with inject's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rank {
-    /// The same user with at least inject's rights: what that user can make inject do, that user can do.
+    /// The same user with at least inject's rights: what that user can make inject do, that user
+    /// can do.
     Peer,
     /// Another user, fewer rights, or not known.
     Below,
 }
 
-/// Compares users and integrity levels. Two users at one level are no peers: what the one has planted, the other must not run.
+/// Compares users and integrity levels. Two users at one level are no peers: what the one has
+/// planted, the other must not run.
 ///
 /// `same_user` is `None` and a level 0 where they cannot be read.
 pub fn rank(same_user: Option<bool>, integrity: u32, own_integrity: u32) -> Rank {
@@ -44,9 +47,11 @@ pub struct Permit {
     pub own_folder: bool,
 }
 
-/// Whether a data access library may be loaded into inject, and how; `None` if nobody whom inject may trust stands behind it.
+/// Whether a data access library may be loaded into inject, and how; `None` if nobody whom inject
+/// may trust stands behind it.
 ///
-/// `beside`: it lies where the runtime says that it belongs. `named`: the user of inject has named its folder on the command line.
+/// `beside`: it lies where the runtime says that it belongs. `named`: the user of inject has named
+/// its folder on the command line.
 pub fn permit(rank: Rank, beside: bool, named: bool, evidence: &mut impl Evidence) -> Option<Permit> {
     if rank == Rank::Peer {
         return Some(Permit { own_folder: beside });
@@ -58,8 +63,9 @@ pub fn permit(rank: Rank, beside: bool, named: bool, evidence: &mut impl Evidenc
     vouched.then_some(Permit { own_folder: false })
 }
 
-/// The letter (upper case) of the drive that an absolute path begins with, if the path names an ordinary file or folder there and no
-/// device, share, alternate stream or parent folder: one that can be opened without leaving that drive, links apart.
+/// The letter (upper case) of the drive that an absolute path begins with, if the path names an
+/// ordinary file or folder there and no device, share, alternate stream or parent folder: one that
+/// can be opened without leaving that drive, links apart.
 pub fn plain_drive(path: &str) -> Option<char> {
     let path = path.replace('/', "\\");
     let rest = path.strip_prefix(r"\\?\").unwrap_or(&path);
@@ -73,7 +79,8 @@ fn is_plain_name(name: &str) -> bool {
     !name.contains([':', '\0', '*', '?', '"', '<', '>', '|']) && name != ".." && !is_device(name)
 }
 
-/// Whether Windows takes a name, with any extension, for a device (Microsoft, "Naming Files, Paths, and Namespaces").
+/// Whether Windows takes a name, with any extension, for a device (Microsoft, "Naming Files, Paths,
+/// and Namespaces").
 fn is_device(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or_default().trim_end_matches(' ').to_ascii_uppercase();
     if ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"].contains(&&*stem) {
@@ -85,8 +92,9 @@ fn is_device(name: &str) -> bool {
     })
 }
 
-/// Whether a link (a junction or symbolic link) on the way to an output may be followed: only if administrators, the system or inject's own
-/// user made it. `link` is its security descriptor, `own` inject's user.
+/// Whether a link (a junction or symbolic link) on the way to an output may be followed: only if
+/// administrators, the system or inject's own user made it. `link` is its security descriptor,
+/// `own` inject's user.
 pub fn follows(link: Option<&str>, own: Option<&str>) -> bool {
     link.is_some_and(|descriptor| sddl::is_owned(descriptor, own))
 }

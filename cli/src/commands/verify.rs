@@ -1,4 +1,5 @@
-//! `stk verify`: decodes every block and says what is lost. With `--walks`, compares our walks with the system's own.
+//! `stk verify`: decodes every block and says what is lost. With `--walks`, compares our walks with
+//! the system's own.
 
 mod walks;
 
@@ -11,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use stk_format::{BlockKind, OpenError, Scratch, Supplement};
 
-/// Checks traces block by block. Exit code 0: whole, or only cut off at the end with no completed block lost; 4: damaged;
-/// with --walks 6: a walk differs from the system's own, and nothing explains it.
+/// Checks traces block by block. Exit code 0: whole, or only cut off at the end with no completed
+/// block lost; 4: damaged; with --walks 6: a walk differs from the system's own, and nothing
+/// explains it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -23,8 +25,9 @@ pub struct Args {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Compare our walk of each stack with the one that the system's own unwinder made of it (`inject --check-walks`), frame by
-    /// frame, and with the explicit Frames of .NET (9 and later), and say why they differ
+    /// Compare our walk of each stack with the one that the system's own unwinder made of it
+    /// (`inject --check-walks`), frame by frame, and with the explicit Frames of .NET (9 and
+    /// later), and say why they differ
     #[arg(long)]
     walks: bool,
     /// Print JSON: {"version":1,"traces":[…]}
@@ -59,7 +62,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// The exit code for a trace that cannot be read: a damaged one is damage, one that is not there or no trace is failure.
+/// The exit code for a trace that cannot be read: a damaged one is damage, one that is not there or
+/// no trace is failure.
 pub(super) fn exit_of(error: &anyhow::Error) -> Exit {
     match error.downcast_ref::<TraceError>() {
         Some(TraceError::Open { cause: OpenError::Header(stk_format::HeaderError::Damaged), .. }) => {
@@ -76,7 +80,8 @@ fn verify(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Resu
     let blocks = trace.blocks().blocks();
     progress.add_total(blocks.len() as u64);
     let mut findings: Vec<String> = trace.damage.clone();
-    // Blocks of other kinds have been read whole by the first pass, and what is wrong with them is in `damage`.
+    // Blocks of other kinds have been read whole by the first pass, and what is wrong with them is
+    // in `damage`.
     let samples: Vec<_> = trace.sample_blocks().collect();
     let errors: Vec<_> = samples
         .par_iter()
@@ -114,8 +119,8 @@ fn verify(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Resu
     Ok(verdict(&trace, &file, &findings, lost_samples, elsewhere))
 }
 
-/// Checks the tables of images against their hashes; gives how many are not at hand. Of a trace that has lost no block they
-/// were never in it: `inject --tables` keeps them in a folder.
+/// Checks the tables of images against their hashes; gives how many are not at hand. Of a trace
+/// that has lost no block they were never in it: `inject --tables` keeps them in a folder.
 fn table_problems(trace: &Trace<'_>, findings: &mut Vec<String>) -> usize {
     let records = &trace.timeline.images;
     let wanted = records.iter().flat_map(|record| record.tables.iter().map(|table| table.hash));

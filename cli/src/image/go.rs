@@ -1,12 +1,12 @@
 //! Where Go starts its stacks. A goroutine's outermost function is `runtime.goexit`, a system
-//! stack's `runtime.mstart`; neither has a caller or unwind data. Their addresses are in the table of
-//! functions that every Go program carries, stripped or not (pclntab; Go's `debug/gosym` and
+//! stack's `runtime.mstart`; neither has a caller or unwind data. Their addresses are in the table
+//! of functions that every Go program carries, stripped or not (pclntab; Go's `debug/gosym` and
 //! `runtime/symtab.go`, format of Go 1.18 and later).
 
 use std::ops::Range;
 
-/// Functions that have no caller on their stack. The scheduler goes to a thread's system stack through
-/// `mcall`, which leaves no way back.
+/// Functions that have no caller on their stack. The scheduler goes to a thread's system stack
+/// through `mcall`, which leaves no way back.
 const STACK_STARTS: [&[u8]; 4] = [b"runtime.goexit", b"runtime.mstart", b"runtime.rt0_go", b"runtime.mcall"];
 
 /// No program has more functions; a forged count ends here.
@@ -21,12 +21,13 @@ const HEADER_LEN: usize = 8;
 pub(super) struct Placement {
     /// Preferred load address: the table's start of text is absolute.
     pub image_base: u64,
-    /// RVA of the first executable section: from Go 1.26 on the table does not tell where text starts.
+    /// RVA of the first executable section: from Go 1.26 on the table does not tell where text
+    /// starts.
     pub text: u32,
 }
 
-/// The code ranges (RVAs) of the functions in which stacks start, by the table in `data`, a section of a Go program. Empty if
-/// there is no table, or one that makes no sense.
+/// The code ranges (RVAs) of the functions in which stacks start, by the table in `data`, a section
+/// of a Go program. Empty if there is no table, or one that makes no sense.
 pub(super) fn stack_starts(data: &[u8], placement: Placement) -> Vec<Range<u32>> {
     let candidates = (0..data.len()).step_by(ALIGNMENT);
     candidates
@@ -96,7 +97,8 @@ fn read(bytes: &[u8], at: usize, len: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A table as `runtime/symtab.go` describes it, of functions (offset, name); `end` is where the last one ends.
+    /// A table as `runtime/symtab.go` describes it, of functions (offset, name); `end` is where the
+    /// last one ends.
     fn table(functions: &[(u32, &str)], end: u32, text_start: u64) -> Vec<u8> {
         let mut names = vec![0];
         let mut records = Vec::new();

@@ -1,6 +1,7 @@
-//! What is known of an image: unwind tables, export names and the system's thread-start functions, from the trace
-//! itself or from a file on disk of the same identity. `pe` reads headers and exports, `go` finds where Go starts its stacks, [`AddressSpace`] (`space`) puts images
-//! and dynamic code where a [`View`](crate::trace::View) has them, as the walker asks.
+//! What is known of an image: unwind tables, export names and the system's thread-start functions,
+//! from the trace itself or from a file on disk of the same identity. `pe` reads headers and
+//! exports, `go` finds where Go starts its stacks, [`AddressSpace`] (`space`) puts images and
+//! dynamic code where a [`View`](crate::trace::View) has them, as the walker asks.
 
 mod go;
 mod pe;
@@ -36,8 +37,8 @@ pub struct ModuleImage {
 }
 
 impl ModuleImage {
-    /// The exported function that holds `rva`: its address and name. The nearest export below is not taken for it where
-    /// unwind data says that another function begins between.
+    /// The exported function that holds `rva`: its address and name. The nearest export below is
+    /// not taken for it where unwind data says that another function begins between.
     pub fn export_at(&self, rva: u32) -> Option<(u32, &str)> {
         let after = self.exports.partition_point(|(start, _)| *start <= rva);
         let nearest = self.exports[..after].last()?.0;
@@ -58,8 +59,8 @@ impl ModuleImage {
         Some((*rva, name))
     }
 
-    /// Whether `rva` can lie in a leaf function without unwind data that begins at `start`. Such functions (system call
-    /// thunks) are short.
+    /// Whether `rva` can lie in a leaf function without unwind data that begins at `start`. Such
+    /// functions (system call thunks) are short.
     fn is_leaf_of(&self, start: u32, rva: u32) -> bool {
         const LONGEST: u32 = 0x80;
         rva - start < LONGEST && (start..rva).all(|between| self.tables.function_range(between).is_none())
@@ -80,11 +81,11 @@ pub enum ImageSource {
 /// Where to look for what a trace does not carry of its images.
 #[derive(Clone, Copy)]
 pub struct Elsewhere<'a> {
-    /// A file of the image; its identity is checked by who reads it. Asked where the trace carries no unwind data; of x86,
-    /// which has none, where it carries no code.
+    /// A file of the image; its identity is checked by who reads it. Asked where the trace carries
+    /// no unwind data; of x86, which has none, where it carries no code.
     pub file: &'a (dyn Fn(&Image) -> Option<PathBuf> + Sync),
-    /// A file of the image on this machine, for the code of an image whose tables the trace carries without it: assembler is unwound by
-    /// its code. No server is asked for that.
+    /// A file of the image on this machine, for the code of an image whose tables the trace carries
+    /// without it: assembler is unwound by its code. No server is asked for that.
     pub code: &'a (dyn Fn(&Image) -> Option<PathBuf> + Sync),
     /// The frame records of the image's PDB. Asked for images of x86 alone.
     pub frames: &'a (dyn Fn(&Image) -> Option<X86Tables> + Sync),
@@ -183,8 +184,8 @@ impl<'a> Parts<'a> {
         pe::Headers::parse(self.headers?)
     }
 
-    /// Whether the trace tells all that unwinding needs: the exception directory, or that there is none; of x86, where there
-    /// never is one, the code.
+    /// Whether the trace tells all that unwinding needs: the exception directory, or that there is
+    /// none; of x86, where there never is one, the code.
     fn can_unwind(&self, arch: Arch) -> bool {
         if arch == Arch::X86 {
             return self.code;
@@ -292,9 +293,10 @@ fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, String> {
     Ok(FileImage { builder, exports, code, stack_starts })
 }
 
-/// Exports of ntdll and kernel32 in which every thread of Windows and of Wine begins. The main thread begins in
-/// `RtlUserThreadStart` too. While the loader initialises a thread, `LdrInitializeThunk` is its
-/// outermost function: the system enters it before the thread's own start.
+/// Exports of ntdll and kernel32 in which every thread of Windows and of Wine begins. The main
+/// thread begins in `RtlUserThreadStart` too. While the loader initialises a thread,
+/// `LdrInitializeThunk` is its outermost function: the system enters it before the thread's own
+/// start.
 const THREAD_STARTS: [&str; 3] = ["BaseThreadInitThunk", "RtlUserThreadStart", "LdrInitializeThunk"];
 
 /// Exports of ntdll that the system has a thread run in the middle of something else.

@@ -1,4 +1,5 @@
-//! The parts of a PE image that are read here, from its headers in memory or from a file. All offsets are checked.
+//! The parts of a PE image that are read here, from its headers in memory or from a file. All
+//! offsets are checked.
 
 use super::go;
 use object::LittleEndian as LE;
@@ -99,8 +100,8 @@ impl File {
         Some(File { headers, sections })
     }
 
-    /// Where a Go program starts its stacks; empty for all other programs. Go's linker puts its table of functions into
-    /// `.rdata`, and writes a section `.symtab` into stripped programs too.
+    /// Where a Go program starts its stacks; empty for all other programs. Go's linker puts its
+    /// table of functions into `.rdata`, and writes a section `.symtab` into stripped programs too.
     pub fn go_stack_starts(&self, bytes: &[u8]) -> Vec<Range<u32>> {
         let named = |name: &[u8]| self.sections.iter().find(|section| section.name.starts_with(name));
         let text = self.sections.iter().find(|section| section.executable);
@@ -129,8 +130,8 @@ const MAX_EXPORTS: usize = 1 << 20;
 /// No real name is longer.
 const MAX_NAME: usize = 8 << 10;
 
-/// Reads the export directory at RVA `start`, `len` bytes long, within `bytes`, which begin at `bytes_rva`. Forwarders and
-/// functions without a name are left out.
+/// Reads the export directory at RVA `start`, `len` bytes long, within `bytes`, which begin at
+/// `bytes_rva`. Forwarders and functions without a name are left out.
 pub(super) fn exports(bytes: &[u8], bytes_rva: u32, start: u32, len: u32) -> Result<Exports, String> {
     let problem = |what: &dyn std::fmt::Display| format!("export directory: {what}");
     let offset = start.checked_sub(bytes_rva).ok_or_else(|| problem(&"outside the recorded bytes"))?;

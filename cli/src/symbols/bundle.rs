@@ -1,10 +1,12 @@
 //! A bundle: a symbol store in one `.tar.zst` file, to carry to another machine.
 //!
-//! Members are named `<file name>/<identity>/<file name>`, as in a two-tier store, so that `tar -xf` gives a store too. Each
-//! member is a zstd frame of its own (header, contents and padding; RFC 8878 lets frames follow each other): what is not wanted is
-//! then skipped without being unpacked. A bundle that another tool packed as one frame is read as well, from its beginning.
+//! Members are named `<file name>/<identity>/<file name>`, as in a two-tier store, so that `tar
+//! -xf` gives a store too. Each member is a zstd frame of its own (header, contents and padding;
+//! RFC 8878 lets frames follow each other): what is not wanted is then skipped without being
+//! unpacked. A bundle that another tool packed as one frame is read as well, from its beginning.
 //!
-//! The archive names no place: a member's name is compared with the one that is wanted, and that alone is used.
+//! The archive names no place: a member's name is compared with the one that is wanted, and that
+//! alone is used.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -67,7 +69,8 @@ impl Bundle {
         self.members.contains_key(&member_key(name, id))
     }
 
-    /// Unpacks a file of at most `limit` bytes; gives its length, or nothing if the bundle does not hold it.
+    /// Unpacks a file of at most `limit` bytes; gives its length, or nothing if the bundle does not
+    /// hold it.
     ///
     /// # Errors
     ///
@@ -210,7 +213,8 @@ impl<W: Write> BundleWriter<W> {
         Ok(BundleWriter { tar: tar::Builder::new(FrameWriter { context, buffer, out }) })
     }
 
-    /// Adds a file. `name` must be safe as a file name ([`super::safe_file_name`]), `id` its identity.
+    /// Adds a file. `name` must be safe as a file name ([`super::safe_file_name`]), `id` its
+    /// identity.
     ///
     /// # Errors
     ///
@@ -221,7 +225,8 @@ impl<W: Write> BundleWriter<W> {
         header.set_size(data.len() as u64);
         header.set_mode(0o644);
         header.set_mtime(0);
-        // Longer names have a header of their own before; such a member is found from the beginning.
+        // Longer names have a header of their own before; such a member is found from the
+        // beginning.
         let size = (data.len() as u64).next_multiple_of(BLOCK) + BLOCK;
         let size = header.set_path(&path).is_ok().then_some(size);
         self.tar.get_mut().begin(size)?;

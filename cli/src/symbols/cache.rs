@@ -6,8 +6,9 @@
 //! <cache>/missing/<hash of the address>                                          (negative answers)
 //! ```
 //!
-//! A file is written under a temporary name and renamed: nobody sees a part of it, and several processes may do the
-//! same work at once without harm. Whatever is damaged is thrown away and made again.
+//! A file is written under a temporary name and renamed: nobody sees a part of it, and several
+//! processes may do the same work at once without harm. Whatever is damaged is thrown away and made
+//! again.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -61,8 +62,9 @@ impl SymbolCache {
         SymbolCache { root }
     }
 
-    /// The user's cache folder: `%LOCALAPPDATA%\stk\symbols` on Windows, else `$XDG_CACHE_HOME/stk/symbols` or
-    /// `~/.cache/stk/symbols`; nothing if the environment names none of these.
+    /// The user's cache folder: `%LOCALAPPDATA%\stk\symbols` on Windows, else
+    /// `$XDG_CACHE_HOME/stk/symbols` or `~/.cache/stk/symbols`; nothing if the environment names
+    /// none of these.
     pub fn default_folder() -> Option<PathBuf> {
         let folder = |name: &str| {
             std::env::var_os(name)

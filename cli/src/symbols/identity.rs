@@ -1,5 +1,5 @@
-//! Which build a symbol file or an image is: identities as symbol stores and servers write them, and whether a file is the one
-//! that is wanted.
+//! Which build a symbol file or an image is: identities as symbol stores and servers write them,
+//! and whether a file is the one that is wanted.
 
 use std::fmt::Write as _;
 
@@ -65,14 +65,16 @@ impl std::fmt::Display for Identity {
     }
 }
 
-/// The identity of a PDB as stores and servers write it: GUID as 32 hex digits, then the age in hex.
+/// The identity of a PDB as stores and servers write it: GUID as 32 hex digits, then the age in
+/// hex.
 pub fn pdb_id(guid: &[u8; 16], age: u32) -> String {
     let mut id: String = GuidText(guid).to_string().chars().filter(|&c| c != '-').collect();
     let _ = write!(id, "{age:x}");
     id
 }
 
-/// The identity of an image as stores and servers write it: TimeDateStamp (8 hex digits), then SizeOfImage in hex.
+/// The identity of an image as stores and servers write it: TimeDateStamp (8 hex digits), then
+/// SizeOfImage in hex.
 pub fn image_id(time_date_stamp: u32, size_of_image: u32) -> String {
     format!("{time_date_stamp:08X}{size_of_image:x}")
 }
@@ -113,7 +115,8 @@ pub(super) fn fits(data: &[u8], wanted: &Identity) -> Result<(), Unfit> {
     }
 }
 
-/// TimeDateStamp and SizeOfImage of an image file (PE format, "COFF file header", "Optional header").
+/// TimeDateStamp and SizeOfImage of an image file (PE format, "COFF file header", "Optional
+/// header").
 pub fn image_identity(data: &[u8]) -> Option<(u32, u32)> {
     let headers = data.get(u32_at(data, 0x3c)? as usize..)?;
     (data.starts_with(b"MZ") && headers.starts_with(b"PE\0\0"))
@@ -131,7 +134,8 @@ impl PdbIdentity {
 mod tests {
     use super::*;
 
-    // The example of Microsoft's "Using SymStore": the first three GUID fields are little-endian in the record.
+    // The example of Microsoft's "Using SymStore": the first three GUID fields are little-endian in
+    // the record.
     #[test]
     fn identities_are_written_as_symbol_servers_do() {
         let guid =

@@ -1,8 +1,8 @@
 //! Whether a path stays on this machine, found out without touching what lies elsewhere.
 //!
-//! A look at a path below an automount, a mapped drive or a link to a share is enough to contact another machine. So a path
-//! is walked a part at a time, links included, and each part is touched only after the file system that holds it is known to
-//! be one of this machine.
+//! A look at a path below an automount, a mapped drive or a link to a share is enough to contact
+//! another machine. So a path is walked a part at a time, links included, and each part is touched
+//! only after the file system that holds it is known to be one of this machine.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -22,7 +22,8 @@ pub(super) enum Unresolved {
 /// Links that a path may lead through; as many as Linux allows.
 const MAX_LINKS: u32 = 40;
 
-/// Folders that have been walked, and what they are without links. A run looks for many files in the same ones.
+/// Folders that have been walked, and what they are without links. A run looks for many files in
+/// the same ones.
 static WALKED: Mutex<BTreeMap<PathBuf, PathBuf>> = Mutex::new(BTreeMap::new());
 /// Folders that are remembered at most.
 const MAX_WALKED: usize = 1 << 12;
@@ -54,9 +55,10 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, Unresolved> {
     walk(folder, vec![name.to_owned()], &elsewhere)
 }
 
-/// Walks on from `at`, which is on this machine and free of links, along the parts of `rest`, last first. `elsewhere` says of
-/// a path what holds it, unless that is a file system of this machine. It is asked before the path is touched, and all
-/// before its last part is known to be here and no link.
+/// Walks on from `at`, which is on this machine and free of links, along the parts of `rest`, last
+/// first. `elsewhere` says of a path what holds it, unless that is a file system of this machine.
+/// It is asked before the path is touched, and all before its last part is known to be here and no
+/// link.
 fn walk(
     mut at: PathBuf,
     mut rest: Vec<OsString>,
@@ -111,8 +113,9 @@ mod mounts {
     use std::os::unix::ffi::OsStringExt;
     use std::path::{Path, PathBuf};
 
-    /// Types whose files lie on this machine. Any other is not looked into unasked: a network's, one that mounts others when
-    /// it is touched (autofs), one that a program stands behind (fuse), and those that are no storage (proc, sysfs).
+    /// Types whose files lie on this machine. Any other is not looked into unasked: a network's,
+    /// one that mounts others when it is touched (autofs), one that a program stands behind (fuse),
+    /// and those that are no storage (proc, sysfs).
     const LOCAL: [&[u8]; 32] = [
         b"aufs",
         b"bcachefs",
@@ -164,8 +167,8 @@ mod mounts {
             Mounts(text.lines().filter_map(Mount::parse).collect())
         }
 
-        /// The type of file system that holds a path, unless it is one of this machine. What the root lies on counts as
-        /// this machine, whatever it is.
+        /// The type of file system that holds a path, unless it is one of this machine. What the
+        /// root lies on counts as this machine, whatever it is.
         pub(super) fn elsewhere(&self, path: &Path) -> Option<String> {
             let Some(mount) = self.of(path) else { return Some("an unknown file system".to_owned()) };
             let root = self.of(Path::new("/")).is_some_and(|root| root.device == mount.device);
@@ -173,7 +176,8 @@ mod mounts {
             (!local).then(|| format!("a file system of type {}", String::from_utf8_lossy(&mount.kind)))
         }
 
-        /// The mount that a path lies in: of those with the longest path the last, which hides the others.
+        /// The mount that a path lies in: of those with the longest path the last, which hides the
+        /// others.
         fn of(&self, path: &Path) -> Option<&Mount> {
             let holds = self.0.iter().filter(|mount| path.starts_with(&mount.at));
             holds.max_by_key(|mount| mount.at.as_os_str().len())
@@ -210,7 +214,8 @@ mod mounts {
     mod tests {
         use super::*;
 
-        /// As proc(5) describes the lines; types as the kernel's documentation and mount(8) name them.
+        /// As proc(5) describes the lines; types as the kernel's documentation and mount(8) name
+        /// them.
         const TABLE: &str = r"22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
 30 27 0:40 / /net rw,relatime shared:9 - autofs -hosts rw,fd=7
@@ -258,7 +263,8 @@ malformed
     }
 }
 
-/// Where automounts are before anything else is asked; then what the system says of the file system that holds the path.
+/// Where automounts are before anything else is asked; then what the system says of the file system
+/// that holds the path.
 #[cfg(target_os = "macos")]
 #[allow(unsafe_code)]
 fn elsewhere(path: &Path) -> Option<String> {
@@ -268,8 +274,8 @@ fn elsewhere(path: &Path) -> Option<String> {
     }
     let name = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
     let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: the name ends with NUL and lives over the call; the system fills in the zeroed structure, which is valid as
-    // it is too.
+    // SAFETY: the name ends with NUL and lives over the call; the system fills in the zeroed
+    // structure, which is valid as it is too.
     let flags = unsafe {
         match libc::statfs(name.as_ptr(), found.as_mut_ptr()) {
             0 => found.assume_init().f_flags,
@@ -285,7 +291,8 @@ fn elsewhere(_: &Path) -> Option<String> {
     Some("a file system of which this system does not say whether it is local".to_owned())
 }
 
-/// A drive is asked for once, at its root: below it only links lead elsewhere, and those are resolved.
+/// A drive is asked for once, at its root: below it only links lead elsewhere, and those are
+/// resolved.
 #[cfg(windows)]
 #[allow(unsafe_code)]
 fn elsewhere(path: &Path) -> Option<String> {
@@ -306,7 +313,8 @@ fn elsewhere(path: &Path) -> Option<String> {
     if let Prefix::Disk(letter) | Prefix::VerbatimDisk(letter) = prefix.kind() {
         let name = [u16::from(letter), u16::from(b':'), 0];
         let mut target = [0u16; 1024];
-        // SAFETY: the name ends with NUL, and the system writes at most as many characters as the buffer has.
+        // SAFETY: the name ends with NUL, and the system writes at most as many characters as the
+        // buffer has.
         let len =
             unsafe { QueryDosDeviceW(name.as_ptr(), target.as_mut_ptr(), target.len() as u32) } as usize;
         let target = String::from_utf16_lossy(&target[..len.min(target.len())]).to_ascii_uppercase();

@@ -1,12 +1,14 @@
 //! Names, files and lines of code addresses.
 //!
-//! The caller provides: for each module its identity as recorded ([`ModuleKey`]) and the rvas of its distinct
-//! frames; a [`SymbolStore`] that knows the places to look. What is solved here: the PDB of exactly that build is found, read
-//! into a flat [`index::SymbolIndex`] (procedures, publics, thunks, inline sites, lines), and each address gets its chain
-//! of frames, innermost first, or a [`Reason`] for having no better name than `module.dll+0x1234`.
+//! The caller provides: for each module its identity as recorded ([`ModuleKey`]) and the rvas of
+//! its distinct frames; a [`SymbolStore`] that knows the places to look. What is solved here: the
+//! PDB of exactly that build is found, read into a flat [`index::SymbolIndex`] (procedures,
+//! publics, thunks, inline sites, lines), and each address gets its chain of frames, innermost
+//! first, or a [`Reason`] for having no better name than `module.dll+0x1234`.
 //!
-//! Nothing is invented: a PDB of another build is reported and never used, and where no line row covers an
-//! address, none is given. Damaged and hostile files end in an error or in a part left out and counted.
+//! Nothing is invented: a PDB of another build is reported and never used, and where no line row
+//! covers an address, none is given. Damaged and hostile files end in an error or in a part left
+//! out and counted.
 //!
 //! ```text
 //! options, path        where to look, as commands and debuggers say it  SymbolPath

@@ -1,6 +1,8 @@
-//! Whether other users may write to a folder: symbols that anybody may have put somewhere are no default (Windows).
+//! Whether other users may write to a folder: symbols that anybody may have put somewhere are no
+//! default (Windows).
 //!
-//! The system gives owner and access control list of the folder; what they mean is judged here, on any system.
+//! The system gives owner and access control list of the folder; what they mean is judged here, on
+//! any system.
 
 /// An entry of an access control list (Microsoft, "ACE").
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,13 +15,14 @@ struct Entry {
     sid: String,
 }
 
-/// ACCESS_ALLOWED_ACE_TYPE, ACCESS_DENIED_ACE_TYPE, ACCESS_ALLOWED_CALLBACK_ACE_TYPE: all that this reads.
+/// ACCESS_ALLOWED_ACE_TYPE, ACCESS_DENIED_ACE_TYPE, ACCESS_ALLOWED_CALLBACK_ACE_TYPE: all that this
+/// reads.
 const ALLOWED: u8 = 0;
 const DENIED: u8 = 1;
 const ALLOWED_CALLBACK: u8 = 9;
 
-/// FILE_ADD_FILE, FILE_ADD_SUBDIRECTORY, FILE_DELETE_CHILD, DELETE, WRITE_DAC, WRITE_OWNER, GENERIC_ALL, GENERIC_WRITE
-/// (Microsoft, "File access rights constants", "ACCESS_MASK").
+/// FILE_ADD_FILE, FILE_ADD_SUBDIRECTORY, FILE_DELETE_CHILD, DELETE, WRITE_DAC, WRITE_OWNER,
+/// GENERIC_ALL, GENERIC_WRITE (Microsoft, "File access rights constants", "ACCESS_MASK").
 const WRITING: u32 = 0x2 | 0x4 | 0x40 | 0x1_0000 | 0x4_0000 | 0x8_0000 | 0x1000_0000 | 0x4000_0000;
 
 /// The system, the administrators, Windows' installer (Microsoft, "Well-known SIDs").
@@ -28,8 +31,9 @@ const SYSTEM: [&str; 3] =
 /// CREATOR OWNER and OWNER RIGHTS: stand for owners, of which the folder's is asked for by itself.
 const OWNERS: [&str; 2] = ["S-1-3-0", "S-1-3-4"];
 
-/// Why others than `me` and the system may write, if they may. `entries` is nothing where there is no list: all may do all.
-/// Entries that only what is made in the folder inherits count too; entries that deny are not relied on.
+/// Why others than `me` and the system may write, if they may. `entries` is nothing where there is
+/// no list: all may do all. Entries that only what is made in the folder inherits count too;
+/// entries that deny are not relied on.
 fn judge(owner: &str, me: &str, entries: Option<&[Entry]>) -> Option<String> {
     let trusted = |sid: &str| sid == me || SYSTEM.contains(&sid);
     if !trusted(owner) {
@@ -46,7 +50,8 @@ fn judge(owner: &str, me: &str, entries: Option<&[Entry]>) -> Option<String> {
     })
 }
 
-/// Why others than this user and the system may write to a folder, if they may or if that cannot be found out.
+/// Why others than this user and the system may write to a folder, if they may or if that cannot be
+/// found out.
 #[cfg(windows)]
 pub(super) fn others_may_write(folder: &std::path::Path) -> Option<String> {
     match system::security(folder).and_then(|facts| Ok((facts, system::me()?))) {
@@ -77,7 +82,8 @@ mod system {
     pub(super) fn security(folder: &Path) -> io::Result<(String, Option<Vec<Entry>>)> {
         let name: Vec<u16> = folder.as_os_str().encode_wide().chain([0]).collect();
         let (mut owner, mut list, mut descriptor): (PSID, *mut ACL, _) = (null_mut(), null_mut(), null_mut());
-        // SAFETY: the name ends with NUL; the system writes one pointer to each place that is given.
+        // SAFETY: the name ends with NUL; the system writes one pointer to each place that is
+        // given.
         let error = unsafe {
             GetNamedSecurityInfoW(
                 name.as_ptr(),
@@ -109,8 +115,9 @@ mod system {
         if list.is_null() {
             return Ok(None);
         }
-        // SAFETY: the caller's promise. GetAce checks the number and gives a pointer into the list; each entry begins with a
-        // header, and those of the two types whose further fields are read are laid out as ACCESS_ALLOWED_ACE.
+        // SAFETY: the caller's promise. GetAce checks the number and gives a pointer into the list;
+        // each entry begins with a header, and those of the two types whose further fields are read
+        // are laid out as ACCESS_ALLOWED_ACE.
         unsafe {
             let read = |number: u32| {
                 let mut entry = null_mut();
@@ -135,8 +142,8 @@ mod system {
         // A SID has at most 68 bytes; `u64` for the structure's alignment.
         let mut buffer = [0u64; 32];
         let mut len = 0;
-        // SAFETY: the token is opened and closed here; the system writes at most the buffer's size, and TOKEN_USER's pointer
-        // leads into the buffer, which lives over the last call.
+        // SAFETY: the token is opened and closed here; the system writes at most the buffer's size,
+        // and TOKEN_USER's pointer leads into the buffer, which lives over the last call.
         unsafe {
             if OpenProcessToken(GetCurrentProcess(), TOKEN_QUERY, &mut token) == 0 {
                 return Err(io::Error::last_os_error());
@@ -156,7 +163,8 @@ mod system {
     /// `sid` is a valid SID.
     unsafe fn text(sid: PSID) -> io::Result<String> {
         let mut wide = null_mut();
-        // SAFETY: the caller's promise; the text that comes ends with NUL and is the caller's to free.
+        // SAFETY: the caller's promise; the text that comes ends with NUL and is the caller's to
+        // free.
         unsafe {
             if ConvertSidToStringSidW(sid, &mut wide) == 0 {
                 return Err(io::Error::last_os_error());

@@ -14,7 +14,8 @@ pub struct SymbolPath {
 pub enum PathElement {
     /// A folder, flat or a symbol store, or a bundle (a `.tar.zst` file).
     Folder(PathBuf),
-    /// `srv*store*…*source`: what is found in the source, or in a later store, is copied to all before it.
+    /// `srv*store*…*source`: what is found in the source, or in a later store, is copied to all
+    /// before it.
     Server {
         /// Stores, nearest first; [`Store::Default`] stands for the cache folder of `stk`.
         stores: Vec<Store>,
@@ -44,7 +45,8 @@ impl Store {
 }
 
 impl SymbolPath {
-    /// Parses a symbol path; empty elements are skipped. Every text has a meaning: what is no other element is a folder.
+    /// Parses a symbol path; empty elements are skipped. Every text has a meaning: what is no other
+    /// element is a folder.
     pub fn parse(text: &str) -> SymbolPath {
         SymbolPath { elements: text.split(';').filter_map(|element| parse_element(element.trim())).collect() }
     }

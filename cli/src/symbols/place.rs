@@ -1,7 +1,8 @@
 //! A folder to look into, and how far it is trusted.
 //!
-//! The user vouches for what the symbol path names. Other places are looked into because the trace lies there or says that an
-//! image did: they count only as far as they lie on this machine, links and all.
+//! The user vouches for what the symbol path names. Other places are looked into because the trace
+//! lies there or says that an image did: they count only as far as they lie on this machine, links
+//! and all.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -80,8 +81,8 @@ impl Place {
         self.real(path).is_ok_and(|path| path.is_file())
     }
 
-    /// The file of this name in a folder of this place, whatever the case. One that lies elsewhere is given too:
-    /// [`Place::open`] says so.
+    /// The file of this name in a folder of this place, whatever the case. One that lies elsewhere
+    /// is given too: [`Place::open`] says so.
     pub(super) fn file(&self, folder: &Path, name: &str) -> Option<PathBuf> {
         let exact = folder.join(name);
         match self.real(&exact) {

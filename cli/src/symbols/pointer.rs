@@ -1,7 +1,9 @@
-//! Where a `file.ptr` of a store may lead: a pointer is a text in a folder, and whoever can write it names a path to open.
+//! Where a `file.ptr` of a store may lead: a pointer is a text in a folder, and whoever can write
+//! it names a path to open.
 //!
-//! It is followed only in stores that the symbol path names, and only to a place on this machine, below a folder that the path
-//! names, or on a share of which the path names a folder. Pointers of servers have their own rule (`server`).
+//! It is followed only in stores that the symbol path names, and only to a place on this machine,
+//! below a folder that the path names, or on a share of which the path names a folder. Pointers of
+//! servers have their own rule (`server`).
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};

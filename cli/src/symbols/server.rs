@@ -1,8 +1,8 @@
 //! HTTP(S) symbol servers: the only code of `stk` that talks to a network.
 //!
-//! A server is asked only if the user has named it. Of what it sends, nothing is believed: the name of the file comes from
-//! the image, never from the server; the size is limited; the identity is checked before the file gets its name
-//! in the cache.
+//! A server is asked only if the user has named it. Of what it sends, nothing is believed: the name
+//! of the file comes from the image, never from the server; the size is limited; the identity is
+//! checked before the file gets its name in the cache.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -55,7 +55,8 @@ pub struct Client {
     three_tier: Arc<Mutex<HashMap<String, bool>>>,
 }
 
-/// Is told about the bytes of a download: file name, bytes so far, bytes in all if the server has said.
+/// Is told about the bytes of a download: file name, bytes so far, bytes in all if the server has
+/// said.
 pub type OnBytes<'a> = &'a (dyn Fn(&str, u64, Option<u64>) + Sync);
 
 /// Why a server gave no file.
@@ -156,8 +157,8 @@ struct Fetched<'a> {
 }
 
 impl Client {
-    /// A client that remembers negative answers in the folder `missing`, if one is given. Proxies are taken from the environment
-    /// (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`).
+    /// A client that remembers negative answers in the folder `missing`, if one is given. Proxies
+    /// are taken from the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`).
     pub fn new(options: ClientOptions, missing: Option<PathBuf>) -> Client {
         let config = Agent::config_builder()
             .timeout_connect(Some(options.connect))
@@ -172,9 +173,9 @@ impl Client {
         Client { agent: Agent::new_with_config(config), options, missing, three_tier: Arc::default() }
     }
 
-    /// Gets `name` with identity `id` from the server at `base` into the symbol store `store`, and returns where it is.
-    /// `check` says what is wrong with a file, before it becomes visible. `name` and `id` must be safe as file names
-    /// ([`super::safe_file_name`]).
+    /// Gets `name` with identity `id` from the server at `base` into the symbol store `store`, and
+    /// returns where it is. `check` says what is wrong with a file, before it becomes visible.
+    /// `name` and `id` must be safe as file names ([`super::safe_file_name`]).
     ///
     /// # Errors
     ///
@@ -211,7 +212,8 @@ impl Client {
         Err(ServerError::NotFound(folder))
     }
 
-    /// Whether a store has a tier of first letters: it then holds a file `index2.txt` (Microsoft, "SymStore"). Asked once.
+    /// Whether a store has a tier of first letters: it then holds a file `index2.txt` (Microsoft,
+    /// "SymStore"). Asked once.
     fn has_three_tiers(&self, base: &str) -> Result<bool, ServerError> {
         let known = || self.three_tier.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&answer) = known().get(base) {
@@ -239,8 +241,8 @@ impl Client {
         self.follow_pointer(base, folder, file)
     }
 
-    /// `file.ptr` says where on the same server the file lies. Pointers to other places (a share, a drive, another
-    /// server) are refused: a server must not make this machine open what it names.
+    /// `file.ptr` says where on the same server the file lies. Pointers to other places (a share, a
+    /// drive, another server) are refused: a server must not make this machine open what it names.
     fn follow_pointer(&self, base: &str, folder: &str, file: Fetched<'_>) -> Result<(), ServerError> {
         let url = format!("{folder}/file.ptr");
         let mut response = self.request(&url)?;

@@ -49,11 +49,13 @@ pub struct Search {
     pub found: Option<FoundFile>,
     /// Places that hold no such file.
     pub tried: Vec<PathBuf>,
-    /// Files of the right name that belong to another build, with what they say they are. Never used.
+    /// Files of the right name that belong to another build, with what they say they are. Never
+    /// used.
     pub mismatched: Vec<(PathBuf, Identity)>,
     /// Files of the right name that cannot be read, and why.
     pub unreadable: Vec<(PathBuf, String)>,
-    /// Places that were not looked into and pointers that were not followed, and why, with the way out.
+    /// Places that were not looked into and pointers that were not followed, and why, with the way
+    /// out.
     pub skipped: Vec<String>,
     /// What the servers said that have no such file.
     pub servers: Vec<String>,
@@ -71,13 +73,15 @@ pub struct FoundFile {
 }
 
 impl SymbolStore {
-    /// Looks along a symbol path, then in the folders of [`SymbolStore::add_folder`]. Contacts no server.
+    /// Looks along a symbol path, then in the folders of [`SymbolStore::add_folder`]. Contacts no
+    /// server.
     pub fn new(path: SymbolPath) -> SymbolStore {
         SymbolStore { path, ..SymbolStore::default() }
     }
 
-    /// The usual places: the path, the current folder, the folder of each trace, `C:\symbols` on Windows if no other user may
-    /// write there, an image's folder. All but the path count only where they lie on this machine.
+    /// The usual places: the path, the current folder, the folder of each trace, `C:\symbols` on
+    /// Windows if no other user may write there, an image's folder. All but the path count only
+    /// where they lie on this machine.
     pub fn with_defaults<'t>(path: SymbolPath, traces: impl IntoIterator<Item = &'t Path>) -> SymbolStore {
         let mut store = SymbolStore { beside_images: true, ..SymbolStore::new(path) };
         store.add_folder(PathBuf::from("."));
@@ -128,20 +132,21 @@ impl SymbolStore {
         self.cache.as_ref()
     }
 
-    /// Looks for the PDB of an image. `pdb_name` is what the image's CodeView record says (any path), `image_path` where
-    /// the image was when it was recorded (Windows syntax).
+    /// Looks for the PDB of an image. `pdb_name` is what the image's CodeView record says (any
+    /// path), `image_path` where the image was when it was recorded (Windows syntax).
     pub fn find_pdb(&self, pdb_name: &str, guid: &[u8; 16], age: u32, image_path: &str) -> Search {
         self.find(file_name(pdb_name), Identity::Pdb { guid: *guid, age }, image_path, &|_, _, _| {})
     }
 
-    /// Looks for the portable PDB of a managed assembly. `assembly_path` is where the assembly was when it was recorded.
+    /// Looks for the portable PDB of a managed assembly. `assembly_path` is where the assembly was
+    /// when it was recorded.
     pub fn find_portable_pdb(&self, pdb_name: &str, guid: &[u8; 16], assembly_path: &str) -> Search {
         let identity = Identity::PortablePdb { guid: *guid };
         self.find(file_name(pdb_name), identity, assembly_path, &|_, _, _| {})
     }
 
-    /// Looks for a managed assembly on this machine, by the GUID of its PDB: its file name in every folder, and where it was
-    /// when it was recorded.
+    /// Looks for a managed assembly on this machine, by the GUID of its PDB: its file name in every
+    /// folder, and where it was when it was recorded.
     pub fn find_assembly(&self, assembly_path: &str, guid: &[u8; 16]) -> Option<FoundFile> {
         let name = safe_file_name(assembly_path)?;
         self.all_places(assembly_path).into_iter().find_map(|place| {
@@ -174,7 +179,8 @@ impl SymbolStore {
         search.found.map(|found| found.path)
     }
 
-    /// Looks for a file: first in every place on this machine, then on the servers, in the order of the path.
+    /// Looks for a file: first in every place on this machine, then on the servers, in the order of
+    /// the path.
     pub fn find(&self, name: &str, identity: Identity, image_path: &str, on_bytes: OnBytes<'_>) -> Search {
         let mut search = Search { skipped: self.passed_over.clone(), ..Search::default() };
         let Some(name) = safe_file_name(name) else {
@@ -240,7 +246,8 @@ impl SymbolStore {
         tiers.into_iter().flatten().any(|folder| self.look_in_store(place, &folder, wanted, search))
     }
 
-    /// Looks into the folder of one identity in a store: the file, the packed file, a pointer to it.
+    /// Looks into the folder of one identity in a store: the file, the packed file, a pointer to
+    /// it.
     fn look_in_store(&self, place: &Place, folder: &Path, wanted: &Wanted<'_>, search: &mut Search) -> bool {
         if let Some(path) = place.file(folder, wanted.name) {
             return try_file(place, path, wanted, search);
@@ -271,7 +278,8 @@ impl SymbolStore {
         }
     }
 
-    /// Looks into a bundle. What it holds is unpacked into the cache's store, once, or into a temporary file.
+    /// Looks into a bundle. What it holds is unpacked into the cache's store, once, or into a
+    /// temporary file.
     fn look_in_bundle(&self, path: &Path, wanted: &Wanted<'_>, search: &mut Search) -> bool {
         let id = wanted.identity.to_string();
         let bundle = match self.open_bundle(path) {

@@ -1,5 +1,6 @@
-//! Opens a `.stk` file and reads, in a first pass, everything but the samples: what was loaded where and when, which
-//! threads ran, and where the image parts lie that the trace carries. Samples are decoded later, by who wants them.
+//! Opens a `.stk` file and reads, in a first pass, everything but the samples: what was loaded
+//! where and when, which threads ran, and where the image parts lie that the trace carries. Samples
+//! are decoded later, by who wants them.
 //!
 //! ```text
 //! timeline          modules, threads and facts over time                events -> Timeline, View
@@ -179,7 +180,8 @@ impl<'a> Trace<'a> {
         blocks.max(self.timeline.last).max(self.header().clock_start)
     }
 
-    /// Nominal time between two samples of a thread, in nanoseconds; a millisecond if the trace does not tell.
+    /// Nominal time between two samples of a thread, in nanoseconds; a millisecond if the trace
+    /// does not tell.
     pub fn interval_ns(&self) -> u64 {
         match self.header().rate_mhz {
             0 => 1_000_000,
@@ -213,7 +215,8 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// The file name of the module that the walker calls `id`, or what stands for it in dynamic code.
+    /// The file name of the module that the walker calls `id`, or what stands for it in dynamic
+    /// code.
     pub fn holder_name(&self, id: stk_unwind::ModuleId) -> &str {
         match Holder::of(id) {
             Holder::Module(_) => {
@@ -285,7 +288,8 @@ fn read_timeline(blocks: &stk_format::Trace<'_>, damage: &mut Vec<String>) -> Ti
     builder.finish()
 }
 
-/// Whether damage cost a completed block. Behind END there are only index and tail, on which nothing depends.
+/// Whether damage cost a completed block. Behind END there are only index and tail, on which
+/// nothing depends.
 fn loses(blocks: &stk_format::Trace<'_>, damage: &Damage) -> bool {
     let end = blocks.blocks().iter().find(|block| block.header.kind == BlockKind::End);
     match damage {

@@ -1,4 +1,5 @@
-//! Folders of tables that many traces share, as `inject --tables DIR` fills them: `<hash>.tbl`, the hash that of the bytes.
+//! Folders of tables that many traces share, as `inject --tables DIR` fills them: `<hash>.tbl`, the
+//! hash that of the bytes.
 //!
 //! Gets folders and the hash of a table; gives its bytes, checked.
 

@@ -1,7 +1,7 @@
 //! What was where, and when: modules, threads and everything else that META and STATE blocks say.
 //!
-//! `build` makes a [`Timeline`] from events, with what `image` says of each distinct image; a [`View`] (`view`) of it shows
-//! which modules and which dynamic code are there at a moment.
+//! `build` makes a [`Timeline`] from events, with what `image` says of each distinct image; a
+//! [`View`] (`view`) of it shows which modules and which dynamic code are there at a moment.
 
 mod build;
 mod image;

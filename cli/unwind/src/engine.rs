@@ -65,7 +65,8 @@ pub(crate) trait Unwinder {
     /// The register by which callers mostly find their frames, if not by the stack pointer.
     fn base(state: &Self::State) -> Value;
 
-    /// Whether a frame before this one was in a function that starts threads: then so is this one, which called it.
+    /// Whether a frame before this one was in a function that starts threads: then so is this one,
+    /// which called it.
     fn called_thread_start(_state: &Self::State) -> bool {
         false
     }
@@ -78,14 +79,15 @@ pub(crate) trait Unwinder {
     fn compile(place: &Place<'_>) -> Result<Self::Full, Fault>;
     /// The small form, if the rule has one.
     fn pack(full: &Self::Full) -> Option<Self::Rule>;
-    /// What [`quick`](Self::quick) is given besides the rule, from the table that names it: what is needed soonest.
-    /// Above [`crate::cache::MOST_HINT`] it is cut to that.
+    /// What [`quick`](Self::quick) is given besides the rule, from the table that names it: what is
+    /// needed soonest. Above [`crate::cache::MOST_HINT`] it is cut to that.
     #[inline(always)]
     fn hint(_rule: &Self::Rule) -> u16 {
         0
     }
-    /// Steps to the caller as [`apply`](Self::apply) does, in the case of most steps: it succeeds, the caller is
-    /// reached by a return and lies higher on the stack. `None`, and `state` unchanged, in any other.
+    /// Steps to the caller as [`apply`](Self::apply) does, in the case of most steps: it succeeds,
+    /// the caller is reached by a return and lies higher on the stack. `None`, and `state`
+    /// unchanged, in any other.
     #[inline(always)]
     fn quick(
         _rule: &Self::Rule,
@@ -131,8 +133,8 @@ pub(crate) enum Value {
 pub(crate) struct Facts {
     /// The function starts threads.
     pub(crate) starts_thread: bool,
-    /// The registers, besides the stack pointer, that the step depends on: one bit each, as the architecture
-    /// numbers them.
+    /// The registers, besides the stack pointer, that the step depends on: one bit each, as the
+    /// architecture numbers them.
     pub(crate) uses: u8,
     /// Those that the step restores from the stack.
     pub(crate) restores: u8,

@@ -4,14 +4,17 @@ use crate::ModuleId;
 
 /// One frame of a walked stack, innermost first.
 ///
-/// Copyable and free of pointers, so that a walk costs no allocation once the caller's vector has grown.
+/// Copyable and free of pointers, so that a walk costs no allocation once the caller's vector has
+/// grown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     /// The instruction pointer of the context frame; the return address of every other one.
     pub address: u64,
-    /// The stack pointer of this frame at [`address`](Self::address) (for a caller: after the return).
+    /// The stack pointer of this frame at [`address`](Self::address) (for a caller: after the
+    /// return).
     pub sp: u64,
-    /// The module (or code region) that holds the frame's code, as the caller's [`Modules`](crate::Modules) named it.
+    /// The module (or code region) that holds the frame's code, as the caller's
+    /// [`Modules`](crate::Modules) named it.
     pub module: Option<ModuleId>,
     /// `address` relative to the module's base; 0 without a module.
     pub rva: u32,
@@ -28,28 +31,32 @@ pub enum Trust {
     Context = 0,
     /// From the called function's unwind data and, for a context frame, its code bytes.
     UnwindInfo = 1,
-    /// Interrupted there: from the frame that an exception or interrupt pushed (UWOP_PUSH_MACHFRAME and its like), or below a function that
-    /// the system enters by itself ([`interruption`](crate::ImageTablesBuilder::interruption)).
+    /// Interrupted there: from the frame that an exception or interrupt pushed (UWOP_PUSH_MACHFRAME
+    /// and its like), or below a function that the system enters by itself
+    /// ([`interruption`](crate::ImageTablesBuilder::interruption)).
     MachineFrame = 2,
     /// The called function has no unwind data and is the innermost one: a leaf by the ABI's rule.
     Leaf = 3,
-    /// The innermost instruction pointer lies in no known module, so its code was taken to be a leaf.
+    /// The innermost instruction pointer lies in no known module, so its code was taken to be a
+    /// leaf.
     LeafOutside = 4,
     /// From unwind data alone: the code bytes at the instruction pointer are not known, so that the
     /// function was taken not to be in an epilogue.
     UnwindInfoNoCode = 5,
     /// x86: from the PDB's FrameData program or FPO record.
     FrameData = 6,
-    /// From following the called function's own code to its return: x86, and x64 assembler whose frame no unwind code tells.
+    /// From following the called function's own code to its return: x86, and x64 assembler whose
+    /// frame no unwind code tells.
     Code = 7,
     /// From a chain of saved frame pointers whose links were checked.
     FramePointer = 8,
     /// Found by searching the stack for a return address: a guess.
     Scan = 9,
-    /// Unwinding came no further; a language runtime's own record on the stack (.NET: an explicit Frame) says where its code goes
-    /// on, as a return address. Frames in between may be missing.
+    /// Unwinding came no further; a language runtime's own record on the stack (.NET: an explicit
+    /// Frame) says where its code goes on, as a return address. Frames in between may be missing.
     ExplicitFrame = 10,
-    /// As [`ExplicitFrame`](Self::ExplicitFrame), but the record holds the registers of code that was interrupted.
+    /// As [`ExplicitFrame`](Self::ExplicitFrame), but the record holds the registers of code that
+    /// was interrupted.
     ExplicitContext = 11,
 }
 
@@ -72,13 +79,14 @@ impl Trust {
         }
     }
 
-    /// Whether the frame's address is that of an instruction. Otherwise it is a return address, and the call is before it.
+    /// Whether the frame's address is that of an instruction. Otherwise it is a return address, and
+    /// the call is before it.
     pub fn is_exact(self) -> bool {
         matches!(self, Trust::Context | Trust::MachineFrame | Trust::ExplicitContext)
     }
 
-    /// Whether the frame follows from what was recorded. Otherwise something was taken for granted that could not be
-    /// checked.
+    /// Whether the frame follows from what was recorded. Otherwise something was taken for granted
+    /// that could not be checked.
     pub fn is_proved(self) -> bool {
         !matches!(
             self,
@@ -114,8 +122,9 @@ impl Trust {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stop {
-    /// The last frames are the system's thread-start functions and lie near the recorded stack base; or the last frame is a
-    /// function in which a language runtime starts stacks of its own ([`stack_start`](crate::ImageTablesBuilder::stack_start)).
+    /// The last frames are the system's thread-start functions and lie near the recorded stack
+    /// base; or the last frame is a function in which a language runtime starts stacks of its own
+    /// ([`stack_start`](crate::ImageTablesBuilder::stack_start)).
     ThreadStart,
     /// A return address of zero, but not in a thread-start function near the stack base.
     ZeroReturnAddress,
@@ -145,7 +154,8 @@ pub enum Stop {
         /// Where in it.
         rva: u32,
     },
-    /// The module's tables are known, but none covers this address, and only the innermost function can be a leaf.
+    /// The module's tables are known, but none covers this address, and only the innermost function
+    /// can be a leaf.
     NoFunction {
         /// The module to blame.
         module: ModuleId,
@@ -159,7 +169,8 @@ pub enum Stop {
         /// Where in it.
         rva: u32,
     },
-    /// The unwind data is of a version that this crate does not know (UNWIND_INFO version 3, for one).
+    /// The unwind data is of a version that this crate does not know (UNWIND_INFO version 3, for
+    /// one).
     UnsupportedVersion {
         /// The module to blame.
         module: ModuleId,
@@ -168,7 +179,8 @@ pub enum Stop {
         /// The version it states.
         version: u8,
     },
-    /// The module's code is of another architecture than the sample's registers (WOW64, ARM64EC, emulated x64).
+    /// The module's code is of another architecture than the sample's registers (WOW64, ARM64EC,
+    /// emulated x64).
     OtherArchitecture {
         /// The module to blame.
         module: ModuleId,

@@ -1,4 +1,5 @@
-//! What is known of one image: sparse bytes by RVA, the exception directory, the thread-start functions.
+//! What is known of one image: sparse bytes by RVA, the exception directory, the thread-start
+//! functions.
 
 use std::fmt;
 use std::ops::Range;
@@ -29,8 +30,8 @@ impl Arch {
     }
 }
 
-/// Bytes that an image shares with its owner: a vector, or anything that derefs to bytes and may be sent between
-/// threads, such as a memory map.
+/// Bytes that an image shares with its owner: a vector, or anything that derefs to bytes and may be
+/// sent between threads, such as a memory map.
 #[derive(Clone)]
 pub struct SharedBytes {
     owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
@@ -163,14 +164,15 @@ impl ImageTables {
         known.bytes.get().get((rva - known.rva) as usize..).filter(|bytes| !bytes.is_empty())
     }
 
-    /// Whether the exception directory is known, so that [`function_range`](Self::function_range) tells of every function
-    /// that has unwind data.
+    /// Whether the exception directory is known, so that [`function_range`](Self::function_range)
+    /// tells of every function that has unwind data.
     pub fn knows_functions(&self) -> bool {
         self.arch != Arch::X86 && self.exception_directory().is_some()
     }
 
-    /// The extent of the function that holds `rva`, by its unwind data; of one in several parts (x64) that of its first
-    /// part. `None` between functions, and in those that need no unwind data.
+    /// The extent of the function that holds `rva`, by its unwind data; of one in several parts
+    /// (x64) that of its first part. `None` between functions, and in those that need no unwind
+    /// data.
     pub fn function_range(&self, rva: u32) -> Option<Range<u32>> {
         match self.arch {
             Arch::X64 => crate::x64::function_range(self, rva),
@@ -216,7 +218,8 @@ impl ImageTables {
         self.thread_starts.iter().any(|function| function.contains(&begin))
     }
 
-    /// Whether `rva` lies in a function that has no caller ([`stack_start`](ImageTablesBuilder::stack_start)).
+    /// Whether `rva` lies in a function that has no caller
+    /// ([`stack_start`](ImageTablesBuilder::stack_start)).
     pub(crate) fn is_stack_start(&self, rva: u32) -> bool {
         self.stack_starts.iter().any(|function| function.contains(&rva))
     }
@@ -229,15 +232,16 @@ impl ImageTables {
 }
 
 impl ImageTablesBuilder {
-    /// Adds known bytes that begin at `rva`. Bytes given twice must be equal; the earlier start wins.
+    /// Adds known bytes that begin at `rva`. Bytes given twice must be equal; the earlier start
+    /// wins.
     pub fn range(mut self, rva: u32, bytes: impl Into<SharedBytes>) -> Self {
         self.ranges.push(Known { rva, bytes: bytes.into() });
         self
     }
 
-    /// Says where the exception directory lies (data directory 3 of the PE header). `(0, 0)` says that the image
-    /// has none; without this call nothing is known of it and every walk ends there with
-    /// [`Stop::NoUnwindData`](crate::Stop::NoUnwindData).
+    /// Says where the exception directory lies (data directory 3 of the PE header). `(0, 0)` says
+    /// that the image has none; without this call nothing is known of it and every walk ends there
+    /// with [`Stop::NoUnwindData`](crate::Stop::NoUnwindData).
     pub fn exception_directory(mut self, rva: u32, len: u32) -> Self {
         self.directory = Some((rva, len));
         self
@@ -250,17 +254,19 @@ impl ImageTablesBuilder {
         self
     }
 
-    /// x64 only: says that the system itself has threads run the function containing `rva`, in the middle of something else
-    /// (ntdll!KiUserApcDispatcher, KiUserCallbackDispatcher, KiUserExceptionDispatcher): what it returns to did not call it and was interrupted
-    /// there. Windows' own unwind data says so by a machine frame, Wine's does not always. May be called repeatedly.
+    /// x64 only: says that the system itself has threads run the function containing `rva`, in the
+    /// middle of something else (ntdll!KiUserApcDispatcher, KiUserCallbackDispatcher,
+    /// KiUserExceptionDispatcher): what it returns to did not call it and was interrupted there.
+    /// Windows' own unwind data says so by a machine frame, Wine's does not always. May be called
+    /// repeatedly.
     pub fn interruption(mut self, rva: u32) -> Self {
         self.interruptions.push(rva);
         self
     }
 
-    /// Says that the code in `function` (RVAs) has no caller: a language runtime starts stacks of its own there (Go:
-    /// runtime.goexit for goroutines, runtime.mstart for system stacks). What returns into it is the
-    /// start of such a stack, whatever lies above. May be called repeatedly.
+    /// Says that the code in `function` (RVAs) has no caller: a language runtime starts stacks of
+    /// its own there (Go: runtime.goexit for goroutines, runtime.mstart for system stacks). What
+    /// returns into it is the start of such a stack, whatever lies above. May be called repeatedly.
     pub fn stack_start(mut self, function: Range<u32>) -> Self {
         self.stack_starts.push(function);
         self
@@ -272,17 +278,18 @@ impl ImageTablesBuilder {
         self
     }
 
-    /// Says that this is no image but a piece of code that was made at run time without unwind data. Such stubs are leaves, or
-    /// have pushed one register at most (as .NET's resolve stub of virtual stub dispatch does): where a leaf's return
-    /// address is no code, the next word is tried ([`Trust::LeafOutside`](crate::Trust::LeafOutside)).
+    /// Says that this is no image but a piece of code that was made at run time without unwind
+    /// data. Such stubs are leaves, or have pushed one register at most (as .NET's resolve stub of
+    /// virtual stub dispatch does): where a leaf's return address is no code, the next word is
+    /// tried ([`Trust::LeafOutside`](crate::Trust::LeafOutside)).
     pub fn stub(mut self) -> Self {
         self.stub = true;
         self
     }
 
-    /// Says that this is a range of code made at run time, whose one entry stands for many functions, as V8 registers it: each
-    /// has set up its frame as the entry says, but where one begins is not known. The code tells whether the frame is
-    /// still to be set up.
+    /// Says that this is a range of code made at run time, whose one entry stands for many
+    /// functions, as V8 registers it: each has set up its frame as the entry says, but where one
+    /// begins is not known. The code tells whether the frame is still to be set up.
     pub fn many_functions(mut self) -> Self {
         self.many = true;
         self
@@ -352,7 +359,8 @@ fn find_exceptions(image: &ImageTables, rva: u32, len: u32) -> Exceptions {
         return Exceptions::Unknown;
     }
     let begin = |at: &[u8]| u32::from_le_bytes([at[0], at[1], at[2], at[3]]);
-    // Linkers pad the directory with zero records; they would break the order. (In code made at run time a function can begin at 0.)
+    // Linkers pad the directory with zero records; they would break the order. (In code made at run
+    // time a function can begin at 0.)
     let is_used = |at: &&[u8]| at.iter().any(|&byte| byte != 0);
     let used = bytes.chunks_exact(record).filter(is_used);
     if bytes.chunks_exact(record).all(|at| is_used(&at)) && used.clone().is_sorted_by_key(begin) {
@@ -366,8 +374,8 @@ fn find_exceptions(image: &ImageTables, rva: u32, len: u32) -> Exceptions {
 /// The function that contains `rva`, as far as the tables tell.
 fn function_range(image: &ImageTables, rva: u32) -> Range<u32> {
     let found = image.function_range(rva);
-    // Without a record the extent is unknown; the system's thread-start functions are at least this long
-    // before the return address of the call that runs the thread.
+    // Without a record the extent is unknown; the system's thread-start functions are at least this
+    // long before the return address of the call that runs the thread.
     const UNKNOWN: u32 = 64;
     found.unwrap_or(rva..rva.saturating_add(UNKNOWN))
 }

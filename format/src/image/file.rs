@@ -20,7 +20,8 @@ struct Segment {
     stored: u32,
 }
 
-/// The bytes of an image file, read by RVA: the image mapped at address 0, without relocations and imports applied.
+/// The bytes of an image file, read by RVA: the image mapped at address 0, without relocations and
+/// imports applied.
 #[derive(Debug)]
 pub struct ImageFile<'a> {
     bytes: &'a [u8],
@@ -99,7 +100,8 @@ mod tests {
 
     const NT: usize = 0x80;
 
-    /// Two sections after the PE specification: the first has more memory than file, the second more file than memory.
+    /// Two sections after the PE specification: the first has more memory than file, the second
+    /// more file than memory.
     fn file() -> Vec<u8> {
         let mut bytes = vec![0; 0x1000];
         let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());

@@ -1,5 +1,6 @@
-//! Pages of an image that its tables point into: what the unwind records and names lie in that a directory only refers to.
-//! Places are marked; each of their pages is read once, and neighbours are handed over as one part.
+//! Pages of an image that its tables point into: what the unwind records and names lie in that a
+//! directory only refers to. Places are marked; each of their pages is read once, and neighbours
+//! are handed over as one part.
 
 use super::{Image, Memory, PAGE, Part, bounded, u32_at};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -91,8 +92,8 @@ impl<'a, M: Memory> Pages<'a, M> {
     }
 }
 
-/// Marks the UNWIND_INFO records that a x64 exception directory names (x64 exception handling documentation,
-/// "struct UNWIND_INFO"), chained ones included.
+/// Marks the UNWIND_INFO records that a x64 exception directory names (x64 exception handling
+/// documentation, "struct UNWIND_INFO"), chained ones included.
 pub(super) fn mark_x64(functions: &[u8], pages: &mut Pages<'_, impl Memory>) {
     let mut seen = BTreeSet::new();
     for function in functions.chunks_exact(pe::RUNTIME_FUNCTION_X64_SIZE) {
@@ -118,8 +119,8 @@ pub(super) fn mark_x64(functions: &[u8], pages: &mut Pages<'_, impl Memory>) {
     }
 }
 
-/// Marks the .xdata records that an arm64 exception directory names (ARM64 exception handling documentation,
-/// ".xdata records").
+/// Marks the .xdata records that an arm64 exception directory names (ARM64 exception handling
+/// documentation, ".xdata records").
 pub(super) fn mark_arm64(functions: &[u8], pages: &mut Pages<'_, impl Memory>) {
     for function in functions.chunks_exact(pe::RUNTIME_FUNCTION_ARM64_SIZE) {
         let Some(data) = u32_at(function, 4) else { continue };

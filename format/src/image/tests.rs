@@ -92,7 +92,8 @@ impl Fake {
 fn identity_fields_and_code_view_are_those_of_the_headers() {
     let mut fake = Fake::new(pe::MACHINE_X64);
     fake.directory(pe::DIRECTORY_DEBUG, 0x2000, 56);
-    // IMAGE_DEBUG_DIRECTORY: characteristics, stamp, version, type, size, rva, file offset. The second is CodeView.
+    // IMAGE_DEBUG_DIRECTORY: characteristics, stamp, version, type, size, rva, file offset. The
+    // second is CodeView.
     fake.words(0x2000, &[0, 0, 0, 13, 8, 0x2200, 0]);
     fake.words(0x2000 + 28, &[0, 0, 0, 2, 24 + 8, 0x2100, 0]);
     fake.put(0x2100, b"RSDS");
@@ -124,7 +125,8 @@ fn the_header_hash_is_the_same_at_every_load_address_and_differs_between_images(
 fn unwind_info_is_followed_through_chains_and_shared_entries_even_in_circles() {
     let mut fake = Fake::new(pe::MACHINE_X64);
     fake.directory(pe::DIRECTORY_EXCEPTION, 0x4000, 36);
-    // The first is chained to another page, the second shares a RUNTIME_FUNCTION elsewhere, the third is plain.
+    // The first is chained to another page, the second shares a RUNTIME_FUNCTION elsewhere, the
+    // third is plain.
     fake.words(0x4000, &[0x1000, 0x1010, 0x5000]);
     fake.words(0x400c, &[0x1010, 0x1020, 0x4801]);
     fake.words(0x4018, &[0x1020, 0x1030, 0x8ff8]);
@@ -175,7 +177,8 @@ fn arm64_records_are_stored_with_all_their_words_and_packed_data_needs_none() {
 fn export_names_and_arrays_outside_of_the_directory_are_stored_too() {
     let mut fake = Fake::new(pe::MACHINE_X64);
     fake.directory(pe::DIRECTORY_EXPORT, 0x2000, 0x100);
-    // Of the directory: DLL name inside, 1 function, 2 names; functions and ordinals inside, names' array outside.
+    // Of the directory: DLL name inside, 1 function, 2 names; functions and ordinals inside, names'
+    // array outside.
     fake.words(0x2000 + 12, &[0x2080, 1, 1, 2, 0x2040, 0x5000, 0x2050]);
     fake.words(0x5000, &[0x2090, 0x7ffe]);
     fake.put(0x2090, b"inside\0");
@@ -219,7 +222,8 @@ fn what_is_no_image_is_refused() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(300))]
 
-    /// Headers and tables of arbitrary content end in stored ranges inside the image, or in nothing.
+    /// Headers and tables of arbitrary content end in stored ranges inside the image, or in
+    /// nothing.
     #[test]
     fn arbitrary_images_neither_panic_nor_leave_the_image(
         arm64: bool,

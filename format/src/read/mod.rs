@@ -1,8 +1,9 @@
 //! The reading half: over `&[u8]`, trusting nothing in it.
 //!
-//! [`Trace::open`] (`open`) finds the blocks of a file, over damage if need be; here a block is checked and decompressed into a
-//! [`Scratch`] and its events are decoded; [`Samples`] (`samples`) rebuilds the stacks of a SAMPLES block, within a budget of memory
-//! that all of them share (`budget`). What was added after the recording's end is a [`Supplement`] (`supplement`).
+//! [`Trace::open`] (`open`) finds the blocks of a file, over damage if need be; here a block is
+//! checked and decompressed into a [`Scratch`] and its events are decoded; [`Samples`] (`samples`)
+//! rebuilds the stacks of a SAMPLES block, within a budget of memory that all of them share
+//! (`budget`). What was added after the recording's end is a [`Supplement`] (`supplement`).
 
 mod budget;
 mod open;
@@ -48,7 +49,8 @@ pub enum BlockError {
         /// Which limit.
         what: &'static str,
     },
-    /// The shared image budget is used up: not the block's fault; decode it again when other workers are done.
+    /// The shared image budget is used up: not the block's fault; decode it again when other
+    /// workers are done.
     #[error("block {seq}: no image memory left for it; decode fewer blocks at a time")]
     Budget {
         /// Sequence number.
@@ -187,7 +189,8 @@ impl Frame {
     }
 }
 
-/// The events of a block, one by one. SLOT and SAMPLE come as [`Event::Unknown`]: use [`Trace::samples`] for them.
+/// The events of a block, one by one. SLOT and SAMPLE come as [`Event::Unknown`]: use
+/// [`Trace::samples`] for them.
 pub struct Events<'s> {
     split: Split<'s>,
     header: BlockHeader,

@@ -82,8 +82,8 @@ pub struct BlockRef {
     pub offset: u64,
     /// Its header.
     pub header: BlockHeader,
-    /// Whether every META and STATE block that it depends on is there. If not, modules and threads are unknown until
-    /// the next STATE block.
+    /// Whether every META and STATE block that it depends on is there. If not, modules and threads
+    /// are unknown until the next STATE block.
     pub metadata_known: bool,
 }
 
@@ -103,8 +103,8 @@ pub struct Trace<'a> {
 }
 
 impl<'a> Trace<'a> {
-    /// Finds the blocks of the trace in `data`. Damage is not an error as long as any block can be read: see
-    /// [`Trace::damage`]. Touches the headers and the META and STATE blocks only.
+    /// Finds the blocks of the trace in `data`. Damage is not an error as long as any block can be
+    /// read: see [`Trace::damage`]. Touches the headers and the META and STATE blocks only.
     pub fn open(data: &'a [u8]) -> Result<Trace<'a>, OpenError> {
         match FileHeader::decode(data) {
             Ok(header) => {
@@ -128,8 +128,8 @@ impl<'a> Trace<'a> {
         &self.blocks
     }
 
-    /// What is wrong with the file, as far as opening it shows. That its end is missing is not damage: see
-    /// [`Trace::is_complete`].
+    /// What is wrong with the file, as far as opening it shows. That its end is missing is not
+    /// damage: see [`Trace::is_complete`].
     pub fn damage(&self) -> &[Damage] {
         &self.damage
     }
@@ -298,7 +298,8 @@ struct Found {
     supplement: Supplement,
 }
 
-/// Walks the headers from `from` on, and those of a supplement. One that is not whole is left out, as if it were not there.
+/// Walks the headers from `from` on, and those of a supplement. One that is not whole is left out,
+/// as if it were not there.
 fn find_blocks(data: &[u8], from: usize, salt: u32) -> Found {
     let mut found = walk(data, from, salt);
     let Some(at) = found.more else { return found };
@@ -409,8 +410,8 @@ fn search(data: &[u8], from: usize, salt: Option<u32>) -> Option<(usize, BlockHe
     None
 }
 
-/// Whether what begins at `at` and reaches the file's end is a write that never completed: the beginning of a block or
-/// of a tail, or space that was never written.
+/// Whether what begins at `at` and reaches the file's end is a write that never completed: the
+/// beginning of a block or of a tail, or space that was never written.
 fn looks_cut(data: &[u8], at: usize, salt: u32) -> bool {
     let rest = &data[at..];
     if rest.iter().all(|&byte| byte == 0) {

@@ -48,8 +48,8 @@ pub struct Sample<'a> {
     pub stack: &'a [u8],
     /// Whether `stack` ends below `stack_base`; always so for a foreign stack.
     pub truncated: bool,
-    /// Lowest address from which on, to the end of `stack`, nothing changed since the slot's previous sample in this
-    /// block; the end of `stack` if there is none.
+    /// Lowest address from which on, to the end of `stack`, nothing changed since the slot's
+    /// previous sample in this block; the end of `stack` if there is none.
     pub unchanged_from: u64,
     /// Code bytes at the instruction pointer as last recorded in this block.
     pub code_at_ip: Option<&'a [u8]>,
@@ -139,8 +139,8 @@ pub(crate) struct Slots {
 
 /// Image bytes that a scratch keeps between blocks.
 const KEEP: usize = 16 << 20;
-/// Image bytes that the keyframes of one block may zero: far more than a recorder's do, and little enough that a hostile
-/// block of tiny keyframes of deep images costs no time worth speaking of.
+/// Image bytes that the keyframes of one block may zero: far more than a recorder's do, and little
+/// enough that a hostile block of tiny keyframes of deep images costs no time worth speaking of.
 const MAX_ZEROED: u64 = 8 * limits::MAX_BLOCK_STACK;
 /// Smallest image allocation.
 const LEAST_IMAGE: usize = 16 << 10;
@@ -230,8 +230,8 @@ impl<'s> Samples<'s> {
         }
     }
 
-    /// The next step, or `None` at the block's end. What it borrows is valid until the next call. After an error there
-    /// is no more.
+    /// The next step, or `None` at the block's end. What it borrows is valid until the next call.
+    /// After an error there is no more.
     #[allow(clippy::should_implement_trait)] // it lends, which Iterator cannot
     pub fn next(&mut self) -> Result<Option<Decoded<'_>>, BlockError> {
         if self.failed {
@@ -344,9 +344,9 @@ impl<'s> Samples<'s> {
         }))
     }
 
-    /// The latest sample of a slot once more: what a [`Decoded::Same`] or a later IDLE stands for. Of the fields that say
-    /// what happened at its time (`time`, `state`, `cpu_delta`, `tag`, `extra`) nothing is kept; `None` if the slot had no
-    /// sample yet.
+    /// The latest sample of a slot once more: what a [`Decoded::Same`] or a later IDLE stands for.
+    /// Of the fields that say what happened at its time (`time`, `state`, `cpu_delta`, `tag`,
+    /// `extra`) nothing is kept; `None` if the slot had no sample yet.
     pub fn last_sample(&self, slot: u32) -> Option<Sample<'_>> {
         let at = slot as usize;
         let entry = self.slots.slots[..self.slots.live].get(at).filter(|entry| entry.keyed)?;
@@ -456,7 +456,8 @@ struct Shape {
 }
 
 impl Slots {
-    /// Reads changed registers (into the slot) and the sample's shape (checked, but not yet the slot's).
+    /// Reads changed registers (into the slot) and the sample's shape (checked, but not yet the
+    /// slot's).
     fn registers_and_shape(
         &mut self,
         slot: usize,
@@ -527,8 +528,8 @@ impl Slots {
         true
     }
 
-    /// Reads the runs and the changed words into the slot's image; gives the lowest address from which on nothing
-    /// changed since the slot's previous sample.
+    /// Reads the runs and the changed words into the slot's image; gives the lowest address from
+    /// which on nothing changed since the slot's previous sample.
     fn apply(&mut self, slot: usize, shape: &Shape, c: &mut Cursor, word: usize) -> Result<u64, Malformed> {
         let captured = shape.captured;
         self.runs.clear();
@@ -574,7 +575,8 @@ impl Slots {
         if shape.keyframe || !ends_as_before {
             return Ok(end);
         }
-        // Words below the previous sample's stack pointer may equal the image, yet were no part of that sample.
+        // Words below the previous sample's stack pointer may equal the image, yet were no part of
+        // that sample.
         Ok((now + (changed_to * word) as u64).max(before.0).min(end))
     }
 }

@@ -1,4 +1,5 @@
-//! A supplement: what was appended after the recording had ended. It counts as a whole or not at all.
+//! A supplement: what was appended after the recording had ended. It counts as a whole or not at
+//! all.
 
 use super::open::{block_at, is_tail, stored};
 use super::{BlockRef, Scratch, decompress};
@@ -23,8 +24,9 @@ pub enum Supplement {
     },
 }
 
-/// The blocks of the supplement in `data[at..]`, behind the recording's block number `last`; `None` unless all of it is sound:
-/// flagged META, BLOB and INDEX blocks, numbered without a gap, readable payloads, INDEX blocks last, the tail at the end.
+/// The blocks of the supplement in `data[at..]`, behind the recording's block number `last`; `None`
+/// unless all of it is sound: flagged META, BLOB and INDEX blocks, numbered without a gap, readable
+/// payloads, INDEX blocks last, the tail at the end.
 pub(super) fn whole(data: &[u8], at: usize, salt: u32, last: Option<u64>) -> Option<Vec<BlockRef>> {
     let mut scratch = Scratch::new();
     let mut blocks: Vec<BlockRef> = Vec::new();

@@ -1,6 +1,7 @@
-//! The stored form of samples: SLOT, SAMPLE (whole, or with the flag SAME) and IDLE events, as `format/SPEC.md` draws them.
-//! An image and what it is written against come in; bytes go to the end of the block. When there is no room, what was
-//! written of the event is for the caller to cut off.
+//! The stored form of samples: SLOT, SAMPLE (whole, or with the flag SAME) and IDLE events, as
+//! `format/SPEC.md` draws them. An image and what it is written against come in; bytes go to the
+//! end of the block. When there is no room, what was written of the event is for the caller to cut
+//! off.
 
 use super::{Against, Extras, Pending, ThreadImage, Words, flag};
 use crate::block::BlockBuffer;
@@ -22,8 +23,8 @@ pub(super) fn put_slot(out: &mut Bounded, slot: u32, image: &ThreadImage) -> Res
     body(&mut |value| out.varint(value))
 }
 
-/// Writes a SAMPLE event; its length is known only when it is written, so the body is moved up to it. Gives offset and length
-/// of the code bytes if it holds any.
+/// Writes a SAMPLE event; its length is known only when it is written, so the body is moved up to
+/// it. Gives offset and length of the code bytes if it holds any.
 pub(super) fn put_sample(
     block: &mut BlockBuffer,
     image: &mut ThreadImage,
@@ -252,8 +253,8 @@ fn cpu_delta(image: &ThreadImage) -> Option<i64> {
     (delta != 0).then_some(delta)
 }
 
-/// Words that must be the same to end a run of changed ones: to zstd a shorter gap is dearer than its words (measured
-/// on real programs: 2 to 6 % of their stored size).
+/// Words that must be the same to end a run of changed ones: to zstd a shorter gap is dearer than
+/// its words (measured on real programs: 2 to 6 % of their stored size).
 const LEAST_SAME: usize = 3;
 /// Bytes kept for a SAMPLE's length until it is known: enough for 2^28.
 const LENGTH_GAP: usize = 4;
@@ -265,7 +266,8 @@ fn open(out: &mut Bounded) -> Result<usize, NoRoom> {
     Ok(out.buf.len())
 }
 
-/// Writes the length of the event whose body starts at `body`; gives by how many bytes the body moved down.
+/// Writes the length of the event whose body starts at `body`; gives by how many bytes the body
+/// moved down.
 fn close(out: &mut Bounded, body: usize) -> usize {
     let (length, used) = leb128((out.buf.len() - body) as u64);
     let at = body - LENGTH_GAP;

@@ -150,7 +150,8 @@ fn every_changed_byte_of_a_supplement_leaves_the_recording_as_it_is() {
     }
 }
 
-/// A whole supplement of one block, whose header `forge` has changed, before the INDEX blocks and the tail.
+/// A whole supplement of one block, whose header `forge` has changed, before the INDEX blocks and
+/// the tail.
 fn forged(forge: impl Fn(&mut BlockHeader)) -> Vec<u8> {
     let (mut file, keep) = completed(&finished());
     let mut header = BlockHeader::decode(&file[keep..]).unwrap();

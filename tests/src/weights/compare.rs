@@ -13,7 +13,8 @@ const QUANTILE: f64 = 0.995;
 pub struct Variation {
     /// Total variation between both: 0 (equal) to 1 (disjoint).
     pub measured: f64,
-    /// The total variation that two samples of the oracle's own distribution, of the same sizes, exceed once in 200.
+    /// The total variation that two samples of the oracle's own distribution, of the same sizes,
+    /// exceed once in 200.
     pub chance: f64,
 }
 
@@ -33,8 +34,8 @@ pub fn variation(places: &Places, granularity: Granularity, oracle: &[Place], ou
     Variation { measured, chance: null_quantile(&oracle, ours.len(), count) }
 }
 
-/// The [`QUANTILE`] of the total variation of two samples that are both drawn from `oracle`, of `oracle.len()` and `other`
-/// samples.
+/// The [`QUANTILE`] of the total variation of two samples that are both drawn from `oracle`, of
+/// `oracle.len()` and `other` samples.
 fn null_quantile(oracle: &[usize], other: usize, count: usize) -> f64 {
     if oracle.is_empty() || other == 0 {
         return 1.0;

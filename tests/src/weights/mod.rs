@@ -1,7 +1,9 @@
-//! Whether samples fall where the time goes: stk beside Linux' own sampler, on the same threads of the same Wine process.
+//! Whether samples fall where the time goes: stk beside Linux' own sampler, on the same threads of
+//! the same Wine process.
 //!
-//! Under Wine a thread of a Windows program is a Linux thread, and images lie at the addresses that the trace names. So
-//! `perf`, which has no part in the process, is an oracle for the weights of a profile.
+//! Under Wine a thread of a Windows program is a Linux thread, and images lie at the addresses that
+//! the trace names. So `perf`, which has no part in the process, is an oracle for the weights of a
+//! profile.
 //!
 //! * [`perf`]: records with perf; gives the instruction pointers of each Linux thread.
 //! * [`trace`]: reads the same of a trace.
@@ -9,7 +11,8 @@
 //! * [`compare`]: total variation of two sets of samples, and what chance alone would give.
 //! * [`run`]: one program, recorded by both.
 //!
-//! Samples in system calls and on Wine's Unix side are one place, [`place::Place::System`], on both sides.
+//! Samples in system calls and on Wine's Unix side are one place, [`place::Place::System`], on both
+//! sides.
 
 pub mod compare;
 pub mod perf;

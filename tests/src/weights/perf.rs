@@ -17,7 +17,8 @@ pub struct Pointers {
 /// Samples by Linux thread id.
 pub type Samples = BTreeMap<u32, Vec<Pointers>>;
 
-/// Samples all threads of the Linux process `pid` by the processor's clock, at `rate` a second, for `seconds`.
+/// Samples all threads of the Linux process `pid` by the processor's clock, at `rate` a second, for
+/// `seconds`.
 ///
 /// # Errors
 /// When perf is missing or may not sample.
@@ -46,7 +47,8 @@ pub fn record(pid: u32, rate: u32, seconds: u32, file: &Path) -> Result<Samples>
     Ok(parse(&String::from_utf8_lossy(&script.stdout)))
 }
 
-/// Lines such as ` 4711  ABI:2    SP:0x21fe98    IP:0x7b62f1a4`; `ABI:0` stands for a sample without user-mode registers.
+/// Lines such as ` 4711  ABI:2    SP:0x21fe98    IP:0x7b62f1a4`; `ABI:0` stands for a sample
+/// without user-mode registers.
 fn parse(text: &str) -> Samples {
     let mut samples = Samples::new();
     for line in text.lines() {

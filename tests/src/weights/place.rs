@@ -98,7 +98,8 @@ impl Image {
         Image { name, base: module.base, size: module.size, sections, functions }
     }
 
-    /// The RVA at which the function at `rva` begins; 256 bytes count as one where no function is known.
+    /// The RVA at which the function at `rva` begins; 256 bytes count as one where no function is
+    /// known.
     fn function(&self, rva: u32) -> u64 {
         match self.functions.partition_point(|&begin| begin <= rva) {
             0 => u64::from(rva >> 8) | 1 << 40,
@@ -106,7 +107,8 @@ impl Image {
         }
     }
 
-    /// Whether the thread stands behind a `syscall`, or behind Wine's `call [7ffe1000h]`, which takes its place.
+    /// Whether the thread stands behind a `syscall`, or behind Wine's `call [7ffe1000h]`, which
+    /// takes its place.
     fn is_behind_system_call(&self, rva: u32) -> bool {
         const SYSCALL: &[u8] = &[0x0f, 0x05];
         const WINE_CALL: &[u8] = &[0xff, 0x14, 0x25, 0x00, 0x10, 0xfe, 0x7f];

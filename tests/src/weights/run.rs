@@ -170,7 +170,8 @@ pub fn run(subject: Subject, plan: Plan) -> Result<Report> {
     Ok(Report { subject, plan, threads, dropped: trace.dropped })
 }
 
-/// Each Windows thread with the samples of its Linux thread: the one whose stack pointers lie in its stack.
+/// Each Windows thread with the samples of its Linux thread: the one whose stack pointers lie in
+/// its stack.
 fn pairs<'a>(
     threads: &'a [Thread],
     oracle: &'a BTreeMap<u32, Vec<Pointers>>,

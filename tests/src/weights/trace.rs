@@ -28,7 +28,8 @@ pub struct Thread {
     pub tid: u32,
     /// Highest address of its stack, exclusive.
     pub stack_base: u64,
-    /// Instruction pointers of its samples; a pass that found it unchanged counts with the one before.
+    /// Instruction pointers of its samples; a pass that found it unchanged counts with the one
+    /// before.
     pub ips: Vec<u64>,
 }
 

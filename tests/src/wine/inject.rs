@@ -34,8 +34,9 @@ impl Inject {
         Inject::start(folder, arguments).finish()
     }
 
-    /// Runs a recording that must end well. On an overloaded machine a thread can stay suspended for more than the 100 ms that
-    /// the agent's watchdog allows; it then ends the recording, as is the recorder's law: that one is made again.
+    /// Runs a recording that must end well. On an overloaded machine a thread can stay suspended
+    /// for more than the 100 ms that the agent's watchdog allows; it then ends the recording, as is
+    /// the recorder's law: that one is made again.
     #[track_caller]
     pub fn record(folder: &Folder, arguments: &[&str]) -> Finished {
         Inject::record_with(&path("STK_WINDOWS_BIN").join("inject.exe"), folder, arguments)
@@ -114,9 +115,10 @@ impl Inject {
         assert!(sent, "no signal could be sent to {}", self.line);
     }
 
-    /// Starts a program in `home`, records it and waits for its end. Where a thread is stopped, for somebody to read its process's memory, in
-    /// the middle of a long message to the wineserver, Wine 8 takes the message for broken and ends that thread; the program may then
-    /// never end. It is killed and recorded again.
+    /// Starts a program in `home`, records it and waits for its end. Where a thread is stopped, for
+    /// somebody to read its process's memory, in the middle of a long message to the wineserver,
+    /// Wine 8 takes the message for broken and ends that thread; the program may then never end. It
+    /// is killed and recorded again.
     pub fn launch_in(folder: &Folder, home: &Path, arguments: &[&str]) -> Finished {
         const TRIES: u32 = 3;
         let again = again(arguments);
@@ -189,7 +191,8 @@ impl Finished {
         self
     }
 
-    /// Checks that it refused in one clear sentence: nothing on stdout, one line that begins with `inject: `.
+    /// Checks that it refused in one clear sentence: nothing on stdout, one line that begins with
+    /// `inject: `.
     #[track_caller]
     pub fn refuses(&self, code: i32, text: &str) -> &Finished {
         self.expect(code).says(text);

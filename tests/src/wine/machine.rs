@@ -7,7 +7,8 @@ use stk_schema::Arch;
 
 /// A Windows, or what stands for one.
 ///
-/// Tests that are built for Windows run programs on the Windows that runs them. Others take the Wine that `STK_MACHINE` names.
+/// Tests that are built for Windows run programs on the Windows that runs them. Others take the
+/// Wine that `STK_MACHINE` names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Machine {
     /// Debian 12's Wine, x64, and a 32-bit one in a prefix of its own.
@@ -37,7 +38,8 @@ impl Machine {
         }
     }
 
-    /// Whether every instruction of its programs is emulated: no thread then gets far in a few milliseconds.
+    /// Whether every instruction of its programs is emulated: no thread then gets far in a few
+    /// milliseconds.
     pub fn is_emulated(self) -> bool {
         self == Machine::Arm64
     }
@@ -57,8 +59,8 @@ impl Machine {
         matches!(self, Machine::Wine10 | Machine::Native)
     }
 
-    /// Whether a program started by [`Machine::command`] is not the child itself: Debian's 64-bit loader of Wine 10 has a helper
-    /// start 32-bit programs, and waits.
+    /// Whether a program started by [`Machine::command`] is not the child itself: Debian's 64-bit
+    /// loader of Wine 10 has a helper start 32-bit programs, and waits.
     pub fn child_stands_in(self, program: &Path) -> bool {
         self == Machine::Wine10 && is_x86(program)
     }
@@ -88,8 +90,8 @@ impl Machine {
         }
     }
 
-    /// Ctrl-C for a program that [`Machine::command`] started; false if it could not be sent. Natively it is Ctrl-Break, which
-    /// alone can be sent to one program.
+    /// Ctrl-C for a program that [`Machine::command`] started; false if it could not be sent.
+    /// Natively it is Ctrl-Break, which alone can be sent to one program.
     pub fn interrupt(self, child: &Child) -> bool {
         interrupt(child)
     }

@@ -1,9 +1,11 @@
 //! Windows programs, under Wine or natively, and inject.exe recording them.
 //!
-//! [`Machine`] starts them. What is run and where it lies comes from the environment that `tests/run.sh` sets (see tests/README.md). A missing
-//! variable is a failure: these tests are never skipped.
+//! [`Machine`] starts them. What is run and where it lies comes from the environment that
+//! `tests/run.sh` sets (see tests/README.md). A missing variable is a failure: these tests are
+//! never skipped.
 //!
-//! All output of the programs goes to files, not pipes: Wine's services would hold a pipe open after the program's end.
+//! All output of the programs goes to files, not pipes: Wine's services would hold a pipe open
+//! after the program's end.
 
 mod inject;
 mod machine;
@@ -40,8 +42,8 @@ pub fn long() -> bool {
     std::env::var_os("STK_LONG").is_some_and(|value| value == "1")
 }
 
-/// Prints what a long test has measured, for docs/measured.md, also where the test passes: harnesses hold back only what the
-/// print macros write.
+/// Prints what a long test has measured, for docs/measured.md, also where the test passes:
+/// harnesses hold back only what the print macros write.
 pub fn measured(line: &str) {
     if long() {
         let _ = writeln!(std::io::stderr(), "\nmeasured: {line}");
@@ -60,7 +62,8 @@ pub fn command(program: &Path) -> Command {
     Machine::current().command(program)
 }
 
-/// Ends the process with this id by TerminateProcess, called in another Windows program. `log` is a file beside which its output goes.
+/// Ends the process with this id by TerminateProcess, called in another Windows program. `log` is a
+/// file beside which its output goes.
 fn terminate(pid: &str, log: &Path) {
     let log = File::create(log.with_extension("taskkill")).expect("the log's folder is there");
     let mut kill: Command = command(Path::new("taskkill.exe"));

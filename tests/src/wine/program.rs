@@ -50,13 +50,15 @@ impl Program {
         Program::ready(folder, &home, &home.join("stress.exe"), &[&seconds.to_string()])
     }
 
-    /// examples/mixed on CoreCLR 3.1.2 or 10.0.9 with these arguments and environment variables, once it is ready.
+    /// examples/mixed on CoreCLR 3.1.2 or 10.0.9 with these arguments and environment variables,
+    /// once it is ready.
     pub fn mixed(folder: &Folder, net: Net, arguments: &[&str], variables: &[(&str, &str)]) -> Program {
         let (home, exe, first) = net.program();
         Program::mixed_at(folder, (&home, &exe, first), arguments, variables)
     }
 
-    /// As [`Program::mixed`], with a folder, a program and first arguments like those of [`Net::program`].
+    /// As [`Program::mixed`], with a folder, a program and first arguments like those of
+    /// [`Net::program`].
     pub fn mixed_at(
         folder: &Folder,
         (home, exe, first): (&Path, &Path, &[&str]),
@@ -137,8 +139,8 @@ impl Program {
     /// Waits for its own end.
     ///
     /// # Panics
-    /// If Wine complained of a lock that a thread left without holding it: the recorder did that once, and one program in fifty
-    /// recorded ones then hung.
+    /// If Wine complained of a lock that a thread left without holding it: the recorder did that
+    /// once, and one program in fifty recorded ones then hung.
     pub fn wait(&mut self) -> ExitStatus {
         let status = wait_for("the recorded program to end", || {
             self.child.try_wait().expect("a child can be waited for")

@@ -1,4 +1,5 @@
-//! Code that lies in no module: what just-in-time compilers and other runtimes make while the process runs.
+//! Code that lies in no module: what just-in-time compilers and other runtimes make while the
+//! process runs.
 //!
 //! ```text
 //! scan       a sample's instruction pointer and changed stack words -> addresses of such code   (the sampler's thread)
@@ -6,14 +7,17 @@
 //! entry      RUNTIME_FUNCTION and unwind data as they lie in memory
 //! ```
 //!
-//! Addresses in mapped images go to the tables thread instead, which finds the images that no module covers (`record::unlisted`).
+//! Addresses in mapped images go to the tables thread instead, which finds the images that no
+//! module covers (`record::unlisted`).
 //!
-//! A lookup asks the system's function tables, which may call a runtime back and wait for its locks. So it is never done
-//! while a thread is suspended, and never by the sampler, which only fills a bounded queue.
+//! A lookup asks the system's function tables, which may call a runtime back and wait for its
+//! locks. So it is never done while a thread is suspended, and never by the sampler, which only
+//! fills a bounded queue.
 //!
-//! **Other parts of the agent** that want to know of new dynamic code (a runtime is asked for names once there are
-//! addresses without) read [`News`]: how many regions were added so far, and when the last one was; and [`Shared::wants`], which holds the
-//! addresses themselves, for a runtime that has to be asked for each.
+//! **Other parts of the agent** that want to know of new dynamic code (a runtime is asked for names
+//! once there are addresses without) read [`News`]: how many regions were added so far, and when
+//! the last one was; and [`Shared::wants`], which holds the addresses themselves, for a runtime
+//! that has to be asked for each.
 
 mod entry;
 mod functions;
@@ -44,7 +48,8 @@ pub struct Sighting {
     pub inside: u64,
     /// The sample's time, in ticks.
     pub time: u64,
-    /// Whether it is the instruction pointer: surely code that was executed. A stack word may be anything.
+    /// Whether it is the instruction pointer: surely code that was executed. A stack word may be
+    /// anything.
     pub executed: bool,
 }
 
@@ -53,7 +58,8 @@ pub struct Sighting {
 pub struct Want {
     /// An address inside of it.
     pub address: u64,
-    /// What the name is certainly of, if nothing else is known: the function in the system's table, or the one address. First address.
+    /// What the name is certainly of, if nothing else is known: the function in the system's table,
+    /// or the one address. First address.
     pub base: u64,
     /// Bytes.
     pub size: u64,

@@ -1,11 +1,12 @@
-//! Which parts of the address space hold code outside of modules: a system call a region, remembered for a while.
+//! Which parts of the address space hold code outside of modules: a system call a region,
+//! remembered for a while.
 
 use alloc::vec::Vec;
 
 /// Regions remembered; when there are more, all are forgotten.
 const MOST: usize = 1024;
-/// Milliseconds for which a region stays what it was found to be. Code comes where nothing was, so that is asked again
-/// soonest.
+/// Milliseconds for which a region stays what it was found to be. Code comes where nothing was, so
+/// that is asked again soonest.
 const CODE_MS: u64 = 1000;
 const DATA_MS: u64 = 250;
 const NOTHING_MS: u64 = 5;
@@ -64,8 +65,8 @@ impl Regions {
         Regions { known: Vec::with_capacity(MOST), last: 0, ticks_per_ms }
     }
 
-    /// What `address` lies in at `now` (ticks), and whether that is news; `query` asks the system. `executed` tells an instruction
-    /// pointer from any word.
+    /// What `address` lies in at `now` (ticks), and whether that is news; `query` asks the system.
+    /// `executed` tells an instruction pointer from any word.
     pub fn look(
         &mut self,
         address: u64,

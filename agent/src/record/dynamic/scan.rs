@@ -1,5 +1,5 @@
-//! Finds addresses of dynamic code in a sample. Runs on the sampler's thread, after the sampled thread was resumed: it
-//! never waits and allocates nothing.
+//! Finds addresses of dynamic code in a sample. Runs on the sampler's thread, after the sampled
+//! thread was resumed: it never waits and allocates nothing.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -11,9 +11,11 @@ use super::{Shared, Sighting};
 use crate::record::shared::Counters;
 use stk_schema::event::DropReason;
 
-/// Addresses remembered as handed over; a power of two. One that shares its place with another is handed over again.
+/// Addresses remembered as handed over; a power of two. One that shares its place with another is
+/// handed over again.
 const PLACES: usize = 8192;
-/// Milliseconds after which an address is handed over again: its code may have been freed and the place reused.
+/// Milliseconds after which an address is handed over again: its code may have been freed and the
+/// place reused.
 const AGAIN_MS: u64 = 250;
 /// Words compared at once.
 const LINE: usize = 64;
@@ -37,7 +39,8 @@ pub struct View<'a> {
     pub stack_base: u64,
     /// What was captured.
     pub stack: &'a [u8],
-    /// The thread's sample before: its first address and bytes. Words that are as they were have been looked at.
+    /// The thread's sample before: its first address and bytes. Words that are as they were have
+    /// been looked at.
     pub before: Option<(u64, &'a [u8])>,
 }
 
@@ -185,7 +188,8 @@ mod tests {
         let (mut scanner, shared) = scanner();
         let stack = bytes(&[1, CODE + 0x100, BASE - 8, 0x40_1234, u64::MAX, CODE + 0x1_0000, CODE, 0]);
         scanner.sample(&View { ip: CODE + 0x40, ..view(&stack, 5) }, region);
-        // The last word in the region stands for the call before it; its first byte is nobody's return address here.
+        // The last word in the region stands for the call before it; its first byte is nobody's
+        // return address here.
         assert_eq!(drain(&shared), [(CODE + 0x40, true), (CODE + 0xff, false), (CODE + 0xffff, false)]);
         assert!(scanner.take_found() && !scanner.take_found());
     }

@@ -11,7 +11,8 @@ const NT_AT: usize = 0x80;
 const OPTIONAL: usize = NT_AT + 24;
 const SIZE: usize = 0x1_0000;
 
-/// An x64 image in memory after the PE specification: exception directory at 0x4000, records at 0x5ff0 and 0x7000, CodeView at 0x2100.
+/// An x64 image in memory after the PE specification: exception directory at 0x4000, records at
+/// 0x5ff0 and 0x7000, CodeView at 0x2100.
 struct Fake(Vec<u8>);
 
 impl Fake {

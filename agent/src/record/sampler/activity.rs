@@ -1,8 +1,10 @@
-//! What a thread's cycle counts say: whether it ran since its last sample, and whether it has to be captured again.
+//! What a thread's cycle counts say: whether it ran since its last sample, and whether it has to be
+//! captured again.
 //!
-//! A capture costs the captured thread cycles of its own: the system wakes it to stop it and to let it go on. A count that was read before a
-//! capture is therefore compared with a tolerance, the measured cost of a suspension. A count that was read while nobody suspended the
-//! thread is exact: while it stands still the thread did not run.
+//! A capture costs the captured thread cycles of its own: the system wakes it to stop it and to let
+//! it go on. A count that was read before a capture is therefore compared with a tolerance, the
+//! measured cost of a suspension. A count that was read while nobody suspended the thread is exact:
+//! while it stands still the thread did not run.
 
 use stk_schema::event::RunState;
 
@@ -19,15 +21,16 @@ impl SuspensionCost {
     /// Assumed where it could not be measured: the upper end of what is known of x64 processors.
     pub const ASSUMED: SuspensionCost = SuspensionCost { p50: 20_000, p95: 60_000 };
 
-    /// The percentiles (nearest rank) of measured costs, which are sorted; `None` if there are none.
+    /// The percentiles (nearest rank) of measured costs, which are sorted; `None` if there are
+    /// none.
     pub fn of(costs: &mut [u64]) -> Option<SuspensionCost> {
         costs.sort_unstable();
         let rank = |percent: usize| costs.get((costs.len() * percent).div_ceil(100).checked_sub(1)?).copied();
         Some(SuspensionCost { p50: rank(50)?, p95: rank(95)? })
     }
 
-    /// Most cycles, one suspension included, with which an unchanged thread is left alone for one pass. A thread that runs for less than
-    /// this in exactly that pass is not captured in it.
+    /// Most cycles, one suspension included, with which an unchanged thread is left alone for one
+    /// pass. A thread that runs for less than this in exactly that pass is not captured in it.
     fn settling(self) -> u64 {
         self.p95.saturating_mul(4)
     }
@@ -78,14 +81,15 @@ impl Activity {
         }
     }
 
-    /// Notes a capture before which the count was `now`; `moved` tells whether a register changed since the last capture. Gives the
-    /// thread's state since its last sample.
+    /// Notes a capture before which the count was `now`; `moved` tells whether a register changed
+    /// since the last capture. Gives the thread's state since its last sample.
     pub fn captured(&mut self, now: u64, moved: bool, cost: SuspensionCost) -> RunState {
         let (state, spent) = match self.reference {
             Reference::None => (RunState::Unknown, None),
             Reference::Exact(at) => {
                 let spent = now.saturating_sub(at);
-                // On a busy machine the cost of the capture before the reading may be charged after it.
+                // On a busy machine the cost of the capture before the reading may be charged after
+                // it.
                 (if spent > cost.p95 { RunState::Running } else { RunState::Unknown }, Some(spent))
             }
             Reference::Captured(at) | Reference::Settling(at) => {
@@ -122,7 +126,8 @@ mod tests {
 
     const COST: SuspensionCost = SuspensionCost { p50: 10_000, p95: 15_000 };
 
-    /// A thread that spends `own(pass)` cycles between two passes, and `cost(pass)` for being captured: captures and states.
+    /// A thread that spends `own(pass)` cycles between two passes, and `cost(pass)` for being
+    /// captured: captures and states.
     fn run(
         passes: u64,
         own: impl Fn(u64) -> u64,

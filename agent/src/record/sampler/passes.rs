@@ -1,16 +1,19 @@
-//! Passes: which threads are looked at, in which order, and what is done with one that cannot be captured.
+//! Passes: which threads are looked at, in which order, and what is done with one that cannot be
+//! captured.
 
 use super::activity::{Activity, Look};
 use super::*;
 
 /// Words for which a new thread's image has room; it grows as stacks do.
 const FIRST_IMAGE_WORDS: usize = 2048;
-/// Thread times come from a coarse clock: read no more often than it ticks, and less where nothing moves.
+/// Thread times come from a coarse clock: read no more often than it ticks, and less where nothing
+/// moves.
 const CPU_MS: u64 = 10;
 const CPU_IDLE_MS: u64 = 100;
 
 impl<T: Target> Sampler<T> {
-    /// Looks at every thread once, or at as many as the sampler's share of a processor allows; the next pass goes on behind them.
+    /// Looks at every thread once, or at as many as the sampler's share of a processor allows; the
+    /// next pass goes on behind them.
     pub fn pass(&mut self) {
         let start = self.target.now();
         self.searched = false;
@@ -74,7 +77,8 @@ impl<T: Target> Sampler<T> {
         }
     }
 
-    /// What prevented a capture may have passed at the end of the pass. What prevents it again is counted.
+    /// What prevented a capture may have passed at the end of the pass. What prevents it again is
+    /// counted.
     fn try_again(&mut self) {
         for at in 0..self.retry.len() {
             if let Some(&index) = self.retry.get(at)
@@ -101,8 +105,8 @@ impl<T: Target> Sampler<T> {
         }
     }
 
-    /// Looks at a thread, and captures and stores it unless it is known not to have run. The error is why it could not be captured: it may
-    /// be tried again, and is not counted yet.
+    /// Looks at a thread, and captures and stores it unless it is known not to have run. The error
+    /// is why it could not be captured: it may be tried again, and is not counted yet.
     fn sample(&mut self, index: usize) -> Result<(), DropReason> {
         self.wiring.signals.sampler_is_whole();
         let Some(entry) = self.threads.get_mut(index) else { return Ok(()) };
@@ -145,7 +149,8 @@ impl<T: Target> Sampler<T> {
         Ok(())
     }
 
-    /// State and CPU time of the captured thread where the system counts no cycles: by whether its registers or its coarse clock moved.
+    /// State and CPU time of the captured thread where the system counts no cycles: by whether its
+    /// registers or its coarse clock moved.
     fn coarse_state(&mut self, index: usize, moved: bool) -> (RunState, Option<u64>) {
         let mut state = if moved { RunState::Running } else { RunState::Unknown };
         let Some(entry) = self.threads.get_mut(index) else { return (state, None) };
@@ -197,7 +202,8 @@ impl<T: Target> Sampler<T> {
         }
     }
 
-    /// Takes an entry out so that those before `next` stay before it and those behind it behind it: every thread keeps its turn.
+    /// Takes an entry out so that those before `next` stay before it and those behind it behind it:
+    /// every thread keeps its turn.
     fn take_entry(&mut self, index: usize) -> Entry<T::Thread> {
         let mut hole = index;
         if index < self.next && self.next <= self.threads.len() {

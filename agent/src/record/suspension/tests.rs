@@ -1,4 +1,5 @@
-//! The protocol against a fake system: threads whose stopping the test decides, a clock that it turns.
+//! The protocol against a fake system: threads whose stopping the test decides, a clock that it
+//! turns.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex};
@@ -277,7 +278,8 @@ fn a_thread_that_does_not_stop_is_resumed_and_a_spare_samples_the_others() {
     for _ in 0..100 {
         assert_eq!(capture(all, 1, &other, false).join().unwrap(), Verdict::Whole);
     }
-    // It is told of once, with the time when the thread was asked, and left alone for as long as the call lasts.
+    // It is told of once, with the time when the thread was asked, and left alone for as long as
+    // the call lasts.
     assert_eq!(all.take_missed().collect::<Vec<_>>(), [(TID, 5000)]);
     assert_eq!(all.take_missed().count(), 0);
     assert!(all.leaves_alone(TID, u64::MAX - 1) && !all.leaves_alone(TID + 4, 6000));

@@ -15,8 +15,8 @@ use crate::windows::mapped::MappedImages;
 use crate::windows::state::SIGNALS;
 
 impl Census {
-    /// Records the unlisted images that samples have shown, and the ends of those that are gone. The loader's notifications must have been
-    /// drained before.
+    /// Records the unlisted images that samples have shown, and the ends of those that are gone.
+    /// The loader's notifications must have been drained before.
     pub(super) fn look_for_unlisted(&mut self) {
         let (now, per_ms) = (ticks(), self.settings.ticks_per_ms);
         let mapped = MappedImages { api: self.api, peb: self.peb };

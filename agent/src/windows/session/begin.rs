@@ -1,6 +1,8 @@
-//! The beginning: checks what the host asks for, makes everything that the recording needs, and hands it to its threads.
+//! The beginning: checks what the host asks for, makes everything that the recording needs, and
+//! hands it to its threads.
 //!
-//! What can fail fails here, before any thread of the target is touched; from then on nothing more of this size is allocated.
+//! What can fail fails here, before any thread of the target is touched; from then on nothing more
+//! of this size is allocated.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -84,7 +86,8 @@ pub(super) fn try_start(
     result
 }
 
-/// Takes the one place for a recording. Threads of one that has ended may still be on their way out: waits for them.
+/// Takes the one place for a recording. Threads of one that has ended may still be on their way
+/// out: waits for them.
 fn occupy() -> Result<(), StartResult> {
     for _ in 0..LEAVE_MS {
         if !OCCUPIED.swap(true, Ordering::AcqRel) {
@@ -132,7 +135,8 @@ fn check(config: &AgentConfig) -> Result<(), StartResult> {
     Ok(())
 }
 
-/// Flags of this process's PROCESS_MITIGATION_USER_SHADOW_STACK_POLICY; 0 where the system has none.
+/// Flags of this process's PROCESS_MITIGATION_USER_SHADOW_STACK_POLICY; 0 where the system has
+/// none.
 fn shadow_stack_policy(api: &Api) -> u32 {
     /// ProcessUserShadowStackPolicy.
     const SHADOW_STACK: i32 = 15;
@@ -150,7 +154,8 @@ fn shadow_stack_policy(api: &Api) -> u32 {
     if known != 0 { flags } else { 0 }
 }
 
-/// Whether this process is emulated on a processor of another kind: contexts would be the emulator's.
+/// Whether this process is emulated on a processor of another kind: contexts would be the
+/// emulator's.
 fn is_emulated(api: &Api) -> bool {
     const ARM64: u16 = stk_schema::windows::MACHINE_ARM64;
     let (mut process, mut native) = (0, 0);
@@ -175,7 +180,8 @@ fn prepare(
         0 => limits::MAX_SAMPLE_WORDS * word,
         bytes => bytes.clamp(1024, limits::MAX_SAMPLE_WORDS * word) & !(word - 1),
     };
-    // The largest sample that is not to be dropped: all of its words changed, its runs and registers.
+    // The largest sample that is not to be dropped: all of its words changed, its runs and
+    // registers.
     let capacity = (limits::CUT_RAW + max_stack + max_stack / 16 + (64 << 10)).min(limits::MAX_BLOCK_RAW);
     let journals = (CENSUS_BUFFERS + CODE_BUFFERS + RUNTIMES_BUFFERS) * journal::CAPACITY;
     let needed = SAMPLER_BUFFERS * capacity + journals + 2 * capacity + (24 << 20);
@@ -217,7 +223,8 @@ fn prepare(
     let seen = dynamic::Shared::new();
     let settings = Settings {
         embed: config.embed,
-        // SAFETY: the host promises that many readable bytes at that address for the length of the start.
+        // SAFETY: the host promises that many readable bytes at that address for the length of the
+        // start.
         metadata: unsafe { bytes_at(config.metadata, config.metadata_len as usize) },
         folder: (config.tables_dir != 0).then(|| {
             // SAFETY: the host promises a zero-terminated text.

@@ -1,4 +1,5 @@
-//! Before the first pass: the cost of a suspension, measured on the code thread, which has nothing to do yet.
+//! Before the first pass: the cost of a suspension, measured on the code thread, which has nothing
+//! to do yet.
 
 use core::sync::atomic::Ordering;
 
@@ -12,7 +13,8 @@ use crate::windows::state::SIGNALS;
 
 /// Milliseconds between the parked thread's looks at whether it may go on.
 const PARKED_MS: u32 = 50;
-/// Milliseconds that the sampler waits for a thread to park: on a busy machine it may not have run yet.
+/// Milliseconds that the sampler waits for a thread to park: on a busy machine it may not have run
+/// yet.
 const PATIENCE_MS: u64 = 100;
 
 impl Session {

@@ -1,4 +1,5 @@
-//! The events that the recorder's threads wait for: made once per process, never closed, since whoever signals one may be late.
+//! The events that the recorder's threads wait for: made once per process, never closed, since
+//! whoever signals one may be late.
 
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
@@ -8,8 +9,8 @@ use stk_schema::control::StartResult;
 use windows_sys::Win32::Foundation::{CloseHandle, GetLastError, HANDLE};
 use windows_sys::Win32::System::Threading::{CreateEventW, SetEvent};
 
-/// Events, made once per process: wake the sampler, a spare sampler, the census, the code thread, the writer, the runtimes thread; the recording has finished
-/// (manual reset).
+/// Events, made once per process: wake the sampler, a spare sampler, the census, the code thread,
+/// the writer, the runtimes thread; the recording has finished (manual reset).
 pub(super) static WAKE_SAMPLER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 pub(super) static WAKE_SPARE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 pub(super) static WAKE_CENSUS: AtomicPtr<c_void> = AtomicPtr::new(null_mut());

@@ -1,5 +1,5 @@
-//! The threads that look things up for the trace: tables (modules and threads), dynamic code, .NET runtimes. Whatever in the process holds
-//! one of them up, the sampler goes on.
+//! The threads that look things up for the trace: tables (modules and threads), dynamic code, .NET
+//! runtimes. Whatever in the process holds one of them up, the sampler goes on.
 
 use core::sync::atomic::Ordering;
 
@@ -20,7 +20,8 @@ use crate::windows::state::SIGNALS;
 const CENSUS_MS: u32 = 20;
 /// Milliseconds between looks at what dynamic code was seen, when nothing calls.
 const CODE_MS: u32 = 50;
-/// Milliseconds that its lookup may still take after the sampler has ended: a runtime may hold it up for ever.
+/// Milliseconds that its lookup may still take after the sampler has ended: a runtime may hold it
+/// up for ever.
 pub(super) const CODE_PATIENCE_MS: u64 = 1_000;
 /// Milliseconds that reading the tables may still take after the end was asked for.
 pub(super) const TABLES_MS: u64 = 8_000;
@@ -28,7 +29,8 @@ pub(super) const TABLES_MS: u64 = 8_000;
 impl Session {
     /// Lists threads and modules.
     pub(super) fn run_census(&self) {
-        // On a busy machine a thread below the target's would not run: the first sample and every new module wait for this one.
+        // On a busy machine a thread below the target's would not run: the first sample and every
+        // new module wait for this one.
         set_priority(THREAD_PRIORITY_ABOVE_NORMAL);
         self.census.enter(Census::begin);
         while !SIGNALS.stopping() {

@@ -1,7 +1,7 @@
 //! A recording from start to end: its threads, and how it is stopped.
 //!
-//! Gets the host's configuration ([`start`]) and gives the trace, the status and the signal that it has ended. At most one recording is under
-//! way in a process.
+//! Gets the host's configuration ([`start`]) and gives the trace, the status and the signal that it
+//! has ended. At most one recording is under way in a process.
 //!
 //! * `begin`: checks and makes everything before the first thread of the target is touched.
 //! * `threads`: the recorder's own threads.
@@ -94,7 +94,8 @@ struct Session {
     takeover: AtomicBool,
     ended_event: HANDLE,
     has_cycles: bool,
-    /// Id of a thread of the recorder that waits for the cost of a suspension to be measured on it; 0 = none.
+    /// Id of a thread of the recorder that waits for the cost of a suspension to be measured on it;
+    /// 0 = none.
     parked: AtomicU32,
     /// It is measured, or will not be.
     calibrated: AtomicBool,
@@ -112,8 +113,8 @@ unsafe impl Sync for Session {}
 // SAFETY: as above.
 unsafe impl Send for Session {}
 
-/// The recording that is under way; owned by the `Arc`s of its threads and kept here as a plain pointer that is
-/// cleared before the last of them goes.
+/// The recording that is under way; owned by the `Arc`s of its threads and kept here as a plain
+/// pointer that is cleared before the last of them goes.
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(null_mut());
 /// Whether a recording is being started, is under way, or has threads left.
 static OCCUPIED: AtomicBool = AtomicBool::new(false);
@@ -152,7 +153,8 @@ pub fn stop() -> bool {
     true
 }
 
-/// The end of the calling thread, the sampler in this slot, which was deposed while it was in a system call.
+/// The end of the calling thread, the sampler in this slot, which was deposed while it was in a
+/// system call.
 pub fn leave_deposed(slot: usize) -> ! {
     threads::leave_deposed(slot)
 }
@@ -164,13 +166,15 @@ pub fn thread_started() {
     }
 }
 
-/// Where `stk_capture` arrives with its caller's context. 0 = recorded, 1 = nothing is recording, 2 = dropped.
+/// Where `stk_capture` arrives with its caller's context. 0 = recorded, 1 = nothing is recording, 2
+/// = dropped.
 pub extern "system" fn captured(context: *const Context, return_at: usize, tag: u64) -> u32 {
     VISITORS.fetch_add(1, Ordering::AcqRel);
     // SAFETY: while a visitor is counted, the session behind a non-null pointer is not freed.
     let result = match unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
         Some(session) if !SIGNALS.stopping() => {
-            // SAFETY: `stk_capture` hands over the calling thread's context and the place of its return address.
+            // SAFETY: `stk_capture` hands over the calling thread's context and the place of its
+            // return address.
             if unsafe { session.triggers.capture(&*context, return_at, tag) } {
                 signal(&WAKE_SAMPLER);
                 0
@@ -185,7 +189,8 @@ pub extern "system" fn captured(context: *const Context, return_at: usize, tag: 
     result
 }
 
-/// DLL_PROCESS_DETACH at process exit: the other threads are gone. Writes what is whole, without waiting, locks or the heap.
+/// DLL_PROCESS_DETACH at process exit: the other threads are gone. Writes what is whole, without
+/// waiting, locks or the heap.
 pub fn process_exit() {
     // SAFETY: the session's threads hold it and are gone without letting it go.
     let Some(session) = (unsafe { CURRENT.load(Ordering::Acquire).as_ref() }) else { return };
@@ -194,8 +199,8 @@ pub fn process_exit() {
     }
     heap::leave_heap();
     SIGNALS.request_stop(EndReason::ProcessExit);
-    // Who was terminated in the middle of its work stays "busy" for ever, and what it was at is lost, but for the block that was
-    // being written.
+    // Who was terminated in the middle of its work stays "busy" for ever, and what it was at is
+    // lost, but for the block that was being written.
     let finish = |writer: &mut Option<Writer<OutputFile>>| {
         let Some(writer) = writer else { return };
         session.resume_write(writer);
@@ -206,14 +211,16 @@ pub fn process_exit() {
         session.code.enter(CodeRecorder::flush);
         session.runtimes.enter(Runtimes::flush);
         if session.sampler.enter(Sampler::finish).is_none() && SIGNALS.sampler_whole.load(Ordering::Acquire) {
-            // SAFETY: the sampler was terminated, as all threads but this, where its state was whole by its own word.
+            // SAFETY: the sampler was terminated, as all threads but this, where its state was
+            // whole by its own word.
             unsafe { session.sampler.enter_for_the_dead(Sampler::finish) };
         }
         session.write_waiting(writer);
         session.end(writer, EndReason::ProcessExit, "");
     };
     if session.writer.enter(finish).is_none() && session.is_writing() {
-        // SAFETY: the writer was terminated, as all threads but this, while it wrote a block: `resume_write` goes on with that.
+        // SAFETY: the writer was terminated, as all threads but this, while it wrote a block:
+        // `resume_write` goes on with that.
         unsafe { session.writer.enter_for_the_dead(finish) };
     }
     session.report_end(EndReason::ProcessExit);

@@ -1,4 +1,5 @@
-//! The sampler's thread: when a pass is due, and what is taken between two passes; the spare samplers, which wait until one has to take over.
+//! The sampler's thread: when a pass is due, and what is taken between two passes; the spare
+//! samplers, which wait until one has to take over.
 
 use core::ptr::null;
 use core::sync::atomic::Ordering;
@@ -47,7 +48,8 @@ impl Session {
         self.sample(timer);
     }
 
-    /// Waits until the sampler is stuck, then goes on in its place; at the end of the recording leaves without.
+    /// Waits until the sampler is stuck, then goes on in its place; at the end of the recording
+    /// leaves without.
     pub(super) fn run_spare(&self) {
         while !self.takeover.swap(false, Ordering::AcqRel) {
             if SIGNALS.stopping() && self.claim_spare() {
@@ -119,7 +121,8 @@ impl Session {
         wake_all();
     }
 
-    /// One sample of every thread: tries those again that could not be sampled, on a loaded machine for instance.
+    /// One sample of every thread: tries those again that could not be sampled, on a loaded machine
+    /// for instance.
     fn complete_once(&self) {
         for _ in 0..ONCE_TRIES {
             if SIGNALS.stopping() || self.sampler.enter(Sampler::pass_missing) == Some(0) {
@@ -184,7 +187,8 @@ impl Timer {
                 TIMER_ALL_ACCESS,
             );
             if handle.is_null() {
-                // Before Windows 10 1803: an ordinary timer, as fine as the system's clock interrupt can be made.
+                // Before Windows 10 1803: an ordinary timer, as fine as the system's clock
+                // interrupt can be made.
                 if let Some(set_resolution) = api.set_timer_resolution {
                     let mut actual = 0;
                     if set_resolution(RESOLUTION, 1, &mut actual) >= 0 {
@@ -205,7 +209,8 @@ impl Timer {
         }
         let units = ((due - now) as u128 * 10_000_000 / u128::from(api.frequency)) as i64;
         let wake = WAKE_SAMPLER.load(Ordering::Acquire);
-        // SAFETY: both handles are open for the length of the call; the due time is relative, hence negative.
+        // SAFETY: both handles are open for the length of the call; the due time is relative, hence
+        // negative.
         let result = unsafe {
             if self.handle.is_null()
                 || SetWaitableTimer(self.handle, &(-units.max(1)), 0, None, null(), 0) == 0

@@ -1,7 +1,8 @@
-//! The recorder's own threads: made together or not at all, each with its role, the last one out clears up.
+//! The recorder's own threads: made together or not at all, each with its role, the last one out
+//! clears up.
 //!
-//! A sampler that is stuck in a system call can be deposed: then it ends in place, without going back through the frames above that call,
-//! since what they refer to is its successor's.
+//! A sampler that is stuck in a system call can be deposed: then it ends in place, without going
+//! back through the frames above that call, since what they refer to is its successor's.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -55,7 +56,8 @@ pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
     for (index, role) in ROLES.into_iter().enumerate() {
         let seat = Box::into_raw(Box::new(Seat { role, session: session.clone() }));
         let mut tid = 0;
-        // SAFETY: `entry` takes the seat; the thread is made suspended, so that none runs before all exist.
+        // SAFETY: `entry` takes the seat; the thread is made suspended, so that none runs before
+        // all exist.
         let handle = unsafe {
             CreateThread(
                 null(),
@@ -148,11 +150,13 @@ unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
     }
     // SAFETY: this thread's seat, which it does not use any more.
     unsafe { leave(seat) };
-    // Where the recorder's are the last threads of the process, the last of their exit codes becomes its own.
+    // Where the recorder's are the last threads of the process, the last of their exit codes
+    // becomes its own.
     LAST_EXIT_CODE.load(Ordering::Relaxed)
 }
 
-/// The end of a sampler that was deposed while it was in a system call: nothing above that call runs again.
+/// The end of a sampler that was deposed while it was in a system call: nothing above that call
+/// runs again.
 pub(super) fn leave_deposed(slot: usize) -> ! {
     // SAFETY: no preconditions.
     let tid = unsafe { GetCurrentThreadId() };

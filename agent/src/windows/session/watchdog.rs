@@ -1,5 +1,5 @@
-//! The watchdog's thread: resumes a thread that stays suspended too long, has a spare sampler go on when one is stuck, and ends a recording
-//! whose recorder is not well.
+//! The watchdog's thread: resumes a thread that stays suspended too long, has a spare sampler go on
+//! when one is stuck, and ends a recording whose recorder is not well.
 
 use core::sync::atomic::Ordering;
 
@@ -57,7 +57,8 @@ impl Session {
             if self.test_freeze != 0 && ticks() >= self.started + 1000 * self.ticks_per_ms {
                 SUSPENSIONS.freeze(self.test_freeze);
             }
-            // The pass in which a thread was resumed has not come to its end since: the sampler hangs.
+            // The pass in which a thread was resumed has not come to its end since: the sampler
+            // hangs.
             if rescued == passes + 1 && watches.idle_for(STUCK_MS * self.ticks_per_ms) {
                 SIGNALS.request_stop(EndReason::Watchdog);
             }
@@ -78,13 +79,15 @@ impl Session {
         close(self.guard);
     }
 
-    /// Whether the guard process has ended: nobody outside could resume a thread any more that a dying recorder holds.
+    /// Whether the guard process has ended: nobody outside could resume a thread any more that a
+    /// dying recorder holds.
     fn guard_is_gone(&self) -> bool {
         // SAFETY: the handle is open until the watchdog closes it; a time-out of 0 does not wait.
         !self.guard.is_null() && unsafe { WaitForSingleObject(self.guard, 0) } == WAIT_OBJECT_0
     }
 
-    /// Whether the sampler, found in a call that asks a thread to stop, can be replaced or is not needed any more.
+    /// Whether the sampler, found in a call that asks a thread to stop, can be replaced or is not
+    /// needed any more.
     fn can_depose(&self) -> bool {
         let successor = self.spares.load(Ordering::Acquire) != 0 || SIGNALS.stopping();
         successor && SIGNALS.sampler_whole.load(Ordering::Acquire)
@@ -93,20 +96,22 @@ impl Session {
     /// Has a spare sampler go on in the place of the one that was just deposed.
     fn replace_sampler(&self) {
         self.counters.lose(DropReason::NotStopped, 1);
-        // SAFETY: the deposed sampler is in a call of a capture, where its state is whole by its own word (`can_depose`), and
-        // does not come back from that capture (`suspend::capture`).
+        // SAFETY: the deposed sampler is in a call of a capture, where its state is whole by its
+        // own word (`can_depose`), and does not come back from that capture (`suspend::capture`).
         unsafe { self.sampler.expel() };
         if self.claim_spare() {
             self.takeover.store(true, Ordering::Release);
             signal(&WAKE_SPARE);
         } else {
-            // The recording ends and the spares have left: the writer hands over what the sampler has gathered.
+            // The recording ends and the spares have left: the writer hands over what the sampler
+            // has gathered.
             self.sampler_done.store(true, Ordering::Release);
             wake_all();
         }
     }
 
-    /// Where the writer itself panicked nobody else will tell of it: the trace stays truncated, the status says why.
+    /// Where the writer itself panicked nobody else will tell of it: the trace stays truncated, the
+    /// status says why.
     fn finish_for_panicked_writer(&self) {
         // SAFETY: no preconditions; time for a writer that is well to do it itself.
         unsafe { Sleep(PATIENCE_MS as u32 / 4) };

@@ -1,4 +1,5 @@
-//! The writer's thread: what the others hand over goes into the trace, and its end is written and told.
+//! The writer's thread: what the others hand over goes into the trace, and its end is written and
+//! told.
 
 use alloc::boxed::Box;
 use core::ptr::null_mut;
@@ -34,7 +35,8 @@ pub(super) const PATIENCE_MS: u64 = 10_000;
 impl Session {
     /// Writes until all threads have handed over what they have, then ends the trace.
     pub(super) fn run_writer(&self) {
-        // What it has to do is bounded by the buffers: were it to wait for a busy target, they would fill and samples be lost.
+        // What it has to do is bounded by the buffers: were it to wait for a busy target, they
+        // would fill and samples be lost.
         set_priority(THREAD_PRIORITY_ABOVE_NORMAL);
         let mut stop_seen = None;
         loop {
@@ -59,7 +61,8 @@ impl Session {
                     .iter()
                     .all(|done| done.load(Ordering::Acquire));
                 let waited = ticks().saturating_sub(since) / self.ticks_per_ms;
-                // A parked thread never comes back; the other ones get the time to hand over what they have.
+                // A parked thread never comes back; the other ones get the time to hand over what
+                // they have.
                 let patience = if panic::happened() { 500 } else { TABLES_MS + PATIENCE_MS / 2 };
                 let code_done = self.code_done.load(Ordering::Acquire) || waited >= 2 * CODE_PATIENCE_MS;
                 if others_done && code_done || waited >= patience {
@@ -72,7 +75,8 @@ impl Session {
         let reason = end_reason();
         self.writer.enter(|writer| {
             let Some(mut writer) = writer.take() else { return };
-            // What a thread that parked or hangs has not handed over, unless it stopped in the middle of it.
+            // What a thread that parked or hangs has not handed over, unless it stopped in the
+            // middle of it.
             self.census.enter(Census::flush);
             self.code.enter(CodeRecorder::flush);
             self.runtimes.enter(Runtimes::flush);
@@ -99,7 +103,8 @@ impl Session {
             else {
                 break;
             };
-            // From here on, should this thread be terminated, the one that ends the process goes on with the block.
+            // From here on, should this thread be terminated, the one that ends the process goes on
+            // with the block.
             let block = Box::into_raw(block);
             self.in_flight.store(block, Ordering::Release);
             // SAFETY: it was a box a moment ago, and nobody else has it while this thread lives.
@@ -126,7 +131,8 @@ impl Session {
 
     /// At the process's end: writes the block that the terminated writer was at.
     pub(super) fn resume_write(&self, writer: &mut Writer<OutputFile>) {
-        // SAFETY: the block that `write_waiting` put there, whose thread is gone; it is never freed.
+        // SAFETY: the block that `write_waiting` put there, whose thread is gone; it is never
+        // freed.
         let Some(block) = (unsafe { self.in_flight.swap(null_mut(), Ordering::AcqRel).as_ref() }) else {
             return;
         };

@@ -80,7 +80,8 @@ impl KnownModule {
         }
     }
 
-    /// Whether `image`, read from a file that was last changed at `changed` (ns since the Unix epoch), is this module.
+    /// Whether `image`, read from a file that was last changed at `changed` (ns since the Unix
+    /// epoch), is this module.
     ///
     /// # Errors
     ///
@@ -195,8 +196,8 @@ impl Scan {
         self.modules.values().find(same).map(|other| other.tables.as_slice())
     }
 
-    /// A moment before which a module was not mapped, ns since the Unix epoch: of one that was there at the start, when the process
-    /// was created.
+    /// A moment before which a module was not mapped, ns since the Unix epoch: of one that was
+    /// there at the start, when the process was created.
     pub fn mapped_after(&self, module: &KnownModule) -> Option<u64> {
         if module.flags.contains(ModuleFlags::AT_START) {
             return Some(self.process_created).filter(|&created| created != 0);

@@ -12,7 +12,8 @@ use stk_schema::identity::PeIdentity;
 const STAMP: u32 = 0x1234_5678;
 const SIZE: u32 = 0x6000;
 
-/// An x64 DLL file after the PE specification: one function with its unwind record, a CodeView record if `guid` is given.
+/// An x64 DLL file after the PE specification: one function with its unwind record, a CodeView
+/// record if `guid` is given.
 fn dll(stamp: u32, check_sum: u32, guid: Option<u8>) -> Vec<u8> {
     let mut bytes = vec![0u8; 0xa00];
     let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());

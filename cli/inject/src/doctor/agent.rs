@@ -10,7 +10,8 @@ const GROUP: &str = "agent";
 pub struct Known {
     /// Load address of the program.
     pub image_base: u64,
-    /// Lowest and one past the highest address of the stack of the thread that ran the test, by VirtualQuery.
+    /// Lowest and one past the highest address of the stack of the thread that ran the test, by
+    /// VirtualQuery.
     pub stack: Option<(u64, u64)>,
     /// The name that was given to that thread, if it could be given.
     pub thread_name: Option<String>,
@@ -130,7 +131,8 @@ fn loader_lock(test: &SelfTest) -> Fact {
     }
     let value = format!("{} in a notification on thread {}", test.loader_owner_notified, test.tid);
     let fact = Fact::ok(GROUP, name, value);
-    // A Windows that sends notifications outside the lock is not known; the recorder's read of the owner would then say less.
+    // A Windows that sends notifications outside the lock is not known; the recorder's read of the
+    // owner would then say less.
     fact.note_if(
         test.loader_owner_notified != u64::from(test.tid),
         "the loader's lock is not held by the thread that loads while it notifies",
@@ -185,7 +187,8 @@ fn stack(test: &SelfTest, known: &Known) -> Fact {
     let Some((low, high)) = known.stack else {
         return Fact::ok(GROUP, "stack-bounds", value).but(Verdict::Unknown, "VirtualQuery failed");
     };
-    // The limit is the lowest committed page in use, somewhere in the reserved range; the base is its end.
+    // The limit is the lowest committed page in use, somewhere in the reserved range; the base is
+    // its end.
     let right = test.stack_base == high && test.stack_limit >= low && test.stack_limit < high;
     Fact::check(GROUP, "stack-bounds", value, right, "the TEB's bounds are not those of the stack's memory")
 }

@@ -1,7 +1,7 @@
 //! `inject doctor`: what this system is, and whether it looks as the recorder expects.
 //!
-//! `windows::doctor` gathers; the modules here judge what was gathered and know nothing of the system, so that every verdict is
-//! tested on the host:
+//! `windows::doctor` gathers; the modules here judge what was gathered and know nothing of the
+//! system, so that every verdict is tested on the host:
 //!
 //! * [`system`]: Windows, processors, virtualisation, code integrity, security software.
 //! * [`files`]: inject.exe, agent.dll and the other programs of the release.

@@ -2,7 +2,8 @@
 
 use super::{Fact, Verdict};
 
-/// PROCESS_MITIGATION_POLICY values with the names that Windows' headers give them; what is missing here is no word of flags.
+/// PROCESS_MITIGATION_POLICY values with the names that Windows' headers give them; what is missing
+/// here is no word of flags.
 pub const POLICIES: [(i32, &str); 17] = [
     (0, "DEP"),
     (1, "ASLR"),

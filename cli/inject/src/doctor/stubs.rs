@@ -1,5 +1,5 @@
-//! Whether ntdll's system calls are as their file has them. Security software often puts a jump at their beginning; its code then runs while
-//! the recorder holds a thread.
+//! Whether ntdll's system calls are as their file has them. Security software often puts a jump at
+//! their beginning; its code then runs while the recorder holds a thread.
 
 use super::{Fact, Verdict};
 
@@ -21,7 +21,8 @@ pub const FUNCTIONS: [&str; 12] = [
     "LdrLoadDll",
 ];
 
-/// Bytes that are compared. On x86 only the first instruction: the next holds an address, which the loader relocates.
+/// Bytes that are compared. On x86 only the first instruction: the next holds an address, which the
+/// loader relocates.
 pub const fn compared(machine: u16) -> usize {
     if machine == 0x14c { 5 } else { 16 }
 }
@@ -46,7 +47,8 @@ pub enum Jump {
     Through(u64),
 }
 
-/// Where code that begins with `bytes` at `address` jumps to at once; `None` if that is no jump that is known. `wide`: 64-bit code.
+/// Where code that begins with `bytes` at `address` jumps to at once; `None` if that is no jump
+/// that is known. `wide`: 64-bit code.
 pub fn jump(bytes: &[u8], address: u64, wide: bool) -> Option<Jump> {
     let int32 = |at: usize| Some(i32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let mask = |value: u64| if wide { value } else { value & 0xffff_ffff };

@@ -21,7 +21,8 @@ pub struct SystemFacts {
     pub machine: Option<(String, String)>,
     /// Logical processors that the process may use.
     pub processors: u32,
-    /// Efficiency class of each logical processor; more than one distinct value is a hybrid processor.
+    /// Efficiency class of each logical processor; more than one distinct value is a hybrid
+    /// processor.
     pub efficiency: Option<Vec<u8>>,
     /// The hypervisor that CPUID names, if it names one.
     pub hypervisor: Option<String>,
@@ -33,7 +34,8 @@ pub struct SystemFacts {
     pub isolated_user_mode: Option<u8>,
     /// VerifiedAndReputablePolicyState of the registry.
     pub smart_app_control: Option<u32>,
-    /// Services that register as file system filters of the group "FSFilter Anti-Virus" or "FSFilter Activity Monitor".
+    /// Services that register as file system filters of the group "FSFilter Anti-Virus" or
+    /// "FSFilter Activity Monitor".
     pub security_filters: Option<Vec<String>>,
     /// DLLs in inject's own process that are neither Windows' nor inject's.
     pub foreign_modules: Option<Vec<String>>,

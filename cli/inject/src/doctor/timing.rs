@@ -5,7 +5,8 @@ use super::{Fact, Verdict};
 const SUSPENSION: &str = "suspension";
 const TIMING: &str = "timing";
 
-/// A suspension slower than this, at the 99th percentile, is noted (nanoseconds): ten periods of the default rate.
+/// A suspension slower than this, at the 99th percentile, is noted (nanoseconds): ten periods of
+/// the default rate.
 const SLOW_NS: u64 = 10_000_000;
 
 /// What one helper thread was doing while it was suspended again and again.
@@ -40,16 +41,19 @@ impl Suspensions {
 pub struct Cycles {
     /// What one suspension adds to the count of a thread that waits.
     pub of_suspension: Option<Vec<u64>>,
-    /// How much the count of a spinning thread grew between two readings 20 ms apart, without a suspension.
+    /// How much the count of a spinning thread grew between two readings 20 ms apart, without a
+    /// suspension.
     pub of_spinner: Option<u64>,
 }
 
 /// What timers and wake-ups took.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wakeups {
-    /// Nanoseconds by which a high-resolution timer of 1 ms was late; `None` where there is no such timer.
+    /// Nanoseconds by which a high-resolution timer of 1 ms was late; `None` where there is no such
+    /// timer.
     pub timer_late: Option<Vec<u64>>,
-    /// Nanoseconds from SetEvent to the waiting thread's first instruction while a thread of normal priority spins on every processor.
+    /// Nanoseconds from SetEvent to the waiting thread's first instruction while a thread of normal
+    /// priority spins on every processor.
     pub busy: Vec<u64>,
     /// Wake-ups that were waited for in vain, for a second each.
     pub busy_missed: u32,

@@ -25,7 +25,8 @@ pub struct Agent {
     exports: AgentExports,
 }
 
-/// The agents loaded in a process; more than one only if somebody loaded copies under different paths.
+/// The agents loaded in a process; more than one only if somebody loaded copies under different
+/// paths.
 pub fn loaded(process: &Process) -> Vec<Agent> {
     let modules = process.modules_if(&|_, name| name.eq_ignore_ascii_case(image::AGENT_NAME));
     among(process, &modules.unwrap_or_default())
@@ -48,8 +49,8 @@ pub fn recording(process: &Process) -> Result<Option<Agent>, Failure> {
     Ok(None)
 }
 
-/// The state of the agent among the process's modules (`control::STATE_*`), the one that records first; `None` without an agent
-/// whose status this inject understands.
+/// The state of the agent among the process's modules (`control::STATE_*`), the one that records
+/// first; `None` without an agent whose status this inject understands.
 pub fn state(process: &Process, modules: &[Module]) -> Option<u32> {
     let agents = among(process, modules);
     let states = agents.iter().filter_map(|agent| agent.status(process).ok()).map(|status| status.state);
@@ -59,13 +60,15 @@ pub fn state(process: &Process, modules: &[Module]) -> Option<u32> {
 /// The agent that an earlier recording left in the process.
 ///
 /// # Errors
-/// A sentence for the user: recorded already, failed before, or of another version and in the place of `file`.
+/// A sentence for the user: recorded already, failed before, or of another version and in the place
+/// of `file`.
 pub fn idle(process: &Process, file: &AgentFile) -> Result<Option<Agent>, Failure> {
     let mut usable = Vec::new();
     for agent in loaded(process) {
         let status = match agent.status(process) {
             Ok(status) => status,
-            // Of another version: beside it `file` can be loaded, unless it lies where that one came from.
+            // Of another version: beside it `file` can be loaded, unless it lies where that one
+            // came from.
             Err(failure) if process.has_ended() || agent.is_at(&file.path) => return Err(failure),
             Err(_) => continue,
         };
@@ -112,7 +115,8 @@ pub fn load(process: &Process, file: &AgentFile, timeout_ms: u32) -> Result<Agen
             )));
         }
     }
-    // A thread's exit code has 32 bits, too few for an address: the module list tells whether and where it was loaded.
+    // A thread's exit code has 32 bits, too few for an address: the module list tells whether and
+    // where it was loaded.
     let found = loaded(process).into_iter().min_by_key(|agent| !agent.is_at(&file.path));
     found.ok_or_else(|| {
         Failure::target(format!(
@@ -148,7 +152,8 @@ impl Agent {
         lower(&self.path) == lower(path)
     }
 
-    /// Starts a recording. The handles (output, event of the end, guard process) go to the agent, which closes them. Returns where its status can be read.
+    /// Starts a recording. The handles (output, event of the end, guard process) go to the agent,
+    /// which closes them. Returns where its status can be read.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -210,7 +215,8 @@ impl Agent {
         }
     }
 
-    /// Ends the recording and waits until the trace is finalised. Also well if nothing was recording any more.
+    /// Ends the recording and waits until the trace is finalised. Also well if nothing was
+    /// recording any more.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -259,14 +265,15 @@ pub fn read_status(process: &Process, address: u64) -> Option<AgentStatus> {
     if !process.read(address, &mut bytes[..known]) {
         return None;
     }
-    // SAFETY: both have the same size, and every field of AgentStatus is an integer or bytes: any bits are valid.
+    // SAFETY: both have the same size, and every field of AgentStatus is an integer or bytes: any
+    // bits are valid.
     Some(unsafe { std::mem::transmute::<[u8; size_of::<AgentStatus>()], AgentStatus>(bytes) })
 }
 
 fn config_bytes(config: &AgentConfig) -> &[u8] {
     let len = size_of::<AgentConfig>();
-    // SAFETY: AgentConfig is repr(C) without padding (its size is asserted in stk-schema), so that all its bytes are
-    // initialised; the slice borrows it.
+    // SAFETY: AgentConfig is repr(C) without padding (its size is asserted in stk-schema), so that
+    // all its bytes are initialised; the slice borrows it.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(config).cast(), len) }
 }
 

@@ -36,7 +36,8 @@ pub struct Wanted {
     pub trace: Identity,
 }
 
-/// Completes the trace at `path`, whose recording has ended, and says on stderr what was added and what was not.
+/// Completes the trace at `path`, whose recording has ended, and says on stderr what was added and
+/// what was not.
 pub fn run(path: &Path, wanted: &Wanted) {
     match try_run(path, wanted) {
         Ok(None) => {}
@@ -70,7 +71,8 @@ fn try_run(path: &Path, wanted: &Wanted) -> Result<Option<Report>, String> {
         return Ok(None);
     }
     let made = {
-        // SAFETY: the mapping lives in this block only, and nobody else can write to the file while it is open here.
+        // SAFETY: the mapping lives in this block only, and nobody else can write to the file while
+        // it is open here.
         let bytes = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| error.to_string())?;
         let trace = Trace::open(&bytes).map_err(|error| error.to_string())?;
         let cut = len - trace.recorded_len();
@@ -138,7 +140,8 @@ impl Disk for LocalDisk<'_> {
     }
 }
 
-/// The path, if nothing of it leads off the local disks: a drive letter of a local disk, no link on the way.
+/// The path, if nothing of it leads off the local disks: a drive letter of a local disk, no link on
+/// the way.
 fn local(path: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(path);
     match local::check_without_links(&path) {

@@ -1,8 +1,8 @@
-//! `--detach`: a copy of inject does the recording and stays its guard, without a window or console; this one returns when the recording
-//! has begun.
+//! `--detach`: a copy of inject does the recording and stays its guard, without a window or
+//! console; this one returns when the recording has begun.
 //!
-//! The copy gets the same command line and, by an inherited handle, the event with which it tells that it has begun. Until then
-//! what it says comes through a pipe to this inject's stderr.
+//! The copy gets the same command line and, by an inherited handle, the event with which it tells
+//! that it has begun. Until then what it says comes through a pipe to this inject's stderr.
 
 use super::console;
 use super::system::{self, Event};
@@ -49,13 +49,16 @@ pub fn run() -> Result<i32, Failure> {
     }
 }
 
-/// In the copy: tells the inject that started it that the recording has begun; from here on nobody hears what it says.
+/// In the copy: tells the inject that started it that the recording has begun; from here on nobody
+/// hears what it says.
 pub fn begun(event: u64) {
-    // SAFETY: the inject that started this one has made the event inheritable and passed its handle for this only use.
+    // SAFETY: the inject that started this one has made the event inheritable and passed its handle
+    // for this only use.
     let event = unsafe { OwnedHandle::from_raw_handle(event as HANDLE) };
     system::set(event.as_handle());
     let Ok(nothing) = OpenOptions::new().write(true).open("NUL") else { return };
-    // SAFETY: plain calls; the pipe's handle is closed once, and nobody uses it any more: std asks for the standard handle at each write.
+    // SAFETY: plain calls; the pipe's handle is closed once, and nobody uses it any more: std asks
+    // for the standard handle at each write.
     unsafe {
         let pipe = GetStdHandle(STD_ERROR_HANDLE);
         if SetStdHandle(STD_ERROR_HANDLE, nothing.into_raw_handle()) != 0 {
@@ -86,6 +89,7 @@ fn start(begun: &Event) -> io::Result<Child> {
             .spawn()
     };
     let flags = DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP;
-    // Out of the job of a terminal or a build, which may end all that is in it; not every job lets go.
+    // Out of the job of a terminal or a build, which may end all that is in it; not every job lets
+    // go.
     spawn(flags | CREATE_BREAKAWAY_FROM_JOB).or_else(|_| spawn(flags))
 }

@@ -1,5 +1,5 @@
-//! Why a process did not load agent.dll although it was told to: what Windows' event logs, its settings and the process's modules
-//! say. Asked only after a failure.
+//! Why a process did not load agent.dll although it was told to: what Windows' event logs, its
+//! settings and the process's modules say. Asked only after a failure.
 
 use super::process::Process;
 use super::system;
@@ -68,7 +68,8 @@ pub fn smart_app_control() -> Option<u32> {
     (failed == 0).then_some(value)
 }
 
-/// The id of the newest event of `log` that names `file`; `None` also where the log cannot be read, as some only by administrators.
+/// The id of the newest event of `log` that names `file`; `None` also where the log cannot be read,
+/// as some only by administrators.
 fn event(log: &Log, file: &str) -> Option<u32> {
     let api = Api::load()?;
     let channel = system::wide(OsStr::new(log.channel));
@@ -100,7 +101,8 @@ type Close = unsafe extern "system" fn(EVT_HANDLE) -> BOOL;
 
 impl Api {
     fn load() -> Option<Api> {
-        // SAFETY: the names are zero-terminated; the DLL stays loaded; the types are the documented signatures of these functions.
+        // SAFETY: the names are zero-terminated; the DLL stays loaded; the types are the documented
+        // signatures of these functions.
         unsafe {
             let dll = LoadLibraryExW(w!("wevtapi.dll"), ptr::null_mut(), LOAD_LIBRARY_SEARCH_SYSTEM32);
             if dll.is_null() {
@@ -129,7 +131,8 @@ impl Results<'_> {
         let (mut event, mut count) = (0, 0);
         let mut text = vec![0u16; 32_768];
         let (mut used, mut properties) = (0, 0);
-        // SAFETY: the query's handle is open; every result has the room that is passed; the event is closed after its last use.
+        // SAFETY: the query's handle is open; every result has the room that is passed; the event
+        // is closed after its last use.
         let rendered = unsafe {
             if (self.api.next)(self.handle, 1, &mut event, PATIENCE_MS, 0, &mut count) == 0 || count == 0 {
                 return None;

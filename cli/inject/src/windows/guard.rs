@@ -1,5 +1,6 @@
-//! The guard's eyes and hand: a thread of inject that watches the recorder's threads in the other process while it records, and resumes
-//! the thread that a dead sampler held. What it decides is in [`crate::guard`].
+//! The guard's eyes and hand: a thread of inject that watches the recorder's threads in the other
+//! process while it records, and resumes the thread that a dead sampler held. What it decides is in
+//! [`crate::guard`].
 
 use super::process::Process;
 use super::system::{self, Event};
@@ -39,7 +40,8 @@ pub struct Guarding {
 }
 
 impl Guarding {
-    /// Begins to guard a process whose agent's status is this; `None` if the agent has no board, or no thread can be had.
+    /// Begins to guard a process whose agent's status is this; `None` if the agent has no board, or
+    /// no thread can be had.
     pub fn start(process: &Process, status: &AgentStatus) -> Option<Guarding> {
         let address = Some(status.guard_board).filter(|&address| address != 0)?;
         let handle = process.handle().try_clone_to_owned().ok()?;
@@ -118,7 +120,8 @@ impl Watch {
         std::iter::once(&self.watchdog).chain(&self.samplers)
     }
 
-    /// Reads the board and opens threads that it names for the first time; false if there is no board.
+    /// Reads the board and opens threads that it names for the first time; false if there is no
+    /// board.
     fn read_board(&mut self) -> bool {
         let mut bytes = [0; size_of::<GuardBoard>()];
         if !self.process.read(self.board, &mut bytes) {
@@ -140,7 +143,8 @@ impl Watch {
         }
         let Some(tid) = guard::thread_to_resume(u64::from_le_bytes(word)) else { return };
         let Ok(thread) = open(&self.process, tid, THREAD_SUSPEND_RESUME) else { return };
-        // SAFETY: the handle is open with the right to resume. Whoever suspended the thread is dead, and so is its watchdog.
+        // SAFETY: the handle is open with the right to resume. Whoever suspended the thread is
+        // dead, and so is its watchdog.
         let before = unsafe { ResumeThread(thread.as_raw_handle()) };
         if before != 0 && before != u32::MAX {
             let process = &self.process;

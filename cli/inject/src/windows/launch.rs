@@ -1,4 +1,5 @@
-//! Starting the program to be recorded; its main thread initialises the process and waits for the agent.
+//! Starting the program to be recorded; its main thread initialises the process and waits for the
+//! agent.
 
 use super::ntdll;
 use super::process::Process;
@@ -18,8 +19,8 @@ use windows_sys::Win32::System::Threading::{
     CREATE_SUSPENDED, OpenThread, ResumeThread, THREAD_SET_CONTEXT, THREAD_SUSPEND_RESUME, TerminateProcess,
 };
 
-/// A program that inject has started and that waits for [`Launched::resume`]. If it is dropped before, it is ended, unless it may have
-/// begun to run.
+/// A program that inject has started and that waits for [`Launched::resume`]. If it is dropped
+/// before, it is ended, unless it may have begun to run.
 #[derive(Debug)]
 pub struct Launched {
     process: Process,
@@ -36,7 +37,8 @@ pub struct Launched {
 enum Stage {
     /// Its main thread is suspended before its first instruction.
     Suspended,
-    /// Its main thread was let run and has not told that the process is initialised. It may have passed the wait.
+    /// Its main thread was let run and has not told that the process is initialised. It may have
+    /// passed the wait.
     Initialising,
     /// The process is initialised and its main thread waits before the program's entry point.
     Waiting,
@@ -78,13 +80,15 @@ impl Launched {
         &self.process
     }
 
-    /// Has the main thread initialise the process and then wait before the program's entry point, so that DLLs are attached on the
-    /// thread on which they would be without inject. (The first thread that runs in a process initialises it: a remote thread would
-    /// take that part from the main thread, and become the main thread of a .NET Framework program.)
+    /// Has the main thread initialise the process and then wait before the program's entry point,
+    /// so that DLLs are attached on the thread on which they would be without inject. (The first
+    /// thread that runs in a process initialises it: a remote thread would take that part from the
+    /// main thread, and become the main thread of a .NET Framework program.)
     ///
-    /// Asynchronous procedure calls do that. The loader delivers those that were queued to a thread before its first instruction when
-    /// it has initialised the process and before it goes to the entry point. They call exports of ntdll; no code is written. The DllMains
-    /// of the program's static imports and its TLS callbacks have run by then.
+    /// Asynchronous procedure calls do that. The loader delivers those that were queued to a thread
+    /// before its first instruction when it has initialised the process and before it goes to the
+    /// entry point. They call exports of ntdll; no code is written. The DllMains of the program's
+    /// static imports and its TLS callbacks have run by then.
     ///
     /// # Errors
     /// A sentence for the user: refused, ended, or not in time.
@@ -145,7 +149,8 @@ impl Launched {
 impl Drop for Launched {
     fn drop(&mut self) {
         match self.stage.get() {
-            // SAFETY: the handle is open. The program has not come to its entry point, so nothing is lost with it.
+            // SAFETY: the handle is open. The program has not come to its entry point, so nothing
+            // is lost with it.
             Stage::Suspended | Stage::Waiting => unsafe {
                 TerminateProcess(self.process.handle().as_raw_handle(), 1);
             },

@@ -1,4 +1,5 @@
-//! ntdll in another process that may not be initialised yet, and asynchronous procedure calls to a thread there.
+//! ntdll in another process that may not be initialised yet, and asynchronous procedure calls to a
+//! thread there.
 
 use super::process::{Module, Process};
 use super::system;
@@ -25,7 +26,8 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Those of `process`, read from its memory: the system maps ntdll into a process before it makes the first thread.
+    /// Those of `process`, read from its memory: the system maps ntdll into a process before it
+    /// makes the first thread.
     ///
     /// # Errors
     /// A sentence for the user, when there is no ntdll that looks like one.
@@ -44,7 +46,8 @@ impl Calls {
     }
 }
 
-/// The process's ntdll of this inject's architecture. Nearly always where it is in this process; else every image is looked at.
+/// The process's ntdll of this inject's architecture. Nearly always where it is in this process;
+/// else every image is looked at.
 fn module(process: &Process) -> Option<Module> {
     let named = |base| {
         let found = process.module(base, |name| name.eq_ignore_ascii_case("ntdll.dll"))?;
@@ -79,8 +82,8 @@ fn image_bases(process: &Process) -> Vec<u64> {
     }
 }
 
-/// Queues a call of `function(argument, 0, 0)` to a thread, which makes it when it next looks for such calls: at the latest, for a
-/// thread that has not run yet, before its first own instruction.
+/// Queues a call of `function(argument, 0, 0)` to a thread, which makes it when it next looks for
+/// such calls: at the latest, for a thread that has not run yet, before its first own instruction.
 ///
 /// # Errors
 /// The system's.
@@ -97,7 +100,8 @@ pub fn queue(thread: BorrowedHandle, function: u64, argument: u64) -> io::Result
     // SAFETY: this is the signature of NtQueueApcThread since Windows NT.
     let queue = unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, Queue>(found) };
     let at = |address: u64| ptr::without_provenance(address as usize);
-    // SAFETY: the handle is open. The function is called in the other process, where the caller found it.
+    // SAFETY: the handle is open. The function is called in the other process, where the caller
+    // found it.
     let status =
         unsafe { queue(thread.as_raw_handle(), at(function), at(argument), ptr::null(), ptr::null()) };
     if status < 0 {

@@ -1,5 +1,5 @@
-//! Files that inject makes: the trace, which the agent writes, and reports. No link leads a privileged inject elsewhere, and nothing is
-//! replaced unless that is asked for.
+//! Files that inject makes: the trace, which the agent writes, and reports. No link leads a
+//! privileged inject elsewhere, and nothing is replaced unless that is asked for.
 
 use super::system;
 use super::token::{self, Token};
@@ -17,8 +17,8 @@ use windows_sys::Win32::Storage::FileSystem::{
     GetDiskFreeSpaceExW, GetFileInformationByHandle, GetFileType, READ_CONTROL,
 };
 
-/// The opened output. Until [`Output::empty`] nothing of an earlier file is lost; unless [`Output::keep`] is called, a
-/// file that was not there before is deleted again.
+/// The opened output. Until [`Output::empty`] nothing of an earlier file is lost; unless
+/// [`Output::keep`] is called, a file that was not there before is deleted again.
 #[derive(Debug)]
 pub struct Output {
     // In this order, since a file that is open cannot be deleted.
@@ -28,7 +28,8 @@ pub struct Output {
     identity: Identity,
 }
 
-/// What tells a file from every other one on its machine, whatever it is called: volume serial number and file index.
+/// What tells a file from every other one on its machine, whatever it is called: volume serial
+/// number and file index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity(u32, u64);
 
@@ -37,7 +38,8 @@ pub struct Identity(u32, u64);
 struct Unwanted(Option<PathBuf>);
 
 impl Output {
-    /// Creates the file, or with `force` opens one that is there; others may read but not write it from now on.
+    /// Creates the file, or with `force` opens one that is there; others may read but not write it
+    /// from now on.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -95,14 +97,16 @@ impl Output {
         Ok(())
     }
 
-    /// Most bytes of the trace where nobody says: 4 GiB, or a tenth of what is free on its disk (at least 1 MiB).
+    /// Most bytes of the trace where nobody says: 4 GiB, or a tenth of what is free on its disk (at
+    /// least 1 MiB).
     pub fn default_limit(&self) -> u64 {
         const MOST: u64 = 4 << 30;
         const LEAST: u64 = 1 << 20;
         let folder = self.path.parent().unwrap_or(&self.path);
         let mut free = 0;
         let name = system::wide(folder.as_os_str());
-        // SAFETY: the name is zero-terminated, the result has room, and the other results may be null.
+        // SAFETY: the name is zero-terminated, the result has room, and the other results may be
+        // null.
         let known =
             unsafe { GetDiskFreeSpaceExW(name.as_ptr(), &mut free, ptr::null_mut(), ptr::null_mut()) } != 0;
         if known { (free / 10).clamp(LEAST, MOST) } else { MOST }
@@ -135,7 +139,8 @@ impl Identity {
 impl Drop for Unwanted {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // If it cannot be deleted, an empty file stays: no reason to hide the failure that led here.
+            // If it cannot be deleted, an empty file stays: no reason to hide the failure that led
+            // here.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -151,7 +156,8 @@ pub fn existing(file: &File) -> io::Result<Existing> {
     let is_disk = unsafe { GetFileType(file.as_raw_handle()) } == FILE_TYPE_DISK;
     Ok(Existing {
         regular: is_disk && known.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY == 0,
-        // Also what stands for a file kept elsewhere, in a cloud or a store of shared chunks: it is opened as such.
+        // Also what stands for a file kept elsewhere, in a cloud or a store of shared chunks: it is
+        // opened as such.
         link: known.dwFileAttributes & FILE_ATTRIBUTE_REPARSE_POINT != 0,
         names: known.nNumberOfLinks,
     })
@@ -192,8 +198,8 @@ fn check_folders(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Stores `bytes` under `path` if nothing is there: whole or not at all, by way of a name beside it that cannot be guessed. True if the
-/// file holds these bytes afterwards.
+/// Stores `bytes` under `path` if nothing is there: whole or not at all, by way of a name beside it
+/// that cannot be guessed. True if the file holds these bytes afterwards.
 pub fn store_once(path: &Path, bytes: &[u8]) -> bool {
     if holds(path, bytes) {
         return true;

@@ -1,9 +1,11 @@
 //! agent.dll as a file, and the folder from which targets load it.
 //!
-//! The file is opened before it is looked at, without letting anybody write, rename or delete it, and stays open until it is
-//! loaded: what was checked is what is loaded. Where this inject may write to Program Files, or a copy is there already, targets load
-//! a copy from `stk\<hash of the contents>` there, a folder that administrators alone own and write and that everybody may read:
-//! services, other users and AppContainers can load it, and an agent.dll that is in use can be replaced. Else they load the named file.
+//! The file is opened before it is looked at, without letting anybody write, rename or delete it,
+//! and stays open until it is loaded: what was checked is what is loaded. Where this inject may
+//! write to Program Files, or a copy is there already, targets load a copy from `stk\<hash of the
+//! contents>` there, a folder that administrators alone own and write and that everybody may read:
+//! services, other users and AppContainers can load it, and an agent.dll that is in use can be
+//! replaced. Else they load the named file.
 
 use super::local::real_path;
 use super::system;
@@ -51,7 +53,8 @@ impl AgentFile {
     /// Opens, reads and checks a DLL; `None` is agent.dll beside inject.exe.
     ///
     /// # Errors
-    /// A sentence for the user: missing, unreadable, no DLL, or at a path that not every process can use.
+    /// A sentence for the user: missing, unreadable, no DLL, or at a path that not every process
+    /// can use.
     pub fn open(path: Option<&Path>) -> Result<AgentFile, Failure> {
         let path = match path {
             Some(path) => path.to_owned(),
@@ -80,7 +83,8 @@ impl AgentFile {
         Ok(AgentFile { path, image, bytes, _file: file })
     }
 
-    /// Checks that it is the agent. Apart from [`AgentFile::open`], so that a DLL of another architecture is named as that.
+    /// Checks that it is the agent. Apart from [`AgentFile::open`], so that a DLL of another
+    /// architecture is named as that.
     ///
     /// # Errors
     /// A sentence that names the missing export.
@@ -94,7 +98,8 @@ impl AgentFile {
         }
     }
 
-    /// The copy in Program Files that targets are to load, if there is one or it can be made; else itself.
+    /// The copy in Program Files that targets are to load, if there is one or it can be made; else
+    /// itself.
     #[must_use]
     pub fn placed(self) -> AgentFile {
         if !self.image.is_agent() || self.image.machine != image::own_machine() {
@@ -125,7 +130,8 @@ fn open_unchanging(path: &Path) -> io::Result<(File, Vec<u8>)> {
     Ok((file, bytes))
 }
 
-/// Whether the path begins with a drive that only this logon session has: one mapped to a share, or made by subst.
+/// Whether the path begins with a drive that only this logon session has: one mapped to a share, or
+/// made by subst.
 fn is_of_this_session(path: &Path) -> bool {
     let Some(Component::Prefix(prefix)) = path.components().next() else { return false };
     let (Prefix::Disk(letter) | Prefix::VerbatimDisk(letter)) = prefix.kind() else { return false };
@@ -142,7 +148,8 @@ fn is_of_this_session(path: &Path) -> bool {
     kind == DRIVE_REMOTE || device[..len.min(device.len())].starts_with(&link)
 }
 
-/// The path of a copy that administrators alone can change, held open; `None` where it cannot be had.
+/// The path of a copy that administrators alone can change, held open; `None` where it cannot be
+/// had.
 fn copy_in_program_files(bytes: &[u8]) -> Option<(PathBuf, File)> {
     let programs = program_files()?;
     let stk = programs.join("stk");
@@ -188,7 +195,8 @@ fn is_guarded(path: &Path) -> bool {
     plain && token::sddl(path).is_some_and(|sddl| sddl::only_administrators_write(&sddl))
 }
 
-/// Makes a folder that Administrators and SYSTEM own and write, and that everybody and every AppContainer may read.
+/// Makes a folder that Administrators and SYSTEM own and write, and that everybody and every
+/// AppContainer may read.
 fn make_folder(path: &Path) -> io::Result<()> {
     let name = system::wide(path.as_os_str());
     let mut descriptor = ptr::null_mut();

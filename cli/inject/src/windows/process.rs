@@ -31,14 +31,16 @@ use windows_sys::Win32::System::Threading::{
 };
 use windows_sys::core::BOOL;
 
-/// What answering the agent's questions for names needs: memory read and written, the modules' paths, the end awaited.
+/// What answering the agent's questions for names needs: memory read and written, the modules'
+/// paths, the end awaited.
 pub const NAMING: u32 = PROCESS_VM_OPERATION
     | PROCESS_VM_READ
     | PROCESS_VM_WRITE
     | PROCESS_QUERY_INFORMATION
     | PROCESS_SYNCHRONIZE;
 
-/// What recording needs: a thread and memory there, a handle given, its modules read, its end awaited.
+/// What recording needs: a thread and memory there, a handle given, its modules read, its end
+/// awaited.
 const RIGHTS: u32 = PROCESS_CREATE_THREAD
     | PROCESS_VM_OPERATION
     | PROCESS_VM_READ
@@ -103,7 +105,8 @@ impl Process {
         })
     }
 
-    /// Opens a process for reading alone: what it is, its modules, its memory. Without any privilege.
+    /// Opens a process for reading alone: what it is, its modules, its memory. Without any
+    /// privilege.
     ///
     /// # Errors
     /// The system's.
@@ -137,8 +140,8 @@ impl Process {
     /// # Errors
     /// As [`Process::try_open`].
     pub fn from_handle(handle: OwnedHandle, pid: u32) -> Result<Process, OpenError> {
-        // SAFETY: the handle is open.
-        // OpenProcess ignores the lowest two bits of a pid, so that a wrong one can open a neighbour's process.
+        // SAFETY: the handle is open. OpenProcess ignores the lowest two bits of a pid, so that a
+        // wrong one can open a neighbour's process.
         if unsafe { GetProcessId(handle.as_raw_handle()) } != pid {
             return Err(OpenError::NotFound);
         }
@@ -223,7 +226,8 @@ impl Process {
         }
         let Ok(address) = usize::try_from(address) else { return false };
         let mut written = 0;
-        // SAFETY: the source is the slice; the destination is checked by the system, and what lies there is the caller's knowledge.
+        // SAFETY: the source is the slice; the destination is checked by the system, and what lies
+        // there is the caller's knowledge.
         let ok = unsafe {
             let to = ptr::without_provenance_mut(address);
             let (from, len) = (bytes.as_ptr().cast(), bytes.len());
@@ -232,9 +236,11 @@ impl Process {
         ok != 0 && written == bytes.len()
     }
 
-    /// Its modules' headers and exports, the program first. Empty while it has not been initialised.
+    /// Its modules' headers and exports, the program first. Empty while it has not been
+    /// initialised.
     ///
-    /// Without their paths: to find one, the system walks the process's whole list, for each module anew.
+    /// Without their paths: to find one, the system walks the process's whole list, for each module
+    /// anew.
     ///
     /// # Errors
     /// The system's, when the list keeps changing under the reader or cannot be read.
@@ -242,7 +248,8 @@ impl Process {
         self.modules_if(&|_, _| true)
     }
 
-    /// As [`Process::modules`], with the exports of only those modules whose index and name (in the export directory) are `wanted`.
+    /// As [`Process::modules`], with the exports of only those modules whose index and name (in the
+    /// export directory) are `wanted`.
     ///
     /// # Errors
     /// As [`Process::modules`].
@@ -267,7 +274,8 @@ impl Process {
     pub fn module_path(&self, base: u64) -> PathBuf {
         let mut path = vec![0u16; 32_768];
         let Ok(base) = usize::try_from(base) else { return PathBuf::new() };
-        // SAFETY: pointer and length are those of the vector; a module handle is a load address and is checked there.
+        // SAFETY: pointer and length are those of the vector; a module handle is a load address and
+        // is checked there.
         let len = unsafe {
             let module = ptr::without_provenance_mut(base);
             let (buffer, room) = (path.as_mut_ptr(), path.len() as u32);
@@ -303,7 +311,8 @@ impl Process {
         }
     }
 
-    /// The image at `base`, with its exports if its name is `wanted`; `None` if there is none (any more).
+    /// The image at `base`, with its exports if its name is `wanted`; `None` if there is none (any
+    /// more).
     pub fn module(&self, base: u64, wanted: impl FnOnce(&str) -> bool) -> Option<Module> {
         let image = Image::from_memory_if(wanted, |rva, buffer| {
             base.checked_add(rva.into()).is_some_and(|address| self.read(address, buffer))
@@ -370,7 +379,8 @@ pub fn machine(handle: BorrowedHandle) -> Machine {
     const UNKNOWN: u16 = 0;
     let (wow, native) = is_wow64(handle);
     let mut machine = Machine { process: if wow == UNKNOWN { native } else { wow }, native };
-    // IsWow64Process2 does not tell x64 programs on ARM64 from native ones; this does, and came with Windows 11 as they did.
+    // IsWow64Process2 does not tell x64 programs on ARM64 from native ones; this does, and came
+    // with Windows 11 as they did.
     if let Some(function) = system::kernel32(c"GetProcessInformation") {
         type Function = unsafe extern "system" fn(HANDLE, i32, *mut PROCESS_MACHINE_INFORMATION, u32) -> BOOL;
         // SAFETY: this is the documented signature of GetProcessInformation.

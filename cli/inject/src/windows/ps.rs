@@ -23,8 +23,8 @@ pub fn processes() -> Result<Vec<list::Process>, Failure> {
     Ok(all.into_iter().map(|entry| describe(entry.pid, entry.name)).collect())
 }
 
-/// What can be told of a process without opening it for more than reading, and without privileges. Of other users' processes no
-/// memory is read.
+/// What can be told of a process without opening it for more than reading, and without privileges.
+/// Of other users' processes no memory is read.
 fn describe(pid: u32, name: String) -> list::Process {
     let mut line = list::Process {
         pid,

@@ -30,12 +30,14 @@ use stk_schema::windows::MACHINE_X64;
 
 /// The status line is renewed this often on a terminal.
 const TERMINAL_MS: u32 = 250;
-/// Off a terminal there is none; the status is read this often, so that it is known when the process dies.
+/// Off a terminal there is none; the status is read this often, so that it is known when the
+/// process dies.
 const QUIET_MS: u32 = 500;
 /// How long the agent may take to write the end of the trace.
 const STOP_MS: u32 = 30_000;
-/// How long a process whose memory is gone, or whose agent has told of its exit, may take to end: its other DLLs have things to do, and a
-/// killed one goes only when the system has finished what its threads had asked of a busy disk.
+/// How long a process whose memory is gone, or whose agent has told of its exit, may take to end:
+/// its other DLLs have things to do, and a killed one goes only when the system has finished what
+/// its threads had asked of a busy disk.
 const GOING_MS: u32 = 30_000;
 
 /// How long a program that is launched waits for the agent's first look at its modules.
@@ -131,7 +133,8 @@ enum End {
 }
 
 impl<'a> Session<'a> {
-    /// Checks everything, loads the agent and starts it. Calls `initialise` before it first touches the process.
+    /// Checks everything, loads the agent and starts it. Calls `initialise` before it first touches
+    /// the process.
     fn start(
         record: &Record,
         process: &'a Process,
@@ -219,8 +222,8 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Waits until the agent has written which modules there are, a few seconds at most: a program that ends at once would leave a trace
-    /// of addresses alone.
+    /// Waits until the agent has written which modules there are, a few seconds at most: a program
+    /// that ends at once would leave a trace of addresses alone.
     fn wait_for_modules(&self) {
         let start = Instant::now();
         let waits = |status: AgentStatus| {
@@ -379,7 +382,8 @@ fn tables_dir(path: &Path) -> Result<Vec<u16>, Failure> {
     Ok(system::wide(std::path::absolute(path).map_err(fail)?.as_os_str()))
 }
 
-/// Where a runtime's data access library may lie: first where the user says, then where the debuggers look.
+/// Where a runtime's data access library may lie: first where the user says, then where the
+/// debuggers look.
 fn symbol_path(record: &Record) -> SymbolPath {
     let mut path = SymbolPath::default();
     record.symbol_path.iter().for_each(|text| path.add(text, true));

@@ -40,7 +40,8 @@ impl<'a> Block<'a> {
             return Err(blocked(process, "memory", &io::Error::last_os_error()));
         }
         let block = Block { process, address };
-        // SAFETY: source and length are those of the slice; the destination is the memory just allocated there.
+        // SAFETY: source and length are those of the slice; the destination is the memory just
+        // allocated there.
         let written = unsafe {
             let source = bytes.as_ptr().cast();
             WriteProcessMemory(
@@ -70,8 +71,8 @@ impl<'a> Block<'a> {
 
 impl Drop for Block<'_> {
     fn drop(&mut self) {
-        // SAFETY: it was allocated by `new`, and no thread there uses it any more (else `leak` was called). If it fails,
-        // the process is gone with its memory.
+        // SAFETY: it was allocated by `new`, and no thread there uses it any more (else `leak` was
+        // called). If it fails, the process is gone with its memory.
         unsafe { VirtualFreeEx(self.process.handle().as_raw_handle(), self.address, 0, MEM_RELEASE) };
     }
 }
@@ -92,10 +93,12 @@ pub enum Call {
 /// # Errors
 /// A sentence for the user, when no thread can be made there.
 pub fn call(process: &Process, function: u64, argument: u64, timeout_ms: u32) -> Result<Call, Failure> {
-    // SAFETY: an address is not called here but in the other process; the option's layout is that of a nullable pointer.
+    // SAFETY: an address is not called here but in the other process; the option's layout is that
+    // of a nullable pointer.
     let start = unsafe { std::mem::transmute::<usize, LPTHREAD_START_ROUTINE>(function as usize) };
-    // SAFETY: the handle is open; start address and argument are valid in that process by the caller's knowledge of it (an
-    // export of a loaded module); a wrong one would harm that process, not this one.
+    // SAFETY: the handle is open; start address and argument are valid in that process by the
+    // caller's knowledge of it (an export of a loaded module); a wrong one would harm that process,
+    // not this one.
     let thread = unsafe {
         let argument = argument as *const c_void;
         system::own(CreateRemoteThread(
@@ -134,7 +137,8 @@ pub struct Duplicate<'a> {
 }
 
 impl<'a> Duplicate<'a> {
-    /// Gives `process` a handle of the same object with the same rights, not inherited by its children.
+    /// Gives `process` a handle of the same object with the same rights, not inherited by its
+    /// children.
     ///
     /// # Errors
     /// A sentence for the user: refused.
@@ -173,7 +177,8 @@ impl<'a> Duplicate<'a> {
 impl Drop for Duplicate<'_> {
     fn drop(&mut self) {
         let mut here = ptr::null_mut();
-        // SAFETY: the source handle was made by `new` and belongs to us; it is closed there, whatever else fails.
+        // SAFETY: the source handle was made by `new` and belongs to us; it is closed there,
+        // whatever else fails.
         let moved = unsafe {
             let own = GetCurrentProcess();
             let options = DUPLICATE_CLOSE_SOURCE | DUPLICATE_SAME_ACCESS;

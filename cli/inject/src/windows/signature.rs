@@ -1,4 +1,5 @@
-//! Who has signed a file, by its embedded Authenticode signature. Nothing is asked over the network.
+//! Who has signed a file, by its embedded Authenticode signature. Nothing is asked over the
+//! network.
 
 use super::system;
 use std::ffi::CStr;
@@ -19,10 +20,12 @@ use windows_sys::Win32::Security::WinTrust::{
 };
 use windows_sys::core::{BOOL, GUID, PCSTR};
 
-/// Enhanced key usage of the certificate with which Microsoft signs data access libraries and nothing else ("CN=.NET DAC"); the debuggers ask for it too
-/// (dotnet/diagnostics, src/SOS/SOS.Hosting/RuntimeLibraryProvider.cs).
+/// Enhanced key usage of the certificate with which Microsoft signs data access libraries and
+/// nothing else ("CN=.NET DAC"); the debuggers ask for it too (dotnet/diagnostics,
+/// src/SOS/SOS.Hosting/RuntimeLibraryProvider.cs).
 const DATA_ACCESS_LIBRARY: &CStr = c"1.3.6.1.4.1.311.84.4.1";
-/// CERT_FIND_EXT_ONLY_ENHKEY_USAGE_FLAG: what the certificate itself says, not properties that this machine adds.
+/// CERT_FIND_EXT_ONLY_ENHKEY_USAGE_FLAG: what the certificate itself says, not properties that this
+/// machine adds.
 const EXTENSION_ONLY: u32 = 2;
 
 type Verify = unsafe extern "system" fn(HWND, *mut GUID, *mut WINTRUST_DATA) -> i32;
@@ -66,12 +69,14 @@ impl Api {
         }
     }
 
-    /// Whether the first signer's chain ends in one of Microsoft's roots and its certificate is for data access libraries.
+    /// Whether the first signer's chain ends in one of Microsoft's roots and its certificate is for
+    /// data access libraries.
     ///
     /// # Safety
     /// `state` must be the state of a verification that has succeeded and is not closed.
     unsafe fn is_makers(&self, state: HANDLE) -> bool {
-        // SAFETY: by the caller's promise; each pointer is checked before it is followed, and belongs to the state.
+        // SAFETY: by the caller's promise; each pointer is checked before it is followed, and
+        // belongs to the state.
         unsafe {
             let data = (self.provider_data)(state);
             if data.is_null() {
@@ -109,7 +114,8 @@ impl Api {
         let mut words = [0u64; 512];
         let mut size = size_of_val(&words) as u32;
         let usage = words.as_mut_ptr().cast::<CTL_USAGE>();
-        // SAFETY: the buffer has the size that is passed and is aligned for the struct, which the system lays out in it, texts included.
+        // SAFETY: the buffer has the size that is passed and is aligned for the struct, which the
+        // system lays out in it, texts included.
         unsafe {
             if (self.usage)(certificate, EXTENSION_ONLY, usage, &mut size) == 0 {
                 return false;
@@ -120,7 +126,8 @@ impl Api {
     }
 }
 
-/// Whether the runtime's maker, Microsoft, has signed the open file at `path` as a data access library, and it has not been changed since.
+/// Whether the runtime's maker, Microsoft, has signed the open file at `path` as a data access
+/// library, and it has not been changed since.
 pub fn is_data_access_library(file: &File, path: &Path) -> bool {
     let Some(api) = Api::load() else { return false };
     let name = system::wide(path.as_os_str());
@@ -142,7 +149,8 @@ pub fn is_data_access_library(file: &File, path: &Path) -> bool {
         ..WINTRUST_DATA::default()
     };
     let mut action = WINTRUST_ACTION_GENERIC_VERIFY_V2;
-    // SAFETY: the structs say their sizes and outlive both calls; the second frees what the first left in them, after its last use.
+    // SAFETY: the structs say their sizes and outlive both calls; the second frees what the first
+    // left in them, after its last use.
     unsafe {
         let verified = (api.verify)(ptr::null_mut(), &mut action, &mut data) == 0;
         let trusted = verified && api.is_makers(data.hWVTStateData);

@@ -18,7 +18,8 @@ use windows_sys::Win32::System::Threading::{
 use windows_sys::Win32::System::WindowsProgramming::DRIVE_REMOTE;
 use windows_sys::w;
 
-/// Takes ownership of a handle that a system call returned; null and INVALID_HANDLE_VALUE are its last error.
+/// Takes ownership of a handle that a system call returned; null and INVALID_HANDLE_VALUE are its
+/// last error.
 ///
 /// # Errors
 /// The calling thread's last error.
@@ -98,10 +99,11 @@ pub fn wait(handle: BorrowedHandle, ms: u32) -> bool {
     unsafe { WaitForSingleObject(handle.as_raw_handle(), ms) == WAIT_OBJECT_0 }
 }
 
-/// Waits until one of `handles` (at most 64) is signalled and gives the index of the first that is; `None` after `ms` milliseconds.
+/// Waits until one of `handles` (at most 64) is signalled and gives the index of the first that is;
+/// `None` after `ms` milliseconds.
 pub fn wait_any(handles: &[BorrowedHandle], ms: u32) -> Option<usize> {
-    // SAFETY: the handles are open, the pointer and count describe the slice, and a BorrowedHandle is a HANDLE (repr
-    // transparent).
+    // SAFETY: the handles are open, the pointer and count describe the slice, and a BorrowedHandle
+    // is a HANDLE (repr transparent).
     let result = unsafe { WaitForMultipleObjects(handles.len() as u32, handles.as_ptr().cast(), 0, ms) };
     let index = result.wrapping_sub(WAIT_OBJECT_0) as usize;
     (index < handles.len()).then_some(index)
@@ -119,7 +121,8 @@ pub fn ntdll(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
     unsafe { GetProcAddress(GetModuleHandleW(w!("ntdll.dll")), name.as_ptr().cast()) }
 }
 
-/// Address of a function of a DLL of the system folder, which is loaded for the purpose, so that whoever needs none does without it.
+/// Address of a function of a DLL of the system folder, which is loaded for the purpose, so that
+/// whoever needs none does without it.
 pub fn system_dll(dll: &CStr, name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
     // SAFETY: both names are zero-terminated; the DLL is never unloaded.
     unsafe {
@@ -132,7 +135,8 @@ pub fn system_dll(dll: &CStr, name: &CStr) -> Option<unsafe extern "system" fn()
 pub fn wine_version() -> Option<String> {
     type Version = unsafe extern "system" fn() -> *const std::ffi::c_char;
     let function = ntdll(c"wine_get_version")?;
-    // SAFETY: that is the signature of Wine's function, without arguments, whose result is a constant zero-terminated text.
+    // SAFETY: that is the signature of Wine's function, without arguments, whose result is a
+    // constant zero-terminated text.
     unsafe {
         let function = std::mem::transmute::<unsafe extern "system" fn() -> isize, Version>(function);
         let text = function();
@@ -140,7 +144,8 @@ pub fn wine_version() -> Option<String> {
     }
 }
 
-/// Whether the file lies on a network share: named by `\\\\server`, or on a drive that is mapped to one.
+/// Whether the file lies on a network share: named by `\\\\server`, or on a drive that is mapped to
+/// one.
 pub fn is_remote(path: &Path) -> bool {
     let Some(Component::Prefix(prefix)) = path.components().next() else { return false };
     match prefix.kind() {

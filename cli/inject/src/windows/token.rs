@@ -65,8 +65,8 @@ impl Token {
     pub fn user_sid(&self) -> Option<String> {
         let user = information(&self.0, TokenUser)?;
         let mut text = ptr::null_mut();
-        // SAFETY: the SID lies within its buffer, which lives; the result has room. The system makes a zero-terminated string, which
-        // is freed after it was copied.
+        // SAFETY: the SID lies within its buffer, which lives; the result has room. The system
+        // makes a zero-terminated string, which is freed after it was copied.
         unsafe {
             if ConvertSidToStringSidW(user.sid(), &mut text) == 0 {
                 return None;
@@ -81,7 +81,8 @@ impl Token {
     /// Integrity level: 0x2000 medium, 0x3000 high (elevated), 0x4000 system; 0 if unknown.
     pub fn integrity(&self) -> u32 {
         let Some(label) = information(&self.0, TokenIntegrityLevel) else { return 0 };
-        // SAFETY: the SID lies within its buffer, which lives; the last sub-authority exists, since the label has at least one.
+        // SAFETY: the SID lies within its buffer, which lives; the last sub-authority exists, since
+        // the label has at least one.
         unsafe {
             let count = *GetSidSubAuthorityCount(label.sid());
             if count == 0 { 0 } else { *GetSidSubAuthority(label.sid(), u32::from(count) - 1) }
@@ -103,8 +104,8 @@ impl Token {
         let (Some(held), Some(debug)) = (information(&self.0, TokenPrivileges), debug_privilege()) else {
             return false;
         };
-        // SAFETY: the system filled the buffer as TOKEN_PRIVILEGES, a count and as many elements; those beyond the buffer, which
-        // it would have refused to fill, are cut.
+        // SAFETY: the system filled the buffer as TOKEN_PRIVILEGES, a count and as many elements;
+        // those beyond the buffer, which it would have refused to fill, are cut.
         unsafe {
             let privileges = held.0.as_ptr().cast::<TOKEN_PRIVILEGES>();
             let first = (&raw const (*privileges).Privileges).cast::<LUID_AND_ATTRIBUTES>();
@@ -121,7 +122,8 @@ impl Token {
     }
 }
 
-/// Whether the process's user may read and execute the file at `path`; `None` if that cannot be told. AppContainers are heeded.
+/// Whether the process's user may read and execute the file at `path`; `None` if that cannot be
+/// told. AppContainers are heeded.
 pub fn may_read(process: BorrowedHandle, path: &Path) -> Option<bool> {
     let token = open(process, TOKEN_QUERY | TOKEN_DUPLICATE).ok()?;
     let mut identity = ptr::null_mut();
@@ -165,13 +167,14 @@ pub fn may_read(process: BorrowedHandle, path: &Path) -> Option<bool> {
     (asked != 0).then_some(allowed != 0)
 }
 
-/// The security descriptor of the file or folder at `path` as a string: owner, access list and mandatory label; `None` if it cannot
-/// be read.
+/// The security descriptor of the file or folder at `path` as a string: owner, access list and
+/// mandatory label; `None` if it cannot be read.
 pub fn sddl(path: &Path) -> Option<String> {
     Descriptor::of(path, SHOWN)?.text()
 }
 
-/// The same of an open file or folder, whatever its name leads to meanwhile. The handle needs READ_CONTROL.
+/// The same of an open file or folder, whatever its name leads to meanwhile. The handle needs
+/// READ_CONTROL.
 pub fn sddl_of(file: BorrowedHandle) -> Option<String> {
     Descriptor::of_open(file, SHOWN)?.text()
 }
@@ -187,7 +190,8 @@ impl Descriptor {
     fn of(path: &Path, what: OBJECT_SECURITY_INFORMATION) -> Option<Descriptor> {
         let name = system::wide(path.as_os_str());
         let (mut descriptor, none) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the path is zero-terminated and the result has room; parts that are not asked for one by one may be null.
+        // SAFETY: the path is zero-terminated and the result has room; parts that are not asked for
+        // one by one may be null.
         let failed = unsafe {
             GetNamedSecurityInfoW(
                 name.as_ptr(),
@@ -205,7 +209,8 @@ impl Descriptor {
 
     fn of_open(file: BorrowedHandle, what: OBJECT_SECURITY_INFORMATION) -> Option<Descriptor> {
         let (mut descriptor, none) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the handle is open and the result has room; parts that are not asked for one by one may be null.
+        // SAFETY: the handle is open and the result has room; parts that are not asked for one by
+        // one may be null.
         let failed = unsafe {
             GetSecurityInfo(
                 file.as_raw_handle(),
@@ -253,8 +258,8 @@ impl Drop for Descriptor {
     }
 }
 
-/// SeDebugPrivilege, which administrators have and which opens other users' processes: enabled until it is dropped, so that what inject
-/// opens or starts afterwards goes without.
+/// SeDebugPrivilege, which administrators have and which opens other users' processes: enabled
+/// until it is dropped, so that what inject opens or starts afterwards goes without.
 #[derive(Debug)]
 pub struct DebugPrivilege {
     token: OwnedHandle,
@@ -279,7 +284,8 @@ impl Drop for DebugPrivilege {
     }
 }
 
-/// Gives SeDebugPrivilege these attributes; the result is those that it had, `None` if the token is without it.
+/// Gives SeDebugPrivilege these attributes; the result is those that it had, `None` if the token is
+/// without it.
 fn adjust(token: &OwnedHandle, attributes: u32) -> Option<u32> {
     let luid = debug_privilege()?;
     let one = |attributes| TOKEN_PRIVILEGES {
@@ -288,8 +294,9 @@ fn adjust(token: &OwnedHandle, attributes: u32) -> Option<u32> {
     };
     let mut before = one(attributes);
     let mut len = 0;
-    // SAFETY: the token is open for this; both structs hold the one privilege that they count, and the size is that of the second. The
-    // function succeeds even when the privilege was not assigned, and tells so by the last error.
+    // SAFETY: the token is open for this; both structs hold the one privilege that they count, and
+    // the size is that of the second. The function succeeds even when the privilege was not
+    // assigned, and tells so by the last error.
     let done = unsafe {
         let (size, now) = (size_of_val(&before) as u32, one(attributes));
         AdjustTokenPrivileges(token.as_raw_handle(), 0, &now, size, &mut before, &mut len) != 0
@@ -306,7 +313,8 @@ fn debug_privilege() -> Option<LUID> {
 }
 
 fn own_process() -> BorrowedHandle<'static> {
-    // SAFETY: the pseudo handle of this process is valid as long as the process, and needs no closing.
+    // SAFETY: the pseudo handle of this process is valid as long as the process, and needs no
+    // closing.
     unsafe { BorrowedHandle::borrow_raw(GetCurrentProcess()) }
 }
 
@@ -344,7 +352,8 @@ impl Information {
     /// The SID that TOKEN_USER and TOKEN_MANDATORY_LABEL begin with a pointer to.
     fn sid(&self) -> *mut c_void {
         const { assert!(size_of::<TOKEN_USER>() == size_of::<TOKEN_MANDATORY_LABEL>()) };
-        // SAFETY: the buffer is larger than a TOKEN_USER, aligned for it, and was filled by the system as one.
+        // SAFETY: the buffer is larger than a TOKEN_USER, aligned for it, and was filled by the
+        // system as one.
         unsafe { (*self.0.as_ptr().cast::<TOKEN_USER>()).User.Sid }
     }
 }

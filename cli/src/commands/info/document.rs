@@ -1,11 +1,13 @@
-//! What `stk info` says of traces: the JSON document as it is printed, and what the text is made from.
+//! What `stk info` says of traces: the JSON document as it is printed, and what the text is made
+//! from.
 
 use super::code::DynamicCode;
 use super::methods::Methods;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The JSON output. Its version grows when a field changes its meaning or goes; new fields may come at any time.
+/// The JSON output. Its version grows when a field changes its meaning or goes; new fields may come
+/// at any time.
 #[derive(Serialize)]
 pub(super) struct Document {
     pub version: u32,
@@ -84,7 +86,8 @@ pub(super) struct Embedded {
     /// Images with, and without, what unwinding needs, in the trace or in a folder of tables.
     pub images_with_unwind_data: usize,
     pub images_without: usize,
-    /// Tables that the trace does not carry itself: those in a folder given with --tables, and those that are not at hand.
+    /// Tables that the trace does not carry itself: those in a folder given with --tables, and
+    /// those that are not at hand.
     pub in_folders: Tables,
     pub not_at_hand: Tables,
 }
@@ -128,6 +131,7 @@ pub(super) struct ModuleInfo {
     pub unload_ns: Option<u64>,
     /// Bytes of its tables that are in the trace.
     pub embedded_bytes: u64,
-    /// `here` (in the trace or a folder given with --tables), `elsewhere` (in a folder that was not given) or `none`.
+    /// `here` (in the trace or a folder given with --tables), `elsewhere` (in a folder that was not
+    /// given) or `none`.
     pub unwind_data: &'static str,
 }

@@ -1,4 +1,5 @@
-//! The facts of a trace: a file's path in, what is said of it out. Samples are counted, not decoded.
+//! The facts of a trace: a file's path in, what is said of it out. Samples are counted, not
+//! decoded.
 
 use super::code::DynamicCode;
 use super::document::{

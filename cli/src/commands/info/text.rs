@@ -1,4 +1,5 @@
-//! What `stk info` says of a trace, as text: a line per fact with its name before it, then lists of threads and modules.
+//! What `stk info` says of a trace, as text: a line per fact with its name before it, then lists of
+//! threads and modules.
 
 use super::LISTED;
 use super::document::{Embedded, Info, SupplementInfo, Tables};

@@ -34,8 +34,8 @@ pub(super) struct ListArgs {
     symbols: SymbolOptions,
 }
 
-/// Downloads each PDB once. Exit code 1 if a server fails, or if nothing is at hand in the end; that a server has no such
-/// file is no failure.
+/// Downloads each PDB once. Exit code 1 if a server fails, or if nothing is at hand in the end;
+/// that a server has no such file is no failure.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -52,7 +52,8 @@ pub(super) struct FetchArgs {
     symbols: SymbolOptions,
 }
 
-/// Writes a symbol store, as a folder or as one .tar.zst file: name it with -y on the other machine.
+/// Writes a symbol store, as a folder or as one .tar.zst file: name it with -y on the other
+/// machine.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -174,7 +175,8 @@ pub(super) fn fetch(args: &FetchArgs) -> anyhow::Result<Exit> {
 pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
     let store = store(&args.symbols, &args.files);
     let (modules, exit) = modules(&args.files, &store)?;
-    // By name and identity, so that a file that several modules share is written once, and always in one order.
+    // By name and identity, so that a file that several modules share is written once, and always
+    // in one order.
     let mut files: BTreeMap<(String, String), FoundFile> = BTreeMap::new();
     for module in &modules {
         let symbols = find(&module.image, &store, &|_, _, _| {});

@@ -1,5 +1,6 @@
-//! From a trace to a profile: every SAMPLES block is walked into a call tree of its own, a block a task, and the trees are
-//! merged in block order. At most two windows of blocks are in memory at once, whatever the trace's length.
+//! From a trace to a profile: every SAMPLES block is walked into a call tree of its own, a block a
+//! task, and the trees are merged in block order. At most two windows of blocks are in memory at
+//! once, whatever the trace's length.
 
 mod block;
 mod gap;
@@ -35,12 +36,13 @@ pub struct BuildOptions {
     pub runs_limit: Option<usize>,
 }
 
-/// Builds the profile of a trace, without names. Uses the rayon pool that it is called in; the result does not depend on
-/// that pool's size. `done` counts samples as they are finished.
+/// Builds the profile of a trace, without names. Uses the rayon pool that it is called in; the
+/// result does not depend on that pool's size. `done` counts samples as they are finished.
 ///
 /// # Errors
 ///
-/// When the runs' temporary file cannot be written. Damaged blocks are no error: see [`Losses`](super::Losses).
+/// When the runs' temporary file cannot be written. Damaged blocks are no error: see
+/// [`Losses`](super::Losses).
 pub fn build(
     trace: &Trace<'_>,
     images: &[ModuleImage],
@@ -137,8 +139,9 @@ impl<'i> Inputs<'i> {
         step.part(first, end)
     }
 
-    /// From when on these frames, walked at `time`, and why there are no more, may mean something else: a module or dynamic
-    /// code of theirs goes, or some comes to where there was none. In ticks.
+    /// From when on these frames, walked at `time`, and why there are no more, may mean something
+    /// else: a module or dynamic code of theirs goes, or some comes to where there was none. In
+    /// ticks.
     fn expires<'f>(
         &self,
         frames: impl Iterator<Item = &'f Frame>,
@@ -171,8 +174,8 @@ impl<'i> Inputs<'i> {
     }
 }
 
-/// The SAMPLES blocks that can matter: all that begin before the end of the wanted time, since a thread that is idle in
-/// it may have its stack in any of them.
+/// The SAMPLES blocks that can matter: all that begin before the end of the wanted time, since a
+/// thread that is idle in it may have its stack in any of them.
 fn wanted_blocks(inputs: &Inputs<'_>) -> Vec<PlacedBlock> {
     let mut blocks = Vec::new();
     let mut next = 0;

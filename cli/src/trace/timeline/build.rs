@@ -62,7 +62,8 @@ impl TimelineBuilder {
         self.restated = Some(HashSet::new());
     }
 
-    /// Ends the STATE block that [`begin_state_after_loss`](Self::begin_state_after_loss) began at `time`.
+    /// Ends the STATE block that [`begin_state_after_loss`](Self::begin_state_after_loss) began at
+    /// `time`.
     pub fn end_state(&mut self, time: u64) {
         let Some(restated) = self.restated.take() else { return };
         let modules = &mut self.timeline.modules;
@@ -253,8 +254,9 @@ impl TimelineBuilder {
             _ => None,
         });
         let known = pe.is_some() || !record.image.debug_id.is_empty() || !record.header_hash.is_none();
-        // Of a module that was gone too soon the loader's notification is all there is, which has no header hash: where the other
-        // identities tell images apart and the path is the same, it is the image of the others.
+        // Of a module that was gone too soon the loader's notification is all there is, which has
+        // no header hash: where the other identities tell images apart and the path is the same, it
+        // is the image of the others.
         let header_hash = match pe {
             Some(pe) if record.header_hash.is_none() && (pe.time_date_stamp != 0 || pe.check_sum != 0) => {
                 self.hash_of_the_same(&record.image, pe).unwrap_or(record.header_hash)
@@ -274,7 +276,8 @@ impl TimelineBuilder {
         })
     }
 
-    /// The header hash of an image of this path and these identities, if just one such image is known.
+    /// The header hash of an image of this path and these identities, if just one such image is
+    /// known.
     fn hash_of_the_same(&self, image: &Image, pe: PeIdentity) -> Option<ContentHash> {
         let path = image.path.to_lowercase();
         let same = |key: &&ImageKey| {
@@ -319,7 +322,8 @@ impl TimelineBuilder {
     }
 }
 
-/// A runtime is told of again when more is known of it: what is said later counts, what is not said stands.
+/// A runtime is told of again when more is known of it: what is said later counts, what is not said
+/// stands.
 fn runtime_info(runtimes: &mut Vec<Runtime>, info: &RuntimeInfo<'_>) {
     let (version, note) = (text(info.version), text(info.note));
     match runtimes.iter_mut().find(|runtime| runtime.module == info.module) {

@@ -1,6 +1,7 @@
-//! How walks end. The image has a worker function (RVA 1000h, 28h bytes of frame), a thread-start function (2000h,
-//! the same frame), a self-referencing frame-register function (3000h), one that the system enters by itself (4200h,
-//! the worker's frame), and one without unwind data in which a language runtime starts stacks (7000h).
+//! How walks end. The image has a worker function (RVA 1000h, 28h bytes of frame), a thread-start
+//! function (2000h, the same frame), a self-referencing frame-register function (3000h), one that
+//! the system enters by itself (4200h, the worker's frame), and one without unwind data in which a
+//! language runtime starts stacks (7000h).
 
 use super::*;
 use crate::{Arch, Trust, x64};
@@ -172,7 +173,8 @@ fn a_caller_without_unwind_data_ends_the_walk() {
 
 #[test]
 fn a_function_that_the_system_enters_returns_to_a_leaf_that_it_interrupted() {
-    // The system call's stub at 7000h has no unwind data; its own caller's address lies where it was interrupted.
+    // The system call's stub at 7000h has no unwind data; its own caller's address lies where it
+    // was interrupted.
     let stack = [
         frame(BASE + 0x7000).to_vec(),
         vec![BASE + 0x1020],
@@ -214,7 +216,8 @@ fn the_depth_limit_ends() {
 
 #[test]
 fn goes_on_below_a_machine_frame_at_the_interrupted_instruction() {
-    // The interrupted code stood at the first byte of the function at 1000h, with its return address at [rsp].
+    // The interrupted code stood at the first byte of the function at 1000h, with its return
+    // address at [rsp].
     let machine = [1, 2, 3, 4, 5, BASE + 0x1000, 0x33, 0x202, STACK + 0x60, 0x2b, 0, 0];
     let stack = [&machine[..], &[BASE + 0x2020], &frame(0)].concat();
     let run = walk(BASE + 0x4050, &stack, Some(STACK + 0x100), false);
@@ -254,7 +257,8 @@ fn scanning_is_off_by_default_and_marked_when_on() {
 
 #[test]
 fn a_walk_goes_on_from_registers_that_something_else_found() {
-    // Two functions that touch, of 28h and 68h bytes of stack: a return address at the second one's beginning belongs to the first.
+    // Two functions that touch, of 28h and 68h bytes of stack: a return address at the second one's
+    // beginning belongs to the first.
     let image = ImageTables::new(Arch::X64, 0x8000)
         .range(0x1000, vec![0x90; 0x200])
         .range(0x5000, [0x1000u32, 0x1100, 0x6000, 0x1100, 0x1200, 0x6010].map(u32::to_le_bytes).concat())
@@ -302,8 +306,8 @@ fn a_function_that_has_called_another_cannot_rest_on_a_volatile_register() {
     assert_eq!(stop, Stop::BadUnwindInfo { module: ModuleId(3), rva: 0x2050 });
 }
 
-/// Two functions with plain frames (1000h, and 2000h that starts threads), one that finds its frame by rbp (3000h:
-/// push rbp; mov rbp,rsp; sub rsp,20h).
+/// Two functions with plain frames (1000h, and 2000h that starts threads), one that finds its frame
+/// by rbp (3000h: push rbp; mov rbp,rsp; sub rsp,20h).
 fn frames_by_rbp() -> Space {
     let records = [0x1000u32, 0x1100, 0x6000, 0x2000, 0x2100, 0x6000, 0x3000, 0x3100, 0x6010];
     let image = ImageTables::new(Arch::X64, 0x8000)
@@ -324,7 +328,8 @@ struct Next {
     words: Vec<u64>,
 }
 
-/// Walks one sample after the other with a history and checks each against a whole walk. Returns what was reused.
+/// Walks one sample after the other with a history and checks each against a whole walk. Returns
+/// what was reused.
 fn walk_again(space: &Space, samples: &[(Next, u64)]) -> Vec<usize> {
     let mut walker = Walker::new(WalkOptions::default());
     let mut history = History::default();
@@ -354,7 +359,8 @@ fn walk_again(space: &Space, samples: &[(Next, u64)]) -> Vec<usize> {
     reused
 }
 
-/// The stack from `sp` to the base at STACK + 200h: frames of the function at 1000h, then the one at 2000h.
+/// The stack from `sp` to the base at STACK + 200h: frames of the function at 1000h, then the one
+/// at 2000h.
 fn deep(innermost: u64, count: usize) -> Next {
     let mut words = vec![0u64; 8];
     let mut return_address = 0;
@@ -392,8 +398,8 @@ fn takes_over_nothing_that_may_have_changed() {
 #[test]
 fn a_caller_that_depends_on_rbp_is_taken_over_only_with_the_same_rbp() {
     let space = frames_by_rbp();
-    // The function at 1000h was called by the one at 3000h, which finds its frame by rbp; two frames of it lie there
-    // with the same contents, and rbp says which one is meant.
+    // The function at 1000h was called by the one at 3000h, which finds its frame by rbp; two
+    // frames of it lie there with the same contents, and rbp says which one is meant.
     let base = STACK + 0x200;
     let rbp = base - 0x40;
     let mut words = vec![0u64; 32];

@@ -17,12 +17,14 @@ use crate::{Arch, Stop, Trust};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct State {
     pub(crate) registers: Registers,
-    /// Bytes of arguments that the called function popped, besides its return address; `None` if unknown.
+    /// Bytes of arguments that the called function popped, besides its return address; `None` if
+    /// unknown.
     popped: Option<u16>,
-    /// That number is not certain: see [`Rule::popped_ahead`]. What rests on it must lead behind a call instruction.
+    /// That number is not certain: see [`Rule::popped_ahead`]. What rests on it must lead behind a
+    /// call instruction.
     popped_ahead: bool,
-    /// A function that starts threads was passed. What calls it is not exported under a known name everywhere: under Wine
-    /// RtlUserThreadStart jumps to it.
+    /// A function that starts threads was passed. What calls it is not exported under a known name
+    /// everywhere: under Wine RtlUserThreadStart jumps to it.
     started: bool,
 }
 
@@ -297,8 +299,8 @@ impl<M: Modules> Step<'_, M> {
         original.map_or(after, |at| at.wrapping_add(4))
     }
 
-    /// Searches from `start` up for the return address: while arguments are being pushed it lies above the place
-    /// that the record gives.
+    /// Searches from `start` up for the return address: while arguments are being pushed it lies
+    /// above the place that the record gives.
     fn search(&self, start: u32) -> Result<u32, Stop> {
         const WORDS: u32 = 128;
         let mut uncertain = None;

@@ -105,7 +105,8 @@ fn signature(path: &Path) -> Signature {
         ..WINTRUST_DATA::default()
     };
     let mut action = WINTRUST_ACTION_GENERIC_VERIFY_V2;
-    // SAFETY: the structs say their sizes and outlive both calls; the second frees what the first left in them.
+    // SAFETY: the structs say their sizes and outlive both calls; the second frees what the first
+    // left in them.
     let error = unsafe {
         let error = verify(ptr::null_mut(), &mut action, &mut data) as u32;
         data.dwStateAction = WTD_STATEACTION_CLOSE;

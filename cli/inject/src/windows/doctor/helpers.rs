@@ -63,7 +63,8 @@ impl Helper {
         Some(helper)
     }
 
-    /// An address in the thread's first frame: its stack is committed from the stack pointer up to there.
+    /// An address in the thread's first frame: its stack is committed from the stack pointer up to
+    /// there.
     pub fn frame(&self) -> usize {
         self.frame.load(Ordering::Acquire)
     }

@@ -1,6 +1,7 @@
 //! `inject doctor`: gathers what `crate::doctor` judges.
 //!
-//! Nothing here touches another process, but for the one of `--pid`, of which only questions are asked.
+//! Nothing here touches another process, but for the one of `--pid`, of which only questions are
+//! asked.
 //!
 //! * [`system`]: Windows, processors, code integrity, security software.
 //! * [`files`]: hashes, zone marks, signatures.
@@ -84,7 +85,8 @@ fn report(pid: Option<u32>) -> Report {
     facts.extend(doctor::timing::judge_cycles(&suspension::cycles()));
     facts.extend(doctor::timing::judge_wakeups(&wakeups::measure()));
     facts.extend(doctor::stubs::judge(&stubs::gather()));
-    // SAFETY: the pseudo handle of this process is valid as long as the process, and needs no closing.
+    // SAFETY: the pseudo handle of this process is valid as long as the process, and needs no
+    // closing.
     let own = unsafe { BorrowedHandle::borrow_raw(GetCurrentProcess()) };
     facts.extend(doctor::policies::judge("own-process", &policies(own)));
     if let Some(target) = target {

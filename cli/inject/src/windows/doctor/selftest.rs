@@ -94,7 +94,8 @@ fn name_own_thread() -> Option<String> {
     type Function = unsafe extern "system" fn(HANDLE, *const u16) -> i32;
     let function = kernel32(c"SetThreadDescription")?;
     let name = wide(THREAD_NAME.as_ref());
-    // SAFETY: the documented signature; the pseudo handle needs no closing; the name is zero-terminated.
+    // SAFETY: the documented signature; the pseudo handle needs no closing; the name is
+    // zero-terminated.
     let result = unsafe { transmute::<Found, Function>(function)(GetCurrentThread(), name.as_ptr()) };
     (result >= 0).then(|| THREAD_NAME.to_owned())
 }
@@ -102,7 +103,8 @@ fn name_own_thread() -> Option<String> {
 /// The memory of the calling thread's stack: from its reservation's begin to its end.
 fn own_stack() -> Option<(u64, u64)> {
     let query = |address: usize| {
-        // SAFETY: the struct is plain data and has the size that is passed; the address is not followed.
+        // SAFETY: the struct is plain data and has the size that is passed; the address is not
+        // followed.
         unsafe {
             let mut info: MEMORY_BASIC_INFORMATION = zeroed();
             let size = size_of::<MEMORY_BASIC_INFORMATION>();

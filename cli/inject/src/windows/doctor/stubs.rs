@@ -67,7 +67,8 @@ fn read(address: usize, len: usize) -> Option<Vec<u8>> {
     (ok != 0 && done == len).then_some(bytes)
 }
 
-/// Whom the code at `address` jumps to: at most four jumps are followed, since the first often leads to one more.
+/// Whom the code at `address` jumps to: at most four jumps are followed, since the first often
+/// leads to one more.
 fn leads_to(address: usize) -> Option<String> {
     const WIDE: bool = cfg!(target_pointer_width = "64");
     let mut at = address;
@@ -86,7 +87,8 @@ fn leads_to(address: usize) -> Option<String> {
 }
 
 fn owner(address: usize) -> String {
-    // SAFETY: the struct is plain data and has the size that is passed; the address is not followed.
+    // SAFETY: the struct is plain data and has the size that is passed; the address is not
+    // followed.
     let info = unsafe {
         let mut info: MEMORY_BASIC_INFORMATION = zeroed();
         VirtualQuery(ptr::without_provenance(address), &mut info, size_of::<MEMORY_BASIC_INFORMATION>());

@@ -68,8 +68,8 @@ fn suspend_once(helper: &Helper) -> Option<[u64; 4]> {
     let mut context = Aligned(unsafe { zeroed() });
     context.0.ContextFlags = FLAGS as _;
     let start = Instant::now();
-    // SAFETY: a thread of this process, whose handle is open with all rights. Between here and its resumption only the clock is read,
-    // which takes no lock.
+    // SAFETY: a thread of this process, whose handle is open with all rights. Between here and its
+    // resumption only the clock is read, which takes no lock.
     if unsafe { SuspendThread(thread) } == u32::MAX {
         return None;
     }
@@ -78,7 +78,8 @@ fn suspend_once(helper: &Helper) -> Option<[u64; 4]> {
     let read = unsafe { GetThreadContext(thread, &mut context.0) } != 0;
     let known = Instant::now();
     if read {
-        // SAFETY: the helper stands still, and what lies between its stack pointer and its first frame is its stack.
+        // SAFETY: the helper stands still, and what lies between its stack pointer and its first
+        // frame is its stack.
         unsafe { copy(stack_pointer(&context.0), frame, &mut stack) };
     }
     let copied = Instant::now();
@@ -104,7 +105,8 @@ fn suspend_once(helper: &Helper) -> Option<[u64; 4]> {
 unsafe fn copy(from: usize, to: usize, into: &mut [u8]) {
     let len = to.saturating_sub(from).min(into.len());
     let source: *const u8 = std::ptr::with_exposed_provenance(from);
-    // SAFETY: the caller's promise; the helper's stack is not this thread's, on which the destination lies.
+    // SAFETY: the caller's promise; the helper's stack is not this thread's, on which the
+    // destination lies.
     unsafe { std::ptr::copy_nonoverlapping(source, into.as_mut_ptr(), len) };
 }
 
@@ -118,7 +120,8 @@ fn stack_pointer(context: &CONTEXT) -> usize {
     sp
 }
 
-/// What QueryThreadCycleTime says of a waiting helper that is suspended, and of a spinning one that is not.
+/// What QueryThreadCycleTime says of a waiting helper that is suspended, and of a spinning one that
+/// is not.
 pub fn cycles() -> Cycles {
     let mut found = Cycles::default();
     if let Some(waiting) = Helper::start(Work::Wait) {

@@ -33,7 +33,8 @@ pub fn gather() -> SystemFacts {
             names.iter().filter_map(|name| text(key, name)).filter(|text| !text.is_empty()).collect();
         (!all.is_empty()).then(|| all.join(" "))
     };
-    // SAFETY: the pseudo handle of this process is valid as long as the process, and needs no closing.
+    // SAFETY: the pseudo handle of this process is valid as long as the process, and needs no
+    // closing.
     let own = unsafe { BorrowedHandle::borrow_raw(GetCurrentProcess()) };
     SystemFacts {
         version: version().map(|(major, minor, build)| (major, minor, build, number(CURRENT, "UBR"))),
@@ -92,7 +93,8 @@ fn query(class: u32, bytes: &mut [u8]) -> bool {
     type Function = unsafe extern "system" fn(u32, *mut c_void, u32, *mut u32) -> i32;
     let Some(function) = ntdll(c"NtQuerySystemInformation") else { return false };
     let mut len = 0;
-    // SAFETY: the documented signature; pointer and length are those of the slice, whose users align it themselves.
+    // SAFETY: the documented signature; pointer and length are those of the slice, whose users
+    // align it themselves.
     unsafe {
         transmute::<Found, Function>(function)(class, bytes.as_mut_ptr().cast(), bytes.len() as u32, &mut len)
             >= 0
@@ -169,7 +171,8 @@ fn text(key: &str, name: &str) -> Option<String> {
     let (key, name) = (wide(OsStr::new(key)), wide(OsStr::new(name)));
     let mut units = vec![0u16; 1024];
     let mut size = size_of_val(&units[..]) as u32;
-    // SAFETY: both names are zero-terminated; the size is that of the vector. The result is zero-terminated.
+    // SAFETY: both names are zero-terminated; the size is that of the vector. The result is
+    // zero-terminated.
     let error = unsafe {
         let flags = RRF_RT_REG_SZ | RRF_SUBKEY_WOW6464KEY;
         let (key, name) = (key.as_ptr(), name.as_ptr());
@@ -208,7 +211,8 @@ fn number(key: &str, name: &str) -> Option<u32> {
     (error == ERROR_SUCCESS).then_some(value)
 }
 
-/// The services that say of themselves that they filter files for an antivirus program or watch what programs do with files.
+/// The services that say of themselves that they filter files for an antivirus program or watch
+/// what programs do with files.
 fn security_filters() -> Option<Vec<String>> {
     const SERVICES: &str = r"SYSTEM\CurrentControlSet\Services";
     let path = wide(OsStr::new(SERVICES));
@@ -289,7 +293,8 @@ pub fn windows_folder() -> PathBuf {
 /// Path of a module of this process; empty if there is none.
 pub fn module_path(module: HMODULE) -> PathBuf {
     let mut units = vec![0u16; 32_768];
-    // SAFETY: pointer and length are those of the vector; a module handle that is none is told by 0.
+    // SAFETY: pointer and length are those of the vector; a module handle that is none is told by
+    // 0.
     let len = unsafe { GetModuleFileNameW(module, units.as_mut_ptr(), units.len() as u32) } as usize;
     OsString::from_wide(&units[..len.min(units.len())]).into()
 }

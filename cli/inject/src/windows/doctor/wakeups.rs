@@ -55,7 +55,8 @@ fn timer() -> Option<Vec<u64>> {
     Some(late)
 }
 
-/// Nanoseconds from SetEvent to the woken thread while every processor spins, and how many wake-ups took over a second.
+/// Nanoseconds from SetEvent to the woken thread while every processor spins, and how many wake-ups
+/// took over a second.
 fn busy_processors() -> (Vec<u64>, u32) {
     // SAFETY: no preconditions; 0xffff stands for all processor groups.
     let processors = unsafe { GetActiveProcessorCount(0xffff) }.clamp(1, 256);

@@ -1,4 +1,5 @@
-//! The file of a data access library: opened once, judged, and held until it is loaded, so that what was judged is what is loaded.
+//! The file of a data access library: opened once, judged, and held until it is loaded, so that
+//! what was judged is what is loaded.
 
 use super::library::{Candidate, Error};
 use crate::sddl;
@@ -25,7 +26,8 @@ pub struct LibraryFile {
     pub bytes: Vec<u8>,
     /// How it may be loaded.
     pub permit: Permit,
-    /// Keeps others from changing, renaming or deleting it; a folder on the way cannot be renamed while this is open either.
+    /// Keeps others from changing, renaming or deleting it; a folder on the way cannot be renamed
+    /// while this is open either.
     _file: File,
 }
 
@@ -37,8 +39,9 @@ impl LibraryFile {
     pub fn open(candidate: &Candidate, rank: Rank) -> Result<Option<LibraryFile>, Error> {
         let given = &candidate.path;
         let shown = given.display();
-        // Before anything touches the path: opening a share sends credentials there. A link that leads to one is the recorded user's doing,
-        // unless that user could connect there with the same rights itself.
+        // Before anything touches the path: opening a share sends credentials there. A link that
+        // leads to one is the recorded user's doing, unless that user could connect there with the
+        // same rights itself.
         let local = match rank {
             Rank::Peer => local::check(given),
             Rank::Below => local::check_without_links(given),

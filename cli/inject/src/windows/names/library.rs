@@ -1,8 +1,10 @@
 //! A data access library: where it lies, whether it may be loaded, and what it says of an address.
 //!
-//! Its interfaces are the runtime's own (xclrdata.idl, sospriv.idl in dotnet/runtime): IXCLRDataProcess, which every version has, names
-//! an address; ISOSDacInterface, where there is one (.NET Framework 4.5, .NET Core), adds the module and the method's bounds. Of each only the slots used here are
-//! named, by their number in the table of functions; they have not moved since they exist.
+//! Its interfaces are the runtime's own (xclrdata.idl, sospriv.idl in dotnet/runtime):
+//! IXCLRDataProcess, which every version has, names an address; ISOSDacInterface, where there is
+//! one (.NET Framework 4.5, .NET Core), adds the module and the method's bounds. Of each only the
+//! slots used here are named, by their number in the table of functions; they have not moved since
+//! they exist.
 
 use super::file::LibraryFile;
 use super::target::{self, DataTarget};
@@ -43,8 +45,9 @@ const CODE_HEADER_DATA: usize = 26;
 /// IXCLRDataModule::GetFileName.
 const FILE_NAME: usize = 30;
 
-/// The library was made for another build of the runtime: CORDBG_E_MISMATCHED_CORWKS_AND_DACWKS_DLLS, and
-/// CORDBG_E_MISSING_DEBUGGER_EXPORTS, where the other build's tables lie elsewhere altogether.
+/// The library was made for another build of the runtime:
+/// CORDBG_E_MISMATCHED_CORWKS_AND_DACWKS_DLLS, and CORDBG_E_MISSING_DEBUGGER_EXPORTS, where the
+/// other build's tables lie elsewhere altogether.
 const MISMATCHED: [u32; 2] = [0x8013_1c39, 0x8013_1c4f];
 /// UTF-16 units of a name.
 const NAME_UNITS: usize = 4096;
@@ -127,9 +130,11 @@ impl Library {
         let path = &file.path;
         let title = file_name(path);
         let wide = system::wide(path.as_os_str());
-        // SAFETY: the path is absolute and zero-terminated. What the library does when it is loaded is the runtime's maker's code.
+        // SAFETY: the path is absolute and zero-terminated. What the library does when it is loaded
+        // is the runtime's maker's code.
         let library = unsafe {
-            // A folder that others write, or one of the symbol path, holds other things than what belongs to the library.
+            // A folder that others write, or one of the symbol path, holds other things than what
+            // belongs to the library.
             let own = if file.permit.own_folder { LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR } else { 0 };
             LoadLibraryExW(wide.as_ptr(), ptr::null_mut(), own | LOAD_LIBRARY_SEARCH_SYSTEM32)
         };
@@ -150,7 +155,8 @@ impl Library {
         let target = DataTarget::leaked(handle, image::own_machine(), runtime.base, &names);
         type Create = unsafe extern "system" fn(*const GUID, *mut DataTarget, *mut Object) -> HRESULT;
         let mut object = Object(ptr::null_mut());
-        // SAFETY: the export is declared so in clrdata.idl, and the object that it gets is a whole ICLRDataTarget that stays.
+        // SAFETY: the export is declared so in clrdata.idl, and the object that it gets is a whole
+        // ICLRDataTarget that stays.
         let result = unsafe {
             let create = std::mem::transmute::<unsafe extern "system" fn() -> isize, Create>(create);
             create(&IID_PROCESS, target, &mut object)
@@ -228,7 +234,8 @@ impl Object {
     /// The interface's slot must hold a function of type `F`, itself a function pointer.
     unsafe fn function<F: Copy>(self, slot: usize) -> F {
         const { assert!(size_of::<F>() == size_of::<*const c_void>()) };
-        // SAFETY: a COM object begins with the address of its table; the rest by the caller's promise.
+        // SAFETY: a COM object begins with the address of its table; the rest by the caller's
+        // promise.
         unsafe { (*self.0).add(slot).cast::<F>().read() }
     }
 
@@ -307,7 +314,8 @@ fn method_module(sos: Object, method: u64) -> Option<u64> {
     type MethodDescData =
         unsafe extern "system" fn(Object, u64, u64, *mut Filled, u32, *mut c_void, *mut u32) -> HRESULT;
     let mut data = Filled::BLANK;
-    // SAFETY: the slot's declaration; the struct has 152 bytes, and there is room for 512. No list of earlier versions is asked for.
+    // SAFETY: the slot's declaration; the struct has 152 bytes, and there is room for 512. No list
+    // of earlier versions is asked for.
     let result = unsafe {
         let describe = sos.function::<MethodDescData>(METHOD_DESC_DATA);
         describe(sos, method, 0, &mut data, 0, ptr::null_mut(), ptr::null_mut())
@@ -361,7 +369,8 @@ pub(super) struct Candidate {
     index: Option<Index>,
 }
 
-/// Where the library of a runtime belongs: beside it, or, for .NET Framework, in the system's folder of its version.
+/// Where the library of a runtime belongs: beside it, or, for .NET Framework, in the system's
+/// folder of its version.
 fn beside(module: &Path, told: &runtime::Runtime) -> Vec<Candidate> {
     let name = told.library_name();
     let mut places = vec![module.with_file_name(name)];

@@ -1,7 +1,9 @@
-//! Names for the agent: what code in the recorded process is called, from its runtime's data access library.
+//! Names for the agent: what code in the recorded process is called, from its runtime's data access
+//! library.
 //!
-//! The library (mscordaccore.dll, mscordacwks.dll) is the runtime's own debugging aid: it reads the process from outside and knows the
-//! runtime's structures. It runs here, on a thread of its own, so that whatever it does concerns this inject only: the agent records on, and waits for an
+//! The library (mscordaccore.dll, mscordacwks.dll) is the runtime's own debugging aid: it reads the
+//! process from outside and knows the runtime's structures. It runs here, on a thread of its own,
+//! so that whatever it does concerns this inject only: the agent records on, and waits for an
 //! answer no longer than it wants to.
 //!
 //! * `library`: finding and asking it.
@@ -34,8 +36,8 @@ const LOOK_MS: u32 = 100;
 const BUSY_MS: u32 = 2;
 /// How long requests are expected to follow each other.
 const BUSY: Duration = Duration::from_millis(300);
-/// How long a library that fails is tried again: a runtime that just starts cannot be read yet, but code that it
-/// made was seen.
+/// How long a library that fails is tried again: a runtime that just starts cannot be read yet, but
+/// code that it made was seen.
 const TRY: Duration = Duration::from_millis(1_500);
 /// Stack of the thread, for a library that recurses over types.
 const STACK: usize = 8 << 20;
@@ -49,8 +51,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// Begins to look into the mailbox of an agent whose status is this; `None` if it has none. The library may also lie on the symbol path.
-    /// `below`: the process counts as another user's.
+    /// Begins to look into the mailbox of an agent whose status is this; `None` if it has none. The
+    /// library may also lie on the symbol path. `below`: the process counts as another user's.
     pub fn start(process: &Process, status: &AgentStatus, symbols: SymbolPath, below: bool) -> Option<Names> {
         let mailbox = Some(status.names).filter(|&address| address != 0)?;
         let handle = process.narrowed(NAMING).ok()?;

@@ -17,7 +17,8 @@ impl Modules for Space {
     }
 }
 
-/// Code at 1000h whose way to the return cannot be followed (a loop), and call sites before 2010h and 2020h.
+/// Code at 1000h whose way to the return cannot be followed (a loop), and call sites before 2010h
+/// and 2020h.
 fn space(tables: X86Tables, extra: &[(u32, &[u8])]) -> Space {
     let mut caller = vec![0x90; 0x100];
     for at in [0x10, 0x20, 0x30] {
@@ -74,7 +75,8 @@ const SEARCH: &str = "$T0 .raSearch = $eip $T0 ^ = $esp $T0 4 + =";
 
 #[test]
 fn frame_data_searches_past_pushed_arguments_for_a_word_behind_a_call() {
-    // 8 bytes of locals; two arguments are pushed, one of which points into code, but not behind a call.
+    // 8 bytes of locals; two arguments are pushed, one of which points into code, but not behind a
+    // call.
     let space = space(program(SEARCH, 8, 0), &[]);
     let (frames, _) = walk(&space, 0x1040, gpr(STACK, 0), &[1, 0x40_2011, 3, 4, 0x40_2010, 0, 0, 0]);
     assert_eq!((frames[1].rva, frames[1].sp, frames[1].trust), (0x2010, STACK + 20, Trust::FrameData));
@@ -135,8 +137,9 @@ fn frame_pointers_are_a_way_only_if_they_lead_behind_a_call() {
     assert_eq!(frames.len(), 1);
 }
 
-/// `push ebp` of GCC's aligning prologue comes after a copy of the return address: the caller's stack begins above the real
-/// one (seen in Wine's kernelbase!WaitForSingleObject, whose caller appeared twice before).
+/// `push ebp` of GCC's aligning prologue comes after a copy of the return address: the caller's
+/// stack begins above the real one (seen in Wine's kernelbase!WaitForSingleObject, whose caller
+/// appeared twice before).
 #[test]
 fn a_copied_return_address_is_not_taken_for_the_callers_stack() {
     let here = STACK as u32;
@@ -152,8 +155,8 @@ fn a_copied_return_address_is_not_taken_for_the_callers_stack() {
     }
 }
 
-/// Nothing above a thread-start function is anything but the system's: the end of the chain there is the thread's start, whatever
-/// the function is called.
+/// Nothing above a thread-start function is anything but the system's: the end of the chain there
+/// is the thread's start, whatever the function is called.
 #[test]
 fn what_calls_a_thread_start_function_ends_the_thread_too() {
     let space = space(X86Tables::default(), &[]);
@@ -164,8 +167,8 @@ fn what_calls_a_thread_start_function_ends_the_thread_too() {
     assert_eq!(stop, Stop::ThreadStart);
 }
 
-/// A function of unknown extent whose way to its return cannot be followed, found left by its frame pointer: its next return tells what
-/// it pops, and so where its caller's stack begins.
+/// A function of unknown extent whose way to its return cannot be followed, found left by its frame
+/// pointer: its next return tells what it pops, and so where its caller's stack begins.
 #[test]
 fn what_the_next_return_pops_is_believed_where_it_leads_behind_a_call() {
     // A loop, behind which stands `ret 8`; its caller keeps no frame pointer: `pop esi; ret`.
@@ -182,8 +185,8 @@ fn what_the_next_return_pops_is_believed_where_it_leads_behind_a_call() {
     assert_eq!(frames.len(), 2);
 }
 
-/// What `i686-w64-mingw32-gcc -O2 -mforce-drap -mstackrealign -mpreferred-stack-boundary=2` (GCC 12)
-/// makes of a function with a 64-bit local on an 8-byte boundary, from its first byte to its
+/// What `i686-w64-mingw32-gcc -O2 -mforce-drap -mstackrealign -mpreferred-stack-boundary=2` (GCC
+/// 12) makes of a function with a 64-bit local on an 8-byte boundary, from its first byte to its
 /// `ret 4`; Wine 10's kernelbase!Sleep has the same prologue and epilogue. Its call is at 34h.
 const REALIGNED_TO_8: [u8; 0x43] = [
     0x8d, 0x4c, 0x24, 0x04, 0x83, 0xe4, 0xf8, 0xb8, 0xf0, 0xd8, 0xff, 0xff, 0xff, 0x71, 0xfc, 0x55, 0x89,
