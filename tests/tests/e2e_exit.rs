@@ -22,7 +22,7 @@ const WAYS: [Way; 5] = [
 ];
 
 fn times() -> u64 {
-    if wine::long() { 500 } else { 25 }
+    if wine::long() { 500 } else { 10 }
 }
 
 #[test]
