@@ -56,8 +56,8 @@ pub fn check_without_links(path: &Path) -> Result<(), Elsewhere> {
     Ok(())
 }
 
-/// The path of an open file without links and drives of this session, `C:\…` or `\\server\share\…`;
-/// `None` if it has none such.
+/// The path of an open file without links and drives of this session, `C:\…` or
+/// `\\server\share\…`; `None` if it has none such.
 pub fn real_path(file: &File) -> Option<PathBuf> {
     use std::ffi::OsString;
     use std::os::windows::ffi::OsStringExt as _;

@@ -28,6 +28,7 @@ const DATA_ACCESS_LIBRARY: &CStr = c"1.3.6.1.4.1.311.84.4.1";
 /// machine adds.
 const EXTENSION_ONLY: u32 = 2;
 
+type Any = unsafe extern "system" fn() -> isize;
 type Verify = unsafe extern "system" fn(HWND, *mut GUID, *mut WINTRUST_DATA) -> i32;
 type ProviderData = unsafe extern "system" fn(HANDLE) -> *mut CRYPT_PROVIDER_DATA;
 type SignerOf =
@@ -43,7 +44,6 @@ type Usage = unsafe extern "system" fn(*const CERT_CONTEXT, u32, *mut CTL_USAGE,
 
 /// The functions, from DLLs that inject loads only for this.
 struct Api {
-    verify: Verify,
     provider_data: ProviderData,
     signer: SignerOf,
     certificate: CertificateOf,
@@ -55,11 +55,9 @@ impl Api {
     fn load() -> Option<Api> {
         let wintrust = |name| system::system_dll(c"wintrust.dll", name);
         let crypt32 = |name| system::system_dll(c"crypt32.dll", name);
-        type Any = unsafe extern "system" fn() -> isize;
         // SAFETY: the types are the documented signatures of these functions.
         unsafe {
             Some(Api {
-                verify: transmute::<Any, Verify>(wintrust(c"WinVerifyTrust")?),
                 provider_data: transmute::<Any, ProviderData>(wintrust(c"WTHelperProvDataFromStateData")?),
                 signer: transmute::<Any, SignerOf>(wintrust(c"WTHelperGetProvSignerFromChain")?),
                 certificate: transmute::<Any, CertificateOf>(wintrust(c"WTHelperGetProvCertFromChain")?),
@@ -130,12 +128,22 @@ impl Api {
 /// library, and it has not been changed since.
 pub fn is_data_access_library(file: &File, path: &Path) -> bool {
     let Some(api) = Api::load() else { return false };
+    // SAFETY: the verification has succeeded, and its state is closed afterwards.
+    verify(path, Some(file), |error, state| error == 0 && unsafe { api.is_makers(state) }).unwrap_or(false)
+}
+
+/// Asks WinVerifyTrust for a file, without a dialog and without the network, and gives what `judge` makes
+/// of its answer (0 = trusted) and of the verification's state; `None` without that function. Where
+/// the file is open, that is read, not whatever the name leads to.
+pub fn verify<T>(path: &Path, file: Option<&File>, judge: impl FnOnce(u32, HANDLE) -> T) -> Option<T> {
+    let verify = system::system_dll(c"wintrust.dll", c"WinVerifyTrust")?;
+    // SAFETY: this is the documented signature of WinVerifyTrust.
+    let verify = unsafe { transmute::<Any, Verify>(verify) };
     let name = system::wide(path.as_os_str());
     let mut subject = WINTRUST_FILE_INFO {
         cbStruct: size_of::<WINTRUST_FILE_INFO>() as u32,
         pcwszFilePath: name.as_ptr(),
-        // The open file is read, not whatever the name leads to.
-        hFile: file.as_raw_handle(),
+        hFile: file.map_or(ptr::null_mut(), |file| file.as_raw_handle()),
         ..WINTRUST_FILE_INFO::default()
     };
     let mut data = WINTRUST_DATA {
@@ -149,13 +157,11 @@ pub fn is_data_access_library(file: &File, path: &Path) -> bool {
         ..WINTRUST_DATA::default()
     };
     let mut action = WINTRUST_ACTION_GENERIC_VERIFY_V2;
-    // SAFETY: the structs say their sizes and outlive both calls; the second frees what the first
-    // left in them, after its last use.
-    unsafe {
-        let verified = (api.verify)(ptr::null_mut(), &mut action, &mut data) == 0;
-        let trusted = verified && api.is_makers(data.hWVTStateData);
-        data.dwStateAction = WTD_STATEACTION_CLOSE;
-        (api.verify)(ptr::null_mut(), &mut action, &mut data);
-        trusted
-    }
+    // SAFETY: the structs say their sizes and outlive both calls.
+    let error = unsafe { verify(ptr::null_mut(), &mut action, &mut data) } as u32;
+    let judged = judge(error, data.hWVTStateData);
+    data.dwStateAction = WTD_STATEACTION_CLOSE;
+    // SAFETY: as above; this frees what the first call left in them, after its last use.
+    unsafe { verify(ptr::null_mut(), &mut action, &mut data) };
+    Some(judged)
 }

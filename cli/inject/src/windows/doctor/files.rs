@@ -2,18 +2,12 @@
 
 use crate::doctor::files::{FileFacts, Signature, zone_id};
 use crate::windows::agent::AgentFile;
-use crate::windows::system::{system_dll as function, wide};
+use crate::windows::signature;
+use crate::windows::system::system_dll as function;
 use std::fmt::Write as _;
 use std::mem::transmute;
 use std::path::{Path, PathBuf};
 use std::ptr;
-use windows_sys::Win32::Foundation::HWND;
-use windows_sys::Win32::Security::WinTrust::{
-    WINTRUST_ACTION_GENERIC_VERIFY_V2, WINTRUST_DATA, WINTRUST_DATA_0, WINTRUST_FILE_INFO,
-    WTD_CACHE_ONLY_URL_RETRIEVAL, WTD_CHOICE_FILE, WTD_REVOKE_NONE, WTD_STATEACTION_CLOSE,
-    WTD_STATEACTION_VERIFY, WTD_UI_NONE,
-};
-use windows_sys::core::GUID;
 
 type Found = unsafe extern "system" fn() -> isize;
 
@@ -81,38 +75,10 @@ fn sha256(path: &Path) -> Option<String> {
 
 /// Asks WinVerifyTrust, without a dialog and without the network.
 fn signature(path: &Path) -> Signature {
-    type WinVerifyTrust = unsafe extern "system" fn(HWND, *mut GUID, *mut WINTRUST_DATA) -> i32;
     const NO_SIGNATURE: u32 = 0x800b_0100; // TRUST_E_NOSIGNATURE
     const UNKNOWN_FORM: u32 = 0x800b_0003; // TRUST_E_SUBJECT_FORM_UNKNOWN
     const UNKNOWN_PROVIDER: u32 = 0x800b_0001; // TRUST_E_PROVIDER_UNKNOWN
-    let Some(verify) = function(c"wintrust.dll", c"WinVerifyTrust") else { return Signature::Unknown };
-    // SAFETY: this is the documented signature of WinVerifyTrust.
-    let verify = unsafe { transmute::<Found, WinVerifyTrust>(verify) };
-    let name = wide(path.as_os_str());
-    let mut file = WINTRUST_FILE_INFO {
-        cbStruct: size_of::<WINTRUST_FILE_INFO>() as u32,
-        pcwszFilePath: name.as_ptr(),
-        ..WINTRUST_FILE_INFO::default()
-    };
-    let mut data = WINTRUST_DATA {
-        cbStruct: size_of::<WINTRUST_DATA>() as u32,
-        dwUIChoice: WTD_UI_NONE,
-        fdwRevocationChecks: WTD_REVOKE_NONE,
-        dwUnionChoice: WTD_CHOICE_FILE,
-        Anonymous: WINTRUST_DATA_0 { pFile: &mut file },
-        dwStateAction: WTD_STATEACTION_VERIFY,
-        dwProvFlags: WTD_CACHE_ONLY_URL_RETRIEVAL,
-        ..WINTRUST_DATA::default()
-    };
-    let mut action = WINTRUST_ACTION_GENERIC_VERIFY_V2;
-    // SAFETY: the structs say their sizes and outlive both calls; the second frees what the first
-    // left in them.
-    let error = unsafe {
-        let error = verify(ptr::null_mut(), &mut action, &mut data) as u32;
-        data.dwStateAction = WTD_STATEACTION_CLOSE;
-        verify(ptr::null_mut(), &mut action, &mut data);
-        error
-    };
+    let Some(error) = signature::verify(path, None, |error, _| error) else { return Signature::Unknown };
     match error {
         0 => Signature::Trusted,
         NO_SIGNATURE | UNKNOWN_FORM => Signature::Unsigned,
