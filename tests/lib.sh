@@ -82,10 +82,12 @@ build_recorders() {
     export STK_WINDOWS_BIN STK_WINDOWS32_BIN
 }
 
-# stk.exe beside inject.exe. It is not optimised, and checks for overflow: that is minutes less of every cold run, and tests ask what it writes,
-# not how fast.
+# stk.exe beside inject.exe. It is not optimised, and checks for overflow: tests ask what it writes, not how fast. Only the long form has
+# Parquet in it: polars takes longer to compile than all the rest, and the host's tests have it.
 build_stk_exe() {
-  setup_cargo "$STK_WINDOWS_TARGET" build -q --profile quick -p stk &&
+  local features=(--no-default-features)
+  [ -z "${STK_LONG:-}" ] || features=()
+  setup_cargo "$STK_WINDOWS_TARGET" build -q --profile quick -p stk "${features[@]}" &&
     cp --remove-destination "$(setup_windows_bin "$STK_WINDOWS_TARGET" quick)/stk.exe" "$(setup_windows_bin "$STK_WINDOWS_TARGET")/"
 }
 

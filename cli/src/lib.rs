@@ -18,24 +18,18 @@
 //! map, text, interrupt  files in memory; figures for people; Ctrl-C
 //! ```
 //!
-//! Without the feature `program` there are no `output`, `stats` and `commands`: what the fuzz
-//! targets and benchmarks need.
+//! Without the feature `parquet` there is no Parquet output, and polars is not compiled, which takes
+//! longer than all the rest.
 #![deny(unsafe_code)]
-// Without the program some of what its commands call is called by nobody.
-#![cfg_attr(not(feature = "program"), allow(dead_code, unused_imports))]
-
-#[cfg(feature = "program")]
 pub mod commands;
 #[cfg(unix)]
 mod faults;
 pub mod image;
 mod interrupt;
 pub mod map;
-#[cfg(feature = "program")]
 pub mod output;
 pub mod profile;
 pub mod runtimes;
-#[cfg(feature = "program")]
 pub mod stats;
 pub mod symbols;
 #[cfg(test)]

@@ -8,6 +8,7 @@
 mod chrome;
 mod functions;
 mod json;
+#[cfg(feature = "parquet")]
 mod parquet;
 mod sink;
 mod speedscope;
@@ -125,20 +126,27 @@ pub fn create(
     Ok(match format {
         Format::Speedscope => Box::new(speedscope::Speedscope::new(single(format, destination)?, options)),
         Format::Chrome => chrome::writer(single(format, destination)?, options),
-        Format::Parquet => match destination {
-            Destination::Dir(path) => Box::new(parquet::Dataset::folder(path, options)?),
-            Destination::File(path) if options.denormalized => Box::new(parquet::Dataset::file(path)),
-            Destination::File(path) => {
-                bail!(
-                    "{}: a Parquet dataset is a folder of files; one file needs --denormalized",
-                    path.display()
-                )
-            }
-            Destination::Stdout => {
-                bail!("a Parquet dataset is a folder of files and cannot go to standard output")
-            }
-        },
+        Format::Parquet => parquet(destination, options)?,
     })
+}
+
+#[cfg(feature = "parquet")]
+fn parquet(destination: Destination, options: &Options) -> anyhow::Result<Box<dyn Writer>> {
+    Ok(match destination {
+        Destination::Dir(path) => Box::new(parquet::Dataset::folder(path, options)?),
+        Destination::File(path) if options.denormalized => Box::new(parquet::Dataset::file(path)),
+        Destination::File(path) => {
+            bail!("{}: a Parquet dataset is a folder of files; one file needs --denormalized", path.display())
+        }
+        Destination::Stdout => {
+            bail!("a Parquet dataset is a folder of files and cannot go to standard output")
+        }
+    })
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet(_: Destination, _: &Options) -> anyhow::Result<Box<dyn Writer>> {
+    bail!("this stk was built without Parquet: build it with the feature `parquet`")
 }
 
 /// Writes a whole profile.

@@ -1,18 +1,18 @@
 //! What `stk stats` prints: totals, top functions, modules and threads, and what is wrong with the stacks.
 //!
-//! [`collect`] reads the runs once into one row a distinct (thread, stack, state), walks the call tree once, and leaves
-//! grouping and sorting to polars. Memory grows with distinct stacks, not with samples.
+//! [`collect`] reads the runs once into sums by thread, stop reason and stack, and walks the call
+//! tree once. Memory grows with distinct stacks, not with samples.
 
-mod columns;
+mod sums;
 mod text;
 mod trust;
 
 pub use text::print;
 
 use crate::profile::{Batch, Profile, Runs};
-use columns::Tables;
 use serde::Serialize;
 use stk_schema::event::RunState;
+use sums::Tables;
 
 /// Version of the JSON, which `schema/stats.schema.json` describes. It grows when a field changes its meaning or goes away,
 /// not when one is added.
@@ -266,7 +266,7 @@ pub fn collect(
         tables.add(&batch);
         Ok(())
     })?;
-    let summary = tables.finish(options.top)?;
+    let summary = tables.finish(options.top);
 
     let mut states = States::default();
     for thread in &summary.threads {

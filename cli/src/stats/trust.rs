@@ -1,6 +1,6 @@
 //! How the frames of a profile were found.
 
-use super::columns::share;
+use super::sums::share;
 use super::{Amount, TrustStats};
 use crate::profile::{FrameId, Profile};
 use std::cmp::Reverse;

@@ -1,12 +1,12 @@
-//! From runs and call tree to columns, and from columns to sorted tables.
+//! From runs and call tree to sums, and from sums to sorted tables.
 
 use super::trust::trust_stats;
 use super::{
     Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, States, StopStats, ThreadStats, TrustStats,
 };
 use crate::profile::{Batch, FrameId, NameSource, Profile, Run, StrId};
-use polars::prelude::*;
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use stk_schema::event::RunState;
 
 /// Sums per thread, stop reason and stack, filled run by run.
@@ -70,84 +70,74 @@ impl<'a> Tables<'a> {
         }
     }
 
-    pub fn finish(mut self, top: usize) -> anyhow::Result<Summary> {
+    pub fn finish(mut self, top: usize) -> Summary {
         let distinct_stacks = self.nodes.iter().filter(|amount| amount.samples > 0).count() as u64;
         let names = Names::new(self.profile);
         let walk = Walk::new(self.profile, &names, &self.nodes);
 
-        let functions = sums(&walk.functions, "function")?;
-        let function = |row: Row| {
-            let (name, module) = names.functions[row.id as usize];
-            FunctionStats {
-                function: self.profile.symbols.strings.get(name).to_owned(),
-                module: names.modules[module as usize].clone(),
-                own: row.own,
-                total: row.total,
-            }
+        let by = |time: fn(&Sums) -> u64, other: fn(&Sums) -> u64| -> Vec<FunctionStats> {
+            let function = |(id, sums): (u32, Sums)| {
+                let (name, module) = names.functions[id as usize];
+                FunctionStats {
+                    function: self.profile.symbols.strings.get(name).to_owned(),
+                    module: names.modules[module as usize].clone(),
+                    own: sums.own,
+                    total: sums.total,
+                }
+            };
+            ranked(&walk.functions, time, other, top).into_iter().map(function).collect()
         };
-        let by = |column| -> anyhow::Result<Vec<FunctionStats>> {
-            Ok(ranked(&functions, column, top)?.into_iter().map(function).collect())
-        };
-        let modules = sums(&walk.modules, "module")?;
-        let modules = ranked(&modules, "self_ns", top)?
+        let modules = ranked(&walk.modules, Sums::self_ns, Sums::total_ns, top)
             .into_iter()
-            .map(|row| ModuleStats {
-                module: names.modules[row.id as usize].clone(),
-                own: row.own,
-                total: row.total,
+            .map(|(id, sums)| ModuleStats {
+                module: names.modules[id as usize].clone(),
+                own: sums.own,
+                total: sums.total,
             })
             .collect();
 
+        let (functions_by_self, functions_by_total) =
+            (by(Sums::self_ns, Sums::total_ns), by(Sums::total_ns, Sums::self_ns));
         self.threads.retain(|thread| thread.all.samples > 0);
         self.threads.sort_by_key(|t| {
-            (std::cmp::Reverse((t.all.samples - t.states.waiting.samples, t.all.samples)), t.instance)
+            (Reverse((t.all.samples - t.states.waiting.samples, t.all.samples)), t.instance)
         });
-        Ok(Summary {
+        Summary {
             counted_ns: self.counted_ns,
             distinct_stacks,
-            functions_by_self: by("self_ns")?,
-            functions_by_total: by("total_ns")?,
+            functions_by_self,
+            functions_by_total,
             modules,
             threads: std::mem::take(&mut self.threads),
-            stops: self.stop_stats(top)?,
+            stops: self.stop_stats(top),
             trusts: trust_stats(
                 self.profile,
                 &walk.through,
                 &|frame| &names.modules[names.module_of[frame.0 as usize] as usize],
                 top,
             ),
-            frames: frame_stats(self.profile, &names, &walk, top)?,
-        })
+            frames: frame_stats(self.profile, &names, &walk, top),
+        }
     }
 
-    fn stop_stats(&self, top: usize) -> anyhow::Result<Vec<StopStats>> {
+    fn stop_stats(&self, top: usize) -> Vec<StopStats> {
         let all: u64 = self.stops.iter().sum();
-        let stops = &self.profile.stops;
-        let table = df![
-            "reason" => stops.iter().map(|s| s.reason).collect::<Vec<_>>(),
-            "module" => stops.iter().map(|s| s.module.as_str()).collect::<Vec<_>>(),
-            "samples" => &self.stops,
-        ]?
-        .lazy()
-        .filter(col("samples").gt(lit(0u64)))
-        .group_by([col("reason"), col("module")])
-        .agg([col("samples").sum()])
-        .sort(["samples", "reason", "module"], descending_first(3))
-        .limit(top as IdxSize)
-        .collect()?;
-        let (reasons, modules) = (table.column("reason")?.str()?, table.column("module")?.str()?);
-        let samples = table.column("samples")?.u64()?;
-        Ok((0..table.height())
-            .map(|i| {
-                let samples = samples.get(i).unwrap_or(0);
-                StopStats {
-                    reason: reasons.get(i).unwrap_or_default().to_owned(),
-                    module: modules.get(i).unwrap_or_default().to_owned(),
-                    samples,
-                    share: share(samples, all),
-                }
-            })
-            .collect())
+        let mut sums: HashMap<(&str, &str), u64> = HashMap::new();
+        for (stop, &samples) in
+            self.profile.stops.iter().zip(&self.stops).filter(|(_, samples)| **samples > 0)
+        {
+            *sums.entry((stop.reason, &stop.module)).or_default() += samples;
+        }
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_unstable_by_key(|&(names, samples)| (Reverse(samples), names));
+        sums.truncate(top);
+        let stop = |((reason, module), samples): ((&str, &str), u64)| StopStats {
+            reason: reason.to_owned(),
+            module: module.to_owned(),
+            samples,
+            share: share(samples, all),
+        };
+        sums.into_iter().map(stop).collect()
     }
 }
 
@@ -212,30 +202,36 @@ impl Names {
     }
 }
 
-/// Columns of amounts by id, several rows an id.
-#[derive(Default)]
-struct Amounts {
-    id: Vec<u32>,
-    self_samples: Vec<u64>,
-    self_ns: Vec<u64>,
-    total_samples: Vec<u64>,
-    total_ns: Vec<u64>,
+/// What a function or a module has.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    /// In its own code.
+    own: Amount,
+    /// In it and in what it calls.
+    total: Amount,
 }
 
-impl Amounts {
-    fn push(&mut self, id: u32, own: Amount, total: Amount) {
-        self.id.push(id);
-        self.self_samples.push(own.samples);
-        self.self_ns.push(own.weight_ns);
-        self.total_samples.push(total.samples);
-        self.total_ns.push(total.weight_ns);
+impl Sums {
+    fn add(&mut self, own: Amount, total: Amount) {
+        self.own.add_amount(own);
+        self.total.add_amount(total);
+    }
+
+    fn self_ns(&self) -> u64 {
+        self.own.weight_ns
+    }
+
+    fn total_ns(&self) -> u64 {
+        self.total.weight_ns
     }
 }
 
 /// What a walk over the call tree gives.
 struct Walk {
-    functions: Amounts,
-    modules: Amounts,
+    /// By function.
+    functions: Vec<Sums>,
+    /// By module.
+    modules: Vec<Sums>,
     /// By node: samples of the stacks that go through it.
     through: Vec<Amount>,
 }
@@ -255,7 +251,8 @@ impl Walk {
         }
         let children = Children::new(profile);
 
-        let (mut functions, mut modules) = (Amounts::default(), Amounts::default());
+        let mut functions = vec![Sums::default(); names.functions.len()];
+        let mut modules = vec![Sums::default(); names.modules.len()];
         let mut open_functions = vec![0u32; names.functions.len()];
         let mut open_modules = vec![0u32; names.modules.len()];
         // Nodes to enter, or, with true, to leave.
@@ -279,12 +276,12 @@ impl Walk {
                 let total = if *open == 0 { through[i] } else { Amount::default() };
                 *open += 1;
                 let own = if position == 0 { own[i] } else { Amount::default() };
-                functions.push(function, own, total);
+                functions[function as usize].add(own, total);
             }
             let open = &mut open_modules[module as usize];
             let total = if *open == 0 { through[i] } else { Amount::default() };
             *open += 1;
-            modules.push(module, own[i], total);
+            modules[module as usize].add(own[i], total);
             todo.push((node, true));
             todo.extend(children.of(node).iter().map(|&child| (child, false)));
         }
@@ -330,62 +327,27 @@ impl Children {
     }
 }
 
-/// A row of a summed table.
-struct Row {
-    id: u32,
-    own: Amount,
-    total: Amount,
+/// The first `top` ids by a time that is not 0, the longest first; ties by the other time, then by id,
+/// which is the order of first appearance.
+fn ranked(all: &[Sums], time: fn(&Sums) -> u64, other: fn(&Sums) -> u64, top: usize) -> Vec<(u32, Sums)> {
+    let mut rows: Vec<(u32, Sums)> =
+        (0u32..).zip(all.iter().copied()).filter(|(_, sums)| time(sums) > 0).collect();
+    rows.sort_unstable_by_key(|(id, sums)| (Reverse((time(sums), other(sums))), *id));
+    rows.truncate(top);
+    rows
 }
 
-const AMOUNTS: [&str; 4] = ["self_samples", "self_ns", "total_samples", "total_ns"];
-
-/// Sums the rows of each id.
-fn sums(amounts: &Amounts, what: &str) -> anyhow::Result<DataFrame> {
-    let table = df![
-        "id" => &amounts.id,
-        "self_samples" => &amounts.self_samples,
-        "self_ns" => &amounts.self_ns,
-        "total_samples" => &amounts.total_samples,
-        "total_ns" => &amounts.total_ns,
-    ]
-    .map_err(|e| anyhow::anyhow!("{what} table: {e}"))?;
-    Ok(table.lazy().group_by([col("id")]).agg(AMOUNTS.map(|name| col(name).sum())).collect()?)
+/// Frames of one module that have no certain name for one cause.
+#[derive(Default)]
+struct Unnamed {
+    frames: u64,
+    addresses: HashSet<FrameId>,
 }
 
-/// The first rows by a column; ties by the other time, then by id, which is the order of first appearance.
-fn ranked(table: &DataFrame, column: &str, top: usize) -> anyhow::Result<Vec<Row>> {
-    let other = if column == "self_ns" { "total_ns" } else { "self_ns" };
-    let options = SortMultipleOptions::default().with_order_descending_multi([true, true, false]);
-    let table = table
-        .clone()
-        .lazy()
-        .filter(col(column).gt(lit(0u64)))
-        .sort([column, other, "id"], options)
-        .limit(top as IdxSize)
-        .collect()?;
-    let id = table.column("id")?.u32()?;
-    let [self_samples, self_ns, total_samples, total_ns] =
-        AMOUNTS.map(|name| table.column(name).and_then(|c| c.u64()));
-    let (self_samples, self_ns, total_samples, total_ns) =
-        (self_samples?, self_ns?, total_samples?, total_ns?);
-    let amount = |samples: &UInt64Chunked, ns: &UInt64Chunked, i| Amount {
-        samples: samples.get(i).unwrap_or(0),
-        weight_ns: ns.get(i).unwrap_or(0),
-    };
-    Ok((0..table.height())
-        .map(|i| Row {
-            id: id.get(i).unwrap_or(0),
-            own: amount(self_samples, self_ns, i),
-            total: amount(total_samples, total_ns, i),
-        })
-        .collect())
-}
-
-fn frame_stats(profile: &Profile, names: &Names, walk: &Walk, top: usize) -> anyhow::Result<FrameStats> {
+fn frame_stats(profile: &Profile, names: &Names, walk: &Walk, top: usize) -> FrameStats {
     let symbols = &profile.symbols;
-    let (mut frame_column, mut module, mut cause, mut export_only, mut frames) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut all = 0;
+    let mut unnamed: HashMap<(&str, &str, bool), Unnamed> = HashMap::new();
+    let (mut all, mut exports, mut unresolved) = (0, 0, 0);
     for (node, amount) in profile.tree.nodes().iter().zip(&walk.through) {
         all += amount.samples;
         let i = node.frame.0 as usize;
@@ -393,49 +355,36 @@ fn frame_stats(profile: &Profile, names: &Names, walk: &Walk, top: usize) -> any
         if amount.samples == 0 || source.is_certain() {
             continue;
         }
-        frame_column.push(node.frame.0);
-        module.push(names.modules[names.module_of[i] as usize].as_str());
-        cause.push(symbols.reason[i].map_or("cause not known", |reason| symbols.strings.get(reason)));
-        export_only.push(source == NameSource::Export);
-        frames.push(amount.samples);
+        let module = names.modules[names.module_of[i] as usize].as_str();
+        let cause = symbols.reason[i].map_or("cause not known", |reason| symbols.strings.get(reason));
+        let export_only = source == NameSource::Export;
+        *if export_only { &mut exports } else { &mut unresolved } += amount.samples;
+        let group = unnamed.entry((module, cause, export_only)).or_default();
+        group.frames += amount.samples;
+        group.addresses.insert(node.frame);
     }
-    let of_kind = |wanted: bool| -> u64 {
-        export_only.iter().zip(&frames).filter(|(e, _)| **e == wanted).map(|(_, n)| n).sum()
-    };
-    let (exports, unresolved) = (of_kind(true), of_kind(false));
-    let table = df!["frame" => frame_column, "module" => module, "cause" => cause, "export_only" => &export_only, "frames" => &frames]?
-        .lazy()
-        .group_by([col("module"), col("cause"), col("export_only")])
-        .agg([col("frames").sum(), col("frame").n_unique().cast(DataType::UInt64).alias("addresses")])
-        .sort(["frames", "module", "cause", "export_only"], descending_first(4))
-        .limit(top as IdxSize)
-        .collect()?;
-    let (module, cause) = (table.column("module")?.str()?, table.column("cause")?.str()?);
-    let (export_only, frames) = (table.column("export_only")?.bool()?, table.column("frames")?.u64()?);
-    let addresses = table.column("addresses")?.u64()?;
-    let causes = (0..table.height())
-        .map(|i| CauseStats {
-            module: module.get(i).unwrap_or_default().to_owned(),
-            cause: cause.get(i).unwrap_or_default().to_owned(),
-            export_only: export_only.get(i).unwrap_or(false),
-            frames: frames.get(i).unwrap_or(0),
-            addresses: addresses.get(i).unwrap_or(0),
-            share: share(frames.get(i).unwrap_or(0), all),
+    let mut causes: Vec<_> = unnamed.into_iter().collect();
+    causes.sort_unstable_by_key(|(key, group)| (Reverse(group.frames), *key));
+    causes.truncate(top);
+    let causes = causes
+        .into_iter()
+        .map(|((module, cause, export_only), group)| CauseStats {
+            module: module.to_owned(),
+            cause: cause.to_owned(),
+            export_only,
+            frames: group.frames,
+            addresses: group.addresses.len() as u64,
+            share: share(group.frames, all),
         })
         .collect();
-    Ok(FrameStats {
+    FrameStats {
         frames: all,
         named: all - exports - unresolved,
         export_only: exports,
         unresolved,
         unresolved_share: share(unresolved, all),
         causes,
-    })
-}
-
-/// Sorts by the first column downwards, by the others upwards.
-fn descending_first(columns: usize) -> SortMultipleOptions {
-    SortMultipleOptions::default().with_order_descending_multi((0..columns).map(|i| i == 0))
+    }
 }
 
 pub(super) fn share(part: u64, whole: u64) -> f64 {
