@@ -65,6 +65,10 @@ fn a_recording_of_a_32_bit_process_is_stopped_by_the_64_bit_inject() {
     let mut recording =
         Inject::start_exe(&inject, &folder, folder.path(), &["--pid", &busy.pid(), "-o", "stopped.stk"]);
     recording.wait_until_recording();
+    // On a loaded machine the first sample may come seconds later.
+    wine::wait_for("a sample in the trace", || {
+        Recorded::try_open(&folder.file("stopped.stk")).filter(|recorded| !recorded.samples.is_empty())
+    });
     Inject::run_exe(&inject, &folder, &["stop", "--pid", &busy.pid()]).expect(0).says("stopped busy.exe");
     recording.finish().expect(0).says("stopped from elsewhere");
     sound(&folder, "stopped.stk", Arch::X86);
