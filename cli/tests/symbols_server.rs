@@ -24,7 +24,16 @@ enum Answer {
     /// Announces so many bytes, sends these and then nothing, with the connection open.
     Stall(u64, Vec<u8>),
     Redirect(String),
+    /// Announces so many bytes and sends one every few milliseconds, for as long as it is listened to.
+    Drip(u64),
+    /// Sends a header that never ends, a byte every few milliseconds.
+    DripHeader,
+    /// Says no length and sends zeros, for as long as it is listened to.
+    Endless,
 }
+
+/// Between two bytes of a server that drips.
+const DRIP: Duration = Duration::from_millis(20);
 
 #[derive(Clone)]
 struct Server {
@@ -98,9 +107,28 @@ impl Server {
                 out.flush().ok()?;
                 std::thread::sleep(Duration::from_secs(20));
             }
+            Answer::Drip(announced) => {
+                head(&mut out, 200, announced, "")?;
+                drip(&mut out)?;
+            }
+            Answer::DripHeader => {
+                write!(out, "HTTP/1.1 200 X\r\nX-Long: ").ok()?;
+                drip(&mut out)?;
+            }
+            Answer::Endless => {
+                write!(out, "HTTP/1.1 200 X\r\nConnection: close\r\n\r\n").ok()?;
+                while out.write_all(&[0; 1 << 16]).is_ok() {}
+            }
             Answer::Redirect(to) => head(&mut out, 302, 0, &format!("Location: {to}\r\n"))?,
         }
         Some(())
+    }
+}
+
+fn drip(out: &mut TcpStream) -> Option<()> {
+    loop {
+        out.write_all(b"x").and_then(|()| out.flush()).ok()?;
+        std::thread::sleep(DRIP);
     }
 }
 
@@ -400,4 +428,94 @@ fn ten_downloads_at_once_share_one_store() {
     });
     assert_eq!(setting.files().len(), 1);
     assert!(std::fs::read(&setting.files()[0]).unwrap() == busy());
+}
+
+/// Gives a server up that brings less than 100,000 bytes a second over a fifth of a second.
+fn impatient() -> ClientOptions {
+    ClientOptions {
+        stall: Duration::from_secs(60),
+        least_rate: 100_000,
+        rate_period: Duration::from_millis(200),
+        retries: 3,
+        ..options()
+    }
+}
+
+#[test]
+fn a_server_that_drips_is_given_up_once_and_for_its_slowness() {
+    for file in ["busy.pdb", "file.ptr"] {
+        let setting = Setting::new();
+        setting.server.answer(&format!("{}/{file}", setting.place()), Answer::Drip(1 << 20));
+        let error = setting.fetch(impatient()).unwrap_err();
+        assert!(matches!(error, ServerError::TooSlow { .. }), "{file}: {error}");
+        assert!(error.to_string().contains("too slow"), "{error}");
+        let asked = setting.server.requests();
+        assert_eq!(asked.iter().filter(|path| path.ends_with(file)).count(), 1, "{asked:?}");
+        assert!(setting.files().is_empty(), "{:?}", setting.files());
+    }
+}
+
+#[test]
+fn a_server_that_drips_its_headers_is_given_up() {
+    let setting = Setting::new();
+    setting.server.answer(&format!("{}/busy.pdb", setting.place()), Answer::DripHeader);
+    let error = setting.fetch(ClientOptions { retries: 0, ..options() }).unwrap_err();
+    assert!(matches!(error, ServerError::Connection { .. }), "{error}");
+}
+
+#[test]
+fn a_server_that_keeps_the_least_rate_is_heard_to_its_end() {
+    let setting = Setting::new();
+    setting.server.answer(&format!("{}/busy.pdb", setting.place()), Answer::Body(busy()));
+    let patient = ClientOptions { least_rate: 1, rate_period: Duration::from_nanos(1), ..options() };
+    assert!(setting.fetch(patient).is_ok());
+}
+
+#[test]
+fn an_answer_without_a_length_ends_at_the_limit() {
+    let setting = Setting::new();
+    setting.server.answer(&format!("{}/busy.pdb", setting.place()), Answer::Endless);
+    let error = setting.fetch(ClientOptions { max_size: 1 << 20, ..options() }).unwrap_err();
+    assert!(matches!(error, ServerError::TooLarge { .. }), "{error}");
+    assert!(setting.files().is_empty());
+}
+
+#[test]
+fn a_redirect_to_what_is_no_http_address_is_refused_at_once_and_told() {
+    for to in
+        [r"\\server\share\x.pdb", "file://server/share/x.pdb", "ftp://127.0.0.1/x.pdb", "gopher:x", "http://"]
+    {
+        let setting = Setting::new();
+        setting.server.answer(&format!("{}/busy.pdb", setting.place()), Answer::Redirect(to.to_owned()));
+        let error = setting.fetch(options()).unwrap_err();
+        assert!(matches!(error, ServerError::Redirect { .. }), "{to}: {error}");
+        assert_eq!(setting.server.requests().len(), 1, "{to}: it was asked again");
+    }
+}
+
+#[test]
+fn redirects_without_end_are_given_up() {
+    let setting = Setting::new();
+    let place = format!("{}/busy.pdb", setting.place());
+    setting.server.answer(&place, Answer::Redirect("busy.pdb".to_owned()));
+    let error = setting.fetch(options()).unwrap_err();
+    assert!(matches!(error, ServerError::Redirect { .. }), "{error}");
+    assert!(setting.server.requests().len() < 12, "{:?}", setting.server.requests());
+}
+
+#[test]
+fn the_server_that_a_redirect_leads_to_is_named() {
+    let (setting, other) = (Setting::new(), Server::start());
+    let to = format!("{}/elsewhere", other.base);
+    setting.server.answer(&format!("{}/busy.pdb", setting.place()), Answer::Redirect(to));
+    let mut store = SymbolStore::new(SymbolPath::parse(&format!("srv**{}", setting.server.base)));
+    store.set_cache(SymbolCache::new(setting.folder.path().to_path_buf()));
+    store.go_online(options());
+    let origin = |server: &Server| server.base.trim_end_matches("/symbols").to_owned();
+    other.answer("elsewhere", Answer::Status(403));
+    let search = store.find_pdb("busy.pdb", &setting.guid, setting.age, "");
+    assert!(search.servers.iter().any(|told| told.contains(&origin(&other))), "{:?}", search.servers);
+    other.answer("elsewhere", Answer::Body(busy()));
+    assert!(store.find_pdb("busy.pdb", &setting.guid, setting.age, "").found.is_some());
+    assert_eq!(store.redirects(), [(origin(&setting.server), origin(&other))]);
 }

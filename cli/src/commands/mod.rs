@@ -21,8 +21,10 @@ pub use select::SelectArgs;
 
 use crate::text::{count, size, span, utc};
 use clap::{Parser, Subcommand};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 /// How a command ended, as the process's exit code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -164,6 +166,17 @@ pub fn report(error: &anyhow::Error) {
 /// Prints a warning on standard error.
 pub fn warn(text: &str) {
     eprintln!("stk: warning: {text}");
+}
+
+/// Says which servers have sent on to which others, each pair once.
+pub fn tell_redirects(store: &crate::symbols::SymbolStore) {
+    static TOLD: Mutex<BTreeSet<(String, String)>> = Mutex::new(BTreeSet::new());
+    for (from, to) in store.redirects() {
+        let line = format!("stk: the symbol server {from} has sent on to {to}");
+        if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert((from, to)) {
+            eprintln!("{line}");
+        }
+    }
 }
 
 /// Writes data to standard output. A reader that has gone away is no error.

@@ -145,7 +145,9 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
     let (mut profile, mut runs) = build(&trace, &images, &options, progress.done())?;
     let demangle = args.symbols.demangle;
     let methods = runtimes::methods(&trace);
-    symbolize(&mut profile, &images, &Symbolizer::new(store, demangle), demangle, &methods);
+    let symbolizer = Symbolizer::new(store, demangle);
+    symbolize(&mut profile, &images, &symbolizer, demangle, &methods);
+    super::tell_redirects(symbolizer.store());
     profile.losses.runtimes.extend(methods.problems);
     let missing = missing_symbols(&profile, &runs)?;
     fold(&mut profile, &mut runs, args.fold.options());

@@ -18,6 +18,7 @@
 //! pointer              where a store's file.ptr may lead
 //! store                looks for the file of one build                  Identity -> Search
 //! server, cab, bundle  where it may come from: HTTP servers, cabinets, one file to carry
+//! redirect, pace       where a server may lead, and how slow it may be
 //! cache                what is kept: files from servers, indexes
 //! pdb, dwarf, image    read symbol files and images                     bytes -> SymbolIndex
 //! index                functions, inline chains and lines by address    SymbolIndex
@@ -39,12 +40,14 @@ mod names;
 mod options;
 #[cfg(any(windows, test))]
 mod owner;
+mod pace;
 mod path;
 pub mod pdb;
 mod place;
 mod places;
 mod pointer;
 mod reason;
+mod redirect;
 mod resolved;
 pub mod server;
 mod store;

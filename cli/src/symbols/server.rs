@@ -4,12 +4,12 @@
 //! of the file comes from the image, never from the server; the size is limited; the identity is
 //! checked before the file gets its name in the cache.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use thiserror::Error;
 use ureq::http::{Response, StatusCode};
@@ -17,7 +17,9 @@ use ureq::{Agent, Body};
 
 use super::cab;
 use super::cache::write_atomically;
+use super::pace::{Pace, Paced, TooSlow};
 use super::places::first_tier;
+use super::redirect;
 use crate::map::MappedFile;
 
 /// Microsoft's public symbol server, for `--ms-symbols`.
@@ -32,6 +34,10 @@ pub struct ClientOptions {
     pub answer: Duration,
     /// Longest wait for the next bytes of an answer.
     pub stall: Duration,
+    /// Bytes a second that an answer has to bring at least, over each `rate_period`.
+    pub least_rate: u64,
+    /// How long a server may be slower than `least_rate`.
+    pub rate_period: Duration,
     /// Longest time for one file.
     pub total: Duration,
     /// How often a failed request is tried again.
@@ -53,6 +59,8 @@ pub struct Client {
     missing: Option<PathBuf>,
     /// Whether the servers asked so far keep files in three tiers.
     three_tier: Arc<Mutex<HashMap<String, bool>>>,
+    /// Servers that have sent on to another one, and to which.
+    redirects: Arc<Mutex<BTreeSet<(String, String)>>>,
 }
 
 /// Is told about the bytes of a download: file name, bytes so far, bytes in all if the server has
@@ -92,6 +100,24 @@ pub enum ServerError {
         url: String,
         /// What failed.
         error: String,
+    },
+    /// Its answer comes too slowly.
+    #[error("{url}: only {got} bytes came in {seconds:.1} s: the server is given up as too slow")]
+    TooSlow {
+        /// Address.
+        url: String,
+        /// Bytes that came in the last period.
+        got: u64,
+        /// Length of that period.
+        seconds: f64,
+    },
+    /// It redirects to where nothing is fetched from.
+    #[error("{url}: {reason}: that is not followed")]
+    Redirect {
+        /// Address.
+        url: String,
+        /// Where it leads, and what is wrong with that.
+        reason: String,
     },
     /// The answer is shorter than announced.
     #[error("{url}: the answer ended after {got} of {announced} bytes: try again")]
@@ -135,6 +161,8 @@ impl Default for ClientOptions {
             connect: Duration::from_secs(10),
             answer: Duration::from_secs(60),
             stall: Duration::from_secs(30),
+            least_rate: 4096,
+            rate_period: Duration::from_secs(30),
             total: Duration::from_secs(3600),
             retries: 3,
             backoff: Duration::from_millis(500),
@@ -166,11 +194,17 @@ impl Client {
             .timeout_per_read(Some(options.stall))
             .timeout_global(Some(options.total))
             .http_status_as_error(false)
-            .max_redirects(8)
+            .max_redirects(0)
             .proxy(ureq::Proxy::try_from_env())
             .user_agent(concat!("stk/", env!("CARGO_PKG_VERSION")))
             .build();
-        Client { agent: Agent::new_with_config(config), options, missing, three_tier: Arc::default() }
+        let agent = Agent::new_with_config(config);
+        Client { agent, options, missing, three_tier: Arc::default(), redirects: Arc::default() }
+    }
+
+    /// Servers that have sent on to another one, and to which (scheme, host and port).
+    pub fn redirects(&self) -> Vec<(String, String)> {
+        self.redirects.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     /// Gets `name` with identity `id` from the server at `base` into the symbol store `store`, and
@@ -247,12 +281,10 @@ impl Client {
         let url = format!("{folder}/file.ptr");
         let mut response = self.request(&url)?;
         let mut text = String::new();
-        response
-            .body_mut()
-            .as_reader()
+        Paced::new(response.body_mut().as_reader(), self.pace())
             .take(4096)
             .read_to_string(&mut text)
-            .map_err(|error| ServerError::Connection { url: url.clone(), error: error.to_string() })?;
+            .map_err(|error| body_error(&url, 0, None, &error))?;
         let pointer = pointer_path(&text).ok_or_else(|| ServerError::NotFound(url.clone()))?;
         let address = pointer_url(base, pointer).ok_or_else(|| ServerError::Wrong {
             url,
@@ -325,7 +357,8 @@ impl Client {
         if announced.is_some_and(|len| len > limit) {
             return Err(too_large());
         }
-        let mut reader = response.body_mut().with_config().limit(u64::MAX).reader();
+        let body = response.body_mut().with_config().limit(u64::MAX).reader();
+        let mut reader = Paced::new(body, self.pace());
         let mut buffer = vec![0; 1 << 16];
         let mut got = 0u64;
         loop {
@@ -333,18 +366,7 @@ impl Client {
                 Ok(0) => break,
                 Ok(len) => len,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // An early end of a body whose length is known arrives as an error.
-                Err(error) => match announced {
-                    Some(announced) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                        return Err(ServerError::Truncated { url: url.to_owned(), got, announced });
-                    }
-                    _ => {
-                        return Err(ServerError::Connection {
-                            url: url.to_owned(),
-                            error: error.to_string(),
-                        });
-                    }
-                },
+                Err(error) => return Err(body_error(url, got, announced, &error)),
             };
             got += len as u64;
             if got > limit {
@@ -362,21 +384,42 @@ impl Client {
         }
     }
 
+    fn pace(&self) -> Pace {
+        let bytes = self.options.least_rate as f64 * self.options.rate_period.as_secs_f64();
+        Pace { bytes: bytes as u64, period: self.options.rate_period }
+    }
+
+    /// Asks for an address, and for those that it leads to.
     fn request(&self, url: &str) -> Result<Response<Body>, ServerError> {
-        let response = self
-            .agent
-            .get(url)
-            .header("Accept-Encoding", "identity")
-            .call()
-            .map_err(|error| ServerError::Connection { url: url.to_owned(), error: error.to_string() })?;
-        let (url, status) = (url.to_owned(), response.status());
-        match status {
-            StatusCode::OK => Ok(response),
-            StatusCode::NOT_FOUND | StatusCode::GONE => Err(ServerError::NotFound(url)),
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                Err(ServerError::Denied { url, status: status.as_u16() })
-            }
-            _ => Err(ServerError::Status { url, status: status.as_u16() }),
+        let until = Instant::now() + self.options.total;
+        let mut at = url.to_owned();
+        for _ in 0..=redirect::MOST {
+            let response = self.get(&at, until.saturating_duration_since(Instant::now()))?;
+            let location = match response.status().as_u16() {
+                301 | 302 | 303 | 307 | 308 => response.headers().get("Location"),
+                _ => return answer(shown(url, &at), response),
+            };
+            let Some(location) = location else { return answer(shown(url, &at), response) };
+            let target = redirect::target(&at, &String::from_utf8_lossy(location.as_bytes()));
+            let next = target.map_err(|reason| ServerError::Redirect { url: shown(url, &at), reason })?;
+            self.note_redirect(&at, &next);
+            at = next;
+        }
+        let reason = format!("redirects more than {} times", redirect::MOST);
+        Err(ServerError::Redirect { url: shown(url, &at), reason })
+    }
+
+    fn get(&self, url: &str, total: Duration) -> Result<Response<Body>, ServerError> {
+        let request = self.agent.get(url).config().timeout_global(Some(total)).build();
+        let sent = request.header("Accept-Encoding", "identity").call();
+        sent.map_err(|error| ServerError::Connection { url: url.to_owned(), error: error.to_string() })
+    }
+
+    fn note_redirect(&self, from: &str, to: &str) {
+        let (from, to) = (redirect::origin(from), redirect::origin(to));
+        if !from.eq_ignore_ascii_case(to) {
+            let mut redirects = self.redirects.lock().unwrap_or_else(PoisonError::into_inner);
+            redirects.insert((from.to_owned(), to.to_owned()));
         }
     }
 
@@ -413,6 +456,42 @@ impl ServerError {
     /// Whether the server simply has no such file.
     pub fn is_missing(&self) -> bool {
         matches!(self, ServerError::NotFound(_) | ServerError::KnownMissing(_))
+    }
+}
+
+/// The answer with a file, or why there is none.
+fn answer(url: String, response: Response<Body>) -> Result<Response<Body>, ServerError> {
+    let status = response.status();
+    match status {
+        StatusCode::OK => Ok(response),
+        StatusCode::NOT_FOUND | StatusCode::GONE => Err(ServerError::NotFound(url)),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            Err(ServerError::Denied { url, status: status.as_u16() })
+        }
+        _ => Err(ServerError::Status { url, status: status.as_u16() }),
+    }
+}
+
+/// An address that was asked for, with the server that it led to.
+fn shown(url: &str, at: &str) -> String {
+    match redirect::origin(at) {
+        origin if origin.eq_ignore_ascii_case(redirect::origin(url)) => url.to_owned(),
+        origin => format!("{url} (redirected to {origin})"),
+    }
+}
+
+/// Why a body ended that is not whole.
+fn body_error(url: &str, got: u64, announced: Option<u64>, error: &io::Error) -> ServerError {
+    let url = url.to_owned();
+    if let Some(slow) = error.get_ref().and_then(|inner| inner.downcast_ref::<TooSlow>()) {
+        return ServerError::TooSlow { url, got: slow.got, seconds: slow.waited.as_secs_f64() };
+    }
+    match announced {
+        // An early end of a body whose length is known arrives as an error.
+        Some(announced) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            ServerError::Truncated { url, got, announced }
+        }
+        _ => ServerError::Connection { url, error: error.to_string() },
     }
 }
 

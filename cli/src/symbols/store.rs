@@ -122,6 +122,11 @@ impl SymbolStore {
         }
     }
 
+    /// Servers that have sent on to another one, and to which (scheme, host and port).
+    pub fn redirects(&self) -> Vec<(String, String)> {
+        self.client.as_ref().map(Client::redirects).unwrap_or_default()
+    }
+
     /// The parsed symbol path.
     pub fn path(&self) -> &SymbolPath {
         &self.path

@@ -111,7 +111,9 @@ fn dump(args: &Args, path: &Path) -> anyhow::Result<Exit> {
     stacks.sort_by_key(|stack| (stack.tid, stack.instance));
     let demangle = args.symbols.demangle;
     managed::name(&trace, &methods, &store, &mut stacks);
-    stack::name(&trace, &images, &Symbolizer::new(store, demangle), demangle, &mut stacks);
+    let symbolizer = Symbolizer::new(store, demangle);
+    stack::name(&trace, &images, &symbolizer, demangle, &mut stacks);
+    super::tell_redirects(symbolizer.store());
     stacks.iter_mut().for_each(|stack| managed::fold(stack, args.fold.options()));
     for problem in &methods.problems {
         super::warn(&format!("{}: {problem}", trace.source));

@@ -89,6 +89,7 @@ pub(super) fn lookup(args: &LookupArgs) -> anyhow::Result<Exit> {
     let file = open(&args.file)?;
     let symbolizer = Symbolizer::new(args.symbols.store([args.file.as_path()]), args.demangle);
     let resolved = resolve(&symbolizer, &args.file, &file, &rvas)?;
+    super::super::tell_redirects(symbolizer.store());
     let mut out = String::new();
     for (n, &rva) in rvas.iter().enumerate() {
         if let Some(found) = resolved.get(n) {

@@ -1,6 +1,8 @@
 //! `stk symbols list`, `fetch` and `bundle`: the modules of traces.
 
-use super::super::{Exit, Progress, Usage, count, load_images, pool, print, report, size, verify};
+use super::super::{
+    Exit, Progress, Usage, count, load_images, pool, print, report, size, tell_redirects, verify,
+};
 use crate::profile::{BuildOptions, Image, Placement, build};
 use crate::symbols::index::Origin;
 use crate::symbols::{
@@ -154,6 +156,7 @@ pub(super) fn fetch(args: &FetchArgs) -> anyhow::Result<Exit> {
         wanted.par_iter().map(|module| (*module, find(&module.image, &store, &on_bytes))).collect()
     });
     drop(progress);
+    tell_redirects(&store);
     let mut out = String::new();
     let mut missing = 0;
     for (module, symbols) in &results {
@@ -186,6 +189,7 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
             None => eprintln!("stk: {}: {reason}", module.image.name),
         }
     }
+    tell_redirects(&store);
     let output = args.output.display();
     if is_bundle(&args.output) {
         write_atomically(&args.output, |out| {

@@ -1,0 +1,52 @@
+//! A reader that gives up a sender that is too slow.
+
+use std::io::{self, Read};
+use std::time::{Duration, Instant};
+
+/// The least that has to come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// Bytes in each period.
+    pub bytes: u64,
+    /// Time that is spent waiting for the sender.
+    pub period: Duration,
+}
+
+/// Reads from a sender as long as it keeps the pace. Time that passes between reads does not count.
+#[derive(Debug)]
+pub(super) struct Paced<R> {
+    inner: R,
+    pace: Pace,
+    waited: Duration,
+    got: u64,
+}
+
+/// What came in the period in which the sender was given up.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("only {got} bytes came in {} s", waited.as_secs_f64())]
+pub(super) struct TooSlow {
+    pub(super) got: u64,
+    pub(super) waited: Duration,
+}
+
+impl<R> Paced<R> {
+    pub(super) fn new(inner: R, pace: Pace) -> Paced<R> {
+        Paced { inner, pace, waited: Duration::ZERO, got: 0 }
+    }
+}
+
+impl<R: Read> Read for Paced<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let begun = Instant::now();
+        let len = self.inner.read(buffer)?;
+        self.waited += begun.elapsed();
+        self.got += len as u64;
+        if self.waited >= self.pace.period {
+            if len != 0 && self.got < self.pace.bytes {
+                return Err(io::Error::other(TooSlow { got: self.got, waited: self.waited }));
+            }
+            (self.waited, self.got) = (Duration::ZERO, 0);
+        }
+        Ok(len)
+    }
+}

@@ -1,0 +1,119 @@
+//! Where a server's redirect may lead: to an HTTP or HTTPS address, never from HTTPS to HTTP.
+
+use ureq::http::Uri;
+
+/// Redirects that one request follows.
+pub(super) const MOST: usize = 8;
+
+/// The address that a `Location` means, seen from the address `from` (RFC 9110, 10.2.2; RFC 3986, 5.2; dots stay).
+///
+/// # Errors
+///
+/// Says why it is not followed.
+pub(super) fn target(from: &str, location: &str) -> Result<String, String> {
+    let refused = |why: &str| Err(format!("redirects to {location:?}, which {why}"));
+    let place = location.split('#').next().unwrap_or_default().trim();
+    if place.is_empty() || place.contains(['\\', ' ']) {
+        return refused("is no address");
+    }
+    let address = match scheme(place) {
+        Some(scheme) if !is_http(scheme) => return refused("is neither HTTP nor HTTPS"),
+        Some(_) => place.to_owned(),
+        None => resolve(from, place),
+    };
+    if is_https(from) && !is_https(&address) {
+        return refused("leaves HTTPS");
+    }
+    match address.parse::<Uri>().ok().as_ref().and_then(Uri::authority) {
+        Some(authority) if authority.as_str().contains('@') => refused("names a user"),
+        Some(authority) if !authority.host().is_empty() => Ok(address),
+        _ => refused("is no address"),
+    }
+}
+
+/// Scheme, host and port of an address.
+pub(super) fn origin(address: &str) -> &str {
+    let host = address.find("://").map_or(0, |at| at + 3);
+    let end = address[host..].find(['/', '?']).map_or(address.len(), |at| host + at);
+    &address[..end]
+}
+
+/// A reference without a scheme, seen from an address.
+fn resolve(from: &str, reference: &str) -> String {
+    let origin = origin(from);
+    if reference.starts_with("//") {
+        let scheme = scheme(from).unwrap_or("https");
+        return format!("{scheme}:{reference}");
+    }
+    if reference.starts_with('/') {
+        return format!("{origin}{reference}");
+    }
+    let path = from[origin.len()..].split('?').next().unwrap_or_default();
+    let folder = path.rfind('/').map_or("/", |at| &path[..=at]);
+    format!("{origin}{folder}{reference}")
+}
+
+fn scheme(reference: &str) -> Option<&str> {
+    let end = reference.find([':', '/', '?'])?;
+    reference[end..].starts_with(':').then(|| &reference[..end])
+}
+
+fn is_http(scheme: &str) -> bool {
+    scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
+}
+
+fn is_https(address: &str) -> bool {
+    scheme(address).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FROM: &str = "https://a.test:444/store/x.pdb/1/x.pdb?k=v";
+
+    #[test]
+    fn a_redirect_leads_where_the_rfc_says() {
+        for (location, expected) in [
+            ("https://b.test/y?z", "https://b.test/y?z"),
+            ("HTTPS://b.test/y#part", "HTTPS://b.test/y"),
+            ("//b.test/y", "https://b.test/y"),
+            ("/y", "https://a.test:444/y"),
+            ("y", "https://a.test:444/store/x.pdb/1/y"),
+            ("y:1", "refused"),
+        ] {
+            match target(FROM, location) {
+                Ok(address) => assert_eq!(address, expected),
+                Err(_) => assert_eq!("refused", expected, "{location}"),
+            }
+        }
+        assert_eq!(target("http://a.test", "y").as_deref(), Ok("http://a.test/y"));
+        assert_eq!(target("http://a.test/x", "https://b.test/").as_deref(), Ok("https://b.test/"));
+    }
+
+    #[test]
+    fn a_redirect_to_a_file_a_share_another_scheme_or_away_from_https_is_refused() {
+        for location in [
+            "http://b.test/y",
+            "file:///etc/passwd",
+            "file://server/share/x",
+            r"\\server\share\x",
+            r"C:\x",
+            "ftp://b.test/y",
+            "data:,x",
+            "https://me:secret@b.test/y",
+            "https://",
+            "https:///y",
+            "//",
+            "",
+        ] {
+            assert!(target(FROM, location).is_err(), "{location}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_all_before_the_path() {
+        assert_eq!(origin(FROM), "https://a.test:444");
+        assert_eq!(origin("http://a.test?x/y"), "http://a.test");
+    }
+}
