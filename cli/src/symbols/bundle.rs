@@ -10,7 +10,9 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use zstd_safe::{CCtx, CParameter, DCtx, InBuffer, OutBuffer};
 
@@ -20,10 +22,19 @@ use crate::map::MappedFile;
 const LEVEL: i32 = 6;
 /// Bytes of a tar header, and what members are padded to.
 const BLOCK: u64 = 512;
-/// Members of a bundle. No real one has more; a forged one ends here.
-const MAX_MEMBERS: usize = 1 << 20;
-/// Bytes that looking for members unpacks at most, where they share a frame.
-const MAX_UNPACKED: u64 = 1 << 38;
+/// Members of a bundle. No real one has more.
+const MAX_MEMBERS: usize = 1 << 17;
+/// Longest header that names the next member (GNU long name, pax), in bytes.
+const MAX_HEADER: u64 = 1 << 16;
+/// Longest name of a member that is remembered, in bytes: file names in it have at most 255, an identity 41.
+const MAX_KEY: usize = 600;
+/// How often an archive of one frame is unpacked from its beginning, at its largest size.
+const MAX_PASSES: u64 = 16;
+
+/// Bytes that a stored file may unpack to. Real symbol files are packed to a third or a twentieth.
+pub(super) fn unpacked_limit(stored: usize) -> u64 {
+    stored as u64 * 256 + (16 << 20)
+}
 
 /// Whether a path is that of a bundle, by its name.
 pub(crate) fn is_bundle(path: &Path) -> bool {
@@ -35,8 +46,10 @@ pub(crate) fn is_bundle(path: &Path) -> bool {
 #[derive(Debug)]
 pub struct Bundle {
     file: MappedFile,
-    /// Where the frame begins in which each member is found, by its name in lower case.
-    members: HashMap<String, usize>,
+    /// Where the frames lie in which each member is found, by its name in lower case.
+    members: HashMap<String, Range<usize>>,
+    /// Bytes that may still be unpacked of an archive whose members share a frame.
+    left: AtomicU64,
 }
 
 impl Bundle {
@@ -44,14 +57,15 @@ impl Bundle {
     ///
     /// # Errors
     ///
-    /// What the system says, or that the file is no `.tar.zst`.
+    /// What the system says, that the file is no `.tar.zst`, or that it expands to far more than any real one.
     pub fn open(path: &Path) -> io::Result<Bundle> {
         let file = MappedFile::open_plain(path)?;
         let members = match list_frames(&file)? {
             Some(members) => members,
             None => list_stream(&file)?,
         };
-        Ok(Bundle { file, members })
+        let left = AtomicU64::new(unpacked_limit(file.len()).saturating_mul(MAX_PASSES));
+        Ok(Bundle { file, members, left })
     }
 
     /// How many files it holds.
@@ -77,21 +91,38 @@ impl Bundle {
     /// What the system says, that the archive is damaged, or that the file is larger than `limit`.
     pub fn unpack(&self, name: &str, id: &str, limit: u64, out: &mut impl Write) -> io::Result<Option<u64>> {
         let key = member_key(name, id);
-        let Some(&start) = self.members.get(&key) else { return Ok(None) };
-        let mut archive = tar::Archive::new(Frames::new(&self.file[start..]));
-        for entry in archive.entries()? {
-            let mut entry = entry?;
-            if entry_key(&entry) != Some(key.clone()) {
-                continue;
+        let Some(frames) = self.members.get(&key).and_then(|range| self.file.get(range.clone())) else {
+            return Ok(None);
+        };
+        let mut reader = Frames::new(frames, self.room(frames.len())?);
+        let mut found = None;
+        walk(&mut reader, |name, entry| {
+            if name.as_ref() != Some(&key) {
+                return Ok(true);
             }
             if entry.size() > limit {
                 return Err(invalid(format!("is larger than {limit} bytes when unpacked")));
             }
-            let len = io::copy(&mut entry, out)?;
-            archive.into_inner().finish_frame()?;
-            return Ok(Some(len));
+            found = Some(io::copy(entry, out)?);
+            Ok(false)
+        })?;
+        let len =
+            found.ok_or_else(|| invalid("is damaged: a file that was listed is not there".to_owned()))?;
+        reader.finish_frame()?;
+        if frames.len() == self.file.len() {
+            self.left.fetch_sub(reader.made.min(self.left.load(Ordering::Relaxed)), Ordering::Relaxed);
         }
-        Err(invalid("is damaged: a file that was listed is not there".to_owned()))
+        Ok(Some(len))
+    }
+
+    /// Bytes that may be unpacked for one member.
+    fn room(&self, stored: usize) -> io::Result<u64> {
+        let room = unpacked_limit(stored);
+        if stored == self.file.len() && self.left.load(Ordering::Relaxed) < room {
+            let text = "has one frame for all its files and was unpacked too often: unpack it with tar -xf and name the folder with -y";
+            return Err(invalid(text.to_owned()));
+        }
+        Ok(room)
     }
 }
 
@@ -107,49 +138,116 @@ fn member_key(name: &str, id: &str) -> String {
     format!("{name}/{id}/{name}").to_lowercase()
 }
 
-fn entry_key<R: Read>(entry: &tar::Entry<'_, R>) -> Option<String> {
-    let path = entry.path_bytes();
-    let path = std::str::from_utf8(&path).ok()?;
-    let path = path.strip_prefix("./").unwrap_or(path);
-    entry.header().entry_type().is_file().then(|| path.to_lowercase())
+/// Shows each file of an archive to `each`, with its name in lower case if it can be one of a symbol store, until `each`
+/// says no. The `tar` crate would read a header that names the next file whole, whatever length it states.
+fn walk<R: Read>(
+    reader: R,
+    mut each: impl FnMut(Option<String>, &mut tar::Entry<'_, R>) -> io::Result<bool>,
+) -> io::Result<()> {
+    let mut archive = tar::Archive::new(reader);
+    let mut long_name = None;
+    for entry in archive.entries()?.raw(true) {
+        let mut entry = entry?;
+        match entry.header().entry_type() {
+            tar::EntryType::GNULongName => long_name = Some(read_header(&mut entry)?),
+            tar::EntryType::XHeader => long_name = pax_path(&read_header(&mut entry)?)?.or(long_name),
+            tar::EntryType::GNULongLink | tar::EntryType::XGlobalHeader => {}
+            kind => {
+                let name = long_name.take().unwrap_or_else(|| entry.header().path_bytes().into_owned());
+                let name = file_key(&name).filter(|_| kind.is_file());
+                if !each(name, &mut entry)? {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The contents of a header that describes the next member.
+fn read_header<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<Vec<u8>> {
+    if entry.size() > MAX_HEADER {
+        return Err(invalid(format!("is damaged: a header in it has more than {MAX_HEADER} bytes")));
+    }
+    let mut text = Vec::new();
+    entry.read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// The path that a pax header gives. No symbol file is so large that pax has to give its size.
+fn pax_path(header: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    let mut path = None;
+    for extension in tar::PaxExtensions::new(header) {
+        let extension = extension?;
+        match extension.key_bytes() {
+            b"path" => path = Some(extension.value_bytes().to_vec()),
+            b"size" => return Err(invalid("holds a file with a pax size, which is not read".to_owned())),
+            _ => {}
+        }
+    }
+    Ok(path)
+}
+
+/// A member's name as it is compared: in lower case, if a file of a symbol store can have it.
+fn file_key(name: &[u8]) -> Option<String> {
+    let name = name.split(|&byte| byte == 0).next()?;
+    let name = std::str::from_utf8(name).ok()?;
+    let name = name.strip_prefix("./").unwrap_or(name);
+    (name.len() <= MAX_KEY).then(|| name.to_lowercase())
 }
 
 /// The members of a bundle of which each is one frame; nothing if it is not made so.
-fn list_frames(data: &[u8]) -> io::Result<Option<HashMap<String, usize>>> {
+fn list_frames(data: &[u8]) -> io::Result<Option<HashMap<String, Range<usize>>>> {
     let mut members = HashMap::new();
     let mut at = 0;
-    while at < data.len() && members.len() < MAX_MEMBERS {
+    while at < data.len() {
         let rest = &data[at..];
         let len = zstd_safe::find_frame_compressed_size(rest).map_err(zstd_error)?;
         let frame = rest.get(..len).filter(|frame| !frame.is_empty());
         let frame = frame.ok_or_else(|| invalid("is no intact .tar.zst".to_owned()))?;
         let content = zstd_safe::get_frame_content_size(frame).ok().flatten();
         let mut head = Vec::new();
-        Frames::new(frame).take(BLOCK).read_to_end(&mut head)?;
+        Frames::new(frame, u64::MAX).take(BLOCK).read_to_end(&mut head)?;
         if head.iter().any(|&byte| byte != 0) {
-            let mut archive = tar::Archive::new(&head[..]);
-            let Some(Ok(entry)) = archive.entries()?.next() else { return Ok(None) };
-            let whole = entry.size().checked_next_multiple_of(BLOCK).and_then(|len| len.checked_add(BLOCK));
-            match entry_key(&entry).filter(|_| whole == content) {
-                Some(key) => members.insert(key, at),
-                None => return Ok(None),
-            };
+            let Some((name, size)) = first_file(&head) else { return Ok(None) };
+            let whole = size.checked_next_multiple_of(BLOCK).and_then(|len| len.checked_add(BLOCK));
+            if whole != content {
+                return Ok(None);
+            }
+            insert(&mut members, name, at..at + len)?;
         }
         at += len;
     }
     Ok(Some(members))
 }
 
+/// Name and size of the file whose header an archive begins with.
+fn first_file(head: &[u8]) -> Option<(String, u64)> {
+    let mut found = None;
+    // What follows the header is not there, so the walk may end in an error.
+    let _ = walk(head, |name, entry| {
+        found = name.map(|name| (name, entry.size()));
+        Ok(false)
+    });
+    found
+}
+
 /// The members of any `.tar.zst`, all found from its beginning.
-fn list_stream(data: &[u8]) -> io::Result<HashMap<String, usize>> {
-    let mut archive = tar::Archive::new(Frames::new(data).take(MAX_UNPACKED));
+fn list_stream(data: &[u8]) -> io::Result<HashMap<String, Range<usize>>> {
     let mut members = HashMap::new();
-    for entry in archive.entries()?.take(MAX_MEMBERS) {
-        if let Some(key) = entry_key(&entry?) {
-            members.insert(key, 0);
-        }
-    }
+    walk(Frames::new(data, unpacked_limit(data.len())), |name, _| {
+        name.map_or(Ok(()), |name| insert(&mut members, name, 0..data.len()))?;
+        Ok(true)
+    })?;
     Ok(members)
+}
+
+fn insert(members: &mut HashMap<String, Range<usize>>, name: String, frames: Range<usize>) -> io::Result<()> {
+    if members.len() >= MAX_MEMBERS {
+        return Err(invalid(format!("holds more than {MAX_MEMBERS} files")));
+    }
+    members.insert(name, frames);
+    Ok(())
 }
 
 /// Unpacks zstd frames that follow each other.
@@ -158,11 +256,14 @@ struct Frames<'d> {
     input: &'d [u8],
     /// Whether a frame has begun and not ended.
     open: bool,
+    /// Bytes unpacked so far, and at most.
+    made: u64,
+    limit: u64,
 }
 
 impl<'d> Frames<'d> {
-    fn new(input: &'d [u8]) -> Frames<'d> {
-        Frames { context: DCtx::create(), input, open: false }
+    fn new(input: &'d [u8], limit: u64) -> Frames<'d> {
+        Frames { context: DCtx::create(), input, open: false, made: 0, limit }
     }
 
     /// Reads the frame to its end, where its checksum is.
@@ -184,6 +285,10 @@ impl Read for Frames<'_> {
             let (used, made) = (input.pos(), output.pos());
             self.input = &self.input[used..];
             self.open = hint != 0;
+            self.made += made as u64;
+            if self.made > self.limit {
+                return Err(invalid(format!("expands to more than {} bytes", self.limit)));
+            }
             if made != 0 {
                 return Ok(made);
             }
@@ -349,7 +454,7 @@ mod tests {
         let files: Vec<_> = files().into_iter().filter(|file| file.0.len() < 100).collect();
         let bytes = packed(&files);
         let (_folder, bundle) = file(&bytes);
-        let mut starts: Vec<usize> = bundle.members.values().copied().collect();
+        let mut starts: Vec<usize> = bundle.members.values().map(|frames| frames.start).collect();
         starts.sort_unstable();
         assert_eq!(starts[0], 0);
         assert!(starts[1] > 0);
@@ -359,7 +464,7 @@ mod tests {
     fn a_bundle_of_one_frame_is_read_too() {
         let (_folder, bundle) = file(&packed(&files()));
         let mut plain = Vec::new();
-        Frames::new(&bundle.file).read_to_end(&mut plain).unwrap();
+        Frames::new(&bundle.file, u64::MAX).read_to_end(&mut plain).unwrap();
         let mut writer = FrameWriter { context: CCtx::create(), buffer: vec![0; 1000], out: Vec::new() };
         writer.write_all(&plain).unwrap();
         writer.end().unwrap();
@@ -400,5 +505,95 @@ mod tests {
                 check(&damaged);
             }
         }
+    }
+
+    /// One frame of an archive, whose members are (type, name, stated size, contents).
+    fn archive(members: &[(tar::EntryType, &str, u64, &[u8])]) -> Vec<u8> {
+        let mut plain = Vec::new();
+        for &(kind, name, size, contents) in members {
+            let mut header = tar::Header::new_gnu();
+            header.set_path(name).unwrap();
+            header.set_entry_type(kind);
+            header.set_size(size);
+            header.set_cksum();
+            plain.extend_from_slice(header.as_bytes());
+            plain.extend_from_slice(contents);
+            plain.resize(plain.len().next_multiple_of(512), 0);
+        }
+        plain
+    }
+
+    fn frame(plain: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
+        let mut writer = FrameWriter { context: CCtx::create(), buffer: vec![0; 1 << 16], out: Vec::new() };
+        plain.for_each(|piece| writer.write_all(&piece).unwrap());
+        writer.end().unwrap();
+        writer.out
+    }
+
+    fn open(bytes: &[u8]) -> io::Result<Bundle> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.tar.zst");
+        std::fs::write(&path, bytes).unwrap();
+        Bundle::open(&path)
+    }
+
+    #[test]
+    fn a_header_that_names_the_next_file_is_refused_by_its_stated_size_before_it_is_read() {
+        for kind in [tar::EntryType::GNULongName, tar::EntryType::XHeader] {
+            let head = archive(&[(kind, "x", 8 << 30, &[])]);
+            // All of it would still be below what may be unpacked.
+            let bytes = frame(std::iter::once(head).chain((0..12).map(|_| vec![b'a'; 1 << 20])));
+            let error = open(&bytes).unwrap_err();
+            assert!(error.to_string().contains("header"), "{kind:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn names_in_headers_of_their_own_are_read() {
+        let name = format!("{}.pdb/1/{0}.pdb", "long".repeat(40));
+        let pax = format!("path={name}\n");
+        // The length counts itself: three digits and a space.
+        let pax = format!("{} {pax}", pax.len() + 4);
+        for (kind, header) in
+            [(tar::EntryType::GNULongName, format!("{name}\0")), (tar::EntryType::XHeader, pax)]
+        {
+            let plain = archive(&[
+                (kind, "x", header.len() as u64, header.as_bytes()),
+                (tar::EntryType::Regular, "short", 8, b"contents"),
+            ]);
+            let (_folder, bundle) = file(&frame([plain].into_iter()));
+            let file_name = format!("{}.pdb", "long".repeat(40));
+            assert_eq!(contents(&bundle, &file_name, "1").as_deref(), Some(&b"contents"[..]), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn an_archive_that_expands_without_end_is_given_up() {
+        let head = archive(&[(tar::EntryType::Regular, "a.pdb/1/a.pdb", 1 << 30, &[])]);
+        let bytes = frame(std::iter::once(head).chain((0..64).map(|_| vec![0; 1 << 20])));
+        assert!(unpacked_limit(bytes.len()) < 64 << 20);
+        let error = open(&bytes).unwrap_err();
+        assert!(error.to_string().contains("expands"), "{error}");
+    }
+
+    #[test]
+    fn more_members_than_any_bundle_has_are_refused() {
+        let member = |n: usize| archive(&[(tar::EntryType::Regular, &format!("{n}"), 0, &[])]);
+        let bytes = frame((0..=MAX_MEMBERS).map(member));
+        let error = open(&bytes).unwrap_err();
+        assert!(error.to_string().contains("more than"), "{error}");
+    }
+
+    #[test]
+    fn a_bundle_of_one_frame_is_not_unpacked_from_its_beginning_for_ever() {
+        let plain = archive(&[
+            (tar::EntryType::Regular, "big", 12 << 20, &vec![0; 12 << 20]),
+            (tar::EntryType::Regular, "a.pdb/1/a.pdb", 1, b"a"),
+        ]);
+        let (_folder, bundle) = file(&frame([plain].into_iter()));
+        let unpack = || bundle.unpack("a.pdb", "1", 1 << 20, &mut Vec::new());
+        assert_eq!(unpack().unwrap(), Some(1));
+        let error = (0..1000).find_map(|_| unpack().err()).expect("no end");
+        assert!(error.to_string().contains("tar -xf"), "{error}");
     }
 }

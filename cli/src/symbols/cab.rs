@@ -2,6 +2,7 @@
 
 use std::io::{self, Cursor, Read, Write};
 
+use super::bundle::unpacked_limit;
 use super::bytes::{u16_at, u32_at};
 
 /// Whether these are the first bytes of a cabinet.
@@ -13,11 +14,15 @@ pub fn is_cabinet(data: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::InvalidData`] if it is no cabinet of one file, or a damaged one, or its file is larger than `limit`.
+/// [`io::ErrorKind::InvalidData`] if it is no cabinet of one file, or a damaged one, or its file is larger than `limit`
+/// or than any real one of that packed size.
 pub fn expand(data: &[u8], limit: u64, out: &mut dyn Write) -> io::Result<u64> {
     let size = single_file(data).ok_or_else(|| invalid("is not a cabinet with one file"))?;
     if u64::from(size) > limit {
         return Err(invalid("unpacks to more than the size limit"));
+    }
+    if u64::from(size) > unpacked_limit(data.len()) {
+        return Err(invalid("unpacks to more than a cabinet of its size can hold"));
     }
     let mut cabinet = cab::Cabinet::new(Cursor::new(data))?;
     let name = cabinet
@@ -78,6 +83,17 @@ mod tests {
         let packed = cabinet(&[0; 5000], cab::CompressionType::MsZip);
         let mut out = Vec::new();
         assert!(expand(&packed, 4999, &mut out).is_err());
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_promise_far_beyond_the_packed_size_is_refused_before_anything_is_unpacked() {
+        let mut packed = cabinet(&[0; 5000], cab::CompressionType::MsZip);
+        let first_file = u32_at(&packed, 16).unwrap() as usize;
+        packed[first_file..first_file + 4].copy_from_slice(&(1u32 << 30).to_le_bytes());
+        let mut out = Vec::new();
+        let error = expand(&packed, u64::MAX, &mut out).unwrap_err();
+        assert!(error.to_string().contains("of its size"), "{error}");
         assert!(out.is_empty());
     }
 
