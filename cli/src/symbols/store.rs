@@ -1,6 +1,7 @@
 //! Where symbol files are found: folders, symbol stores, the places near the trace and the image.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -205,8 +206,9 @@ impl SymbolStore {
     /// Every folder to look into, in order: path, defaults, the image's own, the cache.
     fn all_places(&self, image_path: &str) -> Vec<Place> {
         let mut places: Vec<Place> = Vec::new();
+        let mut known = HashSet::new();
         let mut add = |folder: &Path, trust: Trust| {
-            if !places.iter().any(|known| known.folder == folder) {
+            if known.insert(folder.to_path_buf()) {
                 places.push(Place { folder: folder.to_path_buf(), trust });
             }
         };
@@ -260,10 +262,7 @@ impl SymbolStore {
         if let Some(path) = packed_name(wanted.name).and_then(|packed| place.file(folder, &packed)) {
             return match self.unpack(place, &path, wanted) {
                 Ok(path) => try_file(&Place::cache(), path, wanted, search),
-                Err(error) => {
-                    search.unreadable.push((path, error));
-                    false
-                }
+                Err(unfit) => note(path, unfit, search),
             };
         }
         let Some(pointer) = place.file(folder, "file.ptr") else {
@@ -299,25 +298,19 @@ impl SymbolStore {
             search.tried.push(member);
             return false;
         }
-        let unpack = |file: &mut std::fs::File| bundle.unpack(wanted.name, &id, MAX_UNPACKED, file).map(drop);
+        let unpack = |file: &mut File| bundle.unpack(wanted.name, &id, MAX_UNPACKED, file).map(drop);
         let place = self.cache.as_ref().map(|cache| self.place_in(&cache.store(), wanted));
         let kept = place.as_ref().and_then(|place| MappedFile::open_plain(place).ok());
         let file = match (kept.filter(|file| fits(file, &wanted.identity).is_ok()), &place) {
             (Some(kept), _) => Ok(kept),
-            (None, Some(place)) => {
-                write_atomically(place, unpack).and_then(|()| MappedFile::open_plain(place))
-            }
-            (None, None) => tempfile::tempfile().and_then(|mut file| {
-                unpack(&mut file)?;
-                MappedFile::from_file(file)
+            (None, Some(place)) => keep(place, wanted, unpack).and_then(|()| {
+                MappedFile::open_plain(place).map_err(|error| Unfit::Unreadable(error.to_string()))
             }),
+            (None, None) => temporary(unpack).map_err(|error| Unfit::Unreadable(error.to_string())),
         };
         match file {
             Ok(file) => accept(place.unwrap_or(member), file, wanted, search),
-            Err(error) => {
-                search.unreadable.push((member, error.to_string()));
-                false
-            }
+            Err(unfit) => note(member, unfit, search),
         }
     }
 
@@ -333,13 +326,13 @@ impl SymbolStore {
         store.join(wanted.name).join(wanted.identity.to_string()).join(wanted.name)
     }
 
-    /// Unpacks a cabinet into the cache's store.
-    fn unpack(&self, place: &Place, packed: &Path, wanted: &Wanted<'_>) -> Result<PathBuf, String> {
-        let cache = self.cache.as_ref().ok_or("is packed, and there is no cache folder to unpack it to")?;
+    /// Unpacks a cabinet into the cache's store, if it holds what is wanted.
+    fn unpack(&self, place: &Place, packed: &Path, wanted: &Wanted<'_>) -> Result<PathBuf, Unfit> {
+        let none = "is packed, and there is no cache folder to unpack it to";
+        let cache = self.cache.as_ref().ok_or_else(|| Unfit::Unreadable(none.to_owned()))?;
         let target = self.place_in(&cache.store(), wanted);
-        let file = place.open(packed).map_err(|error| error.to_string())?;
-        write_atomically(&target, |out| cab::expand(&file, MAX_UNPACKED, out).map(drop))
-            .map_err(|error| error.to_string())?;
+        let file = place.open(packed).map_err(|error| Unfit::Unreadable(error.to_string()))?;
+        keep(&target, wanted, |out| cab::expand(&file, MAX_UNPACKED, out).map(drop))?;
         Ok(target)
     }
 
@@ -386,7 +379,37 @@ impl SymbolStore {
     }
 }
 
-/// Takes a file if it is the one that is wanted; else notes why not.
+/// Writes a file to its place in a store. It gets its name only if it has the identity that the place stands for.
+fn keep(
+    place: &Path,
+    wanted: &Wanted<'_>,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), Unfit> {
+    let mut unfit = None;
+    let written = write_atomically(place, |out| {
+        write(out)?;
+        let written = MappedFile::from_file(out.try_clone()?)?;
+        fits(&written, &wanted.identity).map_err(|why| {
+            unfit = Some(why);
+            io::Error::other("is another file")
+        })
+    });
+    if written.is_err() {
+        // The folders of a file that was not kept are of no use.
+        let folders = place.ancestors().skip(1).take(2);
+        folders.for_each(|folder| drop(std::fs::remove_dir(folder)));
+    }
+    written.map_err(|error| unfit.unwrap_or_else(|| Unfit::Unreadable(error.to_string())))
+}
+
+/// A file without a name, which goes when it is closed.
+fn temporary(write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<MappedFile> {
+    let mut file = tempfile::tempfile()?;
+    write(&mut file)?;
+    MappedFile::from_file(file)
+}
+
+/// Takes a file if it is the one that is wanted; else notes why not, and throws it away if it lies in the cache.
 fn try_file(place: &Place, path: PathBuf, wanted: &Wanted<'_>, search: &mut Search) -> bool {
     let file = match place.open(&path) {
         Ok(file) => file,
@@ -403,7 +426,11 @@ fn try_file(place: &Place, path: PathBuf, wanted: &Wanted<'_>, search: &mut Sear
             return false;
         }
     };
-    accept(path, file, wanted, search)
+    let taken = accept(path.clone(), file, wanted, search);
+    if !taken && place.trust == Trust::Cache {
+        let _ = std::fs::remove_file(path);
+    }
+    taken
 }
 
 /// Takes an open file if it is the one that is wanted; else notes why not.
@@ -411,10 +438,17 @@ fn accept(path: PathBuf, file: MappedFile, wanted: &Wanted<'_>, search: &mut Sea
     match fits(&file, &wanted.identity) {
         Ok(()) => {
             search.found = Some(FoundFile { path, file });
-            return true;
+            true
         }
-        Err(Unfit::OtherBuild(found)) => search.mismatched.push((path, found)),
-        Err(Unfit::Unreadable(error)) => search.unreadable.push((path, error)),
+        Err(unfit) => note(path, unfit, search),
+    }
+}
+
+/// Notes why a file is not the one that is wanted.
+fn note(path: PathBuf, unfit: Unfit, search: &mut Search) -> bool {
+    match unfit {
+        Unfit::OtherBuild(found) => search.mismatched.push((path, found)),
+        Unfit::Unreadable(error) => search.unreadable.push((path, error)),
     }
     false
 }

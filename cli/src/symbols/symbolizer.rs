@@ -175,7 +175,8 @@ impl Symbolizer {
             let cached = safe_file_name(&name)
                 .zip(self.store.cache())
                 .filter(|_| from_cache)
-                .and_then(|(name, cache)| cache.get_any(name, &id));
+                .and_then(|(name, cache)| cache.get_any(name, &id))
+                .filter(|(_, index)| index.header().guid == code_view.guid);
             let wanted = Identity::Pdb { guid: code_view.guid, age: code_view.age };
             return cached.ok_or_else(|| search.reason(&name, wanted));
         };
