@@ -1,6 +1,8 @@
 //! Records for which no real PDB is at hand, written by hand after Microsoft's cvinfo.h and LLVM's "The PDB File Format": code
 //! that a post-link tool has moved, functions folded into one, incremental-link thunks, separated code, /DEBUG:FASTLINK.
 
+mod pdb_file;
+
 use std::path::Path;
 
 use stk::symbols::index::RecordKind;
@@ -8,7 +10,8 @@ use stk::symbols::pdb::PdbFile;
 use stk::symbols::{Demangle, ModuleKey, Reason, SymbolPath, SymbolStore, Symbolizer};
 use stk_schema::Arch;
 
-const PAGE: usize = 4096;
+use pdb_file::{container, record, words};
+
 const NO_STREAM: u16 = u16::MAX;
 /// IMAGE_SCN_CNT_CODE, IMAGE_SCN_MEM_EXECUTE, IMAGE_SCN_MEM_READ.
 const CODE: u32 = 0x6000_0020;
@@ -27,18 +30,6 @@ struct Pdb {
     /// (rva in the image, rva as linked).
     omap_to_source: Vec<(u32, u32)>,
     fastlink: bool,
-}
-
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
-
-/// Appends a record: length, kind, body, NUL-terminated name, padding.
-fn record(out: &mut Vec<u8>, kind: u16, body: &[u8], name: &str) {
-    let mut bytes = [&kind.to_le_bytes()[..], body, name.as_bytes(), b"\0"].concat();
-    bytes.resize((bytes.len() + 2).next_multiple_of(4) - 2, 0);
-    out.extend((bytes.len() as u16).to_le_bytes());
-    out.extend(bytes);
 }
 
 impl Pdb {
@@ -136,28 +127,6 @@ impl Pdb {
         put(58, &0x8664u16.to_le_bytes());
         [out, module, contributions, debug].concat()
     }
-}
-
-/// An MSF file: header, two free-page maps, the streams, the directory, the list of its pages.
-fn container(streams: &[Vec<u8>]) -> Vec<u8> {
-    let mut pages: Vec<u8> = vec![0; 3 * PAGE];
-    let mut append = |bytes: &[u8]| -> Vec<u32> {
-        let first = pages.len() / PAGE;
-        pages.extend(bytes);
-        pages.resize(pages.len().next_multiple_of(PAGE), 0);
-        (first..pages.len() / PAGE).map(|page| page as u32).collect()
-    };
-    let mut directory = words(&[streams.len() as u32]);
-    directory.extend(streams.iter().flat_map(|stream| (stream.len() as u32).to_le_bytes()));
-    for stream in streams {
-        directory.extend(words(&append(stream)));
-    }
-    let list = words(&append(&directory));
-    let list = append(&list)[0];
-    pages[..32].copy_from_slice(b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0");
-    let count = (pages.len() / PAGE) as u32;
-    pages[32..56].copy_from_slice(&words(&[PAGE as u32, 1, count, directory.len() as u32, 0, list]));
-    pages
 }
 
 /// Name and record kind of the outermost function at an rva.

@@ -148,12 +148,13 @@ pub(super) fn exports(bytes: &[u8], bytes_rva: u32, start: u32, len: u32) -> Res
         if target.checked_sub(start).is_some_and(|inside| inside < len) {
             continue;
         }
-        let Ok(name) = table.name_from_pointer(name) else { continue };
-        // Names that overlap could stand for far more bytes than there are.
-        room = match room.checked_sub(name.len()) {
+        let name = table.name_from_pointer(name).ok();
+        // Names that overlap could stand for far more bytes than there are; one without an end was looked for in all of them.
+        room = match room.checked_sub(name.map_or(data.len() / 16, <[u8]>::len)) {
             Some(room) => room,
             None => return Err(problem(&"its names overlap")),
         };
+        let Some(name) = name else { continue };
         exports.push((target, String::from_utf8_lossy(&name[..name.len().min(MAX_NAME)]).into()));
     }
     exports.sort();

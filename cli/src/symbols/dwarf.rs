@@ -1,8 +1,13 @@
 //! Symbols inside an image: DWARF (MinGW, Rust for windows-gnu, Go), the COFF symbol table, exported names.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
 
-use gimli::{AttributeValue, DebuggingInformationEntry, EndianSlice, LittleEndian, UnitOffset};
+use gimli::{
+    Abbreviations, AttributeValue, DebugAbbrev, DebuggingInformationEntry, EndianSlice, LittleEndian,
+    Section as _, UnitHeader, UnitOffset,
+};
 use object::read::pe::{ImageNtHeaders, PeFile};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionFlags, SymbolKind, pe};
 
@@ -17,6 +22,10 @@ type Entry<'d> = DebuggingInformationEntry<Slice<'d>>;
 
 /// References from an entry to the one that has its name.
 const MAX_REFERENCES: u32 = 16;
+/// Functions around a function (lambdas, Go closures).
+const MAX_NESTED: usize = 256;
+/// Units that are kept for references from others: those that refer to each other lie together.
+const KEPT_UNITS: usize = 64;
 /// A function whose inline sites take more rows than this is taken for damaged, and keeps its own rows only.
 const MAX_INLINE_ROWS: usize = 1 << 20;
 
@@ -49,30 +58,27 @@ fn read<H: ImageNtHeaders>(
     mut header: IndexHeader,
 ) -> Result<Option<SymbolIndex>, String> {
     let file = PeFile::<H>::parse(data).map_err(|error| error.to_string())?;
-    let mut builder = IndexBuilder::new();
+    let mut builder = IndexBuilder::new(data.len());
+    let sections = sections(&file, &mut builder);
     let section = |id: gimli::SectionId| -> Result<Slice<'_>, gimli::Error> {
-        let bytes = file.section_by_name(id.name()).and_then(|section| section.data().ok());
-        Ok(EndianSlice::new(bytes.unwrap_or(&[]), LittleEndian))
+        Ok(EndianSlice::new(sections.get(id.name().as_bytes()).unwrap_or(&&[][..]), LittleEndian))
     };
     let dwarf = Dwarf::load(section).map_err(|error| error.to_string())?;
-    let symbols: Vec<(u32, &[u8])> = file
-        .symbols()
-        .filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text)
-        .filter_map(|symbol| {
-            let rva = u32::try_from(symbol.address().checked_sub(image.image_base)?).ok()?;
-            symbol.name_bytes().ok().filter(|name| !name.is_empty()).map(|name| (rva, name))
-        })
-        .collect();
+    let (symbols, all) = coff_symbols(&file, image.image_base, data.len());
     let mut reader = Reader {
         mangled: symbols.iter().filter(|symbol| is_mangled(symbol.1)).copied().collect(),
         dwarf: &dwarf,
         base: image.image_base,
         size: image.size_of_image,
         builder: &mut builder,
+        headers: Vec::new(),
+        tables: Vec::new(),
+        abbreviations: HashMap::new(),
+        kept: VecDeque::new(),
         damaged: 0,
     };
     reader.units();
-    header.damaged_parts = reader.damaged;
+    header.damaged_parts = reader.damaged + u32::from(!all);
     let code = code_sections(&file, image.image_base);
     if builder.ranges().len() != 0 {
         header.origin = Origin::Dwarf;
@@ -83,10 +89,56 @@ fn read<H: ImageNtHeaders>(
     }
     let exports = image.exports.iter().map(|(rva, name)| (*rva, name.as_bytes())).collect();
     add_sizeless(&mut builder, exports, &code, RecordKind::Export);
+    header.damaged_parts += u32::from(builder.is_exhausted());
     if builder.ranges().len() == 0 {
         return Ok(None);
     }
     builder.finish(header).map(Some).map_err(|error| error.to_string())
+}
+
+/// Contents of sections by name. Names can lie in the string table, and there they can overlap.
+fn sections<'d, H: ImageNtHeaders>(
+    file: &PeFile<'d, H>,
+    builder: &mut IndexBuilder,
+) -> HashMap<&'d [u8], &'d [u8]> {
+    let mut sections = HashMap::new();
+    for section in file.sections() {
+        let Ok(name) = section.name_bytes() else {
+            builder.spend_endless();
+            continue;
+        };
+        if !builder.spend(name.len()) {
+            break;
+        }
+        // Of equal names the first counts.
+        if let Ok(data) = section.data() {
+            sections.entry(name).or_insert(data);
+        }
+    }
+    sections
+}
+
+/// Functions of the COFF symbol table (rva and name), and whether these are all. Names can overlap: together they are
+/// read up to four times the file's length.
+fn coff_symbols<'d, H: ImageNtHeaders>(
+    file: &PeFile<'d, H>,
+    base: u64,
+    stored: usize,
+) -> (Vec<(u32, &'d [u8])>, bool) {
+    let mut room = stored.saturating_mul(4);
+    let mut found = Vec::new();
+    let symbols = file.symbols().filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text);
+    for symbol in symbols {
+        let name = symbol.name_bytes().ok();
+        // The end of a name without one was looked for up to the end of the file.
+        let Some(left) = room.checked_sub(name.map_or(stored / 16, <[u8]>::len)) else {
+            return (found, false);
+        };
+        room = left;
+        let rva = symbol.address().checked_sub(base).and_then(|rva| u32::try_from(rva).ok());
+        found.extend(rva.zip(name).filter(|(_, name)| !name.is_empty()));
+    }
+    (found, true)
 }
 
 /// Itanium, Rust or MSVC; with the underscore that x86 puts before C names.
@@ -94,9 +146,10 @@ fn is_mangled(name: &[u8]) -> bool {
     [&b"_Z"[..], b"__Z", b"_R", b"__R", b"?"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Executable sections as rva ranges.
+/// Executable sections as rva ranges, sorted.
 fn code_sections<H: ImageNtHeaders>(file: &PeFile<'_, H>, base: u64) -> Vec<(u32, u32)> {
-    file.sections()
+    let sections = file.sections();
+    let mut code: Vec<(u32, u32)> = sections
         .filter(|section| match section.flags() {
             SectionFlags::Coff { characteristics } => characteristics & pe::IMAGE_SCN_MEM_EXECUTE != 0,
             _ => false,
@@ -105,7 +158,9 @@ fn code_sections<H: ImageNtHeaders>(file: &PeFile<'_, H>, base: u64) -> Vec<(u32
             let start = u32::try_from(section.address().checked_sub(base)?).ok()?;
             Some((start, start.checked_add(u32::try_from(section.size()).ok()?)?))
         })
-        .collect()
+        .collect();
+    code.sort_unstable();
+    code
 }
 
 /// Adds names without a size: each holds up to the next one or the section's end.
@@ -116,14 +171,16 @@ fn add_sizeless(
     kind: RecordKind,
 ) {
     names.sort_unstable();
-    for n in 0..names.len() {
-        let (start, name) = names[n];
-        let Some(section) = code.iter().find(|section| (section.0..section.1).contains(&start)) else {
-            continue;
-        };
-        let next = names[n..].iter().map(|name| name.0).find(|&other| other > start);
+    // Of each name the next higher address.
+    let mut next = vec![u32::MAX; names.len()];
+    for n in (1..names.len()).rev() {
+        next[n - 1] = if names[n].0 > names[n - 1].0 { names[n].0 } else { next[n] };
+    }
+    for (&(start, name), &next) in names.iter().zip(&next) {
+        let after = code.partition_point(|section| section.0 <= start);
+        let Some(section) = code[..after].last().filter(|section| start < section.1) else { continue };
         let name = builder.string(name);
-        let end = next.map_or(section.1, |next| next.min(section.1));
+        let end = next.min(section.1);
         builder.add(&Function { start, end, name, kind, lines: &[], sites: &[], inlined: &[] });
     }
 }
@@ -135,6 +192,14 @@ struct Reader<'a, 'd> {
     base: u64,
     size: u32,
     builder: &'a mut IndexBuilder,
+    /// Headers of the units, sorted by offset.
+    headers: Vec<UnitHeader<Slice<'d>>>,
+    /// Where tables of abbreviations begin, sorted.
+    tables: Vec<usize>,
+    /// Those that were read.
+    abbreviations: HashMap<usize, Arc<Abbreviations>>,
+    /// Units that others refer to, by their number; the last one is the newest.
+    kept: VecDeque<(usize, Rc<Unit<'d>>)>,
     damaged: u32,
 }
 
@@ -158,10 +223,7 @@ impl<'d> Reader<'_, 'd> {
         let mut headers = self.dwarf.units();
         loop {
             match headers.next() {
-                Ok(Some(header)) => {
-                    let read = self.dwarf.unit(header).and_then(|unit| self.unit(&unit));
-                    self.damaged += u32::from(read.is_err());
-                }
+                Ok(Some(header)) => self.headers.push(header),
                 Ok(None) => break,
                 // Where one header is damaged, the next cannot be found.
                 Err(_) => {
@@ -170,6 +232,42 @@ impl<'d> Reader<'_, 'd> {
                 }
             }
         }
+        self.tables = self.headers.iter().map(|header| header.debug_abbrev_offset().0).collect();
+        self.tables.sort_unstable();
+        self.tables.dedup();
+        for number in 0..self.headers.len() {
+            if self.builder.is_exhausted() {
+                break;
+            }
+            let read = self.open_unit(number).and_then(|unit| self.unit(&unit));
+            self.damaged += u32::from(read.is_err());
+        }
+    }
+
+    /// Reads the header of a unit. `gimli` reads the names of its line program's files with it.
+    fn open_unit(&mut self, number: usize) -> gimli::Result<Unit<'d>> {
+        let header = self.headers[number];
+        let abbreviations = self.abbreviations(header.debug_abbrev_offset().0)?;
+        let unit = Unit::new_with_abbreviations(self.dwarf, header, abbreviations)?;
+        let lines = unit.line_program.as_ref().map(|program| program.header());
+        let names = lines.map_or(0, |lines| lines.file_names().len() + lines.include_directories().len());
+        self.builder.spend(1 + names);
+        Ok(unit)
+    }
+
+    /// The table of abbreviations at an offset. It ends where the next one begins, so that tables that overlap are not
+    /// read again and again.
+    fn abbreviations(&mut self, offset: usize) -> gimli::Result<Arc<Abbreviations>> {
+        if let Some(known) = self.abbreviations.get(&offset) {
+            return Ok(known.clone());
+        }
+        let all = self.dwarf.debug_abbrev.reader().slice();
+        let next = self.tables.partition_point(|&table| table <= offset);
+        let end = self.tables.get(next).map_or(all.len(), |&next| next.min(all.len()));
+        let table = DebugAbbrev::new(&all[..end], LittleEndian);
+        let read = Arc::new(table.abbreviations(gimli::DebugAbbrevOffset(offset))?);
+        self.abbreviations.insert(offset, read.clone());
+        Ok(read)
     }
 
     fn unit(&mut self, unit: &Unit<'d>) -> gimli::Result<()> {
@@ -185,12 +283,16 @@ impl<'d> Reader<'_, 'd> {
         let mut open: Vec<Open> = Vec::new();
         while let Some(entry) = entries.next_dfs()? {
             let depth = entry.depth();
+            if !self.builder.spend(entry.attrs().len()) {
+                break;
+            }
             while open.last().is_some_and(|function| function.depth >= depth) {
                 if let Some(function) = open.pop() {
                     self.close(function, &lines);
                 }
             }
             match entry.tag() {
+                gimli::DW_TAG_subprogram if open.len() >= MAX_NESTED => self.damaged += 1,
                 gimli::DW_TAG_subprogram => {
                     let ranges = self.ranges(unit, entry)?;
                     let name = self.name(unit, entry, 0).unwrap_or(NONE);
@@ -206,8 +308,11 @@ impl<'d> Reader<'_, 'd> {
                         Some(AttributeValue::FileIndex(number)) => Some(number),
                         other => other.and_then(|value| value.udata_value()),
                     };
+                    self.builder.spend(size_of::<InlineSite>());
                     if let Some(function) = open.last_mut() {
-                        function.around.retain(|&(outer, _)| outer < depth);
+                        while function.around.last().is_some_and(|&(outer, _)| outer >= depth) {
+                            function.around.pop();
+                        }
                         let site = function.sites.len() as u32;
                         function.sites.push(InlineSite {
                             parent: function.around.last().map_or(NONE, |&(_, site)| site),
@@ -235,8 +340,8 @@ impl<'d> Reader<'_, 'd> {
         }
         let mut inlined = Vec::new();
         for &(site, (start, end)) in &function.site_ranges {
-            site_rows(site, start, end, lines, &mut inlined);
-            if inlined.len() > MAX_INLINE_ROWS {
+            let passed = site_rows(site, start, end, lines, &mut inlined);
+            if !self.builder.spend(passed) || inlined.len() > MAX_INLINE_ROWS {
                 self.damaged += 1;
                 inlined.clear();
                 break;
@@ -250,6 +355,9 @@ impl<'d> Reader<'_, 'd> {
         }
         for (n, &(start, end)) in function.ranges.iter().enumerate() {
             let kind = if n == 0 { RecordKind::Procedure } else { RecordKind::SeparatedCode };
+            if !self.builder.spend(inlined.len()) {
+                break;
+            }
             let inlined: Vec<InlineRow> = inlined
                 .iter()
                 .filter(|inlined| inlined.row.start < end && inlined.row.end > start)
@@ -268,10 +376,13 @@ impl<'d> Reader<'_, 'd> {
     }
 
     /// Ranges of an entry as rvas, those outside the image left out (a linker sets dropped functions to 0).
-    fn ranges(&self, unit: &Unit<'d>, entry: &Entry<'d>) -> gimli::Result<Vec<(u32, u32)>> {
+    fn ranges(&mut self, unit: &Unit<'d>, entry: &Entry<'d>) -> gimli::Result<Vec<(u32, u32)>> {
         let mut ranges = Vec::new();
         let mut iter = self.dwarf.die_ranges(unit, entry)?;
         while let Some(range) = iter.next()? {
+            if !self.builder.spend(size_of::<(u32, u32)>()) {
+                break;
+            }
             if let (Some(start), Some(end)) = (self.rva(range.begin), self.rva(range.end))
                 && start < end
             {
@@ -290,8 +401,8 @@ impl<'d> Reader<'_, 'd> {
     fn name(&mut self, unit: &Unit<'d>, entry: &Entry<'d>, depth: u32) -> Option<StrId> {
         for attribute in [gimli::DW_AT_linkage_name, gimli::DW_AT_MIPS_linkage_name] {
             if let Some(value) = entry.attr_value(attribute) {
-                let text = self.dwarf.attr_string(unit, value).ok()?;
-                return Some(self.builder.string(text.slice()));
+                let text = self.text(unit, value)?;
+                return Some(self.builder.string(text));
             }
         }
         if depth < MAX_REFERENCES {
@@ -309,30 +420,57 @@ impl<'d> Reader<'_, 'd> {
                 }
             }
         }
-        let text = self.dwarf.attr_string(unit, entry.attr_value(gimli::DW_AT_name)?).ok()?;
-        Some(self.builder.string(text.slice()))
+        let text = self.text(unit, entry.attr_value(gimli::DW_AT_name)?)?;
+        Some(self.builder.string(text))
+    }
+
+    fn text(&mut self, unit: &Unit<'d>, value: AttributeValue<Slice<'d>>) -> Option<&'d [u8]> {
+        match self.dwarf.attr_string(unit, value) {
+            Ok(text) => Some(text.slice()),
+            Err(_) => {
+                self.builder.spend_endless();
+                None
+            }
+        }
     }
 
     fn name_at(&mut self, unit: &Unit<'d>, offset: UnitOffset, depth: u32) -> Option<StrId> {
         let entry = unit.entry(offset).ok()?;
+        self.builder.spend(entry.attrs().len());
         self.name(unit, &entry, depth + 1)
     }
 
     fn name_in_other_unit(&mut self, offset: gimli::DebugInfoOffset, depth: u32) -> Option<StrId> {
-        let mut headers = self.dwarf.units();
-        while let Ok(Some(header)) = headers.next() {
-            if let Some(inner) = offset.to_unit_offset(&header) {
-                let unit = self.dwarf.unit(header).ok()?;
-                return self.name_at(&unit, inner, depth);
-            }
+        let starts =
+            |header: &UnitHeader<Slice<'d>>| header.debug_info_offset().is_some_and(|at| at.0 <= offset.0);
+        let number = self.headers.partition_point(starts).checked_sub(1)?;
+        let inner = offset.to_unit_offset(&self.headers[number])?;
+        let unit = self.kept_unit(number)?;
+        self.name_at(&unit, inner, depth)
+    }
+
+    /// A unit that another one refers to.
+    fn kept_unit(&mut self, number: usize) -> Option<Rc<Unit<'d>>> {
+        if let Some((_, unit)) = self.kept.iter().find(|kept| kept.0 == number) {
+            return Some(unit.clone());
         }
-        None
+        let unit = Rc::new(self.open_unit(number).ok()?);
+        if let Ok(Some(root)) = unit.entries().next_dfs() {
+            self.builder.spend(root.attrs().len());
+        }
+        if self.kept.len() >= KEPT_UNITS {
+            self.kept.pop_front();
+        }
+        self.kept.push_back((number, unit.clone()));
+        Some(unit)
     }
 
     /// Line rows of a unit, sorted, and its files.
     fn lines(&mut self, unit: &Unit<'d>) -> gimli::Result<(Vec<LineRow>, Files)> {
         let Some(program) = unit.line_program.clone() else { return Ok(Default::default()) };
         let header = program.header();
+        // Units can share a line program.
+        self.builder.spend(header.raw_program_buf().len());
         let mut files = Files::new();
         // Numbers begin at 1 up to DWARF 4; 0 is then the unit itself.
         let count = header.file_names().len() as u64 + 1;
@@ -344,6 +482,9 @@ impl<'d> Reader<'_, 'd> {
         let mut last: Option<(u32, StrId, u32)> = None;
         let mut iter = program.rows();
         while let Some((_, row)) = iter.next_row()? {
+            if !self.builder.spend(size_of::<LineRow>() / 4) {
+                break;
+            }
             let here = self.rva(row.address());
             if let (Some((start, file, line)), Some(end)) = (last, here)
                 && start < end
@@ -366,11 +507,9 @@ impl<'d> Reader<'_, 'd> {
     ) -> Option<StrId> {
         let absolute =
             |part: &[u8]| part.first().is_some_and(|c| b"/\\".contains(c)) || part.get(1) == Some(&b':');
-        let mut path: Vec<u8> = self.dwarf.attr_string(unit, file.path_name()).ok()?.slice().to_vec();
-        let folder = file.directory(header).and_then(|folder| self.dwarf.attr_string(unit, folder).ok());
-        for folder in
-            [folder.map(|folder| folder.slice()), unit.comp_dir.as_ref().map(|folder| folder.slice())]
-        {
+        let mut path: Vec<u8> = self.text(unit, file.path_name())?.to_vec();
+        let folder = file.directory(header).and_then(|folder| self.text(unit, folder));
+        for folder in [folder, unit.comp_dir.as_ref().map(|folder| folder.slice())] {
             if let Some(folder) = folder.filter(|folder| !folder.is_empty() && !absolute(&path)) {
                 let separator = if folder.contains(&b'\\') && !folder.contains(&b'/') { b'\\' } else { b'/' };
                 let mut joined = folder.to_vec();
@@ -385,11 +524,13 @@ impl<'d> Reader<'_, 'd> {
     }
 }
 
-/// The unit's rows within one range of a site, the gaps filled with rows without a line.
-fn site_rows(site: u32, start: u32, end: u32, lines: &[LineRow], out: &mut Vec<InlineRow>) {
+/// The unit's rows within one range of a site, the gaps filled with rows without a line. Gives how many were looked at.
+fn site_rows(site: u32, start: u32, end: u32, lines: &[LineRow], out: &mut Vec<InlineRow>) -> usize {
     let mut at = start;
+    let mut passed = 1;
     let from = lines.partition_point(|line| line.end <= start);
     for line in lines[from..].iter().take_while(|line| line.start < end) {
+        passed += 1;
         let row = LineRow { start: line.start.max(at), end: line.end.min(end), ..*line };
         if row.start >= row.end {
             continue;
@@ -400,10 +541,11 @@ fn site_rows(site: u32, start: u32, end: u32, lines: &[LineRow], out: &mut Vec<I
         out.push(InlineRow { site, row });
         at = row.end;
         if out.len() > MAX_INLINE_ROWS {
-            return;
+            break;
         }
     }
     if at < end {
         out.push(InlineRow { site, row: LineRow { start: at, end, file: NONE, line: 0 } });
     }
+    passed
 }

@@ -65,21 +65,31 @@ fn parse<H: ImageNtHeaders>(data: &[u8]) -> Result<ImageFile, String> {
         size_of_image: headers.optional_header().size_of_image(),
         image_base: headers.optional_header().image_base(),
         code_view,
-        exports: exports(&file).unwrap_or_default(),
+        exports: exports(&file, data.len()).unwrap_or_default(),
     })
 }
 
-/// Exported functions with a name; forwarders have no code here.
-fn exports<'d, H: ImageNtHeaders, R: ReadRef<'d>>(file: &PeFile<'d, H, R>) -> Option<Vec<(u32, Box<str>)>> {
+/// Exported functions with a name; forwarders have no code here. Names that overlap could stand for far more bytes than
+/// there are: those beyond `room` bytes are left out.
+fn exports<'d, H: ImageNtHeaders, R: ReadRef<'d>>(
+    file: &PeFile<'d, H, R>,
+    mut room: usize,
+) -> Option<Vec<(u32, Box<str>)>> {
     let table = file.export_table().ok()??;
+    let endless = room / 16;
     let mut exports: Vec<(u32, Box<str>)> = table
         .name_iter()
         .take(MAX_EXPORTS)
         .filter_map(|(name, ordinal)| {
             let rva = table.address_by_index(u32::from(ordinal)).ok()?;
-            let name = table.name_from_pointer(name).ok()?;
-            (!table.is_forward(rva)).then(|| (rva, String::from_utf8_lossy(name).into()))
+            (!table.is_forward(rva)).then(|| (rva, table.name_from_pointer(name).ok()))
         })
+        .map_while(|(rva, name)| {
+            // Looking for the end of a name without one may have taken the whole file.
+            room = room.checked_sub(name.map_or(endless, <[u8]>::len))?;
+            Some(name.map(|name| (rva, String::from_utf8_lossy(name).into())))
+        })
+        .flatten()
         .collect();
     exports.sort();
     Some(exports)

@@ -22,6 +22,10 @@ const MAX_IMAGE: u32 = 1 << 31;
 const MAX_STRING: usize = 1 << 16;
 /// The string table is addressed with 32 bits.
 const MAX_STRINGS: usize = 1 << 31;
+/// Bytes that each stored byte of a symbol file may expand to. Of real PDBs it is less than 0.2, of images with DWARF 1.
+const EXPANSION: usize = 16;
+/// Bytes that the smallest file may expand to.
+const LEAST_ROOM: usize = 4 << 20;
 
 /// What kind of record named a range. Lower kinds win where ranges overlap.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -132,6 +136,12 @@ pub(crate) struct IndexBuilder {
     nodes: Vec<Node>,
     omap: Vec<(u32, u32)>,
     scratch: Scratch,
+    /// Bytes of the file.
+    stored: usize,
+    /// Bytes that may still be made of the file's records; none once they were more.
+    room: Option<usize>,
+    /// Ranges behind this rva are ignored: the index's table of blocks counts as well.
+    last_rva: u32,
 }
 
 /// Buffers that are used again for each function.
@@ -143,6 +153,8 @@ struct Scratch {
     active: Vec<Active>,
     chain: Vec<u32>,
     depths: Vec<u32>,
+    /// Number of each site's row among the active ones, if it has one here.
+    row_of_site: Vec<u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -153,8 +165,15 @@ struct Active {
 }
 
 impl IndexBuilder {
-    pub(crate) fn new() -> IndexBuilder {
+    /// For a file of so many bytes: what its records expand to counts against that.
+    pub(crate) fn new(stored: usize) -> IndexBuilder {
+        let room = stored.saturating_mul(EXPANSION).saturating_add(LEAST_ROOM);
+        // Four bytes for each block of 256.
+        let last_rva = u32::try_from(room.saturating_mul(64)).unwrap_or(MAX_IMAGE).min(MAX_IMAGE);
         IndexBuilder {
+            stored,
+            room: Some(room),
+            last_rva,
             strings: Strings::default(),
             spans: Vec::new(),
             rows: Vec::new(),
@@ -164,8 +183,27 @@ impl IndexBuilder {
         }
     }
 
+    /// Counts bytes of memory or of work against what the file may expand to. Once it says no, nothing more is added.
+    pub(crate) fn spend(&mut self, bytes: usize) -> bool {
+        self.room = self.room.and_then(|room| room.checked_sub(bytes));
+        self.room.is_some()
+    }
+
+    /// Counts a text without an end: looking for that may have taken the whole file.
+    pub(crate) fn spend_endless(&mut self) {
+        self.spend(self.stored);
+    }
+
+    /// Whether the file's records have expanded to more than those of any real file: the rest of it is damage.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.room.is_none()
+    }
+
     /// The id of a string; bytes that are not UTF-8 are replaced.
     pub(crate) fn string(&mut self, bytes: &[u8]) -> StrId {
+        if !self.spend(bytes.len()) && !self.strings.ends.is_empty() {
+            return 0;
+        }
         let bytes = &bytes[..bytes.len().min(MAX_STRING)];
         match std::str::from_utf8(bytes) {
             Ok(text) => self.strings.intern(text),
@@ -185,12 +223,21 @@ impl IndexBuilder {
 
     /// Ranges added so far, in the order in which they were added: start, end, name, kind.
     pub(crate) fn ranges(&self) -> impl ExactSizeIterator<Item = (u32, u32, StrId, RecordKind)> + '_ {
-        self.spans.iter().map(|span| (span.start, span.end, span.name, span.kind))
+        self.ranges_from(0)
+    }
+
+    /// Ranges from the one with this number on.
+    pub(crate) fn ranges_from(
+        &self,
+        first: usize,
+    ) -> impl ExactSizeIterator<Item = (u32, u32, StrId, RecordKind)> + '_ {
+        let spans = self.spans.get(first..).unwrap_or_default();
+        spans.iter().map(|span| (span.start, span.end, span.name, span.kind))
     }
 
     /// Adds a function. One without a range, or behind the end of any image, is ignored.
     pub(crate) fn add(&mut self, function: &Function<'_>) {
-        if function.start >= function.end || function.end > MAX_IMAGE {
+        if function.start >= function.end || function.end > self.last_rva || !self.spend(size_of::<Span>()) {
             return;
         }
         let first_row = self.rows.len();
@@ -199,6 +246,7 @@ impl IndexBuilder {
         let from = function.lines.partition_point(|line| line.end <= function.start);
         let to = function.lines.partition_point(|line| line.start < function.end);
         let lines = function.lines.get(from..to).unwrap_or(&[]);
+        self.spend(lines.len() + function.sites.len() + function.inlined.len());
         if function.inlined.is_empty() {
             self.add_plain_rows(function, lines, span);
         } else {
@@ -221,6 +269,9 @@ impl IndexBuilder {
             let (start, end) = (line.start.max(at), line.end.min(function.end));
             if start >= end {
                 continue;
+            }
+            if self.is_exhausted() {
+                return;
             }
             if start > at {
                 self.push_root(first, at, function, span, NONE, 0);
@@ -253,14 +304,21 @@ impl IndexBuilder {
         {
             return;
         }
-        self.rows.push(row);
+        if self.spend(size_of::<Row>()) {
+            self.rows.push(row);
+        }
     }
 
     fn node(&mut self, node: Node) -> u32 {
-        *self.scratch.nodes.entry(node).or_insert_with(|| {
-            self.nodes.push(node);
-            (self.nodes.len() - 1) as u32
-        })
+        if let Some(&known) = self.scratch.nodes.get(&node) {
+            return known;
+        }
+        // Counted twice: among the nodes, and in the function's map of them.
+        self.spend(2 * size_of::<Node>());
+        self.nodes.push(node);
+        let number = (self.nodes.len() - 1) as u32;
+        self.scratch.nodes.insert(node, number);
+        number
     }
 
     /// Sweeps over the addresses at which any level's row begins or ends.
@@ -274,6 +332,8 @@ impl IndexBuilder {
             let depth = scratch.depths.get(site.parent as usize).map_or(1, |depth| depth + 1);
             scratch.depths.push(depth);
         }
+        scratch.row_of_site.clear();
+        scratch.row_of_site.resize(function.sites.len(), NONE);
         scratch.inlined.clear();
         scratch.inlined.extend(function.inlined.iter().filter_map(|inlined| {
             let (start, end) = (inlined.row.start.max(function.start), inlined.row.end.min(function.end));
@@ -292,7 +352,7 @@ impl IndexBuilder {
         scratch.active.clear();
         let (mut next_line, mut next_inlined) = (0, 0);
         for &at in &scratch.boundaries {
-            if at >= function.end {
+            if at >= function.end || self.is_exhausted() {
                 break;
             }
             while lines.get(next_line).is_some_and(|line| line.end <= at) {
@@ -310,6 +370,9 @@ impl IndexBuilder {
             // The deepest site decides; its ancestors are in the chain even where they have no row of their
             // own here, since code of the inner one cannot run without them.
             let innermost = scratch.active.iter().max_by_key(|a| (a.depth, std::cmp::Reverse(a.site)));
+            for (n, active) in scratch.active.iter().enumerate() {
+                scratch.row_of_site[active.site as usize] = n as u32;
+            }
             scratch.chain.clear();
             let mut site = innermost.map_or(NONE, |active| active.site);
             while let Some(record) = function.sites.get(site as usize) {
@@ -320,8 +383,13 @@ impl IndexBuilder {
                 }
             }
 
+            // Finding the innermost site and putting its chain together.
+            self.spend(scratch.active.len() / 8 + scratch.chain.len());
             let row = self.chain_row(at, function, span, own, &scratch);
             self.push_row(first, row);
+            for active in &scratch.active {
+                scratch.row_of_site[active.site as usize] = NONE;
+            }
         }
         std::mem::swap(&mut self.scratch.nodes, &mut scratch.nodes);
         self.scratch = scratch;
@@ -351,7 +419,8 @@ impl IndexBuilder {
         let mut node = self.node(Node { name: function.name, file, parent: NONE, extra: span });
         while let Some(&site) = inner.next() {
             let record = sites[site as usize];
-            let row = scratch.active.iter().rev().find(|active| active.site == site).map(|active| active.row);
+            let row =
+                scratch.active.get(scratch.row_of_site[site as usize] as usize).map(|active| active.row);
             let call_line = line;
             (file, line) = row.map_or((record.file, 0), |row| (row.file, row.line));
             call(inner.clone().next(), &mut file, &mut line);
@@ -393,7 +462,7 @@ impl IndexBuilder {
         flat.push_row(end, NONE, 0);
         self.add_aliases(&new_spans, &mut flat);
         // What is laid out is let go piece by piece: the largest moment of a conversion's memory may be here.
-        let IndexBuilder { mut strings, spans, rows, nodes, omap, scratch } = self;
+        let IndexBuilder { mut strings, spans, rows, nodes, omap, scratch, .. } = self;
         strings.table = HashTable::new();
         drop((pieces, new_nodes, new_spans, spans, rows, nodes, scratch));
         let bytes = flat::write(&header, flat, strings, &omap)?;

@@ -24,6 +24,8 @@ pub(super) struct CrossScope<'a, 'm> {
     dbi: &'a Dbi,
     /// Number of the module by its name in lower case.
     by_name: OnceCell<HashMap<Vec<u8>, usize, foldhash::fast::FixedState>>,
+    /// Number of the module by its name's offset.
+    lenders: HashMap<u32, Option<usize>, foldhash::fast::FixedState>,
     exports: HashMap<usize, Exports, foldhash::fast::FixedState>,
 }
 
@@ -49,7 +51,13 @@ impl<'d> Imports<'d> {
 
 impl<'a, 'm> CrossScope<'a, 'm> {
     pub(super) fn new(msf: &'a Msf<'m>, dbi: &'a Dbi) -> CrossScope<'a, 'm> {
-        CrossScope { msf, dbi, by_name: OnceCell::new(), exports: HashMap::default() }
+        CrossScope {
+            msf,
+            dbi,
+            by_name: OnceCell::new(),
+            lenders: HashMap::default(),
+            exports: HashMap::default(),
+        }
     }
 
     /// The number in the PDB of an id of the module that `imports` is of; `None` if it leads nowhere.
@@ -59,17 +67,29 @@ impl<'a, 'm> CrossScope<'a, 'm> {
         }
         let &(name, ids) = imports.0.get((id >> 20 & 0x7ff) as usize)?;
         let local = u32_at(ids, (id & 0xf_ffff) as usize * 4)?;
-        let by_name = self.by_name.get_or_init(|| {
-            let names = self.dbi.modules.iter().map(|module| module.name.to_ascii_lowercase());
-            // Of equal names the first counts.
-            names.enumerate().map(|(number, name)| (name, number)).rev().collect()
-        });
-        let module = *by_name.get(&names.get(name)?.to_ascii_lowercase())?;
+        let module = match self.lenders.get(&name) {
+            Some(&known) => known?,
+            None => {
+                let found = self.find(name, names);
+                self.lenders.insert(name, found);
+                found?
+            }
+        };
         if !self.exports.contains_key(&module) {
             let exports = self.read_exports(module);
             self.exports.insert(module, exports);
         }
         self.exports.get(&module)?.get(&local).copied().filter(|id| id & BORROWED == 0)
+    }
+
+    /// The module of a name.
+    fn find(&self, name: u32, names: &FileNames<'_>) -> Option<usize> {
+        let by_name = self.by_name.get_or_init(|| {
+            let names = self.dbi.modules.iter().map(|module| module.name.to_ascii_lowercase());
+            // Of equal names the first counts.
+            names.enumerate().map(|(number, name)| (name, number)).rev().collect()
+        });
+        by_name.get(&names.get(name)?.to_ascii_lowercase()).copied()
     }
 
     /// A module without a list, or with a damaged one, lends nothing.

@@ -1,6 +1,7 @@
 //! The DBI stream: modules, section contributions, and where the other streams are.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use super::PdbError;
 use super::msf::{Msf, Stream};
@@ -27,6 +28,10 @@ pub(super) struct Dbi {
     pub(super) contributions: Vec<Contribution>,
     /// The image's sections as the linker knew them: those of symbol addresses.
     pub(super) sections: Vec<Section>,
+    /// Those that are not empty, sorted by address.
+    sorted_sections: Vec<Section>,
+    /// Modules that claim another one's stream: they are left out.
+    pub(super) damaged: u32,
     /// (rva in the image, rva as linked), sorted; empty unless a post-link tool moved code.
     pub(super) omap_to_source: Vec<(u32, u32)>,
     /// Numbers of the optional debug streams, by kind.
@@ -119,13 +124,20 @@ impl Dbi {
             None => Vec::new(),
         };
         let symbol_records = half(20)?;
+        let mut modules = read_modules(modules)?;
+        let damaged = leave_out_repeated_streams(&mut modules);
+        let mut sorted_sections = sections.clone();
+        sorted_sections.retain(|section| section.size != 0);
+        sorted_sections.sort_by_key(|section| section.start);
         Ok(Dbi {
             age: word(8)?,
             machine: half(58)?,
             symbol_records: (symbol_records != NO_STREAM).then_some(u32::from(symbol_records)),
-            modules: read_modules(modules)?,
+            modules,
             contributions: read_contributions(contributions, &sections),
             sections,
+            sorted_sections,
+            damaged,
             omap_to_source,
             debug_streams: debug
                 .chunks_exact(2)
@@ -146,7 +158,8 @@ impl Dbi {
 
     /// The end of the section that holds `rva`, if that section is executable.
     pub(super) fn code_end(&self, rva: u32) -> Option<u32> {
-        let section = self.sections.iter().find(|s| s.start <= rva && rva - s.start < s.size)?;
+        let after = self.sorted_sections.partition_point(|section| section.start <= rva);
+        let section = self.sorted_sections[..after].last().filter(|s| rva - s.start < s.size)?;
         section.executable.then_some(section.start.saturating_add(section.size))
     }
 
@@ -184,6 +197,17 @@ fn read_modules(data: &[u8]) -> Result<Vec<Module>, PdbError> {
     Ok(modules)
 }
 
+/// A stream belongs to one module. Of those that claim the same one the first has it: a file of many such modules would
+/// be read again and again. Gives how many others there were.
+fn leave_out_repeated_streams(modules: &mut [Module]) -> u32 {
+    let mut known = HashSet::new();
+    let repeated = modules.iter_mut().filter_map(|module| {
+        let number = module.stream?;
+        (!known.insert(number)).then(|| module.stream = None)
+    });
+    repeated.count() as u32
+}
+
 fn read_contributions(data: &[u8], sections: &[Section]) -> Vec<Contribution> {
     let size = match u32_at(data, 0) {
         Some(CONTRIBUTIONS_V60) => 28,
@@ -204,6 +228,7 @@ fn read_contributions(data: &[u8], sections: &[Section]) -> Vec<Contribution> {
 
 fn read_sections(data: &[u8]) -> Vec<Section> {
     data.chunks_exact(40)
+        .take(usize::from(u16::MAX))
         .filter_map(|header| {
             let [virtual_size, start, raw_size, flags] = [8, 12, 16, 36].map(|at| u32_at(header, at));
             let (virtual_size, raw_size) = (virtual_size?, raw_size?);

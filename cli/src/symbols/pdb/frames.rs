@@ -8,7 +8,7 @@ use stk_unwind::x86::{Fpo, FrameData};
 use super::dbi::Dbi;
 use super::msf::Msf;
 use super::{PdbError, STREAM_DBI};
-use crate::symbols::bytes::{c_str_at, u16_at, u32_at};
+use crate::symbols::bytes::{c_str_within, u16_at, u32_at};
 
 /// DBI debug streams by number.
 const FPO: usize = 0;
@@ -25,6 +25,8 @@ const MOST: usize = 1 << 22;
 const MAX_PROGRAM: usize = 4 << 10;
 /// Distinct programs are few and short; all of them together are bounded, since records may share one text.
 const MAX_TEXT: usize = 256 << 20;
+/// And against what is stored: a record has 32 bytes, a program about a hundred.
+const TEXT_EXPANSION: usize = 16;
 
 /// The frame records of one PDB.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -52,17 +54,16 @@ pub(super) fn read(msf: &Msf<'_>, strings: &[u8]) -> Result<FrameRecords, PdbErr
 fn frame_data(stream: &[u8], strings: &[u8]) -> Vec<FrameData> {
     // The subsection of an object file begins with a relocation; some linkers copy it.
     let records = if stream.len() % FRAME_DATA_SIZE == 4 { &stream[4..] } else { stream };
+    let max_text = MAX_TEXT.min((stream.len() + strings.len()).saturating_mul(TEXT_EXPANSION));
     let mut text = 0;
     let mut found = Vec::new();
     for record in records.chunks_exact(FRAME_DATA_SIZE).take(MOST) {
         let [rva, len, locals, params, _, program, _, flags] =
             std::array::from_fn(|n| u32_at(record, n * 4).unwrap_or(0));
-        let Some(program) = c_str_at(strings, program as usize).filter(|text| text.len() <= MAX_PROGRAM)
-        else {
-            continue;
-        };
+        let program = c_str_within(strings, program as usize, MAX_PROGRAM + 1);
+        let Some(program) = program.filter(|text| text.len() <= MAX_PROGRAM) else { continue };
         text += program.len();
-        if text > MAX_TEXT {
+        if text > max_text {
             break;
         }
         found.push(FrameData {

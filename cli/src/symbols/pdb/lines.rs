@@ -98,6 +98,9 @@ impl<'d> ModuleLines<'d> {
             let (file, count) = (u32_at(body, at)?, u32_at(body, at + 4)? as usize);
             let block = u32_at(body, at + 8)? as usize;
             let entries = slice_at(body, at + 12, count.checked_mul(8)?)?;
+            if builder.is_exhausted() {
+                return None;
+            }
             let file = self.file(file, names, builder);
             self.rows.extend(entries.chunks_exact(8).filter_map(|entry| {
                 let start = base.checked_add(u32_at(entry, 0)?)?;
@@ -105,7 +108,8 @@ impl<'d> ModuleLines<'d> {
                 let line = if HIDDEN_LINES.contains(&line) { 0 } else { line };
                 (start < end).then_some(LineRow { start, end, file, line })
             }));
-            if block < 12 {
+            // Blocks that overlap would say the same rows again and again.
+            if block < 12 + entries.len() {
                 return None;
             }
             at = at.checked_add(block)?;

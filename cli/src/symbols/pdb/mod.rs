@@ -21,7 +21,7 @@ use self::dbi::Dbi;
 pub use self::frames::FrameRecords;
 use self::msf::Msf;
 use self::types::Names;
-use super::bytes::{c_str_at, slice_at, u32_at};
+use super::bytes::{c_str_within, slice_at, u32_at};
 use super::index::build::IndexBuilder;
 use super::index::{IndexError, IndexHeader, Origin, SymbolIndex};
 
@@ -29,6 +29,8 @@ const STREAM_INFO: u32 = 1;
 const STREAM_TYPES: u32 = 2;
 const STREAM_DBI: u32 = 3;
 const STREAM_IDS: u32 = 4;
+/// Longest name of a source file, in bytes.
+const MAX_NAME: usize = 1 << 16;
 /// Feature code of a PDB made with `/DEBUG:FASTLINK`: it points to object files for all private symbols.
 const FEATURE_MINIMAL: u32 = 0x494e_494d;
 
@@ -159,7 +161,7 @@ impl<'d> PdbFile<'d> {
         let names = self.names()?;
         let files = FileNames::open(&names);
 
-        let mut builder = IndexBuilder::new();
+        let mut builder = IndexBuilder::new(self.msf.len());
         let damaged_parts = records::read(&self.msf, &dbi, &function_names, &files, &mut builder, &let_go);
         builder.set_omap(dbi.omap_to_source);
         let header = IndexHeader {
@@ -212,7 +214,7 @@ impl<'d> FileNames<'d> {
 
     /// The name at this offset.
     fn get(&self, offset: u32) -> Option<&'d [u8]> {
-        c_str_at(self.strings, offset as usize).filter(|name| !name.is_empty())
+        c_str_within(self.strings, offset as usize, MAX_NAME).filter(|name| !name.is_empty())
     }
 }
 
@@ -229,7 +231,8 @@ fn named_stream(info: &[u8], wanted: &[u8]) -> Option<(Option<u32>, usize)> {
     }
     let entries = slice_at(info, at, count.checked_mul(8)?)?;
     let found = entries.chunks_exact(8).find_map(|entry| {
-        (c_str_at(strings, u32_at(entry, 0)? as usize)? == wanted).then(|| u32_at(entry, 4)).flatten()
+        let rest = strings.get(u32_at(entry, 0)? as usize..)?.strip_prefix(wanted)?;
+        rest.first().is_none_or(|&end| end == 0).then(|| u32_at(entry, 4)).flatten()
     });
     Some((found, at + entries.len()))
 }

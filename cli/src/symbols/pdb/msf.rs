@@ -61,6 +61,11 @@ impl<'d> Msf<'d> {
         Ok(Msf { data, page_size, directory, streams })
     }
 
+    /// Length of the file in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.data.len()
+    }
+
     /// Hash over the header, the directory and the length of the file.
     pub(super) fn fingerprint(&self) -> u64 {
         let mut hash = xxhash_rust::xxh3::Xxh3::new();

@@ -64,10 +64,14 @@ pub(super) fn read<'m>(
         inlined: Vec::new(),
         loose_lines: Vec::new(),
         trampolines: Vec::new(),
-        damaged: 0,
+        chunks: HashMap::default(),
+        damaged: dbi.damaged,
     };
     let mut read = 0;
     for module in &dbi.modules {
+        if reader.builder.is_exhausted() {
+            break;
+        }
         reader.module(msf, module);
         read += module.bytes();
         if read >= LET_GO {
@@ -82,7 +86,7 @@ pub(super) fn read<'m>(
             Err(_) => reader.damaged += 1,
         }
     }
-    reader.damaged
+    reader.damaged + u32::from(reader.builder.is_exhausted())
 }
 
 struct Reader<'a, 'm> {
@@ -101,6 +105,8 @@ struct Reader<'a, 'm> {
     /// Rows of modules that describe code for which their module has no procedure (assembler).
     loose_lines: Vec<LineRow>,
     trampolines: Vec<Trampoline>,
+    /// Where the separated chunks of the module's procedures begin, by the procedure's record; found when first needed.
+    chunks: HashMap<u32, Vec<u32>, foldhash::fast::FixedState>,
     damaged: u32,
 }
 
@@ -156,8 +162,12 @@ impl<'a, 'm> Reader<'a, 'm> {
     /// Walks the symbol records of a module.
     fn symbols(&mut self, symbols: &[u8], lines: &mut ModuleLines<'_>, imports: &Imports<'_>) -> Option<()> {
         self.scopes.clear();
+        self.chunks.clear();
         let mut site = NONE;
         for (at, kind, body) in (Records { data: symbols, at: 4 }) {
+            if self.builder.is_exhausted() {
+                return None;
+            }
             match kind {
                 S_GPROC32 | S_LPROC32 | S_GPROC32_ID | S_LPROC32_ID | S_LPROC32_DPC | S_LPROC32_DPC_ID => {
                     self.clear_function();
@@ -221,6 +231,7 @@ impl<'a, 'm> Reader<'a, 'm> {
             return name;
         }
         let text = self.function_names.function(id);
+        self.builder.spend(self.function_names.take_work());
         let name = self.builder.string(text.as_deref().unwrap_or(NAMELESS));
         self.inlinee_names.insert(id, name);
         name
@@ -253,14 +264,15 @@ impl<'a, 'm> Reader<'a, 'm> {
 
     fn end_code(&mut self, code: &Code, symbols: &[u8], lines: &mut ModuleLines<'_>) {
         self.inlined.clear();
-        let mut chunks: Option<Vec<u32>> = None;
         let site_rows = std::mem::take(&mut self.site_rows);
         for &(site, row) in &site_rows {
             let base = match row.chunk {
                 0 => Some(code.start),
                 chunk => {
-                    let chunks = chunks.get_or_insert_with(|| self.chunk_starts(symbols, code.record));
-                    chunks.get(chunk as usize - 1).copied()
+                    if self.chunks.is_empty() {
+                        self.chunks = self.chunk_starts(symbols);
+                    }
+                    self.chunks.get(&code.record).and_then(|chunks| chunks.get(chunk as usize - 1)).copied()
                 }
             };
             let range =
@@ -288,12 +300,18 @@ impl<'a, 'm> Reader<'a, 'm> {
         self.builder.string(name.unwrap_or(b"<separated code>"))
     }
 
-    /// Where the separated chunks of the procedure at offset `record` begin, in their order.
-    fn chunk_starts(&self, symbols: &[u8], record: u32) -> Vec<u32> {
-        Records { data: symbols, at: 4 }
-            .filter(|(_, kind, body)| *kind == S_SEPCODE && u32_at(body, 0) == Some(record))
-            .filter_map(|(_, _, body)| self.dbi.rva(u16_at(body, 20)?, u32_at(body, 12)?))
-            .collect()
+    /// Where the separated chunks of each procedure begin, in their order, by the offset of the procedure's record.
+    fn chunk_starts(&self, symbols: &[u8]) -> HashMap<u32, Vec<u32>, foldhash::fast::FixedState> {
+        // One entry that no procedure has, so that the map is not empty once it was made.
+        let mut chunks = HashMap::from_iter([(0, Vec::new())]);
+        for (_, _, body) in (Records { data: symbols, at: 4 }).filter(|(_, kind, _)| *kind == S_SEPCODE) {
+            let start = u16_at(body, 20).zip(u32_at(body, 12));
+            let start = start.and_then(|(section, offset)| self.dbi.rva(section, offset));
+            if let (Some(procedure), Some(start)) = (u32_at(body, 0), start) {
+                chunks.entry(procedure).or_insert_with(Vec::new).push(start);
+            }
+        }
+        chunks
     }
 
     fn trampoline(&mut self, body: &[u8]) -> Option<()> {
@@ -379,7 +397,7 @@ impl<'a, 'm> Reader<'a, 'm> {
     /// Remembers rows outside the ranges that their module has added from number `first` on.
     fn keep_loose_lines(&mut self, rows: &[LineRow], first: usize) {
         let mut own: Vec<(u32, u32)> =
-            self.builder.ranges().skip(first).map(|range| (range.0, range.1)).collect();
+            self.builder.ranges_from(first).map(|range| (range.0, range.1)).collect();
         own.sort_unstable();
         let mut farthest = 0;
         for range in &mut own {

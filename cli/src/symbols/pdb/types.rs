@@ -1,7 +1,7 @@
 //! Names of inlined functions: the IPI stream's function ids and, for members, the TPI stream's class names.
 
 use std::borrow::Cow;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 
 use super::PdbError;
 use super::msf::{Msf, Stream};
@@ -21,6 +21,10 @@ const LF_STRUCTURE2: u16 = 0x1609;
 const LF_UNION2: u16 = 0x160a;
 /// Scopes and substring lists nest; a damaged file could make them a cycle.
 const MAX_DEPTH: u32 = 16;
+/// Records that one name is put together from.
+const MAX_PARTS: u32 = 1 << 10;
+/// Records and bytes between two entries of a skip list. Linkers make one for every 8 KiB; a record has up to 64 KiB.
+const MAX_SKIP: (u32, u32) = (1 << 12, 80 << 10);
 /// Longest name that is put together.
 const MAX_NAME: usize = 1 << 16;
 
@@ -41,6 +45,8 @@ pub(super) struct Names<'m> {
     types_stream: Option<Stream<'m>>,
     msf: &'m Msf<'m>,
     types: OnceCell<Option<TypeStream<'m>>>,
+    /// Records that were passed over, and what else took as long.
+    work: Cell<usize>,
 }
 
 impl<'m> Names<'m> {
@@ -51,17 +57,23 @@ impl<'m> Names<'m> {
             types_stream: types,
             msf,
             types: OnceCell::new(),
+            work: Cell::new(0),
         }
+    }
+
+    /// What was done since this was last asked: records that were passed over, and what else took as long.
+    pub(super) fn take_work(&self) -> usize {
+        self.work.take()
     }
 
     /// The qualified name of the function with this id, without its parameters.
     pub(super) fn function(&self, id: u32) -> Option<Vec<u8>> {
-        let record = self.ids.as_ref()?.record(id)?;
+        let record = self.ids.as_ref()?.record(id, &self.work)?;
         let name = c_str_at(&record, 10)?;
         let scope = u32_at(&record, 2)?;
         let mut out = Vec::with_capacity(name.len() + 32);
         match u16_at(&record, 0)? {
-            LF_FUNC_ID if scope != 0 => self.append_string(scope, &mut out, 0)?,
+            LF_FUNC_ID if scope != 0 => self.append_string(scope, &mut out, 0, &mut 0)?,
             LF_FUNC_ID => {}
             LF_MFUNC_ID => self.append_class(scope, &mut out)?,
             _ => return None,
@@ -73,16 +85,17 @@ impl<'m> Names<'m> {
         (out.len() <= MAX_NAME).then_some(out)
     }
 
-    fn append_string(&self, id: u32, out: &mut Vec<u8>, depth: u32) -> Option<()> {
-        if depth > MAX_DEPTH || out.len() > MAX_NAME {
+    fn append_string(&self, id: u32, out: &mut Vec<u8>, depth: u32, parts: &mut u32) -> Option<()> {
+        *parts += 1;
+        if depth > MAX_DEPTH || *parts > MAX_PARTS || out.len() > MAX_NAME {
             return None;
         }
-        let record = self.ids.as_ref()?.record(id)?;
+        let record = self.ids.as_ref()?.record(id, &self.work)?;
         match u16_at(&record, 0)? {
             LF_STRING_ID => {
                 let list = u32_at(&record, 2)?;
                 if list != 0 {
-                    self.append_string(list, out, depth + 1)?;
+                    self.append_string(list, out, depth + 1, parts)?;
                 }
                 out.extend_from_slice(c_str_at(&record, 6)?);
                 Some(())
@@ -90,7 +103,7 @@ impl<'m> Names<'m> {
             LF_SUBSTR_LIST => {
                 let count = u32_at(&record, 2)? as usize;
                 for part in record.get(6..)?.chunks_exact(4).take(count) {
-                    self.append_string(u32_at(part, 0)?, out, depth + 1)?;
+                    self.append_string(u32_at(part, 0)?, out, depth + 1, parts)?;
                 }
                 Some(())
             }
@@ -103,7 +116,7 @@ impl<'m> Names<'m> {
             .types
             .get_or_init(|| self.types_stream.and_then(|stream| TypeStream::open(self.msf, stream).ok()))
             .as_ref()?;
-        let record = types.record(index)?;
+        let record = types.record(index, &self.work)?;
         // Offset of the numeric leaf that comes before the name; enumerations have none.
         let at = match u16_at(&record, 0)? {
             LF_CLASS | LF_STRUCTURE | LF_INTERFACE => after_number(&record, 18)?,
@@ -141,13 +154,13 @@ impl<'m> TypeStream<'m> {
             .map(|data| {
                 data.chunks_exact(8).filter_map(|s| Some((u32_at(s, 0)?, u32_at(s, 4)?))).collect::<Vec<_>>()
             })
-            .filter(|skips| skips.first() == Some(&(types.first_index, 0)) && skips.is_sorted())
+            .filter(|skips| types.is_usable(skips))
             .unwrap_or_else(|| types.make_skips());
         Ok(types)
     }
 
     /// The record with this index, from its kind on.
-    fn record(&self, index: u32) -> Option<Cow<'m, [u8]>> {
+    fn record(&self, index: u32, work: &Cell<usize>) -> Option<Cow<'m, [u8]>> {
         if index < self.first_index || index >= self.end_index {
             return None;
         }
@@ -159,6 +172,8 @@ impl<'m> TypeStream<'m> {
             None => self.records_end,
         };
         let run = self.stream.read(start, end.checked_sub(start)?)?;
+        let copied = if matches!(run, Cow::Owned(_)) { run.len() / 64 } else { 0 };
+        work.set(work.get() + (index - first) as usize + copied + 1);
         let mut at = 0usize;
         for _ in first..index {
             at += 2 + usize::from(u16_at(&run, at)?);
@@ -170,6 +185,18 @@ impl<'m> TypeStream<'m> {
         }
     }
 
+    /// Whether a skip list leads to each record in a few steps.
+    fn is_usable(&self, skips: &[(u32, u32)]) -> bool {
+        let near = |from: (u32, u32), to: (u32, u32)| {
+            let steps = to.0.checked_sub(from.0).zip(to.1.checked_sub(from.1));
+            steps.is_some_and(|(records, bytes)| records <= MAX_SKIP.0 && bytes <= MAX_SKIP.1)
+        };
+        let end = (self.end_index, (self.records_end - self.records) as u32);
+        skips.first() == Some(&(self.first_index, 0))
+            && skips.windows(2).all(|pair| near(pair[0], pair[1]))
+            && skips.last().is_some_and(|&last| near(last, end))
+    }
+
     /// The skip list of a stream that brings none.
     fn make_skips(&self) -> Vec<(u32, u32)> {
         let Some(data) = self.stream.read(self.records, self.records_end - self.records) else {
@@ -178,7 +205,8 @@ impl<'m> TypeStream<'m> {
         let mut skips = Vec::new();
         let (mut at, mut index) = (0usize, self.first_index);
         while let Some(len) = u16_at(&data, at) {
-            if (index - self.first_index).is_multiple_of(64) {
+            let near = |&(first, offset): &(u32, u32)| index - first < 64 && at - (offset as usize) < 8 << 10;
+            if !skips.last().is_some_and(near) {
                 skips.push((index, at as u32));
             }
             at += 2 + usize::from(len);
