@@ -42,7 +42,7 @@ pub enum Identity {
     },
 }
 
-/// Largest portable PDB that is read, in bytes: it is copied into memory whole.
+/// Largest portable PDB that is read, in bytes.
 const MAX_PORTABLE: usize = 256 << 20;
 
 /// Why a file is not the one that is wanted.
@@ -101,8 +101,7 @@ pub(super) fn fits(data: &[u8], wanted: &Identity) -> Result<(), Unfit> {
             if data.len() > MAX_PORTABLE {
                 return Err(Unfit::Unreadable("is larger than any portable PDB".to_owned()));
             }
-            let pdb = PortablePdb::parse(data.to_vec());
-            let found = pdb.map_err(|error| Unfit::Unreadable(error.to_string()))?.guid();
+            let found = PortablePdb::guid_of(data).map_err(|error| Unfit::Unreadable(error.to_string()))?;
             let other = Identity::PortablePdb { guid: found };
             if found == *guid { Ok(()) } else { Err(Unfit::OtherBuild(other)) }
         }

@@ -85,9 +85,9 @@ fn find(store: &SymbolStore, module: &ManagedModule) -> Result<PortablePdb, Arc<
     } else {
         file_name(&module.pdb_path).to_owned()
     };
-    let search = store.find_portable_pdb(&name, &module.pdb_guid, &module.path);
-    if let Some(found) = &search.found {
-        return PortablePdb::parse(found.file.to_vec())
+    let mut search = store.find_portable_pdb(&name, &module.pdb_guid, &module.path);
+    if let Some(found) = search.found.take() {
+        return PortablePdb::parse(found.file)
             .map_err(|error| format!("{}: {error}", found.path.display()).into());
     }
     if let Some(found) = store.find_assembly(&module.path, &module.pdb_guid) {

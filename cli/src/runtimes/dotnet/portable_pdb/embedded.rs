@@ -9,7 +9,9 @@ const CODE_VIEW: u32 = 2;
 const EMBEDDED_PORTABLE_PDB: u32 = 17;
 
 /// Largest PDB that is unpacked.
-const LARGEST: u64 = 1 << 29;
+const LARGEST: u64 = 256 << 20;
+/// How often its packed size a PDB may have. Compilers' PDBs are packed to a third.
+const EXPANSION: u64 = 64;
 /// Debug directory entries that are looked at.
 const MOST_ENTRIES: usize = 64;
 
@@ -59,11 +61,11 @@ pub fn assembly_debug(file: &[u8]) -> Option<AssemblyDebug<'_>> {
     Some(found)
 }
 
-/// Unpacks an embedded PDB: `MPDB`, u32 unpacked size, DEFLATE. `None`: it is damaged, or larger than it says or than any PDB is.
+/// Unpacks an embedded PDB: `MPDB`, u32 unpacked size, DEFLATE. `None`: it is damaged, larger than it says, or than any PDB of that packed size is.
 pub fn inflate(packed: &[u8]) -> Option<Vec<u8>> {
     let data = packed.strip_prefix(b"MPDB")?;
     let size = u64::from(u32_at(data, 0)?);
-    if size > LARGEST {
+    if size > LARGEST.min((1 << 16) + EXPANSION * data.len() as u64) {
         return None;
     }
     let mut unpacked = Vec::new();

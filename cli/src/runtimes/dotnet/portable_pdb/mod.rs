@@ -10,14 +10,16 @@ mod sequence;
 pub use embedded::{AssemblyDebug, assembly_debug, inflate};
 
 use super::bytes::Cursor;
+use crate::map::MappedFile;
 use metadata::Layout;
-use sequence::SequencePoints;
+use sequence::{Decoded, Methods};
 
 /// A portable PDB.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct PortablePdb {
-    data: Vec<u8>,
+    data: MappedFile,
     layout: Layout,
+    methods: Methods,
 }
 
 /// What is asked for in a method's IL.
@@ -52,9 +54,20 @@ impl PortablePdb {
     /// # Errors
     ///
     /// When the bytes are no portable PDB.
-    pub fn parse(data: Vec<u8>) -> Result<PortablePdb, PortablePdbError> {
+    pub fn parse(data: impl Into<MappedFile>) -> Result<PortablePdb, PortablePdbError> {
+        let data = data.into();
         let layout = Layout::parse(&data)?;
-        Ok(PortablePdb { data, layout })
+        let methods = Methods::new(data.len());
+        Ok(PortablePdb { data, layout, methods })
+    }
+
+    /// The GUID of the portable PDB in these bytes.
+    ///
+    /// # Errors
+    ///
+    /// As of [`PortablePdb::parse`].
+    pub fn guid_of(data: &[u8]) -> Result<[u8; 16], PortablePdbError> {
+        Layout::parse(data).map(|layout| layout.guid)
     }
 
     /// GUID: that of the CodeView record of its assembly.
@@ -74,26 +87,21 @@ impl PortablePdb {
             return None;
         }
         let (document, points) = self.layout.method(&self.data, token & 0xFF_FFFF)?;
-        let mut found = None;
-        for point in SequencePoints::new(points, document)? {
-            if let IlPlace::Offset(offset) = place
-                && point.offset > offset
-            {
-                break;
-            }
-            if let Some(line) = point.line {
-                found = Some((point.document, line));
-            }
-        }
-        let (document, line) = found?;
+        let points = self.methods.decode(&self.data, points, document)?;
+        let end = match place {
+            IlPlace::Offset(offset) => points.partition_point(|point| point.offset <= offset),
+            IlPlace::Epilogue => points.len(),
+        };
+        let &Decoded { document, line, .. } = points[..end].last()?;
         Some((self.document(document)?, line))
     }
 
     /// Path of a source file, by row in the document table.
     fn document(&self, row: u32) -> Option<String> {
-        /// Bytes that a path is put together from at most.
+        /// Bytes that a path is put together from at most, and of the list of its parts.
         const LONGEST: usize = 1 << 15;
-        let mut name = Cursor::new(self.layout.document_name(&self.data, row)?);
+        let name = self.layout.document_name(&self.data, row)?;
+        let mut name = Cursor::new(name.get(..LONGEST).unwrap_or(name));
         // A character, compressed like UTF-8; all that compilers write is one byte.
         let separator = char::from(name.u8().filter(u8::is_ascii)?);
         let mut path = String::new();

@@ -1,6 +1,72 @@
 //! Sequence points: which source line an IL offset begins ("Portable PDB Format Specification", "Sequence Points Blob").
 
 use crate::runtimes::dotnet::bytes::Cursor;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes of sequence points that are read of each stored byte: methods could share them, and ask for them one by one.
+const EXPANSION: usize = 16;
+/// And of the smallest file.
+const LEAST_ROOM: usize = 1 << 20;
+/// Decoded points that are kept.
+const MAX_KEPT: usize = 4 << 20;
+
+/// A sequence point that is not hidden.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Decoded {
+    /// Bytes from the beginning of the IL.
+    pub offset: u32,
+    /// Row of the document.
+    pub document: u32,
+    /// First line, from 1.
+    pub line: u32,
+}
+
+/// The points of methods that were asked for, in the order of their offsets.
+#[derive(Debug)]
+pub(super) struct Methods(Mutex<Known>);
+
+#[derive(Debug)]
+struct Known {
+    /// By where they lie in the file, and the document that the method's record gives.
+    points: HashMap<(usize, u32), Arc<[Decoded]>>,
+    /// How many points these are.
+    kept: usize,
+    /// Bytes that may still be read.
+    room: usize,
+}
+
+impl Methods {
+    /// For a file of so many bytes.
+    pub fn new(stored: usize) -> Methods {
+        let room = stored.saturating_mul(EXPANSION).saturating_add(LEAST_ROOM);
+        Methods(Mutex::new(Known { points: HashMap::new(), kept: 0, room }))
+    }
+
+    /// The points in `blob`, which lies in `data`. `None`: it makes no sense, or the methods together are far longer than
+    /// the file.
+    pub fn decode(&self, data: &[u8], blob: &[u8], document: u32) -> Option<Arc<[Decoded]>> {
+        let key = ((blob.as_ptr() as usize).wrapping_sub(data.as_ptr() as usize), document);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(points) = known.points.get(&key) {
+            return Some(points.clone());
+        }
+        known.room = known.room.checked_sub(blob.len() + 1)?;
+        let points = SequencePoints::new(blob, document)?;
+        let points: Arc<[Decoded]> = points
+            .filter_map(|point| {
+                Some(Decoded { offset: point.offset, document: point.document, line: point.line? })
+            })
+            .collect();
+        known.kept += points.len();
+        if known.kept > MAX_KEPT {
+            known.points.clear();
+            known.kept = points.len();
+        }
+        known.points.insert(key, points.clone());
+        Some(points)
+    }
+}
 
 /// The beginning of a source line in a method's IL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,5 +136,24 @@ impl Iterator for SequencePoints<'_> {
 
     fn next(&mut self) -> Option<SequencePoint> {
         if self.cursor.is_empty() { None } else { self.read() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_whose_points_overlap_are_read_as_often_as_the_file_allows_and_each_once() {
+        // Every 2 is a number, and every one of them can begin a list of points up to the end.
+        let data = vec![2; 1 << 20];
+        let methods = Methods::new(data.len());
+        let decode = |n: usize| methods.decode(&data, &data[n..], 1);
+        let whole = decode(0).unwrap();
+        assert!(whole.len() > data.len() / 8);
+        let read = (0..200).filter(|&n| decode(n).is_some()).count();
+        assert!((2..=EXPANSION + 1).contains(&read), "{read}");
+        let methods = Methods::new(data.len());
+        assert!((0..200).all(|_| methods.decode(&data, &data, 1).is_some_and(|points| points == whole)));
     }
 }

@@ -106,6 +106,19 @@ fn a_pdb_that_unpacks_to_more_or_less_than_it_says_is_refused() {
 }
 
 #[test]
+fn a_pdb_that_unpacks_to_far_more_than_any_real_one_is_refused_before_it_is_unpacked() {
+    use std::io::Write;
+    let unpacked = |len: u32, stated: u32| {
+        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(&vec![0; len as usize]).expect("packs");
+        let packed = encoder.finish().expect("packs");
+        inflate(&[&b"MPDB"[..], &stated.to_le_bytes(), &packed].concat()).map(|bytes| bytes.len())
+    };
+    assert_eq!(unpacked(1 << 16, 1 << 16), Some(1 << 16));
+    assert_eq!(unpacked(8 << 20, 8 << 20), None, "a thousand times its packed size");
+}
+
+#[test]
 fn bytes_cut_off_anywhere_are_refused_or_give_less() {
     for len in 0..PDB.len() {
         if let Ok(pdb) = PortablePdb::parse(PDB[..len].to_vec()) {
