@@ -19,6 +19,25 @@ pub enum Demangle {
 /// Longer names are shown as they are: the work of demangling is not bounded by anything else.
 const MAX_MANGLED: usize = 8192;
 
+/// Longer ones are no names that people read.
+const MAX_SHOWN: usize = 1 << 16;
+/// Parts that a name may stand for, by an estimate.
+const MAX_PARTS: f64 = 4e6;
+
+/// Whether an MSVC name may stand for far more than it has characters. Its digits name earlier types again; each function
+/// type can be named so by the next one, so that sizes multiply. The digits do most where they are evenly spread.
+fn may_explode(raw: &str) -> bool {
+    let is_function = |pair: &[u8]| b"PQRSAB".contains(&pair[0]) && b"68".contains(&pair[1]);
+    let Some(first) = raw.as_bytes().windows(2).position(is_function).filter(|_| raw.starts_with(['?', '@']))
+    else {
+        return false;
+    };
+    let rest = &raw.as_bytes()[first..];
+    let functions = rest.windows(2).filter(|pair| is_function(pair)).count() as f64;
+    let digits = rest.iter().filter(|byte| byte.is_ascii_digit()).count() as f64;
+    (1.0 + digits / functions).powf(functions) * raw.len() as f64 > MAX_PARTS
+}
+
 /// The name of `raw` for people. What is not mangled (C names, names of procedure records) stays as it is.
 pub fn demangle(raw: &str, style: Demangle) -> Cow<'_, str> {
     let options = match style {
@@ -26,8 +45,10 @@ pub fn demangle(raw: &str, style: Demangle) -> Cow<'_, str> {
         Demangle::Short => DemangleOptions::name_only(),
         Demangle::None => return Cow::Borrowed(raw),
     };
-    let shown = if may_be_mangled(raw) && raw.len() <= MAX_MANGLED {
-        symbolic_common::Name::from(raw).demangle(options).filter(|name| !name.is_empty())
+    let shown = if may_be_mangled(raw) && raw.len() <= MAX_MANGLED && !may_explode(raw) {
+        symbolic_common::Name::from(raw)
+            .demangle(options)
+            .filter(|name| (1..=MAX_SHOWN).contains(&name.len()))
     } else {
         None
     };
@@ -140,6 +161,26 @@ mod tests {
     fn a_broken_mangled_name_stays_as_it_is() {
         for raw in ["?", "?@", "??@@", "_Z", "_ZN", "_R", "$s", "_ZN99999999999999999999a"] {
             assert_eq!(demangle(raw, Demangle::Full), raw);
+        }
+    }
+
+    #[test]
+    fn a_name_whose_types_multiply_stays_as_it_is() {
+        // A type, then function types that each name the one before three hundred times.
+        let level = |digit: &str| format!("P6AX{}@Z", digit.repeat(300));
+        let raw = format!("?f@@YAXPAUx@@{}{}{}{}@Z", level("0"), level("1"), level("2"), level("3"));
+        assert_eq!(demangle(&raw, Demangle::Full), raw.as_str());
+    }
+
+    // Names of Microsoft's C++ library, with and without a type that is named again.
+    #[test]
+    fn function_types_in_a_name_are_no_reason_to_leave_it() {
+        for (raw, name) in [
+            ("?_set_new_handler@@YAP6AHI@ZP6AHI@Z@Z", "_set_new_handler"),
+            ("?signal@@YAP6AXH@ZHP6AXH@Z@Z", "signal"),
+            ("?each@@YAXPAUx@@P6AX0@ZP6AX01@Z@Z", "each"),
+        ] {
+            assert_eq!(demangle(raw, Demangle::Short), name);
         }
     }
 
