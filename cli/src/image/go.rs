@@ -30,9 +30,16 @@ pub(super) struct Placement {
 /// of a Go program. Empty if there is no table, or one that makes no sense.
 pub(super) fn stack_starts(data: &[u8], placement: Placement) -> Vec<Range<u32>> {
     let candidates = (0..data.len()).step_by(ALIGNMENT);
+    // A section can be full of headers that share one table.
+    let mut room = data.len();
     candidates
         .filter_map(|at| Table::parse(&data[at..]))
-        .find_map(|table| table.starts(placement))
+        .map_while(|table| {
+            room = room.checked_sub(table.functions.min(data.len() / 8) + 1)?;
+            Some(table.starts(placement))
+        })
+        .flatten()
+        .next()
         .unwrap_or_default()
 }
 
@@ -151,6 +158,27 @@ mod tests {
         let stated = table(&FUNCTIONS, 0x100, 0x1_4000_3000);
         assert_eq!(stack_starts(&stated, PLACEMENT), [0x3040..0x3080, 0x3080..0x30a0]);
         assert_eq!(stack_starts(&[0; 256], PLACEMENT), []);
+    }
+
+    #[test]
+    fn headers_that_share_one_table_are_not_followed_one_by_one() {
+        let functions: Vec<(u32, &str)> = (0..20_000).map(|n| (n * 16, "x")).collect();
+        let shared = table(&functions, 20_000 * 16, 0);
+        // In front of the table copies of its header, whose offsets lead to it too.
+        let copies = 20_000;
+        let mut section = Vec::new();
+        for n in (1..=copies).rev() {
+            let mut header = shared[..HEADER_LEN + 8 * 8].to_vec();
+            for field in [3, 7] {
+                let at = HEADER_LEN + 8 * field;
+                let offset = u64::from_le_bytes(header[at..at + 8].try_into().unwrap()) + n * 80;
+                header[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+            }
+            header.resize(80, 0);
+            section.extend(header);
+        }
+        section.extend(shared);
+        assert_eq!(stack_starts(&section, PLACEMENT), []);
     }
 
     #[test]
