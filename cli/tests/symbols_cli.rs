@@ -300,3 +300,53 @@ fn twice_the_samples_at_the_same_addresses_cost_no_further_lookup() {
     assert_eq!((samples, twice), (2000, 4000));
     assert_eq!((lookups, same), (40, 40));
 }
+
+/// xorshift64: the same damage in every run.
+fn damaged(whole: &[u8], seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut below = |limit: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % limit as u64) as usize
+    };
+    let mut bytes = whole.to_vec();
+    for _ in 0..1 + below(8) {
+        let at = below(bytes.len() / 4) * 4;
+        let word = [0u32, 1, 0x7fff_ffff, u32::MAX, 0x1000, 0xffff][below(6)];
+        bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
+    }
+    if below(4) == 0 {
+        bytes.truncate(below(whole.len()));
+    }
+    bytes
+}
+
+#[test]
+fn damaged_symbol_files_and_bundles_end_the_program_as_it_says() {
+    let folder = folder();
+    let symbols = kept().display().to_string();
+    let bundled = ["symbols", "bundle", "busy.stk", "-o", "whole.tar.zst", "--offline", "-y", &symbols];
+    assert_eq!(stk(folder.path(), &bundled).status.code(), Some(0));
+    let pdb = std::fs::read(kept().join("busy.pdb")).unwrap();
+    let bundle = std::fs::read(folder.path().join("whole.tar.zst")).unwrap();
+    for seed in 0..40 {
+        std::fs::write(folder.path().join("x.pdb"), damaged(&pdb, seed)).unwrap();
+        std::fs::write(folder.path().join("x.tar.zst"), damaged(&bundle, seed)).unwrap();
+        for arguments in [
+            &["symbols", "lookup", "x.pdb", "0x1000", "0x2345"][..],
+            &["symbols", "list", "busy.stk", "--no-default-symbols", "-y", "x.tar.zst"],
+        ] {
+            let output = stk(folder.path(), arguments);
+            let code = output.status.code();
+            assert!(matches!(code, Some(0 | 1)), "{seed}: {code:?}: {}", text(&output.stderr));
+        }
+    }
+    // What a damaged bundle gave is what it should be, or was not kept.
+    let store = files_below(&folder.path().join("cache").join("stk").join("symbols").join("store"));
+    assert!(
+        store
+            .iter()
+            .all(|path| path.file_name() != Some("busy.pdb".as_ref()) || std::fs::read(path).unwrap() == pdb)
+    );
+}
