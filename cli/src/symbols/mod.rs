@@ -20,7 +20,8 @@
 //! server, cab, bundle  where it may come from: HTTP servers, cabinets, one file to carry
 //! redirect, pace       where a server may lead, and how slow it may be
 //! cache                what is kept: files from servers, indexes
-//! pdb, dwarf, image    read symbol files and images                     bytes -> SymbolIndex
+//! pdb, dwarf, coff      read symbol files and images                     bytes -> SymbolIndex
+//! image                 what an image says of itself
 //! index                functions, inline chains and lines by address    SymbolIndex
 //! names                function names as people read them
 //! symbolizer           all of it for one module after the other         rvas -> ModuleSymbols
@@ -31,6 +32,7 @@ mod bundle;
 pub(crate) mod bytes;
 pub mod cab;
 mod cache;
+mod coff;
 mod dwarf;
 mod identity;
 mod image;
@@ -50,6 +52,7 @@ mod reason;
 mod redirect;
 mod resolved;
 pub mod server;
+mod server_error;
 mod store;
 mod symbolizer;
 

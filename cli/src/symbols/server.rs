@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use thiserror::Error;
 use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body};
 
@@ -20,6 +19,7 @@ use super::cache::write_atomically;
 use super::pace::{Pace, Paced, TooSlow};
 use super::places::first_tier;
 use super::redirect;
+pub use super::server_error::ServerError;
 use crate::map::MappedFile;
 
 /// Microsoft's public symbol server, for `--ms-symbols`.
@@ -66,94 +66,6 @@ pub struct Client {
 /// Is told about the bytes of a download: file name, bytes so far, bytes in all if the server has
 /// said.
 pub type OnBytes<'a> = &'a (dyn Fn(&str, u64, Option<u64>) + Sync);
-
-/// Why a server gave no file.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ServerError {
-    /// It has no such file.
-    #[error("{0} has no such file")]
-    NotFound(String),
-    /// It was asked not long ago and had no such file.
-    #[error("{0} had no such file when it was last asked (clear with stk symbols cache --clear)")]
-    KnownMissing(String),
-    /// It wants credentials, which are never sent.
-    #[error("{url} refuses access (HTTP {status})")]
-    Denied {
-        /// Address.
-        url: String,
-        /// HTTP status.
-        status: u16,
-    },
-    /// It answers with an error.
-    #[error("{url} answers with HTTP {status}: try again later")]
-    Status {
-        /// Address.
-        url: String,
-        /// HTTP status.
-        status: u16,
-    },
-    /// The connection fails or stalls.
-    #[error("{url}: {error}: check the address, the proxy settings and the connection")]
-    Connection {
-        /// Address.
-        url: String,
-        /// What failed.
-        error: String,
-    },
-    /// Its answer comes too slowly.
-    #[error("{url}: only {got} bytes came in {seconds:.1} s: the server is given up as too slow")]
-    TooSlow {
-        /// Address.
-        url: String,
-        /// Bytes that came in the last period.
-        got: u64,
-        /// Length of that period.
-        seconds: f64,
-    },
-    /// It redirects to where nothing is fetched from.
-    #[error("{url}: {reason}: that is not followed")]
-    Redirect {
-        /// Address.
-        url: String,
-        /// Where it leads, and what is wrong with that.
-        reason: String,
-    },
-    /// The answer is shorter than announced.
-    #[error("{url}: the answer ended after {got} of {announced} bytes: try again")]
-    Truncated {
-        /// Address.
-        url: String,
-        /// Bytes received.
-        got: u64,
-        /// Bytes announced.
-        announced: u64,
-    },
-    /// The file is larger than the limit.
-    #[error("{url}: the file is larger than {limit} bytes: raise --max-download")]
-    TooLarge {
-        /// Address.
-        url: String,
-        /// The limit.
-        limit: u64,
-    },
-    /// What came is not what was asked for.
-    #[error("{url}: {reason}: tell the server's owner")]
-    Wrong {
-        /// Address.
-        url: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The cache cannot be written.
-    #[error("{path}: {error}: name another folder with --symbol-cache")]
-    Cache {
-        /// File in the cache.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
-}
 
 impl Default for ClientOptions {
     fn default() -> ClientOptions {
@@ -440,22 +352,6 @@ impl Client {
             // Only a saving: without it the server is asked again.
             let _ = write_atomically(&path, |file| file.write_all(folder.as_bytes()));
         }
-    }
-}
-
-impl ServerError {
-    /// Whether the same request may succeed a moment later.
-    fn is_passing(&self) -> bool {
-        match self {
-            ServerError::Status { status, .. } => *status >= 500 || matches!(status, 408 | 425 | 429),
-            ServerError::Connection { .. } | ServerError::Truncated { .. } => true,
-            _ => false,
-        }
-    }
-
-    /// Whether the server simply has no such file.
-    pub fn is_missing(&self) -> bool {
-        matches!(self, ServerError::NotFound(_) | ServerError::KnownMissing(_))
     }
 }
 

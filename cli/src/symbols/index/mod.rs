@@ -5,6 +5,7 @@
 //! [`TextMap`] (`texts`) keeps what a reader of many addresses knows of each string.
 
 pub(crate) mod build;
+mod disjoint;
 mod flat;
 mod lookup;
 mod texts;

@@ -1,0 +1,92 @@
+//! The parts of a PE image that its symbols lie in, and symbols without a size: the COFF symbol table, exported names.
+
+use std::collections::HashMap;
+
+use object::read::pe::{ImageNtHeaders, PeFile};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionFlags, SymbolKind, pe};
+
+use super::index::build::{Function, IndexBuilder, RecordKind};
+
+/// Contents of sections by name. Names can lie in the string table, and there they can overlap.
+pub(super) fn sections<'d, H: ImageNtHeaders>(
+    file: &PeFile<'d, H>,
+    builder: &mut IndexBuilder,
+) -> HashMap<&'d [u8], &'d [u8]> {
+    let mut sections = HashMap::new();
+    for section in file.sections() {
+        let Ok(name) = section.name_bytes() else {
+            builder.spend_endless();
+            continue;
+        };
+        if !builder.spend(name.len()) {
+            break;
+        }
+        // Of equal names the first counts.
+        if let Ok(data) = section.data() {
+            sections.entry(name).or_insert(data);
+        }
+    }
+    sections
+}
+
+/// Functions of the COFF symbol table (rva and name), and whether these are all. Names can overlap: together they are
+/// read up to four times the file's length.
+pub(super) fn coff_symbols<'d, H: ImageNtHeaders>(
+    file: &PeFile<'d, H>,
+    base: u64,
+    stored: usize,
+) -> (Vec<(u32, &'d [u8])>, bool) {
+    let mut room = stored.saturating_mul(4);
+    let mut found = Vec::new();
+    let symbols = file.symbols().filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text);
+    for symbol in symbols {
+        let name = symbol.name_bytes().ok();
+        // The end of a name without one was looked for up to the end of the file.
+        let Some(left) = room.checked_sub(name.map_or(stored / 16, <[u8]>::len)) else {
+            return (found, false);
+        };
+        room = left;
+        let rva = symbol.address().checked_sub(base).and_then(|rva| u32::try_from(rva).ok());
+        found.extend(rva.zip(name).filter(|(_, name)| !name.is_empty()));
+    }
+    (found, true)
+}
+
+/// Executable sections as rva ranges, sorted.
+pub(super) fn code_sections<H: ImageNtHeaders>(file: &PeFile<'_, H>, base: u64) -> Vec<(u32, u32)> {
+    let sections = file.sections();
+    let mut code: Vec<(u32, u32)> = sections
+        .filter(|section| match section.flags() {
+            SectionFlags::Coff { characteristics } => characteristics & pe::IMAGE_SCN_MEM_EXECUTE != 0,
+            _ => false,
+        })
+        .filter_map(|section| {
+            let start = u32::try_from(section.address().checked_sub(base)?).ok()?;
+            Some((start, start.checked_add(u32::try_from(section.size()).ok()?)?))
+        })
+        .collect();
+    code.sort_unstable();
+    code
+}
+
+/// Adds names without a size: each holds up to the next one or the section's end.
+pub(super) fn add_sizeless(
+    builder: &mut IndexBuilder,
+    mut names: Vec<(u32, &[u8])>,
+    code: &[(u32, u32)],
+    kind: RecordKind,
+) {
+    names.sort_unstable();
+    // Of each name the next higher address.
+    let mut next = vec![u32::MAX; names.len()];
+    for n in (1..names.len()).rev() {
+        next[n - 1] = if names[n].0 > names[n - 1].0 { names[n].0 } else { next[n] };
+    }
+    for (&(start, name), &next) in names.iter().zip(&next) {
+        let after = code.partition_point(|section| section.0 <= start);
+        let Some(section) = code[..after].last().filter(|section| start < section.1) else { continue };
+        let name = builder.string(name);
+        let end = next.min(section.1);
+        builder.add(&Function { start, end, name, kind, lines: &[], sites: &[], inlined: &[] });
+    }
+}

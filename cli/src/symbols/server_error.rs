@@ -1,0 +1,110 @@
+//! Why a symbol server gave no file.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why a server gave no file.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// It has no such file.
+    #[error("{0} has no such file")]
+    NotFound(String),
+    /// It was asked not long ago and had no such file.
+    #[error("{0} had no such file when it was last asked (clear with stk symbols cache --clear)")]
+    KnownMissing(String),
+    /// It wants credentials, which are never sent.
+    #[error("{url} refuses access (HTTP {status})")]
+    Denied {
+        /// Address.
+        url: String,
+        /// HTTP status.
+        status: u16,
+    },
+    /// It answers with an error.
+    #[error("{url} answers with HTTP {status}: try again later")]
+    Status {
+        /// Address.
+        url: String,
+        /// HTTP status.
+        status: u16,
+    },
+    /// The connection fails or stalls.
+    #[error("{url}: {error}: check the address, the proxy settings and the connection")]
+    Connection {
+        /// Address.
+        url: String,
+        /// What failed.
+        error: String,
+    },
+    /// Its answer comes too slowly.
+    #[error("{url}: only {got} bytes came in {seconds:.1} s: the server is given up as too slow")]
+    TooSlow {
+        /// Address.
+        url: String,
+        /// Bytes that came in the last period.
+        got: u64,
+        /// Length of that period.
+        seconds: f64,
+    },
+    /// It redirects to where nothing is fetched from.
+    #[error("{url}: {reason}: that is not followed")]
+    Redirect {
+        /// Address.
+        url: String,
+        /// Where it leads, and what is wrong with that.
+        reason: String,
+    },
+    /// The answer is shorter than announced.
+    #[error("{url}: the answer ended after {got} of {announced} bytes: try again")]
+    Truncated {
+        /// Address.
+        url: String,
+        /// Bytes received.
+        got: u64,
+        /// Bytes announced.
+        announced: u64,
+    },
+    /// The file is larger than the limit.
+    #[error("{url}: the file is larger than {limit} bytes: raise --max-download")]
+    TooLarge {
+        /// Address.
+        url: String,
+        /// The limit.
+        limit: u64,
+    },
+    /// What came is not what was asked for.
+    #[error("{url}: {reason}: tell the server's owner")]
+    Wrong {
+        /// Address.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The cache cannot be written.
+    #[error("{path}: {error}: name another folder with --symbol-cache")]
+    Cache {
+        /// File in the cache.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+impl ServerError {
+    /// Whether the same request may succeed a moment later.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            ServerError::Status { status, .. } => *status >= 500 || matches!(status, 408 | 425 | 429),
+            ServerError::Connection { .. } | ServerError::Truncated { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the server simply has no such file.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, ServerError::NotFound(_) | ServerError::KnownMissing(_))
+    }
+}
