@@ -1,7 +1,8 @@
-//! Small symbol files whose records say far more than their size: each is read in time and memory of its own size, and
-//! what is too much is counted as damage.
+//! Small symbol files whose records say far more than their size: each is read in time and memory
+//! of its own size, and what is too much is counted as damage.
 //!
-//! No test asserts a time: without the bounds each of these takes minutes or more memory than there is.
+//! No test asserts a time: without the bounds each of these takes minutes or more memory than there
+//! is.
 
 mod pdb_file;
 
@@ -46,7 +47,8 @@ impl Pdb {
         }
     }
 
-    /// S_GPROC32 at an offset in the first section, without its S_END; gives the record's offset in the module.
+    /// S_GPROC32 at an offset in the first section, without its S_END; gives the record's offset in
+    /// the module.
     fn procedure(&mut self, offset: u32, len: u32, name: &str) -> u32 {
         let at = self.symbols.len() as u32 + SYMBOLS;
         let body = [&words(&[0, 0, 0, len, 0, len, 0, offset])[..], &1u16.to_le_bytes(), &[0]].concat();
@@ -159,7 +161,8 @@ fn name_at(index: &SymbolIndex, rva: u32) -> Option<String> {
     hit.frames().next().map(|frame| frame.name.to_owned())
 }
 
-/// DEBUG_S_LINES of the first section's beginning: its blocks of (file, rows, stated length, rows of 8 bytes).
+/// DEBUG_S_LINES of the first section's beginning: its blocks of (file, rows, stated length, rows
+/// of 8 bytes).
 fn lines(blocks: &[u8]) -> Vec<u8> {
     [&words(&[0])[..], &1u16.to_le_bytes(), &0u16.to_le_bytes(), &words(&[0x10_0000]), blocks].concat()
 }

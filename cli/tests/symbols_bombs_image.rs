@@ -1,4 +1,5 @@
-//! Small images whose symbols say far more than their size: as `symbols_bombs`, for DWARF, COFF and exported names.
+//! Small images whose symbols say far more than their size: as `symbols_bombs`, for DWARF, COFF and
+//! exported names.
 
 use stk::symbols::index::{Origin, SymbolIndex};
 use stk::symbols::{ImageFile, image_index};
@@ -136,9 +137,10 @@ fn exported_names_that_overlap_take_no_more_memory_than_the_file() {
     assert!(names != 0 && names <= bytes.len(), "{names}");
 }
 
-/// Abbreviations: 1 a unit, 2 a function (name, address, length) with children, 3 an inlined one with nothing of its own and
-/// children, 4 an inlined one (name of the entry at an offset of `.debug_info`, address, length), 5 a function's name alone,
-/// 6 a function with ranges (name, offset), 7 a unit with a line program.
+/// Abbreviations: 1 a unit, 2 a function (name, address, length) with children, 3 an inlined one
+/// with nothing of its own and children, 4 an inlined one (name of the entry at an offset of
+/// `.debug_info`, address, length), 5 a function's name alone, 6 a function with ranges (name,
+/// offset), 7 a unit with a line program.
 fn abbreviations() -> Vec<u8> {
     [
         &[1, 0x11, 1, 0, 0][..],

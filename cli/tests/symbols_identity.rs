@@ -1,4 +1,5 @@
-//! A symbol file that has another identity than its place says is refused and told, and is kept nowhere.
+//! A symbol file that has another identity than its place says is refused and told, and is kept
+//! nowhere.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -24,7 +24,8 @@ enum Answer {
     /// Announces so many bytes, sends these and then nothing, with the connection open.
     Stall(u64, Vec<u8>),
     Redirect(String),
-    /// Announces so many bytes and sends one every few milliseconds, for as long as it is listened to.
+    /// Announces so many bytes and sends one every few milliseconds, for as long as it is listened
+    /// to.
     Drip(u64),
     /// Sends a header that never ends, a byte every few milliseconds.
     DripHeader,

@@ -149,7 +149,8 @@ pub(super) fn exports(bytes: &[u8], bytes_rva: u32, start: u32, len: u32) -> Res
             continue;
         }
         let name = table.name_from_pointer(name).ok();
-        // Names that overlap could stand for far more bytes than there are; one without an end was looked for in all of them.
+        // Names that overlap could stand for far more bytes than there are; one without an end was
+        // looked for in all of them.
         room = match room.checked_sub(name.map_or(data.len() / 16, <[u8]>::len)) {
             Some(room) => room,
             None => return Err(problem(&"its names overlap")),

@@ -26,7 +26,8 @@ const BLOCK: u64 = 512;
 const MAX_MEMBERS: usize = 1 << 17;
 /// Longest header that names the next member (GNU long name, pax), in bytes.
 const MAX_HEADER: u64 = 1 << 16;
-/// Longest name of a member that is remembered, in bytes: file names in it have at most 255, an identity 41.
+/// Longest name of a member that is remembered, in bytes: file names in it have at most 255, an
+/// identity 41.
 const MAX_KEY: usize = 600;
 /// How often an archive of one frame is unpacked from its beginning, at its largest size.
 const MAX_PASSES: u64 = 16;
@@ -57,7 +58,8 @@ impl Bundle {
     ///
     /// # Errors
     ///
-    /// What the system says, that the file is no `.tar.zst`, or that it expands to far more than any real one.
+    /// What the system says, that the file is no `.tar.zst`, or that it expands to far more than
+    /// any real one.
     pub fn open(path: &Path) -> io::Result<Bundle> {
         let file = MappedFile::open_plain(path)?;
         let members = match list_frames(&file)? {
@@ -138,8 +140,9 @@ fn member_key(name: &str, id: &str) -> String {
     format!("{name}/{id}/{name}").to_lowercase()
 }
 
-/// Shows each file of an archive to `each`, with its name in lower case if it can be one of a symbol store, until `each`
-/// says no. The `tar` crate would read a header that names the next file whole, whatever length it states.
+/// Shows each file of an archive to `each`, with its name in lower case if it can be one of a
+/// symbol store, until `each` says no. The `tar` crate would read a header that names the next file
+/// whole, whatever length it states.
 fn walk<R: Read>(
     reader: R,
     mut each: impl FnMut(Option<String>, &mut tar::Entry<'_, R>) -> io::Result<bool>,

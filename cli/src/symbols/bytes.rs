@@ -26,7 +26,8 @@ pub(crate) fn slice_at(data: &[u8], at: usize, len: usize) -> Option<&[u8]> {
     data.get(at..at.checked_add(len)?)
 }
 
-/// As [`c_str_at`], of at most `limit` bytes: where texts overlap, reading each to its end takes quadratic time.
+/// As [`c_str_at`], of at most `limit` bytes: where texts overlap, reading each to its end takes
+/// quadratic time.
 #[inline]
 pub(crate) fn c_str_within(data: &[u8], at: usize, limit: usize) -> Option<&[u8]> {
     let rest = data.get(at..)?;

@@ -14,8 +14,8 @@ pub fn is_cabinet(data: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::InvalidData`] if it is no cabinet of one file, or a damaged one, or its file is larger than `limit`
-/// or than any real one of that packed size.
+/// [`io::ErrorKind::InvalidData`] if it is no cabinet of one file, or a damaged one, or its file is
+/// larger than `limit` or than any real one of that packed size.
 pub fn expand(data: &[u8], limit: u64, out: &mut dyn Write) -> io::Result<u64> {
     let size = single_file(data).ok_or_else(|| invalid("is not a cabinet with one file"))?;
     if u64::from(size) > limit {

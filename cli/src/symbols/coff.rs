@@ -1,4 +1,5 @@
-//! The parts of a PE image that its symbols lie in, and symbols without a size: the COFF symbol table, exported names.
+//! The parts of a PE image that its symbols lie in, and symbols without a size: the COFF symbol
+//! table, exported names.
 
 use std::collections::HashMap;
 
@@ -29,8 +30,8 @@ pub(super) fn sections<'d, H: ImageNtHeaders>(
     sections
 }
 
-/// Functions of the COFF symbol table (rva and name), and whether these are all. Names can overlap: together they are
-/// read up to four times the file's length.
+/// Functions of the COFF symbol table (rva and name), and whether these are all. Names can overlap:
+/// together they are read up to four times the file's length.
 pub(super) fn coff_symbols<'d, H: ImageNtHeaders>(
     file: &PeFile<'d, H>,
     base: u64,

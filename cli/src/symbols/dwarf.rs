@@ -172,8 +172,8 @@ impl<'d> Reader<'_, 'd> {
         Ok(unit)
     }
 
-    /// The table of abbreviations at an offset. It ends where the next one begins, so that tables that overlap are not
-    /// read again and again.
+    /// The table of abbreviations at an offset. It ends where the next one begins, so that tables
+    /// that overlap are not read again and again.
     fn abbreviations(&mut self, offset: usize) -> gimli::Result<Arc<Abbreviations>> {
         if let Some(known) = self.abbreviations.get(&offset) {
             return Ok(known.clone());
@@ -441,7 +441,8 @@ impl<'d> Reader<'_, 'd> {
     }
 }
 
-/// The unit's rows within one range of a site, the gaps filled with rows without a line. Gives how many were looked at.
+/// The unit's rows within one range of a site, the gaps filled with rows without a line. Gives how
+/// many were looked at.
 fn site_rows(site: u32, start: u32, end: u32, lines: &[LineRow], out: &mut Vec<InlineRow>) -> usize {
     let mut at = start;
     let mut passed = 1;

@@ -69,8 +69,8 @@ fn parse<H: ImageNtHeaders>(data: &[u8]) -> Result<ImageFile, String> {
     })
 }
 
-/// Exported functions with a name; forwarders have no code here. Names that overlap could stand for far more bytes than
-/// there are: those beyond `room` bytes are left out.
+/// Exported functions with a name; forwarders have no code here. Names that overlap could stand for
+/// far more bytes than there are: those beyond `room` bytes are left out.
 fn exports<'d, H: ImageNtHeaders, R: ReadRef<'d>>(
     file: &PeFile<'d, H, R>,
     mut room: usize,

@@ -24,8 +24,9 @@ const MAX_SHOWN: usize = 1 << 16;
 /// Parts that a name may stand for, by an estimate.
 const MAX_PARTS: f64 = 4e6;
 
-/// Whether an MSVC name may stand for far more than it has characters. Its digits name earlier types again; each function
-/// type can be named so by the next one, so that sizes multiply. The digits do most where they are evenly spread.
+/// Whether an MSVC name may stand for far more than it has characters. Its digits name earlier
+/// types again; each function type can be named so by the next one, so that sizes multiply. The
+/// digits do most where they are evenly spread.
 fn may_explode(raw: &str) -> bool {
     let is_function = |pair: &[u8]| b"PQRSAB".contains(&pair[0]) && b"68".contains(&pair[1]);
     let Some(first) = raw.as_bytes().windows(2).position(is_function).filter(|_| raw.starts_with(['?', '@']))

@@ -5,7 +5,8 @@ use ureq::http::Uri;
 /// Redirects that one request follows.
 pub(super) const MOST: usize = 8;
 
-/// The address that a `Location` means, seen from the address `from` (RFC 9110, 10.2.2; RFC 3986, 5.2; dots stay).
+/// The address that a `Location` means, seen from the address `from` (RFC 9110, 10.2.2; RFC 3986,
+/// 5.2; dots stay).
 ///
 /// # Errors
 ///

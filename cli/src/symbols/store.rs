@@ -379,7 +379,8 @@ impl SymbolStore {
     }
 }
 
-/// Writes a file to its place in a store. It gets its name only if it has the identity that the place stands for.
+/// Writes a file to its place in a store. It gets its name only if it has the identity that the
+/// place stands for.
 fn keep(
     place: &Path,
     wanted: &Wanted<'_>,
@@ -409,7 +410,8 @@ fn temporary(write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<Mapp
     MappedFile::from_file(file)
 }
 
-/// Takes a file if it is the one that is wanted; else notes why not, and throws it away if it lies in the cache.
+/// Takes a file if it is the one that is wanted; else notes why not, and throws it away if it lies
+/// in the cache.
 fn try_file(place: &Place, path: PathBuf, wanted: &Wanted<'_>, search: &mut Search) -> bool {
     let file = match place.open(&path) {
         Ok(file) => file,

@@ -23,7 +23,8 @@ const MAX_IMAGE: u32 = 1 << 31;
 const MAX_STRING: usize = 1 << 16;
 /// The string table is addressed with 32 bits.
 const MAX_STRINGS: usize = 1 << 31;
-/// Bytes that each stored byte of a symbol file may expand to. Of real PDBs it is less than 0.2, of images with DWARF 1.
+/// Bytes that each stored byte of a symbol file may expand to. Of real PDBs it is less than 0.2, of
+/// images with DWARF 1.
 const EXPANSION: usize = 16;
 /// Bytes that the smallest file may expand to.
 const LEAST_ROOM: usize = 4 << 20;
@@ -184,7 +185,8 @@ impl IndexBuilder {
         }
     }
 
-    /// Counts bytes of memory or of work against what the file may expand to. Once it says no, nothing more is added.
+    /// Counts bytes of memory or of work against what the file may expand to. Once it says no,
+    /// nothing more is added.
     pub(crate) fn spend(&mut self, bytes: usize) -> bool {
         self.room = self.room.and_then(|room| room.checked_sub(bytes));
         self.room.is_some()
@@ -195,7 +197,8 @@ impl IndexBuilder {
         self.spend(self.stored);
     }
 
-    /// Whether the file's records have expanded to more than those of any real file: the rest of it is damage.
+    /// Whether the file's records have expanded to more than those of any real file: the rest of it
+    /// is damage.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.room.is_none()
     }

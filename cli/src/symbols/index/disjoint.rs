@@ -2,8 +2,8 @@
 
 use super::build::Span;
 
-/// Cuts the ranges into disjoint pieces (start, end, range), sorted by address: at each address the lowest kind
-/// wins, then the range that begins last, then the one that was added first.
+/// Cuts the ranges into disjoint pieces (start, end, range), sorted by address: at each address the
+/// lowest kind wins, then the range that begins last, then the one that was added first.
 pub(super) fn disjoint(spans: &[Span]) -> Vec<(u32, u32, u32)> {
     let mut pieces: Vec<(u32, u32, u32)> = Vec::new();
     let mut order: Vec<u32> = (0..spans.len() as u32).collect();
@@ -19,7 +19,8 @@ pub(super) fn disjoint(spans: &[Span]) -> Vec<(u32, u32, u32)> {
     pieces
 }
 
-/// Pieces of one kind of range: a later beginning interrupts an earlier range, which goes on behind it.
+/// Pieces of one kind of range: a later beginning interrupts an earlier range, which goes on behind
+/// it.
 fn nested(spans: &[Span], sorted: &[u32]) -> Vec<(u32, u32, u32)> {
     let mut pieces: Vec<(u32, u32, u32)> = Vec::with_capacity(sorted.len());
     let mut open: Vec<u32> = Vec::new();

@@ -197,8 +197,8 @@ fn read_modules(data: &[u8]) -> Result<Vec<Module>, PdbError> {
     Ok(modules)
 }
 
-/// A stream belongs to one module. Of those that claim the same one the first has it: a file of many such modules would
-/// be read again and again. Gives how many others there were.
+/// A stream belongs to one module. Of those that claim the same one the first has it: a file of
+/// many such modules would be read again and again. Gives how many others there were.
 fn leave_out_repeated_streams(modules: &mut [Module]) -> u32 {
     let mut known = HashSet::new();
     let repeated = modules.iter_mut().filter_map(|module| {

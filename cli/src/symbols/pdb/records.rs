@@ -105,7 +105,8 @@ struct Reader<'a, 'm> {
     /// Rows of modules that describe code for which their module has no procedure (assembler).
     loose_lines: Vec<LineRow>,
     trampolines: Vec<Trampoline>,
-    /// Where the separated chunks of the module's procedures begin, by the procedure's record; found when first needed.
+    /// Where the separated chunks of the module's procedures begin, by the procedure's record;
+    /// found when first needed.
     chunks: HashMap<u32, Vec<u32>, foldhash::fast::FixedState>,
     damaged: u32,
 }
@@ -300,7 +301,8 @@ impl<'a, 'm> Reader<'a, 'm> {
         self.builder.string(name.unwrap_or(b"<separated code>"))
     }
 
-    /// Where the separated chunks of each procedure begin, in their order, by the offset of the procedure's record.
+    /// Where the separated chunks of each procedure begin, in their order, by the offset of the
+    /// procedure's record.
     fn chunk_starts(&self, symbols: &[u8]) -> HashMap<u32, Vec<u32>, foldhash::fast::FixedState> {
         // One entry that no procedure has, so that the map is not empty once it was made.
         let mut chunks = HashMap::from_iter([(0, Vec::new())]);

@@ -23,7 +23,8 @@ const LF_UNION2: u16 = 0x160a;
 const MAX_DEPTH: u32 = 16;
 /// Records that one name is put together from.
 const MAX_PARTS: u32 = 1 << 10;
-/// Records and bytes between two entries of a skip list. Linkers make one for every 8 KiB; a record has up to 64 KiB.
+/// Records and bytes between two entries of a skip list. Linkers make one for every 8 KiB; a record
+/// has up to 64 KiB.
 const MAX_SKIP: (u32, u32) = (1 << 12, 80 << 10);
 /// Longest name that is put together.
 const MAX_NAME: usize = 1 << 16;
@@ -61,7 +62,8 @@ impl<'m> Names<'m> {
         }
     }
 
-    /// What was done since this was last asked: records that were passed over, and what else took as long.
+    /// What was done since this was last asked: records that were passed over, and what else took
+    /// as long.
     pub(super) fn take_work(&self) -> usize {
         self.work.take()
     }

@@ -61,7 +61,8 @@ pub fn assembly_debug(file: &[u8]) -> Option<AssemblyDebug<'_>> {
     Some(found)
 }
 
-/// Unpacks an embedded PDB: `MPDB`, u32 unpacked size, DEFLATE. `None`: it is damaged, larger than it says, or than any PDB of that packed size is.
+/// Unpacks an embedded PDB: `MPDB`, u32 unpacked size, DEFLATE. `None`: it is damaged, larger than
+/// it says, or than any PDB of that packed size is.
 pub fn inflate(packed: &[u8]) -> Option<Vec<u8>> {
     let data = packed.strip_prefix(b"MPDB")?;
     let size = u64::from(u32_at(data, 0)?);

@@ -4,7 +4,8 @@ use crate::runtimes::dotnet::bytes::Cursor;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of sequence points that are read of each stored byte: methods could share them, and ask for them one by one.
+/// Bytes of sequence points that are read of each stored byte: methods could share them, and ask
+/// for them one by one.
 const EXPANSION: usize = 16;
 /// And of the smallest file.
 const LEAST_ROOM: usize = 1 << 20;
@@ -43,8 +44,8 @@ impl Methods {
         Methods(Mutex::new(Known { points: HashMap::new(), kept: 0, room }))
     }
 
-    /// The points in `blob`, which lies in `data`. `None`: it makes no sense, or the methods together are far longer than
-    /// the file.
+    /// The points in `blob`, which lies in `data`. `None`: it makes no sense, or the methods
+    /// together are far longer than the file.
     pub fn decode(&self, data: &[u8], blob: &[u8], document: u32) -> Option<Arc<[Decoded]>> {
         let key = ((blob.as_ptr() as usize).wrapping_sub(data.as_ptr() as usize), document);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
