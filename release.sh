@@ -8,7 +8,7 @@
 #
 # Runs on Debian 12 (sets itself up as examples/demo.sh does); needs no Windows.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/examples/setup.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/tests/setup/setup.sh"
 cd "$STK_ROOT"
 
 setup_packages windows windows32 release

@@ -23,7 +23,7 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 
-source examples/setup.sh
+source tests/setup/setup.sh
 setup_packages windows wine
 setup_rust_target "$STK_WINDOWS_TARGET"
 setup_wine

@@ -1,4 +1,4 @@
-# The parts of tests/run.sh. Sourced by it after examples/setup.sh.
+# The parts of tests/run.sh. Sourced by it after tests/setup/setup.sh.
 
 STK_MSVC_TARGETS=(x86_64-pc-windows-msvc i686-pc-windows-msvc aarch64-pc-windows-msvc)
 
@@ -302,7 +302,7 @@ use_machine() {
       export STK_WINE=$STK_WINE_ARM64 STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy-arm64
       STK_WINDOWS_BIN=$(setup_windows_bin "$STK_ARM64_TARGET")
       setup_zig || return 1
-      export STK_WINDOWS_BIN STK_CC=$STK_ROOT/examples/setup/zig-cc.sh
+      export STK_WINDOWS_BIN STK_CC=$STK_ROOT/tests/setup/zig-cc.sh
       unset STK_WINE32 STK_WINDOWS32_BIN
       return
       ;;

@@ -8,7 +8,7 @@
 #   --host-only   only what needs neither Wine nor the Windows target. Without it, their absence is a failure, never a skip.
 #   --long        the long forms of the stress and kill tests
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../examples/setup.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/setup/setup.sh"
 source "$STK_ROOT/tests/lib.sh"
 
 host_only= part=all
