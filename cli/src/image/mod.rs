@@ -8,7 +8,7 @@ mod pe;
 mod space;
 
 use crate::map::MappedFile;
-use crate::profile::Image;
+use crate::model::{Image, arch};
 use crate::trace::{BlobProblem, ImageRecord, Trace};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use stk_unwind::x86::X86Tables;
 use stk_unwind::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
 
 pub use pe::Exports;
-pub use space::{AddressSpace, Holder};
+pub use space::{AddressSpace, holder_name, image_of};
 
 /// What is known of one image.
 #[derive(Debug)]
@@ -103,15 +103,6 @@ pub fn load_images(trace: &Trace<'_>, elsewhere: &Elsewhere<'_>) -> Vec<ModuleIm
     let wanted = records.iter().flat_map(|record| record.tables.iter().map(|table| table.hash));
     let blobs = trace.blobs.read(trace.blocks(), wanted);
     records.par_iter().map(|record| load(record, arch, &blobs, elsewhere)).collect()
-}
-
-/// The walker's name for an architecture.
-pub fn arch(arch: stk_schema::Arch) -> Arch {
-    match arch {
-        stk_schema::Arch::X64 => Arch::X64,
-        stk_schema::Arch::Arm64 => Arch::Arm64,
-        stk_schema::Arch::X86 => Arch::X86,
-    }
 }
 
 type Loaded = HashMap<ContentHash, Result<Vec<u8>, BlobProblem>>;

@@ -6,7 +6,7 @@ use super::{
 };
 
 /// Which frames of mixed stacks are shown.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum FrameChoice {
     /// All of them
     #[default]

@@ -29,13 +29,10 @@ pub use symbolize::{Missing, MissingSymbols, missing_symbols, symbolize};
 pub(crate) use symbolize::{export_name, module_key};
 pub use tree::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId, Placement};
 
+use crate::model::{DYNAMIC_CODE, Image, ImageId};
 use std::collections::HashMap;
 use stk_schema::Arch;
 use stk_unwind::Trust;
-
-/// Index of an image in [`Profile::images`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct ImageId(pub u32);
 
 /// Index of a text in [`Strings`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -125,36 +122,6 @@ pub struct TraceInfo {
     pub complete: bool,
 }
 
-/// A distinct image.
-#[derive(Clone, Debug)]
-pub struct Image {
-    /// Full path as recorded (Windows syntax).
-    pub path: String,
-    /// Last component of `path`, or of the PDB's name.
-    pub name: String,
-    /// GUID and age as symbol servers write them (32 hex digits upper case + age in hex); empty if none.
-    pub debug_id: String,
-    /// TimeDateStamp (8 hex digits upper case) + SizeOfImage (hex lower case) as symbol servers write them; empty if none.
-    pub code_id: String,
-    /// PDB file name as the image gives it; empty if none.
-    pub pdb_name: String,
-    /// CodeView GUID as stored, and age.
-    pub code_view: Option<([u8; 16], u32)>,
-    /// TimeDateStamp.
-    pub time_date_stamp: u32,
-    /// SizeOfImage, in bytes.
-    pub size: u32,
-    /// Stable hash of the identity: CodeView if there is one, else code id and header hash; input of `location_id`.
-    pub identity_hash: u64,
-}
-
-impl Image {
-    /// Whether the trace says which image it was: its headers were recorded.
-    pub fn is_identified(&self) -> bool {
-        !self.code_id.is_empty()
-    }
-}
-
 /// An image at an address for a time.
 #[derive(Clone, Debug)]
 pub struct ModuleInstance {
@@ -188,9 +155,6 @@ pub struct CodeInfo {
     /// Nanoseconds since trace start; `None` = to the end.
     pub remove_ns: Option<u64>,
 }
-
-/// What stands for a module's name in outputs where code is in none since it was made at run time.
-pub const DYNAMIC_CODE: &str = "[dynamic code]";
 
 /// A thread instance.
 #[derive(Clone, Debug)]

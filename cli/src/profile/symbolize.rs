@@ -2,10 +2,11 @@
 
 use super::managed::{Managed, Told};
 use super::{
-    CodeInfo, DYNAMIC_CODE, FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, Image, ImageId,
-    NameSource, NamedFrame, NodeId, Placement, Profile, Runs, StrId,
+    CodeInfo, FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, NameSource, NamedFrame, NodeId,
+    Placement, Profile, Runs, StrId,
 };
 use crate::image::ModuleImage;
+use crate::model::{DYNAMIC_CODE, Image, ImageId};
 use crate::runtimes::{MethodKind, Methods};
 use crate::symbols::{
     Demangle, ModuleKey, ModuleSymbols, Resolved, Source, Symbolizer, demangle, undecorate_x86,

@@ -1,6 +1,6 @@
 //! Distinct frames and distinct stacks.
 
-use super::ImageId;
+use crate::model::ImageId;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::{BuildHasher, Hash};
 use stk_unwind::Trust;

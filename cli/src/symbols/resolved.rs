@@ -8,9 +8,9 @@ use stk_schema::Arch;
 
 use super::index::{Hit, Origin, RecordKind, SymbolIndex, TextId, TextMap};
 use super::names::{Demangle, demangle, undecorate_x86};
-use super::places::file_name;
 use super::reason::Reason;
 use super::symbolizer::ModuleKey;
+use crate::model::file_name;
 
 /// Where a name comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

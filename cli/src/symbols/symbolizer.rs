@@ -9,7 +9,7 @@ use stk_schema::identity::CodeView;
 
 use super::cache::{CacheKey, SymbolCache};
 use super::dwarf::image_index;
-use super::identity::{Identity, image_id, pdb_id};
+use super::identity::Identity;
 use super::index::{IndexError, Origin, SymbolIndex, TextMap};
 use super::names::Demangle;
 use super::pdb::PdbFile;
@@ -18,6 +18,7 @@ use super::reason::{Reason, unreadable};
 use super::resolved::{ModuleSymbols, Writer};
 use super::store::SymbolStore;
 use crate::map::MappedFile;
+use crate::model::{image_id, pdb_id};
 
 /// Turns addresses into names, files and lines.
 #[derive(Debug)]

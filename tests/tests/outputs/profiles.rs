@@ -1,6 +1,7 @@
 //! Profiles made by hand.
 
 use std::path::PathBuf;
+use stk::model::{Image, ImageId};
 use stk::output::{self, Destination, Format, Options};
 use stk::profile::*;
 use stk_schema::Arch;

@@ -1,6 +1,7 @@
 //! Frames of language runtimes: named by what the runtime told, before symbols are asked; and which of them are shown.
 
 use super::stack::{Name, Stack, is_exact};
+use crate::image::image_of;
 use crate::profile::{FoldOptions, Folded, FrameKind, folded_name};
 use crate::runtimes::{self, MethodKind, Methods};
 use crate::symbols::SymbolStore;
@@ -12,7 +13,7 @@ pub(super) fn name(trace: &Trace<'_>, methods: &Methods, store: &SymbolStore, st
     for stack in stacks {
         let time = trace.clock.ns(stack.until);
         for walked in &mut stack.frames {
-            let image = walked.frame.module.and_then(|module| trace.image_of(module));
+            let image = walked.frame.module.and_then(|module| image_of(&trace.timeline, module));
             if image.is_some_and(|image| methods.runtimes.contains(&image)) {
                 walked.kind = FrameKind::Runtime;
             }

@@ -1,7 +1,8 @@
 //! A thread's stack at a moment: walked, then named.
 
-use crate::image::{AddressSpace, Holder, ModuleImage};
-use crate::profile::{DYNAMIC_CODE, FrameKind, export_name, module_key};
+use crate::image::{AddressSpace, ModuleImage, holder_name, image_of};
+use crate::model::{DYNAMIC_CODE, Holder};
+use crate::profile::{FrameKind, export_name, module_key};
 use crate::runtimes::Methods;
 use crate::runtimes::dotnet::explicit::{ExplicitFrames, PAST_GAP, Told, kind_name};
 use crate::symbols::{Demangle, ModuleSymbols, Resolved, Source, Symbolizer};
@@ -225,7 +226,7 @@ fn argument_bytes(trace: &Trace<'_>, images: &[ModuleImage], frame: &Frame, arch
     match arch {
         Arch::X64 => Some(HOME),
         Arch::X86 => {
-            let image = trace.image_of(frame.module?)?;
+            let image = image_of(&trace.timeline, frame.module?)?;
             let inside = lookup_rva(frame);
             images[image.0 as usize].tables.x86().parameter_bytes(inside).map(u64::from)
         }
@@ -234,7 +235,7 @@ fn argument_bytes(trace: &Trace<'_>, images: &[ModuleImage], frame: &Frame, arch
 }
 
 fn end(trace: &Trace<'_>, stop: Stop) -> End {
-    let module = stop.module().map(|module| trace.holder_name(module).to_owned());
+    let module = stop.module().map(|module| holder_name(&trace.timeline, module).to_owned());
     let address = match stop {
         Stop::BadMemory { address } | Stop::NoModule { address } => Some(address),
         Stop::BadStackPointer { sp } => Some(sp),
@@ -263,7 +264,7 @@ fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>) -> Stack {
 }
 
 fn module_name(trace: &Trace<'_>, frame: Frame) -> String {
-    frame.module.map(|module| trace.holder_name(module).to_owned()).unwrap_or_default()
+    frame.module.map(|module| holder_name(&trace.timeline, module).to_owned()).unwrap_or_default()
 }
 
 /// Whether a frame's address is that of an instruction, not a return address.
@@ -285,7 +286,7 @@ pub(super) fn name(
     stacks: &mut [Stack],
 ) {
     let timeline = &trace.timeline;
-    let image_of = |frame: &Frame| trace.image_of(frame.module?);
+    let image_of = |frame: &Frame| image_of(timeline, frame.module?);
     let mut wanted: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let nameless_yet = |walked: &&Walked| walked.names.is_empty();
     for walked in stacks.iter().flat_map(|stack| &stack.frames).filter(nameless_yet) {

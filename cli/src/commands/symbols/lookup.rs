@@ -1,11 +1,10 @@
 //! `stk symbols lookup` and `check`: one image, one PDB.
 
 use super::super::{Exit, Usage, print};
+use super::SymbolOptions;
 use crate::map::MappedFile;
 use crate::symbols::pdb::PdbFile;
-use crate::symbols::{
-    Demangle, Identity, ImageFile, ModuleKey, ModuleSymbols, Resolved, Source, SymbolOptions, Symbolizer,
-};
+use crate::symbols::{Demangle, Identity, ImageFile, ModuleKey, ModuleSymbols, Resolved, Source, Symbolizer};
 use anyhow::Context;
 use serde_json::json;
 use std::io::{BufRead, Read};

@@ -2,10 +2,10 @@
 
 use super::block::{BlockProfile, Stack, Step, Walked, Worker};
 use super::{Inputs, PlacedBlock};
-use crate::image::Holder;
+use crate::model::{DYNAMIC_CODE, Holder};
 use crate::profile::{
-    CallTree, CodeInfo, DYNAMIC_CODE, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance,
-    Node, NodeId, Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo, TraceInfo,
+    CallTree, CodeInfo, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance, Node, NodeId,
+    Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo, TraceInfo,
 };
 use crate::trace::{Mark, drop_reason_name};
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -9,8 +9,9 @@ mod walk;
 
 use self::block::{BlockProfile, Step, Worker, partition};
 use self::merge::Merger;
-use super::{ImageId, Profile, Runs};
-use crate::image::{Holder, ModuleImage};
+use super::{Profile, Runs};
+use crate::image::ModuleImage;
+use crate::model::{Holder, ImageId};
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::trace::{Module, Trace};
 use rayon::prelude::*;

@@ -2,7 +2,8 @@
 
 use super::block::{Reader, Slot, Stack, Walked};
 use super::gap::Held;
-use crate::image::{AddressSpace, Holder};
+use crate::image::AddressSpace;
+use crate::model::Holder;
 use crate::profile::{FrameKey, Node, NodeId, Placement, RunFlags};
 use crate::runtimes::dotnet::explicit::PAST_GAP;
 use crate::trace::{Kept, Managed, registers, walk_input};

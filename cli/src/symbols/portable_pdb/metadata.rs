@@ -1,7 +1,7 @@
 //! Where the tables and heaps of a portable PDB lie.
 
 use super::PortablePdbError::{self, Corrupted, NotPortable};
-use crate::runtimes::dotnet::bytes::Cursor;
+use crate::model::bytes::Cursor;
 use std::ops::Range;
 
 /// ECMA-335 II.24.2.1.

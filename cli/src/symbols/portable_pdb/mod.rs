@@ -9,7 +9,7 @@ mod sequence;
 
 pub use embedded::{AssemblyDebug, assembly_debug, inflate};
 
-use super::bytes::Cursor;
+use crate::model::bytes::Cursor;
 use metadata::Layout;
 use sequence::SequencePoints;
 
