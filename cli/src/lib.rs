@@ -15,6 +15,7 @@
 //! image      what is known of a module                            Trace -> ModuleImage
 //! symbols    names for addresses in modules                       ModuleKey, rvas -> ModuleSymbols
 //! runtimes   names for code that a language runtime made          Trace -> Methods
+//! stack      a sample becomes a stack                               Sample -> Frame, End
 //! profile    what a conversion produces                           Trace, ModuleImage -> Profile, Runs
 //! output     one writer per format                                Profile, Runs -> files
 //! stats      where the time went, what is wrong with the stacks   Profile, Runs -> Stats
@@ -35,6 +36,7 @@ pub mod model;
 pub mod output;
 pub mod profile;
 pub mod runtimes;
+pub mod stack;
 pub mod stats;
 pub mod symbols;
 #[cfg(test)]

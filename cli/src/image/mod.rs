@@ -21,7 +21,7 @@ use stk_unwind::x86::X86Tables;
 use stk_unwind::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
 
 pub use pe::Exports;
-pub use space::{AddressSpace, holder_name, image_of};
+pub use space::{AddressSpace, base_of, holder_name, image_of};
 
 /// What is known of one image.
 #[derive(Debug)]

@@ -51,6 +51,14 @@ pub fn image_of(timeline: &Timeline, id: ModuleId) -> Option<ImageId> {
     }
 }
 
+/// Where the module or the code that the walker calls `id` lies.
+pub fn base_of(timeline: &Timeline, id: ModuleId) -> Option<u64> {
+    match Holder::of(id) {
+        Holder::Module(module) => timeline.modules.get(module as usize).map(|module| module.base),
+        Holder::Code(region) => timeline.code.get(region as usize).map(|code| code.base),
+    }
+}
+
 /// The file name of the module that the walker calls `id`, or what stands for it in dynamic code.
 pub fn holder_name(timeline: &Timeline, id: ModuleId) -> &str {
     match Holder::of(id) {

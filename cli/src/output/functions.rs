@@ -2,6 +2,7 @@
 
 use crate::profile::{FrameId, NodeId, Profile, StopInfo, StrId};
 use std::collections::HashMap;
+use stk_unwind::Trust;
 
 /// Index of a [`Function`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -103,7 +104,7 @@ impl Functions {
         for (i, frame) in frames.iter().enumerate() {
             starts.push(of_frames.len() as u32);
             let module = module_of(i);
-            let guessed = frame.trust.as_str() == "scan";
+            let guessed = frame.trust == Trust::Scan;
             for name in profile.symbols.names(FrameId(i as u32)).iter().rev() {
                 let file = name.file.or_else(|| match files.get(&(name.function, module)) {
                     Some(Seen::One(file)) => Some(*file),
@@ -275,11 +276,12 @@ impl Unfolder {
 
 /// What viewers show at the root of a stack that does not reach the thread's start; `None` for one that does.
 pub(super) fn incomplete(stop: &StopInfo) -> Option<String> {
-    if stop.reason == "thread-start" {
+    let reason = stop.reason.as_str();
+    if stop.reason.is_complete() {
         None
     } else if stop.module.is_empty() {
-        Some(format!("[incomplete stack: {}]", stop.reason))
+        Some(format!("[incomplete stack: {reason}]"))
     } else {
-        Some(format!("[incomplete stack: {} in {}]", stop.reason, stop.module))
+        Some(format!("[incomplete stack: {reason} in {}]", stop.module))
     }
 }

@@ -231,7 +231,7 @@ impl Rows {
             column("truncated", self.truncated),
             column("triggered", self.triggered),
             column("tables_pending", self.tables_pending),
-            Names::new(profile.stops.iter().map(|s| s.reason)).column("stop_reason", &self.stop)?,
+            Names::new(profile.stops.iter().map(|s| s.reason.as_str())).column("stop_reason", &self.stop)?,
             Names::new(profile.stops.iter().map(|s| s.module.as_str())).column("stop_module", &self.stop)?,
         ];
         if denormalized {

@@ -30,6 +30,7 @@ pub(crate) use symbolize::{export_name, module_key};
 pub use tree::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId, Placement};
 
 use crate::model::{DYNAMIC_CODE, Image, ImageId};
+use crate::stack::StopReason;
 use std::collections::HashMap;
 use stk_schema::Arch;
 use stk_unwind::Trust;
@@ -202,8 +203,8 @@ pub struct MarkInfo {
 /// Why stacks end.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct StopInfo {
-    /// Stable short name, as `stk_unwind::Stop::as_str` gives it, or `stack-lost`, `modules-unknown`, `registers-unknown`.
-    pub reason: &'static str,
+    /// The reason.
+    pub reason: StopReason,
     /// Module to blame: file name; empty if none.
     pub module: String,
 }

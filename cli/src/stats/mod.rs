@@ -10,6 +10,7 @@ mod trust;
 pub use text::print;
 
 use crate::profile::{Batch, Profile, Runs};
+use crate::stack::StopReason;
 use serde::Serialize;
 use stk_schema::event::RunState;
 use sums::Tables;
@@ -182,8 +183,8 @@ pub struct ThreadStats {
 /// Stacks that end for one reason.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct StopStats {
-    /// `thread-start` for complete stacks.
-    pub reason: String,
+    /// Why.
+    pub reason: StopReason,
     /// Module to blame; empty if none.
     pub module: String,
     /// Samples.

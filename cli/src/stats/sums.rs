@@ -5,6 +5,7 @@ use super::{
     Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, States, StopStats, ThreadStats, TrustStats,
 };
 use crate::profile::{Batch, FrameId, NameSource, Profile, Run, StrId};
+use crate::stack::StopReason;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use stk_schema::event::RunState;
@@ -122,17 +123,17 @@ impl<'a> Tables<'a> {
 
     fn stop_stats(&self, top: usize) -> Vec<StopStats> {
         let all: u64 = self.stops.iter().sum();
-        let mut sums: HashMap<(&str, &str), u64> = HashMap::new();
+        let mut sums: HashMap<(StopReason, &str), u64> = HashMap::new();
         for (stop, &samples) in
             self.profile.stops.iter().zip(&self.stops).filter(|(_, samples)| **samples > 0)
         {
             *sums.entry((stop.reason, &stop.module)).or_default() += samples;
         }
         let mut sums: Vec<_> = sums.into_iter().collect();
-        sums.sort_unstable_by_key(|&(names, samples)| (Reverse(samples), names));
+        sums.sort_unstable_by_key(|&((reason, module), samples)| (Reverse(samples), reason.as_str(), module));
         sums.truncate(top);
-        let stop = |((reason, module), samples): ((&str, &str), u64)| StopStats {
-            reason: reason.to_owned(),
+        let stop = |((reason, module), samples): ((StopReason, &str), u64)| StopStats {
+            reason,
             module: module.to_owned(),
             samples,
             share: share(samples, all),

@@ -25,7 +25,7 @@ mod timeline;
 pub use blobs::{BlobPlace, BlobProblem, Blobs};
 pub use clock::Clock;
 pub use code::CodeRegion;
-pub use managed::{Kept, Managed, Managing, take as take_managed};
+pub use managed::{Managed, Managing, SampleCopy, take as take_managed};
 pub use registers::{registers, walk_input};
 pub use runtime_events::{NamedCode, Nettrace, RuntimeEvents, runtime_events};
 pub use snapshot::{Snapshot, snapshots};

@@ -59,10 +59,10 @@ fn totals_states_threads_and_modules_add_up() {
 fn stop_reasons_name_the_module_to_blame() {
     let stats = figures(&StatsOptions::default());
     let stops: Vec<(&str, &str, u64)> =
-        stats.stops.iter().map(|s| (&*s.reason, &*s.module, s.samples)).collect();
+        stats.stops.iter().map(|s| (s.reason.as_str(), &*s.module, s.samples)).collect();
     assert_eq!(
         stops,
-        [("thread-start", "", 10), ("no-unwind-data", "plugin_ä.dll", 1), ("stack lost", "", 1)]
+        [("thread-start", "", 10), ("no-unwind-data", "plugin_ä.dll", 1), ("stack-lost", "", 1)]
     );
     assert!((stats.stops[0].share - 10.0 / 12.0).abs() < 1e-12);
 }

@@ -63,11 +63,12 @@ mod tests {
     use crate::image::{Elsewhere, load_images};
     use crate::profile::FrameChoice;
     use crate::runtimes::dotnet::explicit::ExplicitFrames;
+    use crate::stack::StackWalker;
     use crate::symbols::{Demangle, SymbolPath, Symbolizer};
     use crate::testing::{self, FUNCTION_SIZE, Image, in_function};
     use crate::trace::snapshots;
     use stk_schema::event::{Event, MethodName};
-    use stk_unwind::{WalkOptions, Walker};
+    use stk_unwind::WalkOptions;
 
     const STACK: u64 = 0x10_0000;
     const APP: u64 = 0x1_4000_0000;
@@ -99,10 +100,10 @@ mod tests {
         let file = builder.finish();
         let trace = Trace::read(&file, "test.stk").unwrap();
         let images = load_images(&trace, &Elsewhere::NOWHERE);
-        let mut walker = Walker::new(WalkOptions::default());
         let taken = snapshots(&trace, trace.last(), &|_| true);
         let methods = runtimes::methods(&trace);
         let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
+        let mut walker = StackWalker::new(&trace, &images, &explicit, WalkOptions::default());
         let inputs = stack::Inputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };
         let mut stacks: Vec<Stack> = taken
             .iter()

@@ -19,12 +19,13 @@ mod text;
 use super::{Exit, TablesArgs, Usage, pipeline, print, select::parse_time, span};
 use crate::runtimes;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
+use crate::stack::StackWalker;
 use crate::symbols::Symbolizer;
 use crate::trace::{TraceFile, snapshots};
 use clap::ValueEnum;
 use stack::Stack;
 use std::path::{Path, PathBuf};
-use stk_unwind::{WalkOptions, Walker};
+use stk_unwind::WalkOptions;
 
 /// Prints the stacks of all threads, or of some, as they were at a moment.
 #[derive(clap::Args, Debug)]
@@ -101,9 +102,9 @@ fn dump(args: &Args, path: &Path) -> anyhow::Result<Exit> {
         snapshots(&trace, time, &|thread| chosen.as_ref().is_none_or(|chosen| chosen.contains(&thread)));
     let mut options = WalkOptions::default();
     options.scan = args.scan;
-    let mut walker = Walker::new(options);
     let methods = runtimes::methods(&trace);
     let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
+    let mut walker = StackWalker::new(&trace, &images, &explicit, options);
     let inputs = stack::Inputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };
     let walk = |snapshot| stack::walk(&inputs, &mut walker, snapshot, time, args.explain);
     let mut stacks: Vec<Stack> = taken.iter().map(walk).collect();

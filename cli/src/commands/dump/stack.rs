@@ -1,15 +1,16 @@
 //! A thread's stack at a moment: walked, then named.
 
-use crate::image::{AddressSpace, ModuleImage, holder_name, image_of};
+use crate::image::{ModuleImage, holder_name, image_of};
 use crate::model::{DYNAMIC_CODE, Holder};
 use crate::profile::{FrameKind, export_name, module_key};
 use crate::runtimes::Methods;
-use crate::runtimes::dotnet::explicit::{ExplicitFrames, PAST_GAP, Told, kind_name};
+use crate::runtimes::dotnet::explicit::{ExplicitFrames, Told, kind_name};
+use crate::stack::{End, StackWalker, StopReason};
 use crate::symbols::{Demangle, ModuleSymbols, Resolved, Source, Symbolizer};
-use crate::trace::{Snapshot, Thread, Trace, registers};
+use crate::trace::{Snapshot, Thread, Trace};
 use std::collections::BTreeMap;
 use stk_schema::event::RunState;
-use stk_unwind::{Arch, Explanation, Frame, Registers, Stop, Walker, explain};
+use stk_unwind::{Arch, Explanation, Frame, Registers, Sample, explain};
 
 /// A thread's walked stack.
 pub(super) struct Stack {
@@ -22,21 +23,12 @@ pub(super) struct Stack {
     /// Innermost first.
     pub(super) frames: Vec<Walked>,
     pub(super) end: End,
+    /// The module to blame for its end; empty if none is.
+    pub(super) end_module: String,
     /// The runtime's explicit Frames, innermost first.
     pub(super) explicit: Vec<Explicit>,
     /// Why there are none, or no more.
     pub(super) explicit_end: Option<String>,
-}
-
-/// Why the walk ended.
-#[derive(Default)]
-pub(super) struct End {
-    /// The stable name of the reason.
-    pub(super) reason: &'static str,
-    /// The module to blame; empty if none is.
-    pub(super) module: String,
-    /// The address that was wanted: a word's, a return address, an RVA in the module to blame.
-    pub(super) address: Option<u64>,
 }
 
 /// A runtime's explicit Frame.
@@ -102,38 +94,30 @@ pub(super) struct Inputs<'a> {
 /// Walks a stack at `time`, in ticks.
 pub(super) fn walk(
     inputs: &Inputs<'_>,
-    walker: &mut Walker,
+    walker: &mut StackWalker<'_>,
     snapshot: &Snapshot,
     time: u64,
     explained: bool,
 ) -> Stack {
     let Inputs { trace, images, explicit, methods } = *inputs;
-    let mut view = trace.timeline.view();
-    view.go(snapshot.until.min(time));
-    let thread = trace.timeline.thread(snapshot.thread).map(|at| &trace.timeline.threads[at]);
-    let context = registers(snapshot.set, &snapshot.registers).filter(|_| snapshot.modules_known);
-    let Some(context) = context else {
-        let end = End { reason: "modules-unknown", ..End::default() };
-        return Stack { end, ..stack_of(snapshot, thread) };
-    };
-    let sample = stk_unwind::Sample {
-        registers: &context,
-        stack: &snapshot.stack,
-        stack_start: snapshot.stack_start,
-        stack_base: (snapshot.stack_base != 0).then_some(snapshot.stack_base),
-        truncated: snapshot.truncated,
-        code_at_ip: snapshot.code_at_ip.as_deref(),
-    };
-    let space = AddressSpace::new(&view, images);
+    let timeline = &trace.timeline;
+    let thread = timeline.thread(snapshot.thread).map(|at| &timeline.threads[at]);
+    let unknown = |reason| stack_of(snapshot, thread, End::without_walk(reason));
+    if !snapshot.modules_known {
+        return unknown(StopReason::ModulesUnknown);
+    }
+    let Some(copy) = &snapshot.sample else { return unknown(StopReason::RegistersUnknown) };
+    let sample = copy.sample();
+    let time = snapshot.until.min(time);
     let mut frames: Vec<Walked> = Vec::new();
-    let mut found = |frame: &Frame, registers: &Registers| {
+    let end = walker.walk(&sample, time, snapshot.managed.as_ref(), |frame, registers| {
         frames.push(Walked {
             frame: *frame,
             registers: *registers,
             bytes: Vec::new(),
             arguments: Vec::new(),
             names: Vec::new(),
-            module: module_name(trace, *frame),
+            module: frame.module.map_or("", |module| holder_name(timeline, module)).to_owned(),
             kind: match frame.module.map(Holder::of) {
                 Some(Holder::Module(_)) => FrameKind::Native,
                 Some(Holder::Code(_)) => FrameKind::Dynamic,
@@ -142,25 +126,8 @@ pub(super) fn walk(
             hidden: false,
             explanation: None,
         });
-    };
-    let mut last = 0;
-    let stop = walker.walk_with_registers(&space, &sample, |frame, registers| {
-        last = frame.sp;
-        found(frame, registers);
     });
-    let mut end = end(trace, stop);
-    if let Some(managed) = snapshot.managed.as_ref().filter(|_| explicit.may_go_on(stop)) {
-        let mut gone_on = false;
-        let last_stop = explicit.go_on(&space, walker, &sample, managed, (last, stop), |frame, registers| {
-            gone_on = true;
-            found(frame, registers);
-        });
-        if gone_on && last_stop == Stop::ThreadStart {
-            end.reason = PAST_GAP;
-        } else if gone_on {
-            end = self::end(trace, last_stop);
-        }
-    }
+    let space = walker.space(time);
     for i in 0..frames.len() {
         let frame = frames[i].frame;
         let caller = frames.get(i + 1).map(|caller| caller.frame);
@@ -168,19 +135,20 @@ pub(super) fn walk(
             frames[i].explanation = Some(explain(&space, &sample, &frame, caller.as_ref()));
         }
         if let Some(caller) = caller {
-            frames[i].bytes = captured(snapshot, frame.sp, caller.sp.checked_sub(frame.sp));
-            let arguments = argument_bytes(trace, images, &frame, context.arch());
-            frames[i].arguments = captured(snapshot, caller.sp, arguments);
+            frames[i].bytes = captured(&sample, frame.sp, caller.sp.checked_sub(frame.sp));
+            let arguments = argument_bytes(trace, images, &frame, sample.registers.arch());
+            frames[i].arguments = captured(&sample, caller.sp, arguments);
         }
     }
     let (explicit, explicit_end) = explicit_frames(explicit, &sample, snapshot, methods);
-    Stack { frames, end, explicit, explicit_end, ..stack_of(snapshot, thread) }
+    let end_module = end.module().map_or("", |module| holder_name(timeline, module)).to_owned();
+    Stack { frames, end_module, explicit, explicit_end, ..stack_of(snapshot, thread, end) }
 }
 
 /// The explicit Frames of a thread, and why there are none or no more.
 fn explicit_frames(
     explicit: &ExplicitFrames,
-    sample: &stk_unwind::Sample<'_>,
+    sample: &Sample<'_>,
     snapshot: &Snapshot,
     methods: &Methods,
 ) -> (Vec<Explicit>, Option<String>) {
@@ -211,10 +179,10 @@ fn explicit_frames(
 }
 
 /// Captured stack bytes; none unless all of them were captured.
-fn captured(snapshot: &Snapshot, from: u64, len: Option<u64>) -> Vec<u8> {
+fn captured(sample: &Sample<'_>, from: u64, len: Option<u64>) -> Vec<u8> {
     let range = || {
-        let start = usize::try_from(from.checked_sub(snapshot.stack_start)?).ok()?;
-        snapshot.stack.get(start..start.checked_add(usize::try_from(len?).ok()?)?)
+        let start = usize::try_from(from.checked_sub(sample.stack_start)?).ok()?;
+        sample.stack.get(start..start.checked_add(usize::try_from(len?).ok()?)?)
     };
     range().unwrap_or_default().to_vec()
 }
@@ -234,21 +202,7 @@ fn argument_bytes(trace: &Trace<'_>, images: &[ModuleImage], frame: &Frame, arch
     }
 }
 
-fn end(trace: &Trace<'_>, stop: Stop) -> End {
-    let module = stop.module().map(|module| holder_name(&trace.timeline, module).to_owned());
-    let address = match stop {
-        Stop::BadMemory { address } | Stop::NoModule { address } => Some(address),
-        Stop::BadStackPointer { sp } => Some(sp),
-        Stop::NoUnwindData { rva, .. }
-        | Stop::NoFunction { rva, .. }
-        | Stop::BadUnwindInfo { rva, .. }
-        | Stop::UnsupportedVersion { rva, .. } => Some(rva.into()),
-        _ => None,
-    };
-    End { reason: stop.as_str(), module: module.unwrap_or_default(), address }
-}
-
-fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>) -> Stack {
+fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>, end: End) -> Stack {
     Stack {
         instance: snapshot.thread,
         tid: thread.map_or(0, |thread| thread.tid),
@@ -257,14 +211,11 @@ fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>) -> Stack {
         until: snapshot.until,
         state: snapshot.state,
         frames: Vec::new(),
-        end: End::default(),
+        end,
+        end_module: String::new(),
         explicit: Vec::new(),
         explicit_end: None,
     }
-}
-
-fn module_name(trace: &Trace<'_>, frame: Frame) -> String {
-    frame.module.map(|module| holder_name(&trace.timeline, module).to_owned()).unwrap_or_default()
 }
 
 /// Whether a frame's address is that of an instruction, not a return address.
