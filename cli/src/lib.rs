@@ -15,7 +15,7 @@
 //! image      what is known of a module                            Trace -> ModuleImage
 //! symbols    names for addresses in modules                       ModuleKey, rvas -> ModuleSymbols
 //! runtimes   names for code that a language runtime made          Trace -> Methods
-//! stack      a sample becomes a stack                               Sample -> Frame, End
+//! stack      a sample becomes a named stack                       Sample -> Frame, End, Names
 //! profile    what a conversion produces                           Trace, ModuleImage -> Profile, Runs
 //! output     one writer per format                                Profile, Runs -> files
 //! stats      where the time went, what is wrong with the stacks   Profile, Runs -> Stats

@@ -4,11 +4,9 @@ use super::symbols::SymbolOptions;
 use super::{Exit, Progress, SelectArgs, count, warn};
 use crate::image::{self, Elsewhere, ModuleImage};
 use crate::model::Image;
-use crate::profile::{
-    BuildOptions, FoldOptions, FrameChoice, MissingSymbols, Profile, Runs, build, fold, missing_symbols,
-    symbolize,
-};
+use crate::profile::{BuildOptions, MissingSymbols, Profile, Runs, build, fold, missing_symbols, symbolize};
 use crate::runtimes;
+use crate::stack::{FoldOptions, FrameChoice, NameSources};
 use crate::symbols::index::{self, RecordKind, SymbolIndex};
 use crate::symbols::pdb::PdbFile;
 use crate::symbols::{Demangle, SymbolStore, Symbolizer, pdb_index};
@@ -95,7 +93,7 @@ pub struct FoldArgs {
 }
 
 impl FoldArgs {
-    /// The same, for `profile`.
+    /// The same, for `stack`.
     pub fn options(self) -> FoldOptions {
         FoldOptions { frames: self.frames, hide_runtime: self.hide_runtime }
     }
@@ -145,9 +143,10 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
     let store = args.symbols.store(path);
     let images = load_images(&trace, &store);
     let (mut profile, mut runs) = build(&trace, &images, &options, progress.done())?;
-    let demangle = args.symbols.demangle;
     let methods = runtimes::methods(&trace);
-    symbolize(&mut profile, &images, &Symbolizer::new(store, demangle), demangle, &methods);
+    let symbolizer = Symbolizer::new(store, args.symbols.demangle);
+    let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
+    symbolize(&mut profile, &sources);
     profile.losses.runtimes.extend(methods.problems);
     let missing = missing_symbols(&profile, &runs)?;
     fold(&mut profile, &mut runs, args.fold.options());

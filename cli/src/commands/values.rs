@@ -1,7 +1,7 @@
 //! The library's choices as the command line names them.
 
 use crate::output::{ChromeStyle, Format};
-use crate::profile::FrameChoice;
+use crate::stack::FrameChoice;
 use crate::symbols::Demangle;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;

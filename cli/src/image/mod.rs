@@ -252,6 +252,17 @@ impl FileImage {
     }
 }
 
+/// Reads an image file, whichever it is.
+///
+/// # Errors
+///
+/// Why it cannot be read, for people.
+pub fn open_image(path: &Path) -> Result<ModuleImage, String> {
+    let map = MappedFile::open_plain(path).map_err(|error| error.to_string())?;
+    let file = pe::File::parse(&map).ok_or("is not a PE image")?;
+    Ok(file_image(map, file)?.image(X86Tables::default(), path.to_owned()))
+}
+
 /// Reads an image file, if it is the one that was loaded.
 fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, String> {
     let map = MappedFile::open_plain(path).map_err(|error| error.to_string())?;
@@ -263,6 +274,11 @@ fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, String> {
     if (stamp, size) != (wanted.time_date_stamp, wanted.size) {
         return Err(format!("is {stamp:08X}{size:x}, not {}", wanted.code_id));
     }
+    file_image(map, file)
+}
+
+fn file_image(map: MappedFile, file: pe::File) -> Result<FileImage, String> {
+    let size = file.headers.size_of_image;
     let arch = file.headers.arch.ok_or("is for a processor that is not supported")?;
     let exports = file.exports(&map).unwrap_or_default();
     let (exception_rva, exception_len) = file.headers.exceptions;

@@ -39,8 +39,6 @@ pub struct ModuleKey<'a> {
     pub time_date_stamp: u32,
     /// SizeOfImage of the image, in bytes; 0 if it is not known which image it was.
     pub size_of_image: u32,
-    /// Exported names by rva, sorted, from the trace.
-    pub exports: Option<&'a [(u32, Box<str>)]>,
     /// Architecture.
     pub arch: Arch,
 }
@@ -54,6 +52,11 @@ impl Symbolizer {
     /// How many addresses were looked up in symbol files so far: what symbolizing costs beside opening the files.
     pub fn lookups(&self) -> u64 {
         self.lookups.load(Ordering::Relaxed)
+    }
+
+    /// How much of a mangled name is shown.
+    pub fn demangle(&self) -> Demangle {
+        self.demangle
     }
 
     /// Where symbols are looked for.

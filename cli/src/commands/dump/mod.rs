@@ -1,8 +1,7 @@
 //! `stk dump`: stacks at a moment, as text.
 //!
 //! ```text
-//! stack      a thread's stack, walked and named                  Stack, Walked
-//! managed    names that a language runtime told, and which frames of mixed stacks are shown
+//! stack      a thread's stack, walked, named and folded          Stack, Walked
 //! text       the styles for people: `k` and `plain`
 //! clrstack   the style of the .NET debugger extension: managed frames and the runtime's explicit Frames
 //! json       the style for programs
@@ -12,14 +11,15 @@
 mod clrstack;
 mod json;
 mod live;
-mod managed;
 mod stack;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use super::{Exit, TablesArgs, Usage, pipeline, print, select::parse_time, span};
 use crate::runtimes;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
-use crate::stack::StackWalker;
+use crate::stack::{NameSources, StackWalker};
 use crate::symbols::Symbolizer;
 use crate::trace::{TraceFile, snapshots};
 use clap::ValueEnum;
@@ -110,10 +110,10 @@ fn dump(args: &Args, path: &Path) -> anyhow::Result<Exit> {
     let mut stacks: Vec<Stack> = taken.iter().map(walk).collect();
     // Of one moment, by thread id as users know them.
     stacks.sort_by_key(|stack| (stack.tid, stack.instance));
-    let demangle = args.symbols.demangle;
-    managed::name(&trace, &methods, &store, &mut stacks);
-    stack::name(&trace, &images, &Symbolizer::new(store, demangle), demangle, &mut stacks);
-    stacks.iter_mut().for_each(|stack| managed::fold(stack, args.fold.options()));
+    let symbolizer = Symbolizer::new(store, args.symbols.demangle);
+    let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
+    stack::name(&sources, &mut stacks);
+    stacks.iter_mut().for_each(|stack| stack::fold(stack, args.fold.options()));
     for problem in &methods.problems {
         super::warn(&format!("{}: {problem}", trace.source));
     }

@@ -1,14 +1,13 @@
 //! A thread's stack at a moment: walked, then named.
 
 use crate::image::{ModuleImage, holder_name, image_of};
-use crate::model::{DYNAMIC_CODE, Holder};
-use crate::profile::{FrameKind, export_name, module_key};
 use crate::runtimes::Methods;
 use crate::runtimes::dotnet::explicit::{ExplicitFrames, Told, kind_name};
-use crate::stack::{End, StackWalker, StopReason};
-use crate::symbols::{Demangle, ModuleSymbols, Resolved, Source, Symbolizer};
+use crate::stack::{
+    self, End, FoldOptions, FoldState, Folded, FrameId, FrameKind, NameSource, NameSources, NamedFrame,
+    Names, Placement, Site, StackWalker, StopReason, folded_name,
+};
 use crate::trace::{Snapshot, Thread, Trace};
-use std::collections::BTreeMap;
 use stk_schema::event::RunState;
 use stk_unwind::{Arch, Explanation, Frame, Registers, Sample, explain};
 
@@ -54,7 +53,7 @@ pub(super) struct Walked {
     /// Innermost first; never empty once named.
     pub(super) names: Vec<Name>,
     pub(super) module: String,
-    /// What kind of code it is in.
+    /// What kind of code it is in; known once named.
     pub(super) kind: FrameKind,
     /// Left out of what is shown.
     pub(super) hidden: bool,
@@ -118,11 +117,7 @@ pub(super) fn walk(
             arguments: Vec::new(),
             names: Vec::new(),
             module: frame.module.map_or("", |module| holder_name(timeline, module)).to_owned(),
-            kind: match frame.module.map(Holder::of) {
-                Some(Holder::Module(_)) => FrameKind::Native,
-                Some(Holder::Code(_)) => FrameKind::Dynamic,
-                None => FrameKind::Unknown,
-            },
+            kind: FrameKind::Unknown,
             hidden: false,
             explanation: None,
         });
@@ -195,7 +190,8 @@ fn argument_bytes(trace: &Trace<'_>, images: &[ModuleImage], frame: &Frame, arch
         Arch::X64 => Some(HOME),
         Arch::X86 => {
             let image = image_of(&trace.timeline, frame.module?)?;
-            let inside = lookup_rva(frame);
+            // Within the call, if the address is one to return to.
+            let inside = if frame.trust.is_exact() { frame.rva } else { frame.rva.saturating_sub(1) };
             images[image.0 as usize].tables.x86().parameter_bytes(inside).map(u64::from)
         }
         _ => None,
@@ -218,92 +214,60 @@ fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>, end: End) -> Stack {
     }
 }
 
-/// Whether a frame's address is that of an instruction, not a return address.
-pub(super) fn is_exact(frame: &Frame) -> bool {
-    frame.trust.is_exact()
-}
-
-/// Within the instruction that the frame is at: a call, if the address is one to return to.
-fn lookup_rva(frame: &Frame) -> u32 {
-    if is_exact(frame) { frame.rva } else { frame.rva.saturating_sub(1) }
-}
-
-/// Names all frames that have no names, a module at a time.
-pub(super) fn name(
-    trace: &Trace<'_>,
-    images: &[ModuleImage],
-    symbolizer: &Symbolizer,
-    demangle: Demangle,
-    stacks: &mut [Stack],
-) {
-    let timeline = &trace.timeline;
-    let image_of = |frame: &Frame| image_of(timeline, frame.module?);
-    let mut wanted: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    let nameless_yet = |walked: &&Walked| walked.names.is_empty();
-    for walked in stacks.iter().flat_map(|stack| &stack.frames).filter(nameless_yet) {
-        if let Some(image) = image_of(&walked.frame) {
-            wanted.entry(image.0).or_default().push(lookup_rva(&walked.frame));
-        }
-    }
-    let mut resolved: BTreeMap<u32, (Vec<u32>, ModuleSymbols)> = BTreeMap::new();
-    for (image, mut rvas) in wanted {
-        rvas.sort_unstable();
-        rvas.dedup();
-        let facts = &timeline.images[image as usize].image;
-        let key = module_key(facts, &images[image as usize], trace.header().arch);
-        let symbols = symbolizer.resolve(&key, &rvas);
-        resolved.insert(image, (rvas, symbols));
-    }
-    for walked in stacks.iter_mut().flat_map(|stack| &mut stack.frames) {
-        if !walked.names.is_empty() {
-            continue;
-        }
-        let known = image_of(&walked.frame).and_then(|image| resolved.get(&image.0));
-        let names = known.and_then(|(rvas, symbols)| {
-            let resolved = symbols.get(rvas.binary_search(&lookup_rva(&walked.frame)).ok()?)?;
-            match resolved.source {
-                Source::Pdb | Source::Dwarf => Some(names_of(&resolved, &walked.frame)),
-                Source::Export | Source::None => None,
-            }
-        });
-        let exported = || {
-            let image = &images[image_of(&walked.frame)?.0 as usize];
-            let (start, name) = image.export_at(lookup_rva(&walked.frame))?;
-            let function = export_name(name, image, demangle).into_owned();
-            let displacement = Some(walked.frame.rva - start);
-            Some(vec![Name { displacement, ..Name::only(function) }])
-        };
-        let nameless = || vec![nameless(&walked.frame, &walked.module)];
-        walked.names = names.or_else(exported).unwrap_or_else(nameless);
-    }
-}
-
-fn names_of(resolved: &Resolved<'_>, frame: &Frame) -> Vec<Name> {
-    let mut names: Vec<Name> = resolved
-        .frames()
-        .map(|location| Name {
-            file: location.file.map(str::to_owned),
-            line: location.line,
-            ..Name::only(location.function.to_owned())
+/// Names all frames.
+pub(super) fn name(sources: &NameSources<'_>, stacks: &mut [Stack]) {
+    let (timeline, clock) = (&sources.trace.timeline, sources.trace.clock);
+    let sites: Vec<Site> = stacks
+        .iter()
+        .flat_map(|stack| stack.frames.iter().map(|walked| (stack.until, &walked.frame)))
+        .map(|(time, frame)| Site {
+            place: Placement::of(timeline, frame),
+            exact: frame.trust.is_exact(),
+            seen: Some((frame.address, clock.ns(time))),
         })
         .collect();
-    if let Some(outermost) = names.last_mut() {
-        // Symbols were looked up one byte before a return address.
-        outermost.aliases = resolved.aliases().map(str::to_owned).collect();
-        outermost.displacement = Some(resolved.displacement + u32::from(!is_exact(frame)));
+    let names = stack::name(sources, &sites);
+    let frames = stacks.iter_mut().flat_map(|stack| &mut stack.frames);
+    for (walked, id) in frames.zip((0..).map(FrameId)) {
+        let facts = names.symbols.facts[id.0 as usize];
+        walked.kind = facts.kind;
+        if let Some(module) = facts.module {
+            walked.module = names.symbols.strings.get(module).to_owned();
+        }
+        walked.names = names_of(&names, id);
     }
-    names
 }
 
-fn nameless(frame: &Frame, module: &str) -> Name {
-    let function = if module.is_empty() {
-        format!("{:#x}", frame.address)
-    } else if module == DYNAMIC_CODE {
-        format!("{module}+{:#x}", frame.address)
-    } else {
-        format!("{module}+{:#x}", frame.rva)
+/// The names of a frame, innermost first.
+fn names_of(names: &Names, id: FrameId) -> Vec<Name> {
+    let Names { symbols, displacements } = names;
+    let text = |id| symbols.strings.get(id).to_owned();
+    // Runtimes name methods with their modules, and an offset is one in a module.
+    let has_module = matches!(symbols.source[id.0 as usize], NameSource::Runtime | NameSource::None);
+    let name = |named: &NamedFrame| Name {
+        file: named.file.map(text),
+        line: named.line,
+        has_module,
+        ..Name::only(text(named.function))
     };
-    Name { has_module: true, ..Name::only(function) }
+    let mut list: Vec<Name> = symbols.names(id).iter().map(name).collect();
+    if let Some(outermost) = list.last_mut() {
+        outermost.aliases = symbols.aliases(id).map(str::to_owned).collect();
+        outermost.displacement = displacements[id.0 as usize];
+    }
+    list
+}
+
+/// Hides the frames that are not wanted.
+pub(super) fn fold(stack: &mut Stack, options: FoldOptions) {
+    let mut state = FoldState::default();
+    for walked in stack.frames.iter_mut().rev() {
+        let folded = options.next(&mut state, walked.kind);
+        walked.hidden = folded == Folded::Left;
+        if folded == Folded::Begins {
+            walked.names = vec![Name { has_module: true, ..Name::only(folded_name(&walked.module)) }];
+        }
+    }
 }
 
 /// The name of a state in every style.

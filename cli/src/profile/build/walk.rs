@@ -2,7 +2,6 @@
 
 use super::block::{Reader, Slot, Stack, Walked};
 use super::gap::Held;
-use crate::model::Holder;
 use crate::profile::{FrameKey, Node, NodeId, Placement, RunFlags};
 use crate::stack::{End, StopReason};
 use crate::trace::{Managed, SampleCopy, registers, walk_input};
@@ -96,13 +95,7 @@ impl Reader<'_, '_> {
         nodes.truncate(stack.reused());
         let mut parent = nodes.last().copied();
         for frame in stack.frames().rev().skip(nodes.len()) {
-            let place = match frame.module {
-                Some(id) => match Holder::of(id) {
-                    Holder::Module(module) => Placement::Image(inputs.image_of(module), frame.rva),
-                    Holder::Code(region) => Placement::Code(region, frame.rva),
-                },
-                None => Placement::Unknown(frame.address),
-            };
+            let place = Placement::of(&inputs.trace.timeline, frame);
             // What an exception interrupted is an instruction, not a return address.
             let exact = frame.trust.is_exact();
             let frame = out.frames.intern(FrameKey { place, exact, trust: frame.trust });
