@@ -6,15 +6,14 @@
 //! What the formats' viewers need, and what they silently drop, is noted where a writer heeds it.
 
 mod chrome;
-mod functions;
 mod json;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod sink;
 mod speedscope;
+mod unfold;
 
 pub use chrome::ChromeStyle;
-pub use functions::{Function, FunctionId, Functions};
 
 use crate::profile::{Batch, Profile, Runs};
 use anyhow::bail;

@@ -10,12 +10,14 @@
 //! tree, runs  distinct stacks; samples over time
 //! symbolize   names for the distinct frames, and what is missing
 //! fold        leaves frames out of stacks  Profile, Runs -> Profile, Runs
+//! functions   what counts as one function  Profile -> Functions
 //! ```
 //!
 //! Determinism: the same trace and the same symbols give the same ids and the same order whatever the number of threads.
 
 mod build;
 mod fold;
+mod functions;
 #[cfg(test)]
 mod managed_tests;
 mod runs;
@@ -24,6 +26,8 @@ mod tree;
 
 pub use build::{BuildOptions, build};
 pub use fold::fold;
+pub(crate) use functions::Modules;
+pub use functions::{Function, FunctionId, Functions};
 pub use runs::{Batch, Run, RunFlags, Runs};
 pub use symbolize::{Missing, MissingSymbols, missing_symbols, symbolize};
 pub use tree::{CallTree, Node, NodeId};

@@ -5,6 +5,8 @@ use super::pdb::{PdbFile, PdbIdentity};
 use super::portable_pdb::PortablePdb;
 use crate::model::bytes::u32_at;
 use crate::model::{image_id, pdb_id};
+use stk_schema::Arch;
+use stk_schema::identity::CodeView;
 
 /// A file that is looked for: a symbol file or image of exactly one build.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +15,21 @@ pub struct Wanted<'a> {
     pub name: &'a str,
     /// Which build.
     pub identity: Identity,
+}
+
+/// What is known of a module whose addresses are to be named.
+#[derive(Clone, Copy, Debug)]
+pub struct ModuleKey<'a> {
+    /// Path as recorded (Windows syntax).
+    pub path: &'a str,
+    /// CodeView record, if the image has one.
+    pub code_view: Option<CodeView<'a>>,
+    /// TimeDateStamp of the image.
+    pub time_date_stamp: u32,
+    /// SizeOfImage of the image, in bytes; 0 if it is not known which image it was.
+    pub size_of_image: u32,
+    /// Architecture.
+    pub arch: Arch,
 }
 
 /// What identifies a build.

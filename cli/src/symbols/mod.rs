@@ -12,7 +12,7 @@
 //!
 //! ```text
 //! path                 where to look, as debuggers say it             SymbolPath
-//! identity             which build a file is                            Identity
+//! identity             which build a file or a module is                Identity, ModuleKey
 //! places               names and paths of others, as this machine may open them
 //! place, local         a folder to look into, and how far it is trusted; what lies on this machine
 //! pointer              where a store's file.ptr may lead
@@ -56,7 +56,7 @@ pub use bundle::{Bundle, BundleWriter};
 pub(crate) use cache::write_atomically;
 pub use cache::{CacheKey, CacheStats, SymbolCache};
 pub use dwarf::image_index;
-pub use identity::{Identity, Wanted, image_identity};
+pub use identity::{Identity, ModuleKey, Wanted, image_identity};
 pub use image::ImageFile;
 pub use names::{Demangle, demangle, undecorate_x86};
 pub use path::{PathElement, Store, SymbolPath};
@@ -64,4 +64,4 @@ pub use places::safe_file_name;
 pub use reason::Reason;
 pub use resolved::{Location, ModuleSymbols, Resolved, Source};
 pub use store::{FoundFile, Search, SymbolStore};
-pub use symbolizer::{ModuleKey, Symbolizer, pdb_index};
+pub use symbolizer::{Symbolizer, pdb_index};

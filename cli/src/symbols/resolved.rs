@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use stk_schema::Arch;
 
+use super::identity::ModuleKey;
 use super::index::{Hit, Origin, Range, RecordKind, SymbolIndex, TextId, TextMap};
 use super::names::{Demangle, demangle, undecorate_x86};
 use super::reason::Reason;
-use super::symbolizer::ModuleKey;
 
 /// Where a name comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -5,6 +5,7 @@ use polars::prelude::*;
 use std::fs::File;
 use stk::output::{Format, Options};
 use stk::profile::*;
+use stk::stack::{FoldOptions, FrameChoice};
 use stk_schema::event::RunState;
 use stk_unwind::Trust;
 

@@ -5,7 +5,7 @@ use crate::model::bytes::Cursor;
 use std::ops::Range;
 
 /// ECMA-335 II.24.2.1.
-pub(super) const SIGNATURE: [u8; 4] = *b"BSJB";
+const SIGNATURE: [u8; 4] = *b"BSJB";
 
 /// Numbers of tables.
 const DOCUMENT: usize = 0x30;

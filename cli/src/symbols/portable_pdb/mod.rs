@@ -41,11 +41,6 @@ pub enum PortablePdbError {
     Corrupted(&'static str),
 }
 
-/// Whether the bytes begin as a portable PDB does.
-pub fn is_portable_pdb(data: &[u8]) -> bool {
-    data.starts_with(&metadata::SIGNATURE)
-}
-
 impl PortablePdb {
     /// Reads the headers.
     ///
