@@ -10,6 +10,7 @@ mod trust;
 pub use text::print;
 
 use crate::profile::{Batch, Profile, Runs};
+use crate::stack::StopReason;
 use serde::Serialize;
 use stk_schema::event::RunState;
 use sums::Tables;
@@ -141,8 +142,10 @@ pub struct States {
 pub struct FunctionStats {
     /// Name.
     pub function: String,
-    /// Module's file name; empty if the address lies in none.
+    /// File name of the first module with code of it; empty if the address lies in none.
     pub module: String,
+    /// How many modules have code of it: several if it is inlined from a header.
+    pub modules: u32,
     /// Innermost in these samples.
     #[serde(rename = "self")]
     pub own: Amount,
@@ -182,8 +185,8 @@ pub struct ThreadStats {
 /// Stacks that end for one reason.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct StopStats {
-    /// `thread-start` for complete stacks.
-    pub reason: String,
+    /// Why.
+    pub reason: StopReason,
     /// Module to blame; empty if none.
     pub module: String,
     /// Samples.
@@ -339,4 +342,9 @@ impl States {
             RunState::Unknown => &mut self.unknown,
         }
     }
+}
+
+/// A part of a whole, 0 to 1; 0 of nothing.
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

@@ -1,7 +1,6 @@
 //! How the frames of a profile were found.
 
-use super::sums::share;
-use super::{Amount, TrustStats};
+use super::{Amount, TrustStats, share};
 use crate::profile::{FrameId, Profile};
 use std::cmp::Reverse;
 use std::collections::HashMap;

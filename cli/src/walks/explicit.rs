@@ -7,11 +7,12 @@
 use crate::runtimes::dotnet::contract::{Context, ExplicitFrame, FrameKind, Reason, State};
 use crate::runtimes::dotnet::explicit::{ExplicitFrames, SampleCode, Told, kind_name, memory};
 use crate::runtimes::{self, MethodMap};
-use crate::trace::{Kept, Managed, Trace, take_managed};
+use crate::stack::StackWalker;
+use crate::trace::{Managed, SampleCopy, Trace, take_managed};
 use std::collections::BTreeMap;
 use stk_format::Sample;
 use stk_schema::event::Event;
-use stk_unwind::{Frame, Modules, Stop, Walker};
+use stk_unwind::{Frame, Modules, Stop};
 
 /// Examples kept of each class.
 const EXAMPLES: usize = 3;
@@ -175,14 +176,14 @@ impl Comparison {
 pub(super) struct Waiting {
     thread: u64,
     pub(super) time: u64,
-    kept: Kept,
+    kept: SampleCopy,
     managed: Option<Managed>,
 }
 
 impl Waiting {
     /// A copy of a sample; `None` if its registers are not known.
     pub(super) fn of(sample: &Sample<'_>) -> Option<Waiting> {
-        let kept = Kept::of(sample)?;
+        let kept = SampleCopy::of(sample)?;
         Some(Waiting { thread: sample.thread, time: sample.time, kept, managed: None })
     }
 
@@ -207,27 +208,32 @@ impl Checks {
         Checks { explicit, methods }
     }
 
+    /// What the trace says of explicit Frames.
+    pub(super) fn explicit(&self) -> &ExplicitFrames {
+        &self.explicit
+    }
+
     /// Whether the trace has a contract.
     pub(super) fn can_be_made(&self) -> bool {
         self.explicit.contract().is_ok()
     }
 
     /// Compares a sample; `time` is its time in nanoseconds since the trace's start.
-    pub(super) fn check<M: Modules>(
+    pub(super) fn check(
         &self,
         waiting: &Waiting,
         time: u64,
-        space: &M,
-        walker: &mut Walker,
+        walker: &mut StackWalker<'_>,
         out: &mut Comparison,
     ) {
         let Some(managed) = &waiting.managed else { return };
         out.samples += 1;
-        let sample = &Kept::sample(&waiting.kept);
+        let sample = &waiting.kept.sample();
         let mut ours = Vec::new();
-        let stop = walker.walk(space, sample, &mut ours);
+        let stop = walker.walk_code(sample, waiting.time, &mut ours);
         let ours = Ours { frames: &ours, stop };
-        let code = SampleCode::new(space, sample, Some((&self.methods, time)));
+        let space = walker.space(waiting.time);
+        let code = SampleCode::new(&space, sample, Some((&self.methods, time)));
         let Ok((told, broken)) = self.explicit.frames(sample, managed, &self.methods) else { return };
         let mut first = true;
         let mut out_of_date = false;
@@ -274,7 +280,7 @@ impl Checks {
         out: &mut Comparison,
     ) {
         let Ok(contract) = self.explicit.contract() else { return };
-        let sample = &Kept::sample(&waiting.kept);
+        let sample = &waiting.kept.sample();
         let memory = memory(sample, managed);
         let context = Context::from_registers(sample.registers);
         for step in contract.stack_walk(&memory, code, context, managed.thread.frame) {

@@ -6,7 +6,7 @@
 
 use super::stack::{Explicit, Stack};
 use super::text::{doubt, ending, explain, heading, site};
-use crate::profile::{FrameChoice, FrameKind};
+use crate::stack::{FrameChoice, FrameKind};
 use crate::trace::Trace;
 use std::fmt::Write;
 

@@ -106,9 +106,9 @@ pub(super) fn document(trace: &Trace<'_>, time: u64, stacks: &[Stack]) -> anyhow
             state: state_name(stack.state),
             sampled_ns: trace.clock.ns(stack.sampled),
             unchanged_until_ns: trace.clock.ns(stack.until),
-            stop: stack.end.reason,
-            stop_module: &stack.end.module,
-            stop_address: stack.end.address.map(hex),
+            stop: stack.end.reason.as_str(),
+            stop_module: &stack.end_module,
+            stop_address: stack.end.address().map(hex),
             frames: (0..stack.frames.len())
                 .filter(|&i| !stack.frames[i].hidden)
                 .map(|i| frame(stack, i))

@@ -1,11 +1,13 @@
 //! `stk symbols list`, `fetch` and `bundle`: the modules of traces.
 
 use super::super::{Exit, Progress, Usage, count, load_images, pool, print, report, size, verify};
-use crate::profile::{BuildOptions, Image, Placement, build};
+use super::SymbolOptions;
+use crate::model::{Image, file_name};
+use crate::profile::{BuildOptions, Placement, build};
 use crate::symbols::index::Origin;
 use crate::symbols::{
-    BundleWriter, FoundFile, Identity, Reason, Search, SymbolOptions, SymbolStore, file_name, image_index,
-    is_bundle, safe_file_name, write_atomically,
+    BundleWriter, FoundFile, Identity, Reason, Search, SymbolStore, image_index, is_bundle, safe_file_name,
+    write_atomically,
 };
 use crate::trace::TraceFile;
 use anyhow::Context;

@@ -3,11 +3,12 @@
 use super::Inputs;
 use super::gap::Held;
 use crate::profile::{CallTree, FrameTable, NodeId, RunFlags};
-use crate::trace::{Kept, Managed, Managing, Mark, View, take_managed};
+use crate::stack::{StackWalker, StopReason, ThreadStack};
+use crate::trace::{Managed, Managing, Mark, SampleCopy, take_managed};
 use std::collections::HashMap;
 use stk_format::{BlockError, BlockRef, Decoded, ImageBudget, Same, Samples, Scratch};
 use stk_schema::event::{Event, RunState};
-use stk_unwind::{Frame, History, Stop, WalkOptions, Walker};
+use stk_unwind::{ModuleId, WalkOptions};
 
 /// What one block gave. Ids are the block's own.
 #[derive(Default)]
@@ -28,8 +29,8 @@ pub(super) struct BlockProfile {
     pub error: Option<BlockError>,
 }
 
-/// Why stacks of a block end: the reason's name and the module to blame (index in the timeline).
-pub(super) type StopKey = (&'static str, Option<u32>);
+/// Why stacks of a block end, and the module to blame.
+pub(super) type StopKey = (StopReason, Option<ModuleId>);
 
 /// Consecutive samples of a thread that are equal in everything.
 #[derive(Clone, Copy, Debug)]
@@ -111,8 +112,7 @@ pub(super) struct Walked {
 pub(super) struct Worker<'i> {
     inputs: &'i Inputs<'i>,
     scratch: Scratch,
-    walker: Walker,
-    view: View<'i>,
+    walker: StackWalker<'i>,
     slots: Vec<Slot>,
 }
 
@@ -120,16 +120,11 @@ pub(super) struct Worker<'i> {
 #[derive(Default)]
 pub(super) struct Slot {
     /// Its last walk, and the node of each frame, outermost first.
-    pub(super) history: History,
+    pub(super) stack: ThreadStack,
     pub(super) nodes: Vec<NodeId>,
-    /// Frames beyond a gap in which that walk ended, innermost first, and why there are no more.
-    pub(super) beyond: Vec<Frame>,
-    pub(super) beyond_stop: Option<Stop>,
     /// What a runtime said of the thread at that time.
     pub(super) managed: Option<Managed>,
     pub(super) flags: RunFlags,
-    /// Which modules were there at that time.
-    pub(super) epoch: usize,
     /// From when on its last walk may mean something else, in ticks.
     pub(super) expires: u64,
     pub(super) thread: u64,
@@ -147,8 +142,7 @@ impl<'i> Worker<'i> {
         Worker {
             inputs,
             scratch: Scratch::with_budget(budget),
-            walker: Walker::new(options),
-            view: inputs.trace.timeline.view(),
+            walker: StackWalker::new(inputs.trace, inputs.images, &inputs.explicit, options),
             slots: Vec::new(),
         }
     }
@@ -211,14 +205,13 @@ impl<'i> Worker<'i> {
     }
 
     fn read<'w>(&'w mut self, block: &BlockRef) -> (Reader<'w, 'i>, Result<Samples<'w>, BlockError>) {
-        let Worker { inputs, scratch, walker, view, slots } = self;
+        let Worker { inputs, scratch, walker, slots } = self;
         for slot in slots.iter_mut() {
             slot.live = false;
         }
         let reader = Reader {
             inputs,
             walker,
-            view,
             slots,
             known: block.metadata_known,
             stop_ids: HashMap::new(),
@@ -232,8 +225,7 @@ impl<'i> Worker<'i> {
 /// A block being read.
 pub(super) struct Reader<'w, 'i> {
     pub(super) inputs: &'i Inputs<'i>,
-    pub(super) walker: &'w mut Walker,
-    pub(super) view: &'w mut View<'i>,
+    pub(super) walker: &'w mut StackWalker<'i>,
     pub(super) slots: &'w mut Vec<Slot>,
     /// Whether modules are known.
     pub(super) known: bool,
@@ -258,7 +250,7 @@ impl Reader<'_, '_> {
                     return;
                 }
                 let at = sample.slot as usize;
-                let stop = self.walk_native(&sample);
+                let stop = self.walk_code(&sample);
                 let mut step = Step {
                     thread: sample.thread,
                     first: sample.time,
@@ -269,8 +261,8 @@ impl Reader<'_, '_> {
                     stack: Stack::LastOf(0),
                 };
                 if let Ok(stop) = stop
-                    && self.inputs.explicit.may_go_on(stop)
-                    && let Some(kept) = Kept::of(&sample)
+                    && self.walker.may_go_on(stop)
+                    && let Some(kept) = SampleCopy::of(&sample)
                 {
                     self.held = Some(Held { slot: at, step, stop, kept, managed: None });
                     return;

@@ -2,17 +2,17 @@
 
 use super::block::{BlockProfile, Stack, Step, Walked, Worker};
 use super::{Inputs, PlacedBlock};
-use crate::image::Holder;
+use crate::image::holder_name;
 use crate::profile::{
-    CallTree, CodeInfo, DYNAMIC_CODE, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance,
-    Node, NodeId, Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo, TraceInfo,
+    CallTree, CodeInfo, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance, Node, NodeId,
+    Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo, TraceInfo,
 };
+use crate::stack::StopReason;
 use crate::trace::{Mark, drop_reason_name};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use stk_format::{CpuUnit, ImageBudget};
 use stk_schema::event::{DropReason, ModuleFlags, RunState, ThreadFlags};
-use stk_unwind::ModuleId;
 
 /// Merges block after block.
 pub(super) struct Merger<'i> {
@@ -266,7 +266,7 @@ impl<'i> Merger<'i> {
             let last = self.states[thread as usize].last.filter(|last| last.block == cited);
             let Some(last) = last.filter(|_| !self.broken.contains(&cited)) else {
                 self.losses.lost_idle_spans += 1;
-                let stop = self.stop(StopInfo { reason: "stack-lost", module: String::new() });
+                let stop = self.stop(StopInfo { reason: StopReason::StackLost, module: String::new() });
                 return self.step(thread, &next, Merged { node: None, stop, flags: RunFlags::STACK_LOST });
             };
             let stack = Merged { flags: last.stack.flags - RunFlags::TRIGGERED, ..last.stack };
@@ -299,14 +299,7 @@ impl<'i> Merger<'i> {
             None => {
                 let (reason, module) = block.stops[usize::from(walked.stop)];
                 let timeline = &self.inputs.trace.timeline;
-                let module = match module.map(|module| Holder::of(ModuleId(module))) {
-                    Some(Holder::Module(module)) => {
-                        let image = timeline.modules[module as usize].image;
-                        timeline.images[image.0 as usize].image.name.clone()
-                    }
-                    Some(Holder::Code(_)) => DYNAMIC_CODE.to_owned(),
-                    None => String::new(),
-                };
+                let module = module.map_or("", |module| holder_name(timeline, module)).to_owned();
                 let stop = self.stop(StopInfo { reason, module });
                 local.stops[usize::from(walked.stop)] = Some(stop);
                 stop

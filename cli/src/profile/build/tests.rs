@@ -51,7 +51,7 @@ pub(super) fn names(profile: &Profile, node: Option<NodeId>) -> Vec<String> {
 }
 
 pub(super) fn stop(profile: &Profile, run: &Run) -> &'static str {
-    profile.stops[usize::from(run.stop.0)].reason
+    profile.stops[usize::from(run.stop.0)].reason.as_str()
 }
 
 /// One thread that goes from function to function, a sample a millisecond.
@@ -286,7 +286,7 @@ fn a_module_without_tables_ends_the_walk_and_is_named() {
     let (profile, runs) = profile(&builder.finish());
     let run = runs_of(&profile, &runs, 1)[0];
     let stop = &profile.stops[usize::from(run.stop.0)];
-    assert_eq!((stop.reason, stop.module.as_str()), ("no-unwind-data", "bare.dll"));
+    assert_eq!((stop.reason.as_str(), stop.module.as_str()), ("no-unwind-data", "bare.dll"));
 }
 
 #[test]

@@ -15,9 +15,6 @@ use stk_unwind::{Frame, Modules, Registers, Sample, Stop, Trust, WalkOptions, Wa
 /// Gaps of one stack that are crossed at most.
 const MOST_GAPS: usize = 64;
 
-/// What a stack's end is called that was reached over a gap: frames are missing in it, and it is not complete.
-pub const PAST_GAP: &str = "thread-start-past-gap";
-
 /// What can be said of the explicit Frames of a trace.
 #[derive(Debug)]
 pub struct ExplicitFrames {

@@ -1,6 +1,6 @@
 //! Sequence points: which source line an IL offset begins ("Portable PDB Format Specification", "Sequence Points Blob").
 
-use crate::runtimes::dotnet::bytes::Cursor;
+use crate::model::bytes::Cursor;
 
 /// The beginning of a source line in a method's IL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,11 +1,11 @@
 //! Where the tables and heaps of a portable PDB lie.
 
 use super::PortablePdbError::{self, Corrupted, NotPortable};
-use crate::runtimes::dotnet::bytes::Cursor;
+use crate::model::bytes::Cursor;
 use std::ops::Range;
 
 /// ECMA-335 II.24.2.1.
-pub(super) const SIGNATURE: [u8; 4] = *b"BSJB";
+const SIGNATURE: [u8; 4] = *b"BSJB";
 
 /// Numbers of tables.
 const DOCUMENT: usize = 0x30;

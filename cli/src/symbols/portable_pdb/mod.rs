@@ -9,7 +9,7 @@ mod sequence;
 
 pub use embedded::{AssemblyDebug, assembly_debug, inflate};
 
-use super::bytes::Cursor;
+use crate::model::bytes::Cursor;
 use metadata::Layout;
 use sequence::SequencePoints;
 
@@ -39,11 +39,6 @@ pub enum PortablePdbError {
     /// What the format wants is not there.
     #[error("is damaged: {0}")]
     Corrupted(&'static str),
-}
-
-/// Whether the bytes begin as a portable PDB does.
-pub fn is_portable_pdb(data: &[u8]) -> bool {
-    data.starts_with(&metadata::SIGNATURE)
 }
 
 impl PortablePdb {
