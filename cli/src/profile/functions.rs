@@ -28,10 +28,11 @@ pub struct Function {
 
 /// Distinct functions of a profile, and which of them each frame stands for.
 ///
-/// Viewers take frames of equal name at two indices for two functions, so addresses are folded: code of one name and one
-/// source file is one function, whichever modules carry it. Where no source file is known, the module takes its place. An
-/// address without a line row belongs to the file that the same function's other addresses name, if there is just one.
-/// Functions that still share a name (static functions, the same export of two DLLs) carry what tells them apart in
+/// Viewers take frames of equal name at two indices for two functions, so addresses are folded:
+/// code of one name and one source file is one function, whichever modules carry it. Where no
+/// source file is known, the module takes its place. An address without a line row belongs to the
+/// file that the same function's other addresses name, if there is just one. Functions that still
+/// share a name (static functions, the same export of two DLLs) carry what tells them apart in
 /// brackets: `plugin_run [plugin_a.dll]`.
 #[derive(Debug)]
 pub struct Functions {
@@ -91,8 +92,8 @@ impl<T: PartialEq + Copy> Seen<T> {
 }
 
 impl Functions {
-    /// The functions of a symbolized profile. With `by_line`, each source line is a function of its own, named
-    /// `function:line`.
+    /// The functions of a symbolized profile. With `by_line`, each source line is a function of its
+    /// own, named `function:line`.
     pub fn new(profile: &Profile, by_line: bool) -> Functions {
         let modules = Modules::new(profile);
         let frames = profile.frames.keys();
@@ -182,7 +183,8 @@ impl Functions {
         &self.list
     }
 
-    /// The functions that a frame stands for, outermost first: the function itself, then what is inlined into it.
+    /// The functions that a frame stands for, outermost first: the function itself, then what is
+    /// inlined into it.
     pub fn of(&self, frame: FrameId) -> &[FunctionId] {
         let i = frame.0 as usize;
         &self.of_frames[self.starts[i] as usize..self.starts[i + 1] as usize]
