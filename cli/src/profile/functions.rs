@@ -97,25 +97,14 @@ impl Functions {
     pub fn new(profile: &Profile, by_line: bool) -> Functions {
         let modules = Modules::new(profile);
         let frames = profile.frames.keys();
-        let module_of = |i: usize| modules.of_frames[i];
-
-        let mut files: HashMap<(StrId, u32), Seen<StrId>> = HashMap::new();
-        for i in 0..frames.len() {
-            let module = module_of(i);
-            for name in profile.symbols.names(FrameId(i as u32)) {
-                if let Some(file) = name.file {
-                    files.entry((name.function, module)).or_insert(Seen::Nothing).add(file);
-                }
-            }
-        }
-
+        let files = files_of(profile, &modules);
         let mut ids: HashMap<Key, FunctionId> = HashMap::new();
         let mut entries: Vec<Entry> = Vec::new();
         let mut starts = Vec::with_capacity(frames.len() + 1);
         let mut of_frames = Vec::new();
         for (i, frame) in frames.iter().enumerate() {
             starts.push(of_frames.len() as u32);
-            let module = module_of(i);
+            let module = modules.of_frames[i];
             let guessed = frame.trust == Trust::Scan;
             for name in profile.symbols.names(FrameId(i as u32)).iter().rev() {
                 let file = name.file.or_else(|| match files.get(&(name.function, module)) {
@@ -145,31 +134,7 @@ impl Functions {
         }
         starts.push(of_frames.len() as u32);
 
-        let plain: Vec<String> = entries.iter().map(|entry| plain_name(profile, entry)).collect();
-        let mut uses: HashMap<(&str, u32), u32> = HashMap::new();
-        for (entry, plain) in entries.iter().zip(&plain) {
-            *uses.entry((plain, entry.module())).or_default() += 1;
-        }
-        let names = unique_names(profile, &modules, &entries);
-        let list = entries
-            .iter()
-            .zip(names)
-            .zip(&plain)
-            .map(|((entry, name), plain)| {
-                let shared = uses[&(plain.as_str(), entry.module())] > 1;
-                let name_in_module = if shared { name.clone() } else { plain.clone() };
-                let module = modules.names[entry.module() as usize].clone();
-                let file = match entry.key.home {
-                    Home::File(file) => Some(profile.symbols.strings.get(file).to_owned()),
-                    Home::Module(_) => Some(module.clone()).filter(|module| !module.is_empty()),
-                };
-                let line = match (entry.key.home, entry.line) {
-                    (Home::File(_), Seen::One(line)) => Some(line),
-                    _ => None,
-                };
-                Function { name, name_in_module, file, line, module, modules: entry.modules.len() as u32 }
-            })
-            .collect();
+        let list = described(profile, &modules, &entries);
         Functions { list, starts, of_frames, modules }
     }
 
@@ -227,6 +192,44 @@ fn plain_name(profile: &Profile, entry: &Entry) -> String {
         name.push_str(" [scanned]");
     }
     name
+}
+
+/// The source files of each name in each module.
+fn files_of(profile: &Profile, modules: &Modules) -> HashMap<(StrId, u32), Seen<StrId>> {
+    let mut files: HashMap<(StrId, u32), Seen<StrId>> = HashMap::new();
+    for (&module, id) in modules.of_frames.iter().zip((0..).map(FrameId)) {
+        for name in profile.symbols.names(id) {
+            if let Some(file) = name.file {
+                files.entry((name.function, module)).or_insert(Seen::Nothing).add(file);
+            }
+        }
+    }
+    files
+}
+
+/// The functions with their names and places.
+fn described(profile: &Profile, modules: &Modules, entries: &[Entry]) -> Vec<Function> {
+    let plain: Vec<String> = entries.iter().map(|entry| plain_name(profile, entry)).collect();
+    let mut uses: HashMap<(&str, u32), u32> = HashMap::new();
+    for (entry, plain) in entries.iter().zip(&plain) {
+        *uses.entry((plain, entry.module())).or_default() += 1;
+    }
+    let names = unique_names(profile, modules, entries);
+    let function = |((entry, name), plain): ((&Entry, String), &String)| {
+        let shared = uses[&(plain.as_str(), entry.module())] > 1;
+        let name_in_module = if shared { name.clone() } else { plain.clone() };
+        let module = modules.names[entry.module() as usize].clone();
+        let file = match entry.key.home {
+            Home::File(file) => Some(profile.symbols.strings.get(file).to_owned()),
+            Home::Module(_) => Some(module.clone()).filter(|module| !module.is_empty()),
+        };
+        let line = match (entry.key.home, entry.line) {
+            (Home::File(_), Seen::One(line)) => Some(line),
+            _ => None,
+        };
+        Function { name, name_in_module, file, line, module, modules: entry.modules.len() as u32 }
+    };
+    entries.iter().zip(names).zip(&plain).map(function).collect()
 }
 
 /// Adds to names that several functions have what tells them apart, as little as will do.

@@ -12,8 +12,9 @@ pub use text::print;
 
 use crate::profile::{Batch, Profile, Runs};
 use crate::stack::StopReason;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use stk_schema::event::RunState;
+use stk_unwind::Trust;
 use sums::Tables;
 
 /// Version of the JSON, which `schema/stats.schema.json` describes. It grows when a field changes
@@ -200,7 +201,8 @@ pub struct StopStats {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TrustStats {
     /// The way, as outputs name it: `context`, `unwind-info`, ….
-    pub trust: String,
+    #[serde(serialize_with = "trust_name")]
+    pub trust: Trust,
     /// Whether such a frame follows from what was recorded.
     pub proved: bool,
     /// Module to blame where it does not: the one whose function it was found from; empty
@@ -345,6 +347,10 @@ impl States {
             RunState::Unknown => &mut self.unknown,
         }
     }
+}
+
+fn trust_name<S: Serializer>(trust: &Trust, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(trust.as_str())
 }
 
 /// A part of a whole, 0 to 1; 0 of nothing.
