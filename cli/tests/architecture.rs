@@ -185,8 +185,8 @@ fn group(tokens: &[Token]) -> Vec<Token> {
     found
 }
 
-/// What is wrong with a file: each line that uses a module below its own in the table, and each that
-/// knows the command line's parser outside of `commands`.
+/// What is wrong with a file: each line that uses a module below its own in the table, and each
+/// that knows the command line's parser outside of `commands`.
 fn problems(order: &[String], file: &Path, source: &str) -> Vec<String> {
     let path = module_path(file);
     let place = |name: &str| order.iter().position(|known| known == name);

@@ -11,9 +11,11 @@ pub struct Image {
     pub path: String,
     /// Last component of `path`, or of the PDB's name.
     pub name: String,
-    /// GUID and age as symbol servers write them (32 hex digits upper case + age in hex); empty if none.
+    /// GUID and age as symbol servers write them (32 hex digits upper case + age in hex); empty if
+    /// none.
     pub debug_id: String,
-    /// TimeDateStamp (8 hex digits upper case) + SizeOfImage (hex lower case) as symbol servers write them; empty if none.
+    /// TimeDateStamp (8 hex digits upper case) + SizeOfImage (hex lower case) as symbol servers
+    /// write them; empty if none.
     pub code_id: String,
     /// PDB file name as the image gives it; empty if none.
     pub pdb_name: String,
@@ -23,7 +25,8 @@ pub struct Image {
     pub time_date_stamp: u32,
     /// SizeOfImage, in bytes.
     pub size: u32,
-    /// Stable hash of the identity: CodeView if there is one, else code id and header hash; input of `location_id`.
+    /// Stable hash of the identity: CodeView if there is one, else code id and header hash; input
+    /// of `location_id`.
     pub identity_hash: u64,
 }
 

@@ -1,5 +1,5 @@
-//! What several stages share: what an image is, what holds an address, names and identities of files,
-//! reads of bytes. Uses nothing else of the crate.
+//! What several stages share: what an image is, what holds an address, names and identities of
+//! files, reads of bytes. Uses nothing else of the crate.
 
 pub(crate) mod bytes;
 mod holder;

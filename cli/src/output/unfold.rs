@@ -25,7 +25,8 @@ impl Unfolder {
     }
 }
 
-/// What viewers show at the root of a stack that does not reach the thread's start; `None` for one that does.
+/// What viewers show at the root of a stack that does not reach the thread's start; `None` for one
+/// that does.
 pub(super) fn incomplete(stop: &StopInfo) -> Option<String> {
     let reason = stop.reason.as_str();
     if stop.reason.is_complete() {

@@ -86,8 +86,8 @@ impl Folder<'_> {
         id
     }
 
-    /// The frame that stands for this one and those of its runtime that it calls. No code lies at the beginning of an image,
-    /// so the place is its own.
+    /// The frame that stands for this one and those of its runtime that it calls. No code lies at
+    /// the beginning of an image, so the place is its own.
     fn stand_in(&mut self, old: FrameId) -> FrameId {
         let key = self.profile.frames.keys()[old.0 as usize];
         let Placement::Image(image, _) = key.place else { return self.frame(old) };

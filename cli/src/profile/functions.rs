@@ -28,10 +28,11 @@ pub struct Function {
 
 /// Distinct functions of a profile, and which of them each frame stands for.
 ///
-/// Viewers take frames of equal name at two indices for two functions, so addresses are folded: code of one name and one
-/// source file is one function, whichever modules carry it. Where no source file is known, the module takes its place. An
-/// address without a line row belongs to the file that the same function's other addresses name, if there is just one.
-/// Functions that still share a name (static functions, the same export of two DLLs) carry what tells them apart in
+/// Viewers take frames of equal name at two indices for two functions, so addresses are folded:
+/// code of one name and one source file is one function, whichever modules carry it. Where no
+/// source file is known, the module takes its place. An address without a line row belongs to the
+/// file that the same function's other addresses name, if there is just one. Functions that still
+/// share a name (static functions, the same export of two DLLs) carry what tells them apart in
 /// brackets: `plugin_run [plugin_a.dll]`.
 #[derive(Debug)]
 pub struct Functions {
@@ -91,30 +92,19 @@ impl<T: PartialEq + Copy> Seen<T> {
 }
 
 impl Functions {
-    /// The functions of a symbolized profile. With `by_line`, each source line is a function of its own, named
-    /// `function:line`.
+    /// The functions of a symbolized profile. With `by_line`, each source line is a function of its
+    /// own, named `function:line`.
     pub fn new(profile: &Profile, by_line: bool) -> Functions {
         let modules = Modules::new(profile);
         let frames = profile.frames.keys();
-        let module_of = |i: usize| modules.of_frames[i];
-
-        let mut files: HashMap<(StrId, u32), Seen<StrId>> = HashMap::new();
-        for i in 0..frames.len() {
-            let module = module_of(i);
-            for name in profile.symbols.names(FrameId(i as u32)) {
-                if let Some(file) = name.file {
-                    files.entry((name.function, module)).or_insert(Seen::Nothing).add(file);
-                }
-            }
-        }
-
+        let files = files_of(profile, &modules);
         let mut ids: HashMap<Key, FunctionId> = HashMap::new();
         let mut entries: Vec<Entry> = Vec::new();
         let mut starts = Vec::with_capacity(frames.len() + 1);
         let mut of_frames = Vec::new();
         for (i, frame) in frames.iter().enumerate() {
             starts.push(of_frames.len() as u32);
-            let module = module_of(i);
+            let module = modules.of_frames[i];
             let guessed = frame.trust == Trust::Scan;
             for name in profile.symbols.names(FrameId(i as u32)).iter().rev() {
                 let file = name.file.or_else(|| match files.get(&(name.function, module)) {
@@ -144,31 +134,7 @@ impl Functions {
         }
         starts.push(of_frames.len() as u32);
 
-        let plain: Vec<String> = entries.iter().map(|entry| plain_name(profile, entry)).collect();
-        let mut uses: HashMap<(&str, u32), u32> = HashMap::new();
-        for (entry, plain) in entries.iter().zip(&plain) {
-            *uses.entry((plain, entry.module())).or_default() += 1;
-        }
-        let names = unique_names(profile, &modules, &entries);
-        let list = entries
-            .iter()
-            .zip(names)
-            .zip(&plain)
-            .map(|((entry, name), plain)| {
-                let shared = uses[&(plain.as_str(), entry.module())] > 1;
-                let name_in_module = if shared { name.clone() } else { plain.clone() };
-                let module = modules.names[entry.module() as usize].clone();
-                let file = match entry.key.home {
-                    Home::File(file) => Some(profile.symbols.strings.get(file).to_owned()),
-                    Home::Module(_) => Some(module.clone()).filter(|module| !module.is_empty()),
-                };
-                let line = match (entry.key.home, entry.line) {
-                    (Home::File(_), Seen::One(line)) => Some(line),
-                    _ => None,
-                };
-                Function { name, name_in_module, file, line, module, modules: entry.modules.len() as u32 }
-            })
-            .collect();
+        let list = described(profile, &modules, &entries);
         Functions { list, starts, of_frames, modules }
     }
 
@@ -182,7 +148,8 @@ impl Functions {
         &self.list
     }
 
-    /// The functions that a frame stands for, outermost first: the function itself, then what is inlined into it.
+    /// The functions that a frame stands for, outermost first: the function itself, then what is
+    /// inlined into it.
     pub fn of(&self, frame: FrameId) -> &[FunctionId] {
         let i = frame.0 as usize;
         &self.of_frames[self.starts[i] as usize..self.starts[i + 1] as usize]
@@ -225,6 +192,44 @@ fn plain_name(profile: &Profile, entry: &Entry) -> String {
         name.push_str(" [scanned]");
     }
     name
+}
+
+/// The source files of each name in each module.
+fn files_of(profile: &Profile, modules: &Modules) -> HashMap<(StrId, u32), Seen<StrId>> {
+    let mut files: HashMap<(StrId, u32), Seen<StrId>> = HashMap::new();
+    for (&module, id) in modules.of_frames.iter().zip((0..).map(FrameId)) {
+        for name in profile.symbols.names(id) {
+            if let Some(file) = name.file {
+                files.entry((name.function, module)).or_insert(Seen::Nothing).add(file);
+            }
+        }
+    }
+    files
+}
+
+/// The functions with their names and places.
+fn described(profile: &Profile, modules: &Modules, entries: &[Entry]) -> Vec<Function> {
+    let plain: Vec<String> = entries.iter().map(|entry| plain_name(profile, entry)).collect();
+    let mut uses: HashMap<(&str, u32), u32> = HashMap::new();
+    for (entry, plain) in entries.iter().zip(&plain) {
+        *uses.entry((plain, entry.module())).or_default() += 1;
+    }
+    let names = unique_names(profile, modules, entries);
+    let function = |((entry, name), plain): ((&Entry, String), &String)| {
+        let shared = uses[&(plain.as_str(), entry.module())] > 1;
+        let name_in_module = if shared { name.clone() } else { plain.clone() };
+        let module = modules.names[entry.module() as usize].clone();
+        let file = match entry.key.home {
+            Home::File(file) => Some(profile.symbols.strings.get(file).to_owned()),
+            Home::Module(_) => Some(module.clone()).filter(|module| !module.is_empty()),
+        };
+        let line = match (entry.key.home, entry.line) {
+            (Home::File(_), Seen::One(line)) => Some(line),
+            _ => None,
+        };
+        Function { name, name_in_module, file, line, module, modules: entry.modules.len() as u32 }
+    };
+    entries.iter().zip(names).zip(&plain).map(function).collect()
 }
 
 /// Adds to names that several functions have what tells them apart, as little as will do.

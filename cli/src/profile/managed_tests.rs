@@ -20,7 +20,8 @@ const DOWN: u64 = 0x1ae9_9f30;
 /// System.Threading.Thread.Sleep, ready to run.
 const SLEEP: u64 = 0x644_8a4c_b900;
 
-/// The profile of a trace of one thread that was at `addresses`, with the real stream of tests/data/dotnet in pieces.
+/// The profile of a trace of one thread that was at `addresses`, with the real stream of
+/// tests/data/dotnet in pieces.
 fn profile(addresses: &[u64], more: &[Event<'_>]) -> (Profile, Methods) {
     let mut stream = Vec::new();
     let packed = include_bytes!("../../../tests/data/dotnet/mixed31.nettrace.gz");

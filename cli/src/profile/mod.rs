@@ -1,9 +1,10 @@
-//! What a conversion produces, before it becomes a file: a call tree that is interned once, and per-thread runs of equal
-//! samples.
+//! What a conversion produces, before it becomes a file: a call tree that is interned once, and
+//! per-thread runs of equal samples.
 //!
-//! Memory grows with *distinct* things (images, frames, stacks); what grows with the number of samples, the [`Run`]s, lives
-//! in [`Runs`], which spills to a temporary file past a limit. [`Profile`] gets its names from `symbols` after all blocks
-//! are merged, and is then handed to one writer of `output`, batch by batch.
+//! Memory grows with *distinct* things (images, frames, stacks); what grows with the number of
+//! samples, the [`Run`]s, lives in [`Runs`], which spills to a temporary file past a limit.
+//! [`Profile`] gets its names from `symbols` after all blocks are merged, and is then handed to one
+//! writer of `output`, batch by batch.
 //!
 //! ```text
 //! build       walks every sample           Trace -> Profile, Runs
@@ -13,7 +14,8 @@
 //! functions   what counts as one function  Profile -> Functions
 //! ```
 //!
-//! Determinism: the same trace and the same symbols give the same ids and the same order whatever the number of threads.
+//! Determinism: the same trace and the same symbols give the same ids and the same order whatever
+//! the number of threads.
 
 mod build;
 mod fold;
@@ -83,8 +85,8 @@ impl Profile {
         }
     }
 
-    /// File name of the module that a frame belongs to: that of a managed method, else of the image that holds the address, or
-    /// [`DYNAMIC_CODE`].
+    /// File name of the module that a frame belongs to: that of a managed method, else of the image
+    /// that holds the address, or [`DYNAMIC_CODE`].
     pub fn module_name(&self, frame: FrameId) -> Option<&str> {
         let at = frame.0 as usize;
         let managed = self.symbols.facts.get(at).and_then(|facts| facts.module);
@@ -225,6 +227,7 @@ pub struct Losses {
     pub runtimes: Vec<String>,
     /// Events of unknown type.
     pub unknown_events: u64,
-    /// Samples taken before their module's tables were recorded, which then never were: their stacks end there.
+    /// Samples taken before their module's tables were recorded, which then never were: their
+    /// stacks end there.
     pub tables_pending: u64,
 }

@@ -38,7 +38,8 @@ pub struct MissingSymbols {
 }
 
 impl MissingSymbols {
-    /// Share of frames, weighted by samples, that have a name from symbols: 0 to 1; 1 if there are no frames.
+    /// Share of frames, weighted by samples, that have a name from symbols: 0 to 1; 1 if there are
+    /// no frames.
     pub fn share(&self) -> f64 {
         if self.frames == 0 { 1.0 } else { self.named as f64 / self.frames as f64 }
     }
@@ -95,7 +96,8 @@ pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymb
     Ok(MissingSymbols { frames, named, modules })
 }
 
-/// For each stack which (module, reason) pairs its frames lack symbols for. Few distinct sets of pairs occur.
+/// For each stack which (module, reason) pairs its frames lack symbols for. Few distinct sets of
+/// pairs occur.
 struct ReasonSets {
     sets: Vec<Vec<(ImageId, StrId)>>,
     nodes: Vec<NodeFacts>,

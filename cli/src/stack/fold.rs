@@ -1,5 +1,5 @@
-//! Which frames are left out of a stack: those of one side of a mixed stack, or a language runtime's
-//! own.
+//! Which frames are left out of a stack: those of one side of a mixed stack, or a language
+//! runtime's own.
 
 use super::FrameKind;
 
@@ -38,7 +38,8 @@ pub enum Folded {
     Shown,
     /// It goes.
     Left,
-    /// It is the first of a runtime's frames that follow each other: one frame stands for all of them.
+    /// It is the first of a runtime's frames that follow each other: one frame stands for all of
+    /// them.
     Begins,
 }
 

@@ -26,7 +26,8 @@ pub enum Placement {
 pub struct FrameKey {
     /// Where it lies.
     pub place: Placement,
-    /// True: the address is that of an instruction (context frame); false: a return address, looked up at address − 1.
+    /// True: the address is that of an instruction (context frame); false: a return address, looked
+    /// up at address − 1.
     pub exact: bool,
     /// How it was found.
     pub trust: Trust,
@@ -63,9 +64,9 @@ impl Placement {
     }
 }
 
-/// Values numbered in order of first appearance. The table holds only the numbers, so that a value is stored once:
-/// there can be millions of nodes. Its hasher is seeded at random, so that no trace can be made to collide, and nothing
-/// depends on its order.
+/// Values numbered in order of first appearance. The table holds only the numbers, so that a value
+/// is stored once: there can be millions of nodes. Its hasher is seeded at random, so that no trace
+/// can be made to collide, and nothing depends on its order.
 #[derive(Debug)]
 pub(crate) struct Interned<T> {
     pub(crate) values: Vec<T>,

@@ -1,4 +1,5 @@
-//! A decoded sample becomes a named stack: the one way for profiles, dumps and the comparison of walks.
+//! A decoded sample becomes a named stack: the one way for profiles, dumps and the comparison of
+//! walks.
 //!
 //! ```text
 //! walk     the sample's frames, beyond gaps too, and why there are no more  Sample -> Frame, End

@@ -36,8 +36,8 @@ pub struct Site {
     /// Whether that is an instruction, not a return address. A return address belongs to the call
     /// before it.
     pub exact: bool,
-    /// Its address, and when it was there in nanoseconds since the trace's start. `None`: whenever its
-    /// module or code was there.
+    /// Its address, and when it was there in nanoseconds since the trace's start. `None`: whenever
+    /// its module or code was there.
     pub seen: Option<(u64, u64)>,
 }
 

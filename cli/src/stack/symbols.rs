@@ -108,11 +108,13 @@ pub struct FrameSymbols {
     pub named: Vec<NamedFrame>,
     /// Source of each frame's name.
     pub source: Vec<NameSource>,
-    /// Why there is no (better) name, or no line of a managed method, per frame; index into `strings`.
+    /// Why there is no (better) name, or no line of a managed method, per frame; index into
+    /// `strings`.
     pub reason: Vec<Option<StrId>>,
     /// What else is known of each frame; empty: nothing.
     pub facts: Vec<FrameFacts>,
-    /// Of the frames whose outermost function shares its code with others (identical-code folding), the others' names.
+    /// Of the frames whose outermost function shares its code with others (identical-code folding),
+    /// the others' names.
     pub aliases: HashMap<FrameId, Box<[StrId]>>,
 }
 
@@ -123,7 +125,8 @@ impl FrameSymbols {
         &self.named[self.starts[i] as usize..self.starts[i + 1] as usize]
     }
 
-    /// Names of further functions whose code is the frame's outermost function's: which of them ran cannot be told.
+    /// Names of further functions whose code is the frame's outermost function's: which of them ran
+    /// cannot be told.
     pub fn aliases(&self, frame: FrameId) -> impl ExactSizeIterator<Item = &str> {
         self.aliases.get(&frame).map_or(&[][..], |ids| ids).iter().map(|&id| self.strings.get(id))
     }

@@ -1,5 +1,5 @@
-//! From a sample to its frames: as far as the code leads, then beyond gaps by what a language runtime
-//! said of the thread.
+//! From a sample to its frames: as far as the code leads, then beyond gaps by what a language
+//! runtime said of the thread.
 
 use crate::image::{AddressSpace, ModuleImage};
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
@@ -84,7 +84,8 @@ impl End {
         End { reason, stop: None }
     }
 
-    /// The end of a walk that stopped so; `beyond`: of the frames beyond that gap, if there are any.
+    /// The end of a walk that stopped so; `beyond`: of the frames beyond that gap, if there are
+    /// any.
     fn of(stop: Stop, beyond: Option<Stop>) -> End {
         match beyond {
             // What the stack lacks is still to blame on what the first walk stumbled over.
@@ -99,7 +100,8 @@ impl End {
         self.stop?.module()
     }
 
-    /// The address that was wanted: a word's or a return address; with a module to blame, an RVA in it.
+    /// The address that was wanted: a word's or a return address; with a module to blame, an RVA in
+    /// it.
     pub fn address(self) -> Option<u64> {
         match self.stop? {
             Stop::BadMemory { address } | Stop::NoModule { address } => Some(address),
@@ -170,8 +172,8 @@ impl<'i> StackWalker<'i> {
         self.walker.walk(&AddressSpace::new(&self.view, self.images), sample, frames)
     }
 
-    /// Walks a sample at `time`, beyond gaps as far as `managed` leads. Hands over the frames, innermost
-    /// first, each with the registers at it.
+    /// Walks a sample at `time`, beyond gaps as far as `managed` leads. Hands over the frames,
+    /// innermost first, each with the registers at it.
     pub fn walk(
         &mut self,
         sample: &Sample<'_>,
@@ -190,8 +192,9 @@ impl<'i> StackWalker<'i> {
         End::of(stop, beyond)
     }
 
-    /// Walks a thread's next sample at `time` by its code alone, and of its stack only what changed.
-    /// `unchanged_from`: the lowest address from which on the stack's words are as they were then.
+    /// Walks a thread's next sample at `time` by its code alone, and of its stack only what
+    /// changed. `unchanged_from`: the lowest address from which on the stack's words are as they
+    /// were then.
     pub fn walk_next(
         &mut self,
         sample: &Sample<'_>,

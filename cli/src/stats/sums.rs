@@ -192,8 +192,8 @@ struct Walk {
 }
 
 impl Walk {
-    /// Visits every stack that has samples, or leads to one, once. A function counts in "total" where it is first met on
-    /// the way from the root, so recursion does not count it again.
+    /// Visits every stack that has samples, or leads to one, once. A function counts in "total"
+    /// where it is first met on the way from the root, so recursion does not count it again.
     fn new(profile: &Profile, all: &Functions, own: &[Amount]) -> Walk {
         let module_names = all.modules();
         let nodes = profile.tree.nodes();
@@ -283,8 +283,8 @@ impl Children {
     }
 }
 
-/// The first `top` ids by a time that is not 0, the longest first; ties by the other time, then by id,
-/// which is the order of first appearance.
+/// The first `top` ids by a time that is not 0, the longest first; ties by the other time, then by
+/// id, which is the order of first appearance.
 fn ranked(all: &[Sums], time: fn(&Sums) -> u64, other: fn(&Sums) -> u64, top: usize) -> Vec<(u32, Sums)> {
     let mut rows: Vec<(u32, Sums)> =
         (0u32..).zip(all.iter().copied()).filter(|(_, sums)| time(sums) > 0).collect();

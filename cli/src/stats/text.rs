@@ -225,7 +225,7 @@ fn trusts(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     }
     page.heading("How frames were found")?;
     for trust in &stats.trusts {
-        let mut text = trust.trust.clone();
+        let mut text = trust.trust.as_str().to_owned();
         if !trust.proved {
             let module = if trust.module.is_empty() { "(no module)" } else { &trust.module };
             let _ = write!(text, " from {} (not proved)", printable(module));

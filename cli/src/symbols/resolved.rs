@@ -1,5 +1,5 @@
-//! The names of one module's addresses: collected as an index gives them, and read back by the number
-//! of the address.
+//! The names of one module's addresses: collected as an index gives them, and read back by the
+//! number of the address.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -132,7 +132,8 @@ impl<'a> Resolved<'a> {
         })
     }
 
-    /// Other functions that the linker folded into the outermost one, as displayed: which of them ran cannot be told.
+    /// Other functions that the linker folded into the outermost one, as displayed: which of them
+    /// ran cannot be told.
     pub fn aliases(&self) -> impl ExactSizeIterator<Item = &'a str> + use<'a> {
         let symbols = self.symbols;
         self.stored_aliases().iter().map(|&id| &*symbols.texts[id as usize])
@@ -180,7 +181,8 @@ impl Writer {
         }
     }
 
-    /// Adds what the index has found for an address; `known` holds the numbers of those of its strings that were met.
+    /// Adds what the index has found for an address; `known` holds the numbers of those of its
+    /// strings that were met.
     pub(super) fn address(
         &mut self,
         rva: u32,
@@ -225,7 +227,8 @@ impl Writer {
         for (name, kind) in range.aliases(index) {
             let raw = self.text(name);
             let function = self.function(raw, kind >= RecordKind::Public);
-            // A public repeats the name of its procedure, decorated; shown, it may differ from it in spaces.
+            // A public repeats the name of its procedure, decorated; shown, it may differ from it
+            // in spaces.
             let text = |id: u32| self.texts[id as usize].bytes().filter(|&byte| byte != b' ');
             let outermost = self.frames.last().map(|frame| frame.function);
             let mut known = outermost.iter().chain(&self.aliases[first..]);

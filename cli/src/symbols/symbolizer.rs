@@ -30,7 +30,8 @@ impl Symbolizer {
         Symbolizer { store, demangle, lookups: AtomicU64::new(0) }
     }
 
-    /// How many addresses were looked up in symbol files so far: what symbolizing costs beside opening the files.
+    /// How many addresses were looked up in symbol files so far: what symbolizing costs beside
+    /// opening the files.
     pub fn lookups(&self) -> u64 {
         self.lookups.load(Ordering::Relaxed)
     }
@@ -49,7 +50,8 @@ impl Symbolizer {
     pub fn resolve(&self, module: &ModuleKey<'_>, rvas: &[u32]) -> ModuleSymbols {
         match self.index(module, true) {
             Ok((path, index)) => self.resolve_in(module, rvas, &path, &index).unwrap_or_else(|_| {
-                // An index of the cache that is damaged inside: it has been thrown away, so this builds another.
+                // An index of the cache that is damaged inside: it has been thrown away, so this
+                // builds another.
                 match self.index(module, false) {
                     Ok((path, index)) => self
                         .resolve_in(module, rvas, &path, &index)

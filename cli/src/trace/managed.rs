@@ -1,5 +1,5 @@
-//! What a language runtime said of a thread at one of its samples: MANAGED_THREAD and the MEMORY behind it, and a copy of the sample
-//! to keep until that has been read.
+//! What a language runtime said of a thread at one of its samples: MANAGED_THREAD and the MEMORY
+//! behind it, and a copy of the sample to keep until that has been read.
 
 use super::registers;
 use stk_format::{Decoded, Sample};

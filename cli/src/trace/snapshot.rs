@@ -38,8 +38,9 @@ impl Snapshot {
     }
 }
 
-/// The last sample at or before `time` (in ticks) of each thread that was alive then and that `wanted` takes, by thread
-/// instance. Threads that were never sampled before are left out. Looks back only as far as it must.
+/// The last sample at or before `time` (in ticks) of each thread that was alive then and that
+/// `wanted` takes, by thread instance. Threads that were never sampled before are left out. Looks
+/// back only as far as it must.
 pub fn snapshots(trace: &Trace<'_>, time: u64, wanted: &dyn Fn(u64) -> bool) -> Vec<Snapshot> {
     let alive = trace.timeline.threads.iter().filter(|thread| {
         let begun = thread.flags.contains(ThreadFlags::AT_START) || thread.start <= time;

@@ -1,8 +1,10 @@
-//! Compares what a .NET runtime says of its stacks with our walks: its explicit Frames, by the data contract "StackWalk".
+//! Compares what a .NET runtime says of its stacks with our walks: its explicit Frames, by the data
+//! contract "StackWalk".
 //!
-//! Two things are compared, sample by sample. Each explicit Frame of the thread's chain names the managed code that it stands for by
-//! instruction pointer and stack pointer: our walk must have that very frame ([`FrameClass`]). And the contract's own walk,
-//! which crosses native code by Frames alone, must come to no managed frame that ours does not have ([`StepClass`]).
+//! Two things are compared, sample by sample. Each explicit Frame of the thread's chain names the
+//! managed code that it stands for by instruction pointer and stack pointer: our walk must have
+//! that very frame ([`FrameClass`]). And the contract's own walk, which crosses native code by
+//! Frames alone, must come to no managed frame that ours does not have ([`StepClass`]).
 
 use crate::runtimes::dotnet::contract::{Context, ExplicitFrame, FrameKind, Reason, State};
 use crate::runtimes::dotnet::explicit::{ExplicitFrames, SampleCode, Told, kind_name, memory};
@@ -22,8 +24,9 @@ const EXAMPLES: usize = 3;
 pub enum FrameClass {
     /// Our walk has a frame of the same instruction pointer and stack pointer.
     Agrees,
-    /// Our walk has a frame of the same instruction pointer around the Frame, but its stack begins lower: an InlinedCallFrame's
-    /// CallSiteSP leaves out what the method allocated on the stack (the contract's document).
+    /// Our walk has a frame of the same instruction pointer around the Frame, but its stack begins
+    /// lower: an InlinedCallFrame's CallSiteSP leaves out what the method allocated on the stack
+    /// (the contract's document).
     StackAllocated,
     /// Its kind holds no registers, or none at this moment.
     HoldsNone,
@@ -33,9 +36,10 @@ pub enum FrameClass {
     NotDescribed,
     /// What it refers to lies outside of what was captured.
     NotCaptured,
-    /// The head of the chain was read at another moment than the sample: the recorder reads it before and after the thread is
-    /// suspended, and the same Frame can have gone and come in between. Either the code that it stands for would have its stack
-    /// below the sample's stack pointer; or our walk is complete and proved, and the stack frame in which the Frame lies is
+    /// The head of the chain was read at another moment than the sample: the recorder reads it
+    /// before and after the thread is suspended, and the same Frame can have gone and come in
+    /// between. Either the code that it stands for would have its stack below the sample's stack
+    /// pointer; or our walk is complete and proved, and the stack frame in which the Frame lies is
     /// not in the call that it stands for. Never a Frame behind one that agrees.
     OutOfDate,
     /// None of these.
@@ -316,8 +320,8 @@ struct Ours<'a> {
 }
 
 impl Ours<'_> {
-    /// The frame of this instruction pointer and stack pointer; or the one of this instruction pointer whose stack frame holds
-    /// that stack pointer, which begins lower: false.
+    /// The frame of this instruction pointer and stack pointer; or the one of this instruction
+    /// pointer whose stack frame holds that stack pointer, which begins lower: false.
     fn find(&self, ip: u64, sp: u64) -> Option<bool> {
         let same = |frame: &&Frame| frame.address == ip;
         let holds = |at: usize| {

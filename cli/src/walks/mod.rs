@@ -1,10 +1,11 @@
-//! Compares our walks with those that the system's own unwinder made of the same stacks at the same moment
-//! (`inject --check-walks`).
+//! Compares our walks with those that the system's own unwinder made of the same stacks at the same
+//! moment (`inject --check-walks`).
 //!
-//! It gets a trace and what is known of its images, and gives a [`Comparison`]: how many walks are equal frame by frame
-//! (instruction pointer and stack pointer), and of the others why they differ. The system's unwinder is no oracle: it has
-//! its own faults. So each difference is put into a [`Class`], and into an explained one only where the sample's own bytes
-//! prove it ([`classify`]: code run to its return, unwind data, stop reasons); all else is [`Class::Unexplained`].
+//! It gets a trace and what is known of its images, and gives a [`Comparison`]: how many walks are
+//! equal frame by frame (instruction pointer and stack pointer), and of the others why they differ.
+//! The system's unwinder is no oracle: it has its own faults. So each difference is put into a
+//! [`Class`], and into an explained one only where the sample's own bytes prove it ([`classify`]:
+//! code run to its return, unwind data, stop reasons); all else is [`Class::Unexplained`].
 //!
 //! [`explicit`] does the same with what a .NET runtime says of its own stacks: its explicit Frames.
 
@@ -38,7 +39,8 @@ pub struct Comparison {
     pub equal: u64,
     /// Frames of these.
     pub equal_frames: u64,
-    /// Walks that the recorder discarded: the loader lock was taken, or its watchdog had to end the walk.
+    /// Walks that the recorder discarded: the loader lock was taken, or its watchdog had to end the
+    /// walk.
     pub discarded: u64,
     /// Walks that cannot be compared: their sample or what was loaded then is not known.
     pub unmatched: u64,
@@ -122,7 +124,8 @@ impl Comparison {
     }
 }
 
-/// Compares all recorded walks of a trace, a block a task; `done` counts blocks. Runs in the rayon pool that it is called in.
+/// Compares all recorded walks of a trace, a block a task; `done` counts blocks. Runs in the rayon
+/// pool that it is called in.
 pub fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> Comparison {
     let checks = explicit::Checks::new(trace);
     let blocks: Vec<&BlockRef> = trace.sample_blocks().collect();
@@ -148,7 +151,8 @@ pub fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> C
 struct Worker<'t> {
     trace: &'t Trace<'t>,
     walker: StackWalker<'t>,
-    /// Walks the places that a proof needs; apart, since its rules are made without the sample's code.
+    /// Walks the places that a proof needs; apart, since its rules are made without the sample's
+    /// code.
     prover: Walker,
     scratch: Scratch,
     frames: Vec<Frame>,

@@ -3,7 +3,7 @@
 //! ```text
 //! stack      a thread's stack, walked, named and folded          Stack, Walked
 //! text       the styles for people: `k` and `plain`
-//! clrstack   the style of the .NET debugger extension: managed frames and the runtime's explicit Frames
+//! clrstack   the style of the .NET debugger extension: managed frames, explicit Frames
 //! json       the style for programs
 //! live       a process that runs now: one sample by inject
 //! ```
@@ -41,7 +41,8 @@ pub struct Args {
     /// Trace
     #[arg(value_name = "FILE", required_unless_present = "pid", conflicts_with = "pid")]
     file: Option<PathBuf>,
-    /// A process that runs now: inject.exe, which lies beside stk.exe, takes one sample of each of its threads (Windows only)
+    /// A process that runs now: inject.exe, which lies beside stk.exe, takes one sample of each of
+    /// its threads (Windows only)
     #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
     /// The moment, since the trace's start; by default the last
@@ -58,7 +59,8 @@ pub struct Args {
     explain: bool,
     #[command(flatten)]
     symbols: pipeline::SymbolArgs,
-    /// Where unwind data is missing, search the stack for return addresses. Such frames are guesses and marked as such
+    /// Where unwind data is missing, search the stack for return addresses. Such frames are guesses
+    /// and marked as such
     #[arg(long)]
     scan: bool,
     #[command(flatten)]
@@ -74,8 +76,8 @@ enum Style {
     K,
     /// One line a frame: "module"! file(line): function
     Plain,
-    /// Like SOS's `clrstack -f`: Child SP, IP, Call Site, with .NET's explicit Frames in brackets; with `--frames managed` like its
-    /// `clrstack`
+    /// Like SOS's `clrstack -f`: Child SP, IP, Call Site, with .NET's explicit Frames in brackets;
+    /// with `--frames managed` like its `clrstack`
     Clrstack,
     /// Everything that is known of each frame
     Json,

@@ -48,7 +48,8 @@ pub(super) struct Walked {
     pub(super) registers: Registers,
     /// Stack bytes from its stack pointer to its caller's, if all were captured.
     pub(super) bytes: Vec<u8>,
-    /// Stack bytes of its arguments, as far as it is known where they lie: x64's four home words, x86's parameters.
+    /// Stack bytes of its arguments, as far as it is known where they lie: x64's four home words,
+    /// x86's parameters.
     pub(super) arguments: Vec<u8>,
     /// Innermost first; never empty once named.
     pub(super) names: Vec<Name>,

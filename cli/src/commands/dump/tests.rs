@@ -16,8 +16,8 @@ const STACK: u64 = 0x10_0000;
 const APP: u64 = 0x1_4000_0000;
 const RUNTIME: u64 = 0x7FFE_0000_0000;
 
-/// Call sites, innermost first, of a stack that goes through a runtime twice: `RtlUserThreadStart`, `BaseThreadInitThunk`,
-/// coreclr 1, coreclr 2, app 1 (managed), coreclr 3, app 2.
+/// Call sites, innermost first, of a stack that goes through a runtime twice: `RtlUserThreadStart`,
+/// `BaseThreadInitThunk`, coreclr 1, coreclr 2, app 1 (managed), coreclr 3, app 2.
 fn shown(options: FoldOptions) -> Vec<String> {
     let mut builder = testing::trace();
     let mut app = Image::new(r"C:\app\app.dll", 8);

@@ -7,7 +7,8 @@ use crate::trace::Trace;
 use std::fmt::Write;
 use stk_unwind::Frame;
 
-/// Like WinDbg's `k`: Child-SP (x86: ChildEBP), RetAddr, Call Site as `module!function+0x12 [file @ line]`.
+/// Like WinDbg's `k`: Child-SP (x86: ChildEBP), RetAddr, Call Site as `module!function+0x12 [file @
+/// line]`.
 pub(super) fn k(trace: &Trace<'_>, stack: &Stack) -> String {
     let wide = trace.header().arch.pointer_size() == 8;
     let address = |value: u64| {

@@ -1,4 +1,5 @@
-//! One SAMPLES block: decoded, walked and interned in a call tree of its own, on whatever thread has time.
+//! One SAMPLES block: decoded, walked and interned in a call tree of its own, on whatever thread
+//! has time.
 
 use super::Inputs;
 use super::gap::Held;
@@ -23,7 +24,8 @@ pub(super) struct BlockProfile {
     pub unknown_events: u64,
     /// Samples that ended for want of tables which the trace never got.
     pub tables_pending: u64,
-    /// Threads whose last stack here will mean something else from a time (in ticks) on, since a module of it goes or comes.
+    /// Threads whose last stack here will mean something else from a time (in ticks) on, since a
+    /// module of it goes or comes.
     pub expires: Vec<(u64, u64)>,
     /// Why the block could not be read to its end.
     pub error: Option<BlockError>,
@@ -49,7 +51,8 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// The part before `time` (maybe of no samples) and the part from then on. Samples are evenly spaced.
+    /// The part before `time` (maybe of no samples) and the part from then on. Samples are evenly
+    /// spaced.
     pub fn split(self, time: u64) -> (Step, Option<Step>) {
         if self.last < time {
             return (self, None);
@@ -81,7 +84,8 @@ impl Step {
     }
 }
 
-/// How many of the numbers below `len` satisfy `before`, which holds for the first of them and then never again.
+/// How many of the numbers below `len` satisfy `before`, which holds for the first of them and then
+/// never again.
 pub(super) fn partition(len: u64, before: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, len);
     while low < high {
@@ -174,8 +178,9 @@ impl<'i> Worker<'i> {
         reader.out
     }
 
-    /// Walks a thread's last sample of a block once more, among the modules of another time. The result's only step has
-    /// that stack; there is none if the block does not hold what it did before.
+    /// Walks a thread's last sample of a block once more, among the modules of another time. The
+    /// result's only step has that stack; there is none if the block does not hold what it did
+    /// before.
     pub fn again(&mut self, block: &BlockRef, thread: u64, time: u64) -> BlockProfile {
         let (mut reader, samples) = self.read(block);
         if let Ok(mut samples) = samples {
@@ -290,8 +295,8 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Samples that are as the one before. Where a module of that stack went meanwhile, the same words mean something else
-    /// from then on.
+    /// Samples that are as the one before. Where a module of that stack went meanwhile, the same
+    /// words mean something else from then on.
     fn same(&mut self, samples: &Samples<'_>, same: Same) {
         let at = same.slot as usize;
         let mut step = Step {
@@ -360,8 +365,8 @@ impl Reader<'_, '_> {
     pub(super) fn stop(&mut self, key: StopKey) -> u16 {
         let stops = &mut self.out.stops;
         *self.stop_ids.entry(key).or_insert_with(|| {
-            // A block holds at most 16 MiB of events and a process far fewer modules than 2^16: ids do not run out in
-            // earnest; if they do, the first one stands for the rest.
+            // A block holds at most 16 MiB of events and a process far fewer modules than 2^16: ids
+            // do not run out in earnest; if they do, the first one stands for the rest.
             if stops.len() > usize::from(u16::MAX) {
                 return 0;
             }

@@ -1,4 +1,5 @@
-//! A sample whose walk ended in a gap, kept until what a runtime said of its thread has been read: that follows the sample.
+//! A sample whose walk ended in a gap, kept until what a runtime said of its thread has been read:
+//! that follows the sample.
 
 use super::block::Step;
 use crate::trace::{Managed, SampleCopy};

@@ -30,7 +30,8 @@ pub(super) struct Merger<'i> {
     losses: Losses,
     /// Ordinals of blocks that broke off: which sample of a thread was its last there is not known.
     broken: HashSet<u64>,
-    /// Walks stacks again whose modules went while their thread was idle: made when the first is met.
+    /// Walks stacks again whose modules went while their thread was idle: made when the first is
+    /// met.
     walker: Option<Worker<'i>>,
 }
 
@@ -258,8 +259,8 @@ impl<'i> Merger<'i> {
         Ok(())
     }
 
-    /// Takes samples of a thread that was as in the block that its IDLE cites. Where a module of its stack went meanwhile,
-    /// the same words mean something else from then on.
+    /// Takes samples of a thread that was as in the block that its IDLE cites. Where a module of
+    /// its stack went meanwhile, the same words mean something else from then on.
     fn idle(&mut self, thread: u32, step: Step, cited: u64) -> io::Result<()> {
         let mut rest = Some(step);
         while let Some(next) = rest.take() {
@@ -308,7 +309,8 @@ impl<'i> Merger<'i> {
         Merged { node: walked.node.map(|node| self.node(block, local, node)), stop, flags: walked.flags }
     }
 
-    /// A block's node in the profile's ids: goes up to the first caller that is known, then down again.
+    /// A block's node in the profile's ids: goes up to the first caller that is known, then down
+    /// again.
     fn node(&mut self, block: &BlockProfile, local: &mut Local, leaf: NodeId) -> NodeId {
         let nodes = block.tree.nodes();
         let mut next = Some(leaf);
@@ -351,7 +353,8 @@ impl<'i> Merger<'i> {
         })
     }
 
-    /// Index of a thread; one that no block tells of (its META is lost) is known by its instance id alone.
+    /// Index of a thread; one that no block tells of (its META is lost) is known by its instance id
+    /// alone.
     fn thread(&mut self, instance: u64) -> u32 {
         *self.thread_ids.entry(instance).or_insert_with(|| {
             self.threads.push(ThreadInfo {
@@ -414,7 +417,8 @@ fn trace_info(inputs: &Inputs<'_>) -> TraceInfo {
     }
 }
 
-/// Dropped samples, and what was dropped by reason, with what the running total of samples says beyond them.
+/// Dropped samples, and what was dropped by reason, with what the running total of samples says
+/// beyond them.
 fn dropped(by_reason: &BTreeMap<u64, u64>, total: u64) -> (u64, Vec<(String, u64)>) {
     let no_sample = DropReason::WITHOUT_SAMPLES.map(|reason| reason as u64);
     let told: u64 =

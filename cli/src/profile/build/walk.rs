@@ -87,8 +87,8 @@ impl Reader<'_, '_> {
         walked
     }
 
-    /// Interns the frames of the last walk from the root on; those that were taken over from the walk before have their
-    /// nodes.
+    /// Interns the frames of the last walk from the root on; those that were taken over from the
+    /// walk before have their nodes.
     fn intern(&mut self, at: usize) -> Option<NodeId> {
         let Reader { slots, out, inputs, .. } = self;
         let Slot { stack, nodes, .. } = &mut slots[at];

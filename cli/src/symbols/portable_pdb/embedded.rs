@@ -1,5 +1,6 @@
-//! What an assembly (a PE image with IL) says of its symbols: the GUID of its PDB, and the PDB itself if it is inside
-//! ("PE/COFF Specification", debug directory; dotnet/runtime, "PE/COFF debug directory", entries CodeView and Embedded Portable PDB).
+//! What an assembly (a PE image with IL) says of its symbols: the GUID of its PDB, and the PDB
+//! itself if it is inside ("PE/COFF Specification", debug directory; dotnet/runtime, "PE/COFF debug
+//! directory", entries CodeView and Embedded Portable PDB).
 
 use crate::model::bytes::{slice_at, u16_at, u32_at};
 use std::io::Read;
@@ -59,7 +60,8 @@ pub fn assembly_debug(file: &[u8]) -> Option<AssemblyDebug<'_>> {
     Some(found)
 }
 
-/// Unpacks an embedded PDB: `MPDB`, u32 unpacked size, DEFLATE. `None`: it is damaged, or larger than it says or than any PDB is.
+/// Unpacks an embedded PDB: `MPDB`, u32 unpacked size, DEFLATE. `None`: it is damaged, or larger
+/// than it says or than any PDB is.
 pub fn inflate(packed: &[u8]) -> Option<Vec<u8>> {
     let data = packed.strip_prefix(b"MPDB")?;
     let size = u64::from(u32_at(data, 0)?);

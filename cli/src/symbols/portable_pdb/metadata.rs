@@ -61,7 +61,8 @@ impl Layout {
         for table in (0..64).filter(|table| present >> table & 1 != 0) {
             rows[table] = cursor.u32()?;
         }
-        // Those of an assembly come before: a file with both would be none that any compiler writes.
+        // Those of an assembly come before: a file with both would be none that any compiler
+        // writes.
         if rows[..DOCUMENT].iter().any(|&rows| rows != 0) {
             return None;
         }

@@ -1,7 +1,8 @@
-//! Portable PDBs (dotnet/runtime, "Portable PDB Format Specification"; ECMA-335 II.24 for what they are built from).
+//! Portable PDBs (dotnet/runtime, "Portable PDB Format Specification"; ECMA-335 II.24 for what they
+//! are built from).
 //!
-//! Gets the bytes of a `.pdb` file, or of an assembly that carries one inside; gives the source line of an IL offset in a
-//! method. Nothing else is read.
+//! Gets the bytes of a `.pdb` file, or of an assembly that carries one inside; gives the source
+//! line of an IL offset in a method. Nothing else is read.
 
 mod embedded;
 mod metadata;
@@ -62,7 +63,8 @@ impl PortablePdb {
         self.layout.methods.rows
     }
 
-    /// Source file and line at a place in the method with this metadata token. Hidden sequence points are passed over.
+    /// Source file and line at a place in the method with this metadata token. Hidden sequence
+    /// points are passed over.
     pub fn line(&self, token: u32, place: IlPlace) -> Option<(String, u32)> {
         const METHOD_DEF: u32 = 0x06;
         if token >> 24 != METHOD_DEF {

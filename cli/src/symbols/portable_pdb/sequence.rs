@@ -1,4 +1,5 @@
-//! Sequence points: which source line an IL offset begins ("Portable PDB Format Specification", "Sequence Points Blob").
+//! Sequence points: which source line an IL offset begins ("Portable PDB Format Specification",
+//! "Sequence Points Blob").
 
 use crate::model::bytes::Cursor;
 
@@ -13,7 +14,8 @@ pub(super) struct SequencePoint {
     pub line: Option<u32>,
 }
 
-/// Reads the points of one method, in the order of their offsets. Ends where the bytes make no sense.
+/// Reads the points of one method, in the order of their offsets. Ends where the bytes make no
+/// sense.
 pub(super) struct SequencePoints<'a> {
     cursor: Cursor<'a>,
     document: u32,

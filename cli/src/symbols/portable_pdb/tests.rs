@@ -1,4 +1,5 @@
-//! Against PDBs of the C# compiler, whose sequence points System.Reflection.Metadata listed (tests/data/dotnet).
+//! Against PDBs of the C# compiler, whose sequence points System.Reflection.Metadata listed
+//! (tests/data/dotnet).
 
 use super::*;
 
