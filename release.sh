@@ -4,9 +4,11 @@
 #   stk-VERSION-x86_64-pc-windows.zip     stk.exe, inject.exe and agent.dll, and inject32.exe and agent32.dll for 32-bit programs
 #   stk-VERSION-aarch64-pc-windows.zip    inject.exe and agent.dll for arm64 programs; stk.exe is the x64 one, which Windows on arm64 emulates
 #
+# With both: windows-check.ps1 and its programs, the first hour on a Windows machine that stk has not seen.
+#
 # Runs on Debian 12 (sets itself up as examples/demo.sh does); needs no Windows.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/examples/setup.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/tests/setup/setup.sh"
 cd "$STK_ROOT"
 
 setup_packages windows windows32 release
@@ -15,6 +17,11 @@ setup_build_recorder -q
 setup_build_recorder32 -q
 setup_build_recorder_arm64 -q
 setup_cargo "$STK_WINDOWS_TARGET" build -q --release -p stk
+
+first_hour=$STK_TARGET_DIR/examples/first_hour
+mkdir -p "$first_hour"
+x86_64-w64-mingw32-gcc -O2 -s -o "$first_hour/first_hour.exe" tests/programs/first_hour.c
+i686-w64-mingw32-gcc -O2 -s -o "$first_hour/first_hour32.exe" tests/programs/first_hour.c
 
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 out=$STK_TARGET_DIR/release-zip
@@ -27,7 +34,7 @@ archive() {
   shift
   rm -rf "${out:?}/$name" "$out/$name.zip"
   mkdir -p "$out/$name"
-  cp README.md CHANGELOG.md LICENSE* "$out/$name/"
+  cp README.md CHANGELOG.md LICENSE* tests/windows-check.ps1 "$first_hour"/*.exe "$out/$name/"
   while [ $# -gt 0 ]; do
     strip=$1 folder=$2
     shift 2

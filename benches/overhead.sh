@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What recording costs the recorded program: fixed work alone, under a bare loop of suspensions, and recorded, at 100 and 1,000 Hz, under Wine.
 #
-#   benches/overhead.sh [--runs N] [--only NAME,…]      default: 11 runs (about 40 min) of cmake, node, lock, heap, environment and waiters
+#   benches/overhead.sh [--runs N] [--only NAME,…]      default: 11 runs (about 50 min) of all: cmake, cmake-start, node, lock, heap,
+#                                                       environment, waiters
 #
 # The work times itself, so that starting programs is no part of it. In each run every program is run in every way, one after the other. The
 # columns: time alone; then for each rate the bare loop's and the recorder's time divided by the time alone; "beyond", what the recorder
@@ -12,17 +13,17 @@
 # Variables: STK_BIN, STK_WINDOWS_BIN, STK_FETCH_DIR (see tests/README.md); what is not set is built and fetched.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-runs=11 only=cmake,node,lock,heap,environment,waiters
+runs=11 only=cmake,cmake-start,node,lock,heap,environment,waiters
 while [ $# -gt 0 ]; do
   case $1 in
     --runs) runs=$2 ;;
     --only) only=$2 ;;
-    *) sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
+    *) sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
   esac
   shift 2
 done
 
-source examples/setup.sh
+source tests/setup/setup.sh
 setup_packages windows wine
 setup_rust_target "$STK_WINDOWS_TARGET"
 setup_wine
@@ -36,7 +37,7 @@ if [ -z "${STK_BIN:-}" ]; then
 fi
 export STK_BIN STK_WINDOWS_BIN
 for name in cmake node; do
-  case ,$only, in *,$name,*) tests/fetch.sh "$name" >/dev/null ;; esac
+  case ,$only, in *,$name[,-]*) tests/fetch.sh "$name" >/dev/null ;; esac
 done
 export STK_FETCH_DIR=${STK_FETCH_DIR:-$STK_ROOT/tests/.cache}
 

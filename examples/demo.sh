@@ -6,7 +6,7 @@
 #   examples/demo.sh --dotnet        the same with examples/mixed: C# on CoreCLR 10.0.9 and native code in one stack
 #   examples/demo.sh --keep          for maintainers: records, and replaces the kept recording and its PDBs (with --dotnet: that of mixed)
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../tests/setup/setup.sh"
 
 record=1 keep= dotnet= example=busy duration=5s rate=1000
 for argument in "$@"; do

@@ -1,4 +1,4 @@
-# The parts of tests/run.sh. Sourced by it after examples/setup.sh.
+# The parts of tests/run.sh. Sourced by it after tests/setup/setup.sh.
 
 STK_MSVC_TARGETS=(x86_64-pc-windows-msvc i686-pc-windows-msvc aarch64-pc-windows-msvc)
 
@@ -227,6 +227,29 @@ end_to_end() {
   printf 'end-to-end tests, %s: %d s\n' "$machine" $((SECONDS - from))
 }
 
+# All of a machine's tests but e2e_weights, in one line.
+but_weights() { # MACHINE
+  machine_tests "$1" | grep -vx e2e_weights | paste -sd' '
+}
+
+# at_once COMMANDS COMMANDS: runs both, each in a shell of its own, and shows what the second prints when both are done.
+at_once() {
+  local second=$tests_log/second pid status=0
+  (eval "$2") >"$second" 2>&1 &
+  pid=$!
+  # Not in a condition: `set -e` must hold inside.
+  set +e
+  (
+    set -e
+    eval "$1"
+  )
+  status=$?
+  wait "$pid" || status=$?
+  set -e
+  cat "$second"
+  [ $status = 0 ] || note_failure "the end-to-end tests ended early (status $status)"
+}
+
 # The end-to-end tests as Windows programs, run inside Wine 10: there they start the programs themselves.
 end_to_end_native() {
   local name exe log=$tests_log/end-to-end-native from=$SECONDS
@@ -238,8 +261,7 @@ end_to_end_native() {
     exe=$(ls -t "$(setup_windows_bin "$STK_WINDOWS_TARGET" quick)/deps/$name"-*.exe | head -n 1)
     if ! native_environment timeout "${STK_E2E_TIMEOUT:-2400}" "$STK_WINE10" "$exe" --test-threads=1 "${STK_NATIVE_SKIPPED[@]}" </dev/null >"$tests_log/native" 2>&1 &&
       ! grep -q '^test result: FAILED' "$tests_log/native"; then
-      steps_failed=$((steps_failed + 1))
-      printf '%s ended without a result\n' "$name"
+      note_failure "$name ended without a result"
     fi
     tr -d '\r' <"$tests_log/native" | tee -a "$log"
   done
@@ -259,7 +281,12 @@ windows_path() { printf 'Z:%s' "${1//\//\\}"; }
 
 # A failure that no result line shows: a build error, a time-out.
 count_silent_failure() { # STATUS LOG
-  if [ "$1" != 0 ] && ! grep -q '^test result: FAILED' "$tests_log/$2"*; then steps_failed=$((steps_failed + 1)); fi
+  if [ "$1" != 0 ] && ! grep -q '^test result: FAILED' "$tests_log/$2"*; then note_failure "$2 ended without a result"; fi
+}
+
+# Counts a failure that no result line shows, also from a shell of `at_once`.
+note_failure() {
+  printf '%s\n' "$1" | tee -a "$tests_log/noted"
 }
 
 # ---- machines: what runs the tests' Windows programs (tests/src/wine/machine.rs)
@@ -275,7 +302,7 @@ use_machine() {
       export STK_WINE=$STK_WINE_ARM64 STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy-arm64
       STK_WINDOWS_BIN=$(setup_windows_bin "$STK_ARM64_TARGET")
       setup_zig || return 1
-      export STK_WINDOWS_BIN STK_CC=$STK_ROOT/examples/setup/zig-cc.sh
+      export STK_WINDOWS_BIN STK_CC=$STK_ROOT/tests/setup/zig-cc.sh
       unset STK_WINE32 STK_WINDOWS32_BIN
       return
       ;;
@@ -320,6 +347,7 @@ tests_end() {
   cat "$tests_log"/host* "$tests_log"/end-to-end* 2>/dev/null | sed -n '/^failures:$/,/^$/p' | grep '^    ' | sort -u | sed 's/^ */failed: /' || true
   passed=$((passed + steps_passed))
   failed=$((failed + steps_failed))
+  if [ -e "$tests_log/noted" ]; then failed=$((failed + $(wc -l <"$tests_log/noted"))); fi
   printf '\nSummary (%d min %d s): %d passed, %d failed\n' $((SECONDS / 60)) $((SECONDS % 60)) "$passed" "$failed"
   [ "$failed" = 0 ] && exit 0 || exit 1
 }

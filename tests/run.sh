@@ -8,7 +8,7 @@
 #   --host-only   only what needs neither Wine nor the Windows target. Without it, their absence is a failure, never a skip.
 #   --long        the long forms of the stress and kill tests
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../examples/setup.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/setup/setup.sh"
 source "$STK_ROOT/tests/lib.sh"
 
 host_only= part=all
@@ -49,8 +49,6 @@ if [ $part != worlds ]; then
   step "types on x86_64-, i686- and aarch64-pc-windows-msvc" check_msvc
   step "the demo converts its kept trace" examples/demo.sh --no-record
   host_tests
-  end_to_end wine8
-  end_to_end wine10 e2e_smoke e2e_handover
 fi
 if [ $part != core ]; then
   must "set-up: Rust std for $STK_ARM64_TARGET" setup_rust_target "$STK_ARM64_TARGET"
@@ -60,8 +58,21 @@ if [ $part != core ]; then
   must "build: stk.exe" build_stk_exe
   must "build: the tests as Windows programs" build_native_tests
   step "outputs in speedscope's importer and DuckDB" tests/viewers/check.sh
-  end_to_end wine10
-  end_to_end arm64
-  end_to_end_native
 fi
+# Most of these tests wait most of the time, so two machines are tested at once. The comparison with perf comes first: it needs both cores.
+case $part in
+  core)
+    end_to_end wine8 e2e_weights
+    at_once "end_to_end wine8 $(but_weights wine8)" "end_to_end wine10 e2e_smoke e2e_handover"
+    ;;
+  worlds)
+    end_to_end wine10 e2e_weights
+    at_once "end_to_end wine10 $(but_weights wine10) && end_to_end_native" "end_to_end arm64"
+    ;;
+  all)
+    end_to_end wine8 e2e_weights
+    end_to_end wine10 e2e_weights
+    at_once "end_to_end wine8 $(but_weights wine8) && end_to_end arm64" "end_to_end wine10 $(but_weights wine10) && end_to_end_native"
+    ;;
+esac
 tests_end

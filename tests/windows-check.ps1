@@ -3,8 +3,8 @@
 #
 #   powershell -ExecutionPolicy Bypass -File tests\windows-check.ps1 [-Bin FOLDER] [-Programs FOLDER] [-Busy FOLDER] [-Quick] [-Only churn,exit]
 #
-#   -Bin       stk.exe, inject.exe, agent.dll (inject32.exe, agent32.dll): an unpacked release, or target\release (the default)
-#   -Programs  first_hour.exe (first_hour32.exe for the 32-bit part); default: target\examples\first_hour
+#   -Bin       stk.exe, inject.exe, agent.dll (inject32.exe, agent32.dll); default: this script's folder, as in a release, else target\release
+#   -Programs  first_hour.exe (first_hour32.exe for the 32-bit part); default: this script's folder, else target\examples\first_hour
 #   -Busy      busy.exe, its plug-ins and PDBs; default: target\examples\busy, else target\examples\busy-msvc
 #   -Quick     a tenth of the times and counts
 #   -Only      only these parts: doctor churn exit idle saturation peblock dumps pulse launch x86 rates lifecycle busy walks
@@ -18,13 +18,16 @@
 # The project is developed without a Windows machine: this script is how one is asked. Please attach the zip that it names to a report.
 # The zip holds traces (stacks and paths of the programs above only), doctor's report, and extracts of event logs about these programs.
 param(
-  [string]$Bin = "$PSScriptRoot\..\target\release",
-  [string]$Programs = "$PSScriptRoot\..\target\examples\first_hour",
+  [string]$Bin = "",
+  [string]$Programs = "",
   [string]$Busy = "",
   [switch]$Quick,
   [string[]]$Only = @()
 )
 $ErrorActionPreference = "Stop"
+$released = Test-Path "$PSScriptRoot\inject.exe"
+if ($Bin -eq "") { $Bin = if ($released) { $PSScriptRoot } else { "$PSScriptRoot\..\target\release" } }
+if ($Programs -eq "") { $Programs = if ($released) { $PSScriptRoot } else { "$PSScriptRoot\..\target\examples\first_hour" } }
 $Bin = (Resolve-Path $Bin).Path
 $Programs = (Resolve-Path $Programs).Path
 if ($Busy -eq "") {

@@ -3,19 +3,24 @@
 //!
 //! Gets the bytes of a trace, folders and servers with symbols; gives files for viewers, tables,
 //! texts. "How it works" in the repository's README has the way of the data. One module per
-//! concern:
+//! concern; each uses only those above it, which `tests/architecture.rs` checks by this table:
 //!
 //! ```text
-//! trace                 opens a file, reads what was loaded where and when      bytes -> Trace, Timeline
-//! image                 what is known of a module                               Trace -> ModuleImage
-//! profile               what a conversion produces                              Trace, ModuleImage -> Profile, Runs
-//! symbols               names for addresses in modules                          ModuleKey, rvas -> ModuleSymbols
-//! runtimes              names for code that a language runtime made             Trace -> Methods
-//! output                one writer per format                                   Profile, Runs -> files
-//! stats                 where the time went, and what is wrong with the stacks  Profile, Runs -> Stats
-//! walks                 compares walks with the system's own                    Trace, ModuleImage -> Comparison
-//! commands              the command line
-//! map, text, interrupt  files in memory; figures for people; Ctrl-C
+//! faults     a mapped file that changes under way
+//! map        files in memory
+//! interrupt  Ctrl-C, temporary files
+//! text       figures for people
+//! model      what several stages share                            Image, Holder, names, bytes
+//! trace      opens a file, reads what was loaded where and when   bytes -> Trace, Timeline
+//! image      what is known of a module                            Trace -> ModuleImage
+//! symbols    names for addresses in modules                       ModuleKey, rvas -> ModuleSymbols
+//! runtimes   names for code that a language runtime made          Trace -> Methods
+//! stack      a sample becomes a named stack                       Sample -> Frame, End, Names
+//! profile    what a conversion produces                           Trace, ModuleImage -> Profile, Runs
+//! output     one writer per format                                Profile, Runs -> files
+//! stats      where the time went, what is wrong with the stacks   Profile, Runs -> Stats
+//! walks      compares walks with the system's own                 Trace, ModuleImage -> Comparison
+//! commands   the command line, and clap with it
 //! ```
 //!
 //! Without the feature `parquet` there is no Parquet output, and polars is not compiled, which takes
@@ -27,9 +32,11 @@ mod faults;
 pub mod image;
 mod interrupt;
 pub mod map;
+pub mod model;
 pub mod output;
 pub mod profile;
 pub mod runtimes;
+pub mod stack;
 pub mod stats;
 pub mod symbols;
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 use serde_json::Value;
 use stk::map::MappedFile;
 use stk::profile::{BuildOptions, build, symbolize};
+use stk::stack::NameSources;
 use stk::symbols::index::SymbolIndex;
 use stk::symbols::pdb::PdbFile;
 use stk::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
@@ -283,7 +284,9 @@ fn lookups_for(samples: u64) -> (u64, u64) {
     let images = stk::commands::load_images(&trace, &store);
     let (mut profile, runs) = build(&trace, &images, &BuildOptions::default(), &AtomicU64::new(0)).unwrap();
     let symbolizer = Symbolizer::new(store, Demangle::Short);
-    symbolize(&mut profile, &images, &symbolizer, Demangle::Short, &stk::runtimes::Methods::default());
+    let methods = stk::runtimes::Methods::default();
+    let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
+    symbolize(&mut profile, &sources);
     let mut walked = 0;
     let count = |batch: stk::profile::Batch<'_>| {
         walked += batch.runs.iter().map(|run| u64::from(run.samples)).sum::<u64>();

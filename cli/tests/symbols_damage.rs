@@ -159,7 +159,6 @@ fn a_damaged_index_in_the_cache_is_built_again() {
         code_view: Some(CodeView { guid: identity.guid, age: identity.age, pdb_name: br"C:\x\busy.pdb" }),
         time_date_stamp: 0,
         size_of_image: 0,
-        exports: None,
         arch: Arch::X64,
     };
     let rvas: Vec<u32> = (0x1000..0x3000).step_by(13).collect();
@@ -213,13 +212,12 @@ fn a_pdb_of_another_build_is_reported_and_never_used() {
         code_view: Some(CodeView { guid, age: identity.age, pdb_name: b"busy.pdb" }),
         time_date_stamp: 0,
         size_of_image: 0,
-        exports: None,
         arch: Arch::X64,
     };
     let symbols = symbolizer.resolve(&module, &[0x1000]);
     let resolved = symbols.get(0).unwrap();
     assert_eq!(resolved.source, Source::None);
-    assert_eq!(resolved.frames().next().unwrap().function, "busy.exe+0x1000");
+    assert_eq!(resolved.frames().len(), 0);
     assert!(matches!(resolved.reason, Some(Reason::PdbMismatch { .. })), "{:?}", resolved.reason);
 }
 

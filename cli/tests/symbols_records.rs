@@ -191,7 +191,7 @@ fn separated_code_has_the_name_of_its_procedure() {
 fn key() -> ModuleKey<'static> {
     let path = r"C:\x\a.exe";
     let code_view = None;
-    ModuleKey { path, code_view, time_date_stamp: 0, size_of_image: 0, exports: None, arch: Arch::X64 }
+    ModuleKey { path, code_view, time_date_stamp: 0, size_of_image: 0, arch: Arch::X64 }
 }
 
 #[test]

@@ -7,14 +7,14 @@
 #   FOLDER/net10    mixed.exe, single-file: the CoreCLR 10.0.9 host inside npm's @azure/mcp-win32-x64, with our assembly in it
 #
 # each with mixed.pdb (portable), native.dll and native.pdb. The C# compiler is that of the SDK, run under Wine: setup_wine of
-# examples/setup.sh must have been called. On Windows any SDK builds mixed.cs.
+# tests/setup/setup.sh must have been called. On Windows any SDK builds mixed.cs.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 out=${1:-${CARGO_TARGET_DIR:-$root/target}/examples/mixed}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 clang=${STK_CLANG:-clang-19}
-[ -n "${STK_WINE:-}" ] || { echo 'mixed: call setup_wine first (examples/setup.sh)' >&2; exit 1; }
+[ -n "${STK_WINE:-}" ] || { echo 'mixed: call setup_wine first (tests/setup/setup.sh)' >&2; exit 1; }
 
 sdk=$("$root/tests/fetch.sh" dotnet31)
 host=$("$root/tests/fetch.sh" dotnet10)/dist/azmcp.exe

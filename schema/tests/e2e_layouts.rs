@@ -1,6 +1,6 @@
 //! The offsets of [`stk_schema::layout`] against public headers: a C file of `_Static_assert`s,
 //! written from the numbers and compiled for each architecture. Needs the Windows compilers that
-//! `examples/setup.sh` installs, hence its name.
+//! `tests/setup/setup.sh` installs, hence its name.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -117,7 +117,7 @@ fn compile(arch: Arch, name: &str, text: &str) -> Result<(), String> {
     };
     compiler.args(["-std=c11", "-fsyntax-only", "-D_WIN32_WINNT=0x0A00", "-I"]).arg(headers).arg(&file);
     let output = compiler.output().unwrap_or_else(|error| {
-        panic!("{} cannot be run ({error}): run examples/setup.sh", compiler.get_program().display())
+        panic!("{} cannot be run ({error}): run tests/setup/setup.sh", compiler.get_program().display())
     });
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.success() { Ok(()) } else { Err(said) }

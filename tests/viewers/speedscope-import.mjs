@@ -79,7 +79,7 @@ function expected() {
   return [
     ["main", 0, 6], ["fib", 0, 3], ["fib", 0, 2], ["mix", 2, 3], ["plugin_run [plugin_a.dll]", 3, 5], ["plugin_run [plugin_ä.dll]", 5, 6],
     ["[incomplete stack: no-unwind-data in plugin_ä.dll]", 6, 7], ["plugin_run [plugin_ä.dll]", 6, 7],
-    ["[incomplete stack: stack lost]", 7, 8], ["main", 8, 9], ["fib", 8, 9], ["fib", 8, 9],
+    ["[incomplete stack: stack-lost]", 7, 8], ["main", 8, 9], ["fib", 8, 9], ["fib", 8, 9],
   ];
 }
 

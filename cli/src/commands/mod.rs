@@ -11,6 +11,7 @@ mod progress;
 mod select;
 pub mod stats;
 mod symbols;
+mod values;
 mod verify;
 
 pub use pipeline::{

@@ -1,15 +1,15 @@
 //! From a `.stk` file to a symbolized profile, as `convert` and `stats` do it.
 
+use super::symbols::SymbolOptions;
 use super::{Exit, Progress, SelectArgs, count, warn};
 use crate::image::{self, Elsewhere, ModuleImage};
-use crate::profile::{
-    BuildOptions, FoldOptions, FrameChoice, MissingSymbols, Profile, Runs, build, fold, missing_symbols,
-    symbolize,
-};
+use crate::model::Image;
+use crate::profile::{BuildOptions, MissingSymbols, Profile, Runs, build, fold, missing_symbols, symbolize};
 use crate::runtimes;
+use crate::stack::{FoldOptions, FrameChoice, NameSources};
 use crate::symbols::index::{self, RecordKind, SymbolIndex};
 use crate::symbols::pdb::PdbFile;
-use crate::symbols::{Demangle, SymbolOptions, SymbolStore, Symbolizer, pdb_index};
+use crate::symbols::{Demangle, SymbolStore, Symbolizer, pdb_index};
 use crate::trace::{BlobPlace, TableFolders, Trace, TraceFile};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::collections::HashSet;
@@ -93,7 +93,7 @@ pub struct FoldArgs {
 }
 
 impl FoldArgs {
-    /// The same, for `profile`.
+    /// The same, for `stack`.
     pub fn options(self) -> FoldOptions {
         FoldOptions { frames: self.frames, hide_runtime: self.hide_runtime }
     }
@@ -143,10 +143,10 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
     let store = args.symbols.store(path);
     let images = load_images(&trace, &store);
     let (mut profile, mut runs) = build(&trace, &images, &options, progress.done())?;
-    let demangle = args.symbols.demangle;
     let methods = runtimes::methods(&trace);
-    let symbolizer = Symbolizer::new(store, demangle);
-    symbolize(&mut profile, &images, &symbolizer, demangle, &methods);
+    let symbolizer = Symbolizer::new(store, args.symbols.demangle);
+    let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
+    symbolize(&mut profile, &sources);
     super::tell_redirects(symbolizer.store());
     profile.losses.runtimes.extend(methods.problems);
     let missing = missing_symbols(&profile, &runs)?;
@@ -183,7 +183,7 @@ pub fn load_images(trace: &Trace<'_>, store: &SymbolStore) -> Vec<ModuleImage> {
 }
 
 /// The image file of a module whose unwind data the trace lacks, where symbols are looked for.
-fn find_image(store: &SymbolStore, image: &crate::profile::Image) -> Option<PathBuf> {
+fn find_image(store: &SymbolStore, image: &Image) -> Option<PathBuf> {
     if image.code_id.is_empty() {
         return None;
     }
@@ -193,7 +193,7 @@ fn find_image(store: &SymbolStore, image: &crate::profile::Image) -> Option<Path
 }
 
 /// What the PDB of an x86 module says of its frames: FrameData, FPO and the extents of functions.
-fn find_frames(source: &str, store: &SymbolStore, image: &crate::profile::Image) -> Option<X86Tables> {
+fn find_frames(source: &str, store: &SymbolStore, image: &Image) -> Option<X86Tables> {
     let (guid, age) = image.code_view?;
     let found = store.find_pdb(&image.pdb_name, &guid, age, &image.path).found?;
     let problem = |error: &dyn std::fmt::Display| {

@@ -8,7 +8,7 @@ mod pe;
 mod space;
 
 use crate::map::MappedFile;
-use crate::profile::Image;
+use crate::model::{Image, arch};
 use crate::trace::{BlobProblem, ImageRecord, Trace};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use stk_unwind::x86::X86Tables;
 use stk_unwind::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
 
 pub use pe::Exports;
-pub use space::{AddressSpace, Holder};
+pub use space::{AddressSpace, base_of, holder_name, image_of};
 
 /// What is known of one image.
 #[derive(Debug)]
@@ -103,15 +103,6 @@ pub fn load_images(trace: &Trace<'_>, elsewhere: &Elsewhere<'_>) -> Vec<ModuleIm
     let wanted = records.iter().flat_map(|record| record.tables.iter().map(|table| table.hash));
     let blobs = trace.blobs.read(trace.blocks(), wanted);
     records.par_iter().map(|record| load(record, arch, &blobs, elsewhere)).collect()
-}
-
-/// The walker's name for an architecture.
-pub fn arch(arch: stk_schema::Arch) -> Arch {
-    match arch {
-        stk_schema::Arch::X64 => Arch::X64,
-        stk_schema::Arch::Arm64 => Arch::Arm64,
-        stk_schema::Arch::X86 => Arch::X86,
-    }
 }
 
 type Loaded = HashMap<ContentHash, Result<Vec<u8>, BlobProblem>>;
@@ -261,6 +252,17 @@ impl FileImage {
     }
 }
 
+/// Reads an image file, whichever it is.
+///
+/// # Errors
+///
+/// Why it cannot be read, for people.
+pub fn open_image(path: &Path) -> Result<ModuleImage, String> {
+    let map = MappedFile::open_plain(path).map_err(|error| error.to_string())?;
+    let file = pe::File::parse(&map).ok_or("is not a PE image")?;
+    Ok(file_image(map, file)?.image(X86Tables::default(), path.to_owned()))
+}
+
 /// Reads an image file, if it is the one that was loaded.
 fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, String> {
     let map = MappedFile::open_plain(path).map_err(|error| error.to_string())?;
@@ -272,6 +274,11 @@ fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, String> {
     if (stamp, size) != (wanted.time_date_stamp, wanted.size) {
         return Err(format!("is {stamp:08X}{size:x}, not {}", wanted.code_id));
     }
+    file_image(map, file)
+}
+
+fn file_image(map: MappedFile, file: pe::File) -> Result<FileImage, String> {
+    let size = file.headers.size_of_image;
     let arch = file.headers.arch.ok_or("is for a processor that is not supported")?;
     let exports = file.exports(&map).unwrap_or_default();
     let (exception_rva, exception_len) = file.headers.exceptions;

@@ -1,7 +1,8 @@
 //! Images and dynamic code at their addresses.
 
 use super::ModuleImage;
-use crate::trace::View;
+use crate::model::{DYNAMIC_CODE, Holder, ImageId};
+use crate::trace::{Timeline, View};
 use stk_unwind::{Found, ModuleId, Modules};
 
 /// The address space at the moment that a [`View`] shows. A [`ModuleId`] is a [`Holder`]'s.
@@ -11,34 +12,8 @@ pub struct AddressSpace<'a, 't> {
     images: &'a [ModuleImage],
 }
 
-/// What holds an address, as the walker numbers it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Holder {
-    /// A module: index in the timeline's modules.
-    Module(u32),
-    /// A dynamic code region: index in the timeline's code.
-    Code(u32),
-}
-
-/// Tells code regions from modules in a [`ModuleId`]. A trace has fewer events than this.
-const CODE: u32 = 1 << 31;
 /// Code regions' keys of the walker's cache begin here, above those of any number of images.
 const CODE_KEYS: u32 = 1 << 29;
-
-impl Holder {
-    /// What an id stands for.
-    pub fn of(id: ModuleId) -> Holder {
-        if id.0 & CODE == 0 { Holder::Module(id.0) } else { Holder::Code(id.0 & !CODE) }
-    }
-
-    /// Its id.
-    pub fn id(self) -> ModuleId {
-        match self {
-            Holder::Module(module) => ModuleId(module),
-            Holder::Code(region) => ModuleId(region | CODE),
-        }
-    }
-}
 
 impl<'a, 't> AddressSpace<'a, 't> {
     /// The modules and code of `view`; `images` are those of its timeline, in its order.
@@ -65,5 +40,32 @@ impl Modules for AddressSpace<'_, '_> {
             image: &code.tables,
             image_key: CODE_KEYS | region & (CODE_KEYS - 1),
         })
+    }
+}
+
+/// The image of the module that the walker calls `id`; none in dynamic code.
+pub fn image_of(timeline: &Timeline, id: ModuleId) -> Option<ImageId> {
+    match Holder::of(id) {
+        Holder::Module(module) => timeline.modules.get(module as usize).map(|module| module.image),
+        Holder::Code(_) => None,
+    }
+}
+
+/// Where the module or the code that the walker calls `id` lies.
+pub fn base_of(timeline: &Timeline, id: ModuleId) -> Option<u64> {
+    match Holder::of(id) {
+        Holder::Module(module) => timeline.modules.get(module as usize).map(|module| module.base),
+        Holder::Code(region) => timeline.code.get(region as usize).map(|code| code.base),
+    }
+}
+
+/// The file name of the module that the walker calls `id`, or what stands for it in dynamic code.
+pub fn holder_name(timeline: &Timeline, id: ModuleId) -> &str {
+    match Holder::of(id) {
+        Holder::Module(_) => {
+            let record = image_of(timeline, id).and_then(|image| timeline.images.get(image.0 as usize));
+            record.map_or("", |record| &record.image.name)
+        }
+        Holder::Code(_) => DYNAMIC_CODE,
     }
 }

@@ -18,11 +18,10 @@ mod v8;
 use super::sink::Sink;
 use super::{Options, Writer, json};
 use crate::profile::{Profile, Run};
-use clap::ValueEnum;
 use std::collections::HashMap;
 
 /// The form of a Chrome trace.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum ChromeStyle {
     /// Nested slices: Perfetto, chrome://tracing, speedscope (under a name that does not end in .chrome.json).
     #[default]

@@ -6,19 +6,17 @@
 //! What the formats' viewers need, and what they silently drop, is noted where a writer heeds it.
 
 mod chrome;
-mod functions;
 mod json;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod sink;
 mod speedscope;
+mod unfold;
 
 pub use chrome::ChromeStyle;
-pub use functions::{Function, FunctionId, Functions};
 
 use crate::profile::{Batch, Profile, Runs};
 use anyhow::bail;
-use clap::ValueEnum;
 use sink::Sink;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +24,7 @@ use std::path::{Path, PathBuf};
 const LARGE_FILE: u64 = 256 << 20;
 
 /// An output format.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Format {
     /// JSON for <https://www.speedscope.app>, one profile a thread.
     Speedscope,

@@ -8,7 +8,7 @@ mod ids;
 mod table;
 
 use super::{Options, Summary, Writer};
-use crate::profile::{Batch, FrameId, NodeId, Placement, Profile, Run, RunFlags, StrId, trust_name};
+use crate::profile::{Batch, FrameId, NodeId, Placement, Profile, Run, RunFlags, StrId};
 use anyhow::Context;
 use ids::Ids;
 use polars::prelude::{Column, IdxSize};
@@ -231,7 +231,7 @@ impl Rows {
             column("truncated", self.truncated),
             column("triggered", self.triggered),
             column("tables_pending", self.tables_pending),
-            Names::new(profile.stops.iter().map(|s| s.reason)).column("stop_reason", &self.stop)?,
+            Names::new(profile.stops.iter().map(|s| s.reason.as_str())).column("stop_reason", &self.stop)?,
             Names::new(profile.stops.iter().map(|s| s.module.as_str())).column("stop_module", &self.stop)?,
         ];
         if denormalized {
@@ -253,7 +253,7 @@ fn named_frames(profile: &Profile, names: &[(FrameId, u32)]) -> anyhow::Result<p
         column("line", names.iter().map(|n| named(n).line.map(i64::from)).collect::<Vec<_>>()),
         column("module", names.iter().map(|n| profile.module_name(n.0)).collect::<Vec<_>>()),
         column("rva", names.iter().map(|n| ids::looked_up(profile, key(n)) as i64).collect::<Vec<_>>()),
-        column("trust", names.iter().map(|n| trust_name(key(n).trust)).collect::<Vec<_>>()),
+        column("trust", names.iter().map(|n| key(n).trust.as_str()).collect::<Vec<_>>()),
         column("inline", names.iter().map(|n| named(n).inline).collect::<Vec<_>>()),
     ];
     structs(NAMED_FRAME, fields)
@@ -261,7 +261,7 @@ fn named_frames(profile: &Profile, names: &[(FrameId, u32)]) -> anyhow::Result<p
 
 fn write_stacks(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow::Result<()> {
     let trace = Names::single(&profile.trace.trace_id);
-    let trusts: Vec<&str> = profile.frames.keys().iter().map(|key| trust_name(key.trust)).collect();
+    let trusts: Vec<&str> = profile.frames.keys().iter().map(|key| key.trust.as_str()).collect();
     let stacks = ids.stacks();
     for stacks in stacks.chunks(DESCRIBING_ROWS) {
         let mut offsets = vec![0i64];

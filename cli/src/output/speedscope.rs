@@ -4,10 +4,10 @@
 //! weight 0, shows an empty stack as a gap and throws on a bad index, a negative weight and arrays of unequal length. Its
 //! evented form is not used: files made from samples are a known source of "frame was never closed".
 
-use super::functions::{FunctionId, Functions, Unfolder, incomplete};
 use super::sink::Sink;
+use super::unfold::{Unfolder, incomplete};
 use super::{Options, Summary, Writer, busiest_first, finish_for, json};
-use crate::profile::{Batch, NodeId, Profile, Run, StopId};
+use crate::profile::{Batch, FunctionId, Functions, NodeId, Profile, Run, StopId};
 use anyhow::Context;
 use std::io::{Read, Seek, Write};
 

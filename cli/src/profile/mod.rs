@@ -1,45 +1,46 @@
-//! What a conversion produces, before it becomes a file: a call tree that is interned once, and per-thread runs of equal
-//! samples.
+//! What a conversion produces, before it becomes a file: a call tree that is interned once, and
+//! per-thread runs of equal samples.
 //!
-//! Memory grows with *distinct* things (images, frames, stacks); what grows with the number of samples, the [`Run`]s, lives
-//! in [`Runs`], which spills to a temporary file past a limit. [`Profile`] gets its names from `symbols` after all blocks
-//! are merged, and is then handed to one writer of `output`, batch by batch.
+//! Memory grows with *distinct* things (images, frames, stacks); what grows with the number of
+//! samples, the [`Run`]s, lives in [`Runs`], which spills to a temporary file past a limit.
+//! [`Profile`] gets its names from `symbols` after all blocks are merged, and is then handed to one
+//! writer of `output`, batch by batch.
 //!
 //! ```text
 //! build       walks every sample           Trace -> Profile, Runs
-//! tree, runs  distinct frames and stacks; samples over time
-//! managed     frames in methods that a language runtime told of
-//! symbolize   names for the distinct frames
+//! tree, runs  distinct stacks; samples over time
+//! symbolize   names for the distinct frames, and what is missing
 //! fold        leaves frames out of stacks  Profile, Runs -> Profile, Runs
+//! functions   what counts as one function  Profile -> Functions
 //! ```
 //!
-//! Determinism: the same trace and the same symbols give the same ids and the same order whatever the number of threads.
+//! Determinism: the same trace and the same symbols give the same ids and the same order whatever
+//! the number of threads.
 
 mod build;
 mod fold;
-mod managed;
+mod functions;
+#[cfg(test)]
+mod managed_tests;
 mod runs;
 mod symbolize;
 mod tree;
 
 pub use build::{BuildOptions, build};
-pub use fold::{FoldOptions, Folded, FrameChoice, fold, folded_name};
+pub use fold::fold;
+pub(crate) use functions::Modules;
+pub use functions::{Function, FunctionId, Functions};
 pub use runs::{Batch, Run, RunFlags, Runs};
 pub use symbolize::{Missing, MissingSymbols, missing_symbols, symbolize};
-pub(crate) use symbolize::{export_name, module_key};
-pub use tree::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId, Placement};
+pub use tree::{CallTree, Node, NodeId};
 
-use std::collections::HashMap;
+pub use crate::stack::{
+    FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable, NameSource, NamedFrame, Placement,
+    StopReason, StrId, Strings,
+};
+
+use crate::model::{DYNAMIC_CODE, Image, ImageId};
 use stk_schema::Arch;
-use stk_unwind::Trust;
-
-/// Index of an image in [`Profile::images`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct ImageId(pub u32);
-
-/// Index of a text in [`Strings`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct StrId(pub u32);
 
 /// Index of a stop reason in [`Profile::stops`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -84,8 +85,8 @@ impl Profile {
         }
     }
 
-    /// File name of the module that a frame belongs to: that of a managed method, else of the image that holds the address, or
-    /// [`DYNAMIC_CODE`].
+    /// File name of the module that a frame belongs to: that of a managed method, else of the image
+    /// that holds the address, or [`DYNAMIC_CODE`].
     pub fn module_name(&self, frame: FrameId) -> Option<&str> {
         let at = frame.0 as usize;
         let managed = self.symbols.facts.get(at).and_then(|facts| facts.module);
@@ -125,36 +126,6 @@ pub struct TraceInfo {
     pub complete: bool,
 }
 
-/// A distinct image.
-#[derive(Clone, Debug)]
-pub struct Image {
-    /// Full path as recorded (Windows syntax).
-    pub path: String,
-    /// Last component of `path`, or of the PDB's name.
-    pub name: String,
-    /// GUID and age as symbol servers write them (32 hex digits upper case + age in hex); empty if none.
-    pub debug_id: String,
-    /// TimeDateStamp (8 hex digits upper case) + SizeOfImage (hex lower case) as symbol servers write them; empty if none.
-    pub code_id: String,
-    /// PDB file name as the image gives it; empty if none.
-    pub pdb_name: String,
-    /// CodeView GUID as stored, and age.
-    pub code_view: Option<([u8; 16], u32)>,
-    /// TimeDateStamp.
-    pub time_date_stamp: u32,
-    /// SizeOfImage, in bytes.
-    pub size: u32,
-    /// Stable hash of the identity: CodeView if there is one, else code id and header hash; input of `location_id`.
-    pub identity_hash: u64,
-}
-
-impl Image {
-    /// Whether the trace says which image it was: its headers were recorded.
-    pub fn is_identified(&self) -> bool {
-        !self.code_id.is_empty()
-    }
-}
-
 /// An image at an address for a time.
 #[derive(Clone, Debug)]
 pub struct ModuleInstance {
@@ -188,9 +159,6 @@ pub struct CodeInfo {
     /// Nanoseconds since trace start; `None` = to the end.
     pub remove_ns: Option<u64>,
 }
-
-/// What stands for a module's name in outputs where code is in none since it was made at run time.
-pub const DYNAMIC_CODE: &str = "[dynamic code]";
 
 /// A thread instance.
 #[derive(Clone, Debug)]
@@ -238,157 +206,10 @@ pub struct MarkInfo {
 /// Why stacks end.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct StopInfo {
-    /// Stable short name, as `stk_unwind::Stop::as_str` gives it, or `stack-lost`, `modules-unknown`, `registers-unknown`.
-    pub reason: &'static str,
+    /// The reason.
+    pub reason: StopReason,
     /// Module to blame: file name; empty if none.
     pub module: String,
-}
-
-/// A name of a frame: the function itself or one inlined into it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct NamedFrame {
-    /// Function name as displayed; never empty (`module.dll+0x1234` without a name).
-    pub function: StrId,
-    /// Source file; `None` if unknown.
-    pub file: Option<StrId>,
-    /// Line of the code in `file`; `None` if no line row covers it.
-    pub line: Option<u32>,
-    /// Whether it was inlined into the next frame towards the root.
-    pub inline: bool,
-}
-
-/// What kind of code a frame lies in.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
-pub enum FrameKind {
-    /// Compiled ahead of time, part of an image.
-    #[default]
-    Native,
-    /// A method of a language runtime, whether it was compiled at run time or ahead of it.
-    Managed,
-    /// Code that a language runtime made for itself at run time.
-    Stub,
-    /// Native code of a language runtime.
-    Runtime,
-    /// Made at run time, and no language runtime told what it is.
-    Dynamic,
-    /// In no image, and not known to be made at run time.
-    Unknown,
-}
-
-impl FrameKind {
-    /// Stable short name, for outputs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            FrameKind::Native => "native",
-            FrameKind::Managed => "managed",
-            FrameKind::Stub => "stub",
-            FrameKind::Runtime => "runtime",
-            FrameKind::Dynamic => "dynamic",
-            FrameKind::Unknown => "unknown",
-        }
-    }
-}
-
-/// What is known of a frame besides its names.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct FrameFacts {
-    /// What kind of code it lies in.
-    pub kind: FrameKind,
-    /// How far a managed method's code is optimised, as its runtime calls it; empty if unknown.
-    pub tier: &'static str,
-    /// File name of the managed module that its method belongs to.
-    pub module: Option<StrId>,
-}
-
-/// Where a frame's name came from.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum NameSource {
-    /// PDB.
-    Pdb,
-    /// DWARF or COFF symbols.
-    Dwarf,
-    /// Nearest export.
-    Export,
-    /// The language runtime that made the code.
-    Runtime,
-    /// No symbol: module and offset, or a bare address.
-    None,
-}
-
-impl NameSource {
-    /// Stable short name, for outputs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            NameSource::Pdb => "pdb",
-            NameSource::Dwarf => "dwarf",
-            NameSource::Export => "export",
-            NameSource::Runtime => "runtime",
-            NameSource::None => "none",
-        }
-    }
-
-    /// Whether the name is that of the function, not of something near it.
-    pub fn is_certain(self) -> bool {
-        matches!(self, NameSource::Pdb | NameSource::Dwarf | NameSource::Runtime)
-    }
-}
-
-/// Names of all frames, parallel to [`FrameTable`].
-#[derive(Default, Debug)]
-pub struct FrameSymbols {
-    /// Texts.
-    pub strings: Strings,
-    /// Names of frame `i`, innermost first: `named[starts[i]..starts[i + 1]]`.
-    pub starts: Vec<u32>,
-    /// All names.
-    pub named: Vec<NamedFrame>,
-    /// Source of each frame's name.
-    pub source: Vec<NameSource>,
-    /// Why there is no (better) name, or no line of a managed method, per frame; index into `strings`.
-    pub reason: Vec<Option<StrId>>,
-    /// What else is known of each frame; empty: nothing.
-    pub facts: Vec<FrameFacts>,
-    /// Of the frames whose outermost function shares its code with others (identical-code folding), the others' names.
-    pub aliases: HashMap<FrameId, Box<[StrId]>>,
-}
-
-impl FrameSymbols {
-    /// Names of a frame, innermost first; never empty.
-    pub fn names(&self, frame: FrameId) -> &[NamedFrame] {
-        let i = frame.0 as usize;
-        &self.named[self.starts[i] as usize..self.starts[i + 1] as usize]
-    }
-
-    /// Names of further functions whose code is the frame's outermost function's: which of them ran cannot be told.
-    pub fn aliases(&self, frame: FrameId) -> impl ExactSizeIterator<Item = &str> {
-        self.aliases.get(&frame).map_or(&[][..], |ids| ids).iter().map(|&id| self.strings.get(id))
-    }
-}
-
-/// Interned texts.
-#[derive(Default, Debug)]
-pub struct Strings {
-    texts: Vec<std::sync::Arc<str>>,
-    ids: HashMap<std::sync::Arc<str>, StrId>,
-}
-
-impl Strings {
-    /// The id of a text, new or known.
-    pub fn intern(&mut self, text: &str) -> StrId {
-        if let Some(&id) = self.ids.get(text) {
-            return id;
-        }
-        let id = StrId(self.texts.len() as u32);
-        let text: std::sync::Arc<str> = text.into();
-        self.texts.push(text.clone());
-        self.ids.insert(text, id);
-        id
-    }
-
-    /// The text of an id that this table gave.
-    pub fn get(&self, id: StrId) -> &str {
-        &self.texts[id.0 as usize]
-    }
 }
 
 /// What was lost, skipped or unresolved.
@@ -406,11 +227,7 @@ pub struct Losses {
     pub runtimes: Vec<String>,
     /// Events of unknown type.
     pub unknown_events: u64,
-    /// Samples taken before their module's tables were recorded, which then never were: their stacks end there.
+    /// Samples taken before their module's tables were recorded, which then never were: their
+    /// stacks end there.
     pub tables_pending: u64,
-}
-
-/// Stable short name of a trust, for outputs.
-pub fn trust_name(trust: Trust) -> &'static str {
-    trust.as_str()
 }

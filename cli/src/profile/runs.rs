@@ -31,8 +31,8 @@ pub struct Run {
     pub first_ns: u64,
     /// Time of the last sample.
     pub last_ns: u64,
-    /// Time that the run stands for: from its first sample to the thread's next sample (or its exit, or one nominal interval
-    /// after the last sample).
+    /// Time that the run stands for: from its first sample to the thread's next sample (or its
+    /// exit, or one nominal interval after the last sample).
     pub weight_ns: u64,
     /// Samples.
     pub samples: u32,
@@ -56,7 +56,8 @@ pub struct Batch<'a> {
 /// Runs kept in memory by default (24 MiB); the rest goes to a temporary file.
 const DEFAULT_LIMIT: usize = 512 << 10;
 
-/// All runs of a profile, per thread. Past its memory limit it spills to a temporary file, which ends with it.
+/// All runs of a profile, per thread. Past its memory limit it spills to a temporary file, which
+/// ends with it.
 #[derive(Debug)]
 pub struct Runs {
     threads: Vec<Thread>,
@@ -160,7 +161,8 @@ impl Runs {
         Ok(())
     }
 
-    /// Replaces every run's stack by what `map` holds for it (index = node). No run may be added afterwards.
+    /// Replaces every run's stack by what `map` holds for it (index = node). No run may be added
+    /// afterwards.
     pub fn map_nodes(&mut self, map: Vec<Option<NodeId>>) {
         for run in self.threads.iter_mut().flat_map(|thread| &mut thread.held) {
             run.node = mapped(&map, run.node);

@@ -1,57 +1,10 @@
-//! Distinct frames and distinct stacks.
+//! Distinct stacks.
 
-use super::ImageId;
-use hashbrown::{DefaultHashBuilder, HashTable};
-use std::hash::{BuildHasher, Hash};
-use stk_unwind::Trust;
-
-/// Index of a frame in [`FrameTable`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct FrameId(pub u32);
+use crate::stack::{FrameId, Interned};
 
 /// Index of a node in [`CallTree`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
-
-/// Where a frame's address lies.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub enum Placement {
-    /// In an image, at an RVA.
-    Image(ImageId, u32),
-    /// In a dynamic code region (index in [`Profile::code`](super::Profile::code)), at an offset.
-    Code(u32, u32),
-    /// In no module known at that time; the address as it was.
-    Unknown(u64),
-}
-
-/// What makes two frames the same.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct FrameKey {
-    /// Where it lies.
-    pub place: Placement,
-    /// True: the address is that of an instruction (context frame); false: a return address, looked up at address − 1.
-    pub exact: bool,
-    /// How it was found.
-    pub trust: Trust,
-}
-
-/// Distinct frames in order of first appearance.
-#[derive(Default, Debug)]
-pub struct FrameTable {
-    keys: Interned<FrameKey>,
-}
-
-impl FrameTable {
-    /// The id of a frame, new or known.
-    pub fn intern(&mut self, key: FrameKey) -> FrameId {
-        FrameId(self.keys.intern(key))
-    }
-
-    /// All frames; index = id.
-    pub fn keys(&self) -> &[FrameKey] {
-        &self.keys.values
-    }
-}
 
 /// A stack: a frame called by the stack `parent`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -90,65 +43,9 @@ impl CallTree {
     }
 }
 
-/// Values numbered in order of first appearance. The table holds only the numbers, so that a value is stored once:
-/// there can be millions of nodes. Its hasher is seeded at random, so that no trace can be made to collide, and nothing
-/// depends on its order.
-#[derive(Debug)]
-struct Interned<T> {
-    values: Vec<T>,
-    ids: HashTable<u32>,
-    hasher: DefaultHashBuilder,
-}
-
-impl<T> Default for Interned<T> {
-    fn default() -> Self {
-        Interned { values: Vec::new(), ids: HashTable::new(), hasher: DefaultHashBuilder::default() }
-    }
-}
-
-impl<T: Copy + Eq + Hash> Interned<T> {
-    fn intern(&mut self, value: T) -> u32 {
-        let Interned { values, ids, hasher } = self;
-        let entry = ids.entry(
-            hasher.hash_one(value),
-            |&id| values[id as usize] == value,
-            |&id| hasher.hash_one(values[id as usize]),
-        );
-        match entry {
-            hashbrown::hash_table::Entry::Occupied(known) => *known.get(),
-            hashbrown::hash_table::Entry::Vacant(free) => {
-                let id = values.len() as u32;
-                free.insert(id);
-                values.push(value);
-                id
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn frame(rva: u32, trust: Trust) -> FrameKey {
-        FrameKey { place: Placement::Image(ImageId(0), rva), exact: false, trust }
-    }
-
-    #[test]
-    fn frames_differ_by_place_exactness_and_trust() {
-        let mut table = FrameTable::default();
-        let first = table.intern(frame(1, Trust::Context));
-        let keys = [
-            frame(2, Trust::Context),
-            FrameKey { exact: true, ..frame(1, Trust::Context) },
-            FrameKey { place: Placement::Unknown(1), ..frame(1, Trust::Context) },
-        ];
-        for key in keys {
-            assert_ne!(table.intern(key), first);
-        }
-        assert_eq!(table.intern(frame(1, Trust::Context)), first);
-        assert_eq!(table.keys().len(), 4);
-    }
 
     #[test]
     fn a_stack_reads_back_leaf_first_and_shares_its_callers() {
@@ -160,13 +57,5 @@ mod tests {
         assert_eq!(tree.frames(a).collect::<Vec<_>>(), [FrameId(8), FrameId(7)]);
         assert_eq!(tree.frames(b).collect::<Vec<_>>(), [FrameId(9), FrameId(7)]);
         assert_eq!(tree.nodes().len(), 3);
-    }
-
-    #[test]
-    fn ids_stay_when_the_table_grows() {
-        let mut table = FrameTable::default();
-        let ids: Vec<FrameId> = (0..10_000).map(|rva| table.intern(frame(rva, Trust::Context))).collect();
-        assert!(ids.iter().enumerate().all(|(i, id)| id.0 as usize == i));
-        assert!((0..10_000).all(|rva| table.intern(frame(rva, Trust::Context)) == ids[rva as usize]));
     }
 }

@@ -41,7 +41,7 @@ impl ManagedModule {
 
     /// Its file's name; empty if unknown.
     pub fn file_name(&self) -> &str {
-        crate::symbols::file_name(&self.path)
+        crate::model::file_name(&self.path)
     }
 }
 

@@ -9,7 +9,7 @@ mod methods;
 
 pub use methods::{Ambiguous, CodeLines, ManagedModule, Method, MethodId, MethodKind, MethodMap, Span};
 
-use crate::profile::ImageId;
+use crate::model::ImageId;
 use crate::symbols::SymbolStore;
 use crate::trace::Trace;
 use std::collections::BTreeSet;

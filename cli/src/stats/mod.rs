@@ -1,4 +1,5 @@
-//! What `stk stats` prints: totals, top functions, modules and threads, and what is wrong with the stacks.
+//! What `stk stats` prints: totals, top functions, modules and threads, and what is wrong with the
+//! stacks.
 //!
 //! [`collect`] reads the runs once into sums by thread, stop reason and stack, and walks the call
 //! tree once. Memory grows with distinct stacks, not with samples.
@@ -10,12 +11,14 @@ mod trust;
 pub use text::print;
 
 use crate::profile::{Batch, Profile, Runs};
-use serde::Serialize;
+use crate::stack::StopReason;
+use serde::{Serialize, Serializer};
 use stk_schema::event::RunState;
+use stk_unwind::Trust;
 use sums::Tables;
 
-/// Version of the JSON, which `schema/stats.schema.json` describes. It grows when a field changes its meaning or goes away,
-/// not when one is added.
+/// Version of the JSON, which `schema/stats.schema.json` describes. It grows when a field changes
+/// its meaning or goes away, not when one is added.
 pub const VERSION: u32 = 1;
 
 /// What to count and how much of it to keep.
@@ -141,8 +144,10 @@ pub struct States {
 pub struct FunctionStats {
     /// Name.
     pub function: String,
-    /// Module's file name; empty if the address lies in none.
+    /// File name of the first module with code of it; empty if the address lies in none.
     pub module: String,
+    /// How many modules have code of it: several if it is inlined from a header.
+    pub modules: u32,
     /// Innermost in these samples.
     #[serde(rename = "self")]
     pub own: Amount,
@@ -182,8 +187,8 @@ pub struct ThreadStats {
 /// Stacks that end for one reason.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct StopStats {
-    /// `thread-start` for complete stacks.
-    pub reason: String,
+    /// Why.
+    pub reason: StopReason,
     /// Module to blame; empty if none.
     pub module: String,
     /// Samples.
@@ -196,10 +201,12 @@ pub struct StopStats {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TrustStats {
     /// The way, as outputs name it: `context`, `unwind-info`, ….
-    pub trust: String,
+    #[serde(serialize_with = "trust_name")]
+    pub trust: Trust,
     /// Whether such a frame follows from what was recorded.
     pub proved: bool,
-    /// Module to blame where it does not: the one whose function it was found from; empty otherwise.
+    /// Module to blame where it does not: the one whose function it was found from; empty
+    /// otherwise.
     pub module: String,
     /// Frames of all counted samples.
     pub frames: u64,
@@ -207,7 +214,8 @@ pub struct TrustStats {
     pub share: f64,
 }
 
-/// How many frames have names. A frame counts once for every sample whose stack it is in; inlined functions do not count.
+/// How many frames have names. A frame counts once for every sample whose stack it is in; inlined
+/// functions do not count.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FrameStats {
     /// Frames of all counted samples.
@@ -339,4 +347,13 @@ impl States {
             RunState::Unknown => &mut self.unknown,
         }
     }
+}
+
+fn trust_name<S: Serializer>(trust: &Trust, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(trust.as_str())
+}
+
+/// A part of a whole, 0 to 1; 0 of nothing.
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

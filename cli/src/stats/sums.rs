@@ -3,8 +3,10 @@
 use super::trust::trust_stats;
 use super::{
     Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, States, StopStats, ThreadStats, TrustStats,
+    share,
 };
-use crate::profile::{Batch, FrameId, NameSource, Profile, Run, StrId};
+use crate::profile::{Batch, FrameId, FunctionId, Functions, Modules, NameSource, Profile, Run};
+use crate::stack::StopReason;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use stk_schema::event::RunState;
@@ -72,15 +74,17 @@ impl<'a> Tables<'a> {
 
     pub fn finish(mut self, top: usize) -> Summary {
         let distinct_stacks = self.nodes.iter().filter(|amount| amount.samples > 0).count() as u64;
-        let names = Names::new(self.profile);
-        let walk = Walk::new(self.profile, &names, &self.nodes);
+        let functions = Functions::new(self.profile, false);
+        let modules_of = functions.modules();
+        let walk = Walk::new(self.profile, &functions, &self.nodes);
 
         let by = |time: fn(&Sums) -> u64, other: fn(&Sums) -> u64| -> Vec<FunctionStats> {
             let function = |(id, sums): (u32, Sums)| {
-                let (name, module) = names.functions[id as usize];
+                let function = &functions.list()[id as usize];
                 FunctionStats {
-                    function: self.profile.symbols.strings.get(name).to_owned(),
-                    module: names.modules[module as usize].clone(),
+                    function: function.name_in_module.clone(),
+                    module: function.module.clone(),
+                    modules: function.modules,
                     own: sums.own,
                     total: sums.total,
                 }
@@ -90,7 +94,7 @@ impl<'a> Tables<'a> {
         let modules = ranked(&walk.modules, Sums::self_ns, Sums::total_ns, top)
             .into_iter()
             .map(|(id, sums)| ModuleStats {
-                module: names.modules[id as usize].clone(),
+                module: modules_of.names[id as usize].clone(),
                 own: sums.own,
                 total: sums.total,
             })
@@ -113,26 +117,26 @@ impl<'a> Tables<'a> {
             trusts: trust_stats(
                 self.profile,
                 &walk.through,
-                &|frame| &names.modules[names.module_of[frame.0 as usize] as usize],
+                &|frame| &modules_of.names[modules_of.of_frames[frame.0 as usize] as usize],
                 top,
             ),
-            frames: frame_stats(self.profile, &names, &walk, top),
+            frames: frame_stats(self.profile, modules_of, &walk, top),
         }
     }
 
     fn stop_stats(&self, top: usize) -> Vec<StopStats> {
         let all: u64 = self.stops.iter().sum();
-        let mut sums: HashMap<(&str, &str), u64> = HashMap::new();
+        let mut sums: HashMap<(StopReason, &str), u64> = HashMap::new();
         for (stop, &samples) in
             self.profile.stops.iter().zip(&self.stops).filter(|(_, samples)| **samples > 0)
         {
             *sums.entry((stop.reason, &stop.module)).or_default() += samples;
         }
         let mut sums: Vec<_> = sums.into_iter().collect();
-        sums.sort_unstable_by_key(|&(names, samples)| (Reverse(samples), names));
+        sums.sort_unstable_by_key(|&((reason, module), samples)| (Reverse(samples), reason.as_str(), module));
         sums.truncate(top);
-        let stop = |((reason, module), samples): ((&str, &str), u64)| StopStats {
-            reason: reason.to_owned(),
+        let stop = |((reason, module), samples): ((StopReason, &str), u64)| StopStats {
+            reason,
             module: module.to_owned(),
             samples,
             share: share(samples, all),
@@ -150,55 +154,6 @@ impl Amount {
     fn add_amount(&mut self, other: Amount) {
         self.samples += other.samples;
         self.weight_ns += other.weight_ns;
-    }
-}
-
-/// Functions, as (name, module), and modules, by name.
-struct Names {
-    modules: Vec<String>,
-    /// By frame.
-    module_of: Vec<u32>,
-    functions: Vec<(StrId, u32)>,
-    /// Functions of frame `i`, innermost first: `of_frames[starts[i]..starts[i + 1]]`.
-    starts: Vec<u32>,
-    of_frames: Vec<u32>,
-}
-
-impl Names {
-    fn new(profile: &Profile) -> Names {
-        let mut modules = vec![String::new()];
-        let mut module_ids: HashMap<&str, u32> = HashMap::from([("", 0)]);
-        let mut function_ids: HashMap<(StrId, u32), u32> = HashMap::new();
-        let mut names = Names {
-            modules: Vec::new(),
-            module_of: Vec::new(),
-            functions: Vec::new(),
-            starts: vec![0],
-            of_frames: Vec::new(),
-        };
-        for i in 0..profile.frames.keys().len() {
-            let module = profile.module_name(FrameId(i as u32)).unwrap_or_default();
-            let module = *module_ids.entry(module).or_insert_with(|| {
-                modules.push(module.to_owned());
-                modules.len() as u32 - 1
-            });
-            names.module_of.push(module);
-            for name in profile.symbols.names(FrameId(i as u32)) {
-                let id = *function_ids.entry((name.function, module)).or_insert_with(|| {
-                    names.functions.push((name.function, module));
-                    names.functions.len() as u32 - 1
-                });
-                names.of_frames.push(id);
-            }
-            names.starts.push(names.of_frames.len() as u32);
-        }
-        names.modules = modules;
-        names
-    }
-
-    fn of(&self, frame: FrameId) -> &[u32] {
-        let i = frame.0 as usize;
-        &self.of_frames[self.starts[i] as usize..self.starts[i + 1] as usize]
     }
 }
 
@@ -237,9 +192,10 @@ struct Walk {
 }
 
 impl Walk {
-    /// Visits every stack that has samples, or leads to one, once. A function counts in "total" where it is first met on
-    /// the way from the root, so recursion does not count it again.
-    fn new(profile: &Profile, names: &Names, own: &[Amount]) -> Walk {
+    /// Visits every stack that has samples, or leads to one, once. A function counts in "total"
+    /// where it is first met on the way from the root, so recursion does not count it again.
+    fn new(profile: &Profile, all: &Functions, own: &[Amount]) -> Walk {
+        let module_names = all.modules();
         let nodes = profile.tree.nodes();
         let mut through = own.to_vec();
         // A parent's id is smaller than its children's.
@@ -251,18 +207,18 @@ impl Walk {
         }
         let children = Children::new(profile);
 
-        let mut functions = vec![Sums::default(); names.functions.len()];
-        let mut modules = vec![Sums::default(); names.modules.len()];
-        let mut open_functions = vec![0u32; names.functions.len()];
-        let mut open_modules = vec![0u32; names.modules.len()];
+        let mut functions = vec![Sums::default(); all.list().len()];
+        let mut modules = vec![Sums::default(); module_names.names.len()];
+        let mut open_functions = vec![0u32; functions.len()];
+        let mut open_modules = vec![0u32; modules.len()];
         // Nodes to enter, or, with true, to leave.
         let mut todo: Vec<(u32, bool)> = children.roots.iter().map(|&root| (root, false)).collect();
         while let Some((node, leave)) = todo.pop() {
             let i = node as usize;
             let frame = nodes[i].frame;
-            let module = names.module_of[frame.0 as usize];
+            let module = module_names.of_frames[frame.0 as usize];
             if leave {
-                for &function in names.of(frame) {
+                for &FunctionId(function) in all.of(frame) {
                     open_functions[function as usize] -= 1;
                 }
                 open_modules[module as usize] -= 1;
@@ -271,7 +227,7 @@ impl Walk {
             if through[i].samples == 0 {
                 continue;
             }
-            for (position, &function) in names.of(frame).iter().enumerate() {
+            for (position, &FunctionId(function)) in all.of(frame).iter().rev().enumerate() {
                 let open = &mut open_functions[function as usize];
                 let total = if *open == 0 { through[i] } else { Amount::default() };
                 *open += 1;
@@ -327,8 +283,8 @@ impl Children {
     }
 }
 
-/// The first `top` ids by a time that is not 0, the longest first; ties by the other time, then by id,
-/// which is the order of first appearance.
+/// The first `top` ids by a time that is not 0, the longest first; ties by the other time, then by
+/// id, which is the order of first appearance.
 fn ranked(all: &[Sums], time: fn(&Sums) -> u64, other: fn(&Sums) -> u64, top: usize) -> Vec<(u32, Sums)> {
     let mut rows: Vec<(u32, Sums)> =
         (0u32..).zip(all.iter().copied()).filter(|(_, sums)| time(sums) > 0).collect();
@@ -344,7 +300,7 @@ struct Unnamed {
     addresses: HashSet<FrameId>,
 }
 
-fn frame_stats(profile: &Profile, names: &Names, walk: &Walk, top: usize) -> FrameStats {
+fn frame_stats(profile: &Profile, modules: &Modules, walk: &Walk, top: usize) -> FrameStats {
     let symbols = &profile.symbols;
     let mut unnamed: HashMap<(&str, &str, bool), Unnamed> = HashMap::new();
     let (mut all, mut exports, mut unresolved) = (0, 0, 0);
@@ -355,7 +311,7 @@ fn frame_stats(profile: &Profile, names: &Names, walk: &Walk, top: usize) -> Fra
         if amount.samples == 0 || source.is_certain() {
             continue;
         }
-        let module = names.modules[names.module_of[i] as usize].as_str();
+        let module = modules.names[modules.of_frames[i] as usize].as_str();
         let cause = symbols.reason[i].map_or("cause not known", |reason| symbols.strings.get(reason));
         let export_only = source == NameSource::Export;
         *if export_only { &mut exports } else { &mut unresolved } += amount.samples;
@@ -385,8 +341,4 @@ fn frame_stats(profile: &Profile, names: &Names, walk: &Walk, top: usize) -> Fra
         unresolved_share: share(unresolved, all),
         causes,
     }
-}
-
-pub(super) fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

@@ -119,7 +119,7 @@ fn functions(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         amounts(
             stats,
             page,
-            list.iter().map(|f: &FunctionStats| (f.own, f.total, f.function.as_str(), f.module.as_str())),
+            list.iter().map(|f: &FunctionStats| (f.own, f.total, f.function.as_str(), modules_of(f))),
         )?;
     }
     Ok(())
@@ -132,17 +132,25 @@ fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     page.heading("Modules by self time")?;
     let name = |module: &str| if module.is_empty() { "(no module)".to_owned() } else { module.to_owned() };
     let rows: Vec<_> = stats.modules.iter().map(|m| (m.own, m.total, name(&m.module))).collect();
-    amounts(stats, page, rows.iter().map(|(own, total, name)| (*own, *total, name.as_str(), "")))
+    amounts(stats, page, rows.iter().map(|(own, total, name)| (*own, *total, name.as_str(), String::new())))
+}
+
+/// The module with a function's code, and how many more have some.
+fn modules_of(function: &FunctionStats) -> String {
+    match function.modules {
+        0 | 1 => function.module.clone(),
+        several => format!("{} and {} more", function.module, several - 1),
+    }
 }
 
 /// Rows of self time, total time, a name and its module.
 fn amounts<'a>(
     stats: &Stats,
     page: &mut Page<'_>,
-    rows: impl Iterator<Item = (Amount, Amount, &'a str, &'a str)>,
+    rows: impl Iterator<Item = (Amount, Amount, &'a str, String)>,
 ) -> io::Result<()> {
     let rows: Vec<_> = rows
-        .map(|(own, total, name, module)| (own, total, cut(&printable(name)), printable(module)))
+        .map(|(own, total, name, module)| (own, total, cut(&printable(name)), printable(&module)))
         .collect();
     let width = rows.iter().map(|row| row.2.chars().count()).max().unwrap_or(0);
     page.line("        self              total")?;
@@ -193,10 +201,10 @@ fn stops(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     }
     page.heading("Where stacks end")?;
     for stop in &stats.stops {
-        let mut text = if stop.reason == "thread-start" {
-            "thread-start (complete)".into()
+        let mut text = if stop.reason.is_complete() {
+            "thread-start (complete)".to_owned()
         } else {
-            stop.reason.clone()
+            stop.reason.as_str().to_owned()
         };
         if !stop.module.is_empty() {
             let _ = write!(text, " in {}", printable(&stop.module));
@@ -217,7 +225,7 @@ fn trusts(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     }
     page.heading("How frames were found")?;
     for trust in &stats.trusts {
-        let mut text = trust.trust.clone();
+        let mut text = trust.trust.as_str().to_owned();
         if !trust.proved {
             let module = if trust.module.is_empty() { "(no module)" } else { &trust.module };
             let _ = write!(text, " from {} (not proved)", printable(module));

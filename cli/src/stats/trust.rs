@@ -1,14 +1,13 @@
 //! How the frames of a profile were found.
 
-use super::sums::share;
-use super::{Amount, TrustStats};
+use super::{Amount, TrustStats, share};
 use crate::profile::{FrameId, Profile};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use stk_unwind::Trust;
 
-/// Frames by trust and module to blame, the first `top` of them. `through`: by node, the samples of the stacks that go through
-/// it.
+/// Frames by trust and module to blame, the first `top` of them. `through`: by node, the samples of
+/// the stacks that go through it.
 pub(super) fn trust_stats<'a>(
     profile: &Profile,
     through: &[Amount],
@@ -34,7 +33,7 @@ pub(super) fn trust_stats<'a>(
     let mut list: Vec<TrustStats> = frames
         .into_iter()
         .map(|((trust, module), frames)| TrustStats {
-            trust: trust.as_str().to_owned(),
+            trust,
             proved: trust.is_proved(),
             module: module.to_owned(),
             frames,
@@ -42,7 +41,11 @@ pub(super) fn trust_stats<'a>(
         })
         .collect();
     list.sort_by(|a, b| {
-        (Reverse(a.frames), &a.trust, &a.module).cmp(&(Reverse(b.frames), &b.trust, &b.module))
+        (Reverse(a.frames), a.trust.as_str(), &a.module).cmp(&(
+            Reverse(b.frames),
+            b.trust.as_str(),
+            &b.module,
+        ))
     });
     list.truncate(top);
     list

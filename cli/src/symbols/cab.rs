@@ -3,7 +3,7 @@
 use std::io::{self, Cursor, Read, Write};
 
 use super::bundle::unpacked_limit;
-use super::bytes::{u16_at, u32_at};
+use crate::model::bytes::{u16_at, u32_at};
 
 /// Whether these are the first bytes of a cabinet.
 pub fn is_cabinet(data: &[u8]) -> bool {

@@ -1,13 +1,12 @@
 //! Which build a symbol file or an image is: identities as symbol stores and servers write them,
 //! and whether a file is the one that is wanted.
 
-use std::fmt::Write as _;
-
-use stk_schema::identity::GuidText;
-
-use super::bytes::u32_at;
 use super::pdb::{PdbFile, PdbIdentity};
-use crate::runtimes::dotnet::portable_pdb::PortablePdb;
+use super::portable_pdb::PortablePdb;
+use crate::model::bytes::u32_at;
+use crate::model::{image_id, pdb_id};
+use stk_schema::Arch;
+use stk_schema::identity::CodeView;
 
 /// A file that is looked for: a symbol file or image of exactly one build.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +15,21 @@ pub struct Wanted<'a> {
     pub name: &'a str,
     /// Which build.
     pub identity: Identity,
+}
+
+/// What is known of a module whose addresses are to be named.
+#[derive(Clone, Copy, Debug)]
+pub struct ModuleKey<'a> {
+    /// Path as recorded (Windows syntax).
+    pub path: &'a str,
+    /// CodeView record, if the image has one.
+    pub code_view: Option<CodeView<'a>>,
+    /// TimeDateStamp of the image.
+    pub time_date_stamp: u32,
+    /// SizeOfImage of the image, in bytes; 0 if it is not known which image it was.
+    pub size_of_image: u32,
+    /// Architecture.
+    pub arch: Arch,
 }
 
 /// What identifies a build.
@@ -65,20 +79,6 @@ impl std::fmt::Display for Identity {
     }
 }
 
-/// The identity of a PDB as stores and servers write it: GUID as 32 hex digits, then the age in
-/// hex.
-pub fn pdb_id(guid: &[u8; 16], age: u32) -> String {
-    let mut id: String = GuidText(guid).to_string().chars().filter(|&c| c != '-').collect();
-    let _ = write!(id, "{age:x}");
-    id
-}
-
-/// The identity of an image as stores and servers write it: TimeDateStamp (8 hex digits), then
-/// SizeOfImage in hex.
-pub fn image_id(time_date_stamp: u32, size_of_image: u32) -> String {
-    format!("{time_date_stamp:08X}{size_of_image:x}")
-}
-
 /// Whether a file is of the build that is wanted, by what it says of itself.
 ///
 /// # Errors
@@ -126,20 +126,5 @@ impl PdbIdentity {
     /// Whether the PDB belongs to an image with this CodeView record.
     pub fn matches(&self, guid: &[u8; 16], age: u32) -> bool {
         self.guid == *guid && (self.age == age || self.info_age == age)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // The example of Microsoft's "Using SymStore": the first three GUID fields are little-endian in
-    // the record.
-    #[test]
-    fn identities_are_written_as_symbol_servers_do() {
-        let guid =
-            [0xcb, 0xfa, 0xb9, 0x1e, 0xc7, 0x04, 0x3c, 0x41, 0x96, 0xba, 0xb6, 0x69, 0xdb, 0x5a, 0x2c, 0x3f];
-        assert_eq!(pdb_id(&guid, 10), "1EB9FACB04C7413C96BAB669DB5A2C3Fa");
-        assert_eq!(image_id(0x0a1b_2c3d, 0x1_f000), "0A1B2C3D1f000");
     }
 }

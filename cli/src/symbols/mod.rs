@@ -11,8 +11,8 @@
 //! out and counted.
 //!
 //! ```text
-//! options, path        where to look, as commands and debuggers say it  SymbolPath
-//! identity             which build a file is                            Identity
+//! path                 where to look, as debuggers say it             SymbolPath
+//! identity             which build a file or a module is                Identity, ModuleKey
 //! places               names and paths of others, as this machine may open them
 //! place, local         a folder to look into, and how far it is trusted; what lies on this machine
 //! pointer              where a store's file.ptr may lead
@@ -22,6 +22,7 @@
 //! cache                what is kept: files from servers, indexes
 //! pdb, dwarf, coff      read symbol files and images                     bytes -> SymbolIndex
 //! image                 what an image says of itself
+//! portable_pdb         lines of managed code                            bytes -> PortablePdb
 //! index                functions, inline chains and lines by address    SymbolIndex
 //! names                function names as people read them
 //! symbolizer           all of it for one module after the other         rvas -> ModuleSymbols
@@ -29,7 +30,6 @@
 //! ```
 
 mod bundle;
-pub(crate) mod bytes;
 pub mod cab;
 mod cache;
 mod coff;
@@ -39,7 +39,6 @@ mod image;
 pub mod index;
 mod local;
 mod names;
-mod options;
 #[cfg(any(windows, test))]
 mod owner;
 mod pace;
@@ -48,6 +47,7 @@ pub mod pdb;
 mod place;
 mod places;
 mod pointer;
+pub mod portable_pdb;
 mod reason;
 mod redirect;
 mod resolved;
@@ -56,18 +56,18 @@ mod server_error;
 mod store;
 mod symbolizer;
 
+pub use crate::model::{image_id, pdb_id};
 pub(crate) use bundle::is_bundle;
 pub use bundle::{Bundle, BundleWriter};
 pub(crate) use cache::write_atomically;
 pub use cache::{CacheKey, CacheStats, SymbolCache};
 pub use dwarf::image_index;
-pub use identity::{Identity, Wanted, image_id, image_identity, pdb_id};
+pub use identity::{Identity, ModuleKey, Wanted, image_identity};
 pub use image::ImageFile;
 pub use names::{Demangle, demangle, undecorate_x86};
-pub use options::SymbolOptions;
 pub use path::{PathElement, Store, SymbolPath};
-pub use places::{file_name, safe_file_name};
+pub use places::safe_file_name;
 pub use reason::Reason;
 pub use resolved::{Location, ModuleSymbols, Resolved, Source};
 pub use store::{FoundFile, Search, SymbolStore};
-pub use symbolizer::{ModuleKey, Symbolizer, pdb_index};
+pub use symbolizer::{Symbolizer, pdb_index};

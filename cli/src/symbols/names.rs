@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use symbolic_demangle::{Demangle as _, DemangleOptions};
 
 /// How much of a mangled name is shown.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Demangle {
     /// With parameters and return type.
     Full,

@@ -14,7 +14,7 @@ pub(super) struct Pace {
 
 /// Reads from a sender as long as it keeps the pace. Time that passes between reads does not count.
 #[derive(Debug)]
-pub(super) struct Paced<R> {
+pub(super) struct PacedReader<R> {
     inner: R,
     pace: Pace,
     waited: Duration,
@@ -29,13 +29,13 @@ pub(super) struct TooSlow {
     pub(super) waited: Duration,
 }
 
-impl<R> Paced<R> {
-    pub(super) fn new(inner: R, pace: Pace) -> Paced<R> {
-        Paced { inner, pace, waited: Duration::ZERO, got: 0 }
+impl<R> PacedReader<R> {
+    pub(super) fn new(inner: R, pace: Pace) -> PacedReader<R> {
+        PacedReader { inner, pace, waited: Duration::ZERO, got: 0 }
     }
 }
 
-impl<R: Read> Read for Paced<R> {
+impl<R: Read> Read for PacedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let begun = Instant::now();
         let len = self.inner.read(buffer)?;

@@ -1,12 +1,8 @@
 //! Names and paths that traces, servers and stores give, as this machine may open them: nothing
 //! outside of a store, nothing on the network.
 
+use crate::model::file_name;
 use std::path::{Path, PathBuf};
-
-/// The last component of a path in Windows or Unix syntax.
-pub fn file_name(path: &str) -> &str {
-    path.rsplit(['\\', '/']).next().unwrap_or(path)
-}
 
 /// The last component of a path, if it can be the name of a file in a store and nothing else:
 /// traces and servers must not be able to name a place outside.
@@ -77,13 +73,6 @@ pub(super) fn ignoring_case(folder: &Path, name: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn both_separators_end_a_folder() {
-        assert_eq!(file_name(r"D:\a\_work\1\s\winpty.pdb"), "winpty.pdb");
-        assert_eq!(file_name("/build/x.pdb"), "x.pdb");
-        assert_eq!(file_name(r"C:\Übung/дерево.pdb"), "дерево.pdb");
-    }
 
     #[test]
     fn a_name_that_leaves_the_store_is_refused() {

@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::identity::Identity;
-use super::places::file_name;
 use super::store::Search;
+use crate::model::file_name;
 
 /// Why an address has no better name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

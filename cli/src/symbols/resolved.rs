@@ -1,16 +1,15 @@
-//! The names of one module's addresses: collected as an index gives them, each text once, and read back by the number of the
-//! address.
+//! The names of one module's addresses: collected as an index gives them, and read back by the
+//! number of the address.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
 use stk_schema::Arch;
 
-use super::index::{Hit, Origin, RecordKind, SymbolIndex, TextId, TextMap};
+use super::identity::ModuleKey;
+use super::index::{Hit, Origin, Range, RecordKind, SymbolIndex, TextId, TextMap};
 use super::names::{Demangle, demangle, undecorate_x86};
-use super::places::file_name;
 use super::reason::Reason;
-use super::symbolizer::ModuleKey;
 
 /// Where a name comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -19,18 +18,16 @@ pub enum Source {
     Pdb,
     /// DWARF or the COFF symbol table of the image.
     Dwarf,
-    /// The nearest exported name at or below the address: not certain.
-    Export,
-    /// Module name and offset.
+    /// No symbol covers the address.
     None,
 }
 
 /// One frame of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Location<'a> {
-    /// Function as displayed: demangled; `name+0x12` for an export, `module.dll+0x1234` without any name.
+    /// Function as displayed: demangled.
     pub function: &'a str,
-    /// The record's own name; empty without any.
+    /// The record's own name.
     pub raw: &'a str,
     /// Source file, as the symbol file names it.
     pub file: Option<&'a str>,
@@ -49,7 +46,7 @@ pub struct Resolved<'a> {
     pub source: Source,
     /// Why there is no better name, if there is none.
     pub reason: Option<&'a Reason>,
-    /// Bytes from the beginning of the outermost function, or from the export; the rva without any.
+    /// Bytes from the beginning of the outermost function; the rva without any.
     pub displacement: u32,
 }
 
@@ -68,13 +65,14 @@ pub struct ModuleSymbols {
     addresses: Vec<StoredAddress>,
 }
 
+/// A [`Location`] by the numbers of its texts.
 #[derive(Clone, Copy, Debug)]
-struct StoredFrame {
-    function: u32,
+pub(crate) struct StoredFrame {
+    pub function: u32,
     raw: u32,
-    file: Option<u32>,
-    line: Option<u32>,
-    inline: bool,
+    pub file: Option<u32>,
+    pub line: Option<u32>,
+    pub inline: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,25 +96,34 @@ impl ModuleSymbols {
         self.addresses.is_empty()
     }
 
+    /// The texts by which names are told, some of them perhaps twice.
+    pub(crate) fn texts(&self) -> &[Box<str>] {
+        &self.texts
+    }
+
     /// What was found for the address with this number in the list that was asked for.
     pub fn get(&self, n: usize) -> Option<Resolved<'_>> {
         let at = *self.addresses.get(n)?;
         let StoredAddress { source, displacement, .. } = at;
         let reason = match source {
             Source::Pdb | Source::Dwarf => None,
-            Source::Export | Source::None => self.reason.as_ref().or(self.not_covered.as_ref()),
+            Source::None => self.reason.as_ref().or(self.not_covered.as_ref()),
         };
         Some(Resolved { symbols: self, at, source, reason, displacement })
     }
 }
 
 impl<'a> Resolved<'a> {
-    /// The frames, innermost first; there is always one.
+    /// A text by its number.
+    pub(crate) fn text(&self, id: u32) -> &'a str {
+        &self.symbols.texts[id as usize]
+    }
+
+    /// The frames, innermost first; none if there is no symbol.
     pub fn frames(&self) -> impl ExactSizeIterator<Item = Location<'a>> + use<'a> {
         let symbols = self.symbols;
         let text = |id: u32| &*symbols.texts[id as usize];
-        let StoredAddress { first, count, .. } = self.at;
-        symbols.frames[first as usize..(first + count) as usize].iter().map(move |frame| Location {
+        self.stored().iter().map(move |frame| Location {
             function: text(frame.function),
             raw: text(frame.raw),
             file: frame.file.map(text),
@@ -125,50 +132,57 @@ impl<'a> Resolved<'a> {
         })
     }
 
-    /// Other functions that the linker folded into the outermost one, as displayed: which of them ran cannot be told.
+    /// Other functions that the linker folded into the outermost one, as displayed: which of them
+    /// ran cannot be told.
     pub fn aliases(&self) -> impl ExactSizeIterator<Item = &'a str> + use<'a> {
-        let StoredAddress { first_alias, alias_count, .. } = self.at;
         let symbols = self.symbols;
-        let aliases = &symbols.aliases[first_alias as usize..(first_alias + alias_count) as usize];
-        aliases.iter().map(move |&id| &*symbols.texts[id as usize])
+        self.stored_aliases().iter().map(|&id| &*symbols.texts[id as usize])
+    }
+
+    /// The frames by the numbers of their texts.
+    pub(crate) fn stored(&self) -> &'a [StoredFrame] {
+        let StoredAddress { first, count, .. } = self.at;
+        &self.symbols.frames[first as usize..(first + count) as usize]
+    }
+
+    /// The aliases by the numbers of their texts.
+    pub(crate) fn stored_aliases(&self) -> &'a [u32] {
+        let StoredAddress { first_alias, alias_count, .. } = self.at;
+        &self.symbols.aliases[first_alias as usize..(first_alias + alias_count) as usize]
     }
 }
 
 /// Collects the results of one module.
-pub(super) struct Writer<'a> {
+pub(super) struct Writer {
     demangle: Demangle,
-    module: &'a ModuleKey<'a>,
-    name: &'a str,
+    arch: Arch,
     texts: Vec<Box<str>>,
-    ids: HashMap<Box<str>, u32>,
-    /// Demangled name of each raw one.
+    /// Displayed name of each raw one.
     functions: HashMap<u32, u32>,
     frames: Vec<StoredFrame>,
     aliases: Vec<u32>,
+    /// Where in `aliases` those of a range are, by its bounds, and how many.
+    alias_lists: HashMap<(u32, u32), (u32, u32)>,
     addresses: Vec<StoredAddress>,
 }
 
-impl<'a> Writer<'a> {
+impl Writer {
     /// Nothing yet of this module.
-    pub(super) fn new(demangle: Demangle, module: &'a ModuleKey<'a>) -> Writer<'a> {
-        let name = match file_name(module.path) {
-            "" => "unknown module",
-            name => name,
-        };
+    pub(super) fn new(demangle: Demangle, module: &ModuleKey<'_>) -> Writer {
         Writer {
             demangle,
-            module,
-            name,
+            arch: module.arch,
             texts: Vec::new(),
-            ids: HashMap::new(),
             functions: HashMap::new(),
             frames: Vec::new(),
             aliases: Vec::new(),
+            alias_lists: HashMap::new(),
             addresses: Vec::new(),
         }
     }
 
-    /// Adds what the index has found for an address; `known` holds the numbers of those of its strings that were met.
+    /// Adds what the index has found for an address; `known` holds the numbers of those of its
+    /// strings that were met.
     pub(super) fn address(
         &mut self,
         rva: u32,
@@ -178,8 +192,9 @@ impl<'a> Writer<'a> {
     ) {
         let Some(hit) = hit else { return self.without_symbols(rva) };
         let range = hit.range();
-        if let Some(range) = range.filter(|range| range.kind == RecordKind::Export) {
-            return self.by_export(rva, range.start, range.name);
+        if range.is_some_and(|range| range.kind == RecordKind::Export) {
+            // Whether the export's function reaches so far is not known here.
+            return self.without_symbols(rva);
         }
         let decorated = range.is_some_and(|range| range.kind >= RecordKind::Public);
         let first = self.frames.len() as u32;
@@ -192,59 +207,50 @@ impl<'a> Writer<'a> {
             let file = frame.file.map(|file| text(self, file));
             self.frames.push(StoredFrame { function, raw, file, line: frame.line, inline: frame.inline });
         }
-        let first_alias = self.aliases.len();
-        for (name, kind) in range.map_or_else(Vec::new, |range| range.aliases(index)) {
+        let (first_alias, alias_count) = range.map_or((0, 0), |range| self.aliases_of(&range, index));
+        self.addresses.push(StoredAddress {
+            first,
+            count: self.frames.len() as u32 - first,
+            first_alias,
+            alias_count,
+            source: if hit.origin() == Origin::Pdb { Source::Pdb } else { Source::Dwarf },
+            displacement: range.map_or(0, |range| hit.linked_rva().wrapping_sub(range.start)),
+        });
+    }
+
+    /// The other names of a range, whose outermost function was added last.
+    fn aliases_of(&mut self, range: &Range<'_>, index: &SymbolIndex) -> (u32, u32) {
+        if let Some(&list) = self.alias_lists.get(&(range.start, range.end)) {
+            return list;
+        }
+        let first = self.aliases.len();
+        for (name, kind) in range.aliases(index) {
             let raw = self.text(name);
             let function = self.function(raw, kind >= RecordKind::Public);
-            // A public repeats the name of its procedure, decorated; shown, it may differ from it in spaces.
+            // A public repeats the name of its procedure, decorated; shown, it may differ from it
+            // in spaces.
             let text = |id: u32| self.texts[id as usize].bytes().filter(|&byte| byte != b' ');
             let outermost = self.frames.last().map(|frame| frame.function);
-            let mut known = outermost.iter().chain(&self.aliases[first_alias..]);
+            let mut known = outermost.iter().chain(&self.aliases[first..]);
             if !known.any(|&other| text(other).eq(text(function))) {
                 self.aliases.push(function);
             }
         }
-        let source = if hit.origin() == Origin::Pdb { Source::Pdb } else { Source::Dwarf };
-        self.end(first, source, range.map_or(0, |range| hit.linked_rva().wrapping_sub(range.start)));
+        let list = (first as u32, (self.aliases.len() - first) as u32);
+        self.alias_lists.insert((range.start, range.end), list);
+        list
     }
 
-    /// Adds an address that no symbols cover: by the nearest export, else by its offset in the module.
+    /// Adds an address that no symbols cover.
     pub(super) fn without_symbols(&mut self, rva: u32) {
-        if let Some((start, name)) = self.export(rva) {
-            return self.by_export(rva, start, name);
-        }
-        let first = self.frames.len() as u32;
-        let function = self.text(&format!("{}+{rva:#x}", self.name));
-        let raw = self.text("");
-        self.frames.push(StoredFrame { function, raw, file: None, line: None, inline: false });
-        self.end(first, Source::None, rva);
-    }
-
-    fn by_export(&mut self, rva: u32, start: u32, name: &str) {
-        let first = self.frames.len() as u32;
-        let raw = self.text(name);
-        let function = self.function(raw, true);
-        let text = format!("{}+{:#x}", self.texts[function as usize], rva - start);
-        let function = if rva == start { function } else { self.text(&text) };
-        self.frames.push(StoredFrame { function, raw, file: None, line: None, inline: false });
-        self.end(first, Source::Export, rva - start);
-    }
-
-    fn end(&mut self, first: u32, source: Source, displacement: u32) {
-        let count = self.frames.len() as u32 - first;
-        let first_alias = self.addresses.last().map_or(0, |last| last.first_alias + last.alias_count);
-        let alias_count = self.aliases.len() as u32 - first_alias;
-        self.addresses.push(StoredAddress { first, count, first_alias, alias_count, source, displacement });
-    }
-
-    /// The nearest export at or below an address.
-    fn export(&self, rva: u32) -> Option<(u32, &'a str)> {
-        let exports = self.module.exports?;
-        let after = exports.partition_point(|export| export.0 <= rva);
-        let start = exports[..after].last()?.0;
-        // Of several names for one address the first in the alphabet, so that all traces agree.
-        let same = exports[..after].iter().rev().take_while(|export| export.0 == start);
-        same.map(|export| &*export.1).filter(|name| !name.is_empty()).min().map(|name| (start, name))
+        self.addresses.push(StoredAddress {
+            first: 0,
+            count: 0,
+            first_alias: 0,
+            alias_count: 0,
+            source: Source::None,
+            displacement: rva,
+        });
     }
 
     fn function(&mut self, raw: u32, decorated: bool) -> u32 {
@@ -253,7 +259,7 @@ impl<'a> Writer<'a> {
         }
         let text = std::mem::take(&mut self.texts[raw as usize]);
         let mut shown = demangle(&text, self.demangle);
-        if decorated && self.module.arch == Arch::X86 && self.demangle != Demangle::None && *shown == *text {
+        if decorated && self.arch == Arch::X86 && self.demangle != Demangle::None && *shown == *text {
             shown = undecorate_x86(&text).into();
         }
         let function = if *shown == *text { raw } else { self.text(&shown) };
@@ -264,13 +270,8 @@ impl<'a> Writer<'a> {
     }
 
     fn text(&mut self, text: &str) -> u32 {
-        if let Some(&id) = self.ids.get(text) {
-            return id;
-        }
-        let id = self.texts.len() as u32;
         self.texts.push(text.into());
-        self.ids.insert(text.into(), id);
-        id
+        self.texts.len() as u32 - 1
     }
 
     /// What was collected; `file`, `reason` and `not_covered` are said of all addresses.

@@ -16,7 +16,7 @@ use ureq::{Agent, Body};
 
 use super::cab;
 use super::cache::write_atomically;
-use super::pace::{Pace, Paced, TooSlow};
+use super::pace::{Pace, PacedReader, TooSlow};
 use super::places::first_tier;
 use super::redirect;
 pub use super::server_error::ServerError;
@@ -193,7 +193,7 @@ impl Client {
         let url = format!("{folder}/file.ptr");
         let mut response = self.request(&url)?;
         let mut text = String::new();
-        Paced::new(response.body_mut().as_reader(), self.pace())
+        PacedReader::new(response.body_mut().as_reader(), self.pace())
             .take(4096)
             .read_to_string(&mut text)
             .map_err(|error| body_error(&url, 0, None, &error))?;
@@ -270,7 +270,7 @@ impl Client {
             return Err(too_large());
         }
         let body = response.body_mut().with_config().limit(u64::MAX).reader();
-        let mut reader = Paced::new(body, self.pace());
+        let mut reader = PacedReader::new(body, self.pace());
         let mut buffer = vec![0; 1 << 16];
         let mut got = 0u64;
         loop {

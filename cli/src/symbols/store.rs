@@ -12,11 +12,12 @@ use super::cache::{SymbolCache, write_atomically};
 use super::identity::{Identity, Unfit, Wanted, fits};
 use super::path::{PathElement, Store, SymbolPath};
 use super::place::{OpenError, Place, Trust};
-use super::places::{file_name, first_tier, image_folder, safe_file_name};
+use super::places::{first_tier, image_folder, safe_file_name};
 use super::pointer;
+use super::portable_pdb::assembly_debug;
 use super::server::{Client, ClientOptions, OnBytes, packed_name};
 use crate::map::MappedFile;
-use crate::runtimes::dotnet::portable_pdb::assembly_debug;
+use crate::model::file_name;
 
 /// The places to look for symbols.
 #[derive(Clone, Debug, Default)]

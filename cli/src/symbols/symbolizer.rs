@@ -3,13 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rayon::prelude::*;
-use stk_schema::Arch;
-use stk_schema::identity::CodeView;
-
 use super::cache::{CacheKey, SymbolCache};
 use super::dwarf::image_index;
-use super::identity::{Identity, image_id, pdb_id};
+use super::identity::{Identity, ModuleKey};
 use super::index::{IndexError, Origin, SymbolIndex, TextMap};
 use super::names::Demangle;
 use super::pdb::PdbFile;
@@ -18,6 +14,7 @@ use super::reason::{Reason, unreadable};
 use super::resolved::{ModuleSymbols, Writer};
 use super::store::SymbolStore;
 use crate::map::MappedFile;
+use crate::model::{image_id, pdb_id};
 
 /// Turns addresses into names, files and lines.
 #[derive(Debug)]
@@ -27,32 +24,21 @@ pub struct Symbolizer {
     lookups: AtomicU64,
 }
 
-/// What is known of a module whose addresses are to be named.
-#[derive(Clone, Copy, Debug)]
-pub struct ModuleKey<'a> {
-    /// Path as recorded (Windows syntax).
-    pub path: &'a str,
-    /// CodeView record, if the image has one.
-    pub code_view: Option<CodeView<'a>>,
-    /// TimeDateStamp of the image.
-    pub time_date_stamp: u32,
-    /// SizeOfImage of the image, in bytes; 0 if it is not known which image it was.
-    pub size_of_image: u32,
-    /// Exported names by rva, sorted, from the trace.
-    pub exports: Option<&'a [(u32, Box<str>)]>,
-    /// Architecture.
-    pub arch: Arch,
-}
-
 impl Symbolizer {
     /// Names are looked for in `store` and shown in the style of `demangle`.
     pub fn new(store: SymbolStore, demangle: Demangle) -> Symbolizer {
         Symbolizer { store, demangle, lookups: AtomicU64::new(0) }
     }
 
-    /// How many addresses were looked up in symbol files so far: what symbolizing costs beside opening the files.
+    /// How many addresses were looked up in symbol files so far: what symbolizing costs beside
+    /// opening the files.
     pub fn lookups(&self) -> u64 {
         self.lookups.load(Ordering::Relaxed)
+    }
+
+    /// How much of a mangled name is shown.
+    pub fn demangle(&self) -> Demangle {
+        self.demangle
     }
 
     /// Where symbols are looked for.
@@ -60,17 +46,12 @@ impl Symbolizer {
         &self.store
     }
 
-    /// Names the addresses of many modules, in parallel; results in the order of the modules. The rvas of a module
-    /// are those to be looked up: of a caller, its return address − 1.
-    pub fn resolve_all(&self, modules: &[(ModuleKey<'_>, &[u32])]) -> Vec<ModuleSymbols> {
-        modules.par_iter().map(|(module, rvas)| self.resolve(module, rvas)).collect()
-    }
-
     /// Names the addresses of one module.
     pub fn resolve(&self, module: &ModuleKey<'_>, rvas: &[u32]) -> ModuleSymbols {
         match self.index(module, true) {
             Ok((path, index)) => self.resolve_in(module, rvas, &path, &index).unwrap_or_else(|_| {
-                // An index of the cache that is damaged inside: it has been thrown away, so this builds another.
+                // An index of the cache that is damaged inside: it has been thrown away, so this
+                // builds another.
                 match self.index(module, false) {
                     Ok((path, index)) => self
                         .resolve_in(module, rvas, &path, &index)

@@ -1,6 +1,7 @@
 //! Dynamic code over time: which region held an address at a moment, and what unwinds it.
 
 use super::Timeline;
+use crate::model::bytes::u32_at;
 use std::collections::BTreeMap;
 use stk_schema::event::{CodeAdd, CodeKind};
 use stk_unwind::{Arch, ImageTables};
@@ -167,7 +168,7 @@ fn arm64(add: &CodeAdd<'_>, size: u32) -> Option<Unwind> {
 fn words<const N: usize>(bytes: &[u8]) -> Option<[u32; N]> {
     let mut words = [0; N];
     for (n, word) in words.iter_mut().enumerate() {
-        *word = u32::from_le_bytes(*bytes.get(n * 4..)?.first_chunk()?);
+        *word = u32_at(bytes, n * 4)?;
     }
     Some(words)
 }

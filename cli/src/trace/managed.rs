@@ -1,5 +1,5 @@
-//! What a language runtime said of a thread at one of its samples: MANAGED_THREAD and the MEMORY behind it, and a copy of the sample
-//! to keep until that has been read.
+//! What a language runtime said of a thread at one of its samples: MANAGED_THREAD and the MEMORY
+//! behind it, and a copy of the sample to keep until that has been read.
 
 use super::registers;
 use stk_format::{Decoded, Sample};
@@ -67,7 +67,7 @@ pub fn take(managed: &mut Option<Managed>, thread: u64, time: u64, event: &Event
 
 /// A copy of what was captured of a thread.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct SampleCopy {
     registers: Registers,
     stack: Vec<u8>,
     stack_start: u64,
@@ -76,10 +76,10 @@ pub struct Kept {
     code: Option<Vec<u8>>,
 }
 
-impl Kept {
+impl SampleCopy {
     /// A copy of a sample; `None` if its registers are not known.
-    pub fn of(sample: &Sample<'_>) -> Option<Kept> {
-        Some(Kept {
+    pub fn of(sample: &Sample<'_>) -> Option<SampleCopy> {
+        Some(SampleCopy {
             registers: registers(sample.set, sample.registers)?,
             stack: sample.stack.to_vec(),
             stack_start: sample.stack_start,

@@ -25,7 +25,7 @@ mod timeline;
 pub use blobs::{BlobPlace, BlobProblem, Blobs};
 pub use clock::Clock;
 pub use code::CodeRegion;
-pub use managed::{Kept, Managed, Managing, take as take_managed};
+pub use managed::{Managed, Managing, SampleCopy, take as take_managed};
 pub use registers::{registers, walk_input};
 pub use runtime_events::{NamedCode, Nettrace, RuntimeEvents, runtime_events};
 pub use snapshot::{Snapshot, snapshots};
@@ -34,9 +34,7 @@ pub use timeline::{
     End, ImageRecord, Live, Mark, Module, Runtime, Thread, Timeline, TimelineBuilder, View, drop_reason_name,
 };
 
-use crate::image::Holder;
 use crate::map::MappedFile;
-use crate::profile::{DYNAMIC_CODE, ImageId};
 use std::io;
 use std::path::{Path, PathBuf};
 use stk_format::{BlockKind, BlockRef, Damage, FileHeader, OpenError, Scratch};
@@ -207,26 +205,6 @@ impl<'a> Trace<'a> {
         name.unwrap_or_else(|| format!("pid {}", self.header().pid))
     }
 
-    /// The image of the module that the walker calls `id`; none in dynamic code.
-    pub fn image_of(&self, id: stk_unwind::ModuleId) -> Option<ImageId> {
-        match Holder::of(id) {
-            Holder::Module(module) => self.timeline.modules.get(module as usize).map(|module| module.image),
-            Holder::Code(_) => None,
-        }
-    }
-
-    /// The file name of the module that the walker calls `id`, or what stands for it in dynamic
-    /// code.
-    pub fn holder_name(&self, id: stk_unwind::ModuleId) -> &str {
-        match Holder::of(id) {
-            Holder::Module(_) => {
-                let record = self.image_of(id).and_then(|image| self.timeline.images.get(image.0 as usize));
-                record.map_or("", |record| &record.image.name)
-            }
-            Holder::Code(_) => DYNAMIC_CODE,
-        }
-    }
-
     /// Samples that the recorder dropped, by the running total of the block headers.
     pub fn dropped(&self) -> u64 {
         let blocks = self.blocks.blocks().iter().map(|block| block.header.dropped).max().unwrap_or(0);
@@ -249,7 +227,7 @@ impl<'a> Trace<'a> {
 
 /// META, STATE and END blocks, in order.
 fn read_timeline(blocks: &stk_format::Trace<'_>, damage: &mut Vec<String>) -> Timeline {
-    let mut builder = TimelineBuilder::new(crate::image::arch(blocks.header().arch));
+    let mut builder = TimelineBuilder::new(crate::model::arch(blocks.header().arch));
     let mut scratch = Scratch::new();
     let mut next = 0;
     // Whether a block that could have told of modules or threads is missing since the last STATE.

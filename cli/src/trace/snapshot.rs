@@ -1,10 +1,9 @@
 //! The stacks of all threads at one moment.
 
-use super::{Managed, Trace, take_managed};
+use super::{Managed, SampleCopy, Trace, take_managed};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_format::{BlockRef, Decoded, Sample, Samples, Scratch};
 use stk_schema::event::{RunState, ThreadFlags};
-use stk_schema::registers::RegisterSet;
 
 /// What was captured of a thread at its last sample before a moment.
 #[derive(Clone, Debug)]
@@ -17,20 +16,8 @@ pub struct Snapshot {
     pub until: u64,
     /// What it was doing at that time.
     pub state: RunState,
-    /// Which registers there are.
-    pub set: RegisterSet,
-    /// Their values, in the set's order.
-    pub registers: Vec<u64>,
-    /// Highest address of its stack, exclusive; 0 if unknown.
-    pub stack_base: u64,
-    /// Address of the first byte of `stack`.
-    pub stack_start: u64,
-    /// The captured words.
-    pub stack: Vec<u8>,
-    /// Whether `stack` ends below `stack_base`.
-    pub truncated: bool,
-    /// Code bytes at the instruction pointer.
-    pub code_at_ip: Option<Vec<u8>>,
+    /// The sample; `None` if its registers are not known.
+    pub sample: Option<SampleCopy>,
     /// Whether modules were known.
     pub modules_known: bool,
     /// What a language runtime said of the thread then.
@@ -44,21 +31,16 @@ impl Snapshot {
             sampled: sample.time,
             until: sample.time,
             state: sample.state,
-            set: sample.set,
-            registers: sample.registers.to_vec(),
-            stack_base: sample.stack_base,
-            stack_start: sample.stack_start,
-            stack: sample.stack.to_vec(),
-            truncated: sample.truncated,
-            code_at_ip: sample.code_at_ip.map(<[u8]>::to_vec),
+            sample: SampleCopy::of(sample),
             modules_known: block.metadata_known,
             managed: None,
         }
     }
 }
 
-/// The last sample at or before `time` (in ticks) of each thread that was alive then and that `wanted` takes, by thread
-/// instance. Threads that were never sampled before are left out. Looks back only as far as it must.
+/// The last sample at or before `time` (in ticks) of each thread that was alive then and that
+/// `wanted` takes, by thread instance. Threads that were never sampled before are left out. Looks
+/// back only as far as it must.
 pub fn snapshots(trace: &Trace<'_>, time: u64, wanted: &dyn Fn(u64) -> bool) -> Vec<Snapshot> {
     let alive = trace.timeline.threads.iter().filter(|thread| {
         let begun = thread.flags.contains(ThreadFlags::AT_START) || thread.start <= time;

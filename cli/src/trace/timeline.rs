@@ -11,7 +11,7 @@ pub use build::TimelineBuilder;
 pub use view::{Live, View};
 
 use super::code::{CodeIndex, CodeRegion};
-use crate::profile::{Image, ImageId};
+use crate::model::{Image, ImageId};
 use std::collections::BTreeMap;
 use stk_schema::event::{DropReason, ModuleFlags, Table, ThreadFlags};
 use stk_schema::identity::ContentHash;

@@ -1,17 +1,20 @@
-//! Compares what a .NET runtime says of its stacks with our walks: its explicit Frames, by the data contract "StackWalk".
+//! Compares what a .NET runtime says of its stacks with our walks: its explicit Frames, by the data
+//! contract "StackWalk".
 //!
-//! Two things are compared, sample by sample. Each explicit Frame of the thread's chain names the managed code that it stands for by
-//! instruction pointer and stack pointer: our walk must have that very frame ([`FrameClass`]). And the contract's own walk,
-//! which crosses native code by Frames alone, must come to no managed frame that ours does not have ([`StepClass`]).
+//! Two things are compared, sample by sample. Each explicit Frame of the thread's chain names the
+//! managed code that it stands for by instruction pointer and stack pointer: our walk must have
+//! that very frame ([`FrameClass`]). And the contract's own walk, which crosses native code by
+//! Frames alone, must come to no managed frame that ours does not have ([`StepClass`]).
 
 use crate::runtimes::dotnet::contract::{Context, ExplicitFrame, FrameKind, Reason, State};
 use crate::runtimes::dotnet::explicit::{ExplicitFrames, SampleCode, Told, kind_name, memory};
 use crate::runtimes::{self, MethodMap};
-use crate::trace::{Kept, Managed, Trace, take_managed};
+use crate::stack::StackWalker;
+use crate::trace::{Managed, SampleCopy, Trace, take_managed};
 use std::collections::BTreeMap;
 use stk_format::Sample;
 use stk_schema::event::Event;
-use stk_unwind::{Frame, Modules, Stop, Walker};
+use stk_unwind::{Frame, Modules, Stop};
 
 /// Examples kept of each class.
 const EXAMPLES: usize = 3;
@@ -21,8 +24,9 @@ const EXAMPLES: usize = 3;
 pub enum FrameClass {
     /// Our walk has a frame of the same instruction pointer and stack pointer.
     Agrees,
-    /// Our walk has a frame of the same instruction pointer around the Frame, but its stack begins lower: an InlinedCallFrame's
-    /// CallSiteSP leaves out what the method allocated on the stack (the contract's document).
+    /// Our walk has a frame of the same instruction pointer around the Frame, but its stack begins
+    /// lower: an InlinedCallFrame's CallSiteSP leaves out what the method allocated on the stack
+    /// (the contract's document).
     StackAllocated,
     /// Its kind holds no registers, or none at this moment.
     HoldsNone,
@@ -32,9 +36,10 @@ pub enum FrameClass {
     NotDescribed,
     /// What it refers to lies outside of what was captured.
     NotCaptured,
-    /// The head of the chain was read at another moment than the sample: the recorder reads it before and after the thread is
-    /// suspended, and the same Frame can have gone and come in between. Either the code that it stands for would have its stack
-    /// below the sample's stack pointer; or our walk is complete and proved, and the stack frame in which the Frame lies is
+    /// The head of the chain was read at another moment than the sample: the recorder reads it
+    /// before and after the thread is suspended, and the same Frame can have gone and come in
+    /// between. Either the code that it stands for would have its stack below the sample's stack
+    /// pointer; or our walk is complete and proved, and the stack frame in which the Frame lies is
     /// not in the call that it stands for. Never a Frame behind one that agrees.
     OutOfDate,
     /// None of these.
@@ -175,14 +180,14 @@ impl Comparison {
 pub(super) struct Waiting {
     thread: u64,
     pub(super) time: u64,
-    kept: Kept,
+    kept: SampleCopy,
     managed: Option<Managed>,
 }
 
 impl Waiting {
     /// A copy of a sample; `None` if its registers are not known.
     pub(super) fn of(sample: &Sample<'_>) -> Option<Waiting> {
-        let kept = Kept::of(sample)?;
+        let kept = SampleCopy::of(sample)?;
         Some(Waiting { thread: sample.thread, time: sample.time, kept, managed: None })
     }
 
@@ -207,27 +212,32 @@ impl Checks {
         Checks { explicit, methods }
     }
 
+    /// What the trace says of explicit Frames.
+    pub(super) fn explicit(&self) -> &ExplicitFrames {
+        &self.explicit
+    }
+
     /// Whether the trace has a contract.
     pub(super) fn can_be_made(&self) -> bool {
         self.explicit.contract().is_ok()
     }
 
     /// Compares a sample; `time` is its time in nanoseconds since the trace's start.
-    pub(super) fn check<M: Modules>(
+    pub(super) fn check(
         &self,
         waiting: &Waiting,
         time: u64,
-        space: &M,
-        walker: &mut Walker,
+        walker: &mut StackWalker<'_>,
         out: &mut Comparison,
     ) {
         let Some(managed) = &waiting.managed else { return };
         out.samples += 1;
-        let sample = &Kept::sample(&waiting.kept);
+        let sample = &waiting.kept.sample();
         let mut ours = Vec::new();
-        let stop = walker.walk(space, sample, &mut ours);
+        let stop = walker.walk_code(sample, waiting.time, &mut ours);
         let ours = Ours { frames: &ours, stop };
-        let code = SampleCode::new(space, sample, Some((&self.methods, time)));
+        let space = walker.space(waiting.time);
+        let code = SampleCode::new(&space, sample, Some((&self.methods, time)));
         let Ok((told, broken)) = self.explicit.frames(sample, managed, &self.methods) else { return };
         let mut first = true;
         let mut out_of_date = false;
@@ -274,7 +284,7 @@ impl Checks {
         out: &mut Comparison,
     ) {
         let Ok(contract) = self.explicit.contract() else { return };
-        let sample = &Kept::sample(&waiting.kept);
+        let sample = &waiting.kept.sample();
         let memory = memory(sample, managed);
         let context = Context::from_registers(sample.registers);
         for step in contract.stack_walk(&memory, code, context, managed.thread.frame) {
@@ -310,8 +320,8 @@ struct Ours<'a> {
 }
 
 impl Ours<'_> {
-    /// The frame of this instruction pointer and stack pointer; or the one of this instruction pointer whose stack frame holds
-    /// that stack pointer, which begins lower: false.
+    /// The frame of this instruction pointer and stack pointer; or the one of this instruction
+    /// pointer whose stack frame holds that stack pointer, which begins lower: false.
     fn find(&self, ip: u64, sp: u64) -> Option<bool> {
         let same = |frame: &&Frame| frame.address == ip;
         let holds = |at: usize| {

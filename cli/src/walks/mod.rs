@@ -1,10 +1,11 @@
-//! Compares our walks with those that the system's own unwinder made of the same stacks at the same moment
-//! (`inject --check-walks`).
+//! Compares our walks with those that the system's own unwinder made of the same stacks at the same
+//! moment (`inject --check-walks`).
 //!
-//! It gets a trace and what is known of its images, and gives a [`Comparison`]: how many walks are equal frame by frame
-//! (instruction pointer and stack pointer), and of the others why they differ. The system's unwinder is no oracle: it has
-//! its own faults. So each difference is put into a [`Class`], and into an explained one only where the sample's own bytes
-//! prove it ([`classify`]: code run to its return, unwind data, stop reasons); all else is [`Class::Unexplained`].
+//! It gets a trace and what is known of its images, and gives a [`Comparison`]: how many walks are
+//! equal frame by frame (instruction pointer and stack pointer), and of the others why they differ.
+//! The system's unwinder is no oracle: it has its own faults. So each difference is put into a
+//! [`Class`], and into an explained one only where the sample's own bytes prove it ([`classify`]:
+//! code run to its return, unwind data, stop reasons); all else is [`Class::Unexplained`].
 //!
 //! [`explicit`] does the same with what a .NET runtime says of its own stacks: its explicit Frames.
 
@@ -14,14 +15,15 @@ mod replay;
 
 pub use classify::Class;
 
-use crate::image::{AddressSpace, ModuleImage};
-use crate::trace::{Trace, View, registers, walk_input};
+use crate::image::{AddressSpace, ModuleImage, base_of, holder_name};
+use crate::stack::StackWalker;
+use crate::trace::{Timeline, Trace, registers, walk_input};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stk_format::{BlockError, BlockRef, Decoded, Sample, Scratch};
 use stk_schema::event::{CheckWalk, Event};
-use stk_unwind::{Frame, ModuleId, Stop, WalkOptions, Walker};
+use stk_unwind::{Frame, ModuleId, Modules as _, Stop, WalkOptions, Walker};
 
 /// Examples kept of each class.
 const EXAMPLES: usize = 3;
@@ -37,7 +39,8 @@ pub struct Comparison {
     pub equal: u64,
     /// Frames of these.
     pub equal_frames: u64,
-    /// Walks that the recorder discarded: the loader lock was taken, or its watchdog had to end the walk.
+    /// Walks that the recorder discarded: the loader lock was taken, or its watchdog had to end the
+    /// walk.
     pub discarded: u64,
     /// Walks that cannot be compared: their sample or what was loaded then is not known.
     pub unmatched: u64,
@@ -74,7 +77,7 @@ pub struct Example {
     /// The system's frame, if its walk has it.
     pub system: Option<Side>,
     /// Why our walk ended.
-    pub stop: &'static str,
+    pub stop: Stop,
     /// Code bytes at the sample's instruction pointer.
     pub code: Vec<u8>,
 }
@@ -121,7 +124,8 @@ impl Comparison {
     }
 }
 
-/// Compares all recorded walks of a trace, a block a task; `done` counts blocks. Runs in the rayon pool that it is called in.
+/// Compares all recorded walks of a trace, a block a task; `done` counts blocks. Runs in the rayon
+/// pool that it is called in.
 pub fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> Comparison {
     let checks = explicit::Checks::new(trace);
     let blocks: Vec<&BlockRef> = trace.sample_blocks().collect();
@@ -146,10 +150,9 @@ pub fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> C
 /// What a task keeps from block to block.
 struct Worker<'t> {
     trace: &'t Trace<'t>,
-    images: &'t [ModuleImage],
-    view: View<'t>,
-    walker: Walker,
-    /// Walks the places that a proof needs; apart, since its rules are made without the sample's code.
+    walker: StackWalker<'t>,
+    /// Walks the places that a proof needs; apart, since its rules are made without the sample's
+    /// code.
     prover: Walker,
     scratch: Scratch,
     frames: Vec<Frame>,
@@ -160,10 +163,8 @@ impl<'t> Worker<'t> {
     fn new(trace: &'t Trace<'t>, images: &'t [ModuleImage], checks: &'t explicit::Checks) -> Worker<'t> {
         Worker {
             trace,
-            images,
             checks,
-            view: trace.timeline.view(),
-            walker: Walker::new(WalkOptions::default()),
+            walker: StackWalker::new(trace, images, checks.explicit(), WalkOptions::default()),
             prover: Walker::new(WalkOptions::default()),
             scratch: Scratch::new(),
             frames: Vec::new(),
@@ -231,10 +232,8 @@ impl<'t> Worker<'t> {
 
     /// Compares the explicit Frames of a sample with our walk.
     fn check(&mut self, waiting: &explicit::Waiting, out: &mut Comparison) {
-        self.view.go(waiting.time);
-        let space = AddressSpace::new(&self.view, self.images);
         let time = self.trace.clock.ns(waiting.time);
-        self.checks.check(waiting, time, &space, &mut self.walker, &mut out.explicit);
+        self.checks.check(waiting, time, &mut self.walker, &mut out.explicit);
     }
 
     fn compare(&mut self, sample: &Sample<'_>, walk: &CheckWalk, out: &mut Comparison) {
@@ -242,10 +241,8 @@ impl<'t> Worker<'t> {
             out.unmatched += 1;
             return;
         };
-        self.view.go(walk.time);
-        let space = AddressSpace::new(&self.view, self.images);
         let input = walk_input(sample, &context);
-        let stop = self.walker.walk(&space, &input, &mut self.frames);
+        let stop = self.walker.walk_code(&input, walk.time, &mut self.frames);
         let ours = self.frames.iter().map(|frame| (frame.address, frame.sp));
         let equal = ours.zip(&walk.frames).take_while(|(ours, theirs)| ours == *theirs).count();
         if equal == self.frames.len() && equal == walk.frames.len() {
@@ -254,46 +251,42 @@ impl<'t> Worker<'t> {
             return;
         }
         let case = classify::Case { input: &input, frames: &self.frames, stop, walk, equal };
+        let space = self.walker.space(walk.time);
         let class = classify::classify(&case, &space, &mut self.prover);
-        let example = self.example(&case, stop);
+        let example = example(&case, &self.trace.timeline, &space);
         let known = out.differences.entry(class).or_default();
         known.count += 1;
         if known.examples.len() < EXAMPLES {
             known.examples.push(example);
         }
     }
+}
 
-    fn example(&self, case: &classify::Case<'_>, stop: Stop) -> Example {
-        let side = |ip, sp, module| self.side(ip, sp, module);
-        let ours = |at: usize| case.frames.get(at).map(|f| side(f.address, f.sp, f.module));
-        let system = case.walk.frames.get(case.equal).map(|&(ip, sp)| side(ip, sp, None));
-        Example {
-            thread: case.walk.thread,
-            time: case.walk.time,
-            frame: case.equal,
-            before: case.equal.checked_sub(1).and_then(ours),
-            ours: ours(case.equal),
-            system,
-            stop: stop.as_str(),
-            code: case.input.code_at_ip.unwrap_or_default().to_vec(),
-        }
+/// A difference, for people.
+fn example(case: &classify::Case<'_>, timeline: &Timeline, space: &AddressSpace<'_, '_>) -> Example {
+    // The module that the walk found, or else the one that holds the address.
+    let side = |frame: (u64, u64), found: Option<ModuleId>| {
+        side(timeline, frame, found.or_else(|| Some(space.find(frame.0)?.module)))
+    };
+    let ours = |at: usize| case.frames.get(at).map(|f| side((f.address, f.sp), f.module));
+    let system = case.walk.frames.get(case.equal).map(|&frame| side(frame, None));
+    Example {
+        thread: case.walk.thread,
+        time: case.walk.time,
+        frame: case.equal,
+        before: case.equal.checked_sub(1).and_then(ours),
+        ours: ours(case.equal),
+        system,
+        stop: case.stop,
+        code: case.input.code_at_ip.unwrap_or_default().to_vec(),
     }
+}
 
-    /// A frame with its module: the one that the walk found, or else the one that holds the address.
-    fn side(&self, ip: u64, sp: u64, found: Option<ModuleId>) -> Side {
-        let timeline = &self.trace.timeline;
-        let found = found.map(|module| module.0).or_else(|| self.view.find(ip).map(|live| live.module));
-        let module = found.and_then(|module| timeline.modules.get(module as usize));
-        match module {
-            Some(module) => Side {
-                ip,
-                sp,
-                module: timeline.images[module.image.0 as usize].image.name.clone(),
-                rva: ip.wrapping_sub(module.base),
-            },
-            None => Side { ip, sp, module: String::new(), rva: ip },
-        }
-    }
+/// A frame with the module or the dynamic code that holds it.
+fn side(timeline: &Timeline, (ip, sp): (u64, u64), holder: Option<ModuleId>) -> Side {
+    let base = holder.and_then(|id| base_of(timeline, id));
+    let module = holder.map_or("", |id| holder_name(timeline, id)).to_owned();
+    Side { ip, sp, module, rva: ip.wrapping_sub(base.unwrap_or(0)) }
 }
 
 #[cfg(test)]

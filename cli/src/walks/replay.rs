@@ -3,6 +3,7 @@
 //! What the processor would do is the truth about an epilogue, whatever a walker thinks of it. Only straight-line code of the
 //! instructions that epilogues consist of is run, with a decoder of its own that shares nothing with the walker's.
 
+use crate::model::bytes::u64_at;
 use stk_unwind::Sample;
 use stk_unwind::x64::{RSP, Registers};
 
@@ -192,7 +193,7 @@ fn plain(code: &[u8]) -> Option<usize> {
 /// The word of the captured stack at `address`.
 pub(super) fn word(sample: &Sample<'_>, address: u64) -> Option<u64> {
     let at = usize::try_from(address.checked_sub(sample.stack_start)?).ok()?;
-    Some(u64::from_le_bytes(*sample.stack.get(at..)?.first_chunk()?))
+    u64_at(sample.stack, at)
 }
 
 #[cfg(test)]

@@ -191,25 +191,73 @@ pub enum Stop {
     Loop,
 }
 
-impl Stop {
+/// A [`Stop`] without addresses and modules: what stacks are grouped by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each is that of the variant of `Stop` with its name")]
+#[non_exhaustive]
+pub enum StopKind {
+    ThreadStart,
+    ZeroReturnAddress,
+    EndOfStack,
+    Truncated,
+    BadMemory,
+    BadStackPointer,
+    NoModule,
+    NoUnwindData,
+    NoFunction,
+    BadUnwindInfo,
+    UnsupportedVersion,
+    OtherArchitecture,
+    DepthLimit,
+    Loop,
+}
+
+impl StopKind {
     /// The short stable name that outputs carry.
     pub fn as_str(self) -> &'static str {
         match self {
-            Stop::ThreadStart => "thread-start",
-            Stop::ZeroReturnAddress => "zero-return-address",
-            Stop::EndOfStack => "end-of-stack",
-            Stop::Truncated => "truncated",
-            Stop::BadMemory { .. } => "bad-memory",
-            Stop::BadStackPointer { .. } => "bad-stack-pointer",
-            Stop::NoModule { .. } => "no-module",
-            Stop::NoUnwindData { .. } => "no-unwind-data",
-            Stop::NoFunction { .. } => "no-function",
-            Stop::BadUnwindInfo { .. } => "bad-unwind-info",
-            Stop::UnsupportedVersion { .. } => "unsupported-version",
-            Stop::OtherArchitecture { .. } => "other-architecture",
-            Stop::DepthLimit => "depth-limit",
-            Stop::Loop => "loop",
+            StopKind::ThreadStart => "thread-start",
+            StopKind::ZeroReturnAddress => "zero-return-address",
+            StopKind::EndOfStack => "end-of-stack",
+            StopKind::Truncated => "truncated",
+            StopKind::BadMemory => "bad-memory",
+            StopKind::BadStackPointer => "bad-stack-pointer",
+            StopKind::NoModule => "no-module",
+            StopKind::NoUnwindData => "no-unwind-data",
+            StopKind::NoFunction => "no-function",
+            StopKind::BadUnwindInfo => "bad-unwind-info",
+            StopKind::UnsupportedVersion => "unsupported-version",
+            StopKind::OtherArchitecture => "other-architecture",
+            StopKind::DepthLimit => "depth-limit",
+            StopKind::Loop => "loop",
         }
+    }
+}
+
+impl Stop {
+    /// What kind it is.
+    pub fn kind(self) -> StopKind {
+        match self {
+            Stop::ThreadStart => StopKind::ThreadStart,
+            Stop::ZeroReturnAddress => StopKind::ZeroReturnAddress,
+            Stop::EndOfStack => StopKind::EndOfStack,
+            Stop::Truncated => StopKind::Truncated,
+            Stop::BadMemory { .. } => StopKind::BadMemory,
+            Stop::BadStackPointer { .. } => StopKind::BadStackPointer,
+            Stop::NoModule { .. } => StopKind::NoModule,
+            Stop::NoUnwindData { .. } => StopKind::NoUnwindData,
+            Stop::NoFunction { .. } => StopKind::NoFunction,
+            Stop::BadUnwindInfo { .. } => StopKind::BadUnwindInfo,
+            Stop::UnsupportedVersion { .. } => StopKind::UnsupportedVersion,
+            Stop::OtherArchitecture { .. } => StopKind::OtherArchitecture,
+            Stop::DepthLimit => StopKind::DepthLimit,
+            Stop::Loop => StopKind::Loop,
+        }
+    }
+
+    /// The short stable name that outputs carry.
+    pub fn as_str(self) -> &'static str {
+        self.kind().as_str()
     }
 
     /// The module to blame, where one is.

@@ -88,7 +88,7 @@ pub mod x64;
 pub mod x86;
 
 pub use explain::{Explanation, explain};
-pub use frame::{Frame, Stop, Trust};
+pub use frame::{Frame, Stop, StopKind, Trust};
 pub use history::History;
 pub use image::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
 pub use registers::Registers;

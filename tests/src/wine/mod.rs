@@ -9,6 +9,7 @@
 
 mod inject;
 mod machine;
+mod orphaned_lock;
 mod program;
 
 pub use inject::{Finished, Inject};

@@ -1,9 +1,13 @@
 //! A Windows program to be recorded.
 
-use super::{Folder, Machine, command, path, read_lossy, terminate, wait_for};
+use super::{Folder, Machine, command, orphaned_lock, path, read_lossy, terminate, wait_for};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// A program that still runs this long after it was to end may be hung.
+const ENDS_SOON: Duration = Duration::from_secs(10);
 
 /// A running Windows program, killed on drop.
 #[derive(Debug)]
@@ -148,6 +152,25 @@ impl Program {
         let output = self.output();
         assert!(!output.contains("is not acquired"), "a lock was left by who does not hold it:\n{output}");
         status
+    }
+
+    /// As [`Program::wait`], or `None` if Wine hangs it as it ends (see [`orphaned_lock`]): then it
+    /// is killed.
+    ///
+    /// [`orphaned_lock`]: super::orphaned_lock
+    pub fn wait_unless_wine_hangs(&mut self) -> Option<ExitStatus> {
+        let begun = Instant::now();
+        let hangs = wait_for("the recorded program to end", || {
+            let looks = begun.elapsed() > ENDS_SOON;
+            (!self.is_running())
+                .then_some(false)
+                .or_else(|| (looks && orphaned_lock::is_left_spinning(self.linux_pid())).then_some(true))
+        });
+        if hangs {
+            self.child.kill().expect("a child can be killed");
+            return None;
+        }
+        Some(self.wait())
     }
 
     /// Waits for its own end, which is a success, and it has printed `says`.

@@ -74,7 +74,7 @@ fn slices_nest_and_merge_what_neighbours_share() {
         all,
         [
             (4, 0, "[incomplete stack: no-unwind-data in plugin_ä.dll]", 6000.0, 7000.0),
-            (4, 0, "[incomplete stack: stack lost]", 7000.0, 8000.0),
+            (4, 0, "[incomplete stack: stack-lost]", 7000.0, 8000.0),
             (4, 0, "main", 0.0, 6000.0),
             (4, 0, "main", 8000.0, 9000.0),
             (4, 1, "fib", 0.0, 3000.0),
@@ -147,7 +147,7 @@ fn threads_are_named_and_modules_come_and_go() {
 fn a_thread_id_used_again_stays_one_well_nested_track() {
     let mut b = Builder::new();
     let image = b.image("app.exe", 1);
-    let stop = b.stop("thread-start", "");
+    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
     let f = b.frame(Placement::Image(image, 1), Trust::Context, &[("f", None, None)]);
     let stack = b.stack(&[f]);
     // The second thread of this id is listed first and starts before the first one's estimated end.
@@ -181,7 +181,7 @@ fn worker() -> Track {
             6000.0,
             7000.0,
         ),
-        (stack(&["[incomplete stack: stack lost]"]), 7000.0, 8000.0),
+        (stack(&["[incomplete stack: stack-lost]"]), 7000.0, 8000.0),
         (stack(&["main", "fib", "fib"]), 8000.0, 9000.0),
     ]
 }

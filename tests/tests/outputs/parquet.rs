@@ -136,7 +136,7 @@ fn samples_hold_every_run_with_its_thread_time_and_stop() {
     let (ran, waited) = (Some(true), Some(false));
     assert_eq!(running, [waited, waited, ran, ran, ran, ran, None, None, ran]);
     let stops = texts(&samples, "stop_reason");
-    assert_eq!(stops[5..8], ["thread-start", "no-unwind-data", "stack lost"].map(|t| Some(t.to_owned())));
+    assert_eq!(stops[5..8], ["thread-start", "no-unwind-data", "stack-lost"].map(|t| Some(t.to_owned())));
     assert_eq!(texts(&samples, "stop_module")[6].as_deref(), Some("plugin_ä.dll"));
     // 1 700 000 000.123 456 789 s + 5 ms, in whole microseconds.
     let utc = samples.column("ts_utc").expect("ts_utc").datetime().expect("datetime");
@@ -192,7 +192,7 @@ fn ids_do_not_depend_on_symbols_or_on_what_else_is_in_the_trace() {
             b.frame(Placement::Image(image, 7), Trust::Context, &[("other", None, None)]);
         }
         let image = b.image("app.exe", 0x77);
-        let stop = b.stop("thread-start", "");
+        let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
         let thread = b.thread(4, "main");
         let frame = b.frame(Placement::Image(image, 0x1000), Trust::Context, &[(name, None, None)]);
         let stack = b.stack(&[frame]);
@@ -208,7 +208,7 @@ fn an_address_in_no_module_has_an_id_of_its_trace_alone() {
     let of_trace = |id: &str| {
         let mut b = Builder::new();
         b.profile.trace.trace_id = id.into();
-        let stop = b.stop("no-module", "");
+        let stop = b.stop(stk::stack::StopReason::Walk(stk_unwind::StopKind::NoModule), "");
         let thread = b.thread(4, "main");
         let frame =
             b.frame(Placement::Unknown(0xfff0_0000_1234_5678), Trust::Context, &[("0x1234", None, None)]);

@@ -1,11 +1,13 @@
 //! Profiles made by hand.
 
 use std::path::PathBuf;
+use stk::model::{Image, ImageId};
 use stk::output::{self, Destination, Format, Options};
 use stk::profile::*;
+use stk::stack::StopReason;
 use stk_schema::Arch;
 use stk_schema::event::RunState;
-use stk_unwind::Trust;
+use stk_unwind::{StopKind, Trust};
 
 /// A name of a frame: function, file, line.
 pub type Name<'a> = (&'a str, Option<&'a str>, Option<u32>);
@@ -88,7 +90,7 @@ impl Builder {
         self.profile.threads.len() as u32 - 1
     }
 
-    pub fn stop(&mut self, reason: &'static str, module: &str) -> StopId {
+    pub fn stop(&mut self, reason: StopReason, module: &str) -> StopId {
         self.profile.stops.push(StopInfo { reason, module: module.into() });
         StopId(self.profile.stops.len() as u16 - 1)
     }
@@ -197,9 +199,9 @@ pub fn busy() -> Builder {
     b.module(a, 0x1_8000_0000, Some(2_500_000), Some(4_900_000));
     b.module(umlaut, 0x1_8000_0000, Some(4_950_500), None);
 
-    let complete = b.stop("thread-start", "");
-    let no_data = b.stop("no-unwind-data", "plugin_ä.dll");
-    let lost = b.stop("stack lost", "");
+    let complete = b.stop(StopReason::COMPLETE, "");
+    let no_data = b.stop(StopReason::Walk(StopKind::NoUnwindData), "plugin_ä.dll");
+    let lost = b.stop(StopReason::StackLost, "");
 
     let waiter = b.thread(8, AWKWARD);
     let worker = b.thread(4, "");

@@ -80,7 +80,7 @@ fn stacks_are_root_first_with_inlined_functions_and_gaps() {
             (vec!["main", "plugin_run [plugin_a.dll]"], 2),
             (vec!["main", "plugin_run [plugin_ä.dll]"], 1),
             (vec!["[incomplete stack: no-unwind-data in plugin_ä.dll]", "plugin_run [plugin_ä.dll]"], 1),
-            (vec!["[incomplete stack: stack lost]"], 1),
+            (vec!["[incomplete stack: stack-lost]"], 1),
             (vec!["main", "fib", "fib"], 1),
         ]
     );
@@ -112,7 +112,7 @@ fn lines_split_functions_when_asked() {
 fn static_functions_of_one_name_stay_apart() {
     let mut b = Builder::new();
     let image = b.image("app.exe", 1);
-    let stop = b.stop("thread-start", "");
+    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
     let thread = b.thread(4, "main");
     let at = |rva| Placement::Image(image, rva);
     let one = b.frame(at(1), Trust::Context, &[("init", Some("a/init.c"), Some(1))]);
@@ -140,7 +140,7 @@ fn static_functions_of_one_name_stay_apart() {
 fn code_in_a_header_is_one_function_in_all_modules() {
     let mut b = Builder::new();
     let (x, y) = (b.image("x.dll", 1), b.image("y.dll", 2));
-    let stop = b.stop("thread-start", "");
+    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
     let thread = b.thread(4, "main");
     let names = [("mix", Some("mix.hpp"), Some(2))];
     let in_x = b.frame(Placement::Image(x, 1), Trust::Context, &names);

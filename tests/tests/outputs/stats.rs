@@ -1,9 +1,13 @@
 //! The figures of `stk stats`, against sums made by hand from the runs of `busy`.
 
-use crate::profiles::{AWKWARD, busy};
+use crate::profiles::{AWKWARD, Builder, busy};
 use serde_json::{Value, json};
+use stk::profile::Placement;
+use stk::stack::StopReason;
 use stk::stats::{self, Amount, Report, Stats, StatsOptions};
+use stk_schema::event::RunState;
 use stk_tests::schema;
+use stk_unwind::Trust;
 
 fn figures(options: &StatsOptions) -> Stats {
     let b = busy();
@@ -59,10 +63,10 @@ fn totals_states_threads_and_modules_add_up() {
 fn stop_reasons_name_the_module_to_blame() {
     let stats = figures(&StatsOptions::default());
     let stops: Vec<(&str, &str, u64)> =
-        stats.stops.iter().map(|s| (&*s.reason, &*s.module, s.samples)).collect();
+        stats.stops.iter().map(|s| (s.reason.as_str(), &*s.module, s.samples)).collect();
     assert_eq!(
         stops,
-        [("thread-start", "", 10), ("no-unwind-data", "plugin_ä.dll", 1), ("stack lost", "", 1)]
+        [("thread-start", "", 10), ("no-unwind-data", "plugin_ä.dll", 1), ("stack-lost", "", 1)]
     );
     assert!((stats.stops[0].share - 10.0 / 12.0).abs() < 1e-12);
 }
@@ -71,7 +75,7 @@ fn stop_reasons_name_the_module_to_blame() {
 fn trusts_count_every_frame_of_every_sample() {
     let stats = figures(&StatsOptions::default());
     let trusts: Vec<(&str, bool, &str, u64)> =
-        stats.trusts.iter().map(|t| (&*t.trust, t.proved, &*t.module, t.frames)).collect();
+        stats.trusts.iter().map(|t| (t.trust.as_str(), t.proved, &*t.module, t.frames)).collect();
     // An innermost frame for each of the 11 samples with a stack; main in 10 of them and the calling fib in 3.
     assert_eq!(trusts, [("unwind-info", true, "", 13), ("context", true, "", 11)]);
 }
@@ -93,6 +97,50 @@ fn unresolved_frames_are_counted_with_their_cause() {
         (&*cause.module, &*cause.cause, cause.frames, cause.addresses),
         ("busy.exe", "no symbols for plugin", 1, 1)
     );
+}
+
+/// The functions of a profile with one sample of each of these frames: module, trust, name, file.
+fn functions_of(frames: &[(&str, Trust, &str, &str)]) -> Vec<(String, String, u32, Amount)> {
+    let mut b = Builder::new();
+    let stop = b.stop(StopReason::COMPLETE, "");
+    let thread = b.thread(4, "main");
+    for (i, &(module, trust, name, file)) in frames.iter().enumerate() {
+        let known = b.profile.images.iter().position(|image| image.name == module);
+        let image = known.map_or_else(|| b.image(module, i as u64), |at| stk::model::ImageId(at as u32));
+        let place = Placement::Image(image, 16 * i as u32);
+        let frame = b.frame(place, trust, &[(name, Some(file), Some(2))]);
+        let stack = b.stack(&[frame]);
+        b.run(thread, Some(stack), stop, i as u64, 1, RunState::Running);
+    }
+    let stats = stats::collect(&b.profile, &b.runs, None, &StatsOptions::default()).expect("figures");
+    stats.functions_by_self.into_iter().map(|f| (f.function, f.module, f.modules, f.own)).collect()
+}
+
+#[test]
+fn code_in_a_header_is_one_function_of_two_modules_as_in_the_flame_graph() {
+    let mix = |module| (module, Trust::Context, "mix", "mix.hpp");
+    assert_eq!(functions_of(&[mix("x.dll"), mix("y.dll")]), [("mix".into(), "x.dll".into(), 2, ms(2))]);
+}
+
+#[test]
+fn static_functions_of_one_name_and_guesses_stay_apart_as_in_the_flame_graph() {
+    let rows = functions_of(&[
+        ("app.exe", Trust::Context, "init", "a/init.c"),
+        ("app.exe", Trust::Context, "init", "b/start.c"),
+        ("b.dll", Trust::Context, "run", "b/run.c"),
+        ("b.dll", Trust::Scan, "run", "b/run.c"),
+    ]);
+    let names: Vec<(&str, &str)> = rows.iter().map(|row| (&*row.0, &*row.1)).collect();
+    assert_eq!(
+        names,
+        [
+            ("init [app.exe, init.c]", "app.exe"),
+            ("init [app.exe, start.c]", "app.exe"),
+            ("run", "b.dll"),
+            ("run [scanned]", "b.dll"),
+        ]
+    );
+    assert!(rows.iter().all(|row| row.2 == 1 && row.3 == ms(1)));
 }
 
 #[test]

@@ -292,6 +292,7 @@ fn prepare(
         runtimes: Exclusive::new(runtimes),
         writer: Exclusive::new(Some(writer)),
         in_flight: AtomicPtr::new(null_mut()),
+        ending: AtomicBool::new(false),
         last_block: Exclusive::new(last_block),
         ticks_per_ms,
         started: header.clock_start,

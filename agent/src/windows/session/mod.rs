@@ -72,6 +72,8 @@ struct Session {
     writer: Exclusive<Option<Writer<OutputFile>>>,
     /// The block that is being written now.
     in_flight: AtomicPtr<BlockBuffer>,
+    /// The writer has begun to end the trace.
+    ending: AtomicBool,
     /// A buffer that nobody else uses, for the END block.
     last_block: Exclusive<Box<BlockBuffer>>,
     ticks_per_ms: u64,
@@ -82,7 +84,7 @@ struct Session {
     once: bool,
     check_walks: bool,
     test_panic: bool,
-    /// The phase of a suspension in which samplers are to stop for ever.
+    /// The phase of a suspension in which samplers are to stop for ever, or the writer.
     test_freeze: u8,
     /// When the next pass is due, in ticks.
     due: AtomicU64,
@@ -218,9 +220,9 @@ pub fn process_exit() {
         session.write_waiting(writer);
         session.end(writer, EndReason::ProcessExit, "");
     };
-    if session.writer.enter(finish).is_none() && session.is_writing() {
-        // SAFETY: the writer was terminated, as all threads but this, while it wrote a block:
-        // `resume_write` goes on with that.
+    if session.writer.enter(finish).is_none() && !session.ending.load(Ordering::Acquire) {
+        // SAFETY: the writer was terminated, as all threads but this. Until it ends the trace it
+        // changes its state only while it writes a block, and `resume_write` goes on with that.
         unsafe { session.writer.enter_for_the_dead(finish) };
     }
     session.report_end(EndReason::ProcessExit);

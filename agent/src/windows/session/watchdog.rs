@@ -3,6 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
+use stk_schema::control::TEST_FREEZE_WRITER;
 use stk_schema::event::{DropReason, EndReason};
 use windows_sys::Win32::Foundation::WAIT_OBJECT_0;
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_HIGHEST, WaitForSingleObject};
@@ -54,7 +55,8 @@ impl Session {
                     Rescue::WhileStopped => SIGNALS.request_stop(EndReason::Watchdog),
                 },
             );
-            if self.test_freeze != 0 && ticks() >= self.started + 1000 * self.ticks_per_ms {
+            let freezes_sampler = !matches!(self.test_freeze, 0 | TEST_FREEZE_WRITER);
+            if freezes_sampler && ticks() >= self.started + 1000 * self.ticks_per_ms {
                 SUSPENSIONS.freeze(self.test_freeze);
             }
             // The pass in which a thread was resumed has not come to its end since: the sampler

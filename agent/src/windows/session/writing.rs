@@ -6,9 +6,11 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, BlockKind};
-use stk_schema::control::{STATE_FAILED, STATE_STOPPED, STATE_STOPPING};
+use stk_schema::control::{STATE_FAILED, STATE_STOPPED, STATE_STOPPING, TEST_FREEZE_WRITER};
 use stk_schema::event::{End, EndReason, Event};
-use windows_sys::Win32::System::Threading::{SetEvent, THREAD_PRIORITY_ABOVE_NORMAL, WaitForSingleObject};
+use windows_sys::Win32::System::Threading::{
+    SetEvent, Sleep, THREAD_PRIORITY_ABOVE_NORMAL, WaitForSingleObject,
+};
 
 use super::events::{ENDED, WAKE_WRITER, close, signal};
 use super::lookups::{CODE_PATIENCE_MS, TABLES_MS};
@@ -42,6 +44,7 @@ impl Session {
         loop {
             let failed = self.writer.enter(|writer| {
                 let Some(writer) = writer else { return false };
+                self.freeze_for_test();
                 self.write_waiting(writer);
                 if writer.is_nearly_full() {
                     SIGNALS.request_stop(EndReason::SizeLimit);
@@ -73,6 +76,7 @@ impl Session {
             unsafe { WaitForSingleObject(WAKE_WRITER.load(Ordering::Acquire), WRITE_MS) };
         }
         let reason = end_reason();
+        self.ending.store(true, Ordering::Release);
         self.writer.enter(|writer| {
             let Some(mut writer) = writer.take() else { return };
             // What a thread that parked or hangs has not handed over, unless it stopped in the
@@ -93,6 +97,15 @@ impl Session {
             drop(writer);
         });
         self.report_end(reason);
+    }
+
+    /// Fault injection: stops for ever if that is asked for, after the first second.
+    fn freeze_for_test(&self) {
+        let frozen = self.test_freeze == TEST_FREEZE_WRITER;
+        while frozen && ticks() >= self.started + 1000 * self.ticks_per_ms {
+            // SAFETY: no arguments but a time.
+            unsafe { Sleep(1000) };
+        }
     }
 
     /// Appends the blocks that wait: module and thread events first, as samples refer to them.
@@ -122,11 +135,6 @@ impl Session {
         }
         STATUS.bytes.store(writer.bytes(), Ordering::Relaxed);
         self.bytes_since_state.store(writer.since_state(), Ordering::Relaxed);
-    }
-
-    /// Whether a block is being written, or was when the writer was terminated.
-    pub(super) fn is_writing(&self) -> bool {
-        !self.in_flight.load(Ordering::Acquire).is_null()
     }
 
     /// At the process's end: writes the block that the terminated writer was at.

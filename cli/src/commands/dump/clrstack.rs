@@ -1,12 +1,13 @@
-//! Stacks as SOS, the debugger extension of .NET, prints them: `clrstack -f`, and `clrstack` where only managed frames are wanted.
+//! Stacks as SOS, the debugger extension of .NET, prints them: `clrstack -f`, and `clrstack` where
+//! only managed frames are wanted.
 //!
-//! Gets a stack whose frames are named and folded, and the runtime's explicit Frames, which lie on the same stack; gives both in
-//! the order of their addresses. SOS shows the Frame of a call under way twice, before the managed frame that holds it;
-//! here it is shown once.
+//! Gets a stack whose frames are named and folded, and the runtime's explicit Frames, which lie on
+//! the same stack; gives both in the order of their addresses. SOS shows the Frame of a call under
+//! way twice, before the managed frame that holds it; here it is shown once.
 
 use super::stack::{Explicit, Stack};
 use super::text::{doubt, ending, explain, heading, site};
-use crate::profile::{FrameChoice, FrameKind};
+use crate::stack::{FrameChoice, FrameKind};
 use crate::trace::Trace;
 use std::fmt::Write;
 
@@ -51,7 +52,8 @@ pub(super) fn text(trace: &Trace<'_>, stack: &Stack, frames: FrameChoice) -> Str
     text + &ending(stack)
 }
 
-/// `[InlinedCallFrame: 000000b5c8d7e918] Module!Type.Method(signature)`; its IP is that of the code which it stands for.
+/// `[InlinedCallFrame: 000000b5c8d7e918] Module!Type.Method(signature)`; its IP is that of the code
+/// which it stands for.
 fn explicit_row(text: &mut String, frame: &Explicit, digits: usize) {
     let Explicit { address, kind, leads_to, method } = frame;
     let ip = match leads_to {

@@ -7,7 +7,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use stk_unwind::Registers;
 
-/// The JSON output, which `schema/dump.schema.json` describes. Its version grows when a field changes its meaning or goes; new fields may come at any time.
+/// The JSON output, which `schema/dump.schema.json` describes. Its version grows when a field
+/// changes its meaning or goes; new fields may come at any time.
 #[derive(Serialize)]
 struct Document<'a> {
     version: u32,
@@ -70,10 +71,12 @@ struct FrameJson<'a> {
     /// Further functions that the linker folded into `function`.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     aliases: &'a [String],
-    /// Stack bytes from `sp` to `frame_base`, in hexadecimal: locals, saved registers, the return address.
+    /// Stack bytes from `sp` to `frame_base`, in hexadecimal: locals, saved registers, the return
+    /// address.
     bytes: String,
-    /// Stack bytes from `frame_base` on that are the frame's arguments, in hexadecimal: on x64 the home space of the four
-    /// register arguments, which a function need not fill; on x86 the parameters, where the PDB tells how many bytes they are.
+    /// Stack bytes from `frame_base` on that are the frame's arguments, in hexadecimal: on x64 the
+    /// home space of the four register arguments, which a function need not fill; on x86 the
+    /// parameters, where the PDB tells how many bytes they are.
     arguments: Option<String>,
     /// Of a caller the nonvolatile ones, which are all that is known.
     registers: BTreeMap<&'static str, String>,
@@ -106,9 +109,9 @@ pub(super) fn document(trace: &Trace<'_>, time: u64, stacks: &[Stack]) -> anyhow
             state: state_name(stack.state),
             sampled_ns: trace.clock.ns(stack.sampled),
             unchanged_until_ns: trace.clock.ns(stack.until),
-            stop: stack.end.reason,
-            stop_module: &stack.end.module,
-            stop_address: stack.end.address.map(hex),
+            stop: stack.end.reason.as_str(),
+            stop_module: &stack.end_module,
+            stop_address: stack.end.address().map(hex),
             frames: (0..stack.frames.len())
                 .filter(|&i| !stack.frames[i].hidden)
                 .map(|i| frame(stack, i))

@@ -7,7 +7,8 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// Elsewhere than on Windows a usage error that says what to do; else that inject cannot be run, or what `dump` says.
+/// Elsewhere than on Windows a usage error that says what to do; else that inject cannot be run, or
+/// what `dump` says.
 #[cfg(not(windows))]
 pub(super) fn with_sample(pid: u32, _: impl FnOnce(&Path) -> anyhow::Result<Exit>) -> anyhow::Result<Exit> {
     let text = format!(

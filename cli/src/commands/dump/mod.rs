@@ -1,10 +1,9 @@
 //! `stk dump`: stacks at a moment, as text.
 //!
 //! ```text
-//! stack      a thread's stack, walked and named                  Stack, Walked
-//! managed    names that a language runtime told, and which frames of mixed stacks are shown
+//! stack      a thread's stack, walked, named and folded          Stack, Walked
 //! text       the styles for people: `k` and `plain`
-//! clrstack   the style of the .NET debugger extension: managed frames and the runtime's explicit Frames
+//! clrstack   the style of the .NET debugger extension: managed frames, explicit Frames
 //! json       the style for programs
 //! live       a process that runs now: one sample by inject
 //! ```
@@ -12,19 +11,21 @@
 mod clrstack;
 mod json;
 mod live;
-mod managed;
 mod stack;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use super::{Exit, TablesArgs, Usage, pipeline, print, select::parse_time, span};
 use crate::runtimes;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
+use crate::stack::{NameSources, StackWalker};
 use crate::symbols::Symbolizer;
 use crate::trace::{TraceFile, snapshots};
 use clap::ValueEnum;
 use stack::Stack;
 use std::path::{Path, PathBuf};
-use stk_unwind::{WalkOptions, Walker};
+use stk_unwind::WalkOptions;
 
 /// Prints the stacks of all threads, or of some, as they were at a moment.
 #[derive(clap::Args, Debug)]
@@ -40,7 +41,8 @@ pub struct Args {
     /// Trace
     #[arg(value_name = "FILE", required_unless_present = "pid", conflicts_with = "pid")]
     file: Option<PathBuf>,
-    /// A process that runs now: inject.exe, which lies beside stk.exe, takes one sample of each of its threads (Windows only)
+    /// A process that runs now: inject.exe, which lies beside stk.exe, takes one sample of each of
+    /// its threads (Windows only)
     #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
     /// The moment, since the trace's start; by default the last
@@ -57,7 +59,8 @@ pub struct Args {
     explain: bool,
     #[command(flatten)]
     symbols: pipeline::SymbolArgs,
-    /// Where unwind data is missing, search the stack for return addresses. Such frames are guesses and marked as such
+    /// Where unwind data is missing, search the stack for return addresses. Such frames are guesses
+    /// and marked as such
     #[arg(long)]
     scan: bool,
     #[command(flatten)]
@@ -73,8 +76,8 @@ enum Style {
     K,
     /// One line a frame: "module"! file(line): function
     Plain,
-    /// Like SOS's `clrstack -f`: Child SP, IP, Call Site, with .NET's explicit Frames in brackets; with `--frames managed` like its
-    /// `clrstack`
+    /// Like SOS's `clrstack -f`: Child SP, IP, Call Site, with .NET's explicit Frames in brackets;
+    /// with `--frames managed` like its `clrstack`
     Clrstack,
     /// Everything that is known of each frame
     Json,
@@ -101,20 +104,19 @@ fn dump(args: &Args, path: &Path) -> anyhow::Result<Exit> {
         snapshots(&trace, time, &|thread| chosen.as_ref().is_none_or(|chosen| chosen.contains(&thread)));
     let mut options = WalkOptions::default();
     options.scan = args.scan;
-    let mut walker = Walker::new(options);
     let methods = runtimes::methods(&trace);
     let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
+    let mut walker = StackWalker::new(&trace, &images, &explicit, options);
     let inputs = stack::Inputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };
     let walk = |snapshot| stack::walk(&inputs, &mut walker, snapshot, time, args.explain);
     let mut stacks: Vec<Stack> = taken.iter().map(walk).collect();
     // Of one moment, by thread id as users know them.
     stacks.sort_by_key(|stack| (stack.tid, stack.instance));
-    let demangle = args.symbols.demangle;
-    managed::name(&trace, &methods, &store, &mut stacks);
-    let symbolizer = Symbolizer::new(store, demangle);
-    stack::name(&trace, &images, &symbolizer, demangle, &mut stacks);
+    let symbolizer = Symbolizer::new(store, args.symbols.demangle);
+    let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
+    stack::name(&sources, &mut stacks);
     super::tell_redirects(symbolizer.store());
-    stacks.iter_mut().for_each(|stack| managed::fold(stack, args.fold.options()));
+    stacks.iter_mut().for_each(|stack| stack::fold(stack, args.fold.options()));
     for problem in &methods.problems {
         super::warn(&format!("{}: {problem}", trace.source));
     }

@@ -1,14 +1,15 @@
 //! A thread's stack at a moment: walked, then named.
 
-use crate::image::{AddressSpace, Holder, ModuleImage};
-use crate::profile::{DYNAMIC_CODE, FrameKind, export_name, module_key};
+use crate::image::{ModuleImage, holder_name, image_of};
 use crate::runtimes::Methods;
-use crate::runtimes::dotnet::explicit::{ExplicitFrames, PAST_GAP, Told, kind_name};
-use crate::symbols::{Demangle, ModuleSymbols, Resolved, Source, Symbolizer};
-use crate::trace::{Snapshot, Thread, Trace, registers};
-use std::collections::BTreeMap;
+use crate::runtimes::dotnet::explicit::{ExplicitFrames, Told, kind_name};
+use crate::stack::{
+    self, End, FoldOptions, FoldState, Folded, FrameId, FrameKind, NameSource, NameSources, NamedFrame,
+    Names, Placement, Site, StackWalker, StopReason, folded_name,
+};
+use crate::trace::{Snapshot, Thread, Trace};
 use stk_schema::event::RunState;
-use stk_unwind::{Arch, Explanation, Frame, Registers, Stop, Walker, explain};
+use stk_unwind::{Arch, Explanation, Frame, Registers, Sample, explain};
 
 /// A thread's walked stack.
 pub(super) struct Stack {
@@ -21,21 +22,12 @@ pub(super) struct Stack {
     /// Innermost first.
     pub(super) frames: Vec<Walked>,
     pub(super) end: End,
+    /// The module to blame for its end; empty if none is.
+    pub(super) end_module: String,
     /// The runtime's explicit Frames, innermost first.
     pub(super) explicit: Vec<Explicit>,
     /// Why there are none, or no more.
     pub(super) explicit_end: Option<String>,
-}
-
-/// Why the walk ended.
-#[derive(Default)]
-pub(super) struct End {
-    /// The stable name of the reason.
-    pub(super) reason: &'static str,
-    /// The module to blame; empty if none is.
-    pub(super) module: String,
-    /// The address that was wanted: a word's, a return address, an RVA in the module to blame.
-    pub(super) address: Option<u64>,
 }
 
 /// A runtime's explicit Frame.
@@ -56,12 +48,13 @@ pub(super) struct Walked {
     pub(super) registers: Registers,
     /// Stack bytes from its stack pointer to its caller's, if all were captured.
     pub(super) bytes: Vec<u8>,
-    /// Stack bytes of its arguments, as far as it is known where they lie: x64's four home words, x86's parameters.
+    /// Stack bytes of its arguments, as far as it is known where they lie: x64's four home words,
+    /// x86's parameters.
     pub(super) arguments: Vec<u8>,
     /// Innermost first; never empty once named.
     pub(super) names: Vec<Name>,
     pub(super) module: String,
-    /// What kind of code it is in.
+    /// What kind of code it is in; known once named.
     pub(super) kind: FrameKind,
     /// Left out of what is shown.
     pub(super) hidden: bool,
@@ -101,65 +94,36 @@ pub(super) struct Inputs<'a> {
 /// Walks a stack at `time`, in ticks.
 pub(super) fn walk(
     inputs: &Inputs<'_>,
-    walker: &mut Walker,
+    walker: &mut StackWalker<'_>,
     snapshot: &Snapshot,
     time: u64,
     explained: bool,
 ) -> Stack {
     let Inputs { trace, images, explicit, methods } = *inputs;
-    let mut view = trace.timeline.view();
-    view.go(snapshot.until.min(time));
-    let thread = trace.timeline.thread(snapshot.thread).map(|at| &trace.timeline.threads[at]);
-    let context = registers(snapshot.set, &snapshot.registers).filter(|_| snapshot.modules_known);
-    let Some(context) = context else {
-        let end = End { reason: "modules-unknown", ..End::default() };
-        return Stack { end, ..stack_of(snapshot, thread) };
-    };
-    let sample = stk_unwind::Sample {
-        registers: &context,
-        stack: &snapshot.stack,
-        stack_start: snapshot.stack_start,
-        stack_base: (snapshot.stack_base != 0).then_some(snapshot.stack_base),
-        truncated: snapshot.truncated,
-        code_at_ip: snapshot.code_at_ip.as_deref(),
-    };
-    let space = AddressSpace::new(&view, images);
+    let timeline = &trace.timeline;
+    let thread = timeline.thread(snapshot.thread).map(|at| &timeline.threads[at]);
+    let unknown = |reason| stack_of(snapshot, thread, End::without_walk(reason));
+    if !snapshot.modules_known {
+        return unknown(StopReason::ModulesUnknown);
+    }
+    let Some(copy) = &snapshot.sample else { return unknown(StopReason::RegistersUnknown) };
+    let sample = copy.sample();
+    let time = snapshot.until.min(time);
     let mut frames: Vec<Walked> = Vec::new();
-    let mut found = |frame: &Frame, registers: &Registers| {
+    let end = walker.walk(&sample, time, snapshot.managed.as_ref(), |frame, registers| {
         frames.push(Walked {
             frame: *frame,
             registers: *registers,
             bytes: Vec::new(),
             arguments: Vec::new(),
             names: Vec::new(),
-            module: module_name(trace, *frame),
-            kind: match frame.module.map(Holder::of) {
-                Some(Holder::Module(_)) => FrameKind::Native,
-                Some(Holder::Code(_)) => FrameKind::Dynamic,
-                None => FrameKind::Unknown,
-            },
+            module: frame.module.map_or("", |module| holder_name(timeline, module)).to_owned(),
+            kind: FrameKind::Unknown,
             hidden: false,
             explanation: None,
         });
-    };
-    let mut last = 0;
-    let stop = walker.walk_with_registers(&space, &sample, |frame, registers| {
-        last = frame.sp;
-        found(frame, registers);
     });
-    let mut end = end(trace, stop);
-    if let Some(managed) = snapshot.managed.as_ref().filter(|_| explicit.may_go_on(stop)) {
-        let mut gone_on = false;
-        let last_stop = explicit.go_on(&space, walker, &sample, managed, (last, stop), |frame, registers| {
-            gone_on = true;
-            found(frame, registers);
-        });
-        if gone_on && last_stop == Stop::ThreadStart {
-            end.reason = PAST_GAP;
-        } else if gone_on {
-            end = self::end(trace, last_stop);
-        }
-    }
+    let space = walker.space(time);
     for i in 0..frames.len() {
         let frame = frames[i].frame;
         let caller = frames.get(i + 1).map(|caller| caller.frame);
@@ -167,19 +131,20 @@ pub(super) fn walk(
             frames[i].explanation = Some(explain(&space, &sample, &frame, caller.as_ref()));
         }
         if let Some(caller) = caller {
-            frames[i].bytes = captured(snapshot, frame.sp, caller.sp.checked_sub(frame.sp));
-            let arguments = argument_bytes(trace, images, &frame, context.arch());
-            frames[i].arguments = captured(snapshot, caller.sp, arguments);
+            frames[i].bytes = captured(&sample, frame.sp, caller.sp.checked_sub(frame.sp));
+            let arguments = argument_bytes(trace, images, &frame, sample.registers.arch());
+            frames[i].arguments = captured(&sample, caller.sp, arguments);
         }
     }
     let (explicit, explicit_end) = explicit_frames(explicit, &sample, snapshot, methods);
-    Stack { frames, end, explicit, explicit_end, ..stack_of(snapshot, thread) }
+    let end_module = end.module().map_or("", |module| holder_name(timeline, module)).to_owned();
+    Stack { frames, end_module, explicit, explicit_end, ..stack_of(snapshot, thread, end) }
 }
 
 /// The explicit Frames of a thread, and why there are none or no more.
 fn explicit_frames(
     explicit: &ExplicitFrames,
-    sample: &stk_unwind::Sample<'_>,
+    sample: &Sample<'_>,
     snapshot: &Snapshot,
     methods: &Methods,
 ) -> (Vec<Explicit>, Option<String>) {
@@ -210,10 +175,10 @@ fn explicit_frames(
 }
 
 /// Captured stack bytes; none unless all of them were captured.
-fn captured(snapshot: &Snapshot, from: u64, len: Option<u64>) -> Vec<u8> {
+fn captured(sample: &Sample<'_>, from: u64, len: Option<u64>) -> Vec<u8> {
     let range = || {
-        let start = usize::try_from(from.checked_sub(snapshot.stack_start)?).ok()?;
-        snapshot.stack.get(start..start.checked_add(usize::try_from(len?).ok()?)?)
+        let start = usize::try_from(from.checked_sub(sample.stack_start)?).ok()?;
+        sample.stack.get(start..start.checked_add(usize::try_from(len?).ok()?)?)
     };
     range().unwrap_or_default().to_vec()
 }
@@ -225,29 +190,16 @@ fn argument_bytes(trace: &Trace<'_>, images: &[ModuleImage], frame: &Frame, arch
     match arch {
         Arch::X64 => Some(HOME),
         Arch::X86 => {
-            let image = trace.image_of(frame.module?)?;
-            let inside = lookup_rva(frame);
+            let image = image_of(&trace.timeline, frame.module?)?;
+            // Within the call, if the address is one to return to.
+            let inside = if frame.trust.is_exact() { frame.rva } else { frame.rva.saturating_sub(1) };
             images[image.0 as usize].tables.x86().parameter_bytes(inside).map(u64::from)
         }
         _ => None,
     }
 }
 
-fn end(trace: &Trace<'_>, stop: Stop) -> End {
-    let module = stop.module().map(|module| trace.holder_name(module).to_owned());
-    let address = match stop {
-        Stop::BadMemory { address } | Stop::NoModule { address } => Some(address),
-        Stop::BadStackPointer { sp } => Some(sp),
-        Stop::NoUnwindData { rva, .. }
-        | Stop::NoFunction { rva, .. }
-        | Stop::BadUnwindInfo { rva, .. }
-        | Stop::UnsupportedVersion { rva, .. } => Some(rva.into()),
-        _ => None,
-    };
-    End { reason: stop.as_str(), module: module.unwrap_or_default(), address }
-}
-
-fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>) -> Stack {
+fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>, end: End) -> Stack {
     Stack {
         instance: snapshot.thread,
         tid: thread.map_or(0, |thread| thread.tid),
@@ -256,102 +208,67 @@ fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>) -> Stack {
         until: snapshot.until,
         state: snapshot.state,
         frames: Vec::new(),
-        end: End::default(),
+        end,
+        end_module: String::new(),
         explicit: Vec::new(),
         explicit_end: None,
     }
 }
 
-fn module_name(trace: &Trace<'_>, frame: Frame) -> String {
-    frame.module.map(|module| trace.holder_name(module).to_owned()).unwrap_or_default()
-}
-
-/// Whether a frame's address is that of an instruction, not a return address.
-pub(super) fn is_exact(frame: &Frame) -> bool {
-    frame.trust.is_exact()
-}
-
-/// Within the instruction that the frame is at: a call, if the address is one to return to.
-fn lookup_rva(frame: &Frame) -> u32 {
-    if is_exact(frame) { frame.rva } else { frame.rva.saturating_sub(1) }
-}
-
-/// Names all frames that have no names, a module at a time.
-pub(super) fn name(
-    trace: &Trace<'_>,
-    images: &[ModuleImage],
-    symbolizer: &Symbolizer,
-    demangle: Demangle,
-    stacks: &mut [Stack],
-) {
-    let timeline = &trace.timeline;
-    let image_of = |frame: &Frame| trace.image_of(frame.module?);
-    let mut wanted: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    let nameless_yet = |walked: &&Walked| walked.names.is_empty();
-    for walked in stacks.iter().flat_map(|stack| &stack.frames).filter(nameless_yet) {
-        if let Some(image) = image_of(&walked.frame) {
-            wanted.entry(image.0).or_default().push(lookup_rva(&walked.frame));
-        }
-    }
-    let mut resolved: BTreeMap<u32, (Vec<u32>, ModuleSymbols)> = BTreeMap::new();
-    for (image, mut rvas) in wanted {
-        rvas.sort_unstable();
-        rvas.dedup();
-        let facts = &timeline.images[image as usize].image;
-        let key = module_key(facts, &images[image as usize], trace.header().arch);
-        let symbols = symbolizer.resolve(&key, &rvas);
-        resolved.insert(image, (rvas, symbols));
-    }
-    for walked in stacks.iter_mut().flat_map(|stack| &mut stack.frames) {
-        if !walked.names.is_empty() {
-            continue;
-        }
-        let known = image_of(&walked.frame).and_then(|image| resolved.get(&image.0));
-        let names = known.and_then(|(rvas, symbols)| {
-            let resolved = symbols.get(rvas.binary_search(&lookup_rva(&walked.frame)).ok()?)?;
-            match resolved.source {
-                Source::Pdb | Source::Dwarf => Some(names_of(&resolved, &walked.frame)),
-                Source::Export | Source::None => None,
-            }
-        });
-        let exported = || {
-            let image = &images[image_of(&walked.frame)?.0 as usize];
-            let (start, name) = image.export_at(lookup_rva(&walked.frame))?;
-            let function = export_name(name, image, demangle).into_owned();
-            let displacement = Some(walked.frame.rva - start);
-            Some(vec![Name { displacement, ..Name::only(function) }])
-        };
-        let nameless = || vec![nameless(&walked.frame, &walked.module)];
-        walked.names = names.or_else(exported).unwrap_or_else(nameless);
-    }
-}
-
-fn names_of(resolved: &Resolved<'_>, frame: &Frame) -> Vec<Name> {
-    let mut names: Vec<Name> = resolved
-        .frames()
-        .map(|location| Name {
-            file: location.file.map(str::to_owned),
-            line: location.line,
-            ..Name::only(location.function.to_owned())
+/// Names all frames.
+pub(super) fn name(sources: &NameSources<'_>, stacks: &mut [Stack]) {
+    let (timeline, clock) = (&sources.trace.timeline, sources.trace.clock);
+    let sites: Vec<Site> = stacks
+        .iter()
+        .flat_map(|stack| stack.frames.iter().map(|walked| (stack.until, &walked.frame)))
+        .map(|(time, frame)| Site {
+            place: Placement::of(timeline, frame),
+            exact: frame.trust.is_exact(),
+            seen: Some((frame.address, clock.ns(time))),
         })
         .collect();
-    if let Some(outermost) = names.last_mut() {
-        // Symbols were looked up one byte before a return address.
-        outermost.aliases = resolved.aliases().map(str::to_owned).collect();
-        outermost.displacement = Some(resolved.displacement + u32::from(!is_exact(frame)));
+    let names = stack::name(sources, &sites);
+    let frames = stacks.iter_mut().flat_map(|stack| &mut stack.frames);
+    for (walked, id) in frames.zip((0..).map(FrameId)) {
+        let facts = names.symbols.facts[id.0 as usize];
+        walked.kind = facts.kind;
+        if let Some(module) = facts.module {
+            walked.module = names.symbols.strings.get(module).to_owned();
+        }
+        walked.names = names_of(&names, id);
     }
-    names
 }
 
-fn nameless(frame: &Frame, module: &str) -> Name {
-    let function = if module.is_empty() {
-        format!("{:#x}", frame.address)
-    } else if module == DYNAMIC_CODE {
-        format!("{module}+{:#x}", frame.address)
-    } else {
-        format!("{module}+{:#x}", frame.rva)
+/// The names of a frame, innermost first.
+fn names_of(names: &Names, id: FrameId) -> Vec<Name> {
+    let Names { symbols, displacements } = names;
+    let text = |id| symbols.strings.get(id).to_owned();
+    // Runtimes name methods with their modules, and an offset is one in a module.
+    let has_module = matches!(symbols.source[id.0 as usize], NameSource::Runtime | NameSource::None);
+    let name = |named: &NamedFrame| Name {
+        file: named.file.map(text),
+        line: named.line,
+        has_module,
+        ..Name::only(text(named.function))
     };
-    Name { has_module: true, ..Name::only(function) }
+    let mut list: Vec<Name> = symbols.names(id).iter().map(name).collect();
+    if let Some(outermost) = list.last_mut() {
+        outermost.aliases = symbols.aliases(id).map(str::to_owned).collect();
+        outermost.displacement = displacements[id.0 as usize];
+    }
+    list
+}
+
+/// Hides the frames that are not wanted.
+pub(super) fn fold(stack: &mut Stack, options: FoldOptions) {
+    let mut state = FoldState::default();
+    for walked in stack.frames.iter_mut().rev() {
+        let folded = options.next(&mut state, walked.kind);
+        walked.hidden = folded == Folded::Left;
+        if folded == Folded::Begins {
+            walked.names = vec![Name { has_module: true, ..Name::only(folded_name(&walked.module)) }];
+        }
+    }
 }
 
 /// The name of a state in every style.

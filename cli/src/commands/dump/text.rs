@@ -2,12 +2,13 @@
 
 use super::super::{span, utc};
 use super::stack::{Name, Stack, Walked, state_name};
-use crate::runtimes::dotnet::explicit::PAST_GAP;
+use crate::stack::StopReason;
 use crate::trace::Trace;
 use std::fmt::Write;
 use stk_unwind::Frame;
 
-/// Like WinDbg's `k`: Child-SP (x86: ChildEBP), RetAddr, Call Site as `module!function+0x12 [file @ line]`.
+/// Like WinDbg's `k`: Child-SP (x86: ChildEBP), RetAddr, Call Site as `module!function+0x12 [file @
+/// line]`.
 pub(super) fn k(trace: &Trace<'_>, stack: &Stack) -> String {
     let wide = trace.header().arch.pointer_size() == 8;
     let address = |value: u64| {
@@ -72,16 +73,16 @@ pub(super) fn heading(trace: &Trace<'_>, stack: &Stack) -> String {
 
 pub(super) fn ending(stack: &Stack) -> String {
     let end = &stack.end;
-    if end.reason == "thread-start" {
+    if end.reason.is_complete() {
         return String::new();
     }
-    let past_gap = end.reason == PAST_GAP;
+    let past_gap = end.reason == StopReason::PastGap;
     let mut text = if past_gap {
         "  (frames are missing: unwinding ended".to_owned()
     } else {
-        format!("  (stack ends here: {}", end.reason)
+        format!("  (stack ends here: {}", end.reason.as_str())
     };
-    match (end.module.as_str(), end.address) {
+    match (stack.end_module.as_str(), end.address()) {
         ("", Some(address)) => {
             let _ = write!(text, " at {address:#x}");
         }

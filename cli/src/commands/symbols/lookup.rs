@@ -1,10 +1,14 @@
 //! `stk symbols lookup` and `check`: one image, one PDB.
 
 use super::super::{Exit, Usage, print};
+use super::SymbolOptions;
+use crate::image::open_image;
 use crate::map::MappedFile;
+use crate::model::file_name;
+use crate::stack::{ImageName, image_name, offset_name};
 use crate::symbols::pdb::PdbFile;
 use crate::symbols::{
-    Demangle, Identity, ImageFile, ModuleKey, ModuleSymbols, Resolved, Source, SymbolOptions, Symbolizer,
+    Demangle, Identity, ImageFile, Location, ModuleKey, ModuleSymbols, Reason, Resolved, Source, Symbolizer,
 };
 use anyhow::Context;
 use serde_json::json;
@@ -90,10 +94,15 @@ pub(super) fn lookup(args: &LookupArgs) -> anyhow::Result<Exit> {
     let symbolizer = Symbolizer::new(args.symbols.store([args.file.as_path()]), args.demangle);
     let resolved = resolve(&symbolizer, &args.file, &file, &rvas)?;
     super::super::tell_redirects(symbolizer.store());
+    // A PDB is none, and has no exports.
+    let image = open_image(&args.file).ok();
+    let module = file_name(args.file.to_str().unwrap_or_default());
     let mut out = String::new();
     for (n, &rva) in rvas.iter().enumerate() {
         if let Some(found) = resolved.get(n) {
-            if args.json { json_line(rva, &found, &mut out) } else { text(rva, &found, &mut out) }
+            let name = image_name(Some(found), image.as_ref(), rva, args.demangle);
+            let shown = Shown { rva, module, name, reason: found.reason };
+            if args.json { json_line(&shown, &mut out) } else { text(&shown, &mut out) }
         }
         if out.len() > 1 << 20 {
             print(&out)?;
@@ -119,7 +128,6 @@ fn resolve(
             code_view: code_view.map(|(guid, age, name)| CodeView { guid: *guid, age: *age, pdb_name: name }),
             time_date_stamp: image.time_date_stamp,
             size_of_image: image.size_of_image,
-            exports: Some(&image.exports),
             arch: image.arch.unwrap_or(Arch::X64),
         };
         return Ok(symbolizer.resolve(&module, rvas));
@@ -130,7 +138,6 @@ fn resolve(
         code_view: None,
         time_date_stamp: 0,
         size_of_image: 0,
-        exports: None,
         arch: if identity.machine == object::pe::IMAGE_FILE_MACHINE_I386 { Arch::X86 } else { Arch::X64 },
     };
     let index = symbolizer.pdb_index(path, file, true).map_err(|reason| anyhow::anyhow!("{reason}"))?;
@@ -171,39 +178,73 @@ fn read_rvas(arguments: &[String]) -> anyhow::Result<Vec<u32>> {
     Ok(rvas)
 }
 
-fn json_line(rva: u32, found: &Resolved<'_>, out: &mut String) {
-    let frames: Vec<serde_json::Value> = found
-        .frames()
-        .filter(|_| found.source != Source::None)
-        .map(|frame| {
-            json!({
-                "function": frame.function, "file": frame.file, "line": frame.line, "inline": frame.inline,
-                "raw": frame.raw,
-            })
+/// An address with its name.
+struct Shown<'a> {
+    rva: u32,
+    /// File name of the image or PDB.
+    module: &'a str,
+    name: ImageName<'a>,
+    /// Why there is no better name.
+    reason: Option<&'a Reason>,
+}
+
+/// `name+0x12`; the name alone at its beginning.
+fn export_text(function: &str, displacement: u32) -> String {
+    if displacement == 0 { function.to_owned() } else { offset_name(function, displacement.into()) }
+}
+
+fn json_line(shown: &Shown<'_>, out: &mut String) {
+    let frame = |frame: Location<'_>| {
+        json!({
+            "function": frame.function, "file": frame.file, "line": frame.line, "inline": frame.inline,
+            "raw": frame.raw,
         })
-        .collect();
-    let source = match found.source {
-        Source::Pdb => "pdb",
-        Source::Dwarf => "dwarf",
-        Source::Export => "export",
-        Source::None => "none",
     };
-    let reason = found.reason.map(ToString::to_string);
-    let mut line =
-        json!({ "rva": format!("{rva:#x}"), "frames": frames, "source": source, "reason": reason });
-    if found.aliases().len() != 0 {
-        line["aliases"] = found.aliases().collect();
+    let (source, frames, aliases): (_, Vec<serde_json::Value>, Vec<&str>) = match &shown.name {
+        ImageName::Symbols(found) => {
+            let source = if found.source == Source::Pdb { "pdb" } else { "dwarf" };
+            (source, found.frames().map(frame).collect(), found.aliases().collect())
+        }
+        ImageName::Export { raw, function, displacement } => {
+            let function = &*export_text(function, *displacement);
+            let export = Location { function, raw, file: None, line: None, inline: false };
+            ("export", vec![frame(export)], Vec::new())
+        }
+        ImageName::Offset => ("none", Vec::new(), Vec::new()),
+    };
+    let reason = shown.reason.map(ToString::to_string);
+    let rva = format!("{:#x}", shown.rva);
+    let mut line = json!({ "rva": rva, "frames": frames, "source": source, "reason": reason });
+    if !aliases.is_empty() {
+        line["aliases"] = aliases.into();
     }
     out.push_str(&line.to_string());
     out.push('\n');
 }
 
-fn text(rva: u32, found: &Resolved<'_>, out: &mut String) {
+fn text(shown: &Shown<'_>, out: &mut String) {
+    use std::fmt::Write as _;
+    let rva = format!("{:#x}", shown.rva);
+    match &shown.name {
+        ImageName::Symbols(found) => symbols_text(&rva, found, out),
+        ImageName::Export { function, displacement, .. } => {
+            let _ = writeln!(out, "{rva:<12}{}", export_text(function, *displacement));
+        }
+        ImageName::Offset => {
+            let _ = writeln!(out, "{rva:<12}{}", offset_name(shown.module, shown.rva.into()));
+        }
+    }
+    if let Some(reason) = shown.reason {
+        let _ = writeln!(out, "{:12}({reason})", "");
+    }
+}
+
+fn symbols_text(rva: &str, found: &Resolved<'_>, out: &mut String) {
     use std::fmt::Write as _;
     for (n, frame) in found.frames().enumerate() {
-        let address = if n == 0 { format!("{rva:#x}") } else { String::new() };
+        let address = if n == 0 { rva } else { "" };
         let _ = write!(out, "{address:<12}{}", frame.function);
-        if !frame.inline && found.source != Source::None && found.source != Source::Export {
+        if !frame.inline {
             let _ = write!(out, "+{:#x}", found.displacement);
         }
         match (frame.file, frame.line) {
@@ -216,9 +257,6 @@ fn text(rva: u32, found: &Resolved<'_>, out: &mut String) {
     if found.aliases().len() != 0 {
         let aliases: Vec<&str> = found.aliases().collect();
         let _ = writeln!(out, "{:12}(the same code as {})", "", aliases.join(", "));
-    }
-    if let Some(reason) = found.reason {
-        let _ = writeln!(out, "{:12}({reason})", "");
     }
 }
 

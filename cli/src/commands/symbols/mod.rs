@@ -2,9 +2,11 @@
 
 mod lookup;
 mod modules;
+mod options;
+
+pub use options::SymbolOptions;
 
 use super::{Exit, print, size};
-use crate::symbols::SymbolOptions;
 use std::path::PathBuf;
 
 /// Arguments of `stk symbols`.

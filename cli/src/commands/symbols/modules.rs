@@ -3,11 +3,13 @@
 use super::super::{
     Exit, Progress, Usage, count, load_images, pool, print, report, size, tell_redirects, verify,
 };
-use crate::profile::{BuildOptions, Image, Placement, build};
+use super::SymbolOptions;
+use crate::model::{Image, file_name};
+use crate::profile::{BuildOptions, Placement, build};
 use crate::symbols::index::Origin;
 use crate::symbols::{
-    BundleWriter, FoundFile, Identity, Reason, Search, SymbolOptions, SymbolStore, file_name, image_index,
-    is_bundle, safe_file_name, write_atomically,
+    BundleWriter, FoundFile, Identity, Reason, Search, SymbolStore, image_index, is_bundle, safe_file_name,
+    write_atomically,
 };
 use crate::trace::TraceFile;
 use anyhow::Context;

@@ -220,7 +220,7 @@ fn shown_example(trace: &Trace<'_>, example: &Example) -> ShownExample {
         before: example.before.as_ref().map(shown_side),
         ours: example.ours.as_ref().map(shown_side),
         system: example.system.as_ref().map(shown_side),
-        stop: example.stop,
+        stop: example.stop.as_str(),
         code: example.code.iter().map(|byte| format!("{byte:02x}")).collect(),
     }
 }

@@ -1,11 +1,11 @@
 //! `stackFrames` and `samples`.
 
-use super::super::functions::{Functions, incomplete};
 use super::super::sink::Sink;
+use super::super::unfold::incomplete;
 use super::super::{Summary, Writer, finish_for, json};
 use super::stacks::{Origin, Stacks, What};
 use super::{OBJECT, Track, VIEWERS, by_track, other_data, preamble};
-use crate::profile::{Batch, Profile};
+use crate::profile::{Batch, Functions, Profile};
 use anyhow::Context;
 
 /// What a thread does while no samples are taken: readers want a frame for every sample.

@@ -1,11 +1,11 @@
 //! Nested `B`/`E` slices.
 
-use super::super::functions::{Functions, incomplete};
 use super::super::sink::Sink;
+use super::super::unfold::incomplete;
 use super::super::{Summary, Writer, finish_for, json};
 use super::stacks::{Origin, What};
 use super::{OBJECT, Track, VIEWERS, address, by_track, other_data, preamble, time};
-use crate::profile::{Batch, FrameId, NameSource, Profile, Run};
+use crate::profile::{Batch, FrameId, Functions, NameSource, Profile, Run};
 use anyhow::Context;
 
 /// Writes a slice for as long as neighbouring samples have the same function at the same depth.

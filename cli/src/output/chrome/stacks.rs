@@ -1,7 +1,7 @@
 //! Stacks as nodes: each one a function, or the reason why a stack is incomplete, together with its callers.
 
-use super::super::functions::{FunctionId, Functions, Unfolder, incomplete};
-use crate::profile::{NodeId, Profile, StopId};
+use super::super::unfold::{Unfolder, incomplete};
+use crate::profile::{FunctionId, Functions, NodeId, Profile, StopId};
 use std::collections::HashMap;
 
 /// What a node, or a slice, shows.

@@ -1,11 +1,11 @@
 //! V8 CPU profiles: `Profile` and `ProfileChunk` events.
 
-use super::super::functions::{Functions, incomplete};
 use super::super::sink::Sink;
+use super::super::unfold::incomplete;
 use super::super::{Summary, Writer, finish_for, json};
 use super::stacks::{Origin, Stacks, What};
 use super::{Track, VIEWERS, address, by_track, preamble, time};
-use crate::profile::{Batch, Profile};
+use crate::profile::{Batch, Functions, Profile};
 use anyhow::Context;
 
 /// Samples in a chunk.

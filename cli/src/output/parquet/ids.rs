@@ -1,7 +1,7 @@
 //! Ids that are hashes of content: equal in every trace, whatever symbols were found. `stk_schema::tables` says how they are
 //! made.
 
-use crate::profile::{FrameId, FrameKey, NodeId, Placement, Profile, trust_name};
+use crate::profile::{FrameId, FrameKey, NodeId, Placement, Profile};
 use anyhow::bail;
 use std::collections::HashMap;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -72,7 +72,7 @@ impl Ids {
         let mut hash = Xxh3::new();
         for &frame in self.frames.iter().rev() {
             hash.update(&self.locations[frame.0 as usize].to_le_bytes());
-            hash.update(trust_name(profile.frames.keys()[frame.0 as usize].trust).as_bytes());
+            hash.update(profile.frames.keys()[frame.0 as usize].trust.as_str().as_bytes());
             hash.update(&[0]);
         }
         let id = hash.digest() as i64;
@@ -101,7 +101,7 @@ impl Ids {
     fn same(&self, profile: &Profile, a: NodeId, b: NodeId) -> bool {
         let content = |node| {
             profile.tree.frames(node).map(|frame| {
-                (self.locations[frame.0 as usize], trust_name(profile.frames.keys()[frame.0 as usize].trust))
+                (self.locations[frame.0 as usize], profile.frames.keys()[frame.0 as usize].trust.as_str())
             })
         };
         content(a).eq(content(b))

@@ -1,13 +1,15 @@
-//! One SAMPLES block: decoded, walked and interned in a call tree of its own, on whatever thread has time.
+//! One SAMPLES block: decoded, walked and interned in a call tree of its own, on whatever thread
+//! has time.
 
 use super::Inputs;
 use super::gap::Held;
 use crate::profile::{CallTree, FrameTable, NodeId, RunFlags};
-use crate::trace::{Kept, Managed, Managing, Mark, View, take_managed};
+use crate::stack::{StackWalker, StopReason, ThreadStack};
+use crate::trace::{Managed, Managing, Mark, SampleCopy, take_managed};
 use std::collections::HashMap;
 use stk_format::{BlockError, BlockRef, Decoded, ImageBudget, Same, Samples, Scratch};
 use stk_schema::event::{Event, RunState};
-use stk_unwind::{Frame, History, Stop, WalkOptions, Walker};
+use stk_unwind::{ModuleId, WalkOptions};
 
 /// What one block gave. Ids are the block's own.
 #[derive(Default)]
@@ -22,14 +24,15 @@ pub(super) struct BlockProfile {
     pub unknown_events: u64,
     /// Samples that ended for want of tables which the trace never got.
     pub tables_pending: u64,
-    /// Threads whose last stack here will mean something else from a time (in ticks) on, since a module of it goes or comes.
+    /// Threads whose last stack here will mean something else from a time (in ticks) on, since a
+    /// module of it goes or comes.
     pub expires: Vec<(u64, u64)>,
     /// Why the block could not be read to its end.
     pub error: Option<BlockError>,
 }
 
-/// Why stacks of a block end: the reason's name and the module to blame (index in the timeline).
-pub(super) type StopKey = (&'static str, Option<u32>);
+/// Why stacks of a block end, and the module to blame.
+pub(super) type StopKey = (StopReason, Option<ModuleId>);
 
 /// Consecutive samples of a thread that are equal in everything.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +51,8 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// The part before `time` (maybe of no samples) and the part from then on. Samples are evenly spaced.
+    /// The part before `time` (maybe of no samples) and the part from then on. Samples are evenly
+    /// spaced.
     pub fn split(self, time: u64) -> (Step, Option<Step>) {
         if self.last < time {
             return (self, None);
@@ -80,7 +84,8 @@ impl Step {
     }
 }
 
-/// How many of the numbers below `len` satisfy `before`, which holds for the first of them and then never again.
+/// How many of the numbers below `len` satisfy `before`, which holds for the first of them and then
+/// never again.
 pub(super) fn partition(len: u64, before: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, len);
     while low < high {
@@ -111,8 +116,7 @@ pub(super) struct Walked {
 pub(super) struct Worker<'i> {
     inputs: &'i Inputs<'i>,
     scratch: Scratch,
-    walker: Walker,
-    view: View<'i>,
+    walker: StackWalker<'i>,
     slots: Vec<Slot>,
 }
 
@@ -120,16 +124,11 @@ pub(super) struct Worker<'i> {
 #[derive(Default)]
 pub(super) struct Slot {
     /// Its last walk, and the node of each frame, outermost first.
-    pub(super) history: History,
+    pub(super) stack: ThreadStack,
     pub(super) nodes: Vec<NodeId>,
-    /// Frames beyond a gap in which that walk ended, innermost first, and why there are no more.
-    pub(super) beyond: Vec<Frame>,
-    pub(super) beyond_stop: Option<Stop>,
     /// What a runtime said of the thread at that time.
     pub(super) managed: Option<Managed>,
     pub(super) flags: RunFlags,
-    /// Which modules were there at that time.
-    pub(super) epoch: usize,
     /// From when on its last walk may mean something else, in ticks.
     pub(super) expires: u64,
     pub(super) thread: u64,
@@ -147,8 +146,7 @@ impl<'i> Worker<'i> {
         Worker {
             inputs,
             scratch: Scratch::with_budget(budget),
-            walker: Walker::new(options),
-            view: inputs.trace.timeline.view(),
+            walker: StackWalker::new(inputs.trace, inputs.images, &inputs.explicit, options),
             slots: Vec::new(),
         }
     }
@@ -180,8 +178,9 @@ impl<'i> Worker<'i> {
         reader.out
     }
 
-    /// Walks a thread's last sample of a block once more, among the modules of another time. The result's only step has
-    /// that stack; there is none if the block does not hold what it did before.
+    /// Walks a thread's last sample of a block once more, among the modules of another time. The
+    /// result's only step has that stack; there is none if the block does not hold what it did
+    /// before.
     pub fn again(&mut self, block: &BlockRef, thread: u64, time: u64) -> BlockProfile {
         let (mut reader, samples) = self.read(block);
         if let Ok(mut samples) = samples {
@@ -211,14 +210,13 @@ impl<'i> Worker<'i> {
     }
 
     fn read<'w>(&'w mut self, block: &BlockRef) -> (Reader<'w, 'i>, Result<Samples<'w>, BlockError>) {
-        let Worker { inputs, scratch, walker, view, slots } = self;
+        let Worker { inputs, scratch, walker, slots } = self;
         for slot in slots.iter_mut() {
             slot.live = false;
         }
         let reader = Reader {
             inputs,
             walker,
-            view,
             slots,
             known: block.metadata_known,
             stop_ids: HashMap::new(),
@@ -232,8 +230,7 @@ impl<'i> Worker<'i> {
 /// A block being read.
 pub(super) struct Reader<'w, 'i> {
     pub(super) inputs: &'i Inputs<'i>,
-    pub(super) walker: &'w mut Walker,
-    pub(super) view: &'w mut View<'i>,
+    pub(super) walker: &'w mut StackWalker<'i>,
     pub(super) slots: &'w mut Vec<Slot>,
     /// Whether modules are known.
     pub(super) known: bool,
@@ -258,7 +255,7 @@ impl Reader<'_, '_> {
                     return;
                 }
                 let at = sample.slot as usize;
-                let stop = self.walk_native(&sample);
+                let stop = self.walk_code(&sample);
                 let mut step = Step {
                     thread: sample.thread,
                     first: sample.time,
@@ -269,8 +266,8 @@ impl Reader<'_, '_> {
                     stack: Stack::LastOf(0),
                 };
                 if let Ok(stop) = stop
-                    && self.inputs.explicit.may_go_on(stop)
-                    && let Some(kept) = Kept::of(&sample)
+                    && self.walker.may_go_on(stop)
+                    && let Some(kept) = SampleCopy::of(&sample)
                 {
                     self.held = Some(Held { slot: at, step, stop, kept, managed: None });
                     return;
@@ -298,8 +295,8 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Samples that are as the one before. Where a module of that stack went meanwhile, the same words mean something else
-    /// from then on.
+    /// Samples that are as the one before. Where a module of that stack went meanwhile, the same
+    /// words mean something else from then on.
     fn same(&mut self, samples: &Samples<'_>, same: Same) {
         let at = same.slot as usize;
         let mut step = Step {
@@ -368,8 +365,8 @@ impl Reader<'_, '_> {
     pub(super) fn stop(&mut self, key: StopKey) -> u16 {
         let stops = &mut self.out.stops;
         *self.stop_ids.entry(key).or_insert_with(|| {
-            // A block holds at most 16 MiB of events and a process far fewer modules than 2^16: ids do not run out in
-            // earnest; if they do, the first one stands for the rest.
+            // A block holds at most 16 MiB of events and a process far fewer modules than 2^16: ids
+            // do not run out in earnest; if they do, the first one stands for the rest.
             if stops.len() > usize::from(u16::MAX) {
                 return 0;
             }

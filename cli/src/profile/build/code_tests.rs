@@ -147,5 +147,5 @@ fn a_caller_in_code_without_unwind_data_ends_the_stack_and_is_blamed() {
     let runs = runs_of(&profile, &runs, 1);
     assert_eq!(names(&profile, runs[0].node), ["app.exe:1", "code 100+0x20"]);
     let stop = &profile.stops[usize::from(runs[0].stop.0)];
-    assert_eq!((stop.reason, stop.module.as_str()), ("no-function", "[dynamic code]"));
+    assert_eq!((stop.reason.as_str(), stop.module.as_str()), ("no-function", "[dynamic code]"));
 }

@@ -1,7 +1,8 @@
-//! A sample whose walk ended in a gap, kept until what a runtime said of its thread has been read: that follows the sample.
+//! A sample whose walk ended in a gap, kept until what a runtime said of its thread has been read:
+//! that follows the sample.
 
 use super::block::Step;
-use crate::trace::{Kept, Managed};
+use crate::trace::{Managed, SampleCopy};
 use stk_unwind::Stop;
 
 /// A step that is not told yet.
@@ -13,7 +14,7 @@ pub(super) struct Held {
     /// Why its walk ended.
     pub stop: Stop,
     /// What was captured.
-    pub kept: Kept,
+    pub kept: SampleCopy,
     /// What was said of its thread since.
     pub managed: Option<Managed>,
 }

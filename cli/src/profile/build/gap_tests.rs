@@ -24,12 +24,14 @@ fn trace(descriptor: &[u8]) -> (TraceBuilder, u64) {
     (builder, thread)
 }
 
-/// Registers and stack of a thread whose function 7 was called from [`NOWHERE`]. Above lies an InlinedCallFrame of function
-/// `calls.last()`, which was called by the others; gives its address too.
+/// Registers and stack of a thread whose function 7 was called from [`NOWHERE`]. Above lies an
+/// InlinedCallFrame of function `calls.last()`, which was called by the others; gives its address
+/// too.
 fn stack(calls: &[u64]) -> ([u64; 2], Vec<u64>, u64) {
     let (caller, above) = testing::stack(STACK, calls);
     let frame = caller[1] - 7 * 8;
-    // `sub rsp, 28h`, the return address, the Frame: identifier, link, datum, CallSiteSP, return address, rbp.
+    // `sub rsp, 28h`, the return address, the Frame: identifier, link, datum, CallSiteSP, return
+    // address, rbp.
     let mut words = vec![0, 0, 0, 0, 0, NOWHERE];
     words.extend([INLINED_CALL_FRAME, END_OF_CHAIN, 0, caller[1], caller[0], 0x77, 0]);
     words.extend(above);
@@ -71,8 +73,8 @@ fn code_that_was_interrupted_goes_on_from_its_registers_outside_of_the_stack() {
     let sp = words[9];
     words[6..9].copy_from_slice(&[RESUMABLE_FRAME, END_OF_CHAIN, CONTEXT]);
     words[9..12].fill(0);
-    // Interrupted at function 2's first instruction: the byte before is another function's, and only the return address is on the
-    // stack yet. winnt.h, CONTEXT of AMD64: Rsp, Rip.
+    // Interrupted at function 2's first instruction: the byte before is another function's, and
+    // only the return address is on the stack yet. winnt.h, CONTEXT of AMD64: Rsp, Rip.
     let ip = in_function(BASE, 2) - u64::from(testing::AFTER_CALL);
     let mut context = vec![0; 1232];
     context[0x98..0xa0].copy_from_slice(&(sp + 0x28).to_le_bytes());

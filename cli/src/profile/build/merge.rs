@@ -2,17 +2,17 @@
 
 use super::block::{BlockProfile, Stack, Step, Walked, Worker};
 use super::{Inputs, PlacedBlock};
-use crate::image::Holder;
+use crate::image::holder_name;
 use crate::profile::{
-    CallTree, CodeInfo, DYNAMIC_CODE, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance,
-    Node, NodeId, Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo, TraceInfo,
+    CallTree, CodeInfo, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance, Node, NodeId,
+    Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo, TraceInfo,
 };
+use crate::stack::StopReason;
 use crate::trace::{Mark, drop_reason_name};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use stk_format::{CpuUnit, ImageBudget};
 use stk_schema::event::{DropReason, ModuleFlags, RunState, ThreadFlags};
-use stk_unwind::ModuleId;
 
 /// Merges block after block.
 pub(super) struct Merger<'i> {
@@ -30,7 +30,8 @@ pub(super) struct Merger<'i> {
     losses: Losses,
     /// Ordinals of blocks that broke off: which sample of a thread was its last there is not known.
     broken: HashSet<u64>,
-    /// Walks stacks again whose modules went while their thread was idle: made when the first is met.
+    /// Walks stacks again whose modules went while their thread was idle: made when the first is
+    /// met.
     walker: Option<Worker<'i>>,
 }
 
@@ -258,15 +259,15 @@ impl<'i> Merger<'i> {
         Ok(())
     }
 
-    /// Takes samples of a thread that was as in the block that its IDLE cites. Where a module of its stack went meanwhile,
-    /// the same words mean something else from then on.
+    /// Takes samples of a thread that was as in the block that its IDLE cites. Where a module of
+    /// its stack went meanwhile, the same words mean something else from then on.
     fn idle(&mut self, thread: u32, step: Step, cited: u64) -> io::Result<()> {
         let mut rest = Some(step);
         while let Some(next) = rest.take() {
             let last = self.states[thread as usize].last.filter(|last| last.block == cited);
             let Some(last) = last.filter(|_| !self.broken.contains(&cited)) else {
                 self.losses.lost_idle_spans += 1;
-                let stop = self.stop(StopInfo { reason: "stack-lost", module: String::new() });
+                let stop = self.stop(StopInfo { reason: StopReason::StackLost, module: String::new() });
                 return self.step(thread, &next, Merged { node: None, stop, flags: RunFlags::STACK_LOST });
             };
             let stack = Merged { flags: last.stack.flags - RunFlags::TRIGGERED, ..last.stack };
@@ -299,14 +300,7 @@ impl<'i> Merger<'i> {
             None => {
                 let (reason, module) = block.stops[usize::from(walked.stop)];
                 let timeline = &self.inputs.trace.timeline;
-                let module = match module.map(|module| Holder::of(ModuleId(module))) {
-                    Some(Holder::Module(module)) => {
-                        let image = timeline.modules[module as usize].image;
-                        timeline.images[image.0 as usize].image.name.clone()
-                    }
-                    Some(Holder::Code(_)) => DYNAMIC_CODE.to_owned(),
-                    None => String::new(),
-                };
+                let module = module.map_or("", |module| holder_name(timeline, module)).to_owned();
                 let stop = self.stop(StopInfo { reason, module });
                 local.stops[usize::from(walked.stop)] = Some(stop);
                 stop
@@ -315,7 +309,8 @@ impl<'i> Merger<'i> {
         Merged { node: walked.node.map(|node| self.node(block, local, node)), stop, flags: walked.flags }
     }
 
-    /// A block's node in the profile's ids: goes up to the first caller that is known, then down again.
+    /// A block's node in the profile's ids: goes up to the first caller that is known, then down
+    /// again.
     fn node(&mut self, block: &BlockProfile, local: &mut Local, leaf: NodeId) -> NodeId {
         let nodes = block.tree.nodes();
         let mut next = Some(leaf);
@@ -358,7 +353,8 @@ impl<'i> Merger<'i> {
         })
     }
 
-    /// Index of a thread; one that no block tells of (its META is lost) is known by its instance id alone.
+    /// Index of a thread; one that no block tells of (its META is lost) is known by its instance id
+    /// alone.
     fn thread(&mut self, instance: u64) -> u32 {
         *self.thread_ids.entry(instance).or_insert_with(|| {
             self.threads.push(ThreadInfo {
@@ -421,7 +417,8 @@ fn trace_info(inputs: &Inputs<'_>) -> TraceInfo {
     }
 }
 
-/// Dropped samples, and what was dropped by reason, with what the running total of samples says beyond them.
+/// Dropped samples, and what was dropped by reason, with what the running total of samples says
+/// beyond them.
 fn dropped(by_reason: &BTreeMap<u64, u64>, total: u64) -> (u64, Vec<(String, u64)>) {
     let no_sample = DropReason::WITHOUT_SAMPLES.map(|reason| reason as u64);
     let told: u64 =

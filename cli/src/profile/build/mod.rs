@@ -9,8 +9,9 @@ mod walk;
 
 use self::block::{BlockProfile, Step, Worker, partition};
 use self::merge::Merger;
-use super::{ImageId, Profile, Runs};
-use crate::image::{Holder, ModuleImage};
+use super::{Profile, Runs};
+use crate::image::ModuleImage;
+use crate::model::Holder;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::trace::{Module, Trace};
 use rayon::prelude::*;
@@ -116,10 +117,6 @@ impl<'i> Inputs<'i> {
 
     fn wants_thread(&self, instance: u64) -> bool {
         self.options.threads.as_ref().is_none_or(|wanted| wanted.contains(&instance))
-    }
-
-    fn image_of(&self, module: u32) -> ImageId {
-        self.trace.timeline.modules[module as usize].image
     }
 
     /// Leaves of a step what lies in the wanted time; its samples are evenly spaced.

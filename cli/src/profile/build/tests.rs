@@ -51,7 +51,7 @@ pub(super) fn names(profile: &Profile, node: Option<NodeId>) -> Vec<String> {
 }
 
 pub(super) fn stop(profile: &Profile, run: &Run) -> &'static str {
-    profile.stops[usize::from(run.stop.0)].reason
+    profile.stops[usize::from(run.stop.0)].reason.as_str()
 }
 
 /// One thread that goes from function to function, a sample a millisecond.
@@ -112,7 +112,8 @@ fn equal_samples_make_one_run_that_lasts_until_the_next_stack() {
     testing::sample(&mut builder, thread, 50_000, STACK, &[in_function(BASE, 2)]);
     let (profile, runs) = profile(&builder.finish());
     let runs = runs_of(&profile, &runs, 1);
-    // The second and third are the same as the first and come as SAME, whose state is the recorder's own.
+    // The second and third are the same as the first and come as SAME, whose state is the
+    // recorder's own.
     let first: Vec<&Run> = runs.iter().filter(|run| names(&profile, run.node)[0] == "app.exe:1").collect();
     assert_eq!(first.iter().map(|run| run.samples).sum::<u32>(), 3);
     assert_eq!(first.iter().map(|run| run.weight_ns).sum::<u64>(), 4_000_000);
@@ -154,7 +155,8 @@ fn an_unchanged_stack_changes_its_meaning_when_its_module_goes() {
         if cut {
             builder.cut();
         }
-        // The module events are written later than the samples that they concern, as a recorder may do it.
+        // The module events are written later than the samples that they concern, as a recorder may
+        // do it.
         builder.same(idle, 40_000, RunState::Waiting);
         builder.same(idle, 50_000, RunState::Waiting);
         builder.same(idle, 60_000, RunState::Waiting);
@@ -286,7 +288,7 @@ fn a_module_without_tables_ends_the_walk_and_is_named() {
     let (profile, runs) = profile(&builder.finish());
     let run = runs_of(&profile, &runs, 1)[0];
     let stop = &profile.stops[usize::from(run.stop.0)];
-    assert_eq!((stop.reason, stop.module.as_str()), ("no-unwind-data", "bare.dll"));
+    assert_eq!((stop.reason.as_str(), stop.module.as_str()), ("no-unwind-data", "bare.dll"));
 }
 
 #[test]

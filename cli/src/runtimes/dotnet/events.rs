@@ -3,8 +3,8 @@
 //! Gets an event's type and payload, gives it as plain data. A payload may be longer than described; a shorter one gives
 //! `None`.
 
-use super::bytes::Cursor;
 use super::nettrace::EventType;
+use crate::model::bytes::Cursor;
 
 /// Events while the process runs.
 const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";

@@ -1,7 +1,8 @@
 //! The data contract applied to a trace: what the explicit Frames of its samples say.
 //!
-//! Gets the descriptor that a runtime published (RUNTIME_INFO), a sample with its stack, and what the runtime said of its
-//! thread ([`Managed`]); gives the chain of Frames, and goes on with walks that end in a gap ([`ExplicitFrames::go_on`]).
+//! Gets the descriptor that a runtime published (RUNTIME_INFO), a sample with its stack, and what
+//! the runtime said of its thread ([`Managed`]); gives the chain of Frames, and goes on with walks
+//! that end in a gap ([`ExplicitFrames::go_on`]).
 
 use super::contract::{
     Code, Context, Contract, Descriptor, ExplicitFrame, Fragments, FrameKind, MethodRef, Reason,
@@ -15,9 +16,6 @@ use stk_unwind::{Frame, Modules, Registers, Sample, Stop, Trust, WalkOptions, Wa
 /// Gaps of one stack that are crossed at most.
 const MOST_GAPS: usize = 64;
 
-/// What a stack's end is called that was reached over a gap: frames are missing in it, and it is not complete.
-pub const PAST_GAP: &str = "thread-start-past-gap";
-
 /// What can be said of the explicit Frames of a trace.
 #[derive(Debug)]
 pub struct ExplicitFrames {
@@ -25,7 +23,8 @@ pub struct ExplicitFrames {
 }
 
 impl ExplicitFrames {
-    /// Of a trace with this timeline. Of several runtimes it is the first with a contract: the recorder asks no other.
+    /// Of a trace with this timeline. Of several runtimes it is the first with a contract: the
+    /// recorder asks no other.
     pub fn of(timeline: &Timeline, arch: Arch) -> ExplicitFrames {
         let described = timeline.runtimes.iter().find(|runtime| !runtime.descriptor.is_empty());
         let contract = match (described, timeline.runtimes.first()) {
@@ -53,9 +52,10 @@ impl ExplicitFrames {
         self.contract.is_ok() && !matches!(stop, Stop::ThreadStart | Stop::DepthLimit)
     }
 
-    /// Goes on with a walk that ended with the frame at stack pointer `sp`, for the reason `stop`: from the next explicit Frame
-    /// above, and again if that ends in a gap too. What a Frame does not hold of the registers is taken to be zero, so that
-    /// code which rests on it ends the walk. Hands over the frames that are found and gives the reason of the end.
+    /// Goes on with a walk that ended with the frame at stack pointer `sp`, for the reason `stop`:
+    /// from the next explicit Frame above, and again if that ends in a gap too. What a Frame does
+    /// not hold of the registers is taken to be zero, so that code which rests on it ends the walk.
+    /// Hands over the frames that are found and gives the reason of the end.
     pub fn go_on<M: Modules>(
         &self,
         space: &M,
@@ -85,7 +85,8 @@ impl ExplicitFrames {
         stop
     }
 
-    /// The explicit Frames of a sample, innermost first, and why there are no more if the chain does not end as it should.
+    /// The explicit Frames of a sample, innermost first, and why there are no more if the chain
+    /// does not end as it should.
     ///
     /// # Errors
     ///
@@ -122,8 +123,8 @@ impl ExplicitFrames {
 pub struct Told {
     /// Which one.
     pub frame: ExplicitFrame,
-    /// The instruction pointer and the stack pointer of the managed code that it stands for; `None` if it holds none (at this
-    /// moment).
+    /// The instruction pointer and the stack pointer of the managed code that it stands for; `None`
+    /// if it holds none (at this moment).
     pub leads_to: Result<Option<(u64, u64)>, Reason>,
     /// The method that it names, empty if its kind names none; or why that is not known.
     pub method: Result<String, String>,
@@ -184,8 +185,8 @@ pub fn memory<'a>(sample: &Sample<'a>, managed: &'a Managed) -> Fragments<'a> {
 pub struct SampleCode<'a, M> {
     space: &'a M,
     sample: &'a Sample<'a>,
-    /// Methods, and the sample's time in nanoseconds since the trace's start. Without them all code is taken to be managed
-    /// that has unwind data: to see that a Frame's own word is no nonsense.
+    /// Methods, and the sample's time in nanoseconds since the trace's start. Without them all code
+    /// is taken to be managed that has unwind data: to see that a Frame's own word is no nonsense.
     methods: Option<(&'a MethodMap, u64)>,
     /// Takes one step.
     walker: RefCell<Walker>,
@@ -215,7 +216,8 @@ impl<'a, M: Modules> SampleCode<'a, M> {
 impl<M: Modules> Code for SampleCode<'_, M> {
     fn is_managed(&self, ip: u64) -> bool {
         let Some((methods, time)) = self.methods else { return self.has_unwind_data(ip) };
-        // The addresses that are asked for are return addresses, but for the sample's own and interrupted ones.
+        // The addresses that are asked for are return addresses, but for the sample's own and
+        // interrupted ones.
         let held = |address| !matches!(methods.find(address, time, time), Ok(None));
         held(ip.wrapping_sub(1)) || held(ip)
     }

@@ -1,9 +1,10 @@
 //! From an address in a method to a source line: native offset → IL offset (the runtime's map) → sequence point (the module's
 //! portable PDB).
 
-use super::portable_pdb::{self, IlPlace, PortablePdb};
+use crate::model::{file_name, pdb_id};
 use crate::runtimes::{ManagedModule, MethodId, Methods};
-use crate::symbols::{SymbolStore, file_name, pdb_id};
+use crate::symbols::SymbolStore;
+use crate::symbols::portable_pdb::{self, IlPlace, PortablePdb};
 use std::sync::{Arc, OnceLock};
 
 /// IL offsets with a meaning of their own (dotnet/runtime, `ICorDebugInfo::MappingTypes`).

@@ -5,22 +5,20 @@
 //! them into source lines by the IL maps of the same streams and the modules' portable PDBs.
 //!
 //! * [`nettrace`] reads a stream into events, [`events`] their payloads, [`rundown`] joins them to methods.
-//! * [`portable_pdb`] reads sequence points, [`lines`] finds the PDB of a module.
+//! * [`lines`] finds the portable PDB of a module and the line in it.
 //! * [`contract`] walks the runtime's explicit Frames over captured bytes, [`explicit`] applies it to a trace's samples.
 
-mod bytes;
 pub mod contract;
 mod events;
 pub mod explicit;
 mod lines;
 pub mod nettrace;
-pub mod portable_pdb;
 mod rundown;
 
 pub use lines::{Line, Lines};
 
 use super::{Method, MethodKind, Methods, Span};
-use crate::profile::ImageId;
+use crate::model::ImageId;
 use crate::trace::{NamedCode, Nettrace, Runtime, RuntimeEvents, Timeline, Trace, runtime_events};
 use rundown::{Rundown, Times};
 use std::collections::BTreeSet;

@@ -29,7 +29,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::build::{NONE, Node, RecordKind, Span, Strings};
 use super::{IndexError, IndexHeader, Origin};
-use crate::symbols::bytes::{u32_at, u64_at};
+use crate::model::bytes::{u32_at, u64_at};
 
 pub(super) const MAGIC: &[u8; 8] = b"STKSYMIX";
 /// Raised whenever the layout or the meaning of its contents changes: older cache files are then rebuilt.

@@ -20,8 +20,8 @@ pub use self::build::RecordKind;
 pub use self::flat::VERSION as FORMAT_VERSION;
 use self::flat::{CHUNK, HEADER, SECTIONS, Section};
 pub use self::texts::TextMap;
-use super::bytes::{u32_at, u64_at};
 use crate::map::MappedFile;
+use crate::model::bytes::{u32_at, u64_at};
 
 /// What an index was built from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

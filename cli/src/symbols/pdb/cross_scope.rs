@@ -8,7 +8,7 @@ use super::FileNames;
 use super::dbi::Dbi;
 use super::lines::subsections;
 use super::msf::Msf;
-use crate::symbols::bytes::u32_at;
+use crate::model::bytes::u32_at;
 
 const DEBUG_S_CROSSSCOPEIMPORTS: u32 = 0xf7;
 const DEBUG_S_CROSSSCOPEEXPORTS: u32 = 0xf8;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::PdbError;
 use super::msf::{Msf, Stream};
-use crate::symbols::bytes::{c_str_at, u16_at, u32_at};
+use crate::model::bytes::{c_str_at, u16_at, u32_at};
 
 /// Stream number that means "none".
 const NO_STREAM: u16 = u16::MAX;
@@ -102,7 +102,7 @@ impl Dbi {
         let mut substreams = [&dbi[..0]; 7];
         for (substream, size) in substreams.iter_mut().zip(sizes) {
             let size = size?;
-            *substream = crate::symbols::bytes::slice_at(&dbi, at, size)
+            *substream = crate::model::bytes::slice_at(&dbi, at, size)
                 .ok_or(PdbError::corrupt("size of a DBI substream", at))?;
             at += size;
         }

@@ -8,7 +8,7 @@ use stk_unwind::x86::{Fpo, FrameData};
 use super::dbi::Dbi;
 use super::msf::Msf;
 use super::{PdbError, STREAM_DBI};
-use crate::symbols::bytes::{c_str_within, u16_at, u32_at};
+use crate::model::bytes::{c_str_within, u16_at, u32_at};
 
 /// DBI debug streams by number.
 const FPO: usize = 0;

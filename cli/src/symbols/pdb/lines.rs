@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::FileNames;
 use super::dbi::Dbi;
-use crate::symbols::bytes::{slice_at, u32_at};
+use crate::model::bytes::{slice_at, u32_at};
 use crate::symbols::index::build::{IndexBuilder, LineRow, NONE, StrId};
 
 const DEBUG_S_IGNORE: u32 = 0x8000_0000;
@@ -83,7 +83,7 @@ impl<'d> ModuleLines<'d> {
         bases: &mut HashSet<u32, foldhash::fast::FixedState>,
     ) -> Option<()> {
         let (offset, size) = (u32_at(body, 0)?, u32_at(body, 8)?);
-        let section = crate::symbols::bytes::u16_at(body, 4)?;
+        let section = crate::model::bytes::u16_at(body, 4)?;
         // A function that the linker dropped has no section.
         let Some(base) = dbi.rva(section, offset) else { return Some(()) };
         // Functions that were folded into one each bring their lines, in the order of their procedure records. The

@@ -21,9 +21,9 @@ use self::dbi::Dbi;
 pub use self::frames::FrameRecords;
 use self::msf::Msf;
 use self::types::Names;
-use super::bytes::{c_str_within, slice_at, u32_at};
 use super::index::build::IndexBuilder;
 use super::index::{IndexError, IndexHeader, Origin, SymbolIndex};
+use crate::model::bytes::{c_str_within, slice_at, u32_at};
 
 const STREAM_INFO: u32 = 1;
 const STREAM_TYPES: u32 = 2;
@@ -117,7 +117,7 @@ impl<'d> PdbFile<'d> {
             guid,
             age: u32_at(&header, 8).unwrap_or(info_age),
             info_age,
-            machine: super::bytes::u16_at(&header, 58).unwrap_or(0),
+            machine: crate::model::bytes::u16_at(&header, 58).unwrap_or(0),
             fastlink,
         };
         Ok(PdbFile { msf, identity, names_stream })

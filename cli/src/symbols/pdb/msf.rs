@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::PdbError;
-use crate::symbols::bytes::u32_at;
+use crate::model::bytes::u32_at;
 
 const MAGIC: &[u8; 32] = b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0";
 const OLD_MAGIC: &[u8] = b"Microsoft C/C++ program database 2.00\r\n";

@@ -8,7 +8,7 @@ use super::dbi::{Dbi, Module};
 use super::lines::{ModuleLines, SiteRow, site_rows};
 use super::msf::Msf;
 use super::types::Names;
-use crate::symbols::bytes::{c_str_at, slice_at, u16_at, u32_at};
+use crate::model::bytes::{c_str_at, slice_at, u16_at, u32_at};
 use crate::symbols::index::build::{
     Function, IndexBuilder, InlineRow, InlineSite, LineRow, NONE, RecordKind, StrId,
 };

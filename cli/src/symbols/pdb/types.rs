@@ -5,7 +5,7 @@ use std::cell::{Cell, OnceCell};
 
 use super::PdbError;
 use super::msf::{Msf, Stream};
-use crate::symbols::bytes::{c_str_at, u16_at, u32_at};
+use crate::model::bytes::{c_str_at, u16_at, u32_at};
 
 const LF_FUNC_ID: u16 = 0x1601;
 const LF_MFUNC_ID: u16 = 0x1602;

@@ -2,7 +2,7 @@
 
 use super::image::image_record;
 use super::{Change, End, Mark, Module, Runtime, Thread, Timeline};
-use crate::profile::{Image, ImageId};
+use crate::model::{Image, ImageId};
 use crate::trace::code::{CodeIndex, CodeRegion};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_schema::event::{CodeAdd, Event, ModuleFlags, ModuleLoad, RuntimeInfo, ThreadStart};

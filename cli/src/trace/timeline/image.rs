@@ -2,8 +2,7 @@
 
 use super::ImageRecord;
 use super::build::text;
-use crate::profile::Image;
-use crate::symbols::{file_name, image_id, pdb_id};
+use crate::model::{Image, file_name, image_id, pdb_id};
 use stk_schema::event::ModuleLoad;
 use stk_schema::identity::{ContentHash, Identity};
 

@@ -1,7 +1,7 @@
 //! What is there at a moment: modules and dynamic code by address.
 
 use super::Timeline;
-use crate::profile::ImageId;
+use crate::model::ImageId;
 use crate::trace::code::LiveCode;
 
 /// The modules and the dynamic code that are there at a moment. Moving on is cheap, going back rebuilds.

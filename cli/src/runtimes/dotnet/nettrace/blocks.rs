@@ -1,6 +1,6 @@
 //! Blocks of events: a header of its own length, then event records, with compressed headers (flag 1) or plain ones.
 
-use crate::runtimes::dotnet::bytes::Cursor;
+use crate::model::bytes::Cursor;
 
 /// An event without the meaning of its type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -17,7 +17,7 @@
 
 mod blocks;
 
-use super::bytes::Cursor;
+use crate::model::bytes::Cursor;
 use std::collections::HashMap;
 
 pub use blocks::Record;

@@ -1,37 +1,45 @@
-//! Functions as viewers tell them apart.
+//! What counts as one function, in every output and in the statistics.
 
-use crate::profile::{FrameId, NodeId, Profile, StopInfo, StrId};
+use super::Profile;
+use crate::stack::{FrameId, StrId};
 use std::collections::HashMap;
+use stk_unwind::Trust;
 
 /// Index of a [`Function`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct FunctionId(pub u32);
 
-/// What a viewer shows as one function.
+/// What is shown as one function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Function {
     /// Name; no two functions of a table have the same.
     pub name: String,
+    /// Name to show beside the module: no two functions of a module have the same.
+    pub name_in_module: String,
     /// Source file if known, else the module's file name, else `None`.
     pub file: Option<String>,
     /// The line, if all addresses of this function in the profile are of one and the same line.
     pub line: Option<u32>,
-    /// Module's file name; empty if the address lies in none.
+    /// File name of the first module with code of it; empty if the address lies in none.
     pub module: String,
+    /// How many modules have code of it: several if it is inlined from a header.
+    pub modules: u32,
 }
 
 /// Distinct functions of a profile, and which of them each frame stands for.
 ///
-/// Viewers take frames of equal name at two indices for two functions, so addresses are folded: code of one name and one
-/// source file is one function, whichever modules carry it. Where no source file is known, the module takes its place. An
-/// address without a line row belongs to the file that the same function's other addresses name, if there is just one.
-/// Functions that still share a name (static functions, the same export of two DLLs) carry what tells them apart in
+/// Viewers take frames of equal name at two indices for two functions, so addresses are folded:
+/// code of one name and one source file is one function, whichever modules carry it. Where no
+/// source file is known, the module takes its place. An address without a line row belongs to the
+/// file that the same function's other addresses name, if there is just one. Functions that still
+/// share a name (static functions, the same export of two DLLs) carry what tells them apart in
 /// brackets: `plugin_run [plugin_a.dll]`.
 #[derive(Debug)]
 pub struct Functions {
     list: Vec<Function>,
     starts: Vec<u32>,
     of_frames: Vec<FunctionId>,
+    modules: Modules,
 }
 
 /// What makes two functions the same.
@@ -54,10 +62,15 @@ enum Home {
 
 struct Entry {
     key: Key,
-    /// First module seen, and whether there are more.
-    module: u32,
-    modules: bool,
+    /// The modules with code of it, by first appearance; at least one.
+    modules: Vec<u32>,
     line: Seen<u32>,
+}
+
+impl Entry {
+    fn module(&self) -> u32 {
+        self.modules.first().copied().unwrap_or(0)
+    }
 }
 
 /// One value, or several, or none.
@@ -79,31 +92,20 @@ impl<T: PartialEq + Copy> Seen<T> {
 }
 
 impl Functions {
-    /// The functions of a symbolized profile. With `by_line`, each source line is a function of its own, named
-    /// `function:line`.
+    /// The functions of a symbolized profile. With `by_line`, each source line is a function of its
+    /// own, named `function:line`.
     pub fn new(profile: &Profile, by_line: bool) -> Functions {
         let modules = Modules::new(profile);
         let frames = profile.frames.keys();
-        let module_of = |i: usize| modules.of_frames[i];
-
-        let mut files: HashMap<(StrId, u32), Seen<StrId>> = HashMap::new();
-        for i in 0..frames.len() {
-            let module = module_of(i);
-            for name in profile.symbols.names(FrameId(i as u32)) {
-                if let Some(file) = name.file {
-                    files.entry((name.function, module)).or_insert(Seen::Nothing).add(file);
-                }
-            }
-        }
-
+        let files = files_of(profile, &modules);
         let mut ids: HashMap<Key, FunctionId> = HashMap::new();
         let mut entries: Vec<Entry> = Vec::new();
         let mut starts = Vec::with_capacity(frames.len() + 1);
         let mut of_frames = Vec::new();
         for (i, frame) in frames.iter().enumerate() {
             starts.push(of_frames.len() as u32);
-            let module = module_of(i);
-            let guessed = frame.trust.as_str() == "scan";
+            let module = modules.of_frames[i];
+            let guessed = frame.trust == Trust::Scan;
             for name in profile.symbols.names(FrameId(i as u32)).iter().rev() {
                 let file = name.file.or_else(|| match files.get(&(name.function, module)) {
                     Some(Seen::One(file)) => Some(*file),
@@ -116,11 +118,13 @@ impl Functions {
                     line: name.line.filter(|_| by_line),
                 };
                 let id = *ids.entry(key).or_insert_with(|| {
-                    entries.push(Entry { key, module, modules: false, line: Seen::Nothing });
+                    entries.push(Entry { key, modules: vec![module], line: Seen::Nothing });
                     FunctionId(entries.len() as u32 - 1)
                 });
                 let entry = &mut entries[id.0 as usize];
-                entry.modules |= entry.module != module;
+                if !entry.modules.contains(&module) {
+                    entry.modules.push(module);
+                }
                 match name.line {
                     Some(line) => entry.line.add(line),
                     None => entry.line = Seen::Several,
@@ -130,24 +134,13 @@ impl Functions {
         }
         starts.push(of_frames.len() as u32);
 
-        let names = unique_names(profile, &modules, &entries);
-        let list = entries
-            .iter()
-            .zip(names)
-            .map(|(entry, name)| {
-                let module = modules.names[entry.module as usize].clone();
-                let file = match entry.key.home {
-                    Home::File(file) => Some(profile.symbols.strings.get(file).to_owned()),
-                    Home::Module(_) => Some(module.clone()).filter(|module| !module.is_empty()),
-                };
-                let line = match (entry.key.home, entry.line) {
-                    (Home::File(_), Seen::One(line)) => Some(line),
-                    _ => None,
-                };
-                Function { name, file, line, module }
-            })
-            .collect();
-        Functions { list, starts, of_frames }
+        let list = described(profile, &modules, &entries);
+        Functions { list, starts, of_frames, modules }
+    }
+
+    /// The modules of the profile's frames.
+    pub(crate) fn modules(&self) -> &Modules {
+        &self.modules
     }
 
     /// All functions; index = id.
@@ -155,7 +148,8 @@ impl Functions {
         &self.list
     }
 
-    /// The functions that a frame stands for, outermost first: the function itself, then what is inlined into it.
+    /// The functions that a frame stands for, outermost first: the function itself, then what is
+    /// inlined into it.
     pub fn of(&self, frame: FrameId) -> &[FunctionId] {
         let i = frame.0 as usize;
         &self.of_frames[self.starts[i] as usize..self.starts[i + 1] as usize]
@@ -163,9 +157,12 @@ impl Functions {
 }
 
 /// File names of modules, each once. Index 0 is "none".
-struct Modules {
-    names: Vec<String>,
-    of_frames: Vec<u32>,
+#[derive(Debug)]
+pub(crate) struct Modules {
+    /// The names.
+    pub names: Vec<String>,
+    /// By frame, an index in `names`.
+    pub of_frames: Vec<u32>,
 }
 
 impl Modules {
@@ -185,25 +182,63 @@ impl Modules {
     }
 }
 
+/// The name of a function, which others may have too.
+fn plain_name(profile: &Profile, entry: &Entry) -> String {
+    let mut name = profile.symbols.strings.get(entry.key.name).to_owned();
+    if let Some(line) = entry.key.line {
+        name.push_str(&format!(":{line}"));
+    }
+    if entry.key.guessed {
+        name.push_str(" [scanned]");
+    }
+    name
+}
+
+/// The source files of each name in each module.
+fn files_of(profile: &Profile, modules: &Modules) -> HashMap<(StrId, u32), Seen<StrId>> {
+    let mut files: HashMap<(StrId, u32), Seen<StrId>> = HashMap::new();
+    for (&module, id) in modules.of_frames.iter().zip((0..).map(FrameId)) {
+        for name in profile.symbols.names(id) {
+            if let Some(file) = name.file {
+                files.entry((name.function, module)).or_insert(Seen::Nothing).add(file);
+            }
+        }
+    }
+    files
+}
+
+/// The functions with their names and places.
+fn described(profile: &Profile, modules: &Modules, entries: &[Entry]) -> Vec<Function> {
+    let plain: Vec<String> = entries.iter().map(|entry| plain_name(profile, entry)).collect();
+    let mut uses: HashMap<(&str, u32), u32> = HashMap::new();
+    for (entry, plain) in entries.iter().zip(&plain) {
+        *uses.entry((plain, entry.module())).or_default() += 1;
+    }
+    let names = unique_names(profile, modules, entries);
+    let function = |((entry, name), plain): ((&Entry, String), &String)| {
+        let shared = uses[&(plain.as_str(), entry.module())] > 1;
+        let name_in_module = if shared { name.clone() } else { plain.clone() };
+        let module = modules.names[entry.module() as usize].clone();
+        let file = match entry.key.home {
+            Home::File(file) => Some(profile.symbols.strings.get(file).to_owned()),
+            Home::Module(_) => Some(module.clone()).filter(|module| !module.is_empty()),
+        };
+        let line = match (entry.key.home, entry.line) {
+            (Home::File(_), Seen::One(line)) => Some(line),
+            _ => None,
+        };
+        Function { name, name_in_module, file, line, module, modules: entry.modules.len() as u32 }
+    };
+    entries.iter().zip(names).zip(&plain).map(function).collect()
+}
+
 /// Adds to names that several functions have what tells them apart, as little as will do.
 fn unique_names(profile: &Profile, modules: &Modules, entries: &[Entry]) -> Vec<String> {
     let text = |id| profile.symbols.strings.get(id);
-    let plain = |entry: &Entry| {
-        let mut name = text(entry.key.name).to_owned();
-        if let Some(line) = entry.key.line {
-            name.push_str(&format!(":{line}"));
-        }
-        if entry.key.guessed {
-            name.push_str(" [scanned]");
-        }
-        name
-    };
-    let module = |entry: &Entry| {
-        if entry.modules {
-            None
-        } else {
-            Some(modules.names[entry.module as usize].as_str()).filter(|m| !m.is_empty())
-        }
+    let plain = |entry: &Entry| plain_name(profile, entry);
+    let module = |entry: &Entry| match entry.modules.as_slice() {
+        [only] => Some(modules.names[*only as usize].as_str()).filter(|m| !m.is_empty()),
+        _ => None,
     };
     let file = |entry: &Entry| match entry.key.home {
         Home::File(file) => Some(text(file)),
@@ -248,38 +283,4 @@ fn unique_names(profile: &Profile, modules: &Modules, entries: &[Entry]) -> Vec<
         *name = candidate;
     }
     names
-}
-
-/// Turns stacks into functions, root first.
-#[derive(Default, Debug)]
-pub(super) struct Unfolder {
-    frames: Vec<FrameId>,
-}
-
-impl Unfolder {
-    /// Appends the functions of a stack to `out`, root first.
-    pub fn unfold(
-        &mut self,
-        profile: &Profile,
-        functions: &Functions,
-        node: NodeId,
-        out: &mut Vec<FunctionId>,
-    ) {
-        self.frames.clear();
-        self.frames.extend(profile.tree.frames(node));
-        for &frame in self.frames.iter().rev() {
-            out.extend_from_slice(functions.of(frame));
-        }
-    }
-}
-
-/// What viewers show at the root of a stack that does not reach the thread's start; `None` for one that does.
-pub(super) fn incomplete(stop: &StopInfo) -> Option<String> {
-    if stop.reason == "thread-start" {
-        None
-    } else if stop.module.is_empty() {
-        Some(format!("[incomplete stack: {}]", stop.reason))
-    } else {
-        Some(format!("[incomplete stack: {} in {}]", stop.reason, stop.module))
-    }
 }

@@ -1,6 +1,7 @@
-//! Sequence points: which source line an IL offset begins ("Portable PDB Format Specification", "Sequence Points Blob").
+//! Sequence points: which source line an IL offset begins ("Portable PDB Format Specification",
+//! "Sequence Points Blob").
 
-use crate::runtimes::dotnet::bytes::Cursor;
+use crate::model::bytes::Cursor;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,12 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 const EXPANSION: usize = 16;
 /// And of the smallest file.
 const LEAST_ROOM: usize = 1 << 20;
-/// Decoded points that are kept.
+/// VisiblePoint points that are kept.
 const MAX_KEPT: usize = 4 << 20;
 
 /// A sequence point that is not hidden.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Decoded {
+pub(super) struct VisiblePoint {
     /// Bytes from the beginning of the IL.
     pub offset: u32,
     /// Row of the document.
@@ -25,12 +26,12 @@ pub(super) struct Decoded {
 
 /// The points of methods that were asked for, in the order of their offsets.
 #[derive(Debug)]
-pub(super) struct Methods(Mutex<Known>);
+pub(super) struct Methods(Mutex<PointCache>);
 
 #[derive(Debug)]
-struct Known {
+struct PointCache {
     /// By where they lie in the file, and the document that the method's record gives.
-    points: HashMap<(usize, u32), Arc<[Decoded]>>,
+    points: HashMap<(usize, u32), Arc<[VisiblePoint]>>,
     /// How many points these are.
     kept: usize,
     /// Bytes that may still be read.
@@ -41,12 +42,12 @@ impl Methods {
     /// For a file of so many bytes.
     pub fn new(stored: usize) -> Methods {
         let room = stored.saturating_mul(EXPANSION).saturating_add(LEAST_ROOM);
-        Methods(Mutex::new(Known { points: HashMap::new(), kept: 0, room }))
+        Methods(Mutex::new(PointCache { points: HashMap::new(), kept: 0, room }))
     }
 
     /// The points in `blob`, which lies in `data`. `None`: it makes no sense, or the methods
     /// together are far longer than the file.
-    pub fn decode(&self, data: &[u8], blob: &[u8], document: u32) -> Option<Arc<[Decoded]>> {
+    pub fn decode(&self, data: &[u8], blob: &[u8], document: u32) -> Option<Arc<[VisiblePoint]>> {
         let key = ((blob.as_ptr() as usize).wrapping_sub(data.as_ptr() as usize), document);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(points) = known.points.get(&key) {
@@ -54,9 +55,9 @@ impl Methods {
         }
         known.room = known.room.checked_sub(blob.len() + 1)?;
         let points = SequencePoints::new(blob, document)?;
-        let points: Arc<[Decoded]> = points
+        let points: Arc<[VisiblePoint]> = points
             .filter_map(|point| {
-                Some(Decoded { offset: point.offset, document: point.document, line: point.line? })
+                Some(VisiblePoint { offset: point.offset, document: point.document, line: point.line? })
             })
             .collect();
         known.kept += points.len();
@@ -80,7 +81,8 @@ pub(super) struct SequencePoint {
     pub line: Option<u32>,
 }
 
-/// Reads the points of one method, in the order of their offsets. Ends where the bytes make no sense.
+/// Reads the points of one method, in the order of their offsets. Ends where the bytes make no
+/// sense.
 pub(super) struct SequencePoints<'a> {
     cursor: Cursor<'a>,
     document: u32,

@@ -1,4 +1,4 @@
-# Windows on arm64: a Wine 10 for it, run by qemu's user emulation, and what links programs for it. Sourced by examples/setup.sh.
+# Windows on arm64: a Wine 10 for it, run by qemu's user emulation, and what links programs for it. Sourced by tests/setup/setup.sh.
 
 STK_ARM64_TARGET=aarch64-pc-windows-gnullvm
 # A CPU without branch target identification: Debian's ntdll.so is marked for it, but Wine's own dispatcher begins with no landing pad.
@@ -30,7 +30,7 @@ setup_wine_arm64_root() {
   setup_debian_download "$home/debs" amd64 trixie-backports qemu-user && dpkg -x "$home"/debs/qemu-user_*.deb "$home/debs/unpacked" &&
     cp "$home/debs/unpacked/usr/bin/qemu-aarch64" "$home/qemu/" || return 1
   rm -rf "$home/debs"
-  setup_zig && "$STK_ZIG" cc -target aarch64-linux-gnu -O1 -shared -fPIC -o "$home/root/usr/lib/ptrace.so" "$STK_ROOT/examples/setup/ptrace.c" || return 1
+  setup_zig && "$STK_ZIG" cc -target aarch64-linux-gnu -O1 -shared -fPIC -o "$home/root/usr/lib/ptrace.so" "$STK_ROOT/tests/setup/ptrace.c" || return 1
   # In place of Debian's script of the same name and purpose.
   printf '#!/bin/sh\nLD_PRELOAD=/usr/lib/ptrace.so exec /usr/lib/wine/wineserver64 -p0 "$@"\n' >"$home/root/usr/lib/wine/wineserver"
   # ELF, 64-bit, little-endian, executable or shared, EM_AARCH64. F: qemu is opened now, from outside of the root.
@@ -53,8 +53,8 @@ setup_zig() {
 # setup_arm64_tools: exports what setup_cargo needs to compile and link for arm64.
 setup_arm64_tools() {
   setup_zig || return 1
-  export CARGO_TARGET_AARCH64_PC_WINDOWS_GNULLVM_LINKER=$STK_ROOT/examples/setup/zig-cc.sh
-  export CC_aarch64_pc_windows_gnullvm=$STK_ROOT/examples/setup/zig-cc.sh AR_aarch64_pc_windows_gnullvm=$STK_ROOT/examples/setup/zig-ar.sh
+  export CARGO_TARGET_AARCH64_PC_WINDOWS_GNULLVM_LINKER=$STK_ROOT/tests/setup/zig-cc.sh
+  export CC_aarch64_pc_windows_gnullvm=$STK_ROOT/tests/setup/zig-cc.sh AR_aarch64_pc_windows_gnullvm=$STK_ROOT/tests/setup/zig-ar.sh
 }
 
 # setup_build_recorder_arm64 [CARGO ARGUMENT…]: as setup_build_recorder, for arm64.

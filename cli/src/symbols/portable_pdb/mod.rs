@@ -1,7 +1,8 @@
-//! Portable PDBs (dotnet/runtime, "Portable PDB Format Specification"; ECMA-335 II.24 for what they are built from).
+//! Portable PDBs (dotnet/runtime, "Portable PDB Format Specification"; ECMA-335 II.24 for what they
+//! are built from).
 //!
-//! Gets the bytes of a `.pdb` file, or of an assembly that carries one inside; gives the source line of an IL offset in a
-//! method. Nothing else is read.
+//! Gets the bytes of a `.pdb` file, or of an assembly that carries one inside; gives the source
+//! line of an IL offset in a method. Nothing else is read.
 
 mod embedded;
 mod metadata;
@@ -9,10 +10,10 @@ mod sequence;
 
 pub use embedded::{AssemblyDebug, assembly_debug, inflate};
 
-use super::bytes::Cursor;
 use crate::map::MappedFile;
+use crate::model::bytes::Cursor;
 use metadata::Layout;
-use sequence::{Decoded, Methods};
+use sequence::{Methods, VisiblePoint};
 
 /// A portable PDB.
 #[derive(Debug)]
@@ -41,11 +42,6 @@ pub enum PortablePdbError {
     /// What the format wants is not there.
     #[error("is damaged: {0}")]
     Corrupted(&'static str),
-}
-
-/// Whether the bytes begin as a portable PDB does.
-pub fn is_portable_pdb(data: &[u8]) -> bool {
-    data.starts_with(&metadata::SIGNATURE)
 }
 
 impl PortablePdb {
@@ -80,7 +76,8 @@ impl PortablePdb {
         self.layout.methods.rows
     }
 
-    /// Source file and line at a place in the method with this metadata token. Hidden sequence points are passed over.
+    /// Source file and line at a place in the method with this metadata token. Hidden sequence
+    /// points are passed over.
     pub fn line(&self, token: u32, place: IlPlace) -> Option<(String, u32)> {
         const METHOD_DEF: u32 = 0x06;
         if token >> 24 != METHOD_DEF {
@@ -92,7 +89,7 @@ impl PortablePdb {
             IlPlace::Offset(offset) => points.partition_point(|point| point.offset <= offset),
             IlPlace::Epilogue => points.len(),
         };
-        let &Decoded { document, line, .. } = points[..end].last()?;
+        let &VisiblePoint { document, line, .. } = points[..end].last()?;
         Some((self.document(document)?, line))
     }
 

@@ -1,4 +1,4 @@
-# Wine 10 in folders of our own: for x64 and x86 programs, and, emulated, for arm64 ones. Sourced by examples/setup.sh.
+# Wine 10 in folders of our own: for x64 and x86 programs, and, emulated, for arm64 ones. Sourced by tests/setup/setup.sh.
 #
 # The packages come from Debian 13 and are unpacked, not installed. They run in a mount namespace of their own, in which their /usr lies
 # over this machine's: every other path means the same inside and outside. A process per folder, the holder, keeps the namespace while

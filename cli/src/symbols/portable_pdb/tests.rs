@@ -1,11 +1,12 @@
-//! Against PDBs of the C# compiler, whose sequence points System.Reflection.Metadata listed (tests/data/dotnet).
+//! Against PDBs of the C# compiler, whose sequence points System.Reflection.Metadata listed
+//! (tests/data/dotnet).
 
 use super::*;
 
-const PDB: &[u8] = include_bytes!("../../../../../tests/data/dotnet/lines.pdb");
-const ASSEMBLY: &[u8] = include_bytes!("../../../../../tests/data/dotnet/lines.dll");
-const LISTED: &str = include_str!("../../../../../tests/data/dotnet/lines.lines.txt");
-const SOURCE: &str = include_str!("../../../../../tests/data/dotnet/lines.cs");
+const PDB: &[u8] = include_bytes!("../../../../tests/data/dotnet/lines.pdb");
+const ASSEMBLY: &[u8] = include_bytes!("../../../../tests/data/dotnet/lines.dll");
+const LISTED: &str = include_str!("../../../../tests/data/dotnet/lines.lines.txt");
+const SOURCE: &str = include_str!("../../../../tests/data/dotnet/lines.cs");
 
 fn pdb() -> PortablePdb {
     PortablePdb::parse(PDB.to_vec()).expect("a portable PDB")

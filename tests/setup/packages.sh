@@ -1,4 +1,4 @@
-# Debian packages. Sourced by examples/setup.sh.
+# Debian packages. Sourced by tests/setup/setup.sh.
 
 setup_say() { printf 'setup: %s\n' "$*" >&2; }
 setup_fail() {

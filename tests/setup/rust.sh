@@ -1,4 +1,4 @@
-# Rust's std for Windows targets. Sourced by examples/setup.sh.
+# Rust's std for Windows targets. Sourced by tests/setup/setup.sh.
 #
 # Two ways: `rustup target add`, or, where rustup is absent or cannot download, std built from its source (`-Zbuild-std`), which is
 # taken from rustup's or Debian's rust-src. STK_NO_RUSTUP_TARGET=1 goes the second way at once: to test it.

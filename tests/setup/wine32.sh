@@ -1,4 +1,4 @@
-# A private 32-bit Wine. Sourced by examples/setup.sh.
+# A private 32-bit Wine. Sourced by tests/setup/setup.sh.
 #
 # Debian's wine32 cannot be installed on every machine beside the 64-bit Wine. Its packages are unpacked into a folder of our own
 # instead, and run from there with a prefix of their own: a 32-bit and a 64-bit process cannot share one here. Of the i386
@@ -97,7 +97,7 @@ setup_wine32_prefix() {
     timeout 180 "$home/wine" wineboot -i &&
       "$home/wine" reg add 'HKCU\Software\Wine' /v Version /d win10 /f &&
       i686-w64-mingw32-gcc -O1 -shared -s -Wl,--kill-at -o "$prefix/drive_c/windows/system32/bcryptprimitives.dll" \
-        "$STK_ROOT/examples/setup/bcryptprimitives.c" -ladvapi32 &&
+        "$STK_ROOT/tests/setup/bcryptprimitives.c" -ladvapi32 &&
       timeout 60 "$home/wineserver" -w
   } </dev/null >"$log" 2>&1 9>&-; then # wineserver outlives this shell and must not inherit the lock
     tail -n 20 "$log" >&2

@@ -1,4 +1,4 @@
-# Debian packages of a newer release, unpacked into folders of our own. Sourced by examples/setup.sh.
+# Debian packages of a newer release, unpacked into folders of our own. Sourced by tests/setup/setup.sh.
 #
 # Nothing is installed and no maintainer script runs. apt works with a private configuration (its own lists, cache and architecture); its
 # mirror is the one of this machine's own sources.

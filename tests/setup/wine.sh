@@ -1,4 +1,4 @@
-# A private Wine prefix. Sourced by examples/setup.sh.
+# A private Wine prefix. Sourced by tests/setup/setup.sh.
 
 # What is done to a fresh prefix; a change here makes a new one.
 STK_WINE_RECIPE="1 win10 bcryptprimitives"
@@ -43,7 +43,7 @@ setup_wine_prefix() {
     timeout 180 "$STK_WINE" wineboot -i &&
       "$STK_WINE" reg add 'HKCU\Software\Wine' /v Version /d win10 /f &&
       x86_64-w64-mingw32-gcc -O1 -shared -s -o "$WINEPREFIX/drive_c/windows/system32/bcryptprimitives.dll" \
-        "$STK_ROOT/examples/setup/bcryptprimitives.c" -ladvapi32 &&
+        "$STK_ROOT/tests/setup/bcryptprimitives.c" -ladvapi32 &&
       # The registry is on disk only when the server has gone.
       timeout 60 wineserver -w
   } </dev/null >"$log" 2>&1 9>&-; then # wineserver outlives this shell and must not inherit the lock

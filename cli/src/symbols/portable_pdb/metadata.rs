@@ -1,11 +1,11 @@
 //! Where the tables and heaps of a portable PDB lie.
 
 use super::PortablePdbError::{self, Corrupted, NotPortable};
-use crate::runtimes::dotnet::bytes::Cursor;
+use crate::model::bytes::Cursor;
 use std::ops::Range;
 
 /// ECMA-335 II.24.2.1.
-pub(super) const SIGNATURE: [u8; 4] = *b"BSJB";
+const SIGNATURE: [u8; 4] = *b"BSJB";
 
 /// Numbers of tables.
 const DOCUMENT: usize = 0x30;
@@ -61,7 +61,8 @@ impl Layout {
         for table in (0..64).filter(|table| present >> table & 1 != 0) {
             rows[table] = cursor.u32()?;
         }
-        // Those of an assembly come before: a file with both would be none that any compiler writes.
+        // Those of an assembly come before: a file with both would be none that any compiler
+        // writes.
         if rows[..DOCUMENT].iter().any(|&rows| rows != 0) {
             return None;
         }

@@ -2,25 +2,25 @@
 # What demo.sh, tests/run.sh and release.sh need on a fresh Debian 12 with Rust and git: says what it installs, installs it (apt as root or
 # through sudo), and does nothing when it is there.
 #
-#   examples/setup.sh                      everything
-#   source examples/setup.sh               the functions: setup_packages, setup_rust_target, setup_cargo, setup_wine …
+#   tests/setup/setup.sh                      everything
+#   source tests/setup/setup.sh               the functions: setup_packages, setup_rust_target, setup_cargo, setup_wine …
 #
 # Variables: CARGO_TARGET_DIR, STK_WINE_PREFIX (default: wine/ in the target folder), STK_WINE32_DIR (wine32/), STK_NO_RUSTUP_TARGET=1 (build the Windows std
 # from source even where rustup has it).
 
-STK_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+STK_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 STK_TARGET_DIR=${CARGO_TARGET_DIR:-$STK_ROOT/target}
 case $STK_TARGET_DIR in /*) ;; *) STK_TARGET_DIR=$PWD/$STK_TARGET_DIR ;; esac
 STK_WINDOWS_TARGET=x86_64-pc-windows-gnu
 STK_WINDOWS32_TARGET=i686-pc-windows-gnu
 
-source "$STK_ROOT/examples/setup/packages.sh"
-source "$STK_ROOT/examples/setup/debian.sh"
-source "$STK_ROOT/examples/setup/rust.sh"
-source "$STK_ROOT/examples/setup/wine.sh"
-source "$STK_ROOT/examples/setup/wine32.sh"
-source "$STK_ROOT/examples/setup/wine10.sh"
-source "$STK_ROOT/examples/setup/arm64.sh"
+source "$STK_ROOT/tests/setup/packages.sh"
+source "$STK_ROOT/tests/setup/debian.sh"
+source "$STK_ROOT/tests/setup/rust.sh"
+source "$STK_ROOT/tests/setup/wine.sh"
+source "$STK_ROOT/tests/setup/wine32.sh"
+source "$STK_ROOT/tests/setup/wine10.sh"
+source "$STK_ROOT/tests/setup/arm64.sh"
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   set -euo pipefail

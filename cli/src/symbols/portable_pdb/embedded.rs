@@ -1,7 +1,8 @@
-//! What an assembly (a PE image with IL) says of its symbols: the GUID of its PDB, and the PDB itself if it is inside
-//! ("PE/COFF Specification", debug directory; dotnet/runtime, "PE/COFF debug directory", entries CodeView and Embedded Portable PDB).
+//! What an assembly (a PE image with IL) says of its symbols: the GUID of its PDB, and the PDB
+//! itself if it is inside ("PE/COFF Specification", debug directory; dotnet/runtime, "PE/COFF debug
+//! directory", entries CodeView and Embedded Portable PDB).
 
-use crate::symbols::bytes::{slice_at, u16_at, u32_at};
+use crate::model::bytes::{slice_at, u16_at, u32_at};
 use std::io::Read;
 
 /// Types of debug directory entries.

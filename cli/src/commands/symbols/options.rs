@@ -2,10 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::cache::SymbolCache;
-use super::path::{PathElement, Store, SymbolPath};
-use super::server::{ClientOptions, MICROSOFT};
-use super::store::SymbolStore;
+use crate::symbols::server::{ClientOptions, MICROSOFT};
+use crate::symbols::{PathElement, Store, SymbolCache, SymbolPath, SymbolStore};
 
 /// Where to look for symbols, and where to keep what was found.
 #[derive(clap::Args, Clone, Default, Debug)]

@@ -1,0 +1,50 @@
+//! The library's choices as the command line names them.
+
+use crate::output::{ChromeStyle, Format};
+use crate::stack::FrameChoice;
+use crate::symbols::Demangle;
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
+/// Names each value of a choice and says what it means.
+macro_rules! values {
+    ($choice:ty { $($value:ident = $name:literal, $help:literal;)+ }) => {
+        impl ValueEnum for $choice {
+            fn value_variants<'a>() -> &'a [Self] {
+                &[$(Self::$value),+]
+            }
+
+            fn to_possible_value(&self) -> Option<PossibleValue> {
+                Some(match self {
+                    $(Self::$value => PossibleValue::new($name).help($help),)+
+                })
+            }
+        }
+    };
+}
+
+values!(Demangle {
+    Full = "full", "With parameters and return type";
+    Short = "short", "The qualified name alone. Procedure records of a PDB hold no more than that either";
+    None = "none", "As the record has it";
+});
+
+values!(FrameChoice {
+    All = "all", "All of them";
+    Native = "native", "All but those of managed methods and of the stubs between them";
+    Managed = "managed", "Only those of managed methods and of the stubs between them";
+});
+
+values!(Format {
+    Speedscope = "speedscope", "JSON for <https://www.speedscope.app>, one profile a thread";
+    Chrome = "chrome", "JSON for Perfetto, chrome://tracing, DevTools";
+    Parquet = "parquet", "A folder of Parquet tables for SQL engines; many traces can share it";
+});
+
+values!(ChromeStyle {
+    Slices = "slices",
+        "Nested slices: Perfetto, chrome://tracing, speedscope (under a name that does not end in .chrome.json)";
+    V8 = "v8", "V8 CPU profiles: Perfetto, speedscope, Firefox Profiler, DevTools";
+    Samples = "samples",
+        "Stack frames and samples: chrome://tracing, speedscope (under a name that does not end in .chrome.json)";
+});

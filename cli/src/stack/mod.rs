@@ -1,0 +1,25 @@
+//! A decoded sample becomes a named stack: the one way for profiles, dumps and the comparison of
+//! walks.
+//!
+//! ```text
+//! walk     the sample's frames, beyond gaps too, and why there are no more  Sample -> Frame, End
+//! frame    distinct frames: where code lies, how it was found               Frame -> FrameKey
+//! name     what code is called: by its runtime, symbols, export, offset     Site -> Names
+//! method   which methods of language runtimes code lies in
+//! symbols  names and what else is known of frames, as columns               FrameSymbols
+//! fold     which frames are left out                                        FrameKind -> Folded
+//! ```
+
+mod fold;
+mod frame;
+mod method;
+mod name;
+mod symbols;
+mod walk;
+
+pub use fold::{FoldOptions, FoldState, Folded, FrameChoice, folded_name};
+pub(crate) use frame::Interned;
+pub use frame::{FrameId, FrameKey, FrameTable, Placement};
+pub use name::{ImageName, NameSources, Names, Site, image_name, name, offset_name};
+pub use symbols::{FrameFacts, FrameKind, FrameSymbols, NameSource, NamedFrame, StrId, Strings};
+pub use walk::{End, StackWalker, StopReason, ThreadStack};

@@ -1,0 +1,322 @@
+//! What code is called: as the language runtime says that made it; else by its symbols; else by the
+//! exported function that holds it; else by its offset.
+
+use super::method::{MethodAt, MethodFinder};
+use super::{FrameFacts, FrameId, FrameKind, FrameSymbols, NameSource, NamedFrame, Placement, StrId};
+use crate::image::ModuleImage;
+use crate::model::{DYNAMIC_CODE, Image, ImageId};
+use crate::runtimes::{MethodKind, Methods};
+use crate::symbols::{
+    Demangle, ModuleKey, ModuleSymbols, Resolved, Source, Symbolizer, demangle, undecorate_x86,
+};
+use crate::trace::Trace;
+use rayon::prelude::*;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use stk_schema::identity::CodeView;
+
+/// What the names of a trace's code come from.
+#[derive(Clone, Copy)]
+pub struct NameSources<'a> {
+    /// The trace.
+    pub trace: &'a Trace<'a>,
+    /// What is known of its images, in the order of its timeline.
+    pub images: &'a [ModuleImage],
+    /// What language runtimes say of their code.
+    pub methods: &'a Methods,
+    /// The images' symbols.
+    pub symbolizer: &'a Symbolizer,
+}
+
+/// Code that is to be named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Site {
+    /// Where it lies.
+    pub place: Placement,
+    /// Whether that is an instruction, not a return address. A return address belongs to the call
+    /// before it.
+    pub exact: bool,
+    /// Its address, and when it was there in nanoseconds since the trace's start. `None`: whenever
+    /// its module or code was there.
+    pub seen: Option<(u64, u64)>,
+}
+
+/// The names of sites.
+#[derive(Default, Debug)]
+pub struct Names {
+    /// By site, as by frame.
+    pub symbols: FrameSymbols,
+    /// By site: bytes from the beginning of the outermost function; none without a function.
+    pub displacements: Vec<Option<u32>>,
+}
+
+/// Names sites, in their order. Uses the rayon pool that it is called in, a module a task.
+pub fn name(sources: &NameSources<'_>, sites: &[Site]) -> Names {
+    let finder = MethodFinder::new(sources);
+    let methods: Vec<MethodAt> = sites.par_iter().map(|site| finder.find(site)).collect();
+    let symbols = ImageSymbols::look_up(sources, sites.iter().zip(&methods));
+    let mut writer = Writer { sources, finder, symbols, names: Names::default() };
+    writer.names.symbols.starts.push(0);
+    for (site, method) in sites.iter().zip(methods) {
+        writer.site(site, method);
+    }
+    writer.names
+}
+
+/// What code in an image is called.
+pub enum ImageName<'a> {
+    /// As its symbols say.
+    Symbols(Resolved<'a>),
+    /// By the exported function that holds it.
+    Export {
+        /// The function as the image has it.
+        raw: &'a str,
+        /// The function as displayed.
+        function: Cow<'a, str>,
+        /// Bytes from its beginning.
+        displacement: u32,
+    },
+    /// By its [`offset`](offset_name).
+    Offset,
+}
+
+/// What the code at `rva` in an image is called: by its symbols, else by the exported function that
+/// holds it, else by its offset.
+pub fn image_name<'a>(
+    symbols: Option<Resolved<'a>>,
+    image: Option<&'a ModuleImage>,
+    rva: u32,
+    style: Demangle,
+) -> ImageName<'a> {
+    if let Some(found) = symbols.filter(|found| found.source != Source::None) {
+        return ImageName::Symbols(found);
+    }
+    match image.and_then(|image| Some((image, image.export_at(rva)?))) {
+        Some((image, (start, raw))) => {
+            ImageName::Export { raw, function: export_name(raw, image, style), displacement: rva - start }
+        }
+        None => ImageName::Offset,
+    }
+}
+
+/// The name of code of which nothing else is known: `module.dll+0x1234`.
+pub fn offset_name(module: &str, offset: u64) -> String {
+    format!("{module}+{offset:#x}")
+}
+
+/// An exported name for people.
+fn export_name<'a>(name: &'a str, image: &ModuleImage, style: Demangle) -> Cow<'a, str> {
+    let shown = demangle(name, style);
+    let decorated = image.tables.arch() == stk_unwind::Arch::X86 && style != Demangle::None && shown == name;
+    if decorated { Cow::Borrowed(undecorate_x86(name)) } else { shown }
+}
+
+/// The rva to look up: that of the instruction, of a return address that of the call.
+fn lookup_rva(exact: bool, rva: u32) -> u32 {
+    if exact { rva } else { rva.saturating_sub(1) }
+}
+
+/// What symbols are looked for by. `arch`: of the trace, for an image whose own is not known.
+fn module_key<'a>(facts: &'a Image, known: &ModuleImage, arch: stk_schema::Arch) -> ModuleKey<'a> {
+    ModuleKey {
+        path: &facts.path,
+        code_view: facts.code_view.map(|(guid, age)| CodeView {
+            guid,
+            age,
+            pdb_name: facts.pdb_name.as_bytes(),
+        }),
+        time_date_stamp: facts.time_date_stamp,
+        size_of_image: if facts.is_identified() { facts.size } else { 0 },
+        arch: match known.tables.arch() {
+            stk_unwind::Arch::X64 => stk_schema::Arch::X64,
+            stk_unwind::Arch::Arm64 => stk_schema::Arch::Arm64,
+            stk_unwind::Arch::X86 => stk_schema::Arch::X86,
+            _ => arch,
+        },
+    }
+}
+
+/// The symbols of the images that hold sites.
+struct ImageSymbols {
+    by_image: BTreeMap<ImageId, AddressSymbols>,
+}
+
+/// The symbols of an image's addresses.
+struct AddressSymbols {
+    /// Sorted.
+    rvas: Vec<u32>,
+    symbols: ModuleSymbols,
+    /// Of the texts that were met, their ids among all.
+    texts: Vec<Option<StrId>>,
+}
+
+impl ImageSymbols {
+    /// Looks up the addresses that no runtime has named.
+    fn look_up<'s>(
+        sources: &NameSources<'_>,
+        sites: impl Iterator<Item = (&'s Site, &'s MethodAt)>,
+    ) -> ImageSymbols {
+        let mut wanted: BTreeMap<ImageId, Vec<u32>> = BTreeMap::new();
+        for (site, _) in sites.filter(|(_, method)| !method.is_named()) {
+            if let Placement::Image(image, rva) = site.place {
+                wanted.entry(image).or_default().push(lookup_rva(site.exact, rva));
+            }
+        }
+        let mut modules: Vec<(ImageId, Vec<u32>)> = wanted.into_iter().collect();
+        for (_, rvas) in &mut modules {
+            rvas.sort_unstable();
+            rvas.dedup();
+        }
+        // Large modules first, so that the last task to begin is a small one.
+        modules.sort_by_key(|(_, rvas)| std::cmp::Reverse(rvas.len()));
+        let NameSources { trace, images, symbolizer, .. } = sources;
+        let resolve = |(image, rvas): (ImageId, Vec<u32>)| {
+            let at = image.0 as usize;
+            let key = module_key(&trace.timeline.images[at].image, &images[at], trace.header().arch);
+            let symbols = symbolizer.resolve(&key, &rvas);
+            let texts = vec![None; symbols.texts().len()];
+            (image, AddressSymbols { rvas, symbols, texts })
+        };
+        let resolved: Vec<_> = modules.into_par_iter().map(resolve).collect();
+        ImageSymbols { by_image: resolved.into_iter().collect() }
+    }
+}
+
+/// Collects the names of sites, in their order.
+struct Writer<'a> {
+    sources: &'a NameSources<'a>,
+    finder: MethodFinder<'a>,
+    symbols: ImageSymbols,
+    names: Names,
+}
+
+impl Writer<'_> {
+    fn site(&mut self, site: &Site, method: MethodAt) {
+        if method.is_named() {
+            return self.method(site, method);
+        }
+        let runtimes = &self.sources.methods.runtimes;
+        let kind = match site.place {
+            Placement::Image(image, _) if runtimes.contains(&image) => FrameKind::Runtime,
+            Placement::Image(..) => FrameKind::Native,
+            Placement::Code(..) => FrameKind::Dynamic,
+            Placement::Unknown(_) => FrameKind::Unknown,
+        };
+        self.names.symbols.facts.push(FrameFacts { kind, ..FrameFacts::default() });
+        match site.place {
+            Placement::Image(image, rva) => self.in_image(image, rva, site.exact),
+            Placement::Code(region, offset) => self.dynamic(region, offset, &method),
+            Placement::Unknown(address) => {
+                let reason = method.ambiguity().unwrap_or("in no module that was loaded at that time");
+                self.nameless(&format!("{address:#x}"), reason);
+            }
+        }
+    }
+
+    fn method(&mut self, site: &Site, method: MethodAt) {
+        let MethodAt::Method { id, address, line, reason } = method else { return };
+        let symbols = &mut self.names.symbols;
+        let method = self.sources.methods.map.get(id);
+        let (file, line) = match &line {
+            Some(line) => (Some(symbols.strings.intern(&line.file)), Some(line.line)),
+            None => (None, None),
+        };
+        let function = symbols.strings.intern(&method.name);
+        symbols.named.push(NamedFrame { function, file, line, inline: false });
+        let kind = match method.kind {
+            MethodKind::Managed => FrameKind::Managed,
+            MethodKind::Stub => FrameKind::Stub,
+        };
+        let module = self.finder.module_name(method).map(|name| symbols.strings.intern(name));
+        symbols.facts.push(FrameFacts { kind, tier: method.tier, module });
+        let reason = reason.map(|reason| symbols.strings.intern(&reason));
+        let inside = address.saturating_sub(method.base) + u64::from(!site.exact);
+        self.end(NameSource::Runtime, reason, u32::try_from(inside).ok());
+    }
+
+    fn in_image(&mut self, image: ImageId, rva: u32, exact: bool) {
+        let at = image.0 as usize;
+        let inside = lookup_rva(exact, rva);
+        let NameSources { trace, images, symbolizer, .. } = *self.sources;
+        let known = self.symbols.by_image.get_mut(&image);
+        let (found, texts) = match known {
+            Some(AddressSymbols { rvas, symbols, texts }) => {
+                (rvas.binary_search(&inside).ok().and_then(|n| symbols.get(n)), texts.as_mut_slice())
+            }
+            None => (None, &mut [][..]),
+        };
+        let reason = found.and_then(|found| found.reason.map(ToString::to_string));
+        // Looked up one byte before a return address.
+        let back = u32::from(!exact);
+        match image_name(found, Some(&images[at]), inside, symbolizer.demangle()) {
+            ImageName::Symbols(found) => {
+                let source = if found.source == Source::Pdb { NameSource::Pdb } else { NameSource::Dwarf };
+                let displacement = found.displacement + back;
+                let reason = reason.map(|reason| self.names.symbols.strings.intern(&reason));
+                add_symbols(&mut self.names.symbols, found, texts);
+                self.end(source, reason, Some(displacement));
+            }
+            ImageName::Export { function, displacement, .. } => {
+                let function = function.into_owned();
+                let reason = reason.unwrap_or_else(|| NOT_COVERED.to_owned());
+                self.only(&function, NameSource::Export, &reason, Some(displacement + back));
+            }
+            ImageName::Offset => {
+                let name = offset_name(&trace.timeline.images[at].image.name, rva.into());
+                let reason = reason.unwrap_or_else(|| NOT_COVERED.to_owned());
+                self.nameless(&name, &reason);
+            }
+        }
+    }
+
+    /// Code that was made at run time and that no runtime has named.
+    fn dynamic(&mut self, region: u32, offset: u32, method: &MethodAt) {
+        let code = &self.sources.trace.timeline.code[region as usize];
+        let address = code.base.wrapping_add(offset.into());
+        let reason = match method.ambiguity() {
+            Some(reason) => reason,
+            None if code.is_stub() => "a stub made at run time, without unwind data",
+            None => "made at run time, and no runtime told its name",
+        };
+        self.nameless(&offset_name(DYNAMIC_CODE, address), reason);
+    }
+
+    fn nameless(&mut self, text: &str, reason: &str) {
+        self.only(text, NameSource::None, reason, None);
+    }
+
+    fn only(&mut self, text: &str, source: NameSource, reason: &str, displacement: Option<u32>) {
+        let strings = &mut self.names.symbols.strings;
+        let (function, reason) = (strings.intern(text), strings.intern(reason));
+        self.names.symbols.named.push(NamedFrame { function, file: None, line: None, inline: false });
+        self.end(source, Some(reason), displacement);
+    }
+
+    fn end(&mut self, source: NameSource, reason: Option<StrId>, displacement: Option<u32>) {
+        let symbols = &mut self.names.symbols;
+        symbols.source.push(source);
+        symbols.reason.push(reason);
+        symbols.starts.push(symbols.named.len() as u32);
+        self.names.displacements.push(displacement);
+    }
+}
+
+const NOT_COVERED: &str = "no symbol covers the address";
+
+/// Adds the functions of an address; `texts` are the ids of the module's texts that are known.
+fn add_symbols(symbols: &mut FrameSymbols, found: Resolved<'_>, texts: &mut [Option<StrId>]) {
+    let FrameSymbols { strings, named, source, aliases, .. } = symbols;
+    let mut text = |id: u32| *texts[id as usize].get_or_insert_with(|| strings.intern(found.text(id)));
+    for frame in found.stored() {
+        named.push(NamedFrame {
+            function: text(frame.function),
+            file: frame.file.map(&mut text),
+            line: frame.line,
+            inline: frame.inline,
+        });
+    }
+    if !found.stored_aliases().is_empty() {
+        let others = found.stored_aliases().iter().map(|&id| text(id)).collect();
+        aliases.insert(FrameId(source.len() as u32), others);
+    }
+}

@@ -1,0 +1,159 @@
+//! What is known of frames by name: columns parallel to a table of frames, and their texts.
+
+use super::FrameId;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Index of a text in [`Strings`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct StrId(pub u32);
+
+/// A name of a frame: the function itself or one inlined into it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NamedFrame {
+    /// Function name as displayed; never empty (`module.dll+0x1234` without a name).
+    pub function: StrId,
+    /// Source file; `None` if unknown.
+    pub file: Option<StrId>,
+    /// Line of the code in `file`; `None` if no line row covers it.
+    pub line: Option<u32>,
+    /// Whether it was inlined into the next frame towards the root.
+    pub inline: bool,
+}
+
+/// What kind of code a frame lies in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
+pub enum FrameKind {
+    /// Compiled ahead of time, part of an image.
+    #[default]
+    Native,
+    /// A method of a language runtime, whether it was compiled at run time or ahead of it.
+    Managed,
+    /// Code that a language runtime made for itself at run time.
+    Stub,
+    /// Native code of a language runtime.
+    Runtime,
+    /// Made at run time, and no language runtime told what it is.
+    Dynamic,
+    /// In no image, and not known to be made at run time.
+    Unknown,
+}
+
+impl FrameKind {
+    /// Stable short name, for outputs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FrameKind::Native => "native",
+            FrameKind::Managed => "managed",
+            FrameKind::Stub => "stub",
+            FrameKind::Runtime => "runtime",
+            FrameKind::Dynamic => "dynamic",
+            FrameKind::Unknown => "unknown",
+        }
+    }
+}
+
+/// What is known of a frame besides its names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FrameFacts {
+    /// What kind of code it lies in.
+    pub kind: FrameKind,
+    /// How far a managed method's code is optimised, as its runtime calls it; empty if unknown.
+    pub tier: &'static str,
+    /// File name of the managed module that its method belongs to.
+    pub module: Option<StrId>,
+}
+
+/// Where a frame's name came from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum NameSource {
+    /// PDB.
+    Pdb,
+    /// DWARF or COFF symbols.
+    Dwarf,
+    /// Nearest export.
+    Export,
+    /// The language runtime that made the code.
+    Runtime,
+    /// No symbol: module and offset, or a bare address.
+    None,
+}
+
+impl NameSource {
+    /// Stable short name, for outputs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NameSource::Pdb => "pdb",
+            NameSource::Dwarf => "dwarf",
+            NameSource::Export => "export",
+            NameSource::Runtime => "runtime",
+            NameSource::None => "none",
+        }
+    }
+
+    /// Whether the name is that of the function, not of something near it.
+    pub fn is_certain(self) -> bool {
+        matches!(self, NameSource::Pdb | NameSource::Dwarf | NameSource::Runtime)
+    }
+}
+
+/// Names of all frames, parallel to [`FrameTable`].
+#[derive(Default, Debug)]
+pub struct FrameSymbols {
+    /// Texts.
+    pub strings: Strings,
+    /// Names of frame `i`, innermost first: `named[starts[i]..starts[i + 1]]`.
+    pub starts: Vec<u32>,
+    /// All names.
+    pub named: Vec<NamedFrame>,
+    /// Source of each frame's name.
+    pub source: Vec<NameSource>,
+    /// Why there is no (better) name, or no line of a managed method, per frame; index into
+    /// `strings`.
+    pub reason: Vec<Option<StrId>>,
+    /// What else is known of each frame; empty: nothing.
+    pub facts: Vec<FrameFacts>,
+    /// Of the frames whose outermost function shares its code with others (identical-code folding),
+    /// the others' names.
+    pub aliases: HashMap<FrameId, Box<[StrId]>>,
+}
+
+impl FrameSymbols {
+    /// Names of a frame, innermost first; never empty.
+    pub fn names(&self, frame: FrameId) -> &[NamedFrame] {
+        let i = frame.0 as usize;
+        &self.named[self.starts[i] as usize..self.starts[i + 1] as usize]
+    }
+
+    /// Names of further functions whose code is the frame's outermost function's: which of them ran
+    /// cannot be told.
+    pub fn aliases(&self, frame: FrameId) -> impl ExactSizeIterator<Item = &str> {
+        self.aliases.get(&frame).map_or(&[][..], |ids| ids).iter().map(|&id| self.strings.get(id))
+    }
+}
+
+/// Interned texts.
+#[derive(Default, Debug)]
+pub struct Strings {
+    texts: Vec<Arc<str>>,
+    ids: HashMap<Arc<str>, StrId>,
+}
+
+impl Strings {
+    /// The id of a text, new or known.
+    pub fn intern(&mut self, text: &str) -> StrId {
+        if let Some(&id) = self.ids.get(text) {
+            return id;
+        }
+        let id = StrId(self.texts.len() as u32);
+        let text: Arc<str> = text.into();
+        self.texts.push(text.clone());
+        self.ids.insert(text, id);
+        id
+    }
+
+    /// The text of an id that this table gave.
+    pub fn get(&self, id: StrId) -> &str {
+        &self.texts[id.0 as usize]
+    }
+}

@@ -1,0 +1,242 @@
+//! From a sample to its frames: as far as the code leads, then beyond gaps by what a language
+//! runtime said of the thread.
+
+use crate::image::{AddressSpace, ModuleImage};
+use crate::runtimes::dotnet::explicit::ExplicitFrames;
+use crate::trace::{Managed, Trace, View};
+use serde::{Serialize, Serializer};
+use stk_unwind::{Frame, History, ModuleId, Registers, Sample, Stop, StopKind, WalkOptions, Walker};
+
+/// Walks the stacks of one trace.
+pub struct StackWalker<'i> {
+    images: &'i [ModuleImage],
+    explicit: &'i ExplicitFrames,
+    view: View<'i>,
+    walker: Walker,
+}
+
+/// A thread's stack, walked sample after sample: of each only what changed since the one before.
+#[derive(Default, Debug)]
+pub struct ThreadStack {
+    /// The walk by code alone.
+    history: History,
+    /// Which modules were there then.
+    epoch: usize,
+    /// Frames beyond a gap in which that walk ended, innermost first, and why there are no more.
+    beyond: Vec<Frame>,
+    beyond_stop: Option<Stop>,
+}
+
+/// Why there are no more frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct End {
+    /// What stacks are grouped by.
+    pub reason: StopReason,
+    /// How the walk that is to blame ended; `None` if there was none.
+    stop: Option<Stop>,
+}
+
+/// The kind of reason for which a stack ends.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum StopReason {
+    /// The walk ended so.
+    Walk(StopKind),
+    /// The thread's start was reached, but over a gap: frames are missing.
+    PastGap,
+    /// No walk: it is not known which modules were loaded.
+    ModulesUnknown,
+    /// No walk: the registers cannot be read.
+    RegistersUnknown,
+    /// No walk: the stack is in a lost block.
+    StackLost,
+}
+
+impl StopReason {
+    /// The stack was walked to the thread's start without a gap.
+    pub const COMPLETE: StopReason = StopReason::Walk(StopKind::ThreadStart);
+
+    /// The short stable name that outputs carry.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            StopReason::Walk(kind) => kind.as_str(),
+            StopReason::PastGap => "thread-start-past-gap",
+            StopReason::ModulesUnknown => "modules-unknown",
+            StopReason::RegistersUnknown => "registers-unknown",
+            StopReason::StackLost => "stack-lost",
+        }
+    }
+
+    /// Whether nothing of the stack is missing.
+    pub fn is_complete(self) -> bool {
+        self == StopReason::COMPLETE
+    }
+}
+
+impl Serialize for StopReason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl End {
+    /// The end of a stack that was not walked.
+    pub fn without_walk(reason: StopReason) -> End {
+        End { reason, stop: None }
+    }
+
+    /// The end of a walk that stopped so; `beyond`: of the frames beyond that gap, if there are
+    /// any.
+    fn of(stop: Stop, beyond: Option<Stop>) -> End {
+        match beyond {
+            // What the stack lacks is still to blame on what the first walk stumbled over.
+            Some(Stop::ThreadStart) => End { reason: StopReason::PastGap, stop: Some(stop) },
+            Some(last) => End { reason: StopReason::Walk(last.kind()), stop: Some(last) },
+            None => End { reason: StopReason::Walk(stop.kind()), stop: Some(stop) },
+        }
+    }
+
+    /// The module to blame, where one is.
+    pub fn module(self) -> Option<ModuleId> {
+        self.stop?.module()
+    }
+
+    /// The address that was wanted: a word's or a return address; with a module to blame, an RVA in
+    /// it.
+    pub fn address(self) -> Option<u64> {
+        match self.stop? {
+            Stop::BadMemory { address } | Stop::NoModule { address } => Some(address),
+            Stop::BadStackPointer { sp } => Some(sp),
+            Stop::NoUnwindData { rva, .. }
+            | Stop::NoFunction { rva, .. }
+            | Stop::BadUnwindInfo { rva, .. }
+            | Stop::UnsupportedVersion { rva, .. } => Some(rva.into()),
+            _ => None,
+        }
+    }
+}
+
+impl ThreadStack {
+    /// Forgets the thread.
+    pub fn clear(&mut self) {
+        self.history.clear();
+        self.leave_gap();
+    }
+
+    /// Forgets the frames beyond a gap; whether there were any.
+    pub fn leave_gap(&mut self) -> bool {
+        self.beyond.clear();
+        self.beyond_stop.take().is_some()
+    }
+
+    /// Its frames, innermost first.
+    pub fn frames(&self) -> impl DoubleEndedIterator<Item = &Frame> {
+        self.history.frames().iter().chain(&self.beyond)
+    }
+
+    /// How many of the outermost frames are those of the walk before.
+    pub fn reused(&self) -> usize {
+        if self.beyond.is_empty() { self.history.reused() } else { 0 }
+    }
+
+    /// Why the walks of which it consists ended.
+    pub fn stops(&self) -> impl Iterator<Item = Stop> {
+        self.history.stop().into_iter().chain(self.beyond_stop)
+    }
+
+    /// Why there are no more frames than those of the walk that stopped so.
+    pub fn end(&self, stop: Stop) -> End {
+        End::of(stop, self.beyond_stop)
+    }
+}
+
+impl<'i> StackWalker<'i> {
+    /// Walks stacks of `trace`; `images` are those of its timeline, in its order.
+    pub fn new(
+        trace: &'i Trace<'_>,
+        images: &'i [ModuleImage],
+        explicit: &'i ExplicitFrames,
+        options: WalkOptions,
+    ) -> StackWalker<'i> {
+        StackWalker { images, explicit, view: trace.timeline.view(), walker: Walker::new(options) }
+    }
+
+    /// The modules and the code of a time, in ticks.
+    pub fn space(&mut self, time: u64) -> AddressSpace<'_, 'i> {
+        self.view.go(time);
+        AddressSpace::new(&self.view, self.images)
+    }
+
+    /// Walks a sample at `time` by its code alone.
+    pub fn walk_code(&mut self, sample: &Sample<'_>, time: u64, frames: &mut Vec<Frame>) -> Stop {
+        self.view.go(time);
+        self.walker.walk(&AddressSpace::new(&self.view, self.images), sample, frames)
+    }
+
+    /// Walks a sample at `time`, beyond gaps as far as `managed` leads. Hands over the frames,
+    /// innermost first, each with the registers at it.
+    pub fn walk(
+        &mut self,
+        sample: &Sample<'_>,
+        time: u64,
+        managed: Option<&Managed>,
+        mut each: impl FnMut(&Frame, &Registers),
+    ) -> End {
+        self.view.go(time);
+        let mut sp = 0;
+        let space = AddressSpace::new(&self.view, self.images);
+        let stop = self.walker.walk_with_registers(&space, sample, |frame, registers| {
+            sp = frame.sp;
+            each(frame, registers);
+        });
+        let beyond = managed.and_then(|managed| self.beyond(sample, managed, (sp, stop), each));
+        End::of(stop, beyond)
+    }
+
+    /// Walks a thread's next sample at `time` by its code alone, and of its stack only what
+    /// changed. `unchanged_from`: the lowest address from which on the stack's words are as they
+    /// were then.
+    pub fn walk_next(
+        &mut self,
+        sample: &Sample<'_>,
+        time: u64,
+        unchanged_from: u64,
+        stack: &mut ThreadStack,
+    ) -> Stop {
+        self.view.go(time);
+        // Under other modules even the same words mean something else.
+        let epoch = self.view.epoch();
+        let unchanged_from = if epoch == stack.epoch { unchanged_from } else { u64::MAX };
+        stack.epoch = epoch;
+        let space = AddressSpace::new(&self.view, self.images);
+        self.walker.walk_again(&space, sample, unchanged_from, &mut stack.history)
+    }
+
+    /// Whether a walk that stopped so goes on if a runtime said something of the thread.
+    pub fn may_go_on(&self, stop: Stop) -> bool {
+        self.explicit.may_go_on(stop)
+    }
+
+    /// Finds the frames beyond the gap in which the latest walk ended, which was of this sample.
+    pub fn go_on(&mut self, sample: &Sample<'_>, managed: &Managed, stop: Stop, stack: &mut ThreadStack) {
+        let sp = stack.history.frames().last().map_or(0, |frame| frame.sp);
+        let beyond = &mut stack.beyond;
+        stack.beyond_stop = self.beyond(sample, managed, (sp, stop), |frame, _| beyond.push(*frame));
+    }
+
+    /// The frames beyond a gap, and why there are no more; `None`: there are none.
+    fn beyond(
+        &mut self,
+        sample: &Sample<'_>,
+        managed: &Managed,
+        end: (u64, Stop),
+        mut each: impl FnMut(&Frame, &Registers),
+    ) -> Option<Stop> {
+        let space = AddressSpace::new(&self.view, self.images);
+        let mut found = false;
+        let stop = self.explicit.go_on(&space, &mut self.walker, sample, managed, end, |frame, registers| {
+            found = true;
+            each(frame, registers);
+        });
+        found.then_some(stop)
+    }
+}
