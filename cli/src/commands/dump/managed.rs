@@ -99,7 +99,7 @@ mod tests {
         let trace = Trace::read(&file, "test.stk").unwrap();
         let images = load_images(&trace, &Elsewhere::NOWHERE);
         let mut walker = Walker::new(WalkOptions::default());
-        let taken = snapshots(&trace, trace.last(), &|_| true);
+        let (taken, _) = snapshots(&trace, trace.last(), &|_| true);
         let methods = runtimes::methods(&trace);
         let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
         let inputs = stack::Inputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };

@@ -12,6 +12,7 @@ use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 use stk_schema::Arch;
 use stk_schema::identity::CodeView;
+use stk_schema::text::printable_lines;
 
 /// Names addresses, looked up as given (of a caller's frame, give the return address − 1).
 #[derive(clap::Args, Debug)]
@@ -80,7 +81,7 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
             }
         }
     };
-    print(&text)?;
+    print(&printable_lines(&text))?;
     Ok(if matches { Exit::Ok } else { Exit::Failure })
 }
 
@@ -89,17 +90,18 @@ pub(super) fn lookup(args: &LookupArgs) -> anyhow::Result<Exit> {
     let file = open(&args.file)?;
     let symbolizer = Symbolizer::new(args.symbols.store([args.file.as_path()]), args.demangle);
     let resolved = resolve(&symbolizer, &args.file, &file, &rvas)?;
+    let shown = |out: &str| if args.json { out.to_owned() } else { printable_lines(out) };
     let mut out = String::new();
     for (n, &rva) in rvas.iter().enumerate() {
         if let Some(found) = resolved.get(n) {
             if args.json { json_line(rva, &found, &mut out) } else { text(rva, &found, &mut out) }
         }
         if out.len() > 1 << 20 {
-            print(&out)?;
+            print(&shown(&out))?;
             out.clear();
         }
     }
-    print(&out)?;
+    print(&shown(&out))?;
     Ok(Exit::Ok)
 }
 
