@@ -26,6 +26,8 @@ pub struct Part {
     pub header: BlockHeader,
     /// Its events in stored order.
     pub events: Vec<StoredEvent>,
+    /// How many times it is written, under sequence numbers that follow each other.
+    pub times: u32,
 }
 
 /// An event as it is stored.
@@ -55,19 +57,24 @@ impl Parts {
     /// Appends a block of `kind` whose events begin at `time` (ticks), numbered as a recorder would number it.
     pub fn block(&mut self, kind: BlockKind, time: u64) -> &mut Part {
         let like = self.blocks.iter().rev().find(|block| block.header.kind == kind);
-        let ordinal = like.map_or(0, |block| block.header.ordinal + 1);
+        let ordinal = like.map_or(0, |block| block.header.ordinal.wrapping_add(block.times.into()));
         let told = |block: &&Part| matches!(block.header.kind, BlockKind::Meta | BlockKind::State);
         let last_meta = self.blocks.iter().rev().find(told).map_or(u64::MAX, |block| block.header.seq);
-        let seq = self.blocks.last().map_or(0, |block| block.header.seq.wrapping_add(1));
+        let last = self.blocks.last();
+        let seq = last.map_or(0, |block| block.header.seq.wrapping_add(block.times.into()));
         let header = BlockHeader { kind, seq, ordinal, last_meta, first: time, last: time, ..self.empty() };
-        self.blocks.push(Part { header, events: Vec::new() });
+        self.blocks.push(Part { header, events: Vec::new(), times: 1 });
         let last = self.blocks.len() - 1;
         &mut self.blocks[last]
     }
 
     /// Numbers the blocks anew, so that none of them seems to be missing.
     pub fn renumber(&mut self) {
-        (0..).zip(&mut self.blocks).for_each(|(seq, block)| block.header.seq = seq);
+        let mut next = 0;
+        for block in &mut self.blocks {
+            block.header.seq = next;
+            next += u64::from(block.times);
+        }
     }
 
     /// The trace as a file, with right checksums and sizes; without END, index and tail it is one that was cut off.
@@ -110,7 +117,7 @@ impl Part {
         while let Ok(Some((kind, body, _))) = split.next() {
             events.push(StoredEvent { kind, body: body.to_vec() });
         }
-        Some(Part { header: *header, events })
+        Some(Part { header: *header, events, times: 1 })
     }
 
     /// Appends an event, whatever it says.
@@ -142,8 +149,11 @@ impl Part {
             payload_hash: xxh3_64(&stored),
             ..self.header
         };
-        file.extend_from_slice(&header.encode());
-        file.extend_from_slice(&stored);
+        for i in 0..u64::from(self.times) {
+            let (seq, ordinal) = (header.seq.wrapping_add(i), header.ordinal.wrapping_add(i));
+            file.extend_from_slice(&BlockHeader { seq, ordinal, ..header }.encode());
+            file.extend_from_slice(&stored);
+        }
     }
 }
 
