@@ -28,6 +28,16 @@ pub struct Part {
     pub events: Vec<StoredEvent>,
     /// How many times it is written, under sequence numbers that follow each other.
     pub times: u32,
+    /// What takes the place of its events: see [`Part::seal`].
+    sealed: Option<Sealed>,
+}
+
+/// Events as a block stores them.
+#[derive(Clone, Debug)]
+struct Sealed {
+    stored: Vec<u8>,
+    raw_len: u32,
+    events: u32,
 }
 
 /// An event as it is stored.
@@ -63,7 +73,7 @@ impl Parts {
         let last = self.blocks.last();
         let seq = last.map_or(0, |block| block.header.seq.wrapping_add(block.times.into()));
         let header = BlockHeader { kind, seq, ordinal, last_meta, first: time, last: time, ..self.empty() };
-        self.blocks.push(Part { header, events: Vec::new(), times: 1 });
+        self.blocks.push(Part { header, events: Vec::new(), times: 1, sealed: None });
         let last = self.blocks.len() - 1;
         &mut self.blocks[last]
     }
@@ -117,7 +127,7 @@ impl Part {
         while let Ok(Some((kind, body, _))) = split.next() {
             events.push(StoredEvent { kind, body: body.to_vec() });
         }
-        Some(Part { header: *header, events, times: 1 })
+        Some(Part { header: *header, events, times: 1, sealed: None })
     }
 
     /// Appends an event, whatever it says.
@@ -137,15 +147,25 @@ impl Part {
         raw
     }
 
-    fn write(&self, salt: u32, file: &mut Vec<u8>) {
+    /// Compresses its events and forgets them, which takes less memory. They cannot be changed any more.
+    pub fn seal(&mut self) {
+        self.sealed = Some(self.stored());
+        self.events = Vec::new();
+    }
+
+    fn stored(&self) -> Sealed {
         let raw = self.raw();
-        let stored = compressed(&raw);
+        Sealed { stored: compressed(&raw), raw_len: raw.len() as u32, events: self.events.len() as u32 }
+    }
+
+    fn write(&self, salt: u32, file: &mut Vec<u8>) {
+        let Sealed { stored, raw_len, events } = self.sealed.clone().unwrap_or_else(|| self.stored());
         let header = BlockHeader {
             salt,
             stored_len: stored.len() as u32,
-            raw_len: raw.len() as u32,
+            raw_len,
             codec: CODEC_ZSTD,
-            events: self.events.len() as u32,
+            events,
             payload_hash: xxh3_64(&stored),
             ..self.header
         };

@@ -19,7 +19,7 @@ const TEXT: usize = limits::MAX_NAME;
 const CLASSES: &[Class] = &[
     ("tiny marks", tiny_marks, &[10, 40]),
     ("long marks", long_marks, &[60, 300]),
-    ("pieces of BLOBs", blob_pieces, &[20, 100]),
+    ("pieces of BLOBs", blob_pieces, &[20, 300]),
     ("distinct BLOBs", distinct_blobs, &[100_000]),
     ("BLOBs of a claimed gigabyte", claimed_blobs, &[1_000]),
     ("pieces of a BLOB in falling order", falling_pieces, &[200_000, 550_000]),
@@ -27,7 +27,7 @@ const CLASSES: &[Class] = &[
     ("a thread renamed", renamed_thread, &[3_000]),
     ("deep stacks at a moment", deep_stacks, &[1, 4, 40]),
     ("facts", facts, &[100_000, 400_000]),
-    ("long facts", long_facts, &[60, 300]),
+    ("long facts", long_facts, &[10, 60]),
     ("tables of an image", image_tables, &[100_000, 600_000]),
     ("keyframes of deep images", keyframes, &[200, 2_000]),
     ("keyframes that dirty pages", dirty_pages, &[200, 2_000]),
@@ -44,7 +44,7 @@ const CLASSES: &[Class] = &[
     ("long PDB names", long_pdb_names, &[50]),
     ("code regions", code_regions, &[20_000, 200_000]),
     ("code regions that overlap", overlapping_code, &[2_000, 20_000]),
-    ("long code", long_code, &[60]),
+    ("long code", long_code, &[20]),
     ("method names", method_names, &[100_000, 800_000]),
     ("long method names", long_method_names, &[60, 300]),
     ("clocks and rates", clocks, &[100_000, 1_000_000]),
@@ -106,6 +106,7 @@ fn many<'e>(parts: &mut Parts, kind: BlockKind, count: usize, make: impl Fn(u64)
             block.push(&make(i));
             raw += block.events.last().map_or(0, |event| event.body.len() + 12);
         }
+        block.seal();
     }
 }
 
