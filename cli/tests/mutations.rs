@@ -151,8 +151,8 @@ fn no_change_behind_right_checksums_makes_a_command_fail() {
             if seed >= count {
                 return;
             }
-            // Real traces are ten times as large: one in twenty each.
-            let base = &bases[match seed % 20 {
+            // Real traces are ten times as large: one in fifty each.
+            let base = &bases[match seed % 50 {
                 0 => 1,
                 1 => 2,
                 _ => 0,

@@ -81,10 +81,27 @@ mod tests {
 
     #[test]
     fn what_the_target_says_cannot_steer_the_terminal() {
-        let mut status = AgentStatus::default();
-        status.message[..4].copy_from_slice(b"\x1b[2J");
-        status.message_len = 4;
-        assert_eq!(message(&status), r"\u{1b}[2J");
+        let mut message = [0; 256];
+        message[..4].copy_from_slice(b"\x1b[2J");
+        let status = AgentStatus {
+            size: 0,
+            version: 0,
+            state: 0,
+            end_reason: 0,
+            threads: 0,
+            modules: 0,
+            samples: 0,
+            dropped: 0,
+            bytes: 0,
+            passes: 0,
+            elapsed_ms: 0,
+            system_error: 0,
+            message_len: 4,
+            message,
+            names: 0,
+            guard_board: 0,
+        };
+        assert_eq!(super::message(&status), r"\u{1b}[2J");
     }
 
     #[test]
