@@ -1,5 +1,6 @@
 //! BLOBs: byte strings stored once, in pieces, under the hash of their content.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use stk_schema::event::Blob;
 use stk_schema::identity::ContentHash;
@@ -65,13 +66,13 @@ pub enum BlobError {
 pub struct Assembly {
     hash: ContentHash,
     total: Option<u64>,
-    pieces: Vec<(u64, Vec<u8>)>,
+    pieces: BTreeMap<u64, Vec<u8>>,
 }
 
 impl Assembly {
     /// An assembly for the BLOB with this hash.
     pub fn new(hash: ContentHash) -> Assembly {
-        Assembly { hash, total: None, pieces: Vec::new() }
+        Assembly { hash, total: None, pieces: BTreeMap::new() }
     }
 
     /// Takes a piece; one that was seen before is ignored. Pieces may not overlap, so that what is kept is never more
@@ -82,19 +83,18 @@ impl Assembly {
         if piece.hash != self.hash || piece.total != total || end.is_none_or(|end| end > total) {
             return Err(BlobError::Contradiction { hash: self.hash });
         }
-        let at = self.pieces.partition_point(|(offset, _)| *offset < piece.offset);
-        if self.pieces.get(at).is_some_and(|(offset, bytes)| *offset == piece.offset && bytes == piece.bytes)
-        {
+        if self.pieces.get(&piece.offset).is_some_and(|bytes| bytes == piece.bytes) {
             return Ok(());
         }
-        let before = at.checked_sub(1).map(|before| &self.pieces[before]);
-        let overlaps = before.is_some_and(|(offset, bytes)| offset + bytes.len() as u64 > piece.offset)
-            || self.pieces.get(at).is_some_and(|(offset, _)| end.is_some_and(|end| end > *offset));
-        if overlaps {
+        let before = self.pieces.range(..piece.offset).next_back();
+        let after = self.pieces.range(piece.offset..).next();
+        if before.is_some_and(|(offset, bytes)| offset + bytes.len() as u64 > piece.offset)
+            || after.is_some_and(|(offset, _)| end.is_some_and(|end| end > *offset))
+        {
             return Err(BlobError::Contradiction { hash: self.hash });
         }
         if !piece.bytes.is_empty() {
-            self.pieces.insert(at, (piece.offset, piece.bytes.to_vec()));
+            self.pieces.insert(piece.offset, piece.bytes.to_vec());
         }
         Ok(())
     }
@@ -104,11 +104,11 @@ impl Assembly {
         let Some(total) = self.total else {
             return Err(BlobError::Incomplete { hash: self.hash, missing: 0, total: 0 });
         };
-        let missing = total - self.pieces.iter().map(|(_, piece)| piece.len() as u64).sum::<u64>();
+        let missing = total - self.pieces.values().map(|piece| piece.len() as u64).sum::<u64>();
         if missing > 0 {
             return Err(BlobError::Incomplete { hash: self.hash, missing, total });
         }
-        let bytes: Vec<u8> = self.pieces.into_iter().flat_map(|(_, piece)| piece).collect();
+        let bytes: Vec<u8> = self.pieces.into_values().flatten().collect();
         if content_hash(&bytes) != self.hash {
             return Err(BlobError::Corrupted { hash: self.hash });
         }

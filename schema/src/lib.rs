@@ -31,6 +31,7 @@ pub mod mailbox;
 pub mod registers;
 pub mod selftest;
 pub mod tables;
+pub mod text;
 pub mod windows;
 
 /// Processor architecture of a recorded process, as stored in the file header.

@@ -6,6 +6,7 @@
 //! * `oracle`: emulator truth for the unwinders.
 //! * [`wine`]: Windows programs, under Wine or natively, and inject.exe recording them.
 //! * `peers`: what other readers say of a PDB, settled by its records.
+//! * [`hostile`]: traces that a hostile hand would write, and limits to run stk under.
 //! * [`pe`]: what a built DLL imports, exports and carries.
 //! * [`weights`]: stk's profile beside that of Linux' own sampler.
 //! * [`recorded`]: a trace as the format's own reader sees it, without stk's analysis.
@@ -13,6 +14,7 @@
 //! * [`stk`]: the host's `stk` and what it writes.
 //! * `symbols`: what a PDB's records say of every address, without the index.
 
+pub mod hostile;
 #[cfg(feature = "analysis")]
 pub mod oracle;
 pub mod pe;

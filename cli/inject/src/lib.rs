@@ -81,6 +81,6 @@ fn run(_: args::Action) -> i32 {
     let failure = failure::Failure::usage(
         "inject records Windows processes and runs on Windows (or under Wine) only: build it for x86_64-pc-windows-gnu",
     );
-    eprintln!("inject: {failure}");
+    eprintln!("inject: {}", stk_schema::text::printable_lines(&failure.to_string()));
     failure.code()
 }

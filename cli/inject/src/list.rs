@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use std::fmt::Write as _;
+use stk_schema::text::printable;
 
 /// Version of the JSON; a change that breaks its readers raises it.
 pub const VERSION: u32 = 1;
@@ -36,7 +37,7 @@ pub fn json(processes: &[Process]) -> String {
 pub fn table(processes: &[Process]) -> String {
     let mut name_width = "NAME".len();
     for process in processes {
-        name_width = name_width.max(process.name.chars().count());
+        name_width = name_width.max(printable(&process.name).chars().count());
     }
     let mut text = String::new();
     let _ =
@@ -51,7 +52,7 @@ pub fn table(processes: &[Process]) -> String {
             text,
             "{:>7}  {:<name_width$}  {:<5}  {:<11}  {recordable}",
             process.pid,
-            process.name,
+            printable(&process.name),
             process.arch.as_deref().unwrap_or("?"),
             process.dotnet.unwrap_or("-"),
         );
@@ -93,6 +94,14 @@ mod tests {
              4404  größe.exe  x64    coreclr      yes\n      \
              4  System     ?      -            no: access denied\n"
         );
+    }
+
+    #[test]
+    fn a_name_cannot_steer_the_terminal() {
+        let [mut one, _] = <[Process; 2]>::try_from(samples()).unwrap();
+        one.name = "\u{1b}[2J\n.exe".to_owned();
+        let text = table(&[one]);
+        assert!(!text.contains('\u{1b}') && text.lines().count() == 2, "{text:?}");
     }
 
     #[test]

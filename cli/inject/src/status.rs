@@ -3,6 +3,7 @@
 use crate::contents::Contents;
 use crate::duration;
 use stk_schema::control::AgentStatus;
+use stk_schema::text::printable;
 
 /// `12.3 s   8 threads   12,345 samples   0 dropped   1.2 MB`.
 pub fn line(status: &AgentStatus) -> String {
@@ -31,10 +32,10 @@ pub fn closing(status: &AgentStatus, contents: Option<&Contents>) -> String {
     line(&held).trim_start().to_owned()
 }
 
-/// The text of the agent's last failure.
+/// The text of the agent's last failure. It lies in the target's memory, so it is made printable.
 pub fn message(status: &AgentStatus) -> String {
     let len = (status.message_len as usize).min(status.message.len());
-    String::from_utf8_lossy(&status.message[..len]).into_owned()
+    printable(&String::from_utf8_lossy(&status.message[..len])).into_owned()
 }
 
 /// `n` with a comma between groups of three digits.
@@ -76,6 +77,31 @@ mod tests {
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_000), "1,000");
         assert_eq!(grouped(12_345_678), "12,345,678");
+    }
+
+    #[test]
+    fn what_the_target_says_cannot_steer_the_terminal() {
+        let mut message = [0; 256];
+        message[..4].copy_from_slice(b"\x1b[2J");
+        let status = AgentStatus {
+            size: 0,
+            version: 0,
+            state: 0,
+            end_reason: 0,
+            threads: 0,
+            modules: 0,
+            samples: 0,
+            dropped: 0,
+            bytes: 0,
+            passes: 0,
+            elapsed_ms: 0,
+            system_error: 0,
+            message_len: 4,
+            message,
+            names: 0,
+            guard_board: 0,
+        };
+        assert_eq!(super::message(&status), r"\u{1b}[2J");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! `stk convert`: traces to other formats.
 
-use super::{Exit, Loaded, ProfileArgs, Progress, Usage, load, pipeline, report, size, verify, warn};
-use crate::output::{self, ChromeStyle, Destination, Format, Options, Summary};
+use super::{Exit, ProfileArgs, Progress, Usage, guarded, load, pipeline, report, say, size, verify};
+use crate::output::{self, ChromeStyle, Destination, Format, Options};
 use anyhow::Context;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use stk_schema::text::printable;
 
 /// Converts traces. Several at once are converted in parallel; a damaged one is reported and passed over.
 #[derive(clap::Args, Debug)]
@@ -65,7 +66,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         loop {
             let i = next.fetch_add(1, Ordering::Relaxed);
             let Some(task) = tasks.get(i) else { return Ok(()) };
-            let ending = pool.install(|| convert(task, format, args, &progress));
+            let ending = guarded(task.file, || pool.install(|| convert(task, format, args, &progress)));
             endings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((i, ending));
         }
     };
@@ -79,7 +80,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     drop(progress);
     let mut endings = endings.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     endings.sort_by_key(|(i, _)| *i);
-    Ok(endings.iter().fold(Exit::Ok, |exit, (_, ending)| exit.worse(tell(ending, args))))
+    Ok(endings.iter().fold(Exit::Ok, |exit, (_, ending)| exit.worse(tell(ending))))
 }
 
 /// A trace and where its conversion goes.
@@ -88,8 +89,8 @@ struct Task<'a> {
     destination: Destination,
 }
 
-/// How the conversion of one trace ended.
-type Ending = anyhow::Result<(Loaded, Summary)>;
+/// How the conversion of one trace ended: how it went, and what is still to be said of it.
+type Ending = anyhow::Result<(Exit, Vec<String>)>;
 
 fn convert(task: &Task<'_>, format: Format, args: &Args, progress: &Progress) -> Ending {
     let loaded = load(task.file, &args.profile, progress)?;
@@ -98,21 +99,22 @@ fn convert(task: &Task<'_>, format: Format, args: &Args, progress: &Progress) ->
     let mut writer = output::create(format, task.destination.clone(), &options)?;
     let summary = output::write(&mut *writer, &loaded.profile, &loaded.runs)
         .with_context(|| format!("{}: the conversion could not be written", task.file.display()))?;
-    Ok((loaded, summary))
+    for (path, bytes) in &summary.files {
+        say(&format!("wrote {} ({})", path.display(), size(*bytes)));
+    }
+    let mut lines = pipeline::closing_lines(&loaded);
+    lines.extend(summary.warnings.iter().map(|text| format!("stk: warning: {}", printable(text))));
+    let (symbols, missed) = pipeline::check_symbols(&loaded, &args.profile);
+    lines.extend(missed);
+    Ok((loaded.exit.worse(symbols), lines))
 }
 
 /// Says how it went.
-fn tell(ending: &Ending, args: &Args) -> Exit {
+fn tell(ending: &Ending) -> Exit {
     match ending {
-        Ok((loaded, summary)) => {
-            for (path, bytes) in &summary.files {
-                eprintln!("stk: wrote {} ({})", path.display(), size(*bytes));
-            }
-            pipeline::closing_lines(loaded);
-            for warning in &summary.warnings {
-                warn(warning);
-            }
-            loaded.exit.worse(pipeline::check_symbols(loaded, &args.profile))
+        Ok((exit, lines)) => {
+            lines.iter().for_each(|line| eprintln!("{line}"));
+            *exit
         }
         Err(error) => {
             report(error);

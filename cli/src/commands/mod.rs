@@ -23,9 +23,13 @@ pub use select::SelectArgs;
 use crate::text::{count, size, span, utc};
 use clap::{Parser, Subcommand};
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
+use stk_schema::text::printable;
 
 /// How a command ended, as the process's exit code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -127,19 +131,51 @@ pub fn run() -> ExitCode {
             return ExitCode::from(error.exit_code() as u8);
         }
     };
-    let result = match cli.command {
-        Command::Convert(args) => convert::run(&args),
-        Command::Dump(args) => dump::run(&args),
-        Command::Info(args) => info::run(&args),
-        Command::Stats(args) => stats::run(&args),
-        Command::Verify(args) => verify::run(&args),
-        Command::Symbols(args) => symbols::run(&args),
-    };
-    let exit = result.unwrap_or_else(|error| {
+    let exit = execute(&cli.command, &mut print).unwrap_or_else(|error| {
         report(&error);
         if error.is::<Usage>() { Exit::Usage } else { Exit::Failure }
     });
     ExitCode::from(exit as u8)
+}
+
+/// What a command line, without the program's name, would print and how it would end: for tests and fuzz targets. Of
+/// `stk symbols` only the ending; its text goes to standard output.
+///
+/// # Errors
+///
+/// As the program would report it.
+pub fn answer(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<(String, Exit)> {
+    let name = OsString::from("stk");
+    let cli = Cli::try_parse_from(std::iter::once(name).chain(arguments))?;
+    let mut text = String::new();
+    let exit = execute(&cli.command, &mut |more| {
+        text.push_str(more);
+        Ok(())
+    })?;
+    Ok((text, exit))
+}
+
+/// Where a command's text goes.
+type Out<'a> = &'a mut dyn FnMut(&str) -> io::Result<()>;
+
+fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
+    match command {
+        Command::Convert(args) => convert::run(args),
+        Command::Dump(args) => dump::run(args, out),
+        Command::Info(args) => info::run(args, out),
+        Command::Stats(args) => stats::run(args, out),
+        Command::Verify(args) => verify::run(args, out),
+        Command::Symbols(args) => symbols::run(args),
+    }
+}
+
+/// Does the work on one trace of several: a panic is that trace's failure and not the end of the others.
+fn guarded<T>(path: &Path, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(anyhow::anyhow!("{}: stk failed on this trace, which is a fault of stk: {text}", path.display()))
+    })
 }
 
 /// How many threads to use.
@@ -161,21 +197,26 @@ pub fn pool(wanted: Option<u16>) -> anyhow::Result<rayon::ThreadPool> {
 
 /// Prints an error with its causes as one line on standard error.
 pub fn report(error: &anyhow::Error) {
-    eprintln!("stk: {error:#}");
+    say(&format!("{error:#}"));
 }
 
 /// Prints a warning on standard error.
 pub fn warn(text: &str) {
-    eprintln!("stk: warning: {text}");
+    say(&format!("warning: {text}"));
+}
+
+/// Prints one line on standard error, whatever names it holds.
+pub(crate) fn say(text: &str) {
+    eprintln!("stk: {}", printable(text));
 }
 
 /// Says which servers have sent on to which others, each pair once.
 pub fn tell_redirects(store: &crate::symbols::SymbolStore) {
     static TOLD: Mutex<BTreeSet<(String, String)>> = Mutex::new(BTreeSet::new());
     for (from, to) in store.redirects() {
-        let line = format!("stk: the symbol server {from} has sent on to {to}");
+        let line = format!("the symbol server {from} has sent on to {to}");
         if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert((from, to)) {
-            eprintln!("{line}");
+            say(&line);
         }
     }
 }
@@ -201,6 +242,14 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_panic_is_the_failure_of_its_trace_and_names_it() {
+        let failed = guarded(Path::new("a.stk"), || -> anyhow::Result<()> { panic!("out of {}", "range") });
+        let text = failed.unwrap_err().to_string();
+        assert!(text.starts_with("a.stk: ") && text.ends_with("out of range"), "{text}");
+        assert_eq!(guarded(Path::new("b.stk"), || Ok(7)).unwrap(), 7);
     }
 
     #[test]

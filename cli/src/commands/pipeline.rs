@@ -10,10 +10,11 @@ use crate::stack::{FoldOptions, FrameChoice, NameSources};
 use crate::symbols::index::{self, RecordKind, SymbolIndex};
 use crate::symbols::pdb::PdbFile;
 use crate::symbols::{Demangle, SymbolStore, Symbolizer, pdb_index};
-use crate::trace::{BlobPlace, TableFolders, Trace, TraceFile};
+use crate::trace::{BlobPlace, TableFolders, Trace, TraceError, TraceFile};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use stk_schema::text::printable;
 use stk_unwind::x86::X86Tables;
 
 /// Options of commands that name code.
@@ -40,9 +41,22 @@ pub struct TablesArgs {
     /// Folder of unwind data that many traces share, as `inject --tables DIR` fills it; may be repeated
     #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(existing_folder))]
     pub tables: Vec<PathBuf>,
+    /// Memory that what is kept of a trace may take; what is more is left out, as damage [default: 256M and 8 times the
+    /// trace's size]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    pub max_memory: Option<u64>,
 }
 
 impl TablesArgs {
+    /// Opens a trace, with the memory that there is for it.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses.
+    pub fn open(&self, path: &Path) -> Result<TraceFile, TraceError> {
+        Ok(TraceFile::open(path)?.within(self.max_memory))
+    }
+
     /// Has a trace look into the folders for what it does not carry itself.
     pub fn give(&self, trace: &mut Trace<'_>) {
         trace.blobs.use_folders(TableFolders::new(self.tables.clone()));
@@ -129,7 +143,7 @@ pub struct Loaded {
 ///
 /// When the file cannot be read at all, or a chosen thread is not in it.
 pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Result<Loaded> {
-    let file = TraceFile::open(path)?;
+    let file = args.tables.open(path)?;
     let mut trace = file.read()?;
     args.tables.give(&mut trace);
     progress.add_total(trace.samples());
@@ -217,11 +231,41 @@ fn procedures(index: &SymbolIndex) -> impl Iterator<Item = std::ops::Range<u32>>
 /// Modules without symbols that the closing lines name; the rest is counted.
 const SHOWN: usize = 8;
 
-/// Says on standard error what was lost and what could not be named.
-pub fn closing_lines(loaded: &Loaded) {
-    let Loaded { profile, missing, .. } = loaded;
+/// Columns that the longest name of a module gets; what is longer only loses its alignment.
+const WIDEST: usize = 60;
+
+/// What was lost and what could not be named, for standard error: lines as they are printed.
+pub fn closing_lines(loaded: &Loaded) -> Vec<String> {
+    let mut lines = warnings(&loaded.profile);
+    let missing = &loaded.missing;
+    if missing.modules.is_empty() {
+        return lines;
+    }
+    lines.push(format!(
+        "stk: {}: {:.1} % of the frames have names from symbols; without are:",
+        printable(&loaded.profile.trace.source),
+        100.0 * missing.share()
+    ));
+    let shown: Vec<_> =
+        missing.modules.iter().take(SHOWN).map(|module| (printable(&module.module), module)).collect();
+    let width = shown.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).min(WIDEST);
+    for (name, module) in shown {
+        let samples = if module.samples == 1 { "sample" } else { "samples" };
+        let reason = module.reason.to_string();
+        lines.push(format!("  {name:width$}  {} {samples}: {}", count(module.samples), printable(&reason)));
+    }
+    if missing.modules.len() > SHOWN {
+        lines.push(format!("  and {} more", missing.modules.len() - SHOWN));
+    }
+    lines
+}
+
+/// What was lost, a warning each.
+fn warnings(profile: &Profile) -> Vec<String> {
     let source = &profile.trace.source;
     let losses = &profile.losses;
+    let mut lines = Vec::new();
+    let mut warn = |text: &str| lines.push(format!("stk: warning: {}", printable(text)));
     for damage in &losses.damaged_blocks {
         warn(&format!("{source}: {damage}"));
     }
@@ -249,37 +293,33 @@ pub fn closing_lines(loaded: &Loaded) {
         let samples = count(losses.tables_pending);
         warn(&format!("{source}: {samples} stacks end early: their module's unwind data was never recorded"));
     }
-    if missing.modules.is_empty() {
-        return;
-    }
-    eprintln!(
-        "stk: {source}: {:.1} % of the frames have names from symbols; without are:",
-        100.0 * missing.share()
-    );
-    let width =
-        missing.modules.iter().take(SHOWN).map(|module| module.module.chars().count()).max().unwrap_or(0);
-    for module in missing.modules.iter().take(SHOWN) {
-        let samples = if module.samples == 1 { "sample" } else { "samples" };
-        eprintln!("  {:width$}  {} {samples}: {}", module.module, count(module.samples), module.reason);
-    }
-    if missing.modules.len() > SHOWN {
-        eprintln!("  and {} more", missing.modules.len() - SHOWN);
-    }
+    lines
 }
 
-/// Whether a profile has the symbols that `--require-symbols` asks for.
-pub fn check_symbols(loaded: &Loaded, args: &ProfileArgs) -> Exit {
+/// Whether a profile has the symbols that `--require-symbols` asks for; if not, the line that says so.
+pub fn check_symbols(loaded: &Loaded, args: &ProfileArgs) -> (Exit, Option<String>) {
     let share = 100.0 * loaded.missing.share();
     match args.require_symbols {
         Some(required) if share < required => {
-            let source = &loaded.profile.trace.source;
-            eprintln!(
+            let source = printable(&loaded.profile.trace.source);
+            let line = format!(
                 "stk: {source}: {share:.1} % of the frames have names from symbols, {required} % are required"
             );
-            Exit::Symbols
+            (Exit::Symbols, Some(line))
         }
-        _ => Exit::Ok,
+        _ => (Exit::Ok, None),
     }
+}
+
+/// A size in bytes, or with K, M or G for binary multiples.
+fn parse_memory(text: &str) -> Result<u64, String> {
+    let upper = text.trim().trim_end_matches(['b', 'B']).to_uppercase();
+    let (digits, shift) = match upper.strip_suffix(['K', 'M', 'G']) {
+        Some(digits) => (digits, 10 * (1 + "KMG".find(&upper[digits.len()..]).unwrap_or(0))),
+        None => (upper.as_str(), 0),
+    };
+    let bytes = digits.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "give a size such as 512M or 2G".into())
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {

@@ -1,6 +1,6 @@
 //! `stk stats`: where the time went, and what is wrong with the stacks.
 
-use super::{Exit, ProfileArgs, Progress, check_symbols, load, pool, print, report, verify};
+use super::{Exit, Out, ProfileArgs, Progress, check_symbols, guarded, load, pool, report, verify};
 use crate::stats::{self, Report, Stats, StatsOptions};
 use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub struct StatsArgs {
 /// # Errors
 ///
 /// A usage error, or that standard output cannot be written. A trace that cannot be read is reported and passed over.
-pub fn run(args: &StatsArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     args.profile.check()?;
     let top = if args.top == 0 { usize::MAX } else { args.top };
     let options = StatsOptions { top, running_only: args.running };
@@ -40,11 +40,20 @@ pub fn run(args: &StatsArgs) -> anyhow::Result<Exit> {
     let progress = Progress::new("samples");
     let mut exit = Exit::Ok;
     let mut all = Vec::new();
+    let mut first = true;
+    let color = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     for path in &args.files {
-        match pool.install(|| of_file(path, args, &options, &progress)) {
+        match guarded(path, || pool.install(|| of_file(path, args, &options, &progress))) {
             Ok((stats, ending)) => {
                 exit = exit.worse(ending);
-                all.push(stats);
+                if args.json {
+                    all.push(stats);
+                } else {
+                    let gap: &[u8] = if std::mem::take(&mut first) { b"" } else { b"\n" };
+                    let mut text = gap.to_vec();
+                    stats::print(&stats, &mut text, color)?;
+                    out(&String::from_utf8_lossy(&text))?;
+                }
             }
             Err(error) => {
                 exit = exit.worse(verify::exit_of(&error));
@@ -55,18 +64,8 @@ pub fn run(args: &StatsArgs) -> anyhow::Result<Exit> {
     drop(progress);
     if args.json {
         let report = Report { version: stats::VERSION, traces: all };
-        print(&(serde_json::to_string_pretty(&report)? + "\n"))?;
-        return Ok(exit);
+        out(&(serde_json::to_string_pretty(&report)? + "\n"))?;
     }
-    let color = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let mut text = Vec::new();
-    for (i, stats) in all.iter().enumerate() {
-        if i > 0 {
-            text.push(b'\n');
-        }
-        stats::print(stats, &mut text, color)?;
-    }
-    print(&String::from_utf8_lossy(&text))?;
     Ok(exit)
 }
 
@@ -79,5 +78,7 @@ fn of_file(
     let loaded = load(path, &args.profile, progress)?;
     let bytes = std::fs::metadata(path).ok().map(|file| file.len());
     let stats = stats::collect(&loaded.profile, &loaded.runs, bytes, options)?;
-    Ok((stats, loaded.exit.worse(check_symbols(&loaded, &args.profile))))
+    let (symbols, missed) = check_symbols(&loaded, &args.profile);
+    missed.into_iter().for_each(|line| eprintln!("{line}"));
+    Ok((stats, loaded.exit.worse(symbols)))
 }

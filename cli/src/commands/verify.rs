@@ -3,7 +3,7 @@
 
 mod walks;
 
-use super::{Exit, Progress, TablesArgs, count, print, report, size, span, utc};
+use super::{Exit, Out, Progress, TablesArgs, count, guarded, report, size, span, utc};
 use crate::trace::{BlobProblem, Trace, TraceError, TraceFile};
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -11,6 +11,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use stk_format::{BlockKind, OpenError, Scratch, Supplement};
+use stk_schema::text::printable;
 
 /// Checks traces block by block. Exit code 0: whole, or only cut off at the end with no completed
 /// block lost; 4: damaged; with --walks 6: a walk differs from the system's own, and nothing
@@ -40,17 +41,17 @@ pub struct Args {
     tables: TablesArgs,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &Args, out: Out<'_>) -> anyhow::Result<Exit> {
     let pool = super::pool(args.jobs)?;
     let progress = Progress::new("blocks");
     if args.walks {
-        return walks::run(&args.files, &args.tables, args.json, &pool, &progress);
+        return walks::run(&args.files, &args.tables, args.json, &pool, &progress, out);
     }
     let mut exit = Exit::Ok;
     for path in &args.files {
-        match pool.install(|| verify(path, &args.tables, &progress)) {
+        match guarded(path, || pool.install(|| verify(path, &args.tables, &progress))) {
             Ok((text, verdict)) => {
-                print(&text)?;
+                out(&text)?;
                 exit = exit.worse(verdict);
             }
             Err(error) => {
@@ -74,7 +75,7 @@ pub(super) fn exit_of(error: &anyhow::Error) -> Exit {
 }
 
 fn verify(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<(String, Exit)> {
-    let file = TraceFile::open(path)?;
+    let file = tables.open(path)?;
     let mut trace = file.read()?;
     tables.give(&mut trace);
     let blocks = trace.blocks().blocks();
@@ -160,7 +161,7 @@ fn verdict(
     let _ = writeln!(
         text,
         "{}: {state}: {}, {} blocks ({} of samples), {} samples over {} from {}",
-        trace.source,
+        printable(&trace.source),
         size(file.len()),
         count(blocks.blocks().len() as u64),
         count(of_kind(BlockKind::Samples)),
@@ -169,7 +170,7 @@ fn verdict(
         utc(trace.header().utc_start),
     );
     for finding in findings {
-        let _ = writeln!(text, "  {finding}");
+        let _ = writeln!(text, "  {}", printable(finding));
     }
     if lost_samples > 0 {
         let _ = writeln!(text, "  in all up to {} samples lost", count(lost_samples));
@@ -205,7 +206,7 @@ fn verdict(
             writeln!(text, "  the recording was not finished ({how}): the target or the recorder was ended");
     }
     if let Some(end) = trace.timeline.end.as_ref().filter(|end| !end.detail.is_empty()) {
-        let _ = writeln!(text, "  the recorder said at its end: {}", end.detail);
+        let _ = writeln!(text, "  the recorder said at its end: {}", printable(&end.detail));
     }
     if blocks.is_complete() && !blocks.is_indexed() {
         let _ = writeln!(text, "  the index is missing or damaged; it was rebuilt and nothing depends on it");

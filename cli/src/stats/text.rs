@@ -4,6 +4,7 @@ use super::{Amount, FunctionStats, Stats};
 use crate::text::{count, date_and_time};
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use stk_schema::text::printable;
 
 /// Widest a name in the last but one column gets before it is cut.
 const NAME_WIDTH: usize = 60;
@@ -150,7 +151,9 @@ fn amounts<'a>(
     rows: impl Iterator<Item = (Amount, Amount, &'a str, String)>,
 ) -> io::Result<()> {
     let rows: Vec<_> = rows
-        .map(|(own, total, name, module)| (own, total, cut(&printable(name)), printable(&module)))
+        .map(|(own, total, name, module)| {
+            (own, total, cut(&printable(name)), printable(&module).into_owned())
+        })
         .collect();
     let width = rows.iter().map(|row| row.2.chars().count()).max().unwrap_or(0);
     page.line("        self              total")?;
@@ -252,8 +255,7 @@ fn names(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         page.line("  of which without symbols:")?;
     }
     for cause in &frames.causes {
-        let module =
-            if cause.module.is_empty() { "(no module)".to_owned() } else { printable(&cause.module) };
+        let module = if cause.module.is_empty() { "(no module)".into() } else { printable(&cause.module) };
         let addresses = if cause.addresses == 1 { "address" } else { "addresses" };
         page.line(&format!(
             "    {} {module}: {} ({} {addresses}{})",
@@ -264,20 +266,6 @@ fn names(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         ))?;
     }
     Ok(())
-}
-
-/// A text from a trace, harmless on a terminal: control characters are escaped.
-fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        // Line separators and what turns the direction of writing do harm as well.
-        if c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
-            out.extend(c.escape_unicode());
-        } else {
-            out.push(c);
-        }
-    }
-    out
 }
 
 /// Shortens a long name in its middle: both ends of a C++ name say something.

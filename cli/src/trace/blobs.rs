@@ -1,5 +1,7 @@
 //! Byte strings that the trace, or a folder beside it, carries once, under the hash of their content.
 
+use super::beyond_memory;
+use super::budget::Budget;
 use super::tables::{TableFolders, TableProblem};
 use rayon::prelude::*;
 use std::collections::{BTreeSet, HashMap};
@@ -53,31 +55,42 @@ pub enum BlobPlace {
 
 impl Blobs {
     /// Finds the BLOBs, a block a task.
-    pub(super) fn locate(trace: &stk_format::Trace<'_>, damage: &mut Vec<String>) -> Blobs {
+    pub(super) fn locate(trace: &stk_format::Trace<'_>, budget: &Budget, damage: &mut Vec<String>) -> Blobs {
         let blocks: Vec<(usize, &BlockRef)> = blob_blocks(trace).collect();
-        type Pieces = (Vec<(ContentHash, u64)>, Option<BlockError>);
-        let found: Vec<Pieces> = blocks
-            .par_iter()
-            .map_init(Scratch::new, |scratch, (_, block)| {
-                let mut pieces = Vec::new();
-                let error =
-                    each_blob(trace, block, scratch, |blob| pieces.push((blob.hash, blob.total))).err();
-                (pieces, error)
-            })
-            .collect();
         let mut blobs = Blobs::default();
-        for ((at, block), (pieces, error)) in blocks.into_iter().zip(found) {
-            blobs.stored_bytes += u64::from(block.header.stored_len);
-            damage.extend(error.map(|error| error.to_string()));
-            for (hash, total) in pieces {
-                let location = blobs.known.entry(hash).or_default();
-                location.total = total;
-                if location.blocks.last() != Some(&at) {
-                    location.blocks.push(at);
+        let mut left_out = 0;
+        // A few blocks at a time: what they say is kept only as far as the budget allows.
+        for some in blocks.chunks(rayon::current_num_threads()) {
+            let found: Vec<Pieces> = some
+                .par_iter()
+                .map_init(Scratch::new, |scratch, (_, block)| blobs_of(trace, block, scratch))
+                .collect();
+            for ((at, block), (pieces, error)) in some.iter().zip(found) {
+                blobs.stored_bytes += u64::from(block.header.stored_len);
+                damage.extend(error.map(|error| error.to_string()));
+                for (hash, total) in pieces {
+                    left_out += u64::from(!blobs.note(hash, total, *at, budget));
                 }
             }
         }
+        if left_out > 0 {
+            damage.push(beyond_memory(left_out, "pieces of tables", budget));
+        }
         blobs
+    }
+
+    /// Notes that a block holds a piece of a BLOB; `false` if there is no memory for it.
+    fn note(&mut self, hash: ContentHash, total: u64, block: usize, budget: &Budget) -> bool {
+        let known = self.known.get(&hash).and_then(|location| location.blocks.last());
+        if known != Some(&block) && !budget.take(PIECE) {
+            return false;
+        }
+        let location = self.known.entry(hash).or_default();
+        location.total = total;
+        if location.blocks.last() != Some(&block) {
+            location.blocks.push(block);
+        }
+        true
     }
 
     /// Has BLOBs that the trace does not carry read from these folders.
@@ -160,6 +173,23 @@ impl Blobs {
             None => Err(BlobProblem::Missing(hash)),
         }
     }
+}
+
+/// The BLOBs of a block, each once with its length, and why it cannot be read to its end.
+type Pieces = (Vec<(ContentHash, u64)>, Option<BlockError>);
+
+/// What keeping one piece's place costs, in bytes.
+const PIECE: usize = 160;
+
+fn blobs_of(trace: &stk_format::Trace<'_>, block: &BlockRef, scratch: &mut Scratch) -> Pieces {
+    let mut pieces: Vec<(ContentHash, u64)> = Vec::new();
+    let error = each_blob(trace, block, scratch, |blob| {
+        let piece = (blob.hash, blob.total);
+        if pieces.last() != Some(&piece) {
+            pieces.push(piece);
+        }
+    });
+    (pieces, error.err())
 }
 
 fn blob_blocks<'t>(trace: &'t stk_format::Trace<'_>) -> impl Iterator<Item = (usize, &'t BlockRef)> {

@@ -9,10 +9,12 @@
 //! runtime_events    what language runtimes told of their methods
 //! managed           what a runtime said of a thread at a sample
 //! snapshot          the stacks of all threads at one moment             time -> Snapshot
+//! budget            how much of a trace is kept in memory
 //! clock, registers  ticks to nanoseconds; recorded registers as the walker takes them
 //! ```
 
 mod blobs;
+mod budget;
 mod clock;
 mod code;
 mod managed;
@@ -23,6 +25,7 @@ mod tables;
 mod timeline;
 
 pub use blobs::{BlobPlace, BlobProblem, Blobs};
+pub use budget::Budget;
 pub use clock::Clock;
 pub use code::CodeRegion;
 pub use managed::{Managed, Managing, SampleCopy, take as take_managed};
@@ -35,6 +38,7 @@ pub use timeline::{
 };
 
 use crate::map::MappedFile;
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use stk_format::{BlockKind, BlockRef, Damage, FileHeader, OpenError, Scratch};
@@ -76,6 +80,8 @@ pub struct Trace<'a> {
     pub damage: Vec<String>,
     /// Whether damage cost completed blocks (a file that only ends early has lost none).
     pub lost_blocks: bool,
+    /// What may still be kept of it.
+    pub budget: Budget,
     blocks: stk_format::Trace<'a>,
     file: Option<&'a MappedFile>,
 }
@@ -85,6 +91,7 @@ pub struct Trace<'a> {
 pub struct TraceFile {
     path: PathBuf,
     bytes: MappedFile,
+    memory: Option<u64>,
 }
 
 impl TraceFile {
@@ -96,7 +103,14 @@ impl TraceFile {
     pub fn open(path: &Path) -> Result<TraceFile, TraceError> {
         let bytes =
             MappedFile::open(path).map_err(|cause| TraceError::Io { path: path.to_owned(), cause })?;
-        Ok(TraceFile { path: path.to_owned(), bytes })
+        Ok(TraceFile { path: path.to_owned(), bytes, memory: None })
+    }
+
+    /// Has what is kept of the trace take at most so many bytes; without it, 256 MiB and 8 bytes for
+    /// each of the file's.
+    pub fn within(mut self, memory: Option<u64>) -> TraceFile {
+        self.memory = memory;
+        self
     }
 
     /// Bytes of the file.
@@ -115,7 +129,8 @@ impl TraceFile {
     ///
     /// When the file is no trace that this version reads.
     pub fn read(&self) -> Result<Trace<'_>, TraceError> {
-        let mut trace = Trace::read(&self.bytes, &self.path.display().to_string())
+        let budget = self.memory.map_or_else(|| Budget::of_file(self.bytes.len()), Budget::new);
+        let mut trace = Trace::read_within(&self.bytes, &self.path.display().to_string(), budget)
             .map_err(|cause| TraceError::Open { path: self.path.clone(), cause })?;
         trace.file = Some(&self.bytes);
         if let Some(lost) = trace.lost() {
@@ -134,11 +149,20 @@ impl<'a> Trace<'a> {
     ///
     /// When the bytes are no trace that this version reads.
     pub fn read(data: &'a [u8], source: &str) -> Result<Trace<'a>, OpenError> {
+        Trace::read_within(data, source, Budget::of_file(data.len()))
+    }
+
+    /// [`read`](Self::read) with a budget of memory; what does not fit is damage.
+    ///
+    /// # Errors
+    ///
+    /// When the bytes are no trace that this version reads.
+    pub fn read_within(data: &'a [u8], source: &str, budget: Budget) -> Result<Trace<'a>, OpenError> {
         let blocks = stk_format::Trace::open(data)?;
         let mut damage: Vec<String> = blocks.damage().iter().map(ToString::to_string).collect();
         let opening = damage.len();
-        let timeline = read_timeline(&blocks, &mut damage);
-        let blobs = Blobs::locate(&blocks, &mut damage);
+        let timeline = read_timeline(&blocks, &budget, &mut damage);
+        let blobs = Blobs::locate(&blocks, &budget, &mut damage);
         Ok(Trace {
             source: source.to_owned(),
             timeline,
@@ -147,6 +171,7 @@ impl<'a> Trace<'a> {
             lost_blocks: damage.len() > opening
                 || blocks.damage().iter().any(|damage| loses(&blocks, damage)),
             damage,
+            budget,
             blocks,
             file: None,
         })
@@ -226,8 +251,10 @@ impl<'a> Trace<'a> {
 }
 
 /// META, STATE and END blocks, in order.
-fn read_timeline(blocks: &stk_format::Trace<'_>, damage: &mut Vec<String>) -> Timeline {
-    let mut builder = TimelineBuilder::new(crate::model::arch(blocks.header().arch));
+fn read_timeline(blocks: &stk_format::Trace<'_>, budget: &Budget, damage: &mut Vec<String>) -> Timeline {
+    let arch = crate::model::arch(blocks.header().arch);
+    let mut builder = TimelineBuilder::new(arch).within(budget.clone());
+    let told = told_when_opened(blocks);
     let mut scratch = Scratch::new();
     let mut next = 0;
     // Whether a block that could have told of modules or threads is missing since the last STATE.
@@ -242,7 +269,7 @@ fn read_timeline(blocks: &stk_format::Trace<'_>, damage: &mut Vec<String>) -> Ti
             Ok(events) => events,
             Err(error) => {
                 lost = true;
-                note(damage, blocks, block, error);
+                note(damage, &told, block, error);
                 continue;
             }
         };
@@ -255,7 +282,7 @@ fn read_timeline(blocks: &stk_format::Trace<'_>, damage: &mut Vec<String>) -> Ti
                 Ok(event) => builder.add(&event),
                 Err(error) => {
                     lost = true;
-                    note(damage, blocks, block, error);
+                    note(damage, &told, block, error);
                 }
             }
         }
@@ -263,7 +290,16 @@ fn read_timeline(blocks: &stk_format::Trace<'_>, damage: &mut Vec<String>) -> Ti
             builder.end_state(block.header.first);
         }
     }
+    if builder.left_out() > 0 {
+        damage.push(beyond_memory(builder.left_out(), "events on modules, threads and facts", budget));
+    }
     builder.finish()
+}
+
+/// That part of a trace takes more memory than there is for it: one sentence.
+pub fn beyond_memory(count: u64, what: &str, budget: &Budget) -> String {
+    let all = crate::text::size(budget.all());
+    format!("{count} {what} are left out: the trace takes more memory than {all} (--max-memory)")
 }
 
 /// Whether damage cost a completed block. Behind END there are only index and tail, on which
@@ -277,16 +313,18 @@ fn loses(blocks: &stk_format::Trace<'_>, damage: &Damage) -> bool {
     }
 }
 
+/// Sequence numbers of the blocks whose damage opening the trace has told.
+fn told_when_opened(blocks: &stk_format::Trace<'_>) -> HashSet<u64> {
+    let told = blocks.damage().iter().filter_map(|damage| match damage {
+        Damage::Payload { seq, .. } => Some(*seq),
+        _ => None,
+    });
+    told.collect()
+}
+
 /// Adds what is wrong with a block unless opening the trace has already told.
-fn note(
-    damage: &mut Vec<String>,
-    blocks: &stk_format::Trace<'_>,
-    block: &BlockRef,
-    error: stk_format::BlockError,
-) {
-    let told =
-        blocks.damage().iter().any(|d| matches!(d, Damage::Payload { seq, .. } if *seq == block.header.seq));
-    if !told {
+fn note(damage: &mut Vec<String>, told: &HashSet<u64>, block: &BlockRef, error: stk_format::BlockError) {
+    if !told.contains(&block.header.seq) {
         damage.push(error.to_string());
     }
 }

@@ -1,8 +1,8 @@
 //! What language runtimes told of their methods, as the recorder wrote it down: sessions put together from their pieces. Read
 //! on demand, since traces without such runtimes have none of it.
 
-use super::Trace;
-use std::collections::BTreeMap;
+use super::{Trace, beyond_memory};
+use std::collections::{BTreeMap, HashSet};
 use stk_format::{BlockKind, Scratch};
 use stk_schema::event::{self, Event};
 
@@ -44,10 +44,14 @@ pub struct RuntimeEvents {
 /// Bytes of all sessions together; a rundown is some hundred kilobytes.
 const MOST_BYTES: usize = 1 << 29;
 
+/// What keeping a piece or a name takes beside its text, in bytes.
+const PIECE: usize = 128;
+
 /// Reads what runtimes told. Damaged blocks have been reported when the trace was opened.
 pub fn runtime_events(trace: &Trace<'_>) -> RuntimeEvents {
     let mut sessions = Sessions::default();
     let mut names = Vec::new();
+    let mut left_out = 0;
     let mut scratch = Scratch::new();
     for block in trace.blocks().blocks() {
         if matches!(block.header.kind, BlockKind::Samples | BlockKind::Blob | BlockKind::Index) {
@@ -56,6 +60,8 @@ pub fn runtime_events(trace: &Trace<'_>) -> RuntimeEvents {
         let Ok(events) = trace.blocks().events(block, &mut scratch) else { continue };
         for event in events.map_while(Result::ok) {
             match event {
+                Event::Nettrace(piece) if !trace.budget.take(piece.bytes.len() + PIECE) => left_out += 1,
+                Event::MethodName(name) if !trace.budget.take(name.name.len() + PIECE) => left_out += 1,
                 Event::Nettrace(piece) => sessions.add(&piece),
                 Event::MethodName(name) => names.push(NamedCode {
                     time: name.time,
@@ -67,6 +73,9 @@ pub fn runtime_events(trace: &Trace<'_>) -> RuntimeEvents {
             }
         }
     }
+    if left_out > 0 {
+        sessions.problems.push(beyond_memory(left_out, "events of language runtimes", &trace.budget));
+    }
     let begun = |session: &Nettrace| !session.bytes.is_empty();
     let mut list: Vec<Nettrace> = sessions.known.into_values().filter(begun).collect();
     list.sort_by_key(|session| (session.received, session.session));
@@ -77,7 +86,7 @@ pub fn runtime_events(trace: &Trace<'_>) -> RuntimeEvents {
 struct Sessions {
     known: BTreeMap<u64, Nettrace>,
     /// Those of which a piece is missing: what follows cannot be read.
-    broken: Vec<u64>,
+    broken: HashSet<u64>,
     bytes: usize,
     problems: Vec<String>,
 }
@@ -103,7 +112,7 @@ impl Sessions {
         if let Some(problem) = problem {
             let number = piece.session;
             self.problems.push(format!("the .NET runtime's list of methods (session {number}): {problem}"));
-            self.broken.push(number);
+            self.broken.insert(number);
             return;
         }
         // A piece that was written twice.

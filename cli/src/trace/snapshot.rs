@@ -40,8 +40,9 @@ impl Snapshot {
 
 /// The last sample at or before `time` (in ticks) of each thread that was alive then and that
 /// `wanted` takes, by thread instance. Threads that were never sampled before are left out. Looks
-/// back only as far as it must.
-pub fn snapshots(trace: &Trace<'_>, time: u64, wanted: &dyn Fn(u64) -> bool) -> Vec<Snapshot> {
+/// back only as far as it must. Beside them, how many are left out because there is no memory for
+/// their stacks.
+pub fn snapshots(trace: &Trace<'_>, time: u64, wanted: &dyn Fn(u64) -> bool) -> (Vec<Snapshot>, u64) {
     let alive = trace.timeline.threads.iter().filter(|thread| {
         let begun = thread.flags.contains(ThreadFlags::AT_START) || thread.start <= time;
         begun && thread.exit.is_none_or(|exit| exit > time) && !thread.flags.contains(ThreadFlags::RECORDER)
@@ -51,6 +52,7 @@ pub fn snapshots(trace: &Trace<'_>, time: u64, wanted: &dyn Fn(u64) -> bool) -> 
     let mut found: BTreeMap<u64, Snapshot> = BTreeMap::new();
     // What IDLE events say of threads whose sample is in an earlier block.
     let mut idle: HashMap<u64, (u64, RunState)> = HashMap::new();
+    let mut left_out = 0;
     let mut scratch = Scratch::new();
     let blocks: Vec<&BlockRef> = trace.sample_blocks().filter(|block| block.header.first <= time).collect();
     for block in blocks.into_iter().rev() {
@@ -58,7 +60,10 @@ pub fn snapshots(trace: &Trace<'_>, time: u64, wanted: &dyn Fn(u64) -> bool) -> 
             break;
         }
         let last = last_samples(trace, block, time, &mut scratch, &pending, &mut idle);
-        for mut snapshot in capture(trace, block, &mut scratch, &last) {
+        let (captured, refused) = capture(trace, block, &mut scratch, &last);
+        left_out += refused.len() as u64;
+        pending.retain(|thread| !refused.contains(thread));
+        for mut snapshot in captured {
             if let Some(&(until, state)) = idle.get(&snapshot.thread) {
                 snapshot.until = snapshot.until.max(until);
                 snapshot.state = state;
@@ -67,7 +72,7 @@ pub fn snapshots(trace: &Trace<'_>, time: u64, wanted: &dyn Fn(u64) -> bool) -> 
             found.insert(snapshot.thread, snapshot);
         }
     }
-    found.into_values().collect()
+    (found.into_values().collect(), left_out)
 }
 
 /// Numbers (among the block's samples) of the last samples before `time` of pending threads.
@@ -104,22 +109,28 @@ fn last_samples(
     last.into_values().collect()
 }
 
-/// The samples with these numbers.
+/// The samples with these numbers, and the threads of those for whose stacks there is no memory.
 fn capture(
     trace: &Trace<'_>,
     block: &BlockRef,
     scratch: &mut Scratch,
     numbers: &HashSet<u64>,
-) -> Vec<Snapshot> {
+) -> (Vec<Snapshot>, HashSet<u64>) {
     let mut found = Vec::new();
+    let mut refused = HashSet::new();
     if numbers.is_empty() {
-        return found;
+        return (found, refused);
     }
     let mut number = 0;
     each(trace, block, scratch, |decoded, block| match decoded {
         Decoded::Sample(sample) => {
             if numbers.contains(&number) {
-                found.push(Snapshot::of(sample, block));
+                // What is read to walk and name them takes as much again.
+                if trace.budget.take(2 * sample.stack.len() + SNAPSHOT) {
+                    found.push(Snapshot::of(sample, block));
+                } else {
+                    refused.insert(sample.thread);
+                }
             }
             number += 1;
         }
@@ -131,8 +142,11 @@ fn capture(
         }
         _ => {}
     });
-    found
+    (found, refused)
 }
+
+/// What a snapshot takes beside its stack, in bytes.
+const SNAPSHOT: usize = 1 << 10;
 
 /// Visits a block as far as it can be read.
 fn each(

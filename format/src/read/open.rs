@@ -9,6 +9,7 @@ use crate::header::{
     BLOCK_FRAME, BLOCK_HEADER_LEN, BLOCK_MAGIC, BlockHeader, BlockKind, FILE_HEADER_LEN, FLAG_SUPPLEMENT,
     FileHeader, HeaderError, TAIL_LEN, Tail,
 };
+use std::collections::HashSet;
 use std::ops::Range;
 use stk_schema::event::{Event, IndexEntry};
 use stk_schema::limits;
@@ -100,6 +101,30 @@ pub struct Trace<'a> {
     recorded_len: u64,
     /// (ordinal, position in `blocks`) of the SAMPLES blocks, ascending.
     samples: Vec<(u64, usize)>,
+    /// Offsets of the blocks that the trace may not expand to.
+    beyond: HashSet<u64>,
+}
+
+/// Event bytes that any trace may stand for ...
+const EXPANSION: u64 = 128 << 20;
+/// ... and those for each of its stored bytes. Recorders come to some tens.
+const EXPANSION_PER_BYTE: u64 = 1024;
+
+/// Offsets of the blocks whose events, with those of the blocks before, are more than the stored
+/// bytes can stand for.
+fn beyond_expansion(blocks: &[BlockRef]) -> HashSet<u64> {
+    let (mut left, mut beyond) = (EXPANSION, HashSet::new());
+    for block in blocks {
+        let stored = BLOCK_HEADER_LEN as u64 + u64::from(block.header.stored_len);
+        left = left.saturating_add(stored * EXPANSION_PER_BYTE);
+        match left.checked_sub(block.header.raw_len.into()) {
+            Some(rest) => left = rest,
+            None => {
+                beyond.insert(block.offset);
+            }
+        }
+    }
+    beyond
 }
 
 impl<'a> Trace<'a> {
@@ -202,6 +227,9 @@ impl<'a> Trace<'a> {
 
     /// The stored payload of a block of this trace.
     fn stored(&self, block: &BlockRef) -> Result<&'a [u8], BlockError> {
+        if self.beyond.contains(&block.offset) {
+            return Err(BlockError::Limit { seq: block.header.seq, what: "events for its stored bytes" });
+        }
         stored(self.data, block.offset as usize, &block.header)
             .ok_or(BlockError::Payload { seq: block.header.seq, what: "beyond the end of the file" })
     }
@@ -281,7 +309,8 @@ impl<'a> Trace<'a> {
             damage.push(lost(next, end, index.as_deref()));
         }
         let (indexed, recorded_len) = (index.is_some(), recorded_len as u64);
-        Trace { data, header, blocks, damage, truncated, indexed, supplement, recorded_len, samples }
+        let beyond = beyond_expansion(&blocks);
+        Trace { data, header, blocks, damage, truncated, indexed, supplement, recorded_len, samples, beyond }
     }
 }
 

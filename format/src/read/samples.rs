@@ -112,14 +112,51 @@ struct Slot {
     set: RegisterSet,
     registers: [u64; MAX_REGISTERS],
     image: Vec<u8>,
-    /// Bytes at the image's end that may not be zero.
-    used: usize,
+    /// Which pages of the image may not be zero, counted from its end.
+    dirty: Vec<u64>,
     anchor: u64,
     stack_base: u64,
     depth: usize,
     captured: usize,
     /// Whether it had a keyframe: before that, no other sample means anything.
     keyed: bool,
+}
+
+impl Slot {
+    /// Puts `words` at `at` of the image.
+    fn write(&mut self, at: usize, words: &[u8]) {
+        self.image[at..at + words.len()].copy_from_slice(words);
+        let end = self.image.len() - at;
+        for page in (end - words.len()) / PAGE..=(end - 1) / PAGE {
+            if page / 64 >= self.dirty.len() {
+                self.dirty.resize(page / 64 + 1, 0);
+            }
+            self.dirty[page / 64] |= 1 << (page % 64);
+        }
+    }
+
+    /// Zeroes the image; gives how many bytes that took.
+    fn clear(&mut self) -> u64 {
+        let mut zeroed = 0;
+        let len = self.image.len();
+        for (i, group) in self.dirty.iter_mut().enumerate() {
+            while *group != 0 {
+                let page = i * 64 + group.trailing_zeros() as usize;
+                let range = len - ((page + 1) * PAGE).min(len)..len - page * PAGE;
+                zeroed += range.len() as u64;
+                self.image[range].fill(0);
+                *group &= *group - 1;
+            }
+        }
+        zeroed
+    }
+
+    /// Bytes at the image's end that may not be zero.
+    fn used(&self) -> usize {
+        let last = self.dirty.iter().rposition(|group| *group != 0);
+        let pages = last.map_or(0, |i| (i + 1) * 64 - self.dirty[i].leading_zeros() as usize);
+        (pages * PAGE).min(self.image.len())
+    }
 }
 
 /// All slots of a block; their image memory is kept for the next block.
@@ -139,9 +176,12 @@ pub(crate) struct Slots {
 
 /// Image bytes that a scratch keeps between blocks.
 const KEEP: usize = 16 << 20;
-/// Image bytes that the keyframes of one block may zero: far more than a recorder's do, and little
-/// enough that a hostile block of tiny keyframes of deep images costs no time worth speaking of.
-const MAX_ZEROED: u64 = 8 * limits::MAX_BLOCK_STACK;
+/// Image bytes that the keyframes of one block may zero, whatever its size, and for each of its
+/// stored bytes: far more than a recorder's keyframes need, since only pages with words are zeroed.
+const ZEROED: u64 = 8 << 20;
+const ZEROED_PER_BYTE: u64 = 4096;
+/// Bytes that are zeroed at once.
+const PAGE: usize = 4096;
 /// Smallest image allocation.
 const LEAST_IMAGE: usize = 16 << 10;
 
@@ -179,7 +219,7 @@ impl Slots {
                 set,
                 registers: [0; MAX_REGISTERS],
                 image: Vec::new(),
-                used: 0,
+                dirty: Vec::new(),
                 anchor: 0,
                 stack_base: 0,
                 depth: 0,
@@ -312,7 +352,7 @@ impl<'s> Samples<'s> {
         if !self.slots.grow(slot, shape.depth * word) {
             return Err(BlockError::Budget { seq: header.seq });
         }
-        if self.slots.zeroed > MAX_ZEROED {
+        if self.slots.zeroed > ZEROED + ZEROED_PER_BYTE * u64::from(header.stored_len) {
             return Err(BlockError::Limit { seq: header.seq, what: "keyframes" });
         }
         let unchanged_from = self.slots.apply(slot, &shape, &mut c, word).map_err(within)?;
@@ -522,8 +562,9 @@ impl Slots {
             return false;
         }
         self.held += want - have;
+        let used = entry.used();
         let mut image = vec![0; want];
-        image[want - entry.used..].copy_from_slice(&entry.image[have - entry.used..]);
+        image[want - used..].copy_from_slice(&entry.image[have - used..]);
         entry.image = image;
         true
     }
@@ -549,20 +590,16 @@ impl Slots {
         }
         let entry = &mut self.slots[slot];
         if shape.keyframe {
-            let from = entry.image.len() - entry.used;
-            entry.image[from..].fill(0);
-            self.zeroed += entry.used as u64;
-            entry.used = 0;
+            self.zeroed += entry.clear();
         }
         let address = |depth: usize| shape.anchor - (depth * word) as u64;
         let before = (address(entry_depth(entry, shape)), entry.captured);
         let start = entry.image.len() - shape.depth * word;
-        entry.used = entry.used.max(shape.depth * word);
         let mut changed_to = 0;
         for &(at, len) in &self.runs {
             let (at, len) = (at as usize, len as usize);
             let words = c.take(len * word)?;
-            entry.image[start + at * word..][..words.len()].copy_from_slice(words);
+            entry.write(start + at * word, words);
             changed_to = at + len;
         }
         let now = address(shape.depth);

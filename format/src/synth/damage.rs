@@ -13,9 +13,8 @@ pub fn forged(
     stored: Option<&[u8]>,
     forge: impl Fn(&mut BlockHeader),
 ) -> Vec<u8> {
-    let mut compressed = vec![0; zstd_safe::compress_bound(raw.len())];
-    let len = zstd_safe::compress(&mut compressed[..], raw, 1).expect("room for what was asked for");
-    let stored = stored.unwrap_or(&compressed[..len]);
+    let compressed = compressed(raw);
+    let stored = stored.unwrap_or(&compressed);
     let mut block = BlockHeader {
         salt: header.salt(),
         seq: 0,
@@ -39,6 +38,14 @@ pub fn forged(
     file.extend_from_slice(&block.encode());
     file.extend_from_slice(stored);
     file
+}
+
+/// `raw` as a block stores it.
+pub(super) fn compressed(raw: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; zstd_safe::compress_bound(raw.len())];
+    let len = zstd_safe::compress(&mut out[..], raw, 1).expect("room for what was asked for");
+    out.truncate(len);
+    out
 }
 
 /// Where the block with this sequence number lies in `file`, header included.

@@ -6,6 +6,7 @@
 //! pointed to. What cannot be known from pieces (a frame pointer that passed through many frames) is settled by walking
 //! every new stack too: one that does not come out as it was put together is thrown away.
 
+use super::random::Random;
 use crate::block::{BlockBuffer, HEADER_KEY, Rejected};
 use crate::header::{BlockKind, FileHeader};
 use crate::read::{BlockRef, Decoded, Sample, Scratch, Trace};
@@ -383,7 +384,7 @@ fn write_samples<W: Write>(
     grown: &mut Grown,
 ) -> io::Result<u64> {
     let word = header.word();
-    let mut random = Random(plan.seed);
+    let mut random = Random::new(plan.seed);
     let mut threads: Vec<Thread> = Vec::new();
     for &(id, base, root) in &pieces.roots {
         if threads.iter().all(|thread| thread.id != id) {
@@ -564,27 +565,4 @@ fn number(bytes: &[u8]) -> u64 {
 fn hash(values: &[u64]) -> u64 {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     xxhash_rust::xxh3::xxh3_64(&bytes)
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`, which is not 0.
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    /// A number from 0 to below 1.
-    fn share(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
 }

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use stk_format::synth::damage::forged;
-use stk_format::{BlockError, BlockHeader, FileHeader, ImageBudget, Scratch, Trace};
+use stk_format::synth::{Parts, StoredEvent};
+use stk_format::{BlockError, BlockHeader, BlockKind, FileHeader, ImageBudget, Scratch, Trace};
 use stk_schema::event::kind;
 use stk_schema::{Arch, Os, limits};
 
@@ -146,10 +147,32 @@ fn images_of_all_slots_and_workers_stay_within_the_budget() {
 fn tiny_keyframes_of_deep_images_do_not_take_for_ever() {
     let deep = 2 * limits::MAX_SAMPLE_WORDS as u64;
     let mut raw = event(kind::SLOT, &[0, 5, 1]);
+    // One changed word each, so that a page of the image has to be zeroed for the next one.
+    let word = [1, 0, 0, 0, 0, 0, 0, 0];
+    let one = [&[0, 0, KEYFRAME | TRUNCATED, 0, 1 << 40, 0, depth(deep), 1, 1, 0][..], &word].concat();
     for _ in 0..100_000 {
-        raw.extend(event(kind::SAMPLE, &[0, 0, KEYFRAME | TRUNCATED, 0, 1 << 40, 0, depth(deep), 1, 0, 1]));
+        raw.extend(event(kind::SAMPLE, &one));
     }
     assert!(matches!(error_of(&trace_of(&raw, None, |_| ())), BlockError::Limit { what: "keyframes", .. }));
+}
+
+#[test]
+fn blocks_that_stand_for_far_more_than_is_stored_are_refused_and_the_others_read() {
+    let mut parts = Parts::new(header());
+    let exit = StoredEvent::of_numbers(kind::THREAD_EXIT, &[1, 0]);
+    parts.block(BlockKind::Meta, 0).events.push(exit.clone());
+    let bomb = parts.block(BlockKind::Meta, 0);
+    bomb.events = vec![exit.clone(); 4_000_000];
+    bomb.times = 100;
+    parts.renumber();
+    let file = parts.to_file();
+    let trace = Trace::open(&file).unwrap();
+    let mut scratch = Scratch::new();
+    let limit = |error| matches!(error, BlockError::Limit { what: "events for its stored bytes", .. });
+    let refused = trace.verify(&mut scratch);
+    assert!(refused.len() > 80 && refused.len() < 100, "{}", refused.len());
+    assert!(refused.into_iter().all(limit));
+    trace.verify_block(&trace.blocks()[0], &mut scratch).unwrap();
 }
 
 #[test]

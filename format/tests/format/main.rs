@@ -7,6 +7,7 @@ mod grown;
 mod hostile;
 mod kept;
 mod kept_list;
+mod parts;
 mod properties;
 mod round_trip;
 mod specification;

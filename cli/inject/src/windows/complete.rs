@@ -54,7 +54,7 @@ fn tell(report: &Report) {
         );
     }
     for (path, reason) in report.left.iter().take(NAMED) {
-        eprintln!("no unwind data for {path}: {reason}");
+        eprintln!("no unwind data for {}: {reason}", stk_schema::text::printable(path));
     }
     if report.left.len() > NAMED {
         eprintln!("... nor for {} others: see stk info", report.left.len() - NAMED);

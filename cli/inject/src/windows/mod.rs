@@ -60,7 +60,7 @@ pub fn run(action: Action) -> i32 {
         Action::Stop { target, timeout_ms } => stop(&target, timeout_ms),
     };
     done.unwrap_or_else(|failure| {
-        eprintln!("inject: {failure}");
+        eprintln!("inject: {}", stk_schema::text::printable_lines(&failure.to_string()));
         failure.code()
     })
 }

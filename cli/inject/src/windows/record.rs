@@ -26,6 +26,7 @@ use stk_schema::control::{
     AgentConfig, AgentStatus, CONTROL_VERSION, FLAG_CHECK_WALKS, FLAG_ONCE, STATE_FAILED, STATE_STOPPED,
 };
 use stk_schema::event::EndReason;
+use stk_schema::text::printable_lines;
 use stk_schema::windows::MACHINE_X64;
 
 /// The status line is renewed this often on a terminal.
@@ -86,7 +87,7 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
     launched.resume();
     let recorded = session.run(interrupted);
     if let Err(failure) = &recorded {
-        eprintln!("inject: {failure}");
+        eprintln!("inject: {}", printable_lines(&failure.to_string()));
     }
     if !process.has_ended() {
         eprintln!("waiting for {process} to end");

@@ -10,6 +10,7 @@ use super::text::{doubt, ending, explain, heading, site};
 use crate::stack::{FrameChoice, FrameKind};
 use crate::trace::Trace;
 use std::fmt::Write;
+use stk_schema::text::printable;
 
 /// A thread's stack: Child SP, IP, Call Site. `frames` says which were wanted.
 pub(super) fn text(trace: &Trace<'_>, stack: &Stack, frames: FrameChoice) -> String {
@@ -44,7 +45,7 @@ pub(super) fn text(trace: &Trace<'_>, stack: &Stack, frames: FrameChoice) -> Str
     }
     if let Some(reason) = stack.explicit_end.as_ref().filter(|_| with_explicit) {
         let which = if stack.explicit.is_empty() { "no" } else { "no further" };
-        let _ = writeln!(text, "  ({which} explicit Frames: {reason})");
+        let _ = writeln!(text, "  ({which} explicit Frames: {})", printable(reason));
     }
     if frames == FrameChoice::Managed && stack.frames.iter().all(|walked| walked.hidden) {
         text.push_str("  (no managed frames)\n");
@@ -60,10 +61,10 @@ fn explicit_row(text: &mut String, frame: &Explicit, digits: usize) {
         Some((ip, _)) => format!("{ip:0digits$x}"),
         None => "-".repeat(digits),
     };
-    let _ = write!(text, "{address:0digits$X} {ip} [{kind}: {address:0digits$x}]");
+    let _ = write!(text, "{address:0digits$X} {ip} [{}: {address:0digits$x}]", printable(kind));
     let _ = match method {
         Ok(method) if method.is_empty() => writeln!(text),
-        Ok(method) => writeln!(text, " {method}"),
-        Err(reason) => writeln!(text, " ({reason})"),
+        Ok(method) => writeln!(text, " {}", printable(method)),
+        Err(reason) => writeln!(text, " ({})", printable(reason)),
     };
 }

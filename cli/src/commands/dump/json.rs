@@ -124,7 +124,7 @@ pub(super) fn document(trace: &Trace<'_>, time: u64, stacks: &[Stack]) -> anyhow
         version: 1,
         trace: &trace.source,
         time_ns: trace.clock.ns(time),
-        time_utc: utc(trace.header().utc_start + trace.clock.ns(time)),
+        time_utc: utc(trace.header().utc_start.saturating_add(trace.clock.ns(time))),
         threads,
     };
     Ok(serde_json::to_string_pretty(&document)? + "\n")

@@ -16,12 +16,12 @@ mod stack;
 mod tests;
 mod text;
 
-use super::{Exit, TablesArgs, Usage, pipeline, print, select::parse_time, span};
+use super::{Exit, Out, TablesArgs, Usage, pipeline, select::parse_time, span};
 use crate::runtimes;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::stack::{NameSources, StackWalker};
 use crate::symbols::Symbolizer;
-use crate::trace::{TraceFile, snapshots};
+use crate::trace::{beyond_memory, snapshots};
 use clap::ValueEnum;
 use stack::Stack;
 use std::path::{Path, PathBuf};
@@ -83,16 +83,16 @@ enum Style {
     Json,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &Args, out: Out<'_>) -> anyhow::Result<Exit> {
     match (&args.file, args.pid) {
-        (Some(file), _) => dump(args, file),
-        (None, Some(pid)) => live::with_sample(pid, |file| dump(args, file)),
+        (Some(file), _) => dump(args, file, out),
+        (None, Some(pid)) => live::with_sample(pid, |file| dump(args, file, out)),
         (None, None) => Err(Usage("name a trace, or a process with --pid".into()).into()),
     }
 }
 
-fn dump(args: &Args, path: &Path) -> anyhow::Result<Exit> {
-    let file = TraceFile::open(path)?;
+fn dump(args: &Args, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
+    let file = args.tables.open(path)?;
     let mut trace = file.read()?;
     args.tables.give(&mut trace);
     let select = super::SelectArgs { from: None, until: None, threads: args.threads.clone() };
@@ -100,7 +100,7 @@ fn dump(args: &Args, path: &Path) -> anyhow::Result<Exit> {
     let time = args.at.map_or(trace.last(), |at| trace.clock.ticks(at));
     let store = args.symbols.store(path);
     let images = pipeline::load_images(&trace, &store);
-    let taken =
+    let (taken, left_out) =
         snapshots(&trace, time, &|thread| chosen.as_ref().is_none_or(|chosen| chosen.contains(&thread)));
     let mut options = WalkOptions::default();
     options.scan = args.scan;
@@ -129,9 +129,12 @@ fn dump(args: &Args, path: &Path) -> anyhow::Result<Exit> {
         }
         Style::Json => json::document(&trace, time, &stacks)?,
     };
-    print(&text)?;
+    out(&text)?;
+    if left_out > 0 {
+        super::warn(&format!("{}: {}", trace.source, beyond_memory(left_out, "stacks", &trace.budget)));
+    }
     if stacks.is_empty() {
         super::warn(&format!("{}: no thread was sampled by {}", trace.source, span(trace.clock.ns(time))));
     }
-    Ok(if trace.lost_blocks { Exit::Damaged } else { Exit::Ok })
+    Ok(if trace.lost_blocks || left_out > 0 { Exit::Damaged } else { Exit::Ok })
 }

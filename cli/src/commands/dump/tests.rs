@@ -42,7 +42,7 @@ fn shown(options: FoldOptions) -> Vec<String> {
     let file = builder.finish();
     let trace = Trace::read(&file, "test.stk").unwrap();
     let images = load_images(&trace, &Elsewhere::NOWHERE);
-    let taken = snapshots(&trace, trace.last(), &|_| true);
+    let (taken, _) = snapshots(&trace, trace.last(), &|_| true);
     let methods = runtimes::methods(&trace);
     let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
     let mut walker = StackWalker::new(&trace, &images, &explicit, WalkOptions::default());

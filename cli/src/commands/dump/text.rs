@@ -5,6 +5,7 @@ use super::stack::{Name, Stack, Walked, state_name};
 use crate::stack::StopReason;
 use crate::trace::Trace;
 use std::fmt::Write;
+use stk_schema::text::printable;
 use stk_unwind::Frame;
 
 /// Like WinDbg's `k`: Child-SP (x86: ChildEBP), RetAddr, Call Site as `module!function+0x12 [file @
@@ -45,11 +46,17 @@ pub(super) fn plain(trace: &Trace<'_>, stack: &Stack) -> String {
     for walked in stack.frames.iter().filter(|walked| !walked.hidden) {
         for name in &walked.names {
             let place = match (&name.file, name.line) {
-                (Some(file), Some(line)) => format!(" {file}({line}):"),
-                (Some(file), None) => format!(" {file}:"),
+                (Some(file), Some(line)) => format!(" {}({line}):", printable(file)),
+                (Some(file), None) => format!(" {}:", printable(file)),
                 _ => String::new(),
             };
-            let _ = writeln!(text, "\"{}\"!{place} {}{}", walked.module, name.function, doubt(&walked.frame));
+            let _ = writeln!(
+                text,
+                "\"{}\"!{place} {}{}",
+                printable(&walked.module),
+                printable(&name.function),
+                doubt(&walked.frame)
+            );
         }
         explain(walked, &mut text);
     }
@@ -59,10 +66,10 @@ pub(super) fn plain(trace: &Trace<'_>, stack: &Stack) -> String {
 /// UTC time first, as logs have it.
 pub(super) fn heading(trace: &Trace<'_>, stack: &Stack) -> String {
     let clock = trace.clock;
-    let mut text = utc(trace.header().utc_start + clock.ns(stack.until));
+    let mut text = utc(trace.header().utc_start.saturating_add(clock.ns(stack.until)));
     let _ = write!(text, " thread {}", stack.tid);
     if !stack.name.is_empty() {
-        let _ = write!(text, " \"{}\"", stack.name);
+        let _ = write!(text, " \"{}\"", printable(&stack.name));
     }
     let _ = write!(text, ", {}, sampled at {}", state_name(stack.state), span(clock.ns(stack.sampled)));
     if stack.until > stack.sampled {
@@ -82,7 +89,7 @@ pub(super) fn ending(stack: &Stack) -> String {
     } else {
         format!("  (stack ends here: {}", end.reason.as_str())
     };
-    match (stack.end_module.as_str(), end.address()) {
+    match (&*printable(&stack.end_module), end.address()) {
         ("", Some(address)) => {
             let _ = write!(text, " at {address:#x}");
         }
@@ -108,7 +115,7 @@ pub(super) fn doubt(frame: &Frame) -> String {
 /// How the frame's caller was found, on a line of its own.
 pub(super) fn explain(walked: &Walked, text: &mut String) {
     if let Some(explanation) = &walked.explanation {
-        let _ = writeln!(text, "    {explanation}");
+        let _ = writeln!(text, "    {}", printable(&explanation.to_string()));
     }
 }
 
@@ -128,5 +135,5 @@ pub(super) fn site(module: &str, name: &Name) -> String {
         }
         _ => {}
     }
-    text
+    printable(&text).into_owned()
 }

@@ -7,7 +7,7 @@ use super::document::{
 };
 use super::methods;
 use crate::commands::{TablesArgs, utc};
-use crate::trace::{BlobPlace, Timeline, Trace, TraceFile, drop_reason_name};
+use crate::trace::{BlobPlace, Timeline, Trace, drop_reason_name};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use stk_format::Supplement;
@@ -19,7 +19,7 @@ use stk_schema::event::{EndReason, ModuleFlags, Table, TableKind, ThreadFlags};
 ///
 /// When the file cannot be read or is no trace. What is damaged in it is said, not an error.
 pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
-    let file = TraceFile::open(path)?;
+    let file = tables.open(path)?;
     let mut trace = file.read()?;
     tables.give(&mut trace);
     let timeline = &trace.timeline;

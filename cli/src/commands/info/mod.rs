@@ -14,7 +14,7 @@ mod facts;
 mod methods;
 mod text;
 
-use super::{Exit, TablesArgs, print, report, verify};
+use super::{Exit, Out, TablesArgs, guarded, report, verify};
 use document::Document;
 use std::path::PathBuf;
 
@@ -41,16 +41,22 @@ pub struct Args {
     tables: TablesArgs,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &Args, out: Out<'_>) -> anyhow::Result<Exit> {
     let mut exit = Exit::Ok;
     let mut infos = Vec::new();
+    let mut first = true;
     for path in &args.files {
-        match facts::of(path, &args.tables) {
+        match guarded(path, || facts::of(path, &args.tables)) {
             Ok(info) => {
                 if !info.damage.is_empty() {
                     exit = exit.worse(Exit::Damaged);
                 }
-                infos.push(info);
+                if args.json {
+                    infos.push(info);
+                } else {
+                    let gap = if std::mem::take(&mut first) { "" } else { "\n" };
+                    out(&format!("{gap}{}", text::of(&info, args.all)))?;
+                }
             }
             Err(error) => {
                 report(&error);
@@ -60,10 +66,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     if args.json {
         let document = Document { version: 1, traces: infos };
-        print(&format!("{}\n", serde_json::to_string_pretty(&document)?))?;
-    } else {
-        let texts: Vec<String> = infos.iter().map(|info| text::of(info, args.all)).collect();
-        print(&texts.join("\n"))?;
+        out(&format!("{}\n", serde_json::to_string_pretty(&document)?))?;
     }
     Ok(exit)
 }

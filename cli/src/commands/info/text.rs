@@ -5,13 +5,14 @@ use super::LISTED;
 use super::document::{Embedded, Info, SupplementInfo, Tables};
 use crate::commands::{count, size, span};
 use std::fmt::Write;
+use stk_schema::text::printable;
 
 /// The text of one trace; with `all`, every list in full.
 pub(super) fn of(info: &Info, all: bool) -> String {
     let mut out = String::new();
     let mut line = |label: &str, value: &str| {
         if !value.is_empty() {
-            let _ = writeln!(out, "{label:<10} {value}");
+            let _ = writeln!(out, "{label:<10} {}", printable(value));
         }
     };
     line("trace", &format!("{} ({}, {})", info.file, size(info.bytes), info.trace_id));
@@ -50,7 +51,10 @@ pub(super) fn of(info: &Info, all: bool) -> String {
     for runtime in &info.runtimes {
         let note = if runtime.note.is_empty() { String::new() } else { format!(": {}", runtime.note) };
         let name = format!("{} {}", runtime.kind, runtime.version);
-        line("runtime", &format!("{}{note}", name.trim_end()));
+        // A note may have several lines.
+        for (i, part) in format!("{}{note}", name.trim_end()).lines().enumerate() {
+            line(if i == 0 { "runtime" } else { "" }, part);
+        }
     }
     if info.data_access_names > 0 {
         line("names", &format!("{} from .NET's data access library", count(info.data_access_names)));
@@ -163,7 +167,7 @@ fn threads_text(info: &Info, all: bool, out: &mut String) {
             thread.tid,
             thread.start_ns.map_or("before".to_owned(), span),
             thread.exit_ns.map_or("end".to_owned(), span),
-            thread.name,
+            printable(&thread.name),
             if thread.recorder { "(recorder)" } else { "" },
         );
     }
@@ -174,13 +178,13 @@ fn modules_text(info: &Info, all: bool, out: &mut String) {
     let _ = writeln!(out, "modules    {}", count(info.modules.len() as u64));
     let shown = if all { info.modules.len() } else { LISTED };
     for module in info.modules.iter().take(shown) {
-        let mut line = format!("  {:>18}  {}", module.base, module.path);
+        let mut line = format!("  {:>18}  {}", module.base, printable(&module.path));
         if module.load_ns.is_some() || module.unload_ns.is_some() {
             let load = module.load_ns.map_or("before".to_owned(), span);
             let _ = write!(line, "  {load} .. {}", module.unload_ns.map_or("end".to_owned(), span));
         }
         if !module.pdb.is_empty() {
-            let _ = write!(line, "  {} {}", module.pdb, module.debug_id);
+            let _ = write!(line, "  {} {}", printable(&module.pdb), module.debug_id);
         }
         match module.unwind_data {
             "none" => line.push_str("  (no unwind data)"),

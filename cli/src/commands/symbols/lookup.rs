@@ -16,6 +16,7 @@ use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 use stk_schema::Arch;
 use stk_schema::identity::CodeView;
+use stk_schema::text::printable_lines;
 
 /// Names addresses, looked up as given (of a caller's frame, give the return address − 1).
 #[derive(clap::Args, Debug)]
@@ -84,7 +85,7 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
             }
         }
     };
-    print(&text)?;
+    print(&printable_lines(&text))?;
     Ok(if matches { Exit::Ok } else { Exit::Failure })
 }
 
@@ -97,19 +98,20 @@ pub(super) fn lookup(args: &LookupArgs) -> anyhow::Result<Exit> {
     // A PDB is none, and has no exports.
     let image = open_image(&args.file).ok();
     let module = file_name(args.file.to_str().unwrap_or_default());
+    let shown = |out: &str| if args.json { out.to_owned() } else { printable_lines(out) };
     let mut out = String::new();
     for (n, &rva) in rvas.iter().enumerate() {
         if let Some(found) = resolved.get(n) {
             let name = image_name(Some(found), image.as_ref(), rva, args.demangle);
-            let shown = Shown { rva, module, name, reason: found.reason };
-            if args.json { json_line(&shown, &mut out) } else { text(&shown, &mut out) }
+            let named = Shown { rva, module, name, reason: found.reason };
+            if args.json { json_line(&named, &mut out) } else { text(&named, &mut out) }
         }
         if out.len() > 1 << 20 {
-            print(&out)?;
+            print(&shown(&out))?;
             out.clear();
         }
     }
-    print(&out)?;
+    print(&shown(&out))?;
     Ok(Exit::Ok)
 }
 

@@ -1,7 +1,7 @@
 //! `stk symbols list`, `fetch` and `bundle`: the modules of traces.
 
 use super::super::{
-    Exit, Progress, Usage, count, load_images, pool, print, report, size, tell_redirects, verify,
+    Exit, Progress, Usage, count, load_images, pool, print, report, say, size, tell_redirects, verify,
 };
 use super::SymbolOptions;
 use crate::model::{Image, file_name};
@@ -20,6 +20,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use stk_schema::text::printable;
 
 /// Lists modules; looks for symbols on this machine only.
 #[derive(clap::Args, Debug)]
@@ -123,10 +124,10 @@ pub(super) fn list(args: &ListArgs) -> anyhow::Result<Exit> {
     let mut out = String::new();
     for module in &listed {
         let wants = if module.debug_id.is_empty() { "no PDB named" } else { &module.debug_id };
-        let _ = writeln!(out, "{}  {} frames  {wants}", module.name, count(module.frames));
+        let _ = writeln!(out, "{}  {} frames  {wants}", printable(&module.name), count(module.frames));
         let _ = match (&module.found, &module.reason) {
-            (Some(path), _) => writeln!(out, "    {}", path.display()),
-            (None, reason) => writeln!(out, "    {}", reason.as_deref().unwrap_or("not found")),
+            (Some(path), _) => writeln!(out, "    {}", printable(&path.display().to_string())),
+            (None, reason) => writeln!(out, "    {}", printable(reason.as_deref().unwrap_or("not found"))),
         };
     }
     print(&out)?;
@@ -163,10 +164,10 @@ pub(super) fn fetch(args: &FetchArgs) -> anyhow::Result<Exit> {
     let mut missing = 0;
     for (module, symbols) in &results {
         match symbols.found() {
-            Some((found, _)) => drop(writeln!(out, "{}", found.path.display())),
+            Some((found, _)) => drop(writeln!(out, "{}", printable(&found.path.display().to_string()))),
             None => {
                 missing += 1;
-                eprintln!("stk: {}: {}", module.image.name, symbols.why_not(&module.image));
+                say(&format!("{}: {}", module.image.name, symbols.why_not(&module.image)));
             }
         }
     }
@@ -188,7 +189,7 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
         let reason = symbols.why_not(&module.image);
         match symbols.into_file(&module.image) {
             Some((name, identity, file)) => drop(files.entry((name, identity.to_string())).or_insert(file)),
-            None => eprintln!("stk: {}: {reason}", module.image.name),
+            None => say(&format!("{}: {reason}", module.image.name)),
         }
     }
     tell_redirects(&store);

@@ -1,13 +1,14 @@
 //! `stk verify --walks`: how our walks compare with those of the system's own unwinder, as text or JSON.
 
 use super::exit_of;
-use crate::commands::{Exit, Progress, TablesArgs, count, print, report, span};
+use crate::commands::{Exit, Out, Progress, TablesArgs, count, guarded, report, span};
 use crate::image::{Elsewhere, load_images};
-use crate::trace::{Trace, TraceFile};
+use crate::trace::Trace;
 use crate::walks::{Class, Comparison, Example, Side, compare, explicit};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use stk_schema::text::printable_lines;
 
 /// Compares the walks of all traces and prints what was found.
 pub(super) fn run(
@@ -16,17 +17,18 @@ pub(super) fn run(
     json: bool,
     pool: &rayon::ThreadPool,
     progress: &Progress,
+    out: Out<'_>,
 ) -> anyhow::Result<Exit> {
     let mut exit = Exit::Ok;
     let mut traces = Vec::new();
     for path in files {
-        match pool.install(|| one(path, tables, progress)) {
+        match guarded(path, || pool.install(|| one(path, tables, progress))) {
             Ok((shown, verdict)) => {
                 exit = exit.worse(verdict);
                 if json {
                     traces.push(shown);
                 } else {
-                    print(&text(&shown))?;
+                    out(&printable_lines(&text(&shown)))?;
                 }
             }
             Err(error) => {
@@ -36,13 +38,13 @@ pub(super) fn run(
         }
     }
     if json {
-        print(&(serde_json::to_string_pretty(&Shown { version: 1, traces })? + "\n"))?;
+        out(&(serde_json::to_string_pretty(&Shown { version: 1, traces })? + "\n"))?;
     }
     Ok(exit)
 }
 
 fn one(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<(ShownTrace, Exit)> {
-    let file = TraceFile::open(path)?;
+    let file = tables.open(path)?;
     let mut trace = file.read()?;
     tables.give(&mut trace);
     progress.add_total(trace.sample_blocks().count() as u64);

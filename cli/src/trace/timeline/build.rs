@@ -3,9 +3,11 @@
 use super::image::image_record;
 use super::{Change, End, Mark, Module, Runtime, Thread, Timeline};
 use crate::model::{Image, ImageId};
+use crate::trace::budget::Budget;
 use crate::trace::code::{CodeIndex, CodeRegion};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use stk_schema::event::{CodeAdd, Event, ModuleFlags, ModuleLoad, RuntimeInfo, ThreadStart};
+use stk_format::blob::content_hash;
+use stk_schema::event::{CodeAdd, Event, ModuleFlags, ModuleLoad, RuntimeInfo, Table, ThreadStart};
 use stk_schema::identity::{ContentHash, Identity, PeIdentity};
 use stk_unwind::Arch;
 
@@ -14,6 +16,14 @@ use stk_unwind::Arch;
 pub struct TimelineBuilder {
     timeline: Timeline,
     images: HashMap<ImageKey, ImageId>,
+    /// Header hashes by what else is known of an image; none where there are several.
+    header_hashes: HashMap<Identified, Option<ContentHash>>,
+    /// Tables that are told already.
+    tables: HashSet<(ImageId, Table)>,
+    /// Hashes of the facts that are told already.
+    facts: HashSet<ContentHash>,
+    /// Runtimes by their module's instance.
+    runtimes: HashMap<u64, usize>,
     modules: HashMap<u64, usize>,
     threads: HashMap<u64, usize>,
     code: HashMap<u64, usize>,
@@ -23,7 +33,19 @@ pub struct TimelineBuilder {
     live: BTreeMap<u64, usize>,
     /// What the STATE block that is being read restated.
     restated: Option<HashSet<u64>>,
+    /// Threads that have not ended.
+    live_threads: HashSet<usize>,
+    /// What may be kept of the trace.
+    budget: Budget,
+    /// Events that were not kept, since the budget was used up.
+    left_out: u64,
 }
+
+/// Path, PDB identity and PE identity.
+type Identified = (String, String, PeIdentity);
+
+/// What keeping a record costs beside its texts, in bytes.
+const RECORD: usize = 256;
 
 /// What makes two images the same in one trace: everything that is known of them.
 #[derive(PartialEq, Eq, Hash, Debug)]
@@ -48,13 +70,39 @@ impl TimelineBuilder {
         TimelineBuilder {
             timeline: Timeline::default(),
             images: HashMap::new(),
+            header_hashes: HashMap::new(),
+            tables: HashSet::new(),
+            facts: HashSet::new(),
+            runtimes: HashMap::new(),
             modules: HashMap::new(),
             threads: HashMap::new(),
             code: HashMap::new(),
             arch,
             live: BTreeMap::new(),
             restated: None,
+            live_threads: HashSet::new(),
+            budget: Budget::unlimited(),
+            left_out: 0,
         }
+    }
+
+    /// Has what is kept count against a budget: what comes when it is used up is left out.
+    pub fn within(mut self, budget: Budget) -> TimelineBuilder {
+        self.budget = budget;
+        self
+    }
+
+    /// Events that were left out for lack of memory.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Whether there is memory to keep a record with `text` bytes of text.
+    fn keeps(&mut self, text: usize) -> bool {
+        // Texts are copied once more for what is made of the timeline.
+        let kept = self.budget.take(RECORD + 2 * text);
+        self.left_out += u64::from(!kept);
+        kept
     }
 
     /// Says that a STATE block begins which follows a loss: what it does not restate is gone.
@@ -74,11 +122,14 @@ impl TimelineBuilder {
             }
             stays
         });
-        for thread in &mut self.timeline.threads {
-            if thread.exit.is_none() && !restated.contains(&thread.instance) {
-                thread.exit = Some(time.max(thread.start));
+        let threads = &mut self.timeline.threads;
+        self.live_threads.retain(|&i| {
+            let stays = restated.contains(&threads[i].instance);
+            if !stays {
+                threads[i].exit = Some(time.max(threads[i].start));
             }
-        }
+            stays
+        });
     }
 
     /// Takes an event.
@@ -98,13 +149,9 @@ impl TimelineBuilder {
             }
             Event::ModuleTables(tables) => {
                 if let Some(&i) = self.modules.get(&tables.instance) {
-                    let record = &mut timeline.images[timeline.modules[i].image.0 as usize];
-                    record.tables_told = true;
-                    for table in &tables.tables {
-                        if !record.tables.contains(table) {
-                            record.tables.push(*table);
-                        }
-                    }
+                    let image = timeline.modules[i].image;
+                    timeline.images[image.0 as usize].tables_told = true;
+                    self.add_tables(image, &tables.tables);
                 }
             }
             Event::ThreadStart(start) => self.thread_start(start),
@@ -113,11 +160,16 @@ impl TimelineBuilder {
                 if let Some(&i) = self.threads.get(instance) {
                     let thread = &mut timeline.threads[i];
                     thread.exit = Some((*time).max(thread.start));
+                    self.live_threads.remove(&i);
                 }
             }
             Event::ThreadName { instance, name, .. } => {
                 if let Some(&i) = self.threads.get(instance) {
-                    timeline.threads[i].name = text(name);
+                    // The name before makes room for the new one.
+                    let more = name.len().saturating_sub(timeline.threads[i].name.len());
+                    if more == 0 || self.keeps(more) {
+                        self.timeline.threads[i].name = text(name);
+                    }
                 }
             }
             Event::CodeAdd(add) => self.code_add(add),
@@ -126,7 +178,7 @@ impl TimelineBuilder {
                     timeline.code[i].remove = Some(*time);
                 }
             }
-            Event::RuntimeInfo(info) => runtime_info(&mut timeline.runtimes, info),
+            Event::RuntimeInfo(info) => self.runtime_info(info),
             Event::Nettrace(_) => timeline.has_runtime_events = true,
             Event::MethodName(_) => {
                 timeline.has_runtime_events = true;
@@ -134,29 +186,47 @@ impl TimelineBuilder {
             }
             Event::Mark(mark) => {
                 timeline.last = timeline.last.max(mark.time);
-                let text = text(mark.text);
-                timeline.marks.push(Mark { time: mark.time, thread: mark.thread, tag: mark.tag, text });
+                if self.keeps(mark.text.len()) {
+                    let text = text(mark.text);
+                    let mark = Mark { time: mark.time, thread: mark.thread, tag: mark.tag, text };
+                    self.timeline.marks.push(mark);
+                }
             }
-            Event::RateChange(change) => timeline.rates.push((change.time, change.rate_mhz)),
+            Event::RateChange(change) => {
+                if self.keeps(0) {
+                    self.timeline.rates.push((change.time, change.rate_mhz));
+                }
+            }
             Event::Redaction(redaction) => {
-                *timeline.redacted.entry(text(redaction.rule)).or_default() += redaction.words;
+                if self.keeps(redaction.rule.len()) {
+                    let words = self.timeline.redacted.entry(text(redaction.rule)).or_default();
+                    *words = words.saturating_add(redaction.words);
+                }
             }
-            Event::Clock(clock) => timeline.clocks.push((clock.time, clock.utc)),
+            Event::Clock(clock) => {
+                if self.keeps(0) {
+                    self.timeline.clocks.push((clock.time, clock.utc));
+                }
+            }
             Event::Dropped(dropped) => {
-                let count = timeline.dropped.entry(dropped.reason).or_default();
-                *count = count.saturating_add(dropped.count);
+                let count = timeline.dropped.get(&dropped.reason).copied();
+                if count.is_some() || self.keeps(0) {
+                    let count = count.unwrap_or(0).saturating_add(dropped.count);
+                    self.timeline.dropped.insert(dropped.reason, count);
+                }
             }
             Event::Metadata(fact) if fact.key != stk_format::HEADER_KEY => {
                 // A STATE block restates facts; a value that changed is a new fact.
-                let fact = (text(fact.key), text(fact.value));
-                if !timeline.metadata.contains(&fact) {
-                    timeline.metadata.push(fact);
+                let hash = content_hash(&[&fact.key.len().to_le_bytes(), fact.key, fact.value].concat());
+                if !self.facts.contains(&hash) && self.keeps(fact.key.len() + fact.value.len()) {
+                    self.facts.insert(hash);
+                    self.timeline.metadata.push((text(fact.key), text(fact.value)));
                 }
             }
             Event::Exception(_) => timeline.exceptions += 1,
             Event::End(end) => {
                 timeline.last = timeline.last.max(end.time);
-                timeline.end = Some(End {
+                self.timeline.end = Some(End {
                     time: end.time,
                     reason: end.reason,
                     samples: end.samples,
@@ -201,6 +271,10 @@ impl TimelineBuilder {
             if load.flags.contains(ModuleFlags::FROM_FILE) {
                 self.identified_later(known, load);
             }
+            return;
+        }
+        // The path is the image's, its name, and part of two keys.
+        if !self.keeps(2 * load.path.len() + RECORD) {
             return;
         }
         let image = self.image(load);
@@ -270,25 +344,37 @@ impl TimelineBuilder {
             header_hash,
             instance: if known { 0 } else { load.instance },
         };
-        *self.images.entry(key).or_insert_with(|| {
-            self.timeline.images.push(record);
-            ImageId(self.timeline.images.len() as u32 - 1)
-        })
+        if let Some(&known) = self.images.get(&key) {
+            return known;
+        }
+        let image = ImageId(self.timeline.images.len() as u32);
+        if let Some(pe) = key.pe.filter(|_| !key.header_hash.is_none()) {
+            let identified = (key.path.clone(), key.debug_id.clone(), pe);
+            let hash = self.header_hashes.entry(identified).or_insert(Some(key.header_hash));
+            if *hash != Some(key.header_hash) {
+                *hash = None;
+            }
+        }
+        self.images.insert(key, image);
+        self.timeline.images.push(record);
+        image
+    }
+
+    /// Notes tables of an image that were not told before.
+    fn add_tables(&mut self, image: ImageId, tables: &[Table]) {
+        for table in tables {
+            if !self.tables.contains(&(image, *table)) && self.keeps(0) {
+                self.tables.insert((image, *table));
+                self.timeline.images[image.0 as usize].tables.push(*table);
+            }
+        }
     }
 
     /// The header hash of an image of this path and these identities, if just one such image is
     /// known.
     fn hash_of_the_same(&self, image: &Image, pe: PeIdentity) -> Option<ContentHash> {
-        let path = image.path.to_lowercase();
-        let same = |key: &&ImageKey| {
-            key.path == path
-                && key.pe == Some(pe)
-                && key.debug_id == image.debug_id
-                && !key.header_hash.is_none()
-        };
-        let mut found = self.images.keys().filter(same).map(|key| key.header_hash);
-        let first = found.next()?;
-        found.next().is_none().then_some(first)
+        let identified = (image.path.to_lowercase(), image.debug_id.clone(), pe);
+        *self.header_hashes.get(&identified)?
     }
 
     fn thread_start(&mut self, start: &ThreadStart) {
@@ -296,9 +382,10 @@ impl TimelineBuilder {
             restated.insert(start.instance);
         }
         self.timeline.last = self.timeline.last.max(start.time);
-        if self.threads.contains_key(&start.instance) {
+        if self.threads.contains_key(&start.instance) || !self.keeps(0) {
             return;
         }
+        self.live_threads.insert(self.timeline.threads.len());
         self.threads.insert(start.instance, self.timeline.threads.len());
         self.timeline.threads.push(Thread {
             instance: start.instance,
@@ -314,42 +401,47 @@ impl TimelineBuilder {
 
     fn code_add(&mut self, add: &CodeAdd<'_>) {
         self.timeline.last = self.timeline.last.max(add.time);
-        if self.code.contains_key(&add.instance) {
+        let bytes = add.function.len() + add.unwind.len() + add.code.len();
+        if self.code.contains_key(&add.instance) || !self.keeps(RECORD + bytes) {
             return;
         }
         self.code.insert(add.instance, self.timeline.code.len());
         self.timeline.code.push(CodeRegion::new(add, self.arch));
     }
-}
 
-/// A runtime is told of again when more is known of it: what is said later counts, what is not said
-/// stands.
-fn runtime_info(runtimes: &mut Vec<Runtime>, info: &RuntimeInfo<'_>) {
-    let (version, note) = (text(info.version), text(info.note));
-    match runtimes.iter_mut().find(|runtime| runtime.module == info.module) {
-        Some(known) => {
-            known.kind = info.kind;
-            if !version.is_empty() {
-                known.version = version;
-            }
-            if !note.is_empty() {
-                known.note = note;
-            }
-            if !info.descriptor.is_empty() {
-                known.descriptor = info.descriptor.to_vec();
-            }
-            if !info.pointer_data.is_empty() {
-                known.pointer_data = info.pointer_data.to_vec();
-            }
+    /// A runtime is told of again when more is known of it: what is said later counts, what is not said
+    /// stands.
+    fn runtime_info(&mut self, info: &RuntimeInfo<'_>) {
+        let bytes = info.version.len() + info.note.len() + info.descriptor.len() + info.pointer_data.len();
+        if !self.keeps(bytes) {
+            return;
         }
-        None => runtimes.push(Runtime {
-            module: info.module,
-            kind: info.kind,
-            version,
-            note,
-            descriptor: info.descriptor.to_vec(),
-            pointer_data: info.pointer_data.to_vec(),
-        }),
+        let runtimes = &mut self.timeline.runtimes;
+        let i = *self.runtimes.entry(info.module).or_insert_with(|| {
+            runtimes.push(Runtime {
+                module: info.module,
+                kind: info.kind,
+                version: String::new(),
+                note: String::new(),
+                descriptor: Vec::new(),
+                pointer_data: Vec::new(),
+            });
+            runtimes.len() - 1
+        });
+        let runtime = &mut runtimes[i];
+        runtime.kind = info.kind;
+        if !info.version.is_empty() {
+            runtime.version = text(info.version);
+        }
+        if !info.note.is_empty() {
+            runtime.note = text(info.note);
+        }
+        if !info.descriptor.is_empty() {
+            runtime.descriptor = info.descriptor.to_vec();
+        }
+        if !info.pointer_data.is_empty() {
+            runtime.pointer_data = info.pointer_data.to_vec();
+        }
     }
 }
 

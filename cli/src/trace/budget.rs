@@ -1,0 +1,58 @@
+//! How much memory may be kept from a trace: a small file can stand for far more than it holds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes that any trace may take.
+pub const BASE: u64 = 256 << 20;
+/// Bytes that a trace may take for each byte of its file.
+pub const PER_BYTE: u64 = 8;
+
+/// Bytes that are left. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    left: Arc<AtomicU64>,
+    all: u64,
+}
+
+impl Budget {
+    /// A budget of so many bytes.
+    pub fn new(bytes: u64) -> Budget {
+        Budget { left: Arc::new(AtomicU64::new(bytes)), all: bytes }
+    }
+
+    /// What a trace of this length may take where nobody says otherwise.
+    pub fn of_file(len: usize) -> Budget {
+        Budget::new(BASE.saturating_add(PER_BYTE.saturating_mul(len as u64)))
+    }
+
+    /// A budget that is never used up.
+    pub fn unlimited() -> Budget {
+        Budget::new(u64::MAX)
+    }
+
+    /// Takes bytes; `false` takes none, since so many are not left.
+    pub fn take(&self, bytes: usize) -> bool {
+        let less = |left: u64| left.checked_sub(bytes as u64);
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    /// All of its bytes, taken or not.
+    pub fn all(&self) -> u64 {
+        self.all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_takes_nothing() {
+        let budget = Budget::new(100);
+        assert!(budget.take(60));
+        assert!(!budget.clone().take(41));
+        assert!(budget.take(40));
+        assert!(!budget.take(1));
+    }
+}

@@ -1,0 +1,174 @@
+//! Traces with one thing changed behind right checksums, through every command's entry in the library. Bombs, names and
+//! cuts, through the program, are in `tests/tests/hostile.rs`.
+
+#[path = "../src/testing.rs"]
+#[allow(dead_code)]
+mod testing;
+
+use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use stk::commands::{Exit, answer};
+use stk_format::synth::{Parts, Random, mutate};
+use stk_format::{BlockKind, Scratch, Trace};
+use stk_schema::event::*;
+use testing::{Image, in_function};
+
+/// Traces in all; ten times as many with `STK_LONG=1`.
+const TRACES: usize = 5_000;
+/// Time that all commands together may take for one of them, on a loaded machine.
+const TIME: Duration = Duration::from_secs(10);
+const BASE: u64 = 0x1_4000_0000;
+const STACK: u64 = 0x10_0000;
+
+/// Every command, in styles that take different ways.
+const COMMANDS: [&[&str]; 9] = [
+    &["info", "--all", "TRACE"],
+    &["info", "--json", "TRACE"],
+    &["verify", "-j", "1", "TRACE"],
+    &["stats", "-j", "1", "--no-default-symbols", "TRACE"],
+    &["dump", "--no-default-symbols", "--explain", "TRACE"],
+    &["dump", "--no-default-symbols", "--style", "clrstack", "TRACE"],
+    &["dump", "--no-default-symbols", "--style", "json", "--scan", "TRACE"],
+    &["convert", "-j", "1", "--no-default-symbols", "TRACE", "-o", "OUT.speedscope.json"],
+    &["convert", "-j", "1", "--no-default-symbols", "TRACE", "-o", "OUT.chrome.json"],
+];
+
+/// A trace with an event of every kind that readers keep.
+fn everything() -> Vec<u8> {
+    let mut builder = testing::trace();
+    let module = Image::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
+    let thread = builder.thread(0, 11, "main", STACK);
+    let bytes = b"bytes".as_slice();
+    builder.meta(0, &testing::runtime(module, br#"{"version":0}"#));
+    builder.meta(0, &Event::Metadata(Metadata { key: b"host", value: b"lab" }));
+    builder.meta(0, &Event::Mark(Mark { time: 5, thread, tag: 1, text: b"mark" }));
+    builder.meta(0, &Event::RateChange(RateChange { time: 5, rate_mhz: 500_000 }));
+    builder.meta(0, &Event::Redaction(Redaction { rule: b"rule", words: 1 }));
+    builder.meta(0, &Event::Dropped(Dropped { time: 6, reason: 1, thread, count: 2 }));
+    builder.meta(0, &Event::Nettrace(Nettrace { session: 1, time: 6, offset: 0, bytes: b"Nettrace" }));
+    let name = MethodName { time: 6, base: 0x5000, size: 64, source: 1, name: b"Method" };
+    builder.meta(0, &Event::MethodName(name));
+    builder.meta(
+        0,
+        &Event::CodeAdd(CodeAdd {
+            instance: 99,
+            time: 6,
+            kind: CodeKind::Jit as u64,
+            base: 0x5000,
+            size: 64,
+            image_base: 0x5000,
+            function: &[0; 12],
+            unwind: &[1, 0, 0, 0],
+            code: bytes,
+        }),
+    );
+    for i in 1..=30u64 {
+        let calls = [in_function(BASE, (i % 5) as u32), in_function(BASE, 5 + (i % 3) as u32)];
+        testing::sample(&mut builder, thread, i * 10_000, STACK, &calls);
+        builder.push(&testing::managed(thread, i * 10_000, STACK - 64));
+        if i % 6 == 0 {
+            builder.push(&Event::Memory(Memory { thread, time: i * 10_000, address: 0x7000, bytes }));
+            builder.same(thread, i * 10_000 + 5_000, RunState::Waiting);
+            builder.cut();
+        }
+        if i == 15 {
+            builder.state();
+        }
+    }
+    builder.exit(400_000, thread);
+    builder.finish()
+}
+
+/// A kept trace without all but its first block of samples.
+fn kept(name: &str) -> Parts {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces").join(name);
+    let mut parts = Parts::take_apart(&std::fs::read(path).unwrap()).unwrap();
+    let mut samples = 0;
+    parts.blocks.retain(|block| {
+        samples += usize::from(block.header.kind == BlockKind::Samples);
+        block.header.kind != BlockKind::Samples || samples == 1
+    });
+    parts.renumber();
+    parts
+}
+
+/// What is wrong with how the commands answer for a trace.
+fn check(folder: &Path, name: &str, file: &[u8]) -> Vec<String> {
+    std::fs::write(folder.join(name), file).unwrap();
+    let path = folder.join(name).into_os_string().into_string().unwrap();
+    let fill = |part: &&str| OsString::from(part.replace("TRACE", &path).replace("OUT", &path));
+    let mut wrong = Vec::new();
+    let begun = Instant::now();
+    for command in COMMANDS {
+        let answered = catch_unwind(AssertUnwindSafe(|| answer(command.iter().map(fill))));
+        let problem = match answered {
+            Err(_) => Some("panicked".to_owned()),
+            Ok(Ok((text, exit))) => fault(command, &text, exit, file),
+            Ok(Err(error)) if has_samples(file) => Some(format!("failed: {error:#}")),
+            Ok(Err(_)) => None,
+        };
+        wrong.extend(problem.map(|problem| format!("stk {}: {problem}", command.join(" "))));
+    }
+    if begun.elapsed() > TIME {
+        wrong.push(format!("took {:?}", begun.elapsed()));
+    }
+    wrong
+}
+
+fn fault(command: &[&str], text: &str, exit: Exit, file: &[u8]) -> Option<String> {
+    let json = command.iter().any(|part| part.ends_with("json"));
+    let harmful = |c: char| c.is_control() && c != '\n' && c != '\t';
+    match exit {
+        Exit::Failure if has_samples(file) => Some("failed though undamaged blocks hold samples".to_owned()),
+        Exit::Ok | Exit::Damaged | Exit::Failure if json => None,
+        Exit::Ok | Exit::Damaged | Exit::Failure => text.find(harmful).map(|at| format!("no text at {at}")),
+        other => Some(format!("{other:?}")),
+    }
+}
+
+/// Whether a block that can be read whole holds a sample.
+fn has_samples(file: &[u8]) -> bool {
+    let Ok(trace) = Trace::open(file) else { return false };
+    let mut scratch = Scratch::new();
+    let mut samples = trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples);
+    samples.any(|block| block.header.samples > 0 && trace.verify_block(block, &mut scratch).is_ok())
+}
+
+#[test]
+fn no_change_behind_right_checksums_makes_a_command_fail() {
+    let long = std::env::var_os("STK_LONG").is_some_and(|value| value == "1");
+    let count = if long { 10 * TRACES } else { TRACES };
+    let bases = [Parts::take_apart(&everything()).unwrap(), kept("busy.stk"), kept("mixed.stk")];
+    let folder = tempfile::tempdir().unwrap();
+    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= count {
+                return;
+            }
+            // Real traces are ten times as large: one in fifty each.
+            let base = &bases[match seed % 50 {
+                0 => 1,
+                1 => 2,
+                _ => 0,
+            }];
+            let (mut parts, mut random) = (base.clone(), Random::new(seed as u64));
+            let changes: Vec<&str> = (0..1 + seed % 3).map(|_| mutate(&mut parts, &mut random)).collect();
+            let name = format!("{:?}.stk", std::thread::current().id());
+            for problem in check(folder.path(), &name, &parts.to_file()) {
+                wrong.lock().unwrap().push(format!("seed {seed}, {}: {problem}", changes.join(", ")));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+        scope.spawn(work);
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
+}

@@ -1,0 +1,10 @@
+//! `stk convert` on a sound trace with anything in it changed behind right checksums.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use stk_fuzz::command::run;
+
+fuzz_target!(|data: &[u8]| run(data, &[
+    &["convert", "-j", "1", "--no-default-symbols", "-o", "OUT.speedscope.json"],
+    &["convert", "-j", "1", "--no-default-symbols", "-o", "OUT.chrome.json"],
+]));

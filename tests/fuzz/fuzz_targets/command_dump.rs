@@ -1,0 +1,11 @@
+//! `stk dump` on a sound trace with anything in it changed behind right checksums.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use stk_fuzz::command::run;
+
+fuzz_target!(|data: &[u8]| run(data, &[
+    &["dump", "--no-default-symbols", "--explain"],
+    &["dump", "--no-default-symbols", "--style", "clrstack"],
+    &["dump", "--no-default-symbols", "--style", "json", "--scan"],
+]));

@@ -1,0 +1,10 @@
+//! `stk info` on a sound trace with anything in it changed behind right checksums.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use stk_fuzz::command::run;
+
+fuzz_target!(|data: &[u8]| run(data, &[
+    &["info", "--all"],
+    &["info", "--json"],
+]));

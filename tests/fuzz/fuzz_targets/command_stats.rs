@@ -1,0 +1,10 @@
+//! `stk stats` on a sound trace with anything in it changed behind right checksums.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use stk_fuzz::command::run;
+
+fuzz_target!(|data: &[u8]| run(data, &[
+    &["stats", "-j", "1", "--no-default-symbols"],
+    &["stats", "-j", "1", "--no-default-symbols", "--json"],
+]));

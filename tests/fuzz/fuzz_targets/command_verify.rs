@@ -1,0 +1,10 @@
+//! `stk verify` on a sound trace with anything in it changed behind right checksums.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use stk_fuzz::command::run;
+
+fuzz_target!(|data: &[u8]| run(data, &[
+    &["verify", "-j", "1"],
+    &["verify", "-j", "1", "--walks"],
+]));

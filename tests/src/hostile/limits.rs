@@ -1,0 +1,104 @@
+//! Runs `stk` under limits and measures what it took.
+
+use crate::wine;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// Processor time after which a run is killed, in seconds.
+pub const CPU_SECONDS: u64 = 11;
+/// Seconds after which a run is killed, whatever it waits for.
+const WALL_SECONDS: u32 = 60;
+/// Address space of a run, in bytes.
+const ADDRESS_SPACE: u64 = 4 << 30;
+/// Bytes of each output that are looked at.
+const LOOKED_AT: u64 = 64 << 20;
+
+/// What a run gave and took.
+#[derive(Debug)]
+pub struct Run {
+    /// Exit code; `None` after a signal, those of the limits included.
+    pub code: Option<i32>,
+    /// What it printed to stdout.
+    pub stdout: Vec<u8>,
+    /// What it printed to stderr.
+    pub stderr: Vec<u8>,
+    /// Processor time of all its threads.
+    pub cpu: Duration,
+    /// Most memory that it had in use, in bytes.
+    pub peak: u64,
+}
+
+/// Runs `stk` in `folder` with these arguments and at most `files` descriptors.
+///
+/// # Errors
+///
+/// When it cannot be started.
+pub fn run(folder: &Path, arguments: &[&str], files: u64) -> io::Result<Run> {
+    let outputs = tempfile::tempdir()?;
+    let (out, err) = (outputs.path().join("out"), outputs.path().join("err"));
+    let mut command = Command::new(wine::path("STK_BIN"));
+    command.args(arguments).current_dir(folder).stdin(Stdio::null());
+    command.stdout(File::create(&out)?).stderr(File::create(&err)?);
+    command.env_remove("_NT_SYMBOL_PATH").env_remove("RUST_LOG").env_remove("RUST_BACKTRACE");
+    limit(&mut command, files);
+    let child = command.spawn()?;
+    let (status, used) = wait(child.id())?;
+    let seconds = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    Ok(Run {
+        code: status.code(),
+        stdout: read(&out)?,
+        stderr: read(&err)?,
+        cpu: seconds(used.ru_utime) + seconds(used.ru_stime),
+        // Kilobytes on Linux.
+        peak: used.ru_maxrss as u64 * 1024,
+    })
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LOOKED_AT).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Has the command run within limits.
+fn limit(command: &mut Command, files: u64) {
+    let set = |what, value| {
+        let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
+        // SAFETY: the structure lives through the call.
+        if unsafe { libc::setrlimit(what, &limit) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    let all = move || {
+        set(libc::RLIMIT_CPU, CPU_SECONDS)?;
+        set(libc::RLIMIT_AS, ADDRESS_SPACE)?;
+        set(libc::RLIMIT_NOFILE, files)?;
+        set(libc::RLIMIT_CORE, 0)?;
+        // SAFETY: only arms a timer, which outlives exec; its signal ends the program.
+        unsafe { libc::alarm(WALL_SECONDS) };
+        Ok(())
+    };
+    // SAFETY: between fork and exec only system calls are made, which are allowed there.
+    unsafe { command.pre_exec(all) };
+}
+
+/// Gives back memory that is not in use: a program's peak begins with that of the process that starts it.
+pub fn trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointer, and may be called by any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Waits for a child of this process; gives what it used as well.
+fn wait(pid: u32) -> io::Result<(ExitStatus, libc::rusage)> {
+    let mut status = 0;
+    // SAFETY: the structure is of integers alone.
+    let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both live through the call; nobody else waits for this child.
+    let ended = unsafe { libc::wait4(pid as libc::pid_t, &mut status, 0, &mut used) };
+    if ended < 0 { Err(io::Error::last_os_error()) } else { Ok((ExitStatus::from_raw(status), used)) }
+}
