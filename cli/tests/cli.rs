@@ -387,6 +387,26 @@ fn clrstack_says_why_it_shows_no_explicit_frames() {
 }
 
 #[test]
+fn info_tells_where_the_recorder_lowered_its_rate() {
+    use stk_schema::event::{Event, RateChange};
+    let dir = folder();
+    let mut builder = testing::trace();
+    let thread = builder.thread(0, 11, "worker", STACK);
+    testing::sample(&mut builder, thread, 500, STACK, &[0x7000_0000]);
+    for (time, rate_mhz) in [(10_000, 250_000), (20_000, 125_500), (30_000, 500_000)] {
+        builder.meta(time, &Event::RateChange(RateChange { time, rate_mhz }));
+    }
+    write(dir.path(), "a.stk", &builder.finish());
+    let text = stdout(&stk(dir.path(), &["info", "a.stk"]));
+    assert!(text.contains("rate       changed 3 times, to 126 Hz at 2.0 ms at the lowest"), "{text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&stk(dir.path(), &["info", "--json", "a.stk"]))).expect("JSON");
+    let rates = &json["traces"][0]["rates"];
+    assert_eq!(rates[1], serde_json::json!({ "at_ns": 2_000_000, "hz": 125.5 }));
+    assert_eq!(rates.as_array().map(Vec::len), Some(3));
+}
+
+#[test]
 fn info_lists_the_functions_that_no_list_of_the_runtime_names() {
     use stk_schema::event::{CodeAdd, CodeKind, Event, MethodName, RuntimeInfo};
     let dir = folder();

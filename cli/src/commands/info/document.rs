@@ -25,6 +25,8 @@ pub(super) struct Info {
     pub start_utc: String,
     pub duration_ns: u64,
     pub interval_ns: u64,
+    /// Rates that the recorder changed to, to keep to its share of a processor.
+    pub rates: Vec<RateInfo>,
     pub complete: bool,
     pub end: Option<EndInfo>,
     pub samples: u64,
@@ -61,6 +63,13 @@ pub(super) struct SupplementInfo {
     pub modules: u64,
     /// Those that did not: path and reason.
     pub left: Vec<String>,
+}
+
+#[derive(Serialize)]
+pub(super) struct RateInfo {
+    pub at_ns: u64,
+    /// Looks at each thread a second.
+    pub hz: f64,
 }
 
 #[derive(Serialize)]

@@ -3,7 +3,7 @@
 
 use super::code::DynamicCode;
 use super::document::{
-    BlockInfo, Embedded, EndInfo, Info, ModuleInfo, RuntimeInfo, SupplementInfo, ThreadInfo,
+    BlockInfo, Embedded, EndInfo, Info, ModuleInfo, RateInfo, RuntimeInfo, SupplementInfo, ThreadInfo,
 };
 use super::methods;
 use crate::commands::{TablesArgs, utc};
@@ -41,6 +41,11 @@ pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
         start_utc: utc(header.utc_start),
         duration_ns: trace.clock.ns(trace.last()),
         interval_ns: trace.interval_ns(),
+        rates: timeline
+            .rates
+            .iter()
+            .map(|&(time, mhz)| RateInfo { at_ns: trace.clock.ns(time), hz: f64::from(mhz) / 1000.0 })
+            .collect(),
         complete: trace.blocks().is_complete(),
         end: timeline
             .end

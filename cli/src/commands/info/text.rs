@@ -24,6 +24,7 @@ pub(super) fn of(info: &Info, all: bool) -> String {
     line("machine", &machine(info));
     let rate = 1e9 / info.interval_ns.max(1) as f64;
     line("recorded", &format!("{} for {} at {rate:.0} Hz", info.start_utc, span(info.duration_ns)));
+    line("rate", &rates_text(info));
     line("recorder", fact("recorder.version"));
     line("ended", &ending(info));
     let per_sample = info.bytes as f64 / info.samples.max(1) as f64;
@@ -96,6 +97,19 @@ fn ending(info: &Info) -> String {
             "not finished: the target or the recorder was ended; what was written before is there".to_owned()
         }
     }
+}
+
+fn rates_text(info: &Info) -> String {
+    let Some(lowest) = info.rates.iter().min_by(|a, b| a.hz.total_cmp(&b.hz)) else { return String::new() };
+    let times = match info.rates.len() {
+        1 => "once".to_owned(),
+        times => format!("{} times", count(times as u64)),
+    };
+    format!(
+        "changed {times}, to {:.0} Hz at {} at the lowest: the recorder kept to its share of a processor",
+        lowest.hz,
+        span(lowest.at_ns)
+    )
 }
 
 fn supplement_text(added: &SupplementInfo) -> String {
