@@ -48,7 +48,7 @@ fn compared(trace: &str, moment_ns: u64) -> usize {
     let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
     let mut walker = StackWalker::new(&trace, &images, &explicit, WalkOptions::default());
     let mut sites = Vec::new();
-    for snapshot in snapshots(&trace, trace.clock.ticks(moment_ns), &|_| true) {
+    for snapshot in snapshots(&trace, trace.clock.ticks(moment_ns), &|_| true).0 {
         let copy = snapshot.sample.as_ref().unwrap();
         let managed = snapshot.managed.as_ref();
         walker.walk(&copy.sample(), snapshot.sampled, managed, |frame, _| {
