@@ -221,7 +221,7 @@ impl Rows {
             table::timestamps(
                 "ts_utc",
                 self.ts_ns.iter().map(|ns| (start_utc + ns).div_euclid(1000)).collect(),
-            )?,
+            ),
             column("stack_id", self.stack_id),
             column("samples", self.samples),
             column("weight_ns", self.weight_ns),
@@ -415,7 +415,7 @@ fn write_trace(table: &mut TableWriter, profile: &Profile, samples: u64) -> anyh
         column("command_line", vec![of_key("command_line")]),
         column("recorder_version", vec![of_key("recorder.version")]),
         column("stk_version", vec![env!("CARGO_PKG_VERSION")]),
-        table::timestamps("start_utc", vec![(trace.start_utc_ns / 1000) as i64])?,
+        table::timestamps("start_utc", vec![(trace.start_utc_ns / 1000) as i64]),
         column("duration_ns", vec![trace.duration_ns as i64]),
         column("interval_ns", vec![trace.interval_ns as i64]),
         column("complete", vec![trace.complete]),

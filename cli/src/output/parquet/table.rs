@@ -111,8 +111,10 @@ where
 }
 
 /// A column of times of day, from microseconds since the Unix epoch.
-pub(super) fn timestamps(name: &str, values: Vec<i64>) -> anyhow::Result<Column> {
-    Ok(Series::new(name.into(), values).cast(&utc())?.into_column())
+pub(super) fn timestamps(name: &str, values: Vec<i64>) -> Column {
+    // Not a cast: that forgets the time zone unless polars is built with all of them.
+    let values = Int64Chunked::from_vec(name.into(), values);
+    values.into_datetime(TimeUnit::Microseconds, Some("UTC".into())).into_column()
 }
 
 /// A column of lists: row `i` is `values[offsets[i]..offsets[i + 1]]`.
