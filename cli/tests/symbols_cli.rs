@@ -247,6 +247,64 @@ fn lookup_gives_one_json_object_a_line() {
     assert!(lines[2]["reason"].as_str().unwrap().contains("no record covers"), "{}", lines[2]);
 }
 
+/// A PE32+ image with two functions of 40h bytes by its exception directory, at 1000h and at 1040h, of
+/// which the first is exported as `Work` (PE format).
+fn image_with_an_export() -> Vec<u8> {
+    /// Where `.rdata` lies: file offset of its RVA 2000h.
+    const RDATA: usize = 0x400;
+    let mut image = vec![0u8; 0x800];
+    let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+    let optional = 0x58;
+    put(0, b"MZ");
+    put(0x3c, &0x40u32.to_le_bytes());
+    put(0x40, b"PE\0\0");
+    put(0x44, &0x8664u16.to_le_bytes());
+    put(0x46, &2u16.to_le_bytes());
+    put(0x54, &240u16.to_le_bytes());
+    put(optional, &0x20bu16.to_le_bytes());
+    put(optional + 24, &0x1_8000_0000u64.to_le_bytes());
+    put(optional + 56, &0x3000u32.to_le_bytes());
+    put(optional + 108, &16u32.to_le_bytes());
+    let mut words = |at: usize, words: &[u32]| {
+        words.iter().enumerate().for_each(|(n, word)| put(at + 4 * n, &word.to_le_bytes()));
+    };
+    // Directories: exports, exceptions.
+    words(optional + 112, &[0x2000, 0x100]);
+    words(optional + 112 + 3 * 8, &[0x2200, 24]);
+    // Sections: virtual size, RVA, size in the file, offset in the file; flags.
+    let sections = optional + 240;
+    words(sections + 8, &[0x100, 0x1000, 0x200, 0x200]);
+    words(sections + 36, &[0x6000_0020]);
+    words(sections + 40 + 8, &[0x400, 0x2000, 0x400, RDATA as u32]);
+    words(sections + 40 + 36, &[0x4000_0040]);
+    // Name, ordinal base, functions, names, and where these are.
+    words(RDATA + 12, &[0x2080, 1, 1, 1, 0x2040, 0x2050, 0x2060]);
+    words(RDATA + 0x40, &[0x1000]);
+    words(RDATA + 0x50, &[0x2070]);
+    words(RDATA + 0x200, &[0x1000, 0x1040, 0x2300, 0x1040, 0x1080, 0x2300]);
+    words(RDATA + 0x300, &[1]);
+    put(sections, b".text");
+    put(sections + 40, b".rdata");
+    put(RDATA + 0x70, b"Work");
+    put(RDATA + 0x80, b"app.dll");
+    image
+}
+
+#[test]
+fn lookup_names_an_export_only_as_far_as_its_function_reaches() {
+    let folder = folder();
+    std::fs::write(folder.path().join("app.dll"), image_with_an_export()).unwrap();
+    let line = ["symbols", "lookup", "app.dll", "1000", "1010", "1050"];
+    let shown = text(&stk(folder.path(), &line).stdout);
+    let names: Vec<&str> = shown.lines().filter(|line| line.starts_with("0x")).collect();
+    assert_eq!(names, ["0x1000      Work", "0x1010      Work+0x10", "0x1050      app.dll+0x1050"]);
+    let json = text(&stk(folder.path(), &[&line[..], &["--json"]].concat()).stdout);
+    let lines: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let sources: Vec<&str> = lines.iter().map(|line| line["source"].as_str().unwrap()).collect();
+    assert_eq!(sources, ["export", "export", "none"]);
+    assert_eq!((&lines[1]["frames"][0]["raw"], &lines[2]["frames"]), (&"Work".into(), &Value::Array(vec![])));
+}
+
 #[test]
 fn the_cache_is_counted_and_emptied() {
     let folder = folder();

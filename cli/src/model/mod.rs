@@ -21,3 +21,13 @@ pub fn arch(arch: stk_schema::Arch) -> stk_unwind::Arch {
         stk_schema::Arch::X86 => stk_unwind::Arch::X86,
     }
 }
+
+/// The recorded name for an architecture of the walker; `None`: no trace has it.
+pub fn recorded_arch(arch: stk_unwind::Arch) -> Option<stk_schema::Arch> {
+    match arch {
+        stk_unwind::Arch::X64 => Some(stk_schema::Arch::X64),
+        stk_unwind::Arch::Arm64 => Some(stk_schema::Arch::Arm64),
+        stk_unwind::Arch::X86 => Some(stk_schema::Arch::X86),
+        _ => None,
+    }
+}

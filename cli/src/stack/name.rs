@@ -4,7 +4,7 @@
 use super::method::{MethodAt, MethodFinder};
 use super::{FrameFacts, FrameId, FrameKind, FrameSymbols, NameSource, NamedFrame, Placement, StrId};
 use crate::image::ModuleImage;
-use crate::model::{DYNAMIC_CODE, Image, ImageId};
+use crate::model::{DYNAMIC_CODE, Image, ImageId, recorded_arch};
 use crate::runtimes::{MethodKind, Methods};
 use crate::symbols::{
     Demangle, ModuleKey, ModuleSymbols, Resolved, Source, Symbolizer, demangle, undecorate_x86,
@@ -127,12 +127,7 @@ fn module_key<'a>(facts: &'a Image, known: &ModuleImage, arch: stk_schema::Arch)
         }),
         time_date_stamp: facts.time_date_stamp,
         size_of_image: if facts.is_identified() { facts.size } else { 0 },
-        arch: match known.tables.arch() {
-            stk_unwind::Arch::X64 => stk_schema::Arch::X64,
-            stk_unwind::Arch::Arm64 => stk_schema::Arch::Arm64,
-            stk_unwind::Arch::X86 => stk_schema::Arch::X86,
-            _ => arch,
-        },
+        arch: recorded_arch(known.tables.arch()).unwrap_or(arch),
     }
 }
 
