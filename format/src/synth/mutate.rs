@@ -60,7 +60,9 @@ pub fn mutate(parts: &mut Parts, choices: &mut dyn Choices) -> &'static str {
         (2, "an event's type", event_kind),
         (2, "an event dropped", |parts, choices| change_events(parts, choices, drop_event)),
         (2, "an event repeated", |parts, choices| change_events(parts, choices, repeat_event)),
-        (2, "two events swapped", |parts, choices| change_events(parts, choices, swap_events)),
+        (2, "two events swapped", |parts, choices| {
+            change_events(parts, choices, |events, at, choices| swap_events(events, at, choices))
+        }),
         (1, "an event moved to another block", move_event),
         (3, "a block header's field", block_field),
         (2, "blocks in another order", block_order),
@@ -243,7 +245,7 @@ fn repeat_event(events: &mut Vec<StoredEvent>, at: usize, choices: &mut dyn Choi
     events.splice(at..at, std::iter::repeat_n(event, times));
 }
 
-fn swap_events(events: &mut Vec<StoredEvent>, at: usize, choices: &mut dyn Choices) {
+fn swap_events(events: &mut [StoredEvent], at: usize, choices: &mut dyn Choices) {
     let other = choices.below(events.len());
     events.swap(at, other);
 }

@@ -192,22 +192,14 @@ impl TimelineBuilder {
                     self.timeline.marks.push(mark);
                 }
             }
-            Event::RateChange(change) => {
-                if self.keeps(0) {
-                    self.timeline.rates.push((change.time, change.rate_mhz));
-                }
+            Event::RateChange(change) if self.keeps(0) => {
+                self.timeline.rates.push((change.time, change.rate_mhz));
             }
-            Event::Redaction(redaction) => {
-                if self.keeps(redaction.rule.len()) {
-                    let words = self.timeline.redacted.entry(text(redaction.rule)).or_default();
-                    *words = words.saturating_add(redaction.words);
-                }
+            Event::Redaction(redaction) if self.keeps(redaction.rule.len()) => {
+                let words = self.timeline.redacted.entry(text(redaction.rule)).or_default();
+                *words = words.saturating_add(redaction.words);
             }
-            Event::Clock(clock) => {
-                if self.keeps(0) {
-                    self.timeline.clocks.push((clock.time, clock.utc));
-                }
-            }
+            Event::Clock(clock) if self.keeps(0) => self.timeline.clocks.push((clock.time, clock.utc)),
             Event::Dropped(dropped) => {
                 let count = timeline.dropped.get(&dropped.reason).copied();
                 if count.is_some() || self.keeps(0) {
