@@ -106,7 +106,7 @@ pub struct Trace<'a> {
 }
 
 /// Event bytes that any trace may stand for ...
-const EXPANSION: u64 = 128 << 20;
+const EXPANSION: u64 = 64 << 20;
 /// ... and those for each of its stored bytes. Recorders come to some tens.
 const EXPANSION_PER_BYTE: u64 = 1024;
 

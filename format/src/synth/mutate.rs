@@ -245,7 +245,7 @@ fn repeat_event(events: &mut Vec<StoredEvent>, at: usize, choices: &mut dyn Choi
     events.splice(at..at, std::iter::repeat_n(event, times));
 }
 
-fn swap_events(events: &mut Vec<StoredEvent>, at: usize, choices: &mut dyn Choices) {
+fn swap_events(events: &mut [StoredEvent], at: usize, choices: &mut dyn Choices) {
     let other = choices.below(events.len());
     events.swap(at, other);
 }

@@ -62,16 +62,19 @@ const CLASSES: &[Class] = &[
     ("samples without stack", bare_samples, &[10_000, 200_000]),
 ];
 
-/// Every bomb: what it is, and how to make it.
-pub fn all() -> Vec<(String, Box<dyn Fn() -> Vec<u8> + Send + Sync>)> {
-    let mut bombs: Vec<(String, Box<dyn Fn() -> Vec<u8> + Send + Sync>)> = Vec::new();
+/// Makes a trace.
+pub type Make = Box<dyn Fn() -> Vec<u8> + Send + Sync>;
+
+/// Every bomb: what it is, how to make it, and whether it is one of its class's larger sizes.
+pub fn all() -> Vec<(String, Make, bool)> {
+    let mut bombs: Vec<(String, Make, bool)> = Vec::new();
     for &(name, class, sizes) in CLASSES {
-        for &size in sizes {
-            bombs.push((format!("{name}, {size}"), Box::new(move || bomb(class, size))));
+        for (n, &size) in sizes.iter().enumerate() {
+            bombs.push((format!("{name}, {size}"), Box::new(move || bomb(class, size)), n > 0));
         }
     }
     for (name, stored) in frames() {
-        bombs.push((name.to_owned(), Box::new(move || forged_frame(&stored))));
+        bombs.push((name.to_owned(), Box::new(move || forged_frame(&stored)), false));
     }
     bombs
 }
@@ -184,7 +187,7 @@ const KEYFRAME: u64 = 2;
 const TRUNCATED: u64 = 0x40;
 
 /// A SAMPLES block whose slots are those threads.
-fn samples<'p>(parts: &'p mut Parts, threads: impl Iterator<Item = u64>) -> &'p mut Part {
+fn samples(parts: &mut Parts, threads: impl Iterator<Item = u64>) -> &mut Part {
     let block = parts.block(BlockKind::Samples, 600_000);
     let slot = |(slot, thread)| StoredEvent::of_numbers(kind::SLOT, &[slot, thread, 1]);
     block.events.extend((0..).zip(threads).map(slot));

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::RwLock;
 use std::time::Duration;
 
 /// Processor time after which a run is killed, in seconds.
@@ -16,6 +17,9 @@ const WALL_SECONDS: u32 = 60;
 const ADDRESS_SPACE: u64 = 4 << 30;
 /// Bytes of each output that are looked at.
 const LOOKED_AT: u64 = 64 << 20;
+
+/// Held for writing while this process takes much memory: a program's peak begins with that of the process that starts it.
+pub static START: RwLock<()> = RwLock::new(());
 
 /// What a run gave and took.
 #[derive(Debug)]
@@ -45,7 +49,9 @@ pub fn run(folder: &Path, arguments: &[&str], files: u64) -> io::Result<Run> {
     command.stdout(File::create(&out)?).stderr(File::create(&err)?);
     command.env_remove("_NT_SYMBOL_PATH").env_remove("RUST_LOG").env_remove("RUST_BACKTRACE");
     limit(&mut command, files);
+    let turn = START.read().unwrap_or_else(|poisoned| poisoned.into_inner());
     let child = command.spawn()?;
+    drop(turn);
     let (status, used) = wait(child.id())?;
     let seconds = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
     Ok(Run {
@@ -84,7 +90,7 @@ fn limit(command: &mut Command, files: u64) {
     unsafe { command.pre_exec(all) };
 }
 
-/// Gives back memory that is not in use: a program's peak begins with that of the process that starts it.
+/// Gives back memory that is not in use: see [`START`].
 pub fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointer, and may be called by any thread.

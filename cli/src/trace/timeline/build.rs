@@ -134,13 +134,12 @@ impl TimelineBuilder {
 
     /// Takes an event.
     pub fn add(&mut self, event: &Event<'_>) {
-        let timeline = &mut self.timeline;
         match event {
             Event::ModuleLoad(load) => self.module_load(load),
             Event::ModuleUnload { instance, time } => {
-                timeline.last = timeline.last.max(*time);
+                self.timeline.last = self.timeline.last.max(*time);
                 if let Some(&i) = self.modules.get(instance) {
-                    let module = &mut timeline.modules[i];
+                    let module = &mut self.timeline.modules[i];
                     module.unload = Some((*time).max(module.load));
                     if self.live.get(&module.base) == Some(&i) {
                         self.live.remove(&module.base);
@@ -149,16 +148,16 @@ impl TimelineBuilder {
             }
             Event::ModuleTables(tables) => {
                 if let Some(&i) = self.modules.get(&tables.instance) {
-                    let image = timeline.modules[i].image;
-                    timeline.images[image.0 as usize].tables_told = true;
+                    let image = self.timeline.modules[i].image;
+                    self.timeline.images[image.0 as usize].tables_told = true;
                     self.add_tables(image, &tables.tables);
                 }
             }
             Event::ThreadStart(start) => self.thread_start(start),
             Event::ThreadExit { instance, time } => {
-                timeline.last = timeline.last.max(*time);
+                self.timeline.last = self.timeline.last.max(*time);
                 if let Some(&i) = self.threads.get(instance) {
-                    let thread = &mut timeline.threads[i];
+                    let thread = &mut self.timeline.threads[i];
                     thread.exit = Some((*time).max(thread.start));
                     self.live_threads.remove(&i);
                 }
@@ -166,7 +165,7 @@ impl TimelineBuilder {
             Event::ThreadName { instance, name, .. } => {
                 if let Some(&i) = self.threads.get(instance) {
                     // The name before makes room for the new one.
-                    let more = name.len().saturating_sub(timeline.threads[i].name.len());
+                    let more = name.len().saturating_sub(self.timeline.threads[i].name.len());
                     if more == 0 || self.keeps(more) {
                         self.timeline.threads[i].name = text(name);
                     }
@@ -175,41 +174,33 @@ impl TimelineBuilder {
             Event::CodeAdd(add) => self.code_add(add),
             Event::CodeRemove { instance, time } => {
                 if let Some(&i) = self.code.get(instance) {
-                    timeline.code[i].remove = Some(*time);
+                    self.timeline.code[i].remove = Some(*time);
                 }
             }
             Event::RuntimeInfo(info) => self.runtime_info(info),
-            Event::Nettrace(_) => timeline.has_runtime_events = true,
+            Event::Nettrace(_) => self.timeline.has_runtime_events = true,
             Event::MethodName(_) => {
-                timeline.has_runtime_events = true;
-                timeline.names_told += 1;
+                self.timeline.has_runtime_events = true;
+                self.timeline.names_told += 1;
             }
             Event::Mark(mark) => {
-                timeline.last = timeline.last.max(mark.time);
+                self.timeline.last = self.timeline.last.max(mark.time);
                 if self.keeps(mark.text.len()) {
                     let text = text(mark.text);
                     let mark = Mark { time: mark.time, thread: mark.thread, tag: mark.tag, text };
                     self.timeline.marks.push(mark);
                 }
             }
-            Event::RateChange(change) => {
-                if self.keeps(0) {
-                    self.timeline.rates.push((change.time, change.rate_mhz));
-                }
+            Event::RateChange(change) if self.keeps(0) => {
+                self.timeline.rates.push((change.time, change.rate_mhz));
             }
-            Event::Redaction(redaction) => {
-                if self.keeps(redaction.rule.len()) {
-                    let words = self.timeline.redacted.entry(text(redaction.rule)).or_default();
-                    *words = words.saturating_add(redaction.words);
-                }
+            Event::Redaction(redaction) if self.keeps(redaction.rule.len()) => {
+                let words = self.timeline.redacted.entry(text(redaction.rule)).or_default();
+                *words = words.saturating_add(redaction.words);
             }
-            Event::Clock(clock) => {
-                if self.keeps(0) {
-                    self.timeline.clocks.push((clock.time, clock.utc));
-                }
-            }
+            Event::Clock(clock) if self.keeps(0) => self.timeline.clocks.push((clock.time, clock.utc)),
             Event::Dropped(dropped) => {
-                let count = timeline.dropped.get(&dropped.reason).copied();
+                let count = self.timeline.dropped.get(&dropped.reason).copied();
                 if count.is_some() || self.keeps(0) {
                     let count = count.unwrap_or(0).saturating_add(dropped.count);
                     self.timeline.dropped.insert(dropped.reason, count);
@@ -223,9 +214,9 @@ impl TimelineBuilder {
                     self.timeline.metadata.push((text(fact.key), text(fact.value)));
                 }
             }
-            Event::Exception(_) => timeline.exceptions += 1,
+            Event::Exception(_) => self.timeline.exceptions += 1,
             Event::End(end) => {
-                timeline.last = timeline.last.max(end.time);
+                self.timeline.last = self.timeline.last.max(end.time);
                 self.timeline.end = Some(End {
                     time: end.time,
                     reason: end.reason,
@@ -234,7 +225,7 @@ impl TimelineBuilder {
                     detail: text(end.detail),
                 });
             }
-            Event::Unknown { .. } => timeline.unknown_events += 1,
+            Event::Unknown { .. } => self.timeline.unknown_events += 1,
             _ => {}
         }
     }
