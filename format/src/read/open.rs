@@ -117,7 +117,9 @@ fn beyond_expansion(blocks: &[BlockRef]) -> HashSet<u64> {
     for block in blocks {
         let stored = BLOCK_HEADER_LEN as u64 + u64::from(block.header.stored_len);
         left = left.saturating_add(stored * EXPANSION_PER_BYTE);
-        match left.checked_sub(block.header.raw_len.into()) {
+        // A claim beyond the limit of a block is refused for itself.
+        let raw = (block.header.raw_len as usize).min(limits::MAX_BLOCK_RAW) as u64;
+        match left.checked_sub(raw) {
             Some(rest) => left = rest,
             None => {
                 beyond.insert(block.offset);
