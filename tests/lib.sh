@@ -181,8 +181,8 @@ machine_tests() { # wine8|wine10|arm64
   case $1 in
     # A 64-bit process cannot meet a 32-bit one there. stk.exe takes minutes to build: it is run by Wine 10.
     wine8) test_names end-to-end | grep -vx -e e2e_handover -e e2e_stk_exe ;;
-    # e2e_symbols runs no Windows program.
-    wine10) test_names end-to-end | grep -vx -e e2e_symbols ;;
+    # These run no Windows program.
+    wine10) test_names end-to-end | grep -vx -e e2e_symbols -e e2e_layouts ;;
     arm64) printf '%s\n' "${STK_ARM64_TESTS[@]}" ;;
   esac
 }

@@ -485,7 +485,15 @@ impl Run {
 }
 
 fn scenario_folder(scenario: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("agent-{scenario}"))
+    machine_folder().join(format!("agent-{scenario}"))
+}
+
+/// A folder of this machine's own: two machines are tested at once.
+fn machine_folder() -> PathBuf {
+    let machine = std::env::var("STK_MACHINE").unwrap_or_else(|_| "wine8".to_owned());
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(machine);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
 }
 
 fn run(scenario: &str) -> Run {
@@ -535,11 +543,7 @@ fn host_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let compiler = std::env::var_os("STK_CC").unwrap_or_else(|| "x86_64-w64-mingw32-gcc".into());
-        // A folder for each machine: its programs are built again when another one is tested.
-        let folder =
-            PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(if on_arm64() { "arm64" } else { "x64" });
-        std::fs::create_dir_all(&folder).unwrap();
-        let program = folder.join("host.exe");
+        let program = machine_folder().join("host.exe");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host.c");
         let status = Command::new(compiler)
             .args(["-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-o"])

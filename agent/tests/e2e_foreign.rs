@@ -50,9 +50,17 @@ fn windows_path(path: &Path) -> String {
     format!("Z:{}", path.display().to_string().replace('/', "\\"))
 }
 
+/// A folder of this machine's own: two machines are tested at once.
+fn machine_folder() -> PathBuf {
+    let machine = std::env::var("STK_MACHINE").unwrap_or_else(|_| "wine8".to_owned());
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(machine);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
 /// Records the program; gives what it said and what was recorded of each thread.
 fn record() -> BTreeMap<String, Told> {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("foreign");
+    let folder = machine_folder().join("foreign");
     std::fs::create_dir_all(&folder).unwrap();
     let (program, trace) = (folder.join("foreign_stack.exe"), folder.join("foreign.stk"));
     let _ = std::fs::remove_file(&trace);

@@ -110,7 +110,7 @@ struct Run {
 
 impl Run {
     fn of(scenario: &str, arguments: &[&str]) -> Run {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("suspend-{scenario}"));
+        let folder = machine_folder().join(format!("suspend-{scenario}"));
         std::fs::create_dir_all(&folder).unwrap();
         let trace = folder.join("out.stk");
         let output = Command::new("timeout")
@@ -148,11 +148,19 @@ fn windows_path(path: &Path) -> String {
     format!("Z:{}", path.display().to_string().replace('/', "\\"))
 }
 
+/// A folder of this machine's own: two machines are tested at once.
+fn machine_folder() -> PathBuf {
+    let machine = std::env::var("STK_MACHINE").unwrap_or_else(|_| "wine8".to_owned());
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(machine);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
 /// The program, compiled once; not the file of e2e_agent, which may be running.
 fn host_program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("suspend-host.exe");
+        let program = machine_folder().join("suspend-host.exe");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host.c");
         let status = Command::new("x86_64-w64-mingw32-gcc")
             .args(["-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-o"])
