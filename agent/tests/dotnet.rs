@@ -36,8 +36,9 @@ const STORE_VARIABLE: u64 = 0x1_4010_0000;
 const STORE: u64 = 0x2000_0000;
 const THREADS: [u64; 3] = [0x3000_0000, 0x3000_1000, 0x3000_2000];
 
-/// A process with three threads: two live, with the system's ids 40 and 44, and a dead one between them. Offsets are those of the
-/// .NET 10 x64 runtime: OSId 304, Frame 8, LinkNext 120, ExceptionTracker 360; the store's first link 64; its variable is global 3.
+/// A process with three threads: two live, with the system's ids 40 and 44, and a dead one between
+/// them. Offsets are those of the .NET 10 x64 runtime: OSId 304, Frame 8, LinkNext 120,
+/// ExceptionTracker 360; the store's first link 64; its variable is global 3.
 fn process() -> Pieces {
     let mut memory = Pieces::default();
     let pointers = 25u32;
@@ -133,7 +134,8 @@ fn a_list_that_goes_in_circles_or_into_nowhere_ends() {
     assert_eq!(layout.threads(&memory), []);
 }
 
-/// An InlinedCallFrame above a RedirectedThreadFrame, as the list has them: towards the stack's base.
+/// An InlinedCallFrame above a RedirectedThreadFrame, as the list has them: towards the stack's
+/// base.
 #[test]
 fn the_context_of_a_redirected_thread_is_found_outside_of_its_stack() {
     let memory = process();

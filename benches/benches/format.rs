@@ -1,13 +1,15 @@
-//! How small and how fast the format is, beside plain zstd level 1 in 1 MB frames, on the stack sequences of real
-//! recordings. Both sides store the same: registers and stack words of the same samples.
+//! How small and how fast the format is, beside plain zstd level 1 in 1 MB frames, on the stack
+//! sequences of real recordings. Both sides store the same: registers and stack words of the same
+//! samples.
 //!
 //! ```text
 //! cargo bench -p stk-benches --bench format -- FILE.stk …      (default: examples/traces/*.stk)
 //! ```
 //!
-//! Times are those that the measuring thread spent on a CPU, best of several rounds. Two sequences per recording:
-//! `written` are the full samples; `passes` also repeats a thread's stack for every pass that found it unchanged, up to
-//! a memory limit, as a recorder without stack images would have to store it.
+//! Times are those that the measuring thread spent on a CPU, best of several rounds. Two sequences
+//! per recording: `written` are the full samples; `passes` also repeats a thread's stack for every
+//! pass that found it unchanged, up to a memory limit, as a recorder without stack images would
+//! have to store it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -216,7 +218,8 @@ struct Encoded {
     unchanged: usize,
 }
 
-/// The sequence as the recorder stores it: blocks cut as it cuts them, without code bytes and CPU times.
+/// The sequence as the recorder stores it: blocks cut as it cuts them, without code bytes and CPU
+/// times.
 fn encode(header: &FileHeader, sequence: &Sequence, out: &mut Encoded) {
     let word = header.word();
     let capacity = limits::CUT_RAW + (9 << 20);

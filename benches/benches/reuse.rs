@@ -1,10 +1,12 @@
 //! What it gains to walk only what changed since a thread's last sample, on real recordings.
 //!
-//! `cargo bench -p stk-benches --bench reuse -- [FILE.stk…]`; without a file, the kept recording of examples/busy.
+//! `cargo bench -p stk-benches --bench reuse -- [FILE.stk…]`; without a file, the kept recording of
+//! examples/busy.
 //!
-//! The samples are decoded beforehand, with what the format says of each: from which address on the stack is as it was
-//! at the thread's last sample. Each is walked whole and walked again; every frame and stop must be the same; only then is
-//! time taken: CPU time of this thread, the best of several rounds in turn.
+//! The samples are decoded beforehand, with what the format says of each: from which address on the
+//! stack is as it was at the thread's last sample. Each is walked whole and walked again; every
+//! frame and stop must be the same; only then is time taken: CPU time of this thread, the best of
+//! several rounds in turn.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -131,7 +133,8 @@ fn decode(trace: &Trace<'_>) -> Result<Vec<Recorded>> {
     Ok(recorded)
 }
 
-/// Hands over each sample with the modules of its time and with the address from which on its stack is unchanged.
+/// Hands over each sample with the modules of its time and with the address from which on its stack
+/// is unchanged.
 fn each(
     trace: &Trace<'_>,
     images: &[ModuleImage],

@@ -1,17 +1,20 @@
-//! The symbol index beside pdb-addr2line and symbolic's symcache: the same PDB, the same addresses, one thread, one run.
+//! The symbol index beside pdb-addr2line and symbolic's symcache: the same PDB, the same addresses,
+//! one thread, one run.
 //!
 //! ```text
 //! cargo bench -p stk-benches --bench symbols [-- PDB…]
 //! ```
 //!
-//! Without arguments a PDB of over 50 MB is generated (clang-19, lld-19), with over 250,000 inline sites. Each measurement
-//! runs in a process of its own, so that its peak memory is its own. Times are those that the measuring thread spent on a CPU, best
-//! of several rounds. Printed: how far the answers agree, our figure, the peer's, the ratio.
+//! Without arguments a PDB of over 50 MB is generated (clang-19, lld-19), with over 250,000 inline
+//! sites. Each measurement runs in a process of its own, so that its peak memory is its own. Times
+//! are those that the measuring thread spent on a CPU, best of several rounds. Printed: how far the
+//! answers agree, our figure, the peer's, the ratio.
 //!
 //! `STK_BENCH_EXAMPLES=1` also prints answers that differ.
 //!
-//! Each frame is asked for its function's name, file and line as text. Ours keeps the text of each distinct name once it has been
-//! read, as `Symbolizer` does; pdb-addr2line keeps the files and formatted types that it has met.
+//! Each frame is asked for its function's name, file and line as text. Ours keeps the text of each
+//! distinct name once it has been read, as `Symbolizer` does; pdb-addr2line keeps the files and
+//! formatted types that it has met.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -26,8 +29,8 @@ use stk_benches::cpu_time;
 
 const LOOKUPS: usize = 1_000_000;
 const FIRST_LOOKUPS: usize = 100_000;
-/// Rounds over all lookups, of which the best counts: this many at least, and as many as fit into the time. What else runs on a
-/// machine then costs either side the least.
+/// Rounds over all lookups, of which the best counts: this many at least, and as many as fit into
+/// the time. What else runs on a machine then costs either side the least.
 const ROUNDS: u32 = 3;
 const ROUNDS_FOR: Duration = Duration::from_secs(2);
 /// Lookups whose answers are compared.
@@ -170,8 +173,8 @@ fn measure(mode: &str, pdb: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Addresses all over the procedures, in random order. Written once by a process of its own, so that finding them
-/// costs the measurements neither time nor memory.
+/// Addresses all over the procedures, in random order. Written once by a process of its own, so
+/// that finding them costs the measurements neither time nor memory.
 fn addresses(pdb: &Path) -> Result<Vec<u32>> {
     let path = work_folder()?.join(format!("{:016x}.rvas", fingerprint(pdb)?));
     if !path.exists() {
@@ -336,8 +339,8 @@ fn timed(load: Duration, rvas: &[u32], mut lookups: impl FnMut(&[u32]) -> Result
     Ok(Figures { load, first, warm, frames, peak: 0 })
 }
 
-/// How far the answers of a peer are ours, address by address. Who is right where they differ is for the raw records to say:
-/// `symbols-truth` of the tests asks them.
+/// How far the answers of a peer are ours, address by address. Who is right where they differ is
+/// for the raw records to say: `symbols-truth` of the tests asks them.
 #[derive(Default)]
 struct Compared {
     addresses: u64,
@@ -403,7 +406,8 @@ impl Compared {
     }
 }
 
-/// pdb-addr2line writes parameters behind names, and scopes that the records have only as types before them.
+/// pdb-addr2line writes parameters behind names, and scopes that the records have only as types
+/// before them.
 fn compare_pdb_addr2line(pdb: &Path, rvas: &[u32]) -> Result<()> {
     use pdb_addr2line::pdb::PDB;
     let file = MappedFile::open(pdb)?;

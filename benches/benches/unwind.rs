@@ -1,13 +1,15 @@
-//! Frames per second of stk-unwind beside framehop, on stacks laid over the functions of two real MSVC images.
+//! Frames per second of stk-unwind beside framehop, on stacks laid over the functions of two real
+//! MSVC images.
 //!
-//! `cargo bench -p stk-benches --bench unwind`. The images are OpenConsole.exe and winpty-agent.exe of npm
-//! node-pty@1.1.0, fetched by tests/fetch.sh.
+//! `cargo bench -p stk-benches --bench unwind`. The images are OpenConsole.exe and winpty-agent.exe
+//! of npm node-pty@1.1.0, fetched by tests/fetch.sh.
 //!
-//! The stacks are made here: functions and call sites are drawn at random, and each frame is laid out by what its
-//! UNWIND_INFO says (read here, not by either unwinder), with the registers of its callers in its save slots. Both
-//! unwinders must return every return address that was laid; only then is time taken. One core, tail reuse off, CPU time
-//! of the measuring thread, the best of many short rounds that alternate between the two: what else runs on the machine
-//! then costs both the least.
+//! The stacks are made here: functions and call sites are drawn at random, and each frame is laid
+//! out by what its UNWIND_INFO says (read here, not by either unwinder), with the registers of its
+//! callers in its save slots. Both unwinders must return every return address that was laid; only
+//! then is time taken. One core, tail reuse off, CPU time of the measuring thread, the best of many
+//! short rounds that alternate between the two: what else runs on the machine then costs both the
+//! least.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -92,7 +94,8 @@ fn rate(stacks: &[Stack], rounds: usize, mut walk: impl FnMut(&Stack) -> usize) 
     frames as f64 / (cpu_time() - start).max(Duration::from_nanos(1)).as_secs_f64()
 }
 
-/// The gain of walking only what changed: between two samples of a thread the innermost frames are others.
+/// The gain of walking only what changed: between two samples of a thread the innermost frames are
+/// others.
 fn reuse(space: &Space<'_>, stacks: &[Stack]) {
     let mut walker = Walker::new(WalkOptions::default());
     let mut frames = Vec::new();

@@ -1,5 +1,5 @@
-//! Ours beside the peers, in one run: the benchmarks live in `benches/`, one file a question (format, unwinding, walks that go on from
-//! the last one, symbols). What they share is here.
+//! Ours beside the peers, in one run: the benchmarks live in `benches/`, one file a question
+//! (format, unwinding, walks that go on from the last one, symbols). What they share is here.
 
 use std::time::Duration;
 

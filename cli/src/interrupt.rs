@@ -1,6 +1,7 @@
 //! Ctrl-C: what is half made goes away, and the program ends with exit code 130.
 //!
-//! Whoever makes a file or folder that is not to stay under its present name makes it here: [`file`], [`folder`]. Once
+//! Whoever makes a file or folder that is not to stay under its present name makes it here:
+//! [`file`], [`folder`]. Once
 //! [`catch`] has been called, an interrupt removes them all and ends the process.
 // Asking the system for signals is unsafe; the reasons stand at each call.
 #![allow(unsafe_code)]
@@ -20,7 +21,8 @@ fn made() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     MADE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A temporary file that goes when it is dropped or the program is interrupted, unless it was given its name before.
+/// A temporary file that goes when it is dropped or the program is interrupted, unless it was given
+/// its name before.
 #[derive(Debug)]
 pub struct TemporaryFile {
     /// `None` once it has its name.
@@ -28,7 +30,8 @@ pub struct TemporaryFile {
     _kept: Kept,
 }
 
-/// A temporary folder that goes, with what is in it, when it is dropped or the program is interrupted.
+/// A temporary folder that goes, with what is in it, when it is dropped or the program is
+/// interrupted.
 #[cfg(any(windows, test))]
 #[derive(Debug)]
 pub struct TemporaryFolder {
@@ -113,7 +116,8 @@ impl TemporaryFolder {
 /// Removes what is half made and ends the process. The lock is kept: nothing is made any more.
 fn end(code: i32) -> ! {
     let made = made();
-    // On Windows a file that another process (inject, say) has open goes only when that has ended too.
+    // On Windows a file that another process (inject, say) has open goes only when that has ended
+    // too.
     const TRIES: u32 = 20;
     for _ in 0..TRIES {
         let mut left = false;
@@ -131,8 +135,9 @@ fn end(code: i32) -> ! {
     exit(code)
 }
 
-/// From now on an interrupt removes what is half made and ends the process with 128 + the signal's number, 130 for Ctrl-C. To
-/// be called before the first thread is started. Where the system refuses, an interrupt ends the process as ever.
+/// From now on an interrupt removes what is half made and ends the process with 128 + the signal's
+/// number, 130 for Ctrl-C. To be called before the first thread is started. Where the system
+/// refuses, an interrupt ends the process as ever.
 #[cfg(unix)]
 pub fn catch() {
     use std::mem::MaybeUninit;
@@ -145,18 +150,21 @@ pub fn catch() {
     };
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let mut now = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: without a new action this only writes the present one into `now`, which is valid when it is all zero.
+        // SAFETY: without a new action this only writes the present one into `now`, which is valid
+        // when it is all zero.
         let now = unsafe {
             libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr());
             now.assume_init()
         };
-        // Whoever started the program (nohup, a shell in the background) has it ignore the signal: so it stays.
+        // Whoever started the program (nohup, a shell in the background) has it ignore the signal:
+        // so it stays.
         if now.sa_sigaction != libc::SIG_IGN {
             // SAFETY: the set is initialised.
             unsafe { libc::sigaddset(&mut set, signal) };
         }
     }
-    // SAFETY: an initialised set; the former mask is not asked for. Threads started from here on inherit the mask.
+    // SAFETY: an initialised set; the former mask is not asked for. Threads started from here on
+    // inherit the mask.
     if unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } != 0 {
         return;
     }
@@ -172,8 +180,8 @@ pub fn catch() {
     }
 }
 
-/// From now on Ctrl-C, Ctrl-Break and the closing of the console remove what is half made and end the process with 130. Where
-/// the system refuses, they end it as ever.
+/// From now on Ctrl-C, Ctrl-Break and the closing of the console remove what is half made and end
+/// the process with 130. Where the system refuses, they end it as ever.
 #[cfg(windows)]
 pub fn catch() {
     use windows_sys::Win32::System::Console::SetConsoleCtrlHandler;

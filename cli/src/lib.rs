@@ -23,8 +23,8 @@
 //! commands   the command line, and clap with it
 //! ```
 //!
-//! Without the feature `parquet` there is no Parquet output, and polars is not compiled, which takes
-//! longer than all the rest.
+//! Without the feature `parquet` there is no Parquet output, and polars is not compiled, which
+//! takes longer than all the rest.
 #![deny(unsafe_code)]
 pub mod commands;
 #[cfg(unix)]

@@ -1,4 +1,5 @@
-//! Traces for tests: images with real unwind data and exports, threads with stacks that the walker can walk.
+//! Traces for tests: images with real unwind data and exports, threads with stacks that the walker
+//! can walk.
 
 use stk_format::RawSample;
 use stk_format::synth::TraceBuilder;
@@ -130,7 +131,8 @@ pub fn in_function(base: u64, n: u32) -> u64 {
     base + u64::from(Image::function(n) + AFTER_CALL)
 }
 
-/// The stack of a thread that was started by the system and called `calls`, outermost first: registers (rip, rsp) and words.
+/// The stack of a thread that was started by the system and called `calls`, outermost first:
+/// registers (rip, rsp) and words.
 pub fn stack(stack_base: u64, calls: &[u64]) -> ([u64; 2], Vec<u64>) {
     let mut chain = vec![in_function(NTDLL, 0), in_function(KERNEL32, 0)];
     chain.extend(calls);
@@ -151,7 +153,8 @@ pub fn sample(builder: &mut TraceBuilder, thread: u64, time: u64, stack_base: u6
     builder.sample(thread, time, &registers, &words);
 }
 
-/// A thread at the moment of a sample: its registers and its stack from the stack pointer up to the base.
+/// A thread at the moment of a sample: its registers and its stack from the stack pointer up to the
+/// base.
 pub struct Moment<'a> {
     pub thread: u64,
     pub time: u64,

@@ -54,7 +54,8 @@ pub fn date_and_time(ns_since_epoch: u64) -> (String, String) {
     (format!("{year:04}-{month:02}-{day:02}"), time)
 }
 
-/// Year, month and day of a day number since 1970-01-01 (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// Year, month and day of a day number since 1970-01-01 (Howard Hinnant, "chrono-Compatible
+/// Low-Level Date Algorithms").
 fn civil(days: i64) -> (i64, u32, u32) {
     let z = days + 719_468;
     let era = z.div_euclid(146_097);

@@ -1,4 +1,5 @@
-//! The program as users run it: arguments, exit codes, what goes to standard output and what to standard error.
+//! The program as users run it: arguments, exit codes, what goes to standard output and what to
+//! standard error.
 
 #[path = "../src/testing.rs"]
 #[allow(dead_code)]
@@ -256,8 +257,8 @@ fn a_range_and_a_thread_can_be_chosen() {
     assert!(stderr(&output).contains("nobody"));
 }
 
-/// The kept trace of examples/mixed on CoreCLR 10.0.9, at a moment when its thread "mixed" was in native_work: lines of
-/// `clrstack` from the third on.
+/// The kept trace of examples/mixed on CoreCLR 10.0.9, at a moment when its thread "mixed" was in
+/// native_work: lines of `clrstack` from the third on.
 fn mixed_clrstack(more: &[&str]) -> Vec<String> {
     let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
     let arguments =
@@ -277,7 +278,8 @@ fn source_line(file: &str, text: &str) -> usize {
     found[0]
 }
 
-/// What the source says of `Down(3)`: it calls itself through Between and native_call, three times, and then native_work.
+/// What the source says of `Down(3)`: it calls itself through Between and native_call, three times,
+/// and then native_work.
 fn down_from_three(with_native: bool) -> Vec<String> {
     let native = |function: &str, text: &str| {
         format!("native!{function} [examples\\mixed\\native.c @ {}]", source_line("native.c", text))
@@ -306,8 +308,8 @@ fn down_from_three(with_native: bool) -> Vec<String> {
     expected
 }
 
-/// Stack address, instruction pointer and call site, without the address in a Frame's brackets, what is said behind them, and
-/// displacements of native code.
+/// Stack address, instruction pointer and call site, without the address in a Frame's brackets,
+/// what is said behind them, and displacements of native code.
 fn clrstack_row(line: &str) -> (u64, Option<u64>, String) {
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let (sp, ip, site) = (&line[..16], &line[17..33], &line[34..]);
@@ -340,7 +342,8 @@ fn clrstack_shows_native_and_managed_frames_and_the_runtimes_own_in_one_stack() 
         assert_eq!(rows.last().map(|row| &*row.2), Some(last));
         for pair in rows.windows(2) {
             if pair[0].2 == "[InlinedCallFrame]" {
-                // What the runtime says of the call under way is what unwinding the native frames came to.
+                // What the runtime says of the call under way is what unwinding the native frames
+                // came to.
                 assert_eq!(pair[0].1, pair[1].1, "{lines:#?}");
                 assert!(pair[1].0 < pair[0].0, "the Frame lies within the stack frame of its method");
             } else if pair.iter().all(|row| !row.2.starts_with('[')) {
@@ -589,7 +592,8 @@ fn tables_in_a_shared_folder_are_found_there_and_missed_by_name() {
     assert_eq!(stop(&["dump", "a.stk", "--style", "json", "--tables", "tables"]), "thread-start");
 
     let info = |arguments: &[&str]| json(arguments)["traces"][0]["embedded"].clone();
-    // Of app.exe the exception directory is not in the trace; its unwind info is, since that of ntdll has the same bytes.
+    // Of app.exe the exception directory is not in the trace; its unwind info is, since that of
+    // ntdll has the same bytes.
     let without = info(&["info", "--json", "a.stk"]);
     assert_eq!((&without["images_with_unwind_data"], &without["images_without"]), (&2.into(), &1.into()));
     assert_eq!((&without["not_at_hand"]["tables"], &without["in_folders"]["tables"]), (&1.into(), &0.into()));
@@ -641,11 +645,13 @@ fn dump_tells_utc_time_and_arguments_and_explains_each_frame() {
     }
     let text = stdout(&stk(dir.path(), &["dump", "a.stk", "--style", "plain"]));
     assert!(text.contains("\"ntdll.dll\"! RtlUserThreadStart\n"), "{text}");
-    // The innermost function's code is not in the trace: whether it was at its end is not known, and said so.
+    // The innermost function's code is not in the trace: whether it was at its end is not known,
+    // and said so.
     assert!(text.contains("\"kernel32.dll\"! BaseThreadInitThunk  (unwind-info-no-code)\n"), "{text}");
 
     let explained = stdout(&stk(dir.path(), &["dump", "a.stk", "--explain"]));
-    // The second function, at 0x1040: its RUNTIME_FUNCTION, its UNWIND_INFO and `sub rsp, 28h`, as testing::Image makes them.
+    // The second function, at 0x1040: its RUNTIME_FUNCTION, its UNWIND_INFO and `sub rsp, 28h`, as
+    // testing::Image makes them.
     let says = "UNWIND_INFO v1 at 0xc0000 of function 0x1040..0x1080, prologue 0x4";
     assert!(explained.contains(says) && explained.contains("return address at [rsp+0x28]"), "{explained}");
 
@@ -686,7 +692,8 @@ fn an_interrupt_leaves_nothing_half_made_and_exits_with_130() {
     write(&out, "a.chrome.json", b"what was there before");
     // The program may be done before the signal comes: then it is tried again.
     for _ in 0..20 {
-        // Shells have what they start in the background ignore Ctrl-C, and stk would go on doing so.
+        // Shells have what they start in the background ignore Ctrl-C, and stk would go on doing
+        // so.
         let mut child = Command::new("env")
             .args(["--default-signal=INT", env!("CARGO_BIN_EXE_stk")])
             .args(["convert", "a.stk", "-o", "out/a.chrome.json"])

@@ -1,5 +1,5 @@
-//! Traces with one thing changed behind right checksums, through every command's entry in the library. Bombs, names and
-//! cuts, through the program, are in `tests/tests/hostile.rs`.
+//! Traces with one thing changed behind right checksums, through every command's entry in the
+//! library. Bombs, names and cuts, through the program, are in `tests/tests/hostile.rs`.
 
 #[path = "../src/testing.rs"]
 #[allow(dead_code)]

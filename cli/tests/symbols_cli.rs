@@ -247,8 +247,8 @@ fn lookup_gives_one_json_object_a_line() {
     assert!(lines[2]["reason"].as_str().unwrap().contains("no record covers"), "{}", lines[2]);
 }
 
-/// A PE32+ image with two functions of 40h bytes by its exception directory, at 1000h and at 1040h, of
-/// which the first is exported as `Work` (PE format).
+/// A PE32+ image with two functions of 40h bytes by its exception directory, at 1000h and at 1040h,
+/// of which the first is exported as `Work` (PE format).
 fn image_with_an_export() -> Vec<u8> {
     /// Where `.rdata` lies: file offset of its RVA 2000h.
     const RDATA: usize = 0x400;

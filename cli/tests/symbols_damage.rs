@@ -1,4 +1,5 @@
-//! Damaged and hostile symbol files end in an error or in fewer names, never in a panic or in unbounded memory.
+//! Damaged and hostile symbol files end in an error or in fewer names, never in a panic or in
+//! unbounded memory.
 
 use std::path::{Path, PathBuf};
 
@@ -41,8 +42,9 @@ fn use_pdb(data: &[u8]) {
             let _ = hit.range().map(|range| range.aliases(&index));
         }
     }
-    // A file cannot say more than its own size allows: every row comes from some bytes of it. The table of blocks alone
-    // grows with the last address instead, up to 4 bytes for each 256 of the largest image, 2 GiB.
+    // A file cannot say more than its own size allows: every row comes from some bytes of it. The
+    // table of blocks alone grows with the last address instead, up to 4 bytes for each 256 of the
+    // largest image, 2 GiB.
     let (len, limit) = (index.as_bytes().len(), 64 * data.len() + (33 << 20));
     assert!(len < limit, "{len} from {}", data.len());
 }

@@ -1,5 +1,6 @@
-//! Records for which no real PDB is at hand, written by hand after Microsoft's cvinfo.h and LLVM's "The PDB File Format": code
-//! that a post-link tool has moved, functions folded into one, incremental-link thunks, separated code, /DEBUG:FASTLINK.
+//! Records for which no real PDB is at hand, written by hand after Microsoft's cvinfo.h and LLVM's
+//! "The PDB File Format": code that a post-link tool has moved, functions folded into one,
+//! incremental-link thunks, separated code, /DEBUG:FASTLINK.
 
 mod pdb_file;
 
@@ -37,7 +38,8 @@ impl Pdb {
         Pdb { sections: sections.to_vec(), ..Pdb::default() }
     }
 
-    /// S_GPROC32 and its S_END, at an offset in the first section; gives the record's offset in the module's stream.
+    /// S_GPROC32 and its S_END, at an offset in the first section; gives the record's offset in the
+    /// module's stream.
     fn procedure(&mut self, offset: u32, len: u32, name: &str) -> u32 {
         let at = self.symbols.len() as u32 + 4;
         let body = [&words(&[0, 0, 0, len, 0, len, 0, offset])[..], &1u16.to_le_bytes(), &[0]].concat();
@@ -75,7 +77,8 @@ impl Pdb {
         let moved = !self.original_sections.is_empty();
         let omap: Vec<u8> = self.omap_to_source.iter().flat_map(|&(from, to)| words(&[from, to])).collect();
         let module = [&words(&[4])[..], &self.symbols].concat();
-        // Old directory, information, types, debug information, ids; then what the debug information names.
+        // Old directory, information, types, debug information, ids; then what the debug
+        // information names.
         let streams = [
             Vec::new(),
             self.information(),

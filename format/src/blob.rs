@@ -12,8 +12,8 @@ pub fn content_hash(bytes: &[u8]) -> ContentHash {
     ContentHash(xxh3_128(bytes).to_le_bytes())
 }
 
-/// The BLOB events of `bytes`, in order: pieces of at most `piece` bytes (clamped to the format's limit). An empty
-/// BLOB is one empty piece. `None` if it is longer than the format allows.
+/// The BLOB events of `bytes`, in order: pieces of at most `piece` bytes (clamped to the format's
+/// limit). An empty BLOB is one empty piece. `None` if it is longer than the format allows.
 pub fn pieces<'a>(
     hash: ContentHash,
     bytes: &'a [u8],
@@ -60,8 +60,8 @@ pub enum BlobError {
     },
 }
 
-/// Puts one BLOB together from its pieces, in any order, and verifies it. Memory grows with the bytes received, never
-/// with the length that a piece claims.
+/// Puts one BLOB together from its pieces, in any order, and verifies it. Memory grows with the
+/// bytes received, never with the length that a piece claims.
 #[derive(Debug)]
 pub struct Assembly {
     hash: ContentHash,
@@ -75,8 +75,8 @@ impl Assembly {
         Assembly { hash, total: None, pieces: BTreeMap::new() }
     }
 
-    /// Takes a piece; one that was seen before is ignored. Pieces may not overlap, so that what is kept is never more
-    /// than the BLOB's length.
+    /// Takes a piece; one that was seen before is ignored. Pieces may not overlap, so that what is
+    /// kept is never more than the BLOB's length.
     pub fn add(&mut self, piece: &Blob) -> Result<(), BlobError> {
         let total = *self.total.get_or_insert(piece.total);
         let end = piece.offset.checked_add(piece.bytes.len() as u64);
@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn the_hash_is_xxh3_128() {
-        // The reference implementation's value of the empty input (xxHash, seed 0), byte by byte from the lowest.
+        // The reference implementation's value of the empty input (xxHash, seed 0), byte by byte
+        // from the lowest.
         let reference: u128 = 0x99aa_06d3_0147_98d8_6001_c324_468d_497f;
         assert_eq!(content_hash(b"").0, reference.to_le_bytes());
     }

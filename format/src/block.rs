@@ -1,4 +1,5 @@
-//! A block while it is being filled: events in one preallocated buffer, and the counters of its header.
+//! A block while it is being filled: events in one preallocated buffer, and the counters of its
+//! header.
 
 use crate::bytes::Bounded;
 use crate::event;
@@ -8,18 +9,22 @@ use alloc::vec::Vec;
 use stk_schema::event::{Event, Metadata};
 use stk_schema::limits;
 
-/// Key of the METADATA event, first in every STATE and END block and in the META blocks of the first second, whose value
-/// is a copy of the file header's 128 bytes: a trace whose own header is damaged is read by it.
+/// Key of the METADATA event, first in every STATE and END block and in the META blocks of the
+/// first second, whose value is a copy of the file header's 128 bytes: a trace whose own header is
+/// damaged is read by it.
 pub const HEADER_KEY: &[u8] = b"stk.header";
 
-/// Why an event or a sample was not taken. Nothing was written, and both block and image stay consistent.
+/// Why an event or a sample was not taken. Nothing was written, and both block and image stay
+/// consistent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rejected {
-    /// No room left: cut the block and try again in an empty one. If that is refused too, drop it and count it.
+    /// No room left: cut the block and try again in an empty one. If that is refused too, drop it
+    /// and count it.
     #[error("the block is full")]
     BlockFull,
-    /// The thread's image is too small: [`ThreadImage::reserve`](crate::sample::ThreadImage::reserve) `words`, then try again.
+    /// The thread's image is too small:
+    /// [`ThreadImage::reserve`](crate::sample::ThreadImage::reserve) `words`, then try again.
     #[error("the stack image needs room for {words} words")]
     ImageTooSmall {
         /// Words that the image must hold.
@@ -41,8 +46,8 @@ struct CodeAt {
     len: u32,
 }
 
-/// Instruction pointers whose recorded code bytes are remembered per block; a power of two. A forgotten one only costs
-/// its bytes once more.
+/// Instruction pointers whose recorded code bytes are remembered per block; a power of two. A
+/// forgotten one only costs its bytes once more.
 const CODE_SLOTS: usize = 2048;
 
 /// One block's events and counters; allocated once and used again for block after block.
@@ -70,8 +75,9 @@ pub struct BlockBuffer {
 }
 
 impl BlockBuffer {
-    /// A buffer for up to `capacity` event bytes (at most [`limits::MAX_BLOCK_RAW`]). [`limits::CUT_RAW`] plus the
-    /// largest sample that shall never be dropped is a good size. This is the only allocation it ever makes.
+    /// A buffer for up to `capacity` event bytes (at most [`limits::MAX_BLOCK_RAW`]).
+    /// [`limits::CUT_RAW`] plus the largest sample that shall never be dropped is a good size. This
+    /// is the only allocation it ever makes.
     pub fn new(capacity: usize, header: &FileHeader) -> Result<BlockBuffer, TryReserveError> {
         let capacity = capacity.clamp(4096, limits::MAX_BLOCK_RAW);
         let mut buf = Vec::new();
@@ -99,11 +105,13 @@ impl BlockBuffer {
         })
     }
 
-    /// Empties the buffer for a block of `kind` that begins at `now` (ticks). A SAMPLES block is begun by
+    /// Empties the buffer for a block of `kind` that begins at `now` (ticks). A SAMPLES block is
+    /// begun by
     /// [`SampleEncoder::begin`](crate::sample::SampleEncoder::begin) instead, which numbers it.
     pub fn begin(&mut self, kind: BlockKind, now: u64) {
         self.start(kind, None, now);
-        // Not in all META blocks: where threads come and go all the time, copies would be a tenth of the file.
+        // Not in all META blocks: where threads come and go all the time, copies would be a tenth
+        // of the file.
         let early = now.wrapping_sub(self.header.clock_start) < self.header.clock_frequency;
         if matches!(kind, BlockKind::State | BlockKind::End) || kind == BlockKind::Meta && early {
             let copy = self.header.encode();
@@ -153,7 +161,8 @@ impl BlockBuffer {
         self.dropped = total;
     }
 
-    /// Whether there is nothing in it since it was begun: no event, and no coalesced pass that waits to be written.
+    /// Whether there is nothing in it since it was begun: no event, and no coalesced pass that
+    /// waits to be written.
     pub fn is_empty(&self) -> bool {
         self.events == self.preface && self.pending == 0
     }
@@ -173,7 +182,8 @@ impl BlockBuffer {
         self.kind
     }
 
-    /// Whether the block is due to be cut: by size, by the stack it stands for, or by age at `now` (ticks).
+    /// Whether the block is due to be cut: by size, by the stack it stands for, or by age at `now`
+    /// (ticks).
     pub fn wants_cut(&self, now: u64) -> bool {
         let ticks = |ms: u64| self.header.clock_frequency.saturating_mul(ms) / 1000;
         let (age, stack) = (now.saturating_sub(self.first), u64::from(self.stack_bytes));

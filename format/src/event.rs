@@ -1,7 +1,9 @@
-//! How events are stored: `varint type, varint body length, body`. `format/SPEC.md` describes each body.
+//! How events are stored: `varint type, varint body length, body`. `format/SPEC.md` describes each
+//! body.
 //!
-//! Times are zigzag varints relative to the block's first time. A body may be longer than this version knows: what
-//! follows its known fields is ignored, so that later minor versions can add fields.
+//! Times are zigzag varints relative to the block's first time. A body may be longer than this
+//! version knows: what follows its known fields is ignored, so that later minor versions can add
+//! fields.
 //!
 //! [`encode()`] and [`decode()`] are each a match over all types: a new event is added to both, and to [`kind_of`] and [`time_of`].
 

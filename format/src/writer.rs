@@ -1,4 +1,5 @@
-//! A trace written to any `io::Write`: for tests, `synth` and tools. The agent puts the same parts together itself.
+//! A trace written to any `io::Write`: for tests, `synth` and tools. The agent puts the same parts
+//! together itself.
 
 use crate::block::{BlockBuffer, Rejected};
 use crate::header::{BlockKind, FileHeader};

@@ -20,7 +20,8 @@ impl core::fmt::Display for ContentHash {
     }
 }
 
-/// PE header fields that symbol servers use to name an image (PE specification, COFF and optional header).
+/// PE header fields that symbol servers use to name an image (PE specification, COFF and optional
+/// header).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PeIdentity {
     /// COFF header TimeDateStamp; not a time in reproducible builds.
@@ -51,8 +52,9 @@ pub enum Identity<'a> {
     CodeView(CodeView<'a>),
     /// ELF build id (NT_GNU_BUILD_ID).
     ElfBuildId(&'a [u8]),
-    /// Hash of the image's headers as found in memory with the fields that loading changes (ImageBase) zeroed:
-    /// tells images apart whose other identities are shared, as those of Wine's own DLLs are.
+    /// Hash of the image's headers as found in memory with the fields that loading changes
+    /// (ImageBase) zeroed: tells images apart whose other identities are shared, as those of Wine's
+    /// own DLLs are.
     HeaderHash(ContentHash),
     /// An identity that this version does not know: its tag and bytes.
     Unknown(u64, &'a [u8]),

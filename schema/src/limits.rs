@@ -27,14 +27,17 @@ pub const MAX_NAME: usize = 96 << 10;
 
 /// A recorder cuts a block when its events reach this many bytes ...
 pub const CUT_RAW: usize = 1 << 20;
-/// ... or stand for this many stack bytes (less than the reader's limit by one sample of the largest size) ...
+/// ... or stand for this many stack bytes (less than the reader's limit by one sample of the
+/// largest size) ...
 pub const CUT_STACK: u64 = 48 << 20;
-/// ... or cover this much time, in milliseconds, if their keyframes have paid off by then: if they stand for at least
+/// ... or cover this much time, in milliseconds, if their keyframes have paid off by then: if they
+/// stand for at least
 /// [`CUT_STACK_SETTLED`] bytes of stack ...
 pub const CUT_MS: u64 = 250;
 /// (below this, keyframes make up so much of a block that plain compression would store less) ...
 pub const CUT_STACK_SETTLED: u64 = 8 << 20;
-/// ... or cover this much time, in milliseconds, whatever they stand for: what a killed process loses.
+/// ... or cover this much time, in milliseconds, whatever they stand for: what a killed process
+/// loses.
 pub const CUT_MS_MOST: u64 = 1000;
 /// A recorder writes a STATE block at least every so many stored bytes ...
 pub const STATE_BYTES: u64 = 64 << 20;

@@ -1,14 +1,17 @@
-//! The mailbox for names: where the agent asks its host what code at an address is called, and the host answers.
+//! The mailbox for names: where the agent asks its host what code at an address is called, and the
+//! host answers.
 //!
-//! It lies in the agent's memory for as long as the process; [`AgentStatus::names`](crate::control::AgentStatus::names) says where.
-//! A host that runs outside the process (inject.exe) can ask the runtime's data access library, which must not be loaded into the
-//! process itself. A host may leave the mailbox alone: the agent then waits for nothing.
+//! It lies in the agent's memory for as long as the process;
+//! [`AgentStatus::names`](crate::control::AgentStatus::names) says where. A host that runs outside
+//! the process (inject.exe) can ask the runtime's data access library, which must not be loaded
+//! into the process itself. A host may leave the mailbox alone: the agent then waits for nothing.
 //!
-//! One request at a time. The agent fills `slots[..count]` with addresses and then counts `request` up. The host reads both, fills
-//! in each slot's answer and then sets `answer` to that number. It counts `beat` up while it looks and works: where that stands
-//! still the agent gives the request up. Each field has one writer. Like all that the two share, the
-//! structs have no padding and no pointers. What lies here is never trusted by either side: the agent copies each answer out and checks it, the
-//! host reads no further than its own sizes.
+//! One request at a time. The agent fills `slots[..count]` with addresses and then counts `request`
+//! up. The host reads both, fills in each slot's answer and then sets `answer` to that number. It
+//! counts `beat` up while it looks and works: where that stands still the agent gives the request
+//! up. Each field has one writer. Like all that the two share, the structs have no padding and no
+//! pointers. What lies here is never trusted by either side: the agent copies each answer out and
+//! checks it, the host reads no further than its own sizes.
 
 /// Version of [`NameMailbox`] described here.
 pub const MAILBOX_VERSION: u32 = 1;

@@ -1,8 +1,8 @@
 //! Which registers a sample carries.
 //!
-//! A register set is a fixed list of registers, in a fixed order, each one stack word wide. Index 0 is always the
-//! instruction pointer and index 1 always the stack pointer, so that code that needs only these two is the same for
-//! every architecture.
+//! A register set is a fixed list of registers, in a fixed order, each one stack word wide. Index 0
+//! is always the instruction pointer and index 1 always the stack pointer, so that code that needs
+//! only these two is the same for every architecture.
 
 use crate::Arch;
 
@@ -48,8 +48,9 @@ impl RegisterSet {
     /// Register names in stored order.
     pub const fn names(self) -> &'static [&'static str] {
         match self {
-            // After rip and rsp: the encoding order of the instruction set, so that UNWIND_INFO's register n
-            // (rax 0, rcx 1, rdx 2, rbx 3, rsp 4, rbp 5, rsi 6, rdi 7, r8–r15) is easy to find: see `x64_index`.
+            // After rip and rsp: the encoding order of the instruction set, so that UNWIND_INFO's
+            // register n (rax 0, rcx 1, rdx 2, rbx 3, rsp 4, rbp 5, rsi 6, rdi 7, r8–r15) is easy
+            // to find: see `x64_index`.
             RegisterSet::X64 => &[
                 "rip", "rsp", "rax", "rcx", "rdx", "rbx", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11",
                 "r12", "r13", "r14", "r15",
@@ -74,7 +75,8 @@ impl RegisterSet {
     }
 }
 
-/// Index in [`RegisterSet::X64`] of the general register that the instruction set numbers `n` (0–15; 4 is rsp).
+/// Index in [`RegisterSet::X64`] of the general register that the instruction set numbers `n`
+/// (0–15; 4 is rsp).
 pub const fn x64_index(n: usize) -> usize {
     match n {
         4 => SP,

@@ -1,23 +1,28 @@
-//! The tables of a Parquet dataset: one folder a table, one file a trace in it (`samples/<trace_id>.parquet`).
+//! The tables of a Parquet dataset: one folder a table, one file a trace in it
+//! (`samples/<trace_id>.parquet`).
 //!
-//! Whole numbers are signed 64-bit (Spark reads unsigned ones as decimals), times of day are microseconds in UTC (Spark does
-//! not read nanoseconds), times within a trace are nanoseconds since its start. Ids are hashes of content, not counters, and
-//! do not depend on symbols, so that files of many traces can be read as one table. Rows that describe (all tables but
-//! `samples`) repeat between traces: join on (`trace_id`, id).
+//! Whole numbers are signed 64-bit (Spark reads unsigned ones as decimals), times of day are
+//! microseconds in UTC (Spark does not read nanoseconds), times within a trace are nanoseconds
+//! since its start. Ids are hashes of content, not counters, and do not depend on symbols, so that
+//! files of many traces can be read as one table. Rows that describe (all tables but `samples`)
+//! repeat between traces: join on (`trace_id`, id).
 //!
-//! How ids are made, all with xxh3-64 over the bytes named, numbers in little endian, the result taken as a signed number:
+//! How ids are made, all with xxh3-64 over the bytes named, numbers in little endian, the result
+//! taken as a signed number:
 //!
 //! * `image_id`: the image's identity (CodeView GUID and age, or header fields).
-//! * `location_id`: `image_id` (8 bytes), then `rva` (8 bytes). For an address in no module: the text `address:`, the trace id
-//!   as text, the address (8 bytes): it means nothing outside its trace.
-//! * `stack_id`: for each frame, root first: its `location_id` (8 bytes), then its trust as text and a zero byte.
+//! * `location_id`: `image_id` (8 bytes), then `rva` (8 bytes). For an address in no module: the
+//!   text `address:`, the trace id as text, the address (8 bytes): it means nothing outside its
+//!   trace.
+//! * `stack_id`: for each frame, root first: its `location_id` (8 bytes), then its trust as text
+//!   and a zero byte.
 
 use self::ColumnType::{
     Boolean, Int64, KeyValues, ListInt64, ListText, NamedFrames, Text, TimestampMicrosUtc,
 };
 
-/// Version of these tables, in each file of `traces`. It grows when a column changes its meaning or goes away, not when one
-/// is added.
+/// Version of these tables, in each file of `traces`. It grows when a column changes its meaning or
+/// goes away, not when one is added.
 pub const VERSION: i64 = 1;
 
 /// Type of a column.
@@ -35,7 +40,8 @@ pub enum ColumnType {
     ListInt64,
     /// List of texts.
     ListText,
-    /// List of structs `{function: Text, file: Text, line: Int64, module: Text, rva: Int64, trust: Text, inline: Boolean}`.
+    /// List of structs `{function: Text, file: Text, line: Int64, module: Text, rva: Int64, trust:
+    /// Text, inline: Boolean}`.
     NamedFrames,
     /// List of structs `{key: Text, value: Text}`.
     KeyValues,

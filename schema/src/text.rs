@@ -7,8 +7,9 @@ use core::fmt::Write;
 /// Characters of one text that are shown; a path of Windows has at most 32,767.
 pub const MAX_SHOWN: usize = 32_767;
 
-/// `text` as one line that a terminal only shows: control characters, line separators and what turns the direction of
-/// writing appear as `\u{..}`, and what is longer than [`MAX_SHOWN`] characters is cut and says so.
+/// `text` as one line that a terminal only shows: control characters, line separators and what
+/// turns the direction of writing appear as `\u{..}`, and what is longer than [`MAX_SHOWN`]
+/// characters is cut and says so.
 ///
 /// ```
 /// assert_eq!(stk_schema::text::printable("a\u{1b}[2J\nb"), r"a\u{1b}[2J\u{a}b");

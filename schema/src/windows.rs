@@ -52,7 +52,8 @@ mod tests {
 
     #[test]
     fn walks_are_refused_in_strict_mode_only() {
-        // EnableUserShadowStack | SetContextIpValidation, as programs linked with /CETCOMPAT have it.
+        // EnableUserShadowStack | SetContextIpValidation, as programs linked with /CETCOMPAT have
+        // it.
         assert!(walks_allowed(0) && walks_allowed(0b0101));
         assert!(!walks_allowed(0x10) && !walks_allowed(0x11));
     }

@@ -1,7 +1,9 @@
-//! Other readers of PDBs beside the index and the raw records: whose answer is what the records say, and how the others differ.
+//! Other readers of PDBs beside the index and the raw records: whose answer is what the records
+//! say, and how the others differ.
 //!
-//! Gets a [`Truth`], the index and a peer's answers; gives counts by class of difference. Every difference is settled by the records:
-//! an answer is right if it is one of the chains that they allow at the address (folded procedures allow several).
+//! Gets a [`Truth`], the index and a peer's answers; gives counts by class of difference. Every
+//! difference is settled by the records: an answer is right if it is one of the chains that they
+//! allow at the address (folded procedures allow several).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -30,9 +32,11 @@ pub enum Answer {
 pub enum Class {
     /// One of the chains that the records allow, and the same as ours.
     Same,
-    /// One that the records allow, and ours is another one: of folded procedures one took this, one that.
+    /// One that the records allow, and ours is another one: of folded procedures one took this, one
+    /// that.
     OtherRecord,
-    /// No procedure record holds the address, and it names the same public as we do, or nothing as we do.
+    /// No procedure record holds the address, and it names the same public as we do, or nothing as
+    /// we do.
     SamePublic,
     /// No procedure record holds the address; it says something else than we do.
     OutsideProcedures,
@@ -150,12 +154,14 @@ fn against(chain: &[TruthFrame], theirs: &[TruthFrame]) -> Class {
     }
 }
 
-/// Their name, with spaces where they like and unnamed namespaces spelled as they like, is the record's.
+/// Their name, with spaces where they like and unnamed namespaces spelled as they like, is the
+/// record's.
 fn same_name(theirs: &str, record: &str) -> bool {
     theirs == record || plain(theirs) == plain(record)
 }
 
-/// A name without spaces. MSVC writes an unnamed namespace with the file's hash in some records (`?A0x8417fefe`), in others in words.
+/// A name without spaces. MSVC writes an unnamed namespace with the file's hash in some records
+/// (`?A0x8417fefe`), in others in words.
 fn plain(name: &str) -> String {
     let mut name = name.replace(' ', "");
     while let Some(at) = name.find("?A0x") {
@@ -192,7 +198,8 @@ pub fn pdb_addr2line(pdb: &Path, rvas: &[u32]) -> Result<Vec<Answer>> {
     Ok(rvas.iter().map(answer).collect())
 }
 
-/// llvm-symbolizer's answers for an image with its PDB beside it. It crashes at some addresses; the next ones are asked of another process.
+/// llvm-symbolizer's answers for an image with its PDB beside it. It crashes at some addresses; the
+/// next ones are asked of another process.
 pub fn llvm_symbolizer(image: &Path, rvas: &[u32]) -> Result<Vec<Answer>> {
     let mut answers = Vec::with_capacity(rvas.len());
     while answers.len() < rvas.len() {

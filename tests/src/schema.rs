@@ -1,5 +1,5 @@
-//! A validator for the part of JSON Schema that the schemas of these tests use. It refuses keywords that it does not know,
-//! so that nothing passes unchecked.
+//! A validator for the part of JSON Schema that the schemas of these tests use. It refuses keywords
+//! that it does not know, so that nothing passes unchecked.
 
 use serde_json::Value;
 

@@ -65,7 +65,8 @@ pub struct Frame {
 }
 
 impl Speedscope {
-    /// Converts `trace` in `folder` with symbols from `symbols`, a frame for each source line, and reads the result.
+    /// Converts `trace` in `folder` with symbols from `symbols`, a frame for each source line, and
+    /// reads the result.
     #[track_caller]
     pub fn of(folder: &Path, trace: &str, symbols: &Path) -> Speedscope {
         let out = format!("{trace}.speedscope.json");
@@ -145,7 +146,8 @@ impl Profile {
         Profile { name, stacks }
     }
 
-    /// Whether some stack holds these functions one under the other, outermost first, with nothing between.
+    /// Whether some stack holds these functions one under the other, outermost first, with nothing
+    /// between.
     pub fn has_chain(&self, functions: &[&str]) -> bool {
         self.stacks.iter().any(|(_, _, stack)| {
             stack
@@ -176,7 +178,8 @@ impl Frame {
         }
     }
 
-    /// Whether it is of function `name`: scopes before it, and parameters, line and module after it do not matter.
+    /// Whether it is of function `name`: scopes before it, and parameters, line and module after it
+    /// do not matter.
     pub fn is(&self, name: &str) -> bool {
         self.function() == name
     }

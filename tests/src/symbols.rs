@@ -1,15 +1,16 @@
-//! Truth for symbols: what a PDB's records say of every address of its code, read without the index.
+//! Truth for symbols: what a PDB's records say of every address of its code, read without the
+//! index.
 //!
-//! Procedures, inline sites and ids are decoded by `pdb2`, C13 lines naively from the raw bytes here. Each rva of each
-//! executable section is then looked up in the index, and must agree:
+//! Procedures, inline sites and ids are decoded by `pdb2`, C13 lines naively from the raw bytes
+//! here. Each rva of each executable section is then looked up in the index, and must agree:
 //!
-//! - the outermost name is that of a procedure record whose range holds the rva; where there is none, that of the
-//!   nearest public at or below, or nothing;
+//! - the outermost name is that of a procedure record whose range holds the rva; where there is
+//!   none, that of the nearest public at or below, or nothing;
 //! - the inline chain is the path through S_INLINESITE records whose rows cover the rva;
 //! - every line is that of the row that covers the rva on its level, or none where there is none.
 //!
-//! Of procedures that were folded into one (several records and several line subsections with one address), the n-th
-//! record goes with the n-th subsection: object files bring both in one order.
+//! Of procedures that were folded into one (several records and several line subsections with one
+//! address), the n-th record goes with the n-th subsection: object files bring both in one order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -31,7 +32,8 @@ pub struct Truth {
     pub code: Vec<(u32, u32)>,
 }
 
-/// Which procedures hold each address of the code: for each section its rva and, by offset, procedures.
+/// Which procedures hold each address of the code: for each section its rva and, by offset,
+/// procedures.
 pub struct Holders(Vec<(u32, Vec<Vec<u32>>)>);
 
 impl Holders {
@@ -192,8 +194,8 @@ impl Truth {
                                     row.line_start,
                                 ));
                             }
-                            // The inlinee's own file is private to pdb2; the first row's is the same unless the
-                            // annotations change it first.
+                            // The inlinee's own file is private to pdb2; the first row's is the
+                            // same unless the annotations change it first.
                             file = rows.first().map(|row: &(u32, u32, u32, u32)| row.2);
                         }
                         scopes.push(Some(procedure.sites.len()));
@@ -245,8 +247,8 @@ impl Truth {
         Holders(sections)
     }
 
-    /// The chains that the records allow at an address, innermost first: one of each procedure that holds it; of those that begin
-    /// last, if some lie within others.
+    /// The chains that the records allow at an address, innermost first: one of each procedure that
+    /// holds it; of those that begin last, if some lie within others.
     pub fn chains(&self, holders: &Holders, rva: u32) -> Vec<Vec<TruthFrame>> {
         let procedures = holders.at(rva).iter().map(|&n| &self.procedures[n as usize]);
         let last = procedures.clone().map(|procedure| procedure.start).max();
@@ -373,7 +375,8 @@ impl Procedure {
         frames
     }
 
-    /// The site below `parent` that covers the address, itself or through the sites inlined into it.
+    /// The site below `parent` that covers the address, itself or through the sites inlined into
+    /// it.
     fn child_at(&self, parent: Option<usize>, rva: u32) -> Option<usize> {
         (0..self.sites.len()).filter(|&n| self.sites[n].parent == parent).find(|&n| self.covers(n, rva))
     }
@@ -478,8 +481,8 @@ fn naive_lines(c13: &[u8], rva_of: &dyn Fn(u16, u32) -> Option<u32>) -> NaiveLin
     (subsections, files)
 }
 
-/// File and line of each byte of a procedure that is the n-th of its module at its address: of the rows at or below the
-/// byte in a subsection that covers it, the one that begins last.
+/// File and line of each byte of a procedure that is the n-th of its module at its address: of the
+/// rows at or below the byte in a subsection that covers it, the one that begins last.
 fn bytes_of(start: u32, end: u32, subsections: &[Subsection], ordinal: usize) -> Vec<Option<(u32, u32)>> {
     let own: Vec<&Subsection> = subsections.iter().filter(|s| s.base == start).collect();
     let others = subsections.iter().filter(|s| s.base != start && s.base < end && s.end > start);

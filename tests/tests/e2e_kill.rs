@@ -1,4 +1,5 @@
-//! The target dies in the middle of a recording: whatever was written is there, and nothing else is wrong.
+//! The target dies in the middle of a recording: whatever was written is there, and nothing else is
+//! wrong.
 
 use std::time::Duration;
 use stk_tests::recorded::Recorded;

@@ -1,4 +1,5 @@
-//! The symbol index against the raw records, at every address of the code of PDBs that nobody here made.
+//! The symbol index against the raw records, at every address of the code of PDBs that nobody here
+//! made.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,8 @@
-//! `inject --check-walks` and `stk verify --walks`: our walks beside those of the system's own unwinder, made at the same moment.
+//! `inject --check-walks` and `stk verify --walks`: our walks beside those of the system's own
+//! unwinder, made at the same moment.
 //!
-//! Wine's unwinder is not always right. A difference passes only where `stk verify` proves the reason from the sample itself.
+//! Wine's unwinder is not always right. A difference passes only where `stk verify` proves the
+//! reason from the sample itself.
 
 use serde_json::Value;
 use stk_tests::recorded::Recorded;
@@ -28,7 +30,8 @@ impl Walks {
         self.0[name].as_u64().unwrap_or_else(|| panic!("{name} is a number: {}", self.0))
     }
 
-    /// All walks are accounted for, none is without its sample, and none differs without a proven reason.
+    /// All walks are accounted for, none is without its sample, and none differs without a proven
+    /// reason.
     #[track_caller]
     fn explained(&self) -> &Walks {
         assert!(self.number("walks") > 0, "{}", self.0);
@@ -92,8 +95,9 @@ fn walks_of_node_are_equal_or_wines_fault_or_pass_through_compiled_javascript() 
     assert!(status.success() && node.output().contains("rounds ok"), "{status}\n{}", node.output());
 }
 
-/// The walk takes the loader's and other locks while their owner may be suspended, and reads tables of modules that other threads
-/// unload: the watchdog and the handler for faults keep the target going, and it goes right.
+/// The walk takes the loader's and other locks while their owner may be suspended, and reads tables
+/// of modules that other threads unload: the watchdog and the handler for faults keep the target
+/// going, and it goes right.
 #[test]
 fn a_target_that_loads_and_frees_dlls_neither_hangs_nor_goes_wrong_while_walks_are_checked() {
     let seconds = if wine::long() { 60 } else { 8 };

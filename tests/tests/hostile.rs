@@ -1,5 +1,5 @@
-//! The program on traces that a hostile hand wrote, under limits: bombs, names and cuts, through every command. What
-//! changes one thing of a trace at a time is in `cli/tests/mutations.rs`.
+//! The program on traces that a hostile hand wrote, under limits: bombs, names and cuts, through
+//! every command. What changes one thing of a trace at a time is in `cli/tests/mutations.rs`.
 #![cfg(unix)]
 
 use std::collections::BTreeSet;
@@ -24,7 +24,8 @@ const CPU_MOST: Duration = Duration::from_secs(10);
 /// Descriptors of a run.
 const FILES: u64 = 64;
 
-/// Every command that reads a trace, in every style that makes other text of it. `TRACE` stands for the trace.
+/// Every command that reads a trace, in every style that makes other text of it. `TRACE` stands for
+/// the trace.
 const COMMANDS: [&[&str]; 14] = [
     &["info", "TRACE"],
     &["info", "--all", "TRACE"],
@@ -44,7 +45,8 @@ const COMMANDS: [&[&str]; 14] = [
 /// Those of [`COMMANDS`] that take different ways through the library.
 const WAYS: [usize; 6] = [0, 3, 5, 7, 11, 13];
 
-/// Runs a command on a trace and gives what is wrong with how it ended, what it took and what it printed.
+/// Runs a command on a trace and gives what is wrong with how it ended, what it took and what it
+/// printed.
 fn check(folder: &Path, command: &[&str], name: &str, file: &[u8]) -> Vec<String> {
     let out = format!("{name}.out");
     let fill = |part: &str| part.replace("TRACE", name).replace("OUT", &out);
@@ -91,8 +93,8 @@ fn has_samples(file: &[u8]) -> bool {
     samples.any(|block| block.header.samples > 0 && trace.verify_block(block, &mut scratch).is_ok())
 }
 
-/// What stands around the first character that a terminal does more with than show it: control characters but ends of
-/// lines and tabs, and what turns the direction of writing.
+/// What stands around the first character that a terminal does more with than show it: control
+/// characters but ends of lines and tabs, and what turns the direction of writing.
 fn harm(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
     let harmful = |c: char| {
@@ -140,7 +142,8 @@ const ALL: [usize; 14] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
 fn bombs_take_no_more_than_their_share() {
     let bombs = bombs::all();
     assert!(bombs.len() >= 60, "{}", bombs.len());
-    // A class's larger sizes tell how the time grows: one reader each of what is kept, of samples, of stacks.
+    // A class's larger sizes tell how the time grows: one reader each of what is kept, of samples,
+    // of stacks.
     let commands = |large| -> &[usize] {
         match (long(), large) {
             (true, _) => &ALL,

@@ -1,5 +1,5 @@
-//! The symbol index against the raw records, at every address of the code of the PDBs that are kept with the project
-//! (clang-19, lld-19).
+//! The symbol index against the raw records, at every address of the code of the PDBs that are kept
+//! with the project (clang-19, lld-19).
 
 use std::path::Path;
 

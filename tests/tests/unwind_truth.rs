@@ -1,5 +1,5 @@
-//! The unwinder against truth from a processor emulator: the part of it that is kept in tests/data/unwind. The whole is
-//! checked by `tests/unwind-truth.sh`.
+//! The unwinder against truth from a processor emulator: the part of it that is kept in
+//! tests/data/unwind. The whole is checked by `tests/unwind-truth.sh`.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Code bytes at sampled instruction pointers, remembered: reading them is a system call, and hot code is sampled at the
-//! same few addresses over and over.
+//! Code bytes at sampled instruction pointers, remembered: reading them is a system call, and hot
+//! code is sampled at the same few addresses over and over.
 
 use alloc::boxed::Box;
 use alloc::vec;

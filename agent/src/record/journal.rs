@@ -1,4 +1,5 @@
-//! Events that are not samples, on their way into blocks: written at once, by a thread that may wait for a buffer.
+//! Events that are not samples, on their way into blocks: written at once, by a thread that may
+//! wait for a buffer.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -68,7 +69,8 @@ impl<P: Pace> Journal<P> {
         }
     }
 
-    /// Events that could not be written, because the writer was gone or an event was larger than a block.
+    /// Events that could not be written, because the writer was gone or an event was larger than a
+    /// block.
     pub fn lost(&self) -> u64 {
         self.lost
     }

@@ -1,9 +1,10 @@
 //! A bounded queue between threads of the recorder and threads of the target.
 //!
-//! Dmitry Vyukov's bounded queue: each cell carries a sequence number that says whose turn it is. Neither end ever
-//! waits: a full queue refuses, an empty one gives nothing, and a producer that is suspended half-way through a push
-//! only hides what was pushed after it until it runs again. That is what the loader callback, DllMain and
-//! `stk_capture` need, which run on the target's threads and may be suspended by the sampler at any instruction.
+//! Dmitry Vyukov's bounded queue: each cell carries a sequence number that says whose turn it is.
+//! Neither end ever waits: a full queue refuses, an empty one gives nothing, and a producer that is
+//! suspended half-way through a push only hides what was pushed after it until it runs again. That
+//! is what the loader callback, DllMain and `stk_capture` need, which run on the target's threads
+//! and may be suspended by the sampler at any instruction.
 
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
@@ -24,8 +25,9 @@ pub struct Queue<T> {
     tail: AtomicUsize,
 }
 
-// SAFETY: a cell's value is only touched by the one thread that won the cell's turn through `tail` or `head`, and the
-// turn's Release store and Acquire load order those accesses; so values move between threads, hence `T: Send`.
+// SAFETY: a cell's value is only touched by the one thread that won the cell's turn through `tail`
+// or `head`, and the turn's Release store and Acquire load order those accesses; so values move
+// between threads, hence `T: Send`.
 unsafe impl<T: Send> Sync for Queue<T> {}
 // SAFETY: as above; the queue owns its values.
 unsafe impl<T: Send> Send for Queue<T> {}
@@ -84,7 +86,8 @@ impl<T> Queue<T> {
                     Ordering::Relaxed,
                 ) {
                     Ok(_) => {
-                        // SAFETY: this thread won pop number `head`, and the cell's turn says that it holds a value.
+                        // SAFETY: this thread won pop number `head`, and the cell's turn says that
+                        // it holds a value.
                         let value = unsafe { (*cell.value.get()).assume_init_read() };
                         cell.turn.store(head.wrapping_add(self.mask).wrapping_add(1), Ordering::Release);
                         return Some(value);

@@ -1,7 +1,7 @@
 //! Which threads live: enumerations, compared one with the next, into instances.
 //!
-//! The system reuses thread ids, but not while a handle to the thread is open; the recorder holds one for every
-//! thread that it knows, so that within an enumeration the id tells threads apart.
+//! The system reuses thread ids, but not while a handle to the thread is open; the recorder holds
+//! one for every thread that it knows, so that within an enumeration the id tells threads apart.
 
 use alloc::vec::Vec;
 use stk_schema::event::{Event, ThreadFlags, ThreadStart};
@@ -61,8 +61,8 @@ impl<H> Threads<H> {
         start.instance
     }
 
-    /// Removes the threads that have ended, writes THREAD_EXIT for each and hands it to `gone`. `ended` tells when a thread
-    /// ended, in ticks.
+    /// Removes the threads that have ended, writes THREAD_EXIT for each and hands it to `gone`.
+    /// `ended` tells when a thread ended, in ticks.
     pub fn remove_ended(
         &mut self,
         mut ended: impl FnMut(&Thread<H>) -> Option<u64>,
@@ -82,8 +82,8 @@ impl<H> Threads<H> {
         }
     }
 
-    /// Compares names with those known and writes THREAD_NAME where one changed. `name_of` gives `None` for a thread that is
-    /// not to be looked at.
+    /// Compares names with those known and writes THREAD_NAME where one changed. `name_of` gives
+    /// `None` for a thread that is not to be looked at.
     pub fn rename(
         &mut self,
         time: u64,

@@ -1,8 +1,10 @@
-//! The thread that speaks with a .NET runtime in the process: the names of its methods, through the diagnostics pipe, and which
-//! of its Thread objects belongs to which thread. What the pipe cannot tell it asks of the host, through the mailbox.
+//! The thread that speaks with a .NET runtime in the process: the names of its methods, through the
+//! diagnostics pipe, and which of its Thread objects belongs to which thread. What the pipe cannot
+//! tell it asks of the host, through the mailbox.
 //!
-//! It may wait for the runtime as long as its deadlines allow, and nobody waits for it but the end of a recording that was
-//! asked for. Where the process itself ends, it is simply gone: what it had received is written, nothing more is asked.
+//! It may wait for the runtime as long as its deadlines allow, and nobody waits for it but the end
+//! of a recording that was asked for. Where the process itself ends, it is simply gone: what it had
+//! received is written, nothing more is asked.
 
 use alloc::format;
 use alloc::string::String;
@@ -50,7 +52,8 @@ const ANSWER_MS: u64 = 20;
 const MAILBOX_MS: u64 = 250;
 /// Milliseconds for which a pipe that cannot be used may belong to a runtime that just starts.
 const STARTING_MS: u64 = 2_000;
-/// Milliseconds that a host may take for its first look where a recording ends as soon as it has begun.
+/// Milliseconds that a host may take for its first look where a recording ends as soon as it has
+/// begun.
 const FIRST_LOOK_MS: u64 = 500;
 /// Milliseconds between descriptions of how the host's answers go.
 const NOTE_MS: u64 = 5_000;
@@ -77,7 +80,8 @@ pub struct Found {
 pub struct Shared {
     /// Runtimes, from the tables thread.
     pub found: Queue<Found>,
-    /// Managed threads, for the sampler; null until a runtime with a data contract is found, then never changed.
+    /// Managed threads, for the sampler; null until a runtime with a data contract is found, then
+    /// never changed.
     table: AtomicPtr<Table>,
 }
 
@@ -396,7 +400,8 @@ pub struct Speaker<'a> {
 }
 
 impl<'a> Speaker<'a> {
-    /// `code` tells what dynamic code was seen; `wake` is signalled when a runtime was found or the recording is to end.
+    /// `code` tells what dynamic code was seen; `wake` is signalled when a runtime was found or the
+    /// recording is to end.
     pub fn new(
         api: &'static Api,
         shared: &'a Shared,
@@ -427,9 +432,11 @@ impl<'a> Speaker<'a> {
         }
     }
 
-    /// Works until the recording ends. A process without a runtime costs nothing: the thread sleeps until one is found.
+    /// Works until the recording ends. A process without a runtime costs nothing: the thread sleeps
+    /// until one is found.
     ///
-    /// `census_done` is set when no runtime can be found any more, `code_done` when no dynamic code can.
+    /// `census_done` is set when no runtime can be found any more, `code_done` when no dynamic code
+    /// can.
     pub fn run(&mut self, census_done: &AtomicBool, code_done: &AtomicBool) {
         let memory = OwnMemory(self.api);
         let mut schedule: Option<Schedule> = None;
@@ -459,7 +466,8 @@ impl<'a> Speaker<'a> {
             // SAFETY: the event lives as long as the process.
             unsafe { WaitForSingleObject(self.wake, wait.min(u64::from(INFINITE)) as u32) };
         }
-        // On a machine that is overloaded a recording may end before the first look at the modules does.
+        // On a machine that is overloaded a recording may end before the first look at the modules
+        // does.
         let since = ticks();
         while schedule.is_none() && !census_done.load(Ordering::Acquire) && self.may_wait(since) {
             self.take_found(&mut schedule);
@@ -518,7 +526,8 @@ impl<'a> Speaker<'a> {
         result
     }
 
-    /// Takes the addresses that the code thread wants to be named. Without a runtime they stay where they are.
+    /// Takes the addresses that the code thread wants to be named. Without a runtime they stay
+    /// where they are.
     fn take_wants(&mut self) {
         while let Some(want) = self.code.wants.pop() {
             self.names.want(want);
@@ -540,7 +549,8 @@ impl<'a> Speaker<'a> {
         }
     }
 
-    /// The last requests of a recording whose end was asked for, while the process and the host are there.
+    /// The last requests of a recording whose end was asked for, while the process and the host are
+    /// there.
     fn finish_names(&mut self, code_done: &AtomicBool) {
         if !self.names.asks() {
             return;
@@ -594,8 +604,8 @@ impl<'a> Speaker<'a> {
         Ok((pipe, ipc::session(&payload)?))
     }
 
-    /// Ends the session at once, which makes the runtime list everything, and receives that. The reply to the request comes
-    /// after the stream's end only.
+    /// Ends the session at once, which makes the runtime list everything, and receives that. The
+    /// reply to the request comes after the stream's end only.
     fn receive(&mut self, stream: &mut Pipe, session: u64) -> Result<(), Trouble> {
         let mut control = self.connect(false)?;
         control.write(&Request::StopTracing { session }.message(), STALLED_MS as u32)?;
@@ -633,8 +643,9 @@ impl<'a> Speaker<'a> {
         Ok(payload)
     }
 
-    /// Opens the pipe. The runtime serves one client at a time and makes the pipe anew for the next, so that it can be busy, or,
-    /// in the middle of things, absent. `absent` says whether its absence is to be taken as such.
+    /// Opens the pipe. The runtime serves one client at a time and makes the pipe anew for the
+    /// next, so that it can be busy, or, in the middle of things, absent. `absent` says whether its
+    /// absence is to be taken as such.
     fn connect(&mut self, absent: bool) -> Result<Pipe, Trouble> {
         let since = ticks();
         loop {

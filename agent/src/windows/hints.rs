@@ -1,5 +1,5 @@
-//! Hints that threads started, from DllMain: it runs on the new thread under the loader's lock, so it only leaves the
-//! thread's id in a ring and sets an event.
+//! Hints that threads started, from DllMain: it runs on the new thread under the loader's lock, so
+//! it only leaves the thread's id in a ring and sets an event.
 
 use alloc::boxed::Box;
 use core::ptr::null_mut;

@@ -5,8 +5,8 @@ use windows_sys::Win32::System::Threading::GetCurrentProcess;
 use super::api::Api;
 use crate::record::image::Memory;
 
-/// This process's memory through NtReadVirtualMemory: an address that is gone gives an error, not an exception that
-/// the target's handlers would see.
+/// This process's memory through NtReadVirtualMemory: an address that is gone gives an error, not
+/// an exception that the target's handlers would see.
 #[derive(Clone, Copy)]
 pub struct OwnMemory(pub &'static Api);
 
@@ -21,7 +21,8 @@ impl OwnMemory {
     pub fn read_some(&self, address: u64, into: &mut [u8]) -> usize {
         let Ok(address) = usize::try_from(address) else { return 0 };
         let mut done = 0;
-        // SAFETY: the system checks the source; the destination is a live mutable slice of that length.
+        // SAFETY: the system checks the source; the destination is a live mutable slice of that
+        // length.
         let status = unsafe {
             (self.0.read_memory)(
                 GetCurrentProcess(),

@@ -1,5 +1,5 @@
-//! What happens when the recorder itself fails: the thread parks for ever, the trace and the status say so, and the
-//! target goes on.
+//! What happens when the recorder itself fails: the thread parks for ever, the trace and the status
+//! say so, and the target goes on.
 
 use core::cell::UnsafeCell;
 use core::fmt::Write;
@@ -78,16 +78,17 @@ impl Write for Cut<'_> {
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     keep(info);
-    // The writer thread (or the watchdog, if it was the writer that panicked) polls `happened` and ends the trace; the
-    // watchdog resumes a thread that this one had suspended.
+    // The writer thread (or the watchdog, if it was the writer that panicked) polls `happened` and
+    // ends the trace; the watchdog resumes a thread that this one had suspended.
     loop {
         // SAFETY: no preconditions.
         unsafe { windows_sys::Win32::System::Threading::Sleep(u32::MAX) };
     }
 }
 
-/// rustup's `core` and `alloc` for windows-gnu are built to unwind, so their .xdata names a personality routine that only `std`
-/// defines. The agent is built with `panic = "abort"` and never unwinds through them: the address must exist, no more.
+/// rustup's `core` and `alloc` for windows-gnu are built to unwind, so their .xdata names a
+/// personality routine that only `std` defines. The agent is built with `panic = "abort"` and never
+/// unwinds through them: the address must exist, no more.
 #[cfg(all(target_env = "gnu", not(test)))]
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}

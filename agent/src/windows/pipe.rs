@@ -30,7 +30,8 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Opens the pipe with this name, zero-terminated. Does not wait for a server that is busy: that is error 231.
+    /// Opens the pipe with this name, zero-terminated. Does not wait for a server that is busy:
+    /// that is error 231.
     pub fn open(name: &[u16]) -> Result<Pipe, Fault> {
         debug_assert!(name.last() == Some(&0));
         // SAFETY: no preconditions; the handles are owned by the result or closed here.
@@ -92,14 +93,16 @@ impl Pipe {
         Ok(())
     }
 
-    /// Starts an operation and waits for its end; one that is late is cancelled, and over when this returns.
+    /// Starts an operation and waits for its end; one that is late is cancelled, and over when this
+    /// returns.
     fn transfer(&mut self, ms: u32, start: impl FnOnce(&mut OVERLAPPED) -> i32) -> Result<usize, Fault> {
         // SAFETY: plain data.
         let mut state: OVERLAPPED = unsafe { zeroed() };
         state.hEvent = self.done;
         let mut moved = 0;
         let begun = start(&mut state);
-        // SAFETY: the handles are open, and `state` stays until GetOverlappedResult, told to wait, has seen the end.
+        // SAFETY: the handles are open, and `state` stays until GetOverlappedResult, told to wait,
+        // has seen the end.
         unsafe {
             if begun == 0 {
                 let error = GetLastError();

@@ -9,7 +9,8 @@ pub fn wtf8(units: impl Iterator<Item = u16>) -> Vec<u8> {
         match unit {
             Ok(character) => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
             Err(unpaired) => {
-                // A surrogate takes three bytes of generalised UTF-8, which `char` refuses to encode.
+                // A surrogate takes three bytes of generalised UTF-8, which `char` refuses to
+                // encode.
                 let unit = unpaired.unpaired_surrogate();
                 out.extend_from_slice(&[
                     0xe0 | (unit >> 12) as u8,

@@ -1,9 +1,10 @@
-//! The other build of inject: a process can only be recorded by an inject of its own kind, and a release holds two.
+//! The other build of inject: a process can only be recorded by an inject of its own kind, and a
+//! release holds two.
 
 use object::pe::{IMAGE_FILE_MACHINE_AMD64, IMAGE_FILE_MACHINE_ARM64, IMAGE_FILE_MACHINE_I386};
 
-/// File name of the inject beside this one that records processes of `target`; `None` when it is this one or there is none.
-/// Both are `IMAGE_FILE_MACHINE_*`.
+/// File name of the inject beside this one that records processes of `target`; `None` when it is
+/// this one or there is none. Both are `IMAGE_FILE_MACHINE_*`.
 pub fn inject_for(own: u16, target: u16) -> Option<&'static str> {
     match (own, target) {
         (IMAGE_FILE_MACHINE_AMD64 | IMAGE_FILE_MACHINE_ARM64, IMAGE_FILE_MACHINE_I386) => {
@@ -14,7 +15,8 @@ pub fn inject_for(own: u16, target: u16) -> Option<&'static str> {
     }
 }
 
-/// File names under which the agent of an inject built for `own` lies beside it, the usual one first.
+/// File names under which the agent of an inject built for `own` lies beside it, the usual one
+/// first.
 pub fn agent_names(own: u16) -> &'static [&'static str] {
     match own {
         IMAGE_FILE_MACHINE_I386 => &["agent32.dll", "agent.dll"],

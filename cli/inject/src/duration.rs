@@ -1,6 +1,7 @@
 //! Spans of time on the command line: `10` (seconds), `0.5s`, `500ms`, `1m30s`, `2h`.
 
-/// Milliseconds in `text`, which is a number of seconds or a sequence of numbers with units `ms`, `s`, `m`, `h`, `d`.
+/// Milliseconds in `text`, which is a number of seconds or a sequence of numbers with units `ms`,
+/// `s`, `m`, `h`, `d`.
 ///
 /// # Errors
 /// A sentence that names the text, when it is no such span or does not fit 32 bits (49 days).

@@ -16,7 +16,8 @@ pub struct Process {
     pub name: String,
     /// `x64`, `arm64`, `x86`; `null` if it cannot be told.
     pub arch: Option<String>,
-    /// Its .NET runtime (`coreclr`, `clr`, `single-file`); `null` if it has none or that cannot be told.
+    /// Its .NET runtime (`coreclr`, `clr`, `single-file`); `null` if it has none or that cannot be
+    /// told.
     pub dotnet: Option<&'static str>,
     /// Whether `inject --pid` would work.
     pub recordable: bool,

@@ -1,4 +1,5 @@
-//! The host's half of the mailbox for names (`stk_schema::mailbox`) as bytes: what the agent asks, and how it is answered.
+//! The host's half of the mailbox for names (`stk_schema::mailbox`) as bytes: what the agent asks,
+//! and how it is answered.
 //!
 //! The bytes are another process's memory: nothing in them is taken for granted.
 
@@ -95,8 +96,9 @@ pub fn cut(text: &str, most: usize) -> String {
     format!("{}{MARK}", &text[..end.unwrap_or(0)])
 }
 
-/// A name as stk writes it, `Module!Namespace.Type.Method(signature)`, from the path of the module (empty if it has none) and the
-/// library's own text. Stubs bear their address at the end, which says nothing that the stack does not.
+/// A name as stk writes it, `Module!Namespace.Type.Method(signature)`, from the path of the module
+/// (empty if it has none) and the library's own text. Stubs bear their address at the end, which
+/// says nothing that the stack does not.
 pub fn full_name(module: &str, text: &str) -> String {
     let text: String = text.chars().filter(|char| !char.is_control()).collect();
     let text = match text.rsplit_once('@') {

@@ -1,8 +1,11 @@
-//! What a .NET runtime says of its data access library: which build of it is its own, and under what index debuggers look it up.
+//! What a .NET runtime says of its data access library: which build of it is its own, and under
+//! what index debuggers look it up.
 //!
-//! Gets the memory of the runtime's module in the recorded process, which may hold anything, and gives what it could read of it; what is missing is
-//! `None`, never guessed. Sources: the resource CLRDEBUGINFO and the export DotNetRuntimeInfo as dbgshim reads them (dotnet/diagnostics, src/dbgshim/debugshim.cpp;
-//! dotnet/runtime, src/coreclr/debug/inc/runtimeinfo.h), names and indices as the symbol server's clients build them (dotnet/diagnostics,
+//! Gets the memory of the runtime's module in the recorded process, which may hold anything, and
+//! gives what it could read of it; what is missing is `None`, never guessed. Sources: the resource
+//! CLRDEBUGINFO and the export DotNetRuntimeInfo as dbgshim reads them (dotnet/diagnostics,
+//! src/dbgshim/debugshim.cpp; dotnet/runtime, src/coreclr/debug/inc/runtimeinfo.h), names and
+//! indices as the symbol server's clients build them (dotnet/diagnostics,
 //! src/Microsoft.SymbolStore/KeyGenerators/PEFileKeyGenerator.cs).
 
 use crate::image::{self, Image, ImageError};
@@ -18,8 +21,9 @@ const MAX_RESOURCES: u32 = 4 << 20;
 /// Larger single resources neither: those wanted have less than 2 KB.
 const MAX_RESOURCE: u32 = 64 << 10;
 
-/// VS_FIXEDFILEINFO (Microsoft, "VS_FIXEDFILEINFO structure"): where it lies in the version resource, behind three words and the key
-/// "VS_VERSION_INFO" with its terminator and padding; its signature; bits of its dwFileFlags.
+/// VS_FIXEDFILEINFO (Microsoft, "VS_FIXEDFILEINFO structure"): where it lies in the version
+/// resource, behind three words and the key "VS_VERSION_INFO" with its terminator and padding; its
+/// signature; bits of its dwFileFlags.
 const FIXED_FILE_INFO: usize = 40;
 const FIXED_SIGNATURE: u32 = 0xfeef_04bd;
 const FLAG_DEBUG: u32 = 0x01;
@@ -76,7 +80,8 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Reads what the runtime of this kind says; `read` fills a buffer from an offset to its load address and says whether it could.
+    /// Reads what the runtime of this kind says; `read` fills a buffer from an offset to its load
+    /// address and says whether it could.
     ///
     /// # Errors
     /// [`ImageError`] when there is no image.
@@ -95,7 +100,8 @@ impl Runtime {
         runtime.index = index(image.identity.time_date_stamp, image.identity.size_of_image);
         let mut of = |ty, names: &[&str]| resource(&image.resources, ty, names, &mut read);
         runtime.version = of(pe::RT_VERSION, &[]).and_then(|bytes| fixed_version(&bytes));
-        // The newer name tells apart libraries for several hosts; that without a host is for the same one.
+        // The newer name tells apart libraries for several hosts; that without a host is for the
+        // same one.
         let host =
             format!("CLRDEBUGINFOWINDOWS{}", arch_name(image.machine).unwrap_or("?").to_ascii_uppercase());
         runtime.library = of(pe::RT_RCDATA, &[&host, "CLRDEBUGINFO"]).and_then(|bytes| debug_info(&bytes));
@@ -107,8 +113,9 @@ impl Runtime {
         Runtime { machine, kind, index: None, version: None, library: None }
     }
 
-    /// RuntimeInfo of runtimeinfo.h: the signature (18 bytes), at 20 the version, at 24, 48 and 72 the indices of runtime, data access
-    /// library and debugger interface (each begins with its bytes), and from version 2 at 96 the four parts of the file version.
+    /// RuntimeInfo of runtimeinfo.h: the signature (18 bytes), at 20 the version, at 24, 48 and 72
+    /// the indices of runtime, data access library and debugger interface (each begins with its
+    /// bytes), and from version 2 at 96 the four parts of the file version.
     fn take_info(&mut self, info: &[u8; 112]) {
         let signed = info.starts_with(RUNTIME_INFO.as_bytes()) && info[RUNTIME_INFO.len()] == 0;
         let version = u32_at(info, 20);
@@ -130,8 +137,8 @@ impl Runtime {
         if self.kind == RUNTIME_FRAMEWORK { "mscordacwks.dll" } else { "mscordaccore.dll" }
     }
 
-    /// The name under which symbol servers have the library of every build beside each other: stem, architectures of debugger and
-    /// program, version of the runtime. `None` if that is not known.
+    /// The name under which symbol servers have the library of every build beside each other: stem,
+    /// architectures of debugger and program, version of the runtime. `None` if that is not known.
     pub fn long_name(&self) -> Option<String> {
         let (arch, version) = (arch_name(self.machine)?, self.version?);
         let stem = self.library_name().trim_end_matches(".dll");
@@ -173,12 +180,14 @@ fn fixed_version(bytes: &[u8]) -> Option<FileVersion> {
     Some(FileVersion { parts: [high >> 16, high & 0xffff, low >> 16, low & 0xffff], flavor })
 }
 
-/// CLR_DEBUG_RESOURCE (debugshim.h): version, GUID, time stamp and size of the data access library, then of the debugger interface.
+/// CLR_DEBUG_RESOURCE (debugshim.h): version, GUID, time stamp and size of the data access library,
+/// then of the debugger interface.
 fn debug_info(bytes: &[u8]) -> Option<Index> {
     (bytes.len() >= 36 && u32_at(bytes, 0) == 0).then(|| index(u32_at(bytes, 20), u32_at(bytes, 24)))?
 }
 
-/// The first of these resources of a type that there is, in whatever language; without names the type's first resource.
+/// The first of these resources of a type that there is, in whatever language; without names the
+/// type's first resource.
 fn resource(
     directory: &Range<u32>,
     ty: u16,
@@ -252,7 +261,8 @@ mod tests {
         out
     }
 
-    /// A mapped x64 DLL of 0x56b000 bytes made at 5E211DAC, with these RCDATA and version resources at 0x1000 and up.
+    /// A mapped x64 DLL of 0x56b000 bytes made at 5E211DAC, with these RCDATA and version resources
+    /// at 0x1000 and up.
     fn module(rcdata: &[(&str, Vec<u8>)], version: &[u8]) -> Vec<u8> {
         const RSRC: usize = 0x1000;
         let mut out = vec![0u8; 0x3000];
@@ -316,7 +326,8 @@ mod tests {
         })
     }
 
-    /// The values are those of CoreCLR 3.1.2 for x64, in whose folder the library lies under its long name too.
+    /// The values are those of CoreCLR 3.1.2 for x64, in whose folder the library lies under its
+    /// long name too.
     #[test]
     fn a_module_tells_the_long_name_and_both_indices() {
         let module = module(&[("CLRDEBUGINFO", debug())], &version([4, 700, 20, 6602], 0));

@@ -1,8 +1,9 @@
 //! Where a runtime's data access library may lie on the debuggers' symbol path.
 //!
-//! Gets the path's text (Microsoft, "Symbol path for Windows debuggers": `dir;srv*cache*https://server;cache*dir`) and what the runtime says of the
-//! library ([`crate::runtime`]), and gives files to try. Only folders of this machine count: inject has no network client, so servers are
-//! not asked, and neither are network shares, which are servers too.
+//! Gets the path's text (Microsoft, "Symbol path for Windows debuggers":
+//! `dir;srv*cache*https://server;cache*dir`) and what the runtime says of the library
+//! ([`crate::runtime`]), and gives files to try. Only folders of this machine count: inject has no
+//! network client, so servers are not asked, and neither are network shares, which are servers too.
 
 use crate::runtime::Runtime;
 use std::path::PathBuf;
@@ -32,7 +33,8 @@ pub struct SymbolPath {
 pub struct Candidate {
     /// Its path.
     pub path: PathBuf,
-    /// Whether it lies under an index; otherwise nothing but its name says that it is the right one.
+    /// Whether it lies under an index; otherwise nothing but its name says that it is the right
+    /// one.
     pub indexed: bool,
     /// Whether the user named the folder on the command line.
     pub named: bool,
@@ -62,8 +64,9 @@ impl SymbolPath {
         self.places.push(Place { folder: PathBuf::from(folder), flat, named });
     }
 
-    /// Files to try for the library of `runtime`, likeliest first in each place: directly in a plain folder, and in folders and stores under
-    /// the library's names and both indices, with one or two tiers (`name\index\name`, `na\name\index\name`).
+    /// Files to try for the library of `runtime`, likeliest first in each place: directly in a
+    /// plain folder, and in folders and stores under the library's names and both indices, with one
+    /// or two tiers (`name\index\name`, `na\name\index\name`).
     pub fn candidates(&self, runtime: &Runtime) -> Vec<Candidate> {
         let short = runtime.library_name();
         let long = runtime.long_name();
@@ -85,7 +88,8 @@ impl SymbolPath {
         found
     }
 
-    /// What was looked for in vain, where, and what would help, to follow "there is no X beside the runtime".
+    /// What was looked for in vain, where, and what would help, to follow "there is no X beside the
+    /// runtime".
     pub fn in_vain(&self, runtime: &Runtime) -> String {
         let name = runtime.long_name().unwrap_or_else(|| runtime.library_name().to_owned());
         let index = runtime.index.map(|index| format!(" (index {index})")).unwrap_or_default();

@@ -9,7 +9,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stk_schema::text::printable;
 
-/// Converts traces. Several at once are converted in parallel; a damaged one is reported and passed over.
+/// Converts traces. Several at once are converted in parallel; a damaged one is reported and passed
+/// over.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Where the output goes:
@@ -42,8 +43,8 @@ pub struct Args {
     /// Speedscope: one frame per source line instead of one per function
     #[arg(long, help_heading = "Output")]
     lines: bool,
-    /// Parquet: samples carry the names of their frames, so that one file answers queries alone; one trace then gives
-    /// one file
+    /// Parquet: samples carry the names of their frames, so that one file answers queries alone;
+    /// one trace then gives one file
     #[arg(long, help_heading = "Output")]
     denormalized: bool,
     #[command(flatten)]
@@ -56,8 +57,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let tasks = tasks(args, format)?;
     let progress = Progress::new("samples");
     let jobs = super::jobs(args.jobs);
-    // A task keeps what it converts in memory, so no more of them run at once than there are threads; what threads
-    // are left over help within a task.
+    // A task keeps what it converts in memory, so no more of them run at once than there are
+    // threads; what threads are left over help within a task.
     let lanes = tasks.len().min(jobs);
     let next = AtomicUsize::new(0);
     let endings: Mutex<Vec<(usize, Ending)>> = Mutex::new(Vec::new());

@@ -1,5 +1,6 @@
-//! The command line: one file or folder per subcommand, arguments in, calls into the library. What several of them share:
-//! `pipeline` (from a file to a symbolized profile), `select` (a part of a trace), `progress`.
+//! The command line: one file or folder per subcommand, arguments in, calls into the library. What
+//! several of them share: `pipeline` (from a file to a symbolized profile), `select` (a part of a
+//! trace), `progress`.
 //!
 //! Data goes to standard output, everything else to standard error. Exit codes: see [`Exit`].
 
@@ -126,7 +127,8 @@ pub fn run() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to standard output with code 0, mistakes to standard error with code 2.
+            // Help and version go to standard output with code 0, mistakes to standard error with
+            // code 2.
             let _ = error.print();
             return ExitCode::from(error.exit_code() as u8);
         }
@@ -138,8 +140,8 @@ pub fn run() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// What a command line, without the program's name, would print and how it would end: for tests and fuzz targets. Of
-/// `stk symbols` only the ending; its text goes to standard output.
+/// What a command line, without the program's name, would print and how it would end: for tests and
+/// fuzz targets. Of `stk symbols` only the ending; its text goes to standard output.
 ///
 /// # Errors
 ///
@@ -169,7 +171,8 @@ fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
     }
 }
 
-/// Does the work on one trace of several: a panic is that trace's failure and not the end of the others.
+/// Does the work on one trace of several: a panic is that trace's failure and not the end of the
+/// others.
 fn guarded<T>(path: &Path, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

@@ -38,11 +38,12 @@ impl SymbolArgs {
 /// Options of commands that read what of its modules a trace carries.
 #[derive(clap::Args, Clone, Default, Debug)]
 pub struct TablesArgs {
-    /// Folder of unwind data that many traces share, as `inject --tables DIR` fills it; may be repeated
+    /// Folder of unwind data that many traces share, as `inject --tables DIR` fills it; may be
+    /// repeated
     #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(existing_folder))]
     pub tables: Vec<PathBuf>,
-    /// Memory that what is kept of a trace may take; what is more is left out, as damage [default: 256M and 8 times the
-    /// trace's size]
+    /// Memory that what is kept of a trace may take; what is more is left out, as damage [default:
+    /// 256M and 8 times the trace's size]
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub max_memory: Option<u64>,
 }
@@ -81,7 +82,8 @@ pub struct ProfileArgs {
     /// Exit with code 5 if less than this percentage of the frames has a name from symbols
     #[arg(long, value_name = "PCT", value_parser = parse_percent, help_heading = "Symbols")]
     pub require_symbols: Option<f64>,
-    /// Where unwind data is missing, search the stack for return addresses. Such frames are guesses and marked as such
+    /// Where unwind data is missing, search the stack for return addresses. Such frames are guesses
+    /// and marked as such
     #[arg(long, help_heading = "What to take")]
     pub scan: bool,
     /// Where tables are that traces share.
@@ -137,7 +139,8 @@ pub struct Loaded {
     pub exit: Exit,
 }
 
-/// Reads a trace, walks its samples and names its frames. Runs in the rayon pool that it is called in.
+/// Reads a trace, walks its samples and names its frames. Runs in the rayon pool that it is called
+/// in.
 ///
 /// # Errors
 ///
@@ -296,7 +299,8 @@ fn warnings(profile: &Profile) -> Vec<String> {
     lines
 }
 
-/// Whether a profile has the symbols that `--require-symbols` asks for; if not, the line that says so.
+/// Whether a profile has the symbols that `--require-symbols` asks for; if not, the line that says
+/// so.
 pub fn check_symbols(loaded: &Loaded, args: &ProfileArgs) -> (Exit, Option<String>) {
     let share = 100.0 * loaded.missing.share();
     match args.require_symbols {

@@ -31,7 +31,8 @@ pub struct StatsArgs {
 ///
 /// # Errors
 ///
-/// A usage error, or that standard output cannot be written. A trace that cannot be read is reported and passed over.
+/// A usage error, or that standard output cannot be written. A trace that cannot be read is
+/// reported and passed over.
 pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     args.profile.check()?;
     let top = if args.top == 0 { usize::MAX } else { args.top };

@@ -1,12 +1,14 @@
 //! Chrome's trace event JSON, in three forms.
 //!
-//! * [`slices`](ChromeStyle::Slices): nested `B`/`E` events, made by merging what neighbouring stacks have in common. Every
-//!   viewer reads them.
-//! * [`v8`](ChromeStyle::V8): `Profile` and `ProfileChunk` events, as V8's sampling profiler writes them.
-//! * [`samples`](ChromeStyle::Samples): `stackFrames` and `samples`, as chrome://tracing and speedscope read them.
+//! * [`slices`](ChromeStyle::Slices): nested `B`/`E` events, made by merging what neighbouring
+//!   stacks have in common. Every viewer reads them.
+//! * [`v8`](ChromeStyle::V8): `Profile` and `ProfileChunk` events, as V8's sampling profiler writes
+//!   them.
+//! * [`samples`](ChromeStyle::Samples): `stackFrames` and `samples`, as chrome://tracing and
+//!   speedscope read them.
 //!
-//! speedscope takes any file named `*.chrome.json` for a bare array of V8 events, so that form is one; the other two are
-//! objects, which it opens under any other name.
+//! speedscope takes any file named `*.chrome.json` for a bare array of V8 events, so that form is
+//! one; the other two are objects, which it opens under any other name.
 //!
 //! Times are microseconds since the start of the trace, with fractions.
 
@@ -23,12 +25,14 @@ use std::collections::HashMap;
 /// The form of a Chrome trace.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum ChromeStyle {
-    /// Nested slices: Perfetto, chrome://tracing, speedscope (under a name that does not end in .chrome.json).
+    /// Nested slices: Perfetto, chrome://tracing, speedscope (under a name that does not end in
+    /// .chrome.json).
     #[default]
     Slices,
     /// V8 CPU profiles: Perfetto, speedscope, Firefox Profiler, DevTools.
     V8,
-    /// Stack frames and samples: chrome://tracing, speedscope (under a name that does not end in .chrome.json).
+    /// Stack frames and samples: chrome://tracing, speedscope (under a name that does not end in
+    /// .chrome.json).
     Samples,
 }
 
@@ -46,8 +50,8 @@ pub(super) fn writer(sink: Sink, options: &Options) -> Box<dyn Writer> {
     }
 }
 
-/// Gives the runs of one thread after the other a place on their track: two threads may have had one id, and the last
-/// run's weight is an estimate that may reach into the next thread's time.
+/// Gives the runs of one thread after the other a place on their track: two threads may have had
+/// one id, and the last run's weight is an estimate that may reach into the next thread's time.
 #[derive(Clone, Copy, Default)]
 struct Track {
     thread: Option<u32>,
@@ -91,10 +95,11 @@ fn by_track(profile: &Profile) -> Vec<u32> {
     order
 }
 
-/// Writes `start` and the events that all forms have: names, module loads and unloads, marks. Every event is
-/// preceded by a comma but the first.
+/// Writes `start` and the events that all forms have: names, module loads and unloads, marks. Every
+/// event is preceded by a comma but the first.
 ///
-/// The first event carries pid, tid, ph and cat, without which speedscope does not recognise the V8 form.
+/// The first event carries pid, tid, ph and cat, without which speedscope does not recognise the V8
+/// form.
 fn preamble(sink: &mut Sink, profile: &Profile, start: &[u8]) -> anyhow::Result<()> {
     let pid = profile.trace.pid;
     sink.put(start);

@@ -1,7 +1,8 @@
 //! One module per output format.
 //!
-//! Every writer gets a finished, symbolized [`Profile`] and then its runs, thread by thread, each in time order, and gives
-//! bytes that depend on nothing else. [`create`] makes a writer, [`write`] drives it from begin to end.
+//! Every writer gets a finished, symbolized [`Profile`] and then its runs, thread by thread, each
+//! in time order, and gives bytes that depend on nothing else. [`create`] makes a writer, [`write`]
+//! drives it from begin to end.
 //!
 //! What the formats' viewers need, and what they silently drop, is noted where a writer heeds it.
 
@@ -89,8 +90,8 @@ pub struct Options {
 
 /// One output in the making.
 pub trait Writer: Send {
-    /// The order in which this writer would have the threads (indices in [`Profile::threads`]); any order gives a right
-    /// output.
+    /// The order in which this writer would have the threads (indices in [`Profile::threads`]); any
+    /// order gives a right output.
     fn thread_order(&self, profile: &Profile) -> Vec<u32> {
         (0..profile.threads.len() as u32).collect()
     }

@@ -1,8 +1,8 @@
-//! A folder of Parquet tables, as `stk_schema::tables` describes them: one file a table and trace, so that conversions of
-//! different traces into one folder do not touch each other's files.
+//! A folder of Parquet tables, as `stk_schema::tables` describes them: one file a table and trace,
+//! so that conversions of different traces into one folder do not touch each other's files.
 //!
-//! Rows of `samples` are written as they come, a row group at a time; what describes them grows with distinct things and is
-//! written at the end, `traces` last.
+//! Rows of `samples` are written as they come, a row group at a time; what describes them grows
+//! with distinct things and is written at the end, `traces` last.
 
 mod ids;
 mod table;
@@ -19,7 +19,8 @@ use table::{KEY_VALUE, NAMED_FRAME, Names, TableWriter, column, list, structs};
 
 /// Rows in a row group of `samples`.
 const ROWS: usize = 1 << 20;
-/// Names in a row group of denormalized `samples`: these rows are as large as their stacks are deep.
+/// Names in a row group of denormalized `samples`: these rows are as large as their stacks are
+/// deep.
 const NAMES: usize = 1 << 20;
 /// Rows in a row group of the other tables.
 const DESCRIBING_ROWS: usize = 1 << 18;

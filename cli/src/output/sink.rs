@@ -12,8 +12,8 @@ const BUFFER: usize = 256 << 10;
 
 /// A file in the making, or standard output.
 ///
-/// A file is written beside its destination under a temporary name and renamed when complete, so that nobody ever reads half
-/// an output; a sink that is dropped unfinished leaves nothing behind.
+/// A file is written beside its destination under a temporary name and renamed when complete, so
+/// that nobody ever reads half an output; a sink that is dropped unfinished leaves nothing behind.
 pub(super) struct Sink {
     target: Target,
     /// What is to be written next. Writers append here and call [`Sink::settle`] now and then.

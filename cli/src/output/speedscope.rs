@@ -1,8 +1,9 @@
 //! speedscope's own JSON: `sampled` profiles, one a thread, over shared frames.
 //!
-//! The importer (`importSpeedscopeProfiles`) takes each index of `shared.frames` for a function of its own, drops samples of
-//! weight 0, shows an empty stack as a gap and throws on a bad index, a negative weight and arrays of unequal length. Its
-//! evented form is not used: files made from samples are a known source of "frame was never closed".
+//! The importer (`importSpeedscopeProfiles`) takes each index of `shared.frames` for a function of
+//! its own, drops samples of weight 0, shows an empty stack as a gap and throws on a bad index, a
+//! negative weight and arrays of unequal length. Its evented form is not used: files made from
+//! samples are a known source of "frame was never closed".
 
 use super::sink::Sink;
 use super::unfold::{Unfolder, incomplete};
@@ -11,7 +12,8 @@ use crate::profile::{Batch, FunctionId, Functions, NodeId, Profile, Run, StopId}
 use anyhow::Context;
 use std::io::{Read, Seek, Write};
 
-/// Bytes of a thread's weights held in memory; more go to a temporary file, since they follow after all of its samples.
+/// Bytes of a thread's weights held in memory; more go to a temporary file, since they follow after
+/// all of its samples.
 const WEIGHTS_IN_MEMORY: usize = 4 << 20;
 
 pub(super) struct Speedscope {
@@ -192,7 +194,8 @@ impl Thread {
         frames: &mut Frames,
         run: &Run,
     ) -> anyhow::Result<()> {
-        // A clock that the recorder had to correct may make runs overlap by a little; time is counted once.
+        // A clock that the recorder had to correct may make runs overlap by a little; time is
+        // counted once.
         let end_ns = run.first_ns.saturating_add(run.weight_ns);
         if end_ns <= self.end_ns {
             return Ok(());

@@ -1,9 +1,10 @@
 //! Which method's code lay where, and when.
 //!
-//! Runtimes free code and use its addresses again, and what they list are moments: a method in a list was there then, and
-//! has been for some time. So a method has the moments between which it is known to have been there, and, if the runtime told,
-//! the bounds outside of which it was not. Where several methods fit an address at a time and nothing decides between them, the
-//! answer says so.
+//! Runtimes free code and use its addresses again, and what they list are moments: a method in a
+//! list was there then, and has been for some time. So a method has the moments between which it is
+//! known to have been there, and, if the runtime told, the bounds outside of which it was not.
+//! Where several methods fit an address at a time and nothing decides between them, the answer says
+//! so.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,7 +49,8 @@ impl ManagedModule {
 /// Where the lines of a method's code come from.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CodeLines {
-    /// `(native offset, IL offset)`, sorted by native offset; IL offsets below 0 are −1 (no IL), −2 (prologue), −3 (epilogue).
+    /// `(native offset, IL offset)`, sorted by native offset; IL offsets below 0 are −1 (no IL), −2
+    /// (prologue), −3 (epilogue).
     pub offsets: Vec<(u32, i32)>,
 }
 
@@ -216,7 +218,8 @@ impl MethodMap {
         &self.methods[id.0 as usize]
     }
 
-    /// The name of the method with the runtime's number `id`, whatever code it had; `None` if none or several have it.
+    /// The name of the method with the runtime's number `id`, whatever code it had; `None` if none
+    /// or several have it.
     pub fn name_of(&self, id: u64) -> Option<&str> {
         let mut named = self.methods.iter().filter(|method| method.id == id && id != 0);
         let name = &named.next()?.name;
@@ -230,8 +233,8 @@ impl MethodMap {
         after > 0 && self.order[after - 1].1 > base
     }
 
-    /// The method whose code held `address` at some time from `from` to `until` (inclusive, in nanoseconds since the
-    /// trace's start).
+    /// The method whose code held `address` at some time from `from` to `until` (inclusive, in
+    /// nanoseconds since the trace's start).
     ///
     /// # Errors
     ///

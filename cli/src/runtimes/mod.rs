@@ -1,8 +1,10 @@
-//! What language runtimes say of the code that they make at run time, so that frames in it get names.
+//! What language runtimes say of the code that they make at run time, so that frames in it get
+//! names.
 //!
-//! Each runtime is a folder beside the others ([`dotnet`]); it gets a trace and fills a [`MethodMap`]: which method's code lay where
-//! and when, and how its addresses become lines. `profile` asks the map; nothing outside a runtime's folder knows how it
-//! talks. [`Methods`] is what all runtimes of a trace gave.
+//! Each runtime is a folder beside the others ([`dotnet`]); it gets a trace and fills a
+//! [`MethodMap`]: which method's code lay where and when, and how its addresses become lines.
+//! `profile` asks the map; nothing outside a runtime's folder knows how it talks. [`Methods`] is
+//! what all runtimes of a trace gave.
 
 pub mod dotnet;
 mod methods;

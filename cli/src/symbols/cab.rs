@@ -39,8 +39,9 @@ pub fn expand(data: &[u8], limit: u64, out: &mut dyn Write) -> io::Result<u64> {
     Ok(written)
 }
 
-/// Size of the only file of a cabinet (MS-CAB, 2.1 to 2.3). The `cab` crate indexes past its blocks where a file
-/// begins behind the folder's data, so anything but one file at the beginning of one folder is refused first.
+/// Size of the only file of a cabinet (MS-CAB, 2.1 to 2.3). The `cab` crate indexes past its blocks
+/// where a file begins behind the folder's data, so anything but one file at the beginning of one
+/// folder is refused first.
 fn single_file(data: &[u8]) -> Option<u32> {
     let (folders, files) = (u16_at(data, 26)?, u16_at(data, 28)?);
     let first_file = u32_at(data, 16)? as usize;

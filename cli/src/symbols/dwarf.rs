@@ -1,4 +1,5 @@
-//! Symbols inside an image: DWARF (MinGW, Rust for windows-gnu, Go), the COFF symbol table, exported names.
+//! Symbols inside an image: DWARF (MinGW, Rust for windows-gnu, Go), the COFF symbol table,
+//! exported names.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -27,7 +28,8 @@ const MAX_REFERENCES: u32 = 16;
 const MAX_NESTED: usize = 256;
 /// Units that are kept for references from others: those that refer to each other lie together.
 const KEPT_UNITS: usize = 64;
-/// A function whose inline sites take more rows than this is taken for damaged, and keeps its own rows only.
+/// A function whose inline sites take more rows than this is taken for damaged, and keeps its own
+/// rows only.
 const MAX_INLINE_ROWS: usize = 1 << 20;
 
 /// Reads what an image says of its own code; nothing if it says nothing.
@@ -103,7 +105,8 @@ fn is_mangled(name: &[u8]) -> bool {
 }
 
 struct Reader<'a, 'd> {
-    /// Mangled names of the COFF symbol table: they qualify functions whose entries have a plain name only.
+    /// Mangled names of the COFF symbol table: they qualify functions whose entries have a plain
+    /// name only.
     mangled: HashMap<u32, &'a [u8]>,
     dwarf: &'a Dwarf<'d>,
     base: u64,
@@ -292,7 +295,8 @@ impl<'d> Reader<'_, 'd> {
         }
     }
 
-    /// Ranges of an entry as rvas, those outside the image left out (a linker sets dropped functions to 0).
+    /// Ranges of an entry as rvas, those outside the image left out (a linker sets dropped
+    /// functions to 0).
     fn ranges(&mut self, unit: &Unit<'d>, entry: &Entry<'d>) -> gimli::Result<Vec<(u32, u32)>> {
         let mut ranges = Vec::new();
         let mut iter = self.dwarf.die_ranges(unit, entry)?;

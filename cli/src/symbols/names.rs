@@ -39,7 +39,8 @@ fn may_explode(raw: &str) -> bool {
     (1.0 + digits / functions).powf(functions) * raw.len() as f64 > MAX_PARTS
 }
 
-/// The name of `raw` for people. What is not mangled (C names, names of procedure records) stays as it is.
+/// The name of `raw` for people. What is not mangled (C names, names of procedure records) stays as
+/// it is.
 pub fn demangle(raw: &str, style: Demangle) -> Cow<'_, str> {
     let options = match style {
         Demangle::Full => DemangleOptions::complete(),
@@ -59,9 +60,10 @@ pub fn demangle(raw: &str, style: Demangle) -> Cow<'_, str> {
     }
 }
 
-/// MSVC writes an unnamed namespace in three ways: `` `anonymous namespace'::f `` in procedure records, `` `anonymous-namespace'::T ``
-/// in types and so in the names of their inlined members, and with a hash of the file (`?A0x8417fefe::f`) in those of other
-/// inlined functions. One function should have one name: that of the procedure records.
+/// MSVC writes an unnamed namespace in three ways: `` `anonymous namespace'::f `` in procedure
+/// records, `` `anonymous-namespace'::T `` in types and so in the names of their inlined members,
+/// and with a hash of the file (`?A0x8417fefe::f`) in those of other inlined functions. One
+/// function should have one name: that of the procedure records.
 fn with_unnamed_namespaces(name: &str) -> Cow<'_, str> {
     const MARK: &str = "?A0x";
     const WORDS: &str = "`anonymous namespace'";
@@ -85,8 +87,8 @@ fn with_unnamed_namespaces(name: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The name of a public or exported symbol of an x86 image without the decoration of its calling convention:
-/// `_name`, `_name@8`, `@name@8`, `name@@8` (Microsoft, "Decorated names").
+/// The name of a public or exported symbol of an x86 image without the decoration of its calling
+/// convention: `_name`, `_name@8`, `@name@8`, `name@@8` (Microsoft, "Decorated names").
 pub fn undecorate_x86(raw: &str) -> &str {
     if raw.starts_with('?') || raw.starts_with("__Z") || raw.starts_with("_Z") {
         return raw;
@@ -105,8 +107,8 @@ pub fn undecorate_x86(raw: &str) -> &str {
     if plain.is_empty() { raw } else { plain }
 }
 
-/// Prefixes of the mangling schemes: MSVC, Itanium (also as Rust's old scheme), Rust v0, Swift. Checked first, since
-/// telling a scheme by trial takes longer than a lookup.
+/// Prefixes of the mangling schemes: MSVC, Itanium (also as Rust's old scheme), Rust v0, Swift.
+/// Checked first, since telling a scheme by trial takes longer than a lookup.
 fn may_be_mangled(raw: &str) -> bool {
     matches!(
         raw.as_bytes(),
@@ -122,7 +124,8 @@ fn may_be_mangled(raw: &str) -> bool {
 mod tests {
     use super::*;
 
-    // Expected names: `undname` and `c++filt` for the same inputs, as their documentation prints them.
+    // Expected names: `undname` and `c++filt` for the same inputs, as their documentation prints
+    // them.
     #[test]
     fn names_of_each_scheme_become_readable() {
         for (raw, short) in [

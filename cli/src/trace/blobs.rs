@@ -1,4 +1,5 @@
-//! Byte strings that the trace, or a folder beside it, carries once, under the hash of their content.
+//! Byte strings that the trace, or a folder beside it, carries once, under the hash of their
+//! content.
 
 use super::beyond_memory;
 use super::budget::Budget;
@@ -124,7 +125,8 @@ impl Blobs {
         self.known.values().map(|location| location.total).sum()
     }
 
-    /// Reads BLOBs; each block that holds a piece is decoded once. What the trace does not carry comes from the folders.
+    /// Reads BLOBs; each block that holds a piece is decoded once. What the trace does not carry
+    /// comes from the folders.
     pub fn read(
         &self,
         trace: &stk_format::Trace<'_>,
@@ -147,7 +149,8 @@ impl Blobs {
         let mut scratch = Scratch::new();
         let mut contradicted: HashMap<ContentHash, BlobError> = HashMap::new();
         for at in blocks {
-            // A block that breaks off has been reported when it was first seen; the assembly misses its pieces.
+            // A block that breaks off has been reported when it was first seen; the assembly misses
+            // its pieces.
             let _ = each_blob(trace, &trace.blocks()[at], &mut scratch, |blob| {
                 if let Some(assembly) = assemblies.get_mut(&blob.hash)
                     && let Err(error) = assembly.add(blob)

@@ -56,12 +56,15 @@ impl CodeRegion {
 
 /// A larger entry stands for a whole range of functions, as V8 registers it ...
 const MOST_OF_ONE: u64 = 1 << 20;
-/// ... and one without unwind codes that is larger than this for none: V8 registers its whole code range like that for exceptions alone.
+/// ... and one without unwind codes that is larger than this for none: V8 registers its whole code
+/// range like that for exceptions alone.
 const MOST_WITHOUT_CODES: u64 = 64 << 10;
-/// RVAs behind the region are given to its unwind data; a region this large leaves no room for them.
+/// RVAs behind the region are given to its unwind data; a region this large leaves no room for
+/// them.
 const MOST_BYTES: u64 = 0xf000_0000;
 
-/// What the walker is told of a region: an image of its own that begins at the region's first address.
+/// What the walker is told of a region: an image of its own that begins at the region's first
+/// address.
 fn tables(add: &CodeAdd<'_>, arch: Arch) -> ImageTables {
     let size = u32::try_from(add.size.min(MOST_BYTES)).unwrap_or(u32::MAX);
     let code = add.code.get(..add.code.len().min(size as usize)).unwrap_or(&[]);
@@ -138,7 +141,8 @@ fn x64(add: &CodeAdd<'_>, size: u32) -> Option<Unwind> {
     Some((ranges, (at, 12)))
 }
 
-/// Where the record that an UNWIND_INFO chains to lies in it, if it does, and its length without its handler's data.
+/// Where the record that an UNWIND_INFO chains to lies in it, if it does, and its length without
+/// its handler's data.
 fn unwind_len(info: &[u8]) -> Option<(Option<usize>, usize)> {
     let (flags, count) = (info.first()? >> 3, usize::from(*info.get(2)?));
     let codes = 4 + (count * 2).next_multiple_of(4);

@@ -106,8 +106,8 @@ impl TraceFile {
         Ok(TraceFile { path: path.to_owned(), bytes, memory: None })
     }
 
-    /// Has what is kept of the trace take at most so many bytes; without it, 256 MiB and 8 bytes for
-    /// each of the file's.
+    /// Has what is kept of the trace take at most so many bytes; without it, 256 MiB and 8 bytes
+    /// for each of the file's.
     pub fn within(mut self, memory: Option<u64>) -> TraceFile {
         self.memory = memory;
         self

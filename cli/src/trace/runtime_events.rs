@@ -1,5 +1,5 @@
-//! What language runtimes told of their methods, as the recorder wrote it down: sessions put together from their pieces. Read
-//! on demand, since traces without such runtimes have none of it.
+//! What language runtimes told of their methods, as the recorder wrote it down: sessions put
+//! together from their pieces. Read on demand, since traces without such runtimes have none of it.
 
 use super::{Trace, beyond_memory};
 use std::collections::{BTreeMap, HashSet};

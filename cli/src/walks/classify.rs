@@ -5,27 +5,32 @@ use stk_schema::event::CheckWalk;
 use stk_unwind::x64::{RBP, RSP};
 use stk_unwind::{Frame, Modules, Registers, Sample, Stop, Trust, Walker};
 
-/// Why two walks differ. All but the last are proved from code bytes, unwind data or what ended a walk.
+/// Why two walks differ. All but the last are proved from code bytes, unwind data or what ended a
+/// walk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
-    /// The code at the instruction pointer, run on, gives up its frame and jumps to another function, at whose first
-    /// instruction the caller is the one that we found; the system's unwinder took the place for the function's body.
+    /// The code at the instruction pointer, run on, gives up its frame and jumps to another
+    /// function, at whose first instruction the caller is the one that we found; the system's
+    /// unwinder took the place for the function's body.
     TailJumpMissed,
     /// As above, but the code runs to its return.
     EpilogueMissed,
-    /// The code at the instruction pointer goes straight on to set up a frame by rbp. One entry stands for many functions, as V8
-    /// registers its code, and the system's unwinder, which knows one prologue an entry, took the place for a body: its
-    /// caller is that of the frame that rbp still belongs to.
+    /// The code at the instruction pointer goes straight on to set up a frame by rbp. One entry
+    /// stands for many functions, as V8 registers its code, and the system's unwinder, which knows
+    /// one prologue an entry, took the place for a body: its caller is that of the frame that rbp
+    /// still belongs to.
     PrologueMissed,
-    /// Assembler whose frame no unwind code tells (it has no unwind data, or a handler and no codes), for which the ABI's rule for
-    /// leaves, taken by the system's unwinder, gives an address in no module. It is no leaf: its code, followed to its return,
-    /// leads to the thread's start.
+    /// Assembler whose frame no unwind code tells (it has no unwind data, or a handler and no
+    /// codes), for which the ABI's rule for leaves, taken by the system's unwinder, gives an
+    /// address in no module. It is no leaf: its code, followed to its return, leads to the thread's
+    /// start.
     TakenForLeaf,
-    /// The call at the end of a function: its return address is that of the next one, or of none, which the system's
-    /// unwinder looked up. The call belongs to the function before.
+    /// The call at the end of a function: its return address is that of the next one, or of none,
+    /// which the system's unwinder looked up. The call belongs to the function before.
     LookedBehindCall,
-    /// A system call's stub, which has no unwind data, was interrupted by a function that the system enters by itself (Wine's
-    /// KiUserApcDispatcher): a leaf, though not the innermost frame, for which the recorder does not ask the system.
+    /// A system call's stub, which has no unwind data, was interrupted by a function that the
+    /// system enters by itself (Wine's KiUserApcDispatcher): a leaf, though not the innermost
+    /// frame, for which the recorder does not ask the system.
     InterruptedLeaf,
     /// The system's unwinder went on past the thread's first function.
     PastThreadStart,
@@ -33,7 +38,8 @@ pub enum Class {
     SystemEndedEarly,
     /// Code in no recorded module or code region, for which the system has a function table.
     DynamicCode,
-    /// Both walks end at the same return address, which lies in no module. We name it as the reason, not as a frame.
+    /// Both walks end at the same return address, which lies in no module. We name it as the
+    /// reason, not as a frame.
     NoModule,
     /// The trace has no unwind data of a module.
     NoUnwindData,
@@ -138,8 +144,8 @@ fn interrupted_leaf<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M) -> boo
 fn our_end(case: &Case<'_>, (ip, sp): (u64, u64)) -> Class {
     let context = &case.frames[0];
     if case.equal == 1 && context.module.is_none() {
-        // Code without tables is taken for a leaf, and as one it has no caller that could be found. The system found one: by a
-        // table, unless it is the leaf's.
+        // Code without tables is taken for a leaf, and as one it has no caller that could be found.
+        // The system found one: by a table, unless it is the leaf's.
         let leaf = matches!(case.stop, Stop::NoModule { address } if address == ip)
             && sp == context.sp.wrapping_add(8)
             && case.walk.frames.len() == 2;

@@ -14,8 +14,9 @@ const TIME: u64 = 1_000;
 const DESCRIPTOR: &[u8] = include_bytes!("../../../tests/data/dotnet/coreclr-10.0.9-x64.descriptor.json");
 const END: u64 = u64::MAX;
 
-/// Two managed functions (1 and 3) that each called native code (2 and 4) with an InlinedCallFrame: in 4, called from 3, called
-/// from 2, called from 1. Frames are larger than those of other tests, to hold the explicit ones.
+/// Two managed functions (1 and 3) that each called native code (2 and 4) with an InlinedCallFrame:
+/// in 4, called from 3, called from 2, called from 1. Frames are larger than those of other tests,
+/// to hold the explicit ones.
 struct Scene {
     words: Vec<u64>,
     sp: u64,
@@ -30,8 +31,9 @@ const FRAME: usize = 6;
 
 impl Scene {
     fn new() -> Scene {
-        // The explicit Frames lie in the stack frames of the functions that call; 28h bytes cannot hold them, so each lies in
-        // its own function's frame as far as it goes and is not written to beyond.
+        // The explicit Frames lie in the stack frames of the functions that call; 28h bytes cannot
+        // hold them, so each lies in its own function's frame as far as it goes and is not written
+        // to beyond.
         let calls: Vec<u64> = [1, 2, 3, 4].map(|n| in_function(BASE, n)).to_vec();
         let ([ip, sp], mut words) = testing::stack(STACK, &calls);
         // Frames of 4, 3, 2, 1 from the stack pointer up; 3 and 1 are the managed ones.
@@ -39,7 +41,8 @@ impl Scene {
         let frames = [at(1), at(3)];
         let address = |index: usize| sp + 8 * index as u64;
         for (frame, next) in [(frames[0], address(frames[1])), (frames[1], END)] {
-            // Identifier, link, (datum), CallSiteSP, CallerReturnAddress; rbp lies where the return address does.
+            // Identifier, link, (datum), CallSiteSP, CallerReturnAddress; rbp lies where the return
+            // address does.
             let back = words[frame - 1];
             words[frame..frame + 5].copy_from_slice(&[1, next, 0, address(frame), back]);
         }

@@ -1,7 +1,9 @@
-//! Runs x64 code from an instruction pointer on to where it leaves its function, on a sample's registers and stack.
+//! Runs x64 code from an instruction pointer on to where it leaves its function, on a sample's
+//! registers and stack.
 //!
-//! What the processor would do is the truth about an epilogue, whatever a walker thinks of it. Only straight-line code of the
-//! instructions that epilogues consist of is run, with a decoder of its own that shares nothing with the walker's.
+//! What the processor would do is the truth about an epilogue, whatever a walker thinks of it. Only
+//! straight-line code of the instructions that epilogues consist of is run, with a decoder of its
+//! own that shares nothing with the walker's.
 
 use crate::model::bytes::u64_at;
 use stk_unwind::Sample;
@@ -17,8 +19,8 @@ pub(super) enum Ending {
     Return,
     /// To a jump: its target is the instruction pointer.
     Jump,
-    /// To a jump through memory or a register after the frame was given up: the registers are those that the target begins with,
-    /// but for the instruction pointer.
+    /// To a jump through memory or a register after the frame was given up: the registers are those
+    /// that the target begins with, but for the instruction pointer.
     JumpIndirect,
 }
 
@@ -76,7 +78,8 @@ enum Instruction {
     /// Pops so many bytes of arguments.
     Return(u16),
     Jump(i64),
-    /// `last`: relative to the instruction pointer (an import), or with the REX.W that marks a tail call.
+    /// `last`: relative to the instruction pointer (an import), or with the REX.W that marks a tail
+    /// call.
     JumpIndirect {
         last: bool,
     },
@@ -102,7 +105,8 @@ fn decode(code: &[u8]) -> Option<(Instruction, usize)> {
         [0x81, 0xc4, a, b, c, d, ..] if rex == 0x48 => (Instruction::Add(int32([a, b, c, d])), 6),
         [0x83, 0xec, n, ..] if rex == 0x48 => (Instruction::Add(-i64::from(n as i8)), 3),
         [0x81, 0xec, a, b, c, d, ..] if rex == 0x48 => (Instruction::Add(-int32([a, b, c, d])), 6),
-        // lea rsp,[base+disp]: mod 01 or 10, reg 4; with rsp or r12 as the base comes a SIB byte without index.
+        // lea rsp,[base+disp]: mod 01 or 10, reg 4; with rsp or r12 as the base comes a SIB byte
+        // without index.
         [0x8d, modrm, ref rest @ ..] if wide && rex & 6 == 0 && modrm >> 3 & 7 == 4 => {
             let base = usize::from(modrm & 7) | high;
             let (rest, sib) = match (modrm & 7, rest) {
@@ -131,8 +135,9 @@ fn int32(bytes: [u8; 4]) -> i64 {
     i64::from(i32::from_le_bytes(bytes))
 }
 
-/// Where the return address lies above the stack pointer, in words, if the code goes straight on to `push rbp; mov rbp,rsp` (0) or is
-/// about to do the second half of it (1): a frame by rbp is not set up yet.
+/// Where the return address lies above the stack pointer, in words, if the code goes straight on to
+/// `push rbp; mov rbp,rsp` (0) or is about to do the second half of it (1): a frame by rbp is not
+/// set up yet.
 pub(super) fn frame_to_come(mut code: &[u8]) -> Option<u64> {
     if let [0x48, 0x89, 0xe5, ..] | [0x48, 0x8b, 0xec, ..] = code {
         return Some(1);
@@ -146,8 +151,8 @@ pub(super) fn frame_to_come(mut code: &[u8]) -> Option<u64> {
     None
 }
 
-/// The length of an instruction that neither changes the stack pointer nor goes elsewhere for sure: comparisons, moves and
-/// conditional jumps, as they stand before a prologue.
+/// The length of an instruction that neither changes the stack pointer nor goes elsewhere for sure:
+/// comparisons, moves and conditional jumps, as they stand before a prologue.
 fn plain(code: &[u8]) -> Option<usize> {
     // The prefix for 16-bit operands comes before the other.
     let (short, code) = match code {
@@ -270,7 +275,8 @@ mod tests {
         assert_eq!(frame_to_come(&[0x55, 0x48, 0x89, 0xe5]), Some(0));
         assert_eq!(frame_to_come(&[0x55, 0x48, 0x8b, 0xec]), Some(0));
         assert_eq!(frame_to_come(&[0x48, 0x89, 0xe5, 0x56]), Some(1));
-        // mov ebx,[rcx-10h]; test byte ptr [rbx],1; jne; push rbp; mov rbp,rsp; and the same with a longer jump.
+        // mov ebx,[rcx-10h]; test byte ptr [rbx],1; jne; push rbp; mov rbp,rsp; and the same with a
+        // longer jump.
         let entry = [0x8b, 0x59, 0xf0, 0xf6, 0x03, 0x01, 0x75, 0x05, 0x55, 0x48, 0x89, 0xe5];
         assert_eq!(frame_to_come(&entry), Some(0));
         assert_eq!(frame_to_come(&[0x0f, 0x85, 0xb2, 0x3e, 0xe0, 0x1f, 0x55, 0x48, 0x89, 0xe5]), Some(0));
@@ -285,7 +291,8 @@ mod tests {
 
     #[test]
     fn lea_with_sib_is_as_long_as_it_is() {
-        // lea rsp,[r12+20h]: 49 8d 64 24 20; the replayed r12 is 0, so that nothing can be read there.
+        // lea rsp,[r12+20h]: 49 8d 64 24 20; the replayed r12 is 0, so that nothing can be read
+        // there.
         assert_eq!(decode(&[0x49, 0x8d, 0x64, 0x24, 0x20]), Some((Instruction::Lea(12, 0x20), 5)));
         // lea rsp,[rsp+100h]
         let code = [0x48, 0x8d, 0xa4, 0x24, 0, 1, 0, 0];
@@ -297,8 +304,8 @@ mod tests {
 
     #[test]
     fn a_frame_to_come_is_seen_behind_comparisons_of_16_bits() {
-        // jne +42h; mov rcx,[rsp+8]; test cl,1; je +40h; mov rbx,[rcx-1]; cmp word [rbx+0bh],114h; jne +2eh; push rbp;
-        // mov rbp,rsp: a builtin of V8, as node.exe ran it.
+        // jne +42h; mov rcx,[rsp+8]; test cl,1; je +40h; mov rbx,[rcx-1]; cmp word [rbx+0bh],114h;
+        // jne +2eh; push rbp; mov rbp,rsp: a builtin of V8, as node.exe ran it.
         let code = [
             0x0f, 0x85, 0x42, 0, 0, 0, 0x48, 0x8b, 0x4c, 0x24, 8, 0xf6, 0xc1, 1, 0x74, 0x0c, 0x48, 0x8b,
             0x59, 0xff, 0x66, 0x81, 0x7b, 0x0b, 0x14, 1, 0x73, 0x2c, 0x55, 0x48, 0x89, 0xe5,

@@ -21,7 +21,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// A thread in the last of `calls`, walked rightly: every frame of the stack is as large as every other.
+    /// A thread in the last of `calls`, walked rightly: every frame of the stack is as large as
+    /// every other.
     fn new(calls: &[u64]) -> Scene {
         let ([ip, sp], words) = testing::stack(STACK, calls);
         let mut frames = vec![(ip, sp)];
@@ -41,7 +42,8 @@ impl Scene {
         scene
     }
 
-    /// As a walker has it that takes the innermost place for the function's body: its frame is there once more.
+    /// As a walker has it that takes the innermost place for the function's body: its frame is
+    /// there once more.
     fn taken_for_body(mut self) -> Scene {
         let at = FRAME / 8 - 1;
         self.walk.frames.truncate(1);
@@ -110,7 +112,8 @@ fn an_epilogue_that_the_system_missed_is_proved_by_running_it() {
 
 #[test]
 fn where_the_system_is_right_the_difference_is_not_explained_away() {
-    // The frame is gone and the code returns, but it is our walk that (by these bytes) would see a body: mov eax,ecx first.
+    // The frame is gone and the code returns, but it is our walk that (by these bytes) would see a
+    // body: mov eax,ecx first.
     let scene = Scene::epilogue(&calls(), &[0x89, 0xc8, 0xc3]);
     assert_eq!(scene.differs(), (Class::Unexplained, 1));
     // A jump within the body is no epilogue.
@@ -143,8 +146,8 @@ fn assembler_that_is_no_leaf_is_proved_by_where_its_code_leads() {
 
 #[test]
 fn a_system_call_that_was_interrupted_is_a_leaf_for_us_and_the_end_for_the_system() {
-    // A stub behind the functions that have unwind data, interrupted by the one that the system enters: the stub's caller lies
-    // where it was interrupted.
+    // A stub behind the functions that have unwind data, interrupted by the one that the system
+    // enters: the stub's caller lies where it was interrupted.
     let stub = BASE + u64::from(Image::function(10));
     let mut scene = Scene::new(&[in_function(BASE, 0), in_function(BASE, 1), in_function(BASE, 5)]);
     scene.words.insert(FRAME as usize / 8 - 1, stub);

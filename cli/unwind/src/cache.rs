@@ -1,12 +1,14 @@
 //! Compiled rules by place: a table that grows to a limit and then forgets.
 //!
-//! Many places have equal rules (a few hundred shapes of frames make up a program), so a rule is kept once and the table
-//! holds its number. A place is one word of 8 bytes: what a walk touches stays in the processor's nearest caches.
+//! Many places have equal rules (a few hundred shapes of frames make up a program), so a rule is
+//! kept once and the table holds its number. A place is one word of 8 bytes: what a walk touches
+//! stays in the processor's nearest caches.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Rules by key: where an image's places begin, plus the RVA, times two, plus one for a context rule.
+/// Rules by key: where an image's places begin, plus the RVA, times two, plus one for a context
+/// rule.
 pub(crate) struct RuleCache<R> {
     /// From the highest bit: the key, the hint, the rule's number.
     places: Vec<u64>,
@@ -34,7 +36,8 @@ const NEAR_IMAGES: u32 = 1 << 16;
 const FIRST: usize = 1 << 10;
 /// Places at most. Past this a new one takes the place of an old one.
 const MOST: usize = 1 << 20;
-/// Different rules at most. Past this, new ones are not kept until everything is forgotten before the next walk.
+/// Different rules at most. Past this, new ones are not kept until everything is forgotten before
+/// the next walk.
 const MOST_RULES: usize = 1 << NUMBER_BITS;
 /// Places looked at for one key: neighbours, hence mostly one cache line or two.
 const PROBES: usize = 6;
@@ -60,7 +63,8 @@ impl<R: Copy + Eq + Hash> RuleCache<R> {
         }
     }
 
-    /// Where the places of an image begin. Valid until [`begin`](Self::begin); `None` if there is no room left.
+    /// Where the places of an image begin. Valid until [`begin`](Self::begin); `None` if there is
+    /// no room left.
     #[inline]
     pub(crate) fn image(&mut self, image_key: u32, size: u32) -> Option<u64> {
         match self.images.get(image_key as usize) {
@@ -91,7 +95,8 @@ impl<R: Copy + Eq + Hash> RuleCache<R> {
         Some(start)
     }
 
-    /// The key of a place: its image's first place plus the RVA, and whether its context or its caller rule is meant.
+    /// The key of a place: its image's first place plus the RVA, and whether its context or its
+    /// caller rule is meant.
     #[inline(always)]
     pub(crate) fn key(place: u64, context: bool) -> u64 {
         place << 1 | u64::from(context)
@@ -101,7 +106,8 @@ impl<R: Copy + Eq + Hash> RuleCache<R> {
     #[inline(always)]
     pub(crate) fn get(&self, key: u64) -> Option<(&R, u16)> {
         let home = self.home(key);
-        // Which of the two it is cannot be foretold, that it is one of them can: chosen without a branch.
+        // Which of the two it is cannot be foretold, that it is one of them can: chosen without a
+        // branch.
         let &[first, second] = self.places.get(home..)?.first_chunk()?;
         let mut place = if key_of(second) == key { second } else { first };
         if key_of(place) != key {

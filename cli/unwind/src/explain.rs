@@ -1,7 +1,8 @@
 //! Says in words which record describes a frame's function and by which rule its caller was found.
 //!
-//! Gets a frame that a walk has returned, the sample and the modules of that walk; gives an [`Explanation`]. The rule is made
-//! again from the same tables and code, so that the walk itself keeps nothing for it.
+//! Gets a frame that a walk has returned, the sample and the modules of that walk; gives an
+//! [`Explanation`]. The rule is made again from the same tables and code, so that the walk itself
+//! keeps nothing for it.
 
 use std::fmt;
 
@@ -10,11 +11,12 @@ use crate::frame::Fault;
 use crate::walk::{Modules, Sample};
 use crate::{Arch, Frame, Trust, arm64, x64, x86};
 
-/// How the caller of one frame was found, or was looked for. Addresses are RVAs of the frame's module.
+/// How the caller of one frame was found, or was looked for. Addresses are RVAs of the frame's
+/// module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// What describes the frame's function, such as `UNWIND_INFO v1 at 0x2010 of function 0x1000..0x1010, prologue 0x4`;
-    /// or that nothing does.
+    /// What describes the frame's function, such as `UNWIND_INFO v1 at 0x2010 of function
+    /// 0x1000..0x1010, prologue 0x4`; or that nothing does.
     pub record: String,
     /// What that makes of the frame, such as `body; return address at [rsp+0x28]`.
     pub rule: String,
@@ -26,8 +28,8 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Explains the step from `frame` to `caller`, the next frame of the same walk (`None`: the walk ended with `frame`).
-/// Allocates and compiles anew each time: for people, not for many samples.
+/// Explains the step from `frame` to `caller`, the next frame of the same walk (`None`: the walk
+/// ended with `frame`). Allocates and compiles anew each time: for people, not for many samples.
 pub fn explain<M: Modules>(
     modules: &M,
     sample: &Sample<'_>,

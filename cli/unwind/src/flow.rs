@@ -1,18 +1,21 @@
 //! Follows code from one place to the function's return on symbolic registers and a symbolic stack.
 //!
-//! For code that no table describes: x86 as a whole, and hand-written x64 functions without a RUNTIME_FUNCTION. What
-//! the function does on its way out says where its caller is: at the return, the stack pointer is that of the call,
-//! and every nonvolatile register has the caller's value again. Each register is followed as "what register R held at
-//! the start, plus N", "what lay at R + N at the start" or a constant; anything else is unknown, and a path on which
-//! the return address or a nonvolatile register is unknown tells nothing.
+//! For code that no table describes: x86 as a whole, and hand-written x64 functions without a
+//! RUNTIME_FUNCTION. What the function does on its way out says where its caller is: at the return,
+//! the stack pointer is that of the call, and every nonvolatile register has the caller's value
+//! again. Each register is followed as "what register R held at the start, plus N", "what lay at R
+//! + N at the start" or a constant; anything else is unknown, and a path on which the return
+//! address or a nonvolatile register is unknown tells nothing.
 //!
-//! Assembler that aligns its stack keeps the stack pointer that it was called with in a word of its frame. So one word
-//! that is loaded may serve as a base as well ([`LOADED`]), and so may the aligned stack pointer, as far as the path
-//! itself stores what it loads from there.
+//! Assembler that aligns its stack keeps the stack pointer that it was called with in a word of its
+//! frame. So one word that is loaded may serve as a base as well ([`LOADED`]), and so may the
+//! aligned stack pointer, as far as the path itself stores what it loads from there.
 //!
-//! Of x86 the first path that tells the caller is believed. Of x64, where only assembler is followed, all paths must agree.
+//! Of x86 the first path that tells the caller is believed. Of x64, where only assembler is
+//! followed, all paths must agree.
 //!
-//! Here paths are searched; `state` is what is known on one of them, `execute` what an instruction changes of it.
+//! Here paths are searched; `state` is what is known on one of them, `execute` what an instruction
+//! changes of it.
 
 mod execute;
 mod state;
@@ -57,7 +60,8 @@ pub(crate) struct Start<'a> {
     pub(crate) image: &'a ImageTables,
     pub(crate) mode: Mode,
     pub(crate) rva: u32,
-    /// The function's extent, where known: a path that leaves it other than by a tail call tells nothing.
+    /// The function's extent, where known: a path that leaves it other than by a tail call tells
+    /// nothing.
     pub(crate) bounds: Option<Range<u32>>,
     /// Whether volatile registers have values: not behind a call.
     pub(crate) after_call: bool,
@@ -133,8 +137,9 @@ impl Follower<'_, '_> {
         let mut waiting = vec![start];
         // Where branches have led, at which depth, and the stack pointer there.
         let mut seen: Vec<((u32, u32), Value)> = Vec::new();
-        // Of x64 assembler every path must lead to the same place, with the same stack pointer wherever two of them meet. Where they
-        // do not, a loop moves the stack pointer (OpenSSL's SHA-512 for AVX2 does), and how often it will run is not known.
+        // Of x64 assembler every path must lead to the same place, with the same stack pointer
+        // wherever two of them meet. Where they do not, a loop moves the stack pointer (OpenSSL's
+        // SHA-512 for AVX2 does), and how often it will run is not known.
         let all = self.start.mode.bits == 64;
         let most = if all { MAX_STEPS_ALL } else { MAX_STEPS };
         let mut found: Option<Outcome> = None;
@@ -304,7 +309,8 @@ impl Follower<'_, '_> {
         }
     }
 
-    /// The outcome, if all that it must tell is told by registers and at most one of the words `loaded`.
+    /// The outcome, if all that it must tell is told by registers and at most one of the words
+    /// `loaded`.
     fn rebased(&self, mut outcome: Outcome, loaded: &[(u8, i64)]) -> Option<Outcome> {
         let mut used = None;
         let mut rebase = |base: &mut u8| {

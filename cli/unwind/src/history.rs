@@ -40,7 +40,8 @@ impl History {
         self.stop
     }
 
-    /// How many of the outermost frames were taken over from the walk before: those are the same frames.
+    /// How many of the outermost frames were taken over from the walk before: those are the same
+    /// frames.
     pub fn reused(&self) -> usize {
         self.reused
     }
@@ -77,7 +78,8 @@ impl<'a> Recorder<'a> {
         history.fresh_marks.clear();
         let end = sample.stack_start.saturating_add(sample.stack.len() as u64);
         let extent = (end, sample.stack_base, sample.truncated);
-        // A walk that was cut for its depth would go on; one of another extent may have ended for that.
+        // A walk that was cut for its depth would go on; one of another extent may have ended for
+        // that.
         let is_usable = extent == history.extent && history.stop.is_some_and(|stop| stop != Stop::DepthLimit);
         // The innermost frame of the last walk was no caller.
         let next = if is_usable { 1 } else { usize::MAX };

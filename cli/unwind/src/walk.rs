@@ -5,7 +5,8 @@ use crate::engine::{Sink, Unwinder, run};
 use crate::history::{History, Recorder};
 use crate::{Frame, ImageTables, Registers, Stop, Trust, arm64, x64, x86};
 
-/// A module or code region as the caller numbers them: one *instance*, since the same image may be loaded again.
+/// A module or code region as the caller numbers them: one *instance*, since the same image may be
+/// loaded again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModuleId(pub u32);
 
@@ -18,8 +19,8 @@ pub struct Found<'a> {
     pub base: u64,
     /// What is known of its image.
     pub image: &'a ImageTables,
-    /// Names the image's *content* for the walker's rule cache: below 2^30, equal for all instances of the same
-    /// content, never reused for another within one [`Walker`]'s life.
+    /// Names the image's *content* for the walker's rule cache: below 2^30, equal for all instances
+    /// of the same content, never reused for another within one [`Walker`]'s life.
     pub image_key: u32,
 }
 
@@ -58,8 +59,8 @@ pub struct Sample<'a> {
 pub struct WalkOptions {
     /// Frames at most.
     pub max_frames: usize,
-    /// Where nothing else helps, search the stack for what looks like a return address ([`Trust::Scan`]). Off by
-    /// default: such frames are guesses.
+    /// Where nothing else helps, search the stack for what looks like a return address
+    /// ([`Trust::Scan`]). Off by default: such frames are guesses.
     pub scan: bool,
 }
 
@@ -90,14 +91,16 @@ impl Walker {
         }
     }
 
-    /// Walks `sample`'s stack. `frames` is cleared and filled, innermost first; it holds at least the context frame.
+    /// Walks `sample`'s stack. `frames` is cleared and filled, innermost first; it holds at least
+    /// the context frame.
     pub fn walk<M: Modules>(&mut self, modules: &M, sample: &Sample<'_>, frames: &mut Vec<Frame>) -> Stop {
         frames.clear();
         self.run(modules, sample, Trust::Context, &mut Collect(frames))
     }
 
-    /// As [`walk`](Self::walk), but hands each frame over together with the registers recovered for it. Of a
-    /// caller's registers only the instruction pointer, the stack pointer and the nonvolatile ones mean anything.
+    /// As [`walk`](Self::walk), but hands each frame over together with the registers recovered for
+    /// it. Of a caller's registers only the instruction pointer, the stack pointer and the
+    /// nonvolatile ones mean anything.
     pub fn walk_with_registers<M: Modules>(
         &mut self,
         modules: &M,
@@ -107,8 +110,9 @@ impl Walker {
         self.run_restoring(modules, sample, Trust::Context, &mut Each(each))
     }
 
-    /// Walks on from registers that something else than unwinding has found, such as a language runtime's record of where
-    /// its code goes on: `sample.registers` are those, `trust` is the first frame's. Hands the frames over as
+    /// Walks on from registers that something else than unwinding has found, such as a language
+    /// runtime's record of where its code goes on: `sample.registers` are those, `trust` is the
+    /// first frame's. Hands the frames over as
     /// [`walk_with_registers`](Self::walk_with_registers) does.
     pub fn walk_on<M: Modules>(
         &mut self,
@@ -120,14 +124,16 @@ impl Walker {
         self.run_restoring(modules, &Sample { code_at_ip: None, ..*sample }, trust, &mut Each(each))
     }
 
-    /// Walks a thread's next sample, and of its stack only what changed since the one that `history` is of.
+    /// Walks a thread's next sample, and of its stack only what changed since the one that
+    /// `history` is of.
     ///
-    /// `unchanged_from` is the lowest address from which on the stack's bytes are the same as then; pass
-    /// `u64::MAX` where that is not known, or if modules were loaded or unloaded between the two. As soon as the
-    /// walk comes to a frame that was there before, whose stack lies above `unchanged_from` and whose callers
-    /// depend on no register that has another value now, the callers found then are taken over: they are what a
-    /// whole walk would find. [`History::frames`] holds the result. (x86 stacks are walked whole each time: there a
-    /// step may rest on any register.)
+    /// `unchanged_from` is the lowest address from which on the stack's bytes are the same as then;
+    /// pass `u64::MAX` where that is not known, or if modules were loaded or unloaded between the
+    /// two. As soon as the walk comes to a frame that was there before, whose stack lies above
+    /// `unchanged_from` and whose callers depend on no register that has another value now, the
+    /// callers found then are taken over: they are what a whole walk would find.
+    /// [`History::frames`] holds the result. (x86 stacks are walked whole each time: there a step
+    /// may rest on any register.)
     pub fn walk_again<M: Modules>(
         &mut self,
         modules: &M,
@@ -140,7 +146,8 @@ impl Walker {
         recorder.finish(stop)
     }
 
-    /// As [`run`](Self::run), with all registers restored: the other x64 unwinder restores only those that the walk needs.
+    /// As [`run`](Self::run), with all registers restored: the other x64 unwinder restores only
+    /// those that the walk needs.
     fn run_restoring<M: Modules, F: FnMut(&Frame, &Registers)>(
         &mut self,
         modules: &M,

@@ -7,8 +7,9 @@ use stk_schema::event::*;
 use stk_schema::identity::{CodeView, ContentHash, Identity, PeIdentity};
 use stk_schema::limits;
 
-/// Reads the body of an event of type `kind`; `base` is its block's first time. Types that this version does not know,
-/// and SLOT and SAMPLE, which mean nothing outside their block, come back as [`Event::Unknown`].
+/// Reads the body of an event of type `kind`; `base` is its block's first time. Types that this
+/// version does not know, and SLOT and SAMPLE, which mean nothing outside their block, come back as
+/// [`Event::Unknown`].
 pub fn decode(kind: u64, body: &[u8], base: u64) -> Result<Event<'_>, Malformed> {
     let c = &mut Cursor::new(body);
     let ticks = |delta: i64| base.wrapping_add(delta as u64);

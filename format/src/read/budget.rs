@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A bound on the stack images of all [`Scratch`](super::Scratch)es that share it: what a hostile trace can make a
-/// reader allocate for images. Clones share the same budget.
+/// A bound on the stack images of all [`Scratch`](super::Scratch)es that share it: what a hostile
+/// trace can make a reader allocate for images. Clones share the same budget.
 #[derive(Clone, Debug)]
 pub struct ImageBudget {
     left: Arc<AtomicUsize>,
 }
 
 impl Default for ImageBudget {
-    /// 160 MiB: one block of the most stack that the format allows, its images rounded up to powers of two, and some.
+    /// 160 MiB: one block of the most stack that the format allows, its images rounded up to powers
+    /// of two, and some.
     fn default() -> Self {
         ImageBudget::new(160 << 20)
     }

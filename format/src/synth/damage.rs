@@ -4,9 +4,9 @@ use crate::header::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, FileHe
 use crate::read::Trace;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A file of `header` and one SAMPLES block of any event bytes: what hostile hands make, whose checksums hold and whose
-/// contents lie. `stored` takes the place of the compressed bytes; `forge` changes the block's header before it is
-/// checksummed.
+/// A file of `header` and one SAMPLES block of any event bytes: what hostile hands make, whose
+/// checksums hold and whose contents lie. `stored` takes the place of the compressed bytes; `forge`
+/// changes the block's header before it is checksummed.
 pub fn forged(
     header: &FileHeader,
     raw: &[u8],

@@ -1,10 +1,12 @@
-//! A large trace grown from a small real one: for benchmarks that need a million samples of real code.
+//! A large trace grown from a small real one: for benchmarks that need a million samples of real
+//! code.
 //!
-//! The caller walks each real sample into frames; its stack then falls into one piece per frame. A piece fits below
-//! another if, in the real trace, the same two return addresses stood above it. New stacks are random walks over pieces
-//! that fit, from a thread's outermost frame to a leaf; pointers into the stack are moved with the frame that they
-//! pointed to. What cannot be known from pieces (a frame pointer that passed through many frames) is settled by walking
-//! every new stack too: one that does not come out as it was put together is thrown away.
+//! The caller walks each real sample into frames; its stack then falls into one piece per frame. A
+//! piece fits below another if, in the real trace, the same two return addresses stood above it.
+//! New stacks are random walks over pieces that fit, from a thread's outermost frame to a leaf;
+//! pointers into the stack are moved with the frame that they pointed to. What cannot be known from
+//! pieces (a frame pointer that passed through many frames) is settled by walking every new stack
+//! too: one that does not come out as it was put together is thrown away.
 
 use super::random::Random;
 use crate::block::{BlockBuffer, HEADER_KEY, Rejected};
@@ -24,7 +26,8 @@ use stk_schema::registers::{IP, RegisterSet, SP};
 pub struct Frame {
     /// Instruction pointer: of frame 0 the sampled one, of others the return address.
     pub ip: u64,
-    /// Stack pointer in this frame: of frame 0 the sampled one, of others where it stands after the return.
+    /// Stack pointer in this frame: of frame 0 the sampled one, of others where it stands after the
+    /// return.
     pub sp: u64,
 }
 
@@ -71,9 +74,10 @@ pub struct Grown {
     pub bytes: u64,
 }
 
-/// Grows `trace` and writes the result to `out`. `walk` gives the frames of a sample, leaf first, if it reaches the
-/// thread's start. Modules and threads are those of the real trace; modules that it saw unloaded, and threads that ended,
-/// take no part. An error if too little is left to build from.
+/// Grows `trace` and writes the result to `out`. `walk` gives the frames of a sample, leaf first,
+/// if it reaches the thread's start. Modules and threads are those of the real trace; modules that
+/// it saw unloaded, and threads that ended, take no part. An error if too little is left to build
+/// from.
 pub fn grow<W: Write>(
     trace: &Trace,
     plan: &Grow,
@@ -235,7 +239,8 @@ impl Pieces {
         word: usize,
         kept: &mut HashMap<(u64, u64, u64, bool), usize>,
     ) {
-        // Frame i's piece reaches from its stack pointer to the next one's, the outermost's to the base.
+        // Frame i's piece reaches from its stack pointer to the next one's, the outermost's to the
+        // base.
         let start = |i: usize| match i {
             0 => sample.stack_start,
             i => frames.get(i).map_or(sample.stack_base, |frame| frame.sp),
@@ -450,8 +455,8 @@ fn write_samples<W: Write>(
     Ok(now)
 }
 
-/// The thread's next stack: its outer frames stay, the inner ones are grown anew, as a running thread does it. `None`
-/// if none was found that walks as it should.
+/// The thread's next stack: its outer frames stay, the inner ones are grown anew, as a running
+/// thread does it. `None` if none was found that walks as it should.
 #[allow(clippy::too_many_arguments)] // one call
 fn next_stack(
     pieces: &Pieces,

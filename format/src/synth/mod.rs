@@ -1,4 +1,5 @@
-//! Traces made to order: whatever a test or a benchmark needs, by way of the same writer that the agent uses.
+//! Traces made to order: whatever a test or a benchmark needs, by way of the same writer that the
+//! agent uses.
 //!
 //! ```
 //! use stk_format::{Trace, synth::TraceBuilder};
@@ -42,8 +43,8 @@ struct Thread {
     stack_base: u64,
 }
 
-/// Builds a trace event by event. Methods panic on what the format does not allow: a test must not go on with less than
-/// it asked for.
+/// Builds a trace event by event. Methods panic on what the format does not allow: a test must not
+/// go on with less than it asked for.
 pub struct TraceBuilder {
     writer: TraceWriter<Vec<u8>>,
     encoder: SampleEncoder,
@@ -121,7 +122,8 @@ impl TraceBuilder {
         self.meta(time, &Event::ModuleTables(ModuleTables { instance, tables: list }));
     }
 
-    /// Records that tables of a module, each (kind, rva, bytes), are kept elsewhere: under their hashes, not in the trace.
+    /// Records that tables of a module, each (kind, rva, bytes), are kept elsewhere: under their
+    /// hashes, not in the trace.
     pub fn tables_elsewhere(&mut self, time: u64, instance: u64, tables: &[(TableKind, u32, &[u8])]) {
         let list = tables.iter().map(|&(kind, rva, bytes)| Table {
             kind: kind as u64,
@@ -172,8 +174,8 @@ impl TraceBuilder {
         self.meta(time, &Event::ThreadExit { instance, time });
     }
 
-    /// A sample: registers (the rest of the set is zero) and the stack's words from the stack pointer, rounded down to
-    /// a word, up; they must reach the stack base.
+    /// A sample: registers (the rest of the set is zero) and the stack's words from the stack
+    /// pointer, rounded down to a word, up; they must reach the stack base.
     pub fn sample(&mut self, thread: u64, time: u64, registers: &[u64], words: &[u64]) {
         let word = self.word();
         let set = RegisterSet::general(self.writer.header().arch);
@@ -325,7 +327,8 @@ impl TraceBuilder {
         self.writer.finish(&end).expect("writing to memory")
     }
 
-    /// The trace as a killed recorder leaves it: what was written, without an end. The block being filled is lost.
+    /// The trace as a killed recorder leaves it: what was written, without an end. The block being
+    /// filled is lost.
     pub fn abandon(self) -> Vec<u8> {
         self.writer.abandon()
     }

@@ -1,5 +1,5 @@
-//! One change to a trace that keeps its structure: what lies behind checksums is reached, which flips of stored bytes
-//! never do.
+//! One change to a trace that keeps its structure: what lies behind checksums is reached, which
+//! flips of stored bytes never do.
 
 use super::parts::{Parts, StoredEvent};
 use super::random::Random;
@@ -47,7 +47,8 @@ const NUMBERS: [u64; 22] = [
     u64::MAX,
 ];
 
-/// Makes one change, and says of which kind. Every kind that applies to no part of the trace leaves it as it is.
+/// Makes one change, and says of which kind. Every kind that applies to no part of the trace leaves
+/// it as it is.
 pub fn mutate(parts: &mut Parts, choices: &mut dyn Choices) -> &'static str {
     if parts.blocks.is_empty() {
         return "nothing to change";

@@ -1,6 +1,6 @@
-//! A trace as blocks of events that can be changed at will: checksums, lengths and sizes are put right when it is
-//! written again, whatever it says. What a hostile hand would write, as opposed to [`super::TraceBuilder`], which
-//! refuses what the format does not allow.
+//! A trace as blocks of events that can be changed at will: checksums, lengths and sizes are put
+//! right when it is written again, whatever it says. What a hostile hand would write, as opposed to
+//! [`super::TraceBuilder`], which refuses what the format does not allow.
 
 use super::damage::compressed;
 use crate::bytes::{Cursor, leb128};
@@ -10,7 +10,8 @@ use crate::read::Trace;
 use stk_schema::event::Event;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A trace taken apart. Index and tail are left out: nothing depends on them, and a changed trace would contradict them.
+/// A trace taken apart. Index and tail are left out: nothing depends on them, and a changed trace
+/// would contradict them.
 #[derive(Clone, Debug)]
 pub struct Parts {
     /// The file header.
@@ -55,8 +56,8 @@ impl Parts {
         Parts { header, blocks: Vec::new() }
     }
 
-    /// Takes a trace apart. Blocks that cannot be read, and what follows a malformed event in its block, are left out.
-    /// `None` if `file` is no trace.
+    /// Takes a trace apart. Blocks that cannot be read, and what follows a malformed event in its
+    /// block, are left out. `None` if `file` is no trace.
     pub fn take_apart(file: &[u8]) -> Option<Parts> {
         let trace = Trace::open(file).ok()?;
         let parts = trace.blocks().iter().filter(|block| block.header.kind != BlockKind::Index);
@@ -64,7 +65,8 @@ impl Parts {
         Some(Parts { header: *trace.header(), blocks: parts.collect() })
     }
 
-    /// Appends a block of `kind` whose events begin at `time` (ticks), numbered as a recorder would number it.
+    /// Appends a block of `kind` whose events begin at `time` (ticks), numbered as a recorder would
+    /// number it.
     pub fn block(&mut self, kind: BlockKind, time: u64) -> &mut Part {
         let like = self.blocks.iter().rev().find(|block| block.header.kind == kind);
         let ordinal = like.map_or(0, |block| block.header.ordinal.wrapping_add(block.times.into()));
@@ -87,7 +89,8 @@ impl Parts {
         }
     }
 
-    /// The trace as a file, with right checksums and sizes; without END, index and tail it is one that was cut off.
+    /// The trace as a file, with right checksums and sizes; without END, index and tail it is one
+    /// that was cut off.
     pub fn to_file(&self) -> Vec<u8> {
         let mut file = self.header.encode().to_vec();
         self.blocks.iter().for_each(|block| block.write(self.header.salt(), &mut file));
@@ -147,7 +150,8 @@ impl Part {
         raw
     }
 
-    /// Compresses its events and forgets them, which takes less memory. They cannot be changed any more.
+    /// Compresses its events and forgets them, which takes less memory. They cannot be changed any
+    /// more.
     pub fn seal(&mut self) {
         self.sealed = Some(self.stored());
         self.events = Vec::new();
@@ -178,7 +182,8 @@ impl Part {
 }
 
 impl StoredEvent {
-    /// `event` as a block stores it whose first time is `first`. `None` never happens for an event that can be encoded.
+    /// `event` as a block stores it whose first time is `first`. `None` never happens for an event
+    /// that can be encoded.
     pub fn of(event: &Event, first: u64) -> Option<StoredEvent> {
         let stored = event::encode(event, first);
         let (kind, body, _) = Split::new(&stored).next().ok()??;
@@ -192,7 +197,8 @@ impl StoredEvent {
         StoredEvent { kind, body }
     }
 
-    /// Its body read as numbers one after the other, as far as they go: where each lies, and its value.
+    /// Its body read as numbers one after the other, as far as they go: where each lies, and its
+    /// value.
     pub fn numbers(&self) -> Vec<(std::ops::Range<usize>, u64)> {
         let mut cursor = Cursor::new(&self.body);
         let mut found = Vec::new();

@@ -16,7 +16,8 @@ use stk_schema::{Arch, Os};
 pub enum Op {
     /// The thread ran: some words differ, the stack pointer may have moved.
     Change { thread: usize, seed: u64, depth: usize },
-    /// The thread ran and only the highest `kept` words were captured (less if the stack is shorter).
+    /// The thread ran and only the highest `kept` words were captured (less if the stack is
+    /// shorter).
     Short { thread: usize, seed: u64, depth: usize, kept: usize },
     /// The thread is captured and found as before.
     Again { thread: usize },
@@ -195,7 +196,8 @@ fn capture(
     let words = &entry.words[entry.words.len() - entry.depth..];
     let words = &words[..words.len().min(entry.kept)];
     let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    // Code is a function of the instruction pointer, but for every seventh sample, which sees it patched.
+    // Code is a function of the instruction pointer, but for every seventh sample, which sees it
+    // patched.
     let ip = entry.registers[0];
     let code = vec![(ip >> 20) as u8 ^ u8::from(seed % 7 == 3); 16];
     let tag = (seed % 11 == 5).then_some(seed);
@@ -333,7 +335,8 @@ pub fn read_back(played: &Played, cpu: bool) -> Result<(), TestCaseError> {
     for (id, mut rest) in left {
         prop_assert_eq!(rest.next(), None, "passes of thread {} are missing", id);
         if cpu {
-            // The first sample has nothing to be relative to; what IDLE spans used is in the next sample.
+            // The first sample has nothing to be relative to; what IDLE spans used is in the next
+            // sample.
             let passes = &played.passes[&id];
             let most = passes.last().unwrap().cpu - passes[0].cpu;
             prop_assert!(cpu_sum[&id] <= most as i64);

@@ -95,7 +95,8 @@ proptest! {
             });
             let finished = end.unwrap().1.end <= len;
             prop_assert_eq!(trace.is_complete(), finished);
-            // What a killed recorder leaves is no damage; a finished recording that misses bytes is.
+            // What a killed recorder leaves is no damage; a finished recording that misses bytes
+            // is.
             if !finished {
                 prop_assert_eq!(trace.damage(), []);
                 let boundary = len == FILE_HEADER_LEN || extents.iter().any(|(_, range)| range.end == len);
@@ -122,7 +123,8 @@ proptest! {
             let copy_used = trace.damage().iter().any(|damage| matches!(damage, Damage::FileHeader { .. }));
             prop_assert!(copy_used);
         } else {
-            // An INDEX block is the last: nothing after it shows the gap, but its bytes are reported.
+            // An INDEX block is the last: nothing after it shows the gap, but its bytes are
+            // reported.
             let bytes = trace.damage().iter().any(|damage| matches!(damage, Damage::Bytes { .. }));
             prop_assert!(reported(&trace).contains(&lost[0]) || bytes);
         }

@@ -6,8 +6,9 @@ use stk_format::synth::grow::{Frame, Grow, grow};
 use stk_format::{BlockKind, Decoded, Sample, Scratch, Trace};
 use stk_schema::Arch;
 
-/// The tests' machine: a function occupies 0x100 bytes of code from 0x1000 on, and its frame has (function % 3) + 1 words
-/// of locals, the last of which points to the frame's own end, then the return address. The outermost returns to 0.
+/// The tests' machine: a function occupies 0x100 bytes of code from 0x1000 on, and its frame has
+/// (function % 3) + 1 words of locals, the last of which points to the frame's own end, then the
+/// return address. The outermost returns to 0.
 fn locals(ip: u64) -> u64 {
     (ip - 0x1000) / 0x100 % 3 + 1
 }

@@ -210,7 +210,8 @@ fn frames_that_are_not_what_the_format_asks_for_are_refused() {
     assert!(matches!(of(&frame[..len - 1]), BlockError::Payload { .. }), "a frame cut short");
     assert!(matches!(of(b""), BlockError::Payload { .. }), "nothing");
     assert!(matches!(of(&raw), BlockError::Payload { .. }), "stored as it is");
-    // RFC 8878, 3.1.1.1: no single segment, window descriptor 14 << 3 = 16 MiB, content size of 4 bytes.
+    // RFC 8878, 3.1.1.1: no single segment, window descriptor 14 << 3 = 16 MiB, content size of 4
+    // bytes.
     let mut wide = vec![0x28, 0xb5, 0x2f, 0xfd, 0x80, 14 << 3];
     wide.extend_from_slice(&(raw.len() as u32).to_le_bytes());
     // One raw block, the last: 3 bytes of header (size << 3 | 1), then the bytes.

@@ -1,5 +1,6 @@
-//! What `tests/data/format-v1.stk` holds. The file was made from this list once, by `examples/kept_trace.rs`, and is
-//! never made again: every later version of this crate must read it.
+//! What `tests/data/format-v1.stk` holds. The file was made from this list once, by
+//! `examples/kept_trace.rs`, and is never made again: every later version of this crate must read
+//! it.
 
 use stk_format::BlockKind;
 use stk_schema::event::*;

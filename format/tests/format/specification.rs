@@ -175,7 +175,8 @@ fn any_zstd_tool_prints_the_events_of_all_blocks() {
     for block in trace.blocks() {
         events.extend_from_slice(trace.payload(block, &mut scratch).unwrap());
     }
-    // ZSTD_decompress reads all frames of its input and skips the skippable ones, as `zstd -dc` does.
+    // ZSTD_decompress reads all frames of its input and skips the skippable ones, as `zstd -dc`
+    // does.
     let mut out = vec![0; events.len()];
     assert_eq!(zstd_safe::decompress(&mut out[..], &file), Ok(events.len()));
     assert_eq!(out, events);

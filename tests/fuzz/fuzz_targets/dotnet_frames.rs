@@ -1,4 +1,5 @@
-//! A real runtime's layouts over arbitrary memory: chains of explicit Frames, wild and cyclic, end with a reason.
+//! A real runtime's layouts over arbitrary memory: chains of explicit Frames, wild and cyclic, end
+//! with a reason.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +9,8 @@ use stk_schema::Arch;
 const DESCRIPTOR: &[u8] = include_bytes!("../../data/dotnet/coreclr-10.0.9-x64.descriptor.json");
 const STACK: u64 = 0x1_0000;
 
-/// Addresses with their lowest bit set are managed; how far a caller lies above comes from the address too.
+/// Addresses with their lowest bit set are managed; how far a caller lies above comes from the
+/// address too.
 struct Any;
 
 impl Code for Any {

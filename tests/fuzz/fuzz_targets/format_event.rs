@@ -1,4 +1,5 @@
-//! Any body of any event type: decoded or refused, and what was decoded survives being written again.
+//! Any body of any event type: decoded or refused, and what was decoded survives being written
+//! again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

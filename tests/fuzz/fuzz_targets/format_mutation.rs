@@ -1,4 +1,5 @@
-//! A sound trace with anything in it changed behind right checksums: every block is read or refused, the rest stays.
+//! A sound trace with anything in it changed behind right checksums: every block is read or
+//! refused, the rest stays.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

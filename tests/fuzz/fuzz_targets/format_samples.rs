@@ -1,4 +1,5 @@
-//! Any event bytes in a SAMPLES block whose checksums hold, which random flips of a file never reach.
+//! Any event bytes in a SAMPLES block whose checksums hold, which random flips of a file never
+//! reach.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any bytes as an index file, and a real index with any bytes changed whose hashes are right: what is opened can be searched.
+//! Any bytes as an index file, and a real index with any bytes changed whose hashes are right: what
+//! is opened can be searched.
 #![no_main]
 
 use std::io::Write;
@@ -16,7 +17,8 @@ static REAL: LazyLock<Vec<u8>> = LazyLock::new(|| {
     PdbFile::open(pdb).unwrap().index().unwrap().as_bytes().to_vec()
 });
 
-/// Where the header's hash lies, where the sections begin, bytes of one hashed chunk, entry of the chunks in the section table.
+/// Where the header's hash lies, where the sections begin, bytes of one hashed chunk, entry of the
+/// chunks in the section table.
 const HEADER_HASH: usize = 248;
 const HEADER: usize = 256;
 const CHUNK: usize = 1 << 16;

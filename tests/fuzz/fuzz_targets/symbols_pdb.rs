@@ -1,4 +1,5 @@
-//! Any bytes as a PDB, and a real PDB with any bytes changed: identity, frame records, index, lookups all over it.
+//! Any bytes as a PDB, and a real PDB with any bytes changed: identity, frame records, index,
+//! lookups all over it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -58,7 +58,8 @@ pub fn mutated(data: &[u8]) -> Vec<u8> {
     parts.to_file()
 }
 
-/// Runs commands on a trace that `data` changes. The trace is their last argument; `OUT` stands for an output.
+/// Runs commands on a trace that `data` changes. The trace is their last argument; `OUT` stands for
+/// an output.
 ///
 /// # Panics
 ///

@@ -140,7 +140,8 @@ pub fn check(images: &[ImageTables], mut rest: Bytes<'_>, kind: u8) {
         let caller = frames.get(i + 1);
         let explanation = explain(&space, &sample, frame, caller);
         assert!(!explanation.record.is_empty() && !explanation.rule.is_empty());
-        // On arm64 a caller may be exact without its trust saying so, and is then explained as one that is not.
+        // On arm64 a caller may be exact without its trust saying so, and is then explained as one
+        // that is not.
         if caller.is_some_and(|caller| caller.trust != Trust::Scan)
             && !matches!(registers, Registers::Arm64(_))
         {

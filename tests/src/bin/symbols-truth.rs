@@ -1,5 +1,5 @@
-//! `symbols-truth PDB…`: compares the symbol index with the raw records at every address of the code; prints one JSON
-//! line a file and exits 1 if any address disagrees.
+//! `symbols-truth PDB…`: compares the symbol index with the raw records at every address of the
+//! code; prints one JSON line a file and exits 1 if any address disagrees.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! Small traces that stand for much. Each class has its sizes: the smallest that told a fault, and a larger one that
-//! tells a cost that grows faster than the trace.
+//! Small traces that stand for much. Each class has its sizes: the smallest that told a fault, and
+//! a larger one that tells a cost that grows faster than the trace.
 
 use super::{BASE, STACK, THREAD, small_parts, thread};
 use stk_format::blob::content_hash;

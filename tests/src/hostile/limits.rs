@@ -18,7 +18,8 @@ const ADDRESS_SPACE: u64 = 4 << 30;
 /// Bytes of each output that are looked at.
 const LOOKED_AT: u64 = 64 << 20;
 
-/// Held for writing while this process takes much memory: a program's peak begins with that of the process that starts it.
+/// Held for writing while this process takes much memory: a program's peak begins with that of the
+/// process that starts it.
 pub static START: RwLock<()> = RwLock::new(());
 
 /// What a run gave and took.

@@ -28,7 +28,8 @@ pub struct Image {
 pub enum Known {
     /// Every section.
     Everything,
-    /// What a trace embeds: the exception directory and the read-only data with the unwind info, but no code.
+    /// What a trace embeds: the exception directory and the read-only data with the unwind info,
+    /// but no code.
     Tables,
 }
 

@@ -1,9 +1,11 @@
-//! A small part of a truth file together with the image bytes that it needs, to be kept in the repository.
+//! A small part of a truth file together with the image bytes that it needs, to be kept in the
+//! repository.
 //!
-//! Layout (zstd, little-endian): `'STKP'`, u32 arch (0 x64, 1 arm64, 2 x86), u64 image base, u32 image size, u32 and u32
-//! exception directory (RVA, length), u32 count of ranges, then each as u32 RVA, u32 length, bytes; u32 count of FrameData
-//! records, each as u32 rva, len, locals, params, saved, is_function_start, text length, text; then a truth file in
-//! its own layout, with fewer records.
+//! Layout (zstd, little-endian): `'STKP'`, u32 arch (0 x64, 1 arm64, 2 x86), u64 image base, u32
+//! image size, u32 and u32 exception directory (RVA, length), u32 count of ranges, then each as u32
+//! RVA, u32 length, bytes; u32 count of FrameData records, each as u32 rva, len, locals, params,
+//! saved, is_function_start, text length, text; then a truth file in its own layout, with fewer
+//! records.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -58,7 +60,8 @@ fn parse(bytes: &[u8]) -> Result<Piece> {
     Ok(Piece { image, states: layout::parse(cursor.rest())? })
 }
 
-/// Chooses about `count` states, as many of each tag, and writes them with what of the image they need.
+/// Chooses about `count` states, as many of each tag, and writes them with what of the image they
+/// need.
 pub fn write(parts: &Parts, states: &States, raw: &[u8], count: usize, out: &Path) -> Result<usize> {
     let chosen = choose(states, count);
     let mut bytes = Vec::new();
@@ -115,8 +118,8 @@ fn choose(states: &States, count: usize) -> Vec<usize> {
     chosen
 }
 
-/// The exception directory with the records it points to, and code: 64 bytes at each state, as a recorder takes them
-/// (x86: the whole code section, since there the code is what is followed).
+/// The exception directory with the records it points to, and code: 64 bytes at each state, as a
+/// recorder takes them (x86: the whole code section, since there the code is what is followed).
 fn ranges(parts: &Parts, states: &States, chosen: &[usize]) -> Vec<(u32, Vec<u8>)> {
     let whole = &parts.tables;
     if parts.arch == Arch::X86 {

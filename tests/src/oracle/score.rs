@@ -21,7 +21,8 @@ pub struct Score {
     pub right: u64,
     /// The same by tag: (states, right).
     pub by_tag: BTreeMap<&'static str, (u64, u64)>,
-    /// The same by the trust of the first caller that is wrong, or of the first one: (states, right).
+    /// The same by the trust of the first caller that is wrong, or of the first one: (states,
+    /// right).
     pub by_trust: BTreeMap<&'static str, (u64, u64)>,
     /// The first few wrong ones.
     pub wrong: Vec<Wrong>,
@@ -46,8 +47,8 @@ pub struct Wrong {
     pub stop: Stop,
 }
 
-/// The page that the emulator scripts return to is a module without tables, so that a true caller there is a frame
-/// and the walk ends with it.
+/// The page that the emulator scripts return to is a module without tables, so that a true caller
+/// there is a frame and the walk ends with it.
 struct Space<'a> {
     image: &'a Image,
     outside: ImageTables,
@@ -70,8 +71,9 @@ impl Modules for Space<'_> {
 /// Wrong examples kept.
 const EXAMPLES: usize = 20;
 
-/// Walks every record and compares. Fails if the states are not of this image. `code_at_ip`: whether each sample
-/// carries the 64 code bytes that a recorder takes (`code` then holds the code that the image may lack).
+/// Walks every record and compares. Fails if the states are not of this image. `code_at_ip`:
+/// whether each sample carries the 64 code bytes that a recorder takes (`code` then holds the code
+/// that the image may lack).
 pub fn score(image: &Image, code: Option<&Image>, states: &States) -> Result<Score> {
     belong_together(image, code, states)?;
     let arch = states.header.arch;
@@ -194,7 +196,8 @@ fn belong_together(image: &Image, code: Option<&Image>, states: &States) -> Resu
         image.size,
         image.base
     );
-    // Two images can share base and size; but a true caller inside the image follows a call in its code.
+    // Two images can share base and size; but a true caller inside the image follows a call in its
+    // code.
     let code = &code.unwrap_or(image).tables;
     let callers = states.records.iter().flat_map(|record| &record.truth);
     for truth in callers {

@@ -103,7 +103,8 @@ mod tests {
         let (tenth, hundredth) = (moved(500), moved(50));
         assert!((tenth.measured - 0.1).abs() < 1e-9 && tenth.measured > tenth.chance);
         assert!(hundredth.measured < hundredth.chance);
-        // Two binomial shares of 5000 draws each differ by 0.01 (one standard deviation); 0.995 of |N| lies below 2.8 of them.
+        // Two binomial shares of 5000 draws each differ by 0.01 (one standard deviation); 0.995 of
+        // |N| lies below 2.8 of them.
         assert!((0.02..0.04).contains(&tenth.chance), "{}", tenth.chance);
     }
 }

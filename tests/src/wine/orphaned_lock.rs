@@ -14,7 +14,8 @@ const LOOKS: u32 = 5;
 /// Bytes of the loop around a spin lock.
 const LOOP: u64 = 32;
 
-/// Whether all that is left of the Linux process `pid` is one thread that spins in Wine's ntdll.dll.
+/// Whether all that is left of the Linux process `pid` is one thread that spins in Wine's
+/// ntdll.dll.
 pub fn is_left_spinning(pid: u32) -> bool {
     let mut places = Vec::new();
     for _ in 0..LOOKS {

@@ -32,8 +32,8 @@ struct Slice<'a> {
     args: &'a Value,
 }
 
-/// Replays B and E events: every E must close the slice on top of its thread's stack, times must not go back, nothing may
-/// stay open.
+/// Replays B and E events: every E must close the slice on top of its thread's stack, times must
+/// not go back, nothing may stay open.
 fn slices(file: &Value) -> Vec<Slice<'_>> {
     let mut open: HashMap<u64, Vec<(&str, f64)>> = HashMap::new();
     let mut clock: HashMap<u64, f64> = HashMap::new();
@@ -294,7 +294,8 @@ fn samples_refer_to_stack_frames_from_1() {
             (gap, 6000.0, 6000.0)
         ]
     );
-    // chrome://tracing wants each thread of `samples` in `traceEvents`, and speedscope wants some events at all.
+    // chrome://tracing wants each thread of `samples` in `traceEvents`, and speedscope wants some
+    // events at all.
     for tid in tracks.keys() {
         assert!(events(&file, "M").iter().any(|e| e["tid"] == *tid));
     }

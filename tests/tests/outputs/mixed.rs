@@ -16,7 +16,8 @@ use stk_unwind::Trust;
 /// start > wait
 /// ```
 ///
-/// `host` lies in hostfxr.dll, `run` and `jit` in coreclr.dll, `compile` in clrjit.dll, `call_back` in native.dll.
+/// `host` lies in hostfxr.dll, `run` and `jit` in coreclr.dll, `compile` in clrjit.dll, `call_back`
+/// in native.dll.
 fn mixed() -> Builder {
     let mut b = Builder::new();
     let images = ["kernel32.dll", "hostfxr.dll", "coreclr.dll", "clrjit.dll", "native.dll"];

@@ -1,4 +1,5 @@
-//! Files for readers that are not Rust: `tests/viewers/check.sh` names a folder in STK_OUTPUTS and reads them there.
+//! Files for readers that are not Rust: `tests/viewers/check.sh` names a folder in STK_OUTPUTS and
+//! reads them there.
 
 use crate::profiles::busy;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! The Parquet dataset, read back by polars and, where the tools are there, by DuckDB and pyarrow (`parquet_readers.py`).
+//! The Parquet dataset, read back by polars and, where the tools are there, by DuckDB and pyarrow
+//! (`parquet_readers.py`).
 
 use crate::profiles::{AWKWARD, Builder, busy};
 use polars::prelude::*;

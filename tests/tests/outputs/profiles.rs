@@ -177,12 +177,12 @@ impl Written {
     }
 }
 
-/// What awkward names hold: quotes, backslashes, control characters, separators that JavaScript once took for line ends,
-/// characters beyond the Basic Multilingual Plane.
+/// What awkward names hold: quotes, backslashes, control characters, separators that JavaScript
+/// once took for line ends, characters beyond the Basic Multilingual Plane.
 pub const AWKWARD: &str = "größe \"q\" \\ \u{1}\t\n\u{7f}\u{2028} 😀";
 
-/// Two threads of a program with recursion, inlining, a DLL at whose place there is another one later, a gap, a stack that
-/// is incomplete and one that is lost.
+/// Two threads of a program with recursion, inlining, a DLL at whose place there is another one
+/// later, a gap, a stack that is incomplete and one that is lost.
 ///
 /// ```text
 /// thread 8 "größe…": waits in main > wait for 0..2 ms; gap 2..5; waits 5..6

@@ -1,4 +1,5 @@
-//! speedscope's file, checked against the format's JSON Schema and against what its importer demands.
+//! speedscope's file, checked against the format's JSON Schema and against what its importer
+//! demands.
 
 use crate::profiles::{AWKWARD, Builder, busy};
 use serde_json::{Value, json};
@@ -94,7 +95,8 @@ fn a_function_has_one_frame_whatever_its_addresses() {
     let names: HashSet<&str> = frames.iter().filter_map(|f| f["name"].as_str()).collect();
     assert_eq!(names.len(), frames.len(), "no name at two indices");
     assert_eq!(names.len(), 8);
-    // An address of fib without a line row joins the others; the line is left out, since there are several.
+    // An address of fib without a line row joins the others; the line is left out, since there are
+    // several.
     assert_eq!(frame(&file, "fib"), &json!({"name": "fib", "file": "C:\\src\\busy.cpp"}));
     assert_eq!(frame(&file, "mix"), &json!({"name": "mix", "file": "C:\\src\\mix.hpp", "line": 3}));
 }

@@ -76,7 +76,8 @@ fn trusts_count_every_frame_of_every_sample() {
     let stats = figures(&StatsOptions::default());
     let trusts: Vec<(&str, bool, &str, u64)> =
         stats.trusts.iter().map(|t| (t.trust.as_str(), t.proved, &*t.module, t.frames)).collect();
-    // An innermost frame for each of the 11 samples with a stack; main in 10 of them and the calling fib in 3.
+    // An innermost frame for each of the 11 samples with a stack; main in 10 of them and the
+    // calling fib in 3.
     assert_eq!(trusts, [("unwind-info", true, "", 13), ("context", true, "", 11)]);
 }
 

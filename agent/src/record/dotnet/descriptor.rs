@@ -1,5 +1,6 @@
-//! The data contract descriptor that a runtime exports (dotnet/runtime, docs/design/datacontracts/datacontracts_design.md and
-//! contract-descriptor.md): where the fields of its structures lie, as JSON, and the addresses of its globals.
+//! The data contract descriptor that a runtime exports (dotnet/runtime,
+//! docs/design/datacontracts/datacontracts_design.md and contract-descriptor.md): where the fields
+//! of its structures lie, as JSON, and the addresses of its globals.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -39,7 +40,8 @@ impl Descriptor {
             return None;
         }
         let width = if u32_at(&head, 8)? & FLAG_32_BIT == 0 { 8 } else { 4 };
-        // descriptor_size u32 (in `head`), descriptor pointer, count u32, padding u32, pointer_data pointer
+        // descriptor_size u32 (in `head`), descriptor pointer, count u32, padding u32, pointer_data
+        // pointer
         let mut rest = [0; 24];
         let rest = rest.get_mut(..2 * width + 8)?;
         if !memory.read(address + 16, rest) {

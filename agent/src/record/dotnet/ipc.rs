@@ -1,7 +1,9 @@
-//! Messages of the diagnostics pipe (dotnet/diagnostics, documentation/design-docs/ipc-protocol.md).
+//! Messages of the diagnostics pipe (dotnet/diagnostics,
+//! documentation/design-docs/ipc-protocol.md).
 //!
-//! Each is a header of 20 bytes (magic, size of the whole message as u16, command set, command, reserved) and a payload. A tracing
-//! session's stream follows the reply to the request that started it, on the same connection.
+//! Each is a header of 20 bytes (magic, size of the whole message as u16, command set, command,
+//! reserved) and a payload. A tracing session's stream follows the reply to the request that
+//! started it, on the same connection.
 
 use alloc::vec::Vec;
 
@@ -17,11 +19,12 @@ const SET_SERVER: u8 = 0xff;
 const BUFFER_MB: u32 = 64;
 /// NetTrace, as opposed to the older NetPerf.
 const FORMAT_NETTRACE: u32 = 1;
-/// What is listed at the end of a session (Microsoft-Windows-DotNETRuntimeRundown): Loader 0x8, JIT 0x10, NGEN 0x20,
-/// EndEnumeration 0x100, JittedMethodILToNativeMap 0x20000. StartEnumeration 0x40 would list everything a second time.
+/// What is listed at the end of a session (Microsoft-Windows-DotNETRuntimeRundown): Loader 0x8, JIT
+/// 0x10, NGEN 0x20, EndEnumeration 0x100, JittedMethodILToNativeMap 0x20000. StartEnumeration 0x40
+/// would list everything a second time.
 const RUNDOWN: u64 = 0x8 | 0x10 | 0x20 | 0x100 | 0x20000;
-/// A provider that nobody has, with no keywords: a session with the runtime's own provider enabled would have a
-/// .NET 10 process compile some 1,200 methods for it.
+/// A provider that nobody has, with no keywords: a session with the runtime's own provider enabled
+/// would have a .NET 10 process compile some 1,200 methods for it.
 const PROVIDER: &str = "stk";
 
 /// A request.
@@ -111,8 +114,8 @@ pub fn session(payload: &[u8]) -> Result<u64, Refusal> {
     super::pointer_at(payload, 0, 8).ok_or(Refusal::Garbled)
 }
 
-/// The runtime's version in the reply to [`Request::ProcessInfo2`]: the last of its texts (process id, runtime cookie,
-/// then command line, operating system, architecture, entry assembly, version).
+/// The runtime's version in the reply to [`Request::ProcessInfo2`]: the last of its texts (process
+/// id, runtime cookie, then command line, operating system, architecture, entry assembly, version).
 pub fn version(payload: &[u8]) -> Option<Vec<u8>> {
     let mut rest = payload.get(8 + 16..)?;
     let mut last = Vec::new();

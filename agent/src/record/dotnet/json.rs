@@ -1,5 +1,6 @@
-//! As much of JSON as the contract descriptor needs: members of objects, elements of arrays, integers. Values stay slices of the
-//! text; nothing is allocated, and nesting is bounded by not recursing.
+//! As much of JSON as the contract descriptor needs: members of objects, elements of arrays,
+//! integers. Values stay slices of the text; nothing is allocated, and nesting is bounded by not
+//! recursing.
 
 /// The text of one value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

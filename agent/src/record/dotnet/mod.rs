@@ -1,4 +1,5 @@
-//! What is asked of a .NET runtime in the process, and how: portable, so that it is tested without one.
+//! What is asked of a .NET runtime in the process, and how: portable, so that it is tested without
+//! one.
 //!
 //! ```text
 //! runtime      which module is a runtime, its version       image -> Kind
@@ -10,8 +11,8 @@
 //! names        what the pipe cannot tell, asked of the host         addresses -> METHOD_NAME
 //! ```
 //!
-//! Everything is read through [`Memory`](super::image::Memory), whose reads fail instead of faulting, and every size that
-//! memory tells is bounded.
+//! Everything is read through [`Memory`](super::image::Memory), whose reads fail instead of
+//! faulting, and every size that memory tells is bounded.
 
 pub mod descriptor;
 pub mod ipc;

@@ -1,6 +1,8 @@
-//! Names that the runtime does not tell the process itself, asked of the host through the mailbox (`stk_schema::mailbox`).
+//! Names that the runtime does not tell the process itself, asked of the host through the mailbox
+//! (`stk_schema::mailbox`).
 //!
-//! Gets addresses of dynamic code from the thread that looks it up; gives METHOD_NAME events. Nothing here waits or calls the system:
+//! Gets addresses of dynamic code from the thread that looks it up; gives METHOD_NAME events.
+//! Nothing here waits or calls the system:
 //! [`Names::step`] is called again and again. The answers are another process's: each is copied out and
 //! checked before it is believed.
 
@@ -24,10 +26,12 @@ use crate::record::modules::Events;
 const MOST_WAITING: usize = 1 << 16;
 /// Largest code that one name is believed for.
 const MOST_CODE: u64 = 64 << 20;
-/// Milliseconds between requests while the recording goes on. The runtime is not disturbed by being read from outside, so this is more often
-/// than the pipe is used, and a process that exits by itself is named up to then.
+/// Milliseconds between requests while the recording goes on. The runtime is not disturbed by being
+/// read from outside, so this is more often than the pipe is used, and a process that exits by
+/// itself is named up to then.
 const AGAIN_MS: u64 = 1_000;
-/// A host whose beat stands still for this long does not answer any more: the library hangs, or the host has gone.
+/// A host whose beat stands still for this long does not answer any more: the library hangs, or the
+/// host has gone.
 const SILENT_MS: u64 = 3_000;
 /// A request is given up after this, whatever the host's beat does.
 const LATE_MS: u64 = 15_000;
@@ -215,15 +219,16 @@ impl Names {
         mailbox.beat.load(Ordering::Acquire) != self.first_beat
     }
 
-    /// Whether something waits for an answer or to be asked, and no host has said that it cannot be had.
+    /// Whether something waits for an answer or to be asked, and no host has said that it cannot be
+    /// had.
     pub fn is_busy(&self, mailbox: &LiveMailbox) -> bool {
         self.asks()
             && (self.flight.is_some() || !self.waiting.is_empty())
             && mailbox.host_state.load(Ordering::Acquire) != HOST_CANNOT
     }
 
-    /// Does what can be done now: takes answers, and asks what waits, if its time has come or `at_once`. True if anything was
-    /// written.
+    /// Does what can be done now: takes answers, and asks what waits, if its time has come or
+    /// `at_once`. True if anything was written.
     pub fn step(&mut self, mailbox: &LiveMailbox, now: u64, at_once: bool, out: &mut impl Events) -> bool {
         let wrote = self.collect(mailbox, now, out);
         if self.asks() && self.flight.is_none() && !self.waiting.is_empty() && (at_once || now >= self.next) {

@@ -52,8 +52,9 @@ impl Kind {
     }
 }
 
-/// The version of the runtime at `path`: that of its folder where that is one (`…\\Microsoft.NETCore.App\\3.1.2\\coreclr.dll`;
-/// the file's resources give the runtime's parts a number of their own), else what its resources say.
+/// The version of the runtime at `path`: that of its folder where that is one
+/// (`…\\Microsoft.NETCore.App\\3.1.2\\coreclr.dll`; the file's resources give the runtime's parts a
+/// number of their own), else what its resources say.
 pub fn version(kind: Kind, path: &[u8], image: &Image, memory: &impl Memory) -> Option<Vec<u8>> {
     match (kind, folder_version(path)) {
         (Kind::Core, Some(version)) => Some(version.to_vec()),
@@ -79,7 +80,8 @@ fn product_version(image: &Image, memory: &impl Memory) -> Option<Vec<u8>> {
         let end = rva.checked_add(into.len() as u32)?;
         (end <= resources.end && memory.read(image.base + u64::from(rva), into)).then_some(())
     };
-    // Three levels: type, name, language. Each directory has 16 bytes, then entries of id and offset.
+    // Three levels: type, name, language. Each directory has 16 bytes, then entries of id and
+    // offset.
     let mut offset = 0;
     for level in 0..3 {
         let mut head = [0; 16];
@@ -111,7 +113,8 @@ fn product_version(image: &Image, memory: &impl Memory) -> Option<Vec<u8>> {
     text_of(&bytes, "ProductVersion").or_else(|| text_of(&bytes, "FileVersion"))
 }
 
-/// The value of a String structure in a VS_VERSIONINFO: the key, a terminator, padding to 4 bytes, the value, a terminator.
+/// The value of a String structure in a VS_VERSIONINFO: the key, a terminator, padding to 4 bytes,
+/// the value, a terminator.
 fn text_of(bytes: &[u8], key: &str) -> Option<Vec<u8>> {
     let units: Vec<u16> = bytes.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect();
     let key: Vec<u16> = key.encode_utf16().chain([0]).collect();

@@ -1,8 +1,10 @@
-//! When a runtime is asked for the names of its methods: nothing can be asked of a process that is ending, so not only at the end.
+//! When a runtime is asked for the names of its methods: nothing can be asked of a process that is
+//! ending, so not only at the end.
 
 /// Milliseconds between the ends of rundowns.
 const AGAIN_MS: u64 = 10_000;
-/// Milliseconds between tries while the pipe is not there: at first, when the runtime may just be starting ...
+/// Milliseconds between tries while the pipe is not there: at first, when the runtime may just be
+/// starting ...
 const RETRY_MS: u64 = 250;
 /// ... and later.
 const RETRY_LATER_MS: u64 = 10_000;

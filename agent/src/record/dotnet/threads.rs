@@ -1,11 +1,12 @@
-//! The runtime's own view of its threads, through the data contract: which Thread object belongs to a thread of the system, and
-//! the few fields of it that belong to a sample.
+//! The runtime's own view of its threads, through the data contract: which Thread object belongs to
+//! a thread of the system, and the few fields of it that belong to a sample.
 //!
-//! The Thread object lies outside of the thread's stack, on a heap, and can be freed: reading it plainly while the thread is
-//! suspended could fault, and a read that cannot fault is a system call, which the recorder's law forbids at that moment.
-//! So it is read before the suspension and after the resumption, and kept if both are the same. What can
-//! still go wrong: a thread that ran in between may have pushed a Frame and popped it again, and may have been
-//! suspended just while it was there. The Frame head that is stored is then the one below it.
+//! The Thread object lies outside of the thread's stack, on a heap, and can be freed: reading it
+//! plainly while the thread is suspended could fault, and a read that cannot fault is a system
+//! call, which the recorder's law forbids at that moment. So it is read before the suspension and
+//! after the resumption, and kept if both are the same. What can still go wrong: a thread that ran
+//! in between may have pushed a Frame and popped it again, and may have been suspended just while
+//! it was there. The Frame head that is stored is then the one below it.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -94,8 +95,8 @@ impl Layout {
         (layout.span <= MAX_SPAN).then_some(layout)
     }
 
-    /// The live threads: pairs of the system's thread id and the Thread object's address. The list is read while it may change:
-    /// a walk that fails on the way gives what it found so far.
+    /// The live threads: pairs of the system's thread id and the Thread object's address. The list
+    /// is read while it may change: a walk that fails on the way gives what it found so far.
     pub fn threads(&self, memory: &impl Memory) -> Vec<(u32, u64)> {
         let mut found = Vec::new();
         let pointer = |address: u64| {
@@ -147,7 +148,8 @@ impl Layout {
         })
     }
 
-    /// The first CONTEXT that a Frame of the chain from `head` keeps outside of the captured stack: its address.
+    /// The first CONTEXT that a Frame of the chain from `head` keeps outside of the captured stack:
+    /// its address.
     pub fn context_outside(&self, head: u64, stack_start: u64, stack: &[u8]) -> Option<u64> {
         let word = |address: u64| {
             pointer_at(stack, usize::try_from(address.checked_sub(stack_start)?).ok()?, self.width)
@@ -170,8 +172,9 @@ impl Layout {
     }
 }
 
-/// Which Thread object belongs to which thread: written by the thread that walks the runtime's list, read by the sampler.
-/// An entry that is just being changed may be missed or be stale: [`Layout::read`] checks the id.
+/// Which Thread object belongs to which thread: written by the thread that walks the runtime's
+/// list, read by the sampler. An entry that is just being changed may be missed or be stale:
+/// [`Layout::read`] checks the id.
 pub struct Table {
     layout: Layout,
     len: AtomicUsize,

@@ -1,5 +1,5 @@
-//! A RUNTIME_FUNCTION and the unwind data that it names, as they lie in memory. Anything can lie there: every size is
-//! bounded and what does not fit together is no entry.
+//! A RUNTIME_FUNCTION and the unwind data that it names, as they lie in memory. Anything can lie
+//! there: every size is bounded and what does not fit together is no entry.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,8 +10,8 @@ use crate::record::image::Memory;
 
 /// Chained records followed at most, as many as stk-unwind follows.
 const MAX_CHAIN: usize = 32;
-/// A larger range without unwind codes describes no function: V8 registers its whole code range like that to get at
-/// exceptions, and what it says of the stack is wrong nearly everywhere.
+/// A larger range without unwind codes describes no function: V8 registers its whole code range
+/// like that to get at exceptions, and what it says of the stack is wrong nearly everywhere.
 const MOST_WITHOUT_CODES: u32 = 64 << 10;
 
 /// UNW_FLAG_EHANDLER, UNW_FLAG_UHANDLER: a handler's address follows the codes.
@@ -35,7 +35,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Reads the entry at `address`; `None` if it does not describe `inside`, or is not to be trusted.
+    /// Reads the entry at `address`; `None` if it does not describe `inside`, or is not to be
+    /// trusted.
     pub fn read(
         memory: &impl Memory,
         arch: Arch,

@@ -1,8 +1,10 @@
-//! Which dynamic code there is, as far as samples have shown it: sightings in, CODE_ADD and CODE_REMOVE out.
+//! Which dynamic code there is, as far as samples have shown it: sightings in, CODE_ADD and
+//! CODE_REMOVE out.
 //!
-//! Code is known by what lies at its address, not by its address alone: a runtime frees code and puts other code in its
-//! place. So a region that is seen again after a while is looked up and compared again, and when it differs the one
-//! before ends and another instance begins, both at the time of the sample that showed it.
+//! Code is known by what lies at its address, not by its address alone: a runtime frees code and
+//! puts other code in its place. So a region that is seen again after a while is looked up and
+//! compared again, and when it differs the one before ends and another instance begins, both at the
+//! time of the sample that showed it.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -66,8 +68,8 @@ struct Live {
     seen: u64,
     /// Whoever was asked for it failed: not to be asked again.
     faulty: bool,
-    /// Of a stub: the addresses (bits from `base` on) whose names are wanted already. Several may lie in it, and without function tables (x86)
-    /// every method looks like one.
+    /// Of a stub: the addresses (bits from `base` on) whose names are wanted already. Several may
+    /// lie in it, and without function tables (x86) every method looks like one.
     wanted: u128,
 }
 
@@ -92,7 +94,8 @@ impl CodeFunctions {
         self.live.len()
     }
 
-    /// A sample showed an address: has it looked up unless that was done lately, and writes what is new.
+    /// A sample showed an address: has it looked up unless that was done lately, and writes what is
+    /// new.
     pub fn sighted(
         &mut self,
         sighting: Sighting,
@@ -212,7 +215,8 @@ impl CodeFunctions {
         self.shared.news.stubs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Has somebody find out what the address in a stub is called, once for as long as the stub stays.
+    /// Has somebody find out what the address in a stub is called, once for as long as the stub
+    /// stays.
     fn want(&mut self, inside: u64) {
         let Some((base, live)) = self.holding(inside) else { return };
         let bit = 1u128.checked_shl((inside - base) as u32).unwrap_or(0);
@@ -261,8 +265,8 @@ impl CodeFunctions {
         }
     }
 
-    /// Forgets the eighth that was not seen for longest. The trace goes on holding it; when it is seen again it is
-    /// written again.
+    /// Forgets the eighth that was not seen for longest. The trace goes on holding it; when it is
+    /// seen again it is written again.
     fn forget(&mut self) {
         let mut seen: Vec<u64> = self.live.values().map(|live| live.seen).collect();
         let (_, &mut oldest, _) = seen.select_nth_unstable(MOST / 8);
@@ -310,8 +314,8 @@ fn read_code(memory: &impl Memory, address: u64, len: usize) -> Vec<u8> {
     code
 }
 
-/// Reads `start..end` (at most `into`), leaving out pages around `inside` that are not there. Gives the first address read
-/// and the number of bytes.
+/// Reads `start..end` (at most `into`), leaving out pages around `inside` that are not there. Gives
+/// the first address read and the number of bytes.
 fn read_around(
     memory: &impl Memory,
     inside: u64,

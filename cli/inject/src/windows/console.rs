@@ -27,8 +27,9 @@ unsafe extern "system" fn handler(kind: u32) -> BOOL {
     let Some(asked) = ASKED.get() else { return 0 };
     asked.set();
     if kind != CTRL_C_EVENT && kind != CTRL_BREAK_EVENT {
-        // The console is closed or the user logs off: the system ends this process when the handler returns, or after five
-        // seconds. The main thread ends it sooner, when the trace is finalised.
+        // The console is closed or the user logs off: the system ends this process when the handler
+        // returns, or after five seconds. The main thread ends it sooner, when the trace is
+        // finalised.
         std::thread::sleep(Duration::from_millis(4_500));
     }
     1

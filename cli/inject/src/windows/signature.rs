@@ -132,9 +132,9 @@ pub fn is_data_access_library(file: &File, path: &Path) -> bool {
     verify(path, Some(file), |error, state| error == 0 && unsafe { api.is_makers(state) }).unwrap_or(false)
 }
 
-/// Asks WinVerifyTrust for a file, without a dialog and without the network, and gives what `judge` makes
-/// of its answer (0 = trusted) and of the verification's state; `None` without that function. Where
-/// the file is open, that is read, not whatever the name leads to.
+/// Asks WinVerifyTrust for a file, without a dialog and without the network, and gives what `judge`
+/// makes of its answer (0 = trusted) and of the verification's state; `None` without that function.
+/// Where the file is open, that is read, not whatever the name leads to.
 pub fn verify<T>(path: &Path, file: Option<&File>, judge: impl FnOnce(u32, HANDLE) -> T) -> Option<T> {
     let verify = system::system_dll(c"wintrust.dll", c"WinVerifyTrust")?;
     // SAFETY: this is the documented signature of WinVerifyTrust.

@@ -1,4 +1,5 @@
-//! Methods of .NET: how many of the functions that samples showed have names, and why the others have none.
+//! Methods of .NET: how many of the functions that samples showed have names, and why the others
+//! have none.
 
 use super::LISTED;
 use crate::commands::{count, span};

@@ -44,7 +44,8 @@ pub(super) struct LookupArgs {
     symbols: SymbolOptions,
 }
 
-/// Compares the CodeView record of an image with the identity of a PDB. Exit code 1 if they do not belong together.
+/// Compares the CodeView record of an image with the identity of a PDB. Exit code 1 if they do not
+/// belong together.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -55,7 +56,8 @@ pub(super) struct CheckArgs {
     image: PathBuf,
     /// The PDB
     pdb: PathBuf,
-    /// Print JSON: {"match": bool, "image": …, "wants": identity or null, "wants_name": …, "pdb": …, "has": identity}
+    /// Print JSON: {"match": bool, "image": …, "wants": identity or null, "wants_name": …, "pdb":
+    /// …, "has": identity}
     #[arg(long)]
     json: bool,
 }

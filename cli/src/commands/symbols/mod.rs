@@ -18,7 +18,8 @@ pub struct SymbolsArgs {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// List every module of traces: its identity, the frames that need it, where its symbols are or why not
+    /// List every module of traces: its identity, the frames that need it, where its symbols are or
+    /// why not
     List(modules::ListArgs),
     /// Download the symbols that traces need from the servers of the symbol path
     Fetch(modules::FetchArgs),

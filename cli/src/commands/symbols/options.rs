@@ -10,11 +10,12 @@ use crate::symbols::{PathElement, Store, SymbolCache, SymbolPath, SymbolStore};
 #[command(next_help_heading = "Symbols")]
 pub struct SymbolOptions {
     /// Folders, bundles (.tar.zst) and servers with PDBs and images, in the debuggers' syntax
-    /// (dir;srv*cache*https://server;cache*dir); may be repeated. _NT_SYMBOL_PATH, the current folder and the trace's and the image's folder are searched too
+    /// (dir;srv*cache*https://server;cache*dir); may be repeated. _NT_SYMBOL_PATH, the current
+    /// folder and the trace's and the image's folder are searched too
     #[arg(short = 'y', long = "symbol-path", value_name = "PATH")]
     pub symbol_path: Vec<String>,
-    /// Look only where -y and --ms-symbols say, and in the symbol cache: not in _NT_SYMBOL_PATH, nor in the current
-    /// folder, the trace's, the image's or C:\symbols
+    /// Look only where -y and --ms-symbols say, and in the symbol cache: not in _NT_SYMBOL_PATH,
+    /// nor in the current folder, the trace's, the image's or C:\symbols
     #[arg(long)]
     pub no_default_symbols: bool,
     /// Ask Microsoft's public symbol server too
@@ -32,7 +33,8 @@ pub struct SymbolOptions {
 }
 
 impl SymbolOptions {
-    /// The store that the options and `_NT_SYMBOL_PATH` describe, with the usual folders of these traces.
+    /// The store that the options and `_NT_SYMBOL_PATH` describe, with the usual folders of these
+    /// traces.
     pub fn store<'t>(&self, traces: impl IntoIterator<Item = &'t Path>) -> SymbolStore {
         let mut path = SymbolPath::default();
         for text in &self.symbol_path {

@@ -1,4 +1,5 @@
-//! `stk verify --walks`: how our walks compare with those of the system's own unwinder, as text or JSON.
+//! `stk verify --walks`: how our walks compare with those of the system's own unwinder, as text or
+//! JSON.
 
 use super::exit_of;
 use crate::commands::{Exit, Out, Progress, TablesArgs, count, guarded, report, span};

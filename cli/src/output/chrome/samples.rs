@@ -13,10 +13,11 @@ const GAP: u32 = 1;
 /// In place of a parent; readers take 0 for none.
 const NO_PARENT: u32 = 0;
 
-/// Writes samples as they come and the frames after them. A frame here is a function together with its callers.
+/// Writes samples as they come and the frames after them. A frame here is a function together with
+/// its callers.
 ///
-/// Ids start at 1, because readers take a parent of 0 for none; each thread ends with a sample of its own, because readers
-/// give the last one no time.
+/// Ids start at 1, because readers take a parent of 0 for none; each thread ends with a sample of
+/// its own, because readers give the last one no time.
 pub(in super::super) struct Samples {
     sink: Sink,
     functions: Option<Functions>,

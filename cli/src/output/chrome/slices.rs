@@ -10,8 +10,9 @@ use anyhow::Context;
 
 /// Writes a slice for as long as neighbouring samples have the same function at the same depth.
 ///
-/// What differs between those samples (line, trust) is collected while the slice is open and written as arguments of its `E`
-/// event: viewers join the arguments of both ends, and speedscope would make those of `B` part of the function's name.
+/// What differs between those samples (line, trust) is collected while the slice is open and
+/// written as arguments of its `E` event: viewers join the arguments of both ends, and speedscope
+/// would make those of `B` part of the function's name.
 pub(in super::super) struct Slices {
     sink: Sink,
     functions: Option<Functions>,

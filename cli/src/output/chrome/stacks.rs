@@ -1,4 +1,5 @@
-//! Stacks as nodes: each one a function, or the reason why a stack is incomplete, together with its callers.
+//! Stacks as nodes: each one a function, or the reason why a stack is incomplete, together with its
+//! callers.
 
 use super::super::unfold::{Unfolder, incomplete};
 use crate::profile::{FunctionId, Functions, NodeId, Profile, StopId};
@@ -32,8 +33,8 @@ impl Stacks {
         self.known.clear();
     }
 
-    /// The innermost node of a stack; `root` if it has none. `new` is given the parent and the content of each node that
-    /// there was not yet, and numbers it.
+    /// The innermost node of a stack; `root` if it has none. `new` is given the parent and the
+    /// content of each node that there was not yet, and numbers it.
     pub fn node_of(
         &mut self,
         profile: &Profile,

@@ -14,7 +14,8 @@ const CHUNK: usize = 4096;
 const ROOT: u32 = 1;
 const IDLE: u32 = 2;
 
-/// Writes one V8 profile a thread. Nodes come with the first chunk that needs them; each sample holds until the next one.
+/// Writes one V8 profile a thread. Nodes come with the first chunk that needs them; each sample
+/// holds until the next one.
 pub(in super::super) struct V8 {
     sink: Sink,
     functions: Option<Functions>,

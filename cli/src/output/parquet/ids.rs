@@ -1,5 +1,5 @@
-//! Ids that are hashes of content: equal in every trace, whatever symbols were found. `stk_schema::tables` says how they are
-//! made.
+//! Ids that are hashes of content: equal in every trace, whatever symbols were found.
+//! `stk_schema::tables` says how they are made.
 
 use crate::profile::{FrameId, FrameKey, NodeId, Placement, Profile};
 use anyhow::bail;
@@ -97,7 +97,8 @@ impl Ids {
         stacks
     }
 
-    /// Whether two nodes, which may differ in what does not count (images of equal identity), are the same stack.
+    /// Whether two nodes, which may differ in what does not count (images of equal identity), are
+    /// the same stack.
     fn same(&self, profile: &Profile, a: NodeId, b: NodeId) -> bool {
         let content = |node| {
             profile.tree.frames(node).map(|frame| {
@@ -108,8 +109,8 @@ impl Ids {
     }
 }
 
-/// The address whose symbol a frame has, relative to its module if it has one: a return address belongs to the call before
-/// it.
+/// The address whose symbol a frame has, relative to its module if it has one: a return address
+/// belongs to the call before it.
 pub(super) fn looked_up(profile: &Profile, key: FrameKey) -> u64 {
     let back = u64::from(!key.exact);
     match key.place {
@@ -132,7 +133,8 @@ fn location(profile: &Profile, key: FrameKey) -> (Location, i64) {
             (Location::Image(identity, at as u32), xxh3_64(&bytes) as i64)
         }
         Placement::Code(region, _) => {
-            // Nor does one in code that this process alone had, which others may replace at the same place.
+            // Nor does one in code that this process alone had, which others may replace at the
+            // same place.
             let instance = profile.code[region as usize].instance;
             let mut bytes = b"code:".to_vec();
             bytes.extend_from_slice(profile.trace.trace_id.as_bytes());

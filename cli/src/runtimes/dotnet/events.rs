@@ -1,7 +1,8 @@
-//! The events of the .NET runtime's two providers that tell where methods are (dotnet/runtime, `ClrEtwAll.man`).
+//! The events of the .NET runtime's two providers that tell where methods are (dotnet/runtime,
+//! `ClrEtwAll.man`).
 //!
-//! Gets an event's type and payload, gives it as plain data. A payload may be longer than described; a shorter one gives
-//! `None`.
+//! Gets an event's type and payload, gives it as plain data. A payload may be longer than
+//! described; a shorter one gives `None`.
 
 use super::nettrace::EventType;
 use crate::model::bytes::Cursor;
@@ -56,7 +57,8 @@ pub(super) struct IlMap {
 pub(super) struct Module {
     pub id: u64,
     pub il_path: String,
-    /// GUID and path of the portable PDB (or the Windows PDB); the events of a domain's modules do not tell.
+    /// GUID and path of the portable PDB (or the Windows PDB); the events of a domain's modules do
+    /// not tell.
     pub pdb: Option<([u8; 16], String)>,
 }
 

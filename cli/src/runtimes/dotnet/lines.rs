@@ -1,5 +1,5 @@
-//! From an address in a method to a source line: native offset → IL offset (the runtime's map) → sequence point (the module's
-//! portable PDB).
+//! From an address in a method to a source line: native offset → IL offset (the runtime's map) →
+//! sequence point (the module's portable PDB).
 
 use crate::model::{file_name, pdb_id};
 use crate::runtimes::{ManagedModule, MethodId, Methods};
@@ -36,8 +36,9 @@ impl<'a> Lines<'a> {
         Lines { methods, store, pdbs: methods.modules.iter().map(|_| OnceLock::new()).collect() }
     }
 
-    /// The line of an address (the instruction itself; of a caller, `is_call`, its return address − 1) in a method.
-    /// Where the compiler moved code behind an epilogue, the runtime's map may not tell it from that; but no epilogue calls.
+    /// The line of an address (the instruction itself; of a caller, `is_call`, its return address −
+    /// 1) in a method. Where the compiler moved code behind an epilogue, the runtime's map may not
+    /// tell it from that; but no epilogue calls.
     ///
     /// # Errors
     ///

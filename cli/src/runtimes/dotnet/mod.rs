@@ -1,12 +1,16 @@
-//! .NET: where the methods of a process lay and what they are called, from what its runtime told the recorder.
+//! .NET: where the methods of a process lay and what they are called, from what its runtime told
+//! the recorder.
 //!
-//! Gets a trace with NETTRACE events (the streams of EventPipe sessions, byte for byte as the runtime sent them) and METHOD_NAME
-//! events (what the data access library said where there is no EventPipe); gives [`Methods`]. [`Lines`] turns addresses in
-//! them into source lines by the IL maps of the same streams and the modules' portable PDBs.
+//! Gets a trace with NETTRACE events (the streams of EventPipe sessions, byte for byte as the
+//! runtime sent them) and METHOD_NAME events (what the data access library said where there is no
+//! EventPipe); gives [`Methods`]. [`Lines`] turns addresses in them into source lines by the IL
+//! maps of the same streams and the modules' portable PDBs.
 //!
-//! * [`nettrace`] reads a stream into events, [`events`] their payloads, [`rundown`] joins them to methods.
+//! * [`nettrace`] reads a stream into events, [`events`] their payloads, [`rundown`] joins them to
+//!   methods.
 //! * [`lines`] finds the portable PDB of a module and the line in it.
-//! * [`contract`] walks the runtime's explicit Frames over captured bytes, [`explicit`] applies it to a trace's samples.
+//! * [`contract`] walks the runtime's explicit Frames over captured bytes, [`explicit`] applies it
+//!   to a trace's samples.
 
 pub mod contract;
 mod events;
@@ -44,7 +48,8 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
         let outcome = rundown.stream(bytes, times, |ticks| trace.clock.ns(ticks));
         problems.extend(outcome_problems(*session, &outcome));
     }
-    // What the runtime itself lists is more exact, and of the same method says the same in other words: there the library is not heard.
+    // What the runtime itself lists is more exact, and of the same method says the same in other
+    // words: there the library is not heard.
     rundown.map.finish();
     let unlisted = |name: &NamedCode| !rundown.map.any_within(name.base, name.size.into());
     let names: Vec<NamedCode> = names.into_iter().filter(unlisted).collect();
@@ -68,7 +73,8 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
     Methods { map, modules, problems, streams: sessions.len(), runtimes }
 }
 
-/// File names of what .NET consists of besides methods: runtimes, compilers, collectors, hosts. In lower case.
+/// File names of what .NET consists of besides methods: runtimes, compilers, collectors, hosts. In
+/// lower case.
 const RUNTIME_FILES: [&str; 11] = [
     "coreclr.dll",
     "clrjit.dll",
@@ -83,8 +89,8 @@ const RUNTIME_FILES: [&str; 11] = [
     "mscoreei.dll",
 ];
 
-/// The images whose native code is the runtime's own: known by name, or found by the recorder (a single-file host has a name of
-/// its own).
+/// The images whose native code is the runtime's own: known by name, or found by the recorder (a
+/// single-file host has a name of its own).
 fn runtime_images(timeline: &Timeline) -> BTreeSet<ImageId> {
     let named = timeline.images.iter().enumerate().filter_map(|(i, record)| {
         let name = record.image.name.to_lowercase();
@@ -97,7 +103,8 @@ fn runtime_images(timeline: &Timeline) -> BTreeSet<ImageId> {
     named.chain(found).collect()
 }
 
-/// The methods that one stream tells of, with its own clock for a time: for tools, and to try the reader on any bytes.
+/// The methods that one stream tells of, with its own clock for a time: for tools, and to try the
+/// reader on any bytes.
 pub fn stream_methods(stream: &[u8]) -> (Methods, nettrace::Outcome) {
     let mut rundown = Rundown::default();
     let outcome = rundown.stream(stream, |_| Times::OfEvents, |ticks| ticks);

@@ -1,8 +1,9 @@
 //! Builds the flat index from what a symbol file says.
 //!
-//! Every function is flattened as it is added: its own line rows and the rows of its inline sites become one list
-//! of address rows, each with the whole inline chain. Where code ranges overlap, [`IndexBuilder::finish`]
-//! decides once which function an address belongs to, so that a lookup has nothing left to decide.
+//! Every function is flattened as it is added: its own line rows and the rows of its inline sites
+//! become one list of address rows, each with the whole inline chain. Where code ranges overlap,
+//! [`IndexBuilder::finish`] decides once which function an address belongs to, so that a lookup has
+//! nothing left to decide.
 
 use std::collections::HashMap;
 
@@ -17,7 +18,8 @@ use super::{IndexError, IndexHeader, SymbolIndex};
 pub(crate) const NONE: u32 = u32::MAX;
 /// More inline frames than this at one address are taken for damage and cut.
 const MAX_ACTIVE: usize = 512;
-/// Largest image that Windows loads. It also bounds the index's table of blocks, which grows with the last address.
+/// Largest image that Windows loads. It also bounds the index's table of blocks, which grows with
+/// the last address.
 const MAX_IMAGE: u32 = 1 << 31;
 /// Longest name that is kept, in bytes.
 const MAX_STRING: usize = 1 << 16;
@@ -220,7 +222,8 @@ impl IndexBuilder {
         self.strings.get(id)
     }
 
-    /// Sets the map that leads from the image's addresses to those of all ranges: sorted by the first.
+    /// Sets the map that leads from the image's addresses to those of all ranges: sorted by the
+    /// first.
     pub(crate) fn set_omap(&mut self, omap: Vec<(u32, u32)>) {
         self.omap = omap;
     }
@@ -371,8 +374,8 @@ impl IndexBuilder {
                     scratch.active.push(Active { depth, site: inlined.site, row: inlined.row });
                 }
             }
-            // The deepest site decides; its ancestors are in the chain even where they have no row of their
-            // own here, since code of the inner one cannot run without them.
+            // The deepest site decides; its ancestors are in the chain even where they have no row
+            // of their own here, since code of the inner one cannot run without them.
             let innermost = scratch.active.iter().max_by_key(|a| (a.depth, std::cmp::Reverse(a.site)));
             for (n, active) in scratch.active.iter().enumerate() {
                 scratch.row_of_site[active.site as usize] = n as u32;
@@ -465,7 +468,8 @@ impl IndexBuilder {
         }
         flat.push_row(end, NONE, 0);
         self.add_aliases(&new_spans, &mut flat);
-        // What is laid out is let go piece by piece: the largest moment of a conversion's memory may be here.
+        // What is laid out is let go piece by piece: the largest moment of a conversion's memory
+        // may be here.
         let IndexBuilder { mut strings, spans, rows, nodes, omap, scratch, .. } = self;
         strings.table = HashTable::new();
         drop((pieces, new_nodes, new_spans, spans, rows, nodes, scratch));
@@ -473,8 +477,8 @@ impl IndexBuilder {
         SymbolIndex::from_bytes(bytes)
     }
 
-    /// Ranges that lost to another one at the very same address (identical code folding, several public names)
-    /// stay as its further names.
+    /// Ranges that lost to another one at the very same address (identical code folding, several
+    /// public names) stay as its further names.
     fn add_aliases(&self, new_spans: &[u32], flat: &mut FlatParts) {
         let mut winners: HashMap<u32, u32, foldhash::fast::FixedState> = HashMap::default();
         for (span, &new) in self.spans.iter().zip(new_spans) {

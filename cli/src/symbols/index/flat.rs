@@ -9,21 +9,25 @@
 //! 256  the sections, each at a multiple of 8
 //! ```
 //!
-//! - buckets: `u32` a 256-byte block of rvas: number of the first row that begins in it or later; one more at the end
+//! - buckets: `u32` a 256-byte block of rvas: number of the first row that begins in it or later;
+//!   one more at the end
 //! - row low bytes: `u8` a row: low byte of the rva where it begins
-//! - rows: node `u32`, line `u32`: hold up to the next row; line 0 means none, node `u32::MAX` no code known
-//! - nodes: name, file, parent node, call line or range (all `u32`): a frame and what it is inlined into
+//! - rows: node `u32`, line `u32`: hold up to the next row; line 0 means none, node `u32::MAX` no
+//!   code known
+//! - nodes: name, file, parent node, call line or range (all `u32`): a frame and what it is inlined
+//!   into
 //! - ranges: start, end, name, record kind (all `u32`), sorted by the first address won
 //! - aliases: range, name, record kind (all `u32`), sorted
 //! - omap: rva in the image, rva as linked (`u32`), sorted
-//! - string ends: `u32` a string: where it ends among the strings; it begins where the one before ends. A string is
-//!   named by its number here
+//! - string ends: `u32` a string: where it ends among the strings; it begins where the one before
+//!   ends. A string is named by its number here
 //! - strings: UTF-8 bytes
 //! - chunk hashes: `u64` xxh3-64 of each 64 KiB of the file from byte 256 up to this section
 //!
-//! A lookup touches one bucket, the low bytes of one block, one row and the chain's nodes: no search over the
-//! whole. Nodes and strings are numbered in the order of their first use, so that those of one function lie together;
-//! a reader of many addresses needs each string once, by its number (see `TextMap`).
+//! A lookup touches one bucket, the low bytes of one block, one row and the chain's nodes: no
+//! search over the whole. Nodes and strings are numbered in the order of their first use, so that
+//! those of one function lie together; a reader of many addresses needs each string once, by its
+//! number (see `TextMap`).
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -32,7 +36,8 @@ use super::{IndexError, IndexHeader, Origin};
 use crate::model::bytes::{u32_at, u64_at};
 
 pub(super) const MAGIC: &[u8; 8] = b"STKSYMIX";
-/// Raised whenever the layout or the meaning of its contents changes: older cache files are then rebuilt.
+/// Raised whenever the layout or the meaning of its contents changes: older cache files are then
+/// rebuilt.
 pub const VERSION: u32 = 2;
 pub(super) const HEADER: usize = 256;
 pub(super) const CHUNK: usize = 1 << 16;

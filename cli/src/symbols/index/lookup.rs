@@ -1,8 +1,9 @@
 //! Finding what covers an address, and many addresses at once.
 //!
-//! Gets rvas; gives [`Hit`]s. The way of one address: its bucket, the low bytes of its block, its row, the nodes of its chain. In an
-//! index of tens of megabytes each of these steps waits for memory. [`SymbolIndex::lookup_all`] takes each step for a group of
-//! addresses before the next step, so that the waits of a group pass together.
+//! Gets rvas; gives [`Hit`]s. The way of one address: its bucket, the low bytes of its block, its
+//! row, the nodes of its chain. In an index of tens of megabytes each of these steps waits for
+//! memory. [`SymbolIndex::lookup_all`] takes each step for a group of addresses before the next
+//! step, so that the waits of a group pass together.
 
 use std::sync::atomic::Ordering;
 
@@ -10,8 +11,8 @@ use super::build::NONE;
 use super::flat::Section;
 use super::{Hit, IndexError, SymbolIndex, word};
 
-/// Addresses that take their steps together. Their waits overlap in full from about a dozen on; what they touch must fit the
-/// processor's first cache.
+/// Addresses that take their steps together. Their waits overlap in full from about a dozen on;
+/// what they touch must fit the processor's first cache.
 const GROUP: usize = 32;
 
 /// Row low bytes that are counted at once: less than 256, since they are counted in bytes.
@@ -52,8 +53,9 @@ impl SymbolIndex {
         self.hit(found)
     }
 
-    /// Looks up many addresses, in any order: `each` gets the number of every one in `rvas` and what covers it, in order. Faster than
-    /// one at a time, since the processor waits for the memory of many at once.
+    /// Looks up many addresses, in any order: `each` gets the number of every one in `rvas` and
+    /// what covers it, in order. Faster than one at a time, since the processor waits for the
+    /// memory of many at once.
     ///
     /// # Errors
     ///
@@ -98,8 +100,9 @@ impl SymbolIndex {
         Ok(())
     }
 
-    /// Reads the nodes of all chains of a group, level by level, so that walking each chain afterwards finds them at hand. A chain
-    /// alone is a chain of waits too: a node says where the next one is.
+    /// Reads the nodes of all chains of a group, level by level, so that walking each chain
+    /// afterwards finds them at hand. A chain alone is a chain of waits too: a node says where the
+    /// next one is.
     fn touch_chains(&self, found: &[Found; GROUP]) {
         let (start, len) = self.sections[Section::Nodes as usize];
         let nodes = self.data().get(start..start + len).unwrap_or(&[]);
@@ -114,15 +117,16 @@ impl SymbolIndex {
                     .and_then(|node| node.get(..16))
                     .map_or(NONE, |n| word(n, 8));
                 open[kept] = parent;
-                // Parents come before their children, in a sound index; in another this ends all the same.
+                // Parents come before their children, in a sound index; in another this ends all
+                // the same.
                 kept += usize::from(parent < node);
             }
             count = kept;
         }
     }
 
-    /// The rows that begin in the 256 bytes around an address: the number of the first and of the first behind them. Behind the last
-    /// block there are none.
+    /// The rows that begin in the 256 bytes around an address: the number of the first and of the
+    /// first behind them. Behind the last block there are none.
     #[inline]
     fn block(&self, linked: u32) -> Result<(usize, usize), IndexError> {
         let bucket = (linked >> 8) as usize;
@@ -140,8 +144,9 @@ impl SymbolIndex {
         let len = to.checked_sub(from).ok_or(IndexError::Damaged("buckets"))?;
         let block = self.bytes(Section::RowLows, from, len)?;
         let low = linked as u8;
-        // Blocks hold a few dozen rows: counting all is faster than searching, and counting a whole piece, of which bytes behind the
-        // block count for nothing, is faster than ending where the block does.
+        // Blocks hold a few dozen rows: counting all is faster than searching, and counting a whole
+        // piece, of which bytes behind the block count for nothing, is faster than ending where the
+        // block does.
         let (start, _) = self.sections[Section::RowLows as usize];
         let whole = self.data().get(start + from..).and_then(|bytes| bytes.first_chunk::<PIECE>());
         let count = match whole {
@@ -271,7 +276,8 @@ mod tests {
 
     #[test]
     fn bytes_behind_a_block_do_not_count() {
-        // Blocks of every length, each byte up to five times; behind them zeros, which are at or below everything.
+        // Blocks of every length, each byte up to five times; behind them zeros, which are at or
+        // below everything.
         for len in 0..=PIECE {
             let mut piece = [0; PIECE];
             piece.iter_mut().take(len).enumerate().for_each(|(n, byte)| *byte = (n / 5 * 4) as u8);

@@ -1,7 +1,8 @@
 //! The index: which function, inline chain, file and line each address of one image has.
 //!
-//! Gets records from a reader of symbol files (`build`), which may overlap and contradict each other; gives a [`SymbolIndex`]: one
-//! run of bytes (`flat`), in memory as in the cache file, in which an address is looked up (`lookup`) without decoding the rest.
+//! Gets records from a reader of symbol files (`build`), which may overlap and contradict each
+//! other; gives a [`SymbolIndex`]: one run of bytes (`flat`), in memory as in the cache file, in
+//! which an address is looked up (`lookup`) without decoding the rest.
 //! [`TextMap`] (`texts`) keeps what a reader of many addresses knows of each string.
 
 pub(crate) mod build;
@@ -80,13 +81,14 @@ pub enum IndexError {
     TooLarge,
 }
 
-/// An index, in memory or mapped from a cache file. Opening reads the header only; every 64 KiB of the rest is
-/// checked against its hash when it is first touched.
+/// An index, in memory or mapped from a cache file. Opening reads the header only; every 64 KiB of
+/// the rest is checked against its hash when it is first touched.
 pub struct SymbolIndex {
     bytes: Storage,
     header: IndexHeader,
     sections: [(usize, usize); SECTIONS],
-    /// One flag a chunk: 1 once its hash was found right. Empty for an index that was built in this process.
+    /// One flag a chunk: 1 once its hash was found right. Empty for an index that was built in this
+    /// process.
     checked: Box<[AtomicU8]>,
     /// One bit a node: set once all that its chain needs was found right. Empty as `checked` is.
     chains: Box<[AtomicU8]>,
@@ -133,7 +135,8 @@ pub struct Range<'i> {
     number: u32,
 }
 
-/// A string of an index, by its number: equal numbers are equal strings. See [`SymbolIndex::text`] and [`TextMap`].
+/// A string of an index, by its number: equal numbers are equal strings. See [`SymbolIndex::text`]
+/// and [`TextMap`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TextId(u32);
 
@@ -342,7 +345,8 @@ impl<'i> Hit<'i> {
         self.index.header.origin
     }
 
-    /// The address, as the symbol file counts it (it differs from the image's only where an OMAP moved code).
+    /// The address, as the symbol file counts it (it differs from the image's only where an OMAP
+    /// moved code).
     pub fn linked_rva(&self) -> u32 {
         self.rva
     }

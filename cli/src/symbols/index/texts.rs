@@ -1,15 +1,17 @@
 //! What a reader of many addresses keeps for each string of an index.
 //!
-//! The caller provides the index and, for each frame, the numbers of its strings ([`super::RawFrame`]). What is solved here: whatever
-//! it makes of a string (the text itself, its place in a table of names) is made when the string is first met and found
-//! by its number from then on, without reading the string again.
+//! The caller provides the index and, for each frame, the numbers of its strings
+//! ([`super::RawFrame`]). What is solved here: whatever it makes of a string (the text itself, its
+//! place in a table of names) is made when the string is first met and found by its number from
+//! then on, without reading the string again.
 
 use super::{SymbolIndex, TextId};
 
 /// Strings that share a page: they were first used in the same functions.
 const PAGE: usize = 64;
 
-/// A value for each string of one index that was met so far. Memory grows with the strings met, not with the index.
+/// A value for each string of one index that was met so far. Memory grows with the strings met, not
+/// with the index.
 #[derive(Debug)]
 pub struct TextMap<T> {
     pages: Vec<Box<[Option<T>]>>,

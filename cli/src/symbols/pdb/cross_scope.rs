@@ -1,5 +1,5 @@
-//! Ids that an object file borrows from another one (link-time code generation): its C13 data names the other file and that
-//! file's own number, whose C13 data says which record of the PDB that is.
+//! Ids that an object file borrows from another one (link-time code generation): its C13 data names
+//! the other file and that file's own number, whose C13 data says which record of the PDB that is.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -12,7 +12,8 @@ use crate::model::bytes::u32_at;
 
 const DEBUG_S_CROSSSCOPEIMPORTS: u32 = 0xf7;
 const DEBUG_S_CROSSSCOPEEXPORTS: u32 = 0xf8;
-/// Set in an id that is borrowed; below it, eleven bits number the lender and twenty the id among what is borrowed of it.
+/// Set in an id that is borrowed; below it, eleven bits number the lender and twenty the id among
+/// what is borrowed of it.
 const BORROWED: u32 = 0x8000_0000;
 
 /// Number in the PDB by number in the object file.
@@ -29,7 +30,8 @@ pub(super) struct CrossScope<'a, 'm> {
     exports: HashMap<usize, Exports, foldhash::fast::FixedState>,
 }
 
-/// What one object file borrows: of each lender its name's offset and the borrowed ids, 4 bytes each.
+/// What one object file borrows: of each lender its name's offset and the borrowed ids, 4 bytes
+/// each.
 pub(super) struct Imports<'d>(Vec<(u32, &'d [u8])>);
 
 impl<'d> Imports<'d> {
@@ -60,7 +62,8 @@ impl<'a, 'm> CrossScope<'a, 'm> {
         }
     }
 
-    /// The number in the PDB of an id of the module that `imports` is of; `None` if it leads nowhere.
+    /// The number in the PDB of an id of the module that `imports` is of; `None` if it leads
+    /// nowhere.
     pub(super) fn resolve(&mut self, id: u32, imports: &Imports<'_>, names: &FileNames<'_>) -> Option<u32> {
         if id & BORROWED == 0 {
             return Some(id);

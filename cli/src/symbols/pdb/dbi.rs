@@ -118,7 +118,8 @@ impl Dbi {
             (Some(stream), Some(_)) => read_omap(&stream.read_all()?),
             _ => Vec::new(),
         };
-        // Symbols are placed in the original sections; OMAP leads from the image's addresses to those.
+        // Symbols are placed in the original sections; OMAP leads from the image's addresses to
+        // those.
         let sections = match if omap_to_source.is_empty() { headers } else { original_headers } {
             Some(stream) => read_sections(&stream.read_all()?),
             None => Vec::new(),
@@ -151,7 +152,8 @@ impl Dbi {
         self.debug_streams.get(kind).copied().filter(|&number| number != NO_STREAM).map(u32::from)
     }
 
-    /// The rva of `offset` in the section numbered from 1, if there is such a section and the offset lies in it.
+    /// The rva of `offset` in the section numbered from 1, if there is such a section and the
+    /// offset lies in it.
     pub(super) fn rva(&self, section: u16, offset: u32) -> Option<u32> {
         section_rva(&self.sections, section, offset)
     }

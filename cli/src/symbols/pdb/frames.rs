@@ -1,7 +1,8 @@
-//! Frame records of x86 code: FrameData ("New FPO") and the older FPO_DATA, as the debug streams of the DBI hold them.
+//! Frame records of x86 code: FrameData ("New FPO") and the older FPO_DATA, as the debug streams of
+//! the DBI hold them.
 //!
-//! Layouts after cvinfo.h (`tagFRAMEDATA`, 32 bytes) and winnt.h (`FPO_DATA`, 16 bytes). Records of images whose code a
-//! post-link tool has moved (OMAP) give addresses as linked; they are left out.
+//! Layouts after cvinfo.h (`tagFRAMEDATA`, 32 bytes) and winnt.h (`FPO_DATA`, 16 bytes). Records of
+//! images whose code a post-link tool has moved (OMAP) give addresses as linked; they are left out.
 
 use stk_unwind::x86::{Fpo, FrameData};
 
@@ -23,7 +24,8 @@ const USES_EBP: u16 = 1 << 12;
 const MOST: usize = 1 << 22;
 /// No real program is longer.
 const MAX_PROGRAM: usize = 4 << 10;
-/// Distinct programs are few and short; all of them together are bounded, since records may share one text.
+/// Distinct programs are few and short; all of them together are bounded, since records may share
+/// one text.
 const MAX_TEXT: usize = 256 << 20;
 /// And against what is stored: a record has 32 bytes, a program about a hundred.
 const TEXT_EXPANSION: usize = 16;

@@ -18,7 +18,8 @@ const HIDDEN_LINES: [u32; 2] = [0xfe_efee, 0xf0_0f00];
 pub(super) struct ModuleLines<'d> {
     /// Rows of all functions, sorted by address.
     pub(super) rows: Vec<LineRow>,
-    /// (function id, file checksum offset, first line) of every function that is inlined somewhere, sorted.
+    /// (function id, file checksum offset, first line) of every function that is inlined somewhere,
+    /// sorted.
     inlinees: Vec<(u32, u32, u32)>,
     checksums: &'d [u8],
     files: HashMap<u32, StrId, foldhash::fast::FixedState>,
@@ -86,8 +87,9 @@ impl<'d> ModuleLines<'d> {
         let section = crate::model::bytes::u16_at(body, 4)?;
         // A function that the linker dropped has no section.
         let Some(base) = dbi.rva(section, offset) else { return Some(()) };
-        // Functions that were folded into one each bring their lines, in the order of their procedure records. The
-        // index keeps the first procedure, so the first lines are its own; a mixture would be nobody's.
+        // Functions that were folded into one each bring their lines, in the order of their
+        // procedure records. The index keeps the first procedure, so the first lines are its own; a
+        // mixture would be nobody's.
         if !bases.insert(base) {
             return Some(());
         }
@@ -165,8 +167,8 @@ pub(super) struct SiteRow {
     pub(super) line: u32,
 }
 
-/// Decodes the annotations of an inline site whose function begins at `line` of `file` (CVInfo.h, BA_OP_…).
-/// A row whose end is stated nowhere covers nothing.
+/// Decodes the annotations of an inline site whose function begins at `line` of `file` (CVInfo.h,
+/// BA_OP_…). A row whose end is stated nowhere covers nothing.
 pub(super) fn site_rows(annotations: &[u8], file: u32, line: u32, out: &mut Vec<SiteRow>) {
     let first = out.len();
     let mut state = SiteRow { chunk: 0, start: 0, end: 0, file, line };
@@ -175,7 +177,8 @@ pub(super) fn site_rows(annotations: &[u8], file: u32, line: u32, out: &mut Vec<
     while let Some(op) = number(annotations, &mut at) {
         let mut operand = || number(annotations, &mut at);
         let mut length = None;
-        // Whether the operation begins a row; `None` where its operands are cut off or it is unknown.
+        // Whether the operation begins a row; `None` where its operands are cut off or it is
+        // unknown.
         let emits = match op {
             1 => operand().map(|v| {
                 state.start = v;

@@ -1,11 +1,13 @@
 //! PDB files: who they belong to, and what they say, as an index.
 //!
-//! Read in place by own code: `pdb2` copies every stream, walks the directory again for each of them and, on damaged
-//! files, panics in places (a panic ends `stk`, which has no unwinder). It is the independent reader of the
-//! tests instead. Everything here answers damage with an error or leaves the damaged part out and counts it.
+//! Read in place by own code: `pdb2` copies every stream, walks the directory again for each of
+//! them and, on damaged files, panics in places (a panic ends `stk`, which has no unwinder). It is
+//! the independent reader of the tests instead. Everything here answers damage with an error or
+//! leaves the damaged part out and counts it.
 //!
-//! `msf` finds the streams, `dbi` what is in them; `records`, `lines`, `types`, `cross_scope` read functions, lines and the names of
-//! inlined functions into the index; `frames` reads what unwinds x86 code.
+//! `msf` finds the streams, `dbi` what is in them; `records`, `lines`, `types`, `cross_scope` read
+//! functions, lines and the names of inlined functions into the index; `frames` reads what unwinds
+//! x86 code.
 
 mod cross_scope;
 mod dbi;
@@ -31,7 +33,8 @@ const STREAM_DBI: u32 = 3;
 const STREAM_IDS: u32 = 4;
 /// Longest name of a source file, in bytes.
 const MAX_NAME: usize = 1 << 16;
-/// Feature code of a PDB made with `/DEBUG:FASTLINK`: it points to object files for all private symbols.
+/// Feature code of a PDB made with `/DEBUG:FASTLINK`: it points to object files for all private
+/// symbols.
 const FEATURE_MINIMAL: u32 = 0x494e_494d;
 
 /// Why a PDB cannot be used.
@@ -128,8 +131,8 @@ impl<'d> PdbFile<'d> {
         &self.identity
     }
 
-    /// Tells PDBs of one identity apart, such as a full one and its stripped copy: a hash over the container's header
-    /// and stream directory, which lists every stream's size and pages.
+    /// Tells PDBs of one identity apart, such as a full one and its stripped copy: a hash over the
+    /// container's header and stream directory, which lists every stream's size and pages.
     pub fn fingerprint(&self) -> u64 {
         self.msf.fingerprint()
     }
@@ -138,14 +141,15 @@ impl<'d> PdbFile<'d> {
     ///
     /// # Errors
     ///
-    /// Says what is wrong with the file. Damage in one object file's part leaves that part out and is counted in
-    /// the index's header.
+    /// Says what is wrong with the file. Damage in one object file's part leaves that part out and
+    /// is counted in the index's header.
     pub fn index(&self) -> Result<SymbolIndex, PdbError> {
         self.index_letting_go(|| ())
     }
 
-    /// As [`PdbFile::index`]; `let_go` is called whenever a good part of the file was read that is not needed again, and when nothing of
-    /// it is, before the index is laid out: who has mapped the file can let its pages go ([`MappedFile::release`]).
+    /// As [`PdbFile::index`]; `let_go` is called whenever a good part of the file was read that is
+    /// not needed again, and when nothing of it is, before the index is laid out: who has mapped
+    /// the file can let its pages go ([`MappedFile::release`]).
     ///
     /// # Errors
     ///

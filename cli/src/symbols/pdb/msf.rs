@@ -1,7 +1,7 @@
 //! The multi-stream container of a PDB (MSF 7.00), read in place.
 //!
-//! Layout after LLVM's "The MSF File Format". A stream is a list of pages; nothing is copied as long as the pages
-//! asked for follow each other in the file.
+//! Layout after LLVM's "The MSF File Format". A stream is a list of pages; nothing is copied as
+//! long as the pages asked for follow each other in the file.
 
 use std::borrow::Cow;
 
@@ -114,8 +114,8 @@ fn read_directory(directory: &[u8], page_size: usize, file_size: usize) -> Resul
     let sizes = directory.get(4..).and_then(|rest| rest.get(..count.checked_mul(4)?)).ok_or(bad(0))?;
     let mut at = 4 + sizes.len();
     let mut streams = Vec::with_capacity(count);
-    // A page belongs to one stream (the copy of the previous directory aside, hence the factor); a directory
-    // that repeats pages would make a small file read as gigabytes.
+    // A page belongs to one stream (the copy of the previous directory aside, hence the factor); a
+    // directory that repeats pages would make a small file read as gigabytes.
     let mut pages_left = file_size.div_ceil(page_size) * 2;
     for (n, size) in sizes.chunks_exact(4).enumerate() {
         let size = u32_at(size, 0).unwrap_or(NO_STREAM);

@@ -1,4 +1,5 @@
-//! Symbol records: procedures, inline sites, separated code and thunks of the modules, and public symbols.
+//! Symbol records: procedures, inline sites, separated code and thunks of the modules, and public
+//! symbols.
 
 use std::collections::HashMap;
 
@@ -35,14 +36,15 @@ const CV_SIGNATURE_C13: u32 = 4;
 /// S_PUB32: the public is a function.
 const PUBLIC_FUNCTION: u32 = 2;
 
-/// Bytes of modules after which their pages are let go. What is read again of the types and names costs less than what they hold.
+/// Bytes of modules after which their pages are let go. What is read again of the types and names
+/// costs less than what they hold.
 const LET_GO: u64 = 1 << 19;
 
 /// An inlined function whose id leads nowhere.
 const NAMELESS: &[u8] = b"<inline function>";
 
-/// Reads every module and the publics into the builder; returns how many damaged parts were left out. `let_go` is called after
-/// every [`LET_GO`] bytes of modules.
+/// Reads every module and the publics into the builder; returns how many damaged parts were left
+/// out. `let_go` is called after every [`LET_GO`] bytes of modules.
 pub(super) fn read<'m>(
     msf: &'m Msf<'m>,
     dbi: &Dbi,
@@ -345,7 +347,8 @@ impl<'a, 'm> Reader<'a, 'm> {
         }
     }
 
-    /// Adds publics: each names the code up to the next symbol, never beyond its object file's contribution.
+    /// Adds publics: each names the code up to the next symbol, never beyond its object file's
+    /// contribution.
     fn publics(&mut self, records: &[u8]) {
         let mut covered: Vec<(u32, u32)> = self.builder.ranges().map(|range| (range.0, range.1)).collect();
         covered.sort_unstable();
@@ -381,7 +384,8 @@ impl<'a, 'm> Reader<'a, 'm> {
                 None => self.dbi.code_end(start).unwrap_or(start),
             };
             let end = covered.get(after).map_or(limit, |range| range.0.min(limit)).min(next);
-            // At a procedure's own address a public is only a further name: the range is the procedure's.
+            // At a procedure's own address a public is only a further name: the range is the
+            // procedure's.
             let end = match covered[..after].last() {
                 Some(&(from, to)) if from == start => end.min(to),
                 _ => end,
@@ -417,7 +421,8 @@ fn is_procedure(kind: u16) -> bool {
     matches!(kind, S_GPROC32 | S_LPROC32 | S_GPROC32_ID | S_LPROC32_ID | S_LPROC32_DPC | S_LPROC32_DPC_ID)
 }
 
-/// Symbol records from an offset on: offset, kind, bytes behind the kind. Ends at the first that is cut off.
+/// Symbol records from an offset on: offset, kind, bytes behind the kind. Ends at the first that is
+/// cut off.
 struct Records<'d> {
     data: &'d [u8],
     at: usize,

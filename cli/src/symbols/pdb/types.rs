@@ -1,4 +1,5 @@
-//! Names of inlined functions: the IPI stream's function ids and, for members, the TPI stream's class names.
+//! Names of inlined functions: the IPI stream's function ids and, for members, the TPI stream's
+//! class names.
 
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};

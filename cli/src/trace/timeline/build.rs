@@ -400,8 +400,8 @@ impl TimelineBuilder {
         self.timeline.code.push(CodeRegion::new(add, self.arch));
     }
 
-    /// A runtime is told of again when more is known of it: what is said later counts, what is not said
-    /// stands.
+    /// A runtime is told of again when more is known of it: what is said later counts, what is not
+    /// said stands.
     fn runtime_info(&mut self, info: &RuntimeInfo<'_>) {
         let bytes = info.version.len() + info.note.len() + info.descriptor.len() + info.pointer_data.len();
         if !self.keeps(bytes) {

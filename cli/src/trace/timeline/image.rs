@@ -1,4 +1,5 @@
-//! An image as a module event tells it: its names and identities, and the hash that is the same in every trace.
+//! An image as a module event tells it: its names and identities, and the hash that is the same in
+//! every trace.
 
 use super::ImageRecord;
 use super::build::text;
@@ -48,8 +49,8 @@ pub(super) fn image_record(load: &ModuleLoad<'_>) -> ImageRecord {
     ImageRecord { image, header_hash, tables: Vec::new(), tables_told: false }
 }
 
-/// See [`Image::identity_hash`]. The same image gives the same hash in every trace, so the path, which may differ, counts
-/// only where nothing else does.
+/// See [`Image::identity_hash`]. The same image gives the same hash in every trace, so the path,
+/// which may differ, counts only where nothing else does.
 fn identity_hash(image: &Image, header_hash: ContentHash) -> u64 {
     let mut bytes = Vec::with_capacity(64);
     if let Some((guid, age)) = image.code_view {

@@ -4,7 +4,8 @@ use super::Timeline;
 use crate::model::ImageId;
 use crate::trace::code::LiveCode;
 
-/// The modules and the dynamic code that are there at a moment. Moving on is cheap, going back rebuilds.
+/// The modules and the dynamic code that are there at a moment. Moving on is cheap, going back
+/// rebuilds.
 #[derive(Clone, Debug)]
 pub struct View<'t> {
     timeline: &'t Timeline,

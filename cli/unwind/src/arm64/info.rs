@@ -17,7 +17,8 @@ pub(crate) enum Operation {
     Alloc {
         size: u32,
     },
-    /// `count` registers from `first` on lie `offset` bytes above sp, `stride` bytes apart; then sp moves up by `release`.
+    /// `count` registers from `first` on lie `offset` bytes above sp, `stride` bytes apart; then sp
+    /// moves up by `release`.
     Save {
         first: Nonvolatile,
         count: u8,
@@ -61,7 +62,8 @@ impl Operation {
     }
 }
 
-/// The operations that undo a frame at one place. A fixed buffer: rules are compiled without allocation.
+/// The operations that undo a frame at one place. A fixed buffer: rules are compiled without
+/// allocation.
 pub(crate) struct Sequence {
     operations: [Operation; MAX_OPERATIONS],
     len: usize,
@@ -233,7 +235,8 @@ fn push_allocs(sequence: &mut Sequence, size: u32) -> Result<(), Fault> {
     }
 }
 
-/// The saves of the canonical prologue, undone in reverse. The first one done allocates `saved` bytes.
+/// The saves of the canonical prologue, undone in reverse. The first one done allocates `saved`
+/// bytes.
 fn push_saves(
     sequence: &mut Sequence,
     reg_i: u32,
@@ -359,7 +362,8 @@ fn full(image: &ImageTables, rva: u32, instruction: u32) -> Result<Sequence, Fau
     decode(codes, 0, 0)
 }
 
-/// How many instructions the codes from `index` to the end of their scope stand for, the end not counted.
+/// How many instructions the codes from `index` to the end of their scope stand for, the end not
+/// counted.
 fn instructions(codes: &[u8], index: usize) -> Result<u32, Fault> {
     let mut rest = codes.get(index..).ok_or(Fault::BadUnwindInfo)?;
     let mut count = 0;
@@ -397,7 +401,8 @@ fn operation(codes: &[u8]) -> Result<(Operation, usize), Fault> {
     let x = |n: u32| Nonvolatile::X(n as u8);
     let pair =
         |first, count: u8, offset, release| Operation::Save { first, count, offset, stride: 8, release };
-    // Codes of two bytes, big-endian: a register number above a six-bit (or, for `…_x` singles, five-bit) offset.
+    // Codes of two bytes, big-endian: a register number above a six-bit (or, for `…_x` singles,
+    // five-bit) offset.
     let two = || Ok::<u32, Fault>((first << 8) | byte(1)?);
     let z = |value: u32| (value & 0x3f) * 8;
     let register = |value: u32| value >> 6 & 15;
@@ -438,7 +443,8 @@ fn operation(codes: &[u8]) -> Result<(Operation, usize), Fault> {
     })
 }
 
-/// save_any_reg: `0pxrrrrr ttoooooo`: p a pair, x pre-indexed, r the register, t its kind, o the offset.
+/// save_any_reg: `0pxrrrrr ttoooooo`: p a pair, x pre-indexed, r the register, t its kind, o the
+/// offset.
 fn save_any(second: u32, third: u32) -> Result<Operation, Fault> {
     let (is_pair, is_pre_indexed, number) = (second & 0x40 != 0, second & 0x20 != 0, (second & 31) as u8);
     let (kind, value) = (third >> 6, third & 0x3f);

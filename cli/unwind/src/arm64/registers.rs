@@ -38,8 +38,8 @@ pub(crate) enum Nonvolatile {
 }
 
 impl Nonvolatile {
-    /// The register `n` after this one. The second of a pair is the next one (x28 goes with fp); of the pairs that
-    /// save_next adds, d8 comes after x28.
+    /// The register `n` after this one. The second of a pair is the next one (x28 goes with fp); of
+    /// the pairs that save_next adds, d8 comes after x28.
     pub(crate) fn after(self, n: u8) -> Nonvolatile {
         match self {
             Nonvolatile::X(first) if n > 1 && first + n > 28 => Nonvolatile::D(first + n - 29 + 8),

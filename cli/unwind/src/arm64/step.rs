@@ -212,7 +212,8 @@ fn read_context(registers: &mut Registers, at: u64, memory: &Memory<'_>) -> Resu
     Ok(())
 }
 
-/// Whether a word points into a function of a known module, right after a call as far as its code is known.
+/// Whether a word points into a function of a known module, right after a call as far as its code
+/// is known.
 fn is_return_address<M: Modules>(modules: &M, word: u64) -> bool {
     if word & 3 != 0 {
         return false;

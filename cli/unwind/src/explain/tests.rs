@@ -74,8 +74,8 @@ fn x64_prologue_body_and_epilogue() {
 
 #[test]
 fn x64_frame_register_and_saved_registers() {
-    // push rbp; sub rsp,40h; lea rbp,[rsp+20h]; the last two codes from the end: SET_FPREG at 0Ah, ALLOC_SMALL 40h at 5,
-    // PUSH_NONVOL rbp at 1.
+    // push rbp; sub rsp,40h; lea rbp,[rsp+20h]; the last two codes from the end: SET_FPREG at 0Ah,
+    // ALLOC_SMALL 40h at 5, PUSH_NONVOL rbp at 1.
     let unwind = [0x01, 0x0A, 0x03, 0x25, 0x0A, 0x03, 0x05, 0x72, 0x01, 0x50, 0, 0];
     // nop all over: a body.
     let texts =
@@ -105,9 +105,11 @@ fn outside_of_every_module() {
 
 #[test]
 fn arm64_packed_and_full() {
-    // Packed: 64 bytes of code (16 words), RegI 0, CR 3 (fp and lr saved, no signing), frame of 32 bytes.
+    // Packed: 64 bytes of code (16 words), RegI 0, CR 3 (fp and lr saved, no signing), frame of 32
+    // bytes.
     let packed: u32 = 1 | 16 << 2 | 3 << 21 | 2 << 23;
-    // Full: 16 words long, one code word, no epilogue scope: save_fplr_x of 16 bytes (81h), end (E4h).
+    // Full: 16 words long, one code word, no epilogue scope: save_fplr_x of 16 bytes (81h), end
+    // (E4h).
     let full: u32 = 16 | 1 << 27;
     let directory: Vec<u8> =
         [0x1000, packed, 0x1800, 0x2100].iter().flat_map(|word: &u32| word.to_le_bytes()).collect();

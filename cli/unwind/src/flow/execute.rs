@@ -23,7 +23,8 @@ impl Follower<'_, '_> {
                     kind if is_immediate(kind) => Value::Constant(instruction.immediate(0)),
                     _ => Value::Unknown,
                 };
-                // Segment registers and 16-bit pushes move the stack pointer by what the decoder says.
+                // Segment registers and 16-bit pushes move the stack pointer by what the decoder
+                // says.
                 push(state, value, i64::from(-instruction.stack_pointer_increment()));
             }
             Mnemonic::Pop => {

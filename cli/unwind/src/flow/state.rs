@@ -1,4 +1,5 @@
-//! Symbolic registers and a symbolic stack: what is known on a path, and how loads and stores change it.
+//! Symbolic registers and a symbolic stack: what is known on a path, and how loads and stores
+//! change it.
 
 /// What is known of a register or a word of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,12 +12,13 @@ pub(crate) enum Value {
     Constant(u64),
 }
 
-/// In the place of a register's number: a word that lay at a register plus an offset at the start. Only in 64-bit code.
-/// A path can have several, numbered from here on; an outcome has one.
+/// In the place of a register's number: a word that lay at a register plus an offset at the start.
+/// Only in 64-bit code. A path can have several, numbered from here on; an outcome has one.
 pub(crate) const LOADED: u8 = 16;
 /// Words that a path can have as bases.
 pub(super) const MAX_LOADED: usize = 16;
-/// In the place of a register's number: what the stack pointer was aligned to. No value outside of the path.
+/// In the place of a register's number: what the stack pointer was aligned to. No value outside of
+/// the path.
 pub(super) const ALIGNED: u8 = LOADED + MAX_LOADED as u8;
 
 /// Number of the stack pointer.

@@ -29,7 +29,8 @@ fn at(code: &[u8], offset: u32) -> Outcome {
 
 #[test]
 fn a_frame_by_ebp_from_every_instruction() {
-    // push ebp; mov ebp,esp; sub esp,10h; push esi; mov esi,[ebp+8]; pop esi; mov esp,ebp; pop ebp; ret 4
+    // push ebp; mov ebp,esp; sub esp,10h; push esi; mov esi,[ebp+8]; pop esi; mov esp,ebp; pop ebp;
+    // ret 4
     let code =
         [0x55, 0x8b, 0xec, 0x83, 0xec, 0x10, 0x56, 0x8b, 0x75, 0x08, 0x5e, 0x8b, 0xe5, 0x5d, 0xc2, 4, 0];
     let first = at(&code, 0);
@@ -51,7 +52,8 @@ fn a_frame_by_ebp_from_every_instruction() {
 
 #[test]
 fn a_frame_by_esp_while_arguments_are_pushed() {
-    // push ebx; push edi; push 1; push eax; call +0Ah; add esp,8; pop edi; pop ebx; ret — and at +18: ret
+    // push ebx; push edi; push 1; push eax; call +0Ah; add esp,8; pop edi; pop ebx; ret — and at
+    // +18: ret
     let code =
         [0x53, 0x57, 0x6a, 1, 0x50, 0xe8, 8, 0, 0, 0, 0x83, 0xc4, 8, 0x5f, 0x5b, 0xc3, 0xcc, 0xcc, 0xc3];
     let one = at(&code, 4);
@@ -133,7 +135,8 @@ fn volatile_registers_mean_nothing_behind_a_call() {
 
 #[test]
 fn x64_assembler_that_pushes_without_unwind_data() {
-    // mingw's ___chkstk_ms: push rcx; push rax; cmp rax,1000h; lea rcx,[rsp+18h]; pop rax; pop rcx; ret
+    // mingw's ___chkstk_ms: push rcx; push rax; cmp rax,1000h; lea rcx,[rsp+18h]; pop rax; pop rcx;
+    // ret
     let code = [0x51, 0x50, 0x48, 0x3d, 0, 0x10, 0, 0, 0x48, 0x8d, 0x4c, 0x24, 0x18, 0x58, 0x59, 0xc3];
     const NONVOLATILE: [u8; 8] = [3, 5, 6, 7, 12, 13, 14, 15];
     let image = ImageTables::new(Arch::X64, 0x8000).range(CODE, &code[..]).build();

@@ -86,7 +86,8 @@ pub(crate) fn find(image: &ImageTables, rva: u32) -> Result<Option<RuntimeFuncti
     if !function.contains(rva) {
         return Ok(None);
     }
-    // An odd unwind RVA is the address of another record, plus one: several ranges share one description.
+    // An odd unwind RVA is the address of another record, plus one: several ranges share one
+    // description.
     if function.unwind & 1 == 0 {
         return Ok(Some(function));
     }
@@ -144,8 +145,9 @@ impl<'a> UnwindInfo<'a> {
         })
     }
 
-    /// Whether it has a handler and nothing else. A compiler gives no handler to a function that makes no frame and so calls nothing:
-    /// this is assembler, and the handler alone knows the frame.
+    /// Whether it has a handler and nothing else. A compiler gives no handler to a function that
+    /// makes no frame and so calls nothing: this is assembler, and the handler alone knows the
+    /// frame.
     pub(crate) fn is_told_by_its_handler(&self) -> bool {
         self.has_handler
             && self.codes.is_empty()
@@ -159,8 +161,8 @@ impl<'a> UnwindInfo<'a> {
         Codes { rest: self.codes, version: self.version, epilogues: 0 }
     }
 
-    /// Version 2: how many bytes of an epilogue's pops and return lie before `rva`, if `rva` is in one that the
-    /// codes describe. `None` otherwise, and always for version 1.
+    /// Version 2: how many bytes of an epilogue's pops and return lie before `rva`, if `rva` is in
+    /// one that the codes describe. `None` otherwise, and always for version 1.
     pub(crate) fn in_epilogue(&self, function: &RuntimeFunction, rva: u32) -> Option<u32> {
         if self.version != 2 {
             return None;
@@ -174,7 +176,8 @@ impl<'a> UnwindInfo<'a> {
             let start = match size {
                 None => {
                     size = Some(u32::from(low));
-                    // The first code gives the size of every epilogue, and whether one ends the function.
+                    // The first code gives the size of every epilogue, and whether one ends the
+                    // function.
                     (high >> 4 & 1 != 0).then(|| function.end.checked_sub(u32::from(low))).flatten()
                 }
                 Some(_) => {
@@ -217,7 +220,8 @@ impl Iterator for Codes<'_> {
             (1, 0) | (4 | 8, _) => 2,
             (1, 1) | (5 | 9, _) => 3,
             (6, _) if self.version == 2 => 1,
-            // Version 1 once had SAVE_XMM and SAVE_XMM_FAR here, of which nothing is left but their length.
+            // Version 1 once had SAVE_XMM and SAVE_XMM_FAR here, of which nothing is left but their
+            // length.
             (6, _) => 2,
             (7, _) => 3,
             _ => return self.bad(),

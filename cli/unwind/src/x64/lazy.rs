@@ -1,8 +1,9 @@
-//! The x64 unwinder for walks that return no registers: it restores only what a later step asks for.
+//! The x64 unwinder for walks that return no registers: it restores only what a later step asks
+//! for.
 //!
-//! Nearly every frame is found by rsp, a few by rbp, hardly any by another register. So rsp is followed, of rbp where
-//! it lies, and of the others only where each step has left them: the stack pointer after the return and the rule's
-//! slots.
+//! Nearly every frame is found by rsp, a few by rbp, hardly any by another register. So rsp is
+//! followed, of rbp where it lies, and of the others only where each step has left them: the stack
+//! pointer after the return and the rule's slots.
 
 use super::RSP;
 use super::registers::{NONVOLATILE, RBP, Registers, nonvolatile};
@@ -148,7 +149,8 @@ impl<'a> Unwinder for Lazy<'a> {
     #[inline(always)]
     fn quick(rule: &Rule, hint: u16, state: &mut State<'a>, memory: &Memory<'_>) -> Option<Trust> {
         let rsp = state.rsp;
-        // The hint is at hand before the rule, so that the next frame's return address need not wait for the rule.
+        // The hint is at hand before the rule, so that the next frame's return address need not
+        // wait for the rule.
         let cfa = match hint {
             0 if usize::from(rule.base()) == RBP => rule.cfa(state.rbp(memory)?),
             0 => return None,
@@ -163,7 +165,8 @@ impl<'a> Unwinder for Lazy<'a> {
         }
         state.ip = memory.word(cfa - 8)?;
         state.rsp = cfa;
-        // Read for nothing but to bring the stack of the frames to come nearer while this one is worked on.
+        // Read for nothing but to bring the stack of the frames to come nearer while this one is
+        // worked on.
         std::hint::black_box((memory.word(cfa.wrapping_add(512)), memory.word(cfa.wrapping_add(576))));
         state.trail.push(Step { rsp: cfa, rule: *rule });
         // Whether rbp is saved cannot be foretold: chosen without a branch.

@@ -1,7 +1,7 @@
 //! x86-64: UNWIND_INFO, and the code itself for epilogues.
 //!
-//! Sources: "x64 exception handling" and "x64 prolog and epilog" of the MSVC documentation; version 2 of
-//! UNWIND_INFO from the epilogue codes that MSVC (`/d2epilogunwind`) and LLVM emit.
+//! Sources: "x64 exception handling" and "x64 prolog and epilog" of the MSVC documentation; version
+//! 2 of UNWIND_INFO from the epilogue codes that MSVC (`/d2epilogunwind`) and LLVM emit.
 
 mod explain;
 mod info;

@@ -28,7 +28,8 @@ impl Slot {
         registers.gpr[usize::from(self.register & 15)].wrapping_add(self.offset as u64)
     }
 
-    /// As [`Slot::address`], where the register may be the word that the frame keeps ([`Full::loaded`]).
+    /// As [`Slot::address`], where the register may be the word that the frame keeps
+    /// ([`Full::loaded`]).
     pub(crate) fn address_by(self, registers: &Registers, loaded: u64) -> u64 {
         if self.register == LOADED {
             loaded.wrapping_add(self.offset as u64)
@@ -45,15 +46,16 @@ pub(crate) struct Full {
     pub(crate) return_address: Slot,
     /// Bytes that the return pops besides the return address (`ret imm16`).
     pub(crate) popped: u32,
-    /// The return address is the first word of a machine frame, whose fourth word is the stack pointer.
+    /// The return address is the first word of a machine frame, whose fourth word is the stack
+    /// pointer.
     pub(crate) machine_frame: bool,
     /// Where the nonvolatile registers lie, in the order of [`super::registers::NONVOLATILE`].
     pub(crate) saved: [Option<Slot>; 8],
-    /// Nonvolatile registers whose value is that of another register (plus an offset) for a while, which only
-    /// assembler without unwind data does.
+    /// Nonvolatile registers whose value is that of another register (plus an offset) for a while,
+    /// which only assembler without unwind data does.
     pub(crate) moved: [Option<Slot>; 8],
-    /// Where a word of the frame lies that other places are relative to, as the register [`LOADED`]: what assembler that
-    /// aligns its stack restores the stack pointer from.
+    /// Where a word of the frame lies that other places are relative to, as the register
+    /// [`LOADED`]: what assembler that aligns its stack restores the stack pointer from.
     pub(crate) loaded: Option<Slot>,
     pub(crate) trust: Trust,
     pub(crate) thread_start: bool,
@@ -64,7 +66,8 @@ pub(crate) struct Full {
 }
 
 impl Full {
-    /// Nothing pushed, nothing saved: the state at a function's first instruction and all through a leaf.
+    /// Nothing pushed, nothing saved: the state at a function's first instruction and all through a
+    /// leaf.
     pub(crate) fn empty(trust: Trust) -> Full {
         Full {
             return_address: Slot { register: RSP as u8, offset: 0 },
@@ -92,16 +95,17 @@ impl Full {
     }
 }
 
-/// The small form of [`Full`]: everything relative to one register, in words, within 256 KB. In whole words, since it is
-/// copied with every step.
+/// The small form of [`Full`]: everything relative to one register, in words, within 256 KB. In
+/// whole words, since it is copied with every step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Rule {
     /// From the base register to the stack pointer after the return, in bytes.
     cfa: i64,
-    /// From the lowest byte: the base register, which nonvolatile registers are saved (a bit each), words in use above
-    /// the stack pointer after the return (saves in the home space), the trust, whether the function starts threads;
-    /// and in 16 bits the words that the saved registers reach below the stack pointer after the return, where the base
-    /// register is not rsp (by rsp, saves below the stack pointer are ruled out when the rule is made).
+    /// From the lowest byte: the base register, which nonvolatile registers are saved (a bit each),
+    /// words in use above the stack pointer after the return (saves in the home space), the trust,
+    /// whether the function starts threads; and in 16 bits the words that the saved registers reach
+    /// below the stack pointer after the return, where the base register is not rsp (by rsp, saves
+    /// below the stack pointer are ruled out when the rule is made).
     facts: u64,
     /// Words from the stack pointer after the return to each saved register, 16 bits each.
     slots: [u64; 2],
@@ -150,7 +154,8 @@ impl Rule {
         (self.facts >> 40 & 0xffff) * 8
     }
 
-    /// Words from the stack pointer to that after the return; 0 where the base is another register, or they are many.
+    /// Words from the stack pointer to that after the return; 0 where the base is another register,
+    /// or they are many.
     pub(crate) fn hint(&self) -> u16 {
         let words = u16::try_from(self.cfa / 8).unwrap_or(0);
         if self.base() == RSP_BASE && self.cfa % 8 == 0 && words <= MOST_HINT { words } else { 0 }
@@ -254,7 +259,8 @@ pub(crate) fn function_range(image: &ImageTables, rva: u32) -> Option<Range<u32>
     Some(root.begin..root.end)
 }
 
-/// The frame at the start of `rva`'s instruction as the unwind data has it, without looking at code.
+/// The frame at the start of `rva`'s instruction as the unwind data has it, without looking at
+/// code.
 pub(crate) fn at_target(image: &ImageTables, rva: u32) -> Result<Full, Fault> {
     match info::find(image, rva)? {
         Some(function) => from_codes(image, &function, rva, Trust::UnwindInfo),
@@ -262,8 +268,9 @@ pub(crate) fn at_target(image: &ImageTables, rva: u32) -> Result<Full, Fault> {
     }
 }
 
-/// Assembler whose frame its own exception handler knows, not its unwind codes (all of OpenSSL's): the code tells. Where it
-/// does not, the codes' word, that there is no frame, is taken for granted.
+/// Assembler whose frame its own exception handler knows, not its unwind codes (all of OpenSSL's):
+/// the code tells. Where it does not, the codes' word, that there is no frame, is taken for
+/// granted.
 fn told_by_its_handler(place: &Place<'_>, function: &RuntimeFunction) -> Result<Full, Fault> {
     match followed(place, Some(function.begin..function.end), Trust::Code) {
         Some(full) => Ok(full),
@@ -288,7 +295,8 @@ fn leaf(place: &Place<'_>) -> Result<Full, Fault> {
     Ok(full)
 }
 
-/// The frame as the code's way to its return tells it. `bounds` are the function's, where they are known.
+/// The frame as the code's way to its return tells it. `bounds` are the function's, where they are
+/// known.
 fn followed(place: &Place<'_>, bounds: Option<Range<u32>>, trust: Trust) -> Option<Full> {
     const MODE: Mode = Mode { bits: 64, nonvolatile: &NONVOLATILE };
     let outcome = flow::follow(&Start {
@@ -325,8 +333,9 @@ fn without_code(image: &ImageTables, function: &RuntimeFunction, rva: u32) -> Re
     let Some(done) = done else {
         return from_codes(image, function, rva, Trust::UnwindInfoNoCode);
     };
-    // The described epilogue is pops in reverse order of the pushes, then the return. A pop is as long as its push:
-    // one byte, or two for r8 to r15. What was saved by moves has been restored before.
+    // The described epilogue is pops in reverse order of the pushes, then the return. A pop is as
+    // long as its push: one byte, or two for r8 to r15. What was saved by moves has been restored
+    // before.
     let mut full = Full::empty(Trust::UnwindInfo);
     let mut rsp = full.return_address;
     let mut at = 0;
@@ -344,7 +353,8 @@ fn without_code(image: &ImageTables, function: &RuntimeFunction, rva: u32) -> Re
     Ok(full)
 }
 
-/// Undoes what the prologue has done up to `rva`, by the unwind codes of `function` and of what it continues.
+/// Undoes what the prologue has done up to `rva`, by the unwind codes of `function` and of what it
+/// continues.
 pub(crate) fn from_codes(
     image: &ImageTables,
     function: &RuntimeFunction,

@@ -1,9 +1,10 @@
-//! Follows the code from the instruction pointer to the function's return, through nothing but what an epilogue
-//! holds.
+//! Follows the code from the instruction pointer to the function's return, through nothing but what
+//! an epilogue holds.
 //!
-//! This is not a guess at a pattern: each instruction accepted is executed on a symbolic stack pointer, so that a
-//! run that arrives at a return says exactly what the processor would do next. The one thing to be judged is
-//! whether a jump leaves the function (a tail call, at which the frame is gone) or goes on inside it.
+//! This is not a guess at a pattern: each instruction accepted is executed on a symbolic stack
+//! pointer, so that a run that arrives at a return says exactly what the processor would do next.
+//! The one thing to be judged is whether a jump leaves the function (a tail call, at which the
+//! frame is gone) or goes on inside it.
 
 use iced_x86::{
     Code, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
@@ -94,8 +95,8 @@ pub(crate) fn to_return(place: &Place<'_>, function: Option<(&RuntimeFunction, &
     Run::Stays
 }
 
-/// The frame at a place from which the code goes straight on to `push rbp; mov rbp, rsp`: not set up, or only half. `None` if it
-/// does anything with the stack or leaves before that.
+/// The frame at a place from which the code goes straight on to `push rbp; mov rbp, rsp`: not set
+/// up, or only half. `None` if it does anything with the stack or leaves before that.
 pub(crate) fn before_frame(place: &Place<'_>) -> Option<Full> {
     let is_set = |instruction: &Instruction| {
         instruction.mnemonic() == Mnemonic::Mov
@@ -204,7 +205,8 @@ enum Jump {
     Leaves,
     /// To another place of the same function.
     Inside,
-    /// To code outside the function that goes on with its frame (a cold part split off with unwind data of its own).
+    /// To code outside the function that goes on with its frame (a cold part split off with unwind
+    /// data of its own).
     Shares,
 }
 
@@ -230,8 +232,8 @@ fn judge(image: &ImageTables, function: Option<(&RuntimeFunction, &RuntimeFuncti
     }
 }
 
-/// Whether the instruction before `rva` gave up the frame. The function is decoded from its start, since x86 code
-/// cannot be read backwards.
+/// Whether the instruction before `rva` gave up the frame. The function is decoded from its start,
+/// since x86 code cannot be read backwards.
 fn released_before(
     image: &ImageTables,
     function: Option<(&RuntimeFunction, &RuntimeFunction)>,
@@ -255,8 +257,9 @@ fn released_before(
     last
 }
 
-/// The instruction at `rva`, from the sample's own code bytes if they reach that far, else from the image; and
-/// whether it carries a REX.W that it does not need, by which MSVC and LLVM mark an indirect jump as a tail call.
+/// The instruction at `rva`, from the sample's own code bytes if they reach that far, else from the
+/// image; and whether it carries a REX.W that it does not need, by which MSVC and LLVM mark an
+/// indirect jump as a tail call.
 fn decode(place: &Place<'_>, rva: u32) -> Option<(Instruction, bool)> {
     let recorded = place.code.and_then(|code| code.get(rva.wrapping_sub(place.rva) as usize..));
     recorded.and_then(|code| decode_bytes(code, rva)).or_else(|| decode_bytes(place.image.bytes(rva)?, rva))

@@ -134,7 +134,8 @@ impl Unwinder for Machine {
     }
 }
 
-/// A step out of a stub: by its rule if that leads to code, else as if it had pushed one register more.
+/// A step out of a stub: by its rule if that leads to code, else as if it had pushed one register
+/// more.
 fn step_stub<M: Modules>(
     full: &Full,
     registers: &mut Registers,
@@ -226,7 +227,8 @@ fn bad_stack_pointer(own: u64, callers: u64) -> Stop {
     Stop::BadStackPointer { sp: if own & 7 != 0 { own } else { callers } }
 }
 
-/// Whether a word points into a function of a known module, right after a call as far as its code is known.
+/// Whether a word points into a function of a known module, right after a call as far as its code
+/// is known.
 fn is_return_address<M: Modules>(modules: &M, word: u64) -> bool {
     let Some(found) = word.checked_sub(1).and_then(|inside| modules.find(inside)) else { return false };
     let rva = word.wrapping_sub(found.base) as u32;

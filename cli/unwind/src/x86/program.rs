@@ -1,7 +1,7 @@
 //! FrameData programs: postfix expressions that compute a caller's registers.
 //!
-//! Source: the description of FrameData program strings in Breakpad's `postfix_evaluator` and the DIA SDK's
-//! IDiaFrameData::get_program.
+//! Source: the description of FrameData program strings in Breakpad's `postfix_evaluator` and the
+//! DIA SDK's IDiaFrameData::get_program.
 
 use std::fmt;
 
@@ -75,8 +75,8 @@ impl Program {
         self.tokens.contains(&Token::Variable(Variable::ReturnAddressSearch))
     }
 
-    /// Computes the caller's registers; `None` if a word cannot be read, a variable has no value, or the program does
-    /// not give eip and esp.
+    /// Computes the caller's registers; `None` if a word cannot be read, a variable has no value,
+    /// or the program does not give eip and esp.
     pub(crate) fn run(&self, input: &Input<'_>, load: impl Fn(u32) -> Option<u32>) -> Option<Registers> {
         let mut temporaries = [None; 8];
         let mut registers: [Option<u32>; 9] = [None; 9];

@@ -5,8 +5,9 @@
 pub struct Registers {
     /// eip.
     pub ip: u32,
-    /// eax, ecx, edx, ebx, esp, ebp, esi, edi: in the order of their encoding. Of a recovered caller, esp is what it
-    /// is when the return address has been popped, before arguments are removed.
+    /// eax, ecx, edx, ebx, esp, ebp, esi, edi: in the order of their encoding. Of a recovered
+    /// caller, esp is what it is when the return address has been popped, before arguments are
+    /// removed.
     pub gpr: [u32; 8],
 }
 

@@ -46,7 +46,8 @@ pub(crate) struct Rule {
     pub(crate) record: Option<u32>,
     /// Bytes of arguments that the function's return pops, where known.
     pub(crate) popped: Option<u16>,
-    /// They are those of the next return in the code, which is the function's own only as far as one may expect.
+    /// They are those of the next return in the code, which is the function's own only as far as
+    /// one may expect.
     pub(crate) popped_ahead: bool,
     pub(crate) thread_start: bool,
     /// By how much to look before the instruction pointer for the code that it belongs to.
@@ -119,8 +120,8 @@ fn returns(outcome: &Outcome) -> Option<Return> {
     Some(Return { return_address: slot(outcome.return_address)?, sp: slot(outcome.sp)?, saved })
 }
 
-/// What the next return behind `rva` pops, where the function's extent is unknown: its own, if code lies in one piece and ends in a
-/// return. Between functions compilers leave int3.
+/// What the next return behind `rva` pops, where the function's extent is unknown: its own, if code
+/// lies in one piece and ends in a return. Between functions compilers leave int3.
 fn popped_ahead(image: &ImageTables, rva: u32) -> Option<u16> {
     const MOST: usize = 1 << 13;
     let code = image.bytes(rva)?;
@@ -143,8 +144,8 @@ fn popped_bytes(instruction: &Instruction) -> u16 {
     if instruction.op_count() == 0 { 0 } else { instruction.immediate16() }
 }
 
-/// What the returns of a function pop, if they agree. Code is decoded from end to end; jump tables among it decode as
-/// something, which no return of another count survives.
+/// What the returns of a function pop, if they agree. Code is decoded from end to end; jump tables
+/// among it decode as something, which no return of another count survives.
 fn popped_by(image: &ImageTables, bounds: &Range<u32>) -> Option<u16> {
     // Far more than one function has.
     const MOST: usize = 1 << 16;

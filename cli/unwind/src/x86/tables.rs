@@ -74,8 +74,8 @@ pub(crate) enum How {
 }
 
 impl X86Tables {
-    /// Takes the records of a PDB's FrameData and FPO streams, in any order. A record whose program does not parse is
-    /// left out: how many, [`X86Tables::len`] tells.
+    /// Takes the records of a PDB's FrameData and FPO streams, in any order. A record whose program
+    /// does not parse is left out: how many, [`X86Tables::len`] tells.
     pub fn new(frame_data: impl IntoIterator<Item = FrameData>, fpo: impl IntoIterator<Item = Fpo>) -> Self {
         let mut functions = Vec::new();
         let mut frames = Vec::new();

@@ -1,7 +1,8 @@
 //! The process as a data access library sees it: ICLRDataTarget (clrdata.idl), read-only.
 //!
-//! The library may read memory and learn what it is reading; whatever would write or touch a thread fails. The object lives as long as the process,
-//! so that a library that keeps a reference does no harm.
+//! The library may read memory and learn what it is reading; whatever would write or touch a thread
+//! fails. The object lives as long as the process, so that a library that keeps a reference does no
+//! harm.
 
 use std::ffi::c_void;
 use std::os::windows::io::{AsRawHandle, OwnedHandle};
@@ -70,7 +71,8 @@ static VTABLE: Vtable = Vtable {
 };
 
 impl DataTarget {
-    /// A target that stays for good. `runtime_names` are those that the library may know the module at `runtime` by.
+    /// A target that stays for good. `runtime_names` are those that the library may know the module
+    /// at `runtime` by.
     pub fn leaked(
         process: OwnedHandle,
         machine: u16,
@@ -133,7 +135,8 @@ unsafe extern "system" fn get_image_base(this: *mut DataTarget, name: *const u16
         return E_INVALIDARG;
     }
     let mut text = Vec::new();
-    // SAFETY: the caller gives a zero-terminated text, of which no more than that is read; `this` is an object of `leaked`.
+    // SAFETY: the caller gives a zero-terminated text, of which no more than that is read; `this`
+    // is an object of `leaked`.
     unsafe {
         while text.len() < LONGEST && *name.add(text.len()) != 0 {
             text.push(*name.add(text.len()));
@@ -157,7 +160,8 @@ unsafe extern "system" fn read_virtual(
         return E_POINTER;
     }
     let mut read = 0;
-    // SAFETY: the caller's buffer has `len` bytes, the process's memory is checked by the system, and `this` is an object of `leaked`.
+    // SAFETY: the caller's buffer has `len` bytes, the process's memory is checked by the system,
+    // and `this` is an object of `leaked`.
     unsafe {
         let process = (*this).process.as_raw_handle();
         let source = ptr::without_provenance(address(from) as usize);

@@ -189,8 +189,8 @@ impl<'a, M: Memory> Chain<'a, M> {
     ///
     /// # Errors
     ///
-    /// The link is not known, or leads down the stack: Frames are pushed as the stack grows, so that a chain which
-    /// does not go up is damaged or cyclic. The chain is then at its end.
+    /// The link is not known, or leads down the stack: Frames are pushed as the stack grows, so
+    /// that a chain which does not go up is damaged or cyclic. The chain is then at its end.
     pub fn advance(&mut self) -> Result<(), Reason> {
         let Some(address) = self.at.take() else { return Ok(()) };
         let offset = self.descriptor.offset("Frame", "Next").ok_or(Reason::NotDescribed("Frame.Next"))?;

@@ -5,9 +5,11 @@ use stk_unwind::{Registers, arm64, x64, x86};
 
 use super::Memory;
 
-/// A register file in the layout of `CONTEXT` (winnt.h): of it only flags, integer and control registers are used.
+/// A register file in the layout of `CONTEXT` (winnt.h): of it only flags, integer and control
+/// registers are used.
 ///
-/// What a Frame does not hold stays as it was, as the contract wants: such a context is not complete.
+/// What a Frame does not hold stays as it was, as the contract wants: such a context is not
+/// complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
     arch: Arch,

@@ -1,8 +1,9 @@
-//! Data descriptors: how the types of one build of the runtime are laid out, as the runtime itself says.
+//! Data descriptors: how the types of one build of the runtime are laid out, as the runtime itself
+//! says.
 //!
-//! The compact JSON of version 0: `types` as `{"Thread": {"Frame": 8, "LinkNext": [120, "pointer"], "!": 600}}`,
-//! `globals` as `value`, `[value, type]`, `[index]` or `[[index], type]`, where an index leads into the table of
-//! pointers that was recorded beside the JSON.
+//! The compact JSON of version 0: `types` as `{"Thread": {"Frame": 8, "LinkNext": [120, "pointer"],
+//! "!": 600}}`, `globals` as `value`, `[value, type]`, `[index]` or `[[index], type]`, where an
+//! index leads into the table of pointers that was recorded beside the JSON.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +86,8 @@ pub enum DescriptorError {
 }
 
 impl Descriptor {
-    /// Reads a descriptor as recorded: its JSON and the table of pointers, 8 little-endian bytes each.
+    /// Reads a descriptor as recorded: its JSON and the table of pointers, 8 little-endian bytes
+    /// each.
     ///
     /// # Errors
     ///
@@ -245,7 +247,8 @@ fn global(value: &Value, pointers: &[u64]) -> Option<Global> {
     }
 }
 
-/// A JSON number, or a text that holds a decimal or hexadecimal one. Negative ones as their 64-bit pattern.
+/// A JSON number, or a text that holds a decimal or hexadecimal one. Negative ones as their 64-bit
+/// pattern.
 fn number(value: &Value) -> Option<u64> {
     if let Some(number) = value.as_u64() {
         return Some(number);

@@ -1,4 +1,5 @@
-//! Which method a Frame belongs to: the contract's GetMethodDescPtr, and what a MethodDesc says of itself.
+//! Which method a Frame belongs to: the contract's GetMethodDescPtr, and what a MethodDesc says of
+//! itself.
 
 use stk_schema::Arch;
 
@@ -83,7 +84,8 @@ fn inlined_datum<M: Memory>(reader: &Reader<'_, M>, address: u64) -> Result<Opti
     Ok(is_method.then_some(datum & !(reader.descriptor.pointer_size() - 1)))
 }
 
-/// The metadata token (0x06…) that a MethodDesc states, together with its chunk, which lies before it.
+/// The metadata token (0x06…) that a MethodDesc states, together with its chunk, which lies before
+/// it.
 ///
 /// # Errors
 ///
@@ -104,8 +106,8 @@ pub fn token_of<M: Memory>(descriptor: &Descriptor, memory: &M, method_desc: u64
     Ok(0x0600_0000 | (range | remainder) as u32)
 }
 
-/// Whether a method takes an interop MethodDesc as a hidden argument: stubs from managed code to COM, and P/Invoke
-/// stubs that no delegate made. `None` where its MethodDesc was not recorded.
+/// Whether a method takes an interop MethodDesc as a hidden argument: stubs from managed code to
+/// COM, and P/Invoke stubs that no delegate made. `None` where its MethodDesc was not recorded.
 pub(super) fn has_md_context_arg<M: Memory>(reader: &Reader<'_, M>, method_desc: u64) -> Option<bool> {
     const CLASSIFICATION: u64 = 7;
     const DYNAMIC: u64 = 7;

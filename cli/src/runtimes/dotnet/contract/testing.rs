@@ -1,5 +1,5 @@
-//! A made-up process: memory that is written field by field through the descriptor's own layout, and managed code whose
-//! unwinding is a table.
+//! A made-up process: memory that is written field by field through the descriptor's own layout,
+//! and managed code whose unwinding is a table.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
-//! Every mechanism of the contract over made-up memory, the design document's two worked examples, hostile chains.
+//! Every mechanism of the contract over made-up memory, the design document's two worked examples,
+//! hostile chains.
 //!
-//! The layouts are those of CoreCLR 10.0.9 on x64, taken from its own descriptor, and of the same structures by the
-//! rules of `frames.h` elsewhere; the values are made up.
+//! The layouts are those of CoreCLR 10.0.9 on x64, taken from its own descriptor, and of the same
+//! structures by the rules of `frames.h` elsewhere; the values are made up.
 
 use stk_schema::Arch;
 
@@ -347,8 +348,8 @@ fn frames_that_hold_no_registers_are_passed() {
     assert_eq!(process.contract.frame_name(1), "InlinedCallFrame");
 }
 
-/// "Simple Example" of StackWalk.md: native A, managed B and its caller in native code C; one SoftwareExceptionFrame with B's
-/// context.
+/// "Simple Example" of StackWalk.md: native A, managed B and its caller in native code C; one
+/// SoftwareExceptionFrame with B's context.
 #[test]
 fn the_documents_simple_example() {
     let mut process = process(Arch::X64, FrameKind::SoftwareExceptionFrame);
@@ -359,7 +360,8 @@ fn the_documents_simple_example() {
     let walk = process.contract.stack_walk(&process.memory, &code, native(Arch::X64), 0x8000);
     let steps: Vec<_> = walk.map(Result::unwrap).collect();
     let told: Vec<_> = steps.iter().map(|step| (step.state, step.context.ip(), step.context.sp())).collect();
-    // The document returns C as well; the runtime's own reader, whose code the contract is, ends before it.
+    // The document returns C as well; the runtime's own reader, whose code the contract is, ends
+    // before it.
     assert_eq!(told, [(State::Frame, NATIVE, 0x7f00), (State::Frameless, MANAGED, 0x9000)]);
     assert_eq!(process.contract.frame_address(&steps[1]), None);
     let method = |step| process.contract.method_of(&process.memory, &code, step);
@@ -367,7 +369,8 @@ fn the_documents_simple_example() {
     assert_eq!(method(&steps[1]), Ok(Some(MethodRef::MethodDesc(0x5555))));
 }
 
-/// "Skipped Frame Example": managed A called by managed B through an unmanaged boundary; B holds an InlinedCallFrame.
+/// "Skipped Frame Example": managed A called by managed B through an unmanaged boundary; B holds an
+/// InlinedCallFrame.
 #[test]
 fn the_documents_skipped_frame_example() {
     let mut process = process(Arch::X64, FrameKind::InlinedCallFrame);
@@ -395,7 +398,8 @@ fn the_documents_skipped_frame_example() {
     assert_eq!(methods, [0xa, 0x6660, 0xb].map(MethodRef::MethodDesc));
 }
 
-/// The caller is a P/Invoke stub that takes its target's MethodDesc: it lies right behind the InlinedCallFrame.
+/// The caller is a P/Invoke stub that takes its target's MethodDesc: it lies right behind the
+/// InlinedCallFrame.
 #[test]
 fn an_interop_stub_is_told_as_the_method_that_it_calls() {
     let mut process = process(Arch::X64, FrameKind::InlinedCallFrame);
@@ -421,7 +425,8 @@ fn an_interop_stub_is_told_as_the_method_that_it_calls() {
     // Not static and kind 2: managed to COM.
     process.memory.put(stub + 28, &0x8002u32.to_le_bytes());
     assert_eq!(told(&process), Ok(Some(MethodRef::MethodDesc(0x1234_5678))));
-    // Made by a delegate; an indirect call; no stub; an ordinary method; nothing recorded: the datum says nothing here.
+    // Made by a delegate; an indirect call; no stub; an ordinary method; nothing recorded: the
+    // datum says nothing here.
     for (classification, flags) in [(7u16, 0x1_9001u32), (7, 0x2_9001), (7, 0x1001), (0, 0x9001)] {
         process.memory.put(stub + 6, &classification.to_le_bytes());
         process.memory.put(stub + 28, &flags.to_le_bytes());
@@ -539,7 +544,8 @@ fn hostile_chains_and_unwinding_end_with_a_reason() {
     assert!(matches!(steps(&code).as_slice(), [Ok(_), Err(Reason::NoProgress { ip: MANAGED })]));
 }
 
-/// CoreCLR 10.0.9's own descriptor: what it says of the things that a walk needs, checked against its source (frames.h).
+/// CoreCLR 10.0.9's own descriptor: what it says of the things that a walk needs, checked against
+/// its source (frames.h).
 #[test]
 fn a_real_descriptor_is_read() {
     let json = include_bytes!("../../../../../tests/data/dotnet/coreclr-10.0.9-x64.descriptor.json");
@@ -548,7 +554,8 @@ fn a_real_descriptor_is_read() {
     assert_eq!(descriptor.number("ThreadStore"), Some(0x1_8000_0000 + 3 * 8));
     assert_eq!(descriptor.offset("Thread", "LinkNext"), Some(120));
     assert_eq!(descriptor.text("OperatingSystem"), Some("windows"));
-    // A Frame of ours lies within the runtime's: link after identifier, the block of eight registers and the return address.
+    // A Frame of ours lies within the runtime's: link after identifier, the block of eight
+    // registers and the return address.
     assert_eq!(descriptor.size("TransitionBlock"), Some(8 * 8 + 8));
     let contract = Contract::new(descriptor);
     assert_eq!(contract.frame_name(1), "InlinedCallFrame");

@@ -1,4 +1,5 @@
-//! How each kind of Frame holds the registers of the managed code that it stands for: the contract's nine mechanisms.
+//! How each kind of Frame holds the registers of the managed code that it stands for: the
+//! contract's nine mechanisms.
 
 use stk_schema::Arch;
 
@@ -68,7 +69,8 @@ const CALLEE_SAVED: &str = "CalleeSavedRegisters";
 const HIJACK_ARGS: &str = "HijackArgs";
 
 impl<M: Memory> Reader<'_, M> {
-    /// Brings `context` to the managed code that `frame` stands for. Frames that hold no registers leave it alone.
+    /// Brings `context` to the managed code that `frame` stands for. Frames that hold no registers
+    /// leave it alone.
     pub fn update(&self, frame: ExplicitFrame, context: &mut Context) -> Result<(), Reason> {
         let Some(kind) = frame.kind else { return Ok(()) };
         let address = frame.address;
@@ -115,7 +117,8 @@ impl<M: Memory> Reader<'_, M> {
         Ok(())
     }
 
-    /// The stored context gives the instruction pointer, the stack pointer and the callee-saved registers.
+    /// The stored context gives the instruction pointer, the stack pointer and the callee-saved
+    /// registers.
     fn software_exception(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
         let at = self.field(address, field_path!("SoftwareExceptionFrame", "TargetContext"))?;
         let stored = self.context(at, "SoftwareExceptionFrame.TargetContext")?;
@@ -129,8 +132,9 @@ impl<M: Memory> Reader<'_, M> {
         Ok(())
     }
 
-    /// The TransitionBlock lies lowest on the stack of what it stands for: the caller's stack begins where it ends.
-    /// (x86: before the callee's arguments are removed, which takes GCInfo to know.)
+    /// The TransitionBlock lies lowest on the stack of what it stands for: the caller's stack
+    /// begins where it ends. (x86: before the callee's arguments are removed, which takes GCInfo to
+    /// know.)
     fn transition(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
         let block = self.pointer(address, field_path!("FramedMethodFrame", "TransitionBlockPtr"))?;
         let ip = self.pointer(block, field_path!("TransitionBlock", "ReturnAddress"))?;

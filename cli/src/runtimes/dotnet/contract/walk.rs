@@ -124,8 +124,8 @@ impl Contract {
         Chain::new(&self.descriptor, &self.kinds, memory, head)
     }
 
-    /// CreateStackWalk: walks from a thread's context and the head of its chain of Frames. Without Frames, a thread
-    /// in native code gives nothing.
+    /// CreateStackWalk: walks from a thread's context and the head of its chain of Frames. Without
+    /// Frames, a thread in native code gives nothing.
     pub fn stack_walk<'a, M: Memory, C: Code>(
         &'a self,
         memory: &'a M,
@@ -143,7 +143,8 @@ impl Contract {
         frame.frame().map(|frame| frame.address)
     }
 
-    /// GetFrameName: the name of the kind that an identifier means; empty if the runtime does not name it.
+    /// GetFrameName: the name of the kind that an identifier means; empty if the runtime does not
+    /// name it.
     pub fn frame_name(&self, identifier: u64) -> &'static str {
         self.kinds.of(identifier).map_or("", FrameKind::as_str)
     }
@@ -162,8 +163,9 @@ impl Contract {
         method::of_frame(&Reader { descriptor: &self.descriptor, memory }, frame)
     }
 
-    /// GetMethodDescPtr of a step: the method of the managed code, or of the Frame. Where an InlinedCallFrame lies
-    /// within a stub that takes its interop method as an argument, that method.
+    /// GetMethodDescPtr of a step: the method of the managed code, or of the Frame. Where an
+    /// InlinedCallFrame lies within a stub that takes its interop method as an argument, that
+    /// method.
     ///
     /// # Errors
     ///
@@ -197,8 +199,8 @@ impl Contract {
         method::of_frame(&reader, frame)
     }
 
-    /// The instruction pointer and the stack pointer of the managed code that a Frame stands for; `None` if it holds
-    /// none, or none at this moment. What it does not hold is `context`'s.
+    /// The instruction pointer and the stack pointer of the managed code that a Frame stands for;
+    /// `None` if it holds none, or none at this moment. What it does not hold is `context`'s.
     ///
     /// # Errors
     ///
@@ -215,9 +217,9 @@ impl Contract {
         Ok((there != *context).then(|| (there.ip(), there.sp())))
     }
 
-    /// The first place in managed code, above stack address `sp`, that an explicit Frame at or above it leads to: where
-    /// a native walk whose last frame has that stack pointer can go on. The registers that the Frame does not hold are
-    /// `context`'s.
+    /// The first place in managed code, above stack address `sp`, that an explicit Frame at or
+    /// above it leads to: where a native walk whose last frame has that stack pointer can go on.
+    /// The registers that the Frame does not hold are `context`'s.
     pub fn checkpoint<M: Memory, C: Code>(
         &self,
         memory: &M,
@@ -268,7 +270,8 @@ impl<M: Memory, C: Code> StackWalk<'_, M, C> {
             State::Frame => {
                 let Some(frame) = self.chain.current()? else { return Ok(()) };
                 self.reader.update(frame, &mut self.context)?;
-                // The InlinedCallFrame of a call under way lies within the frame that it leads to: it is skipped there.
+                // The InlinedCallFrame of a call under way lies within the frame that it leads to:
+                // it is skipped there.
                 let stays = frame.kind == Some(FrameKind::InlinedCallFrame)
                     && self.reader.has_active_call(frame.address)?;
                 if stays && self.code.is_managed(self.context.ip()) {

@@ -1,4 +1,5 @@
-//! Blocks of events: a header of its own length, then event records, with compressed headers (flag 1) or plain ones.
+//! Blocks of events: a header of its own length, then event records, with compressed headers (flag
+//! 1) or plain ones.
 
 use crate::model::bytes::Cursor;
 
@@ -27,7 +28,8 @@ const PAYLOAD_SIZE: u8 = 128;
 /// The highest bit of a plain header's metadata id says that the events are sorted.
 const ID_BITS: u32 = 0x7FFF_FFFF;
 
-/// Hands out the events of a block. `None`: it is not all there or no such block; what came before has been handed out.
+/// Hands out the events of a block. `None`: it is not all there or no such block; what came before
+/// has been handed out.
 pub(super) fn events<'a>(block: &'a [u8], visit: impl FnMut(&Record<'a>)) -> Option<()> {
     let mut cursor = Cursor::new(block);
     let header_size = usize::from(cursor.u16()?);

@@ -1,9 +1,9 @@
-//! NetTrace version 4, the stream that a .NET runtime's EventPipe sends (dotnet/diagnostics and microsoft/perfview,
-//! "NetTraceFormat"; version 4 is what .NET Core 3.0 to .NET 10 send).
+//! NetTrace version 4, the stream that a .NET runtime's EventPipe sends (dotnet/diagnostics and
+//! microsoft/perfview, "NetTraceFormat"; version 4 is what .NET Core 3.0 to .NET 10 send).
 //!
-//! Gets the bytes as received, possibly cut off anywhere; gives the events in stream order with their types' names and
-//! the stream's clock. What it cannot read it passes over and counts: a stream of a process that was killed is of use up to where it
-//! ends.
+//! Gets the bytes as received, possibly cut off anywhere; gives the events in stream order with
+//! their types' names and the stream's clock. What it cannot read it passes over and counts: a
+//! stream of a process that was killed is of use up to where it ends.
 //!
 //! ```text
 //! "Nettrace"  u32 20  "!FastSerialization.1"
@@ -12,8 +12,9 @@
 //! 1 (null)    the end
 //! ```
 //!
-//! The fields of `Trace` are its header; those of the other objects are a block: u32 length, zeros up to a multiple of 4 from the
-//! beginning of the stream, and so many bytes. Blocks of events are read by [`blocks`].
+//! The fields of `Trace` are its header; those of the other objects are a block: u32 length, zeros
+//! up to a multiple of 4 from the beginning of the stream, and so many bytes. Blocks of events are
+//! read by [`blocks`].
 
 mod blocks;
 
@@ -168,7 +169,8 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    /// Reads a block; kinds that are not needed (stacks, sequence points) and unknown ones are passed over.
+    /// Reads a block; kinds that are not needed (stacks, sequence points) and unknown ones are
+    /// passed over.
     fn block(&mut self, name: &[u8], block: &'a [u8]) {
         let Reader { outcome, types, visit } = self;
         let read = match name {

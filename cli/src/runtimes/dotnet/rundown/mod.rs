@@ -1,5 +1,5 @@
-//! From the events of a runtime's sessions to methods: names put together, IL maps given to the methods beside which they were
-//! told, modules joined by id.
+//! From the events of a runtime's sessions to methods: names put together, IL maps given to the
+//! methods beside which they were told, modules joined by id.
 
 use super::events::{self, Event, IlMap, MethodCode};
 use super::nettrace::{self, Outcome};
@@ -172,8 +172,8 @@ fn method(told: Told, module: Option<u32>, modules: &[ManagedModule]) -> Method 
     }
 }
 
-/// IL that the runtime makes for itself: marshalling, delegates, instantiation. A dynamic method of the program has the same
-/// flag, but a name of its own.
+/// IL that the runtime makes for itself: marshalling, delegates, instantiation. A dynamic method of
+/// the program has the same flag, but a name of its own.
 fn is_stub(code: &MethodCode) -> bool {
     code.is_helper() || (code.is_dynamic() && code.name.starts_with("IL_STUB"))
 }

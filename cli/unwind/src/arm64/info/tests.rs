@@ -80,7 +80,8 @@ fn example_1_packed_and_chained() {
 
 #[test]
 fn example_2_full_with_mirrored_epilogue() {
-    // stp x19,x20,[sp,#-10h]!; stp fp,lr,[sp,#-90h]!; mov fp,sp … mov sp,fp; ldp fp,lr,[sp],#90h; ldp x19,x20,[sp],#10h; ret
+    // stp x19,x20,[sp,#-10h]!; stp fp,lr,[sp,#-90h]!; mov fp,sp … mov sp,fp; ldp fp,lr,[sp],#90h;
+    // ldp x19,x20,[sp],#10h; ret
     let image = image(0x4000, &[0x1040_003d, 0x0000_0038, 0xe422_91e1, 0xe422_91e1], &[]);
     let body = at(&image, 20).expect("a rule");
     assert_eq!((body.sp, x(&body, 19), x(&body, 20)), (fp(0xa0), Some(fp(0x90)), Some(fp(0x98))));
@@ -130,7 +131,8 @@ fn every_save_code() {
     // save_lrpair x23,lr,[sp,#10h]
     let full = body(&[0xd6, 0x82, 0xe4]);
     assert_eq!((x(&full, 23), x(&full, 30), x(&full, 24)), (Some(sp(0x10)), Some(sp(0x18)), None));
-    // save_fregp d10,d11,[sp,#10h]; save_fregp_x d10,d11,[sp,#-20h]!; save_freg d9,[sp,#8]; save_freg_x d9,[sp,#-10h]!
+    // save_fregp d10,d11,[sp,#10h]; save_fregp_x d10,d11,[sp,#-20h]!; save_freg d9,[sp,#8];
+    // save_freg_x d9,[sp,#-10h]!
     let full = body(&[0xd8, 0x82, 0xe4]);
     assert_eq!((full.sp, d(&full, 10), d(&full, 11)), (sp(0), Some(sp(0x10)), Some(sp(0x18))));
     let full = body(&[0xda, 0x83, 0xe4]);
@@ -222,7 +224,8 @@ fn signed_return_addresses_are_marked() {
 
 #[test]
 fn packed_saves_are_laid_out_as_specified() {
-    // RegI = 3, CR = 1: stp x19,x20,[sp,#-40h]!; stp x21,lr,[sp,#10h]; RegF = 1: stp d8,d9,[sp,#20h]; 10h more below.
+    // RegI = 3, CR = 1: stp x19,x20,[sp,#-40h]!; stp x21,lr,[sp,#10h]; RegF = 1: stp
+    // d8,d9,[sp,#20h]; 10h more below.
     let data = 1 | 0x40 << 2 | 1 << 13 | 3 << 16 | 1 << 21 | 4 << 23;
     let full = at(&image(data, &[], &[]), 32).expect("a rule");
     assert_eq!(full.sp, sp(0x40));
@@ -244,7 +247,8 @@ fn large_locals_take_two_allocations() {
 
 #[test]
 fn damaged_records_are_refused() {
-    // Codes without an end; a version of 1; codes that lie outside the record; a reserved code; ARM64EC's.
+    // Codes without an end; a version of 1; codes that lie outside the record; a reserved code;
+    // ARM64EC's.
     assert_eq!(at(&record(100, &[], &[0xe3, 0xe3, 0xe3, 0xe3]), 50), Err(Fault::BadUnwindInfo));
     assert_eq!(
         at(&image(0x4000, &[100 | 1 << 18 | 1 << 27, 0xe4], &[]), 50),

@@ -1,4 +1,5 @@
-//! Unwind codes one by one; the expected frames are drawn from the specification's description of each code.
+//! Unwind codes one by one; the expected frames are drawn from the specification's description of
+//! each code.
 
 use super::*;
 use crate::Arch;
@@ -18,7 +19,8 @@ fn rsp(offset: i64) -> Slot {
     Slot { register: RSP, offset }
 }
 
-/// An image with functions given as (begin, end, unwind RVA), structures as (RVA, bytes) and code at [`FUNCTION`].
+/// An image with functions given as (begin, end, unwind RVA), structures as (RVA, bytes) and code
+/// at [`FUNCTION`].
 fn image(functions: &[(u32, u32, u32)], infos: &[(u32, &[u8])], code: &[u8]) -> ImageTables {
     let directory: Vec<u8> = functions
         .iter()
@@ -108,7 +110,8 @@ fn xmm_saves_take_their_slots_and_move_nothing() {
 
 #[test]
 fn a_frame_register_with_an_offset_gives_the_frame() {
-    // push rbp; sub rsp,40h; lea rbp,[rsp+20h] (frame offset 2 * 16); later dynamic allocs move rsp.
+    // push rbp; sub rsp,40h; lea rbp,[rsp+20h] (frame offset 2 * 16); later dynamic allocs move
+    // rsp.
     let info = [0x01, 10, 3, 0x25, 10, 0x03, 5, 0x72, 1, 0x50];
     let code = [0x55, 0x48, 0x83, 0xec, 0x40, 0x48, 0x8d, 0x6c, 0x24, 0x20];
     let image = one(&info, &code);
@@ -148,7 +151,8 @@ fn a_cycle_of_chained_records_ends() {
 
 #[test]
 fn machine_frames_with_and_without_an_error_code() {
-    // sub rsp,28h after the processor pushed ss, rsp, rflags, cs, rip (and an error code below them).
+    // sub rsp,28h after the processor pushed ss, rsp, rflags, cs, rip (and an error code below
+    // them).
     let without = caller(&one(&[1, 4, 2, 0, 4, 0x42, 0, 0x0a], &[]), 0x50);
     assert!(without.machine_frame);
     assert_eq!(without.return_address, rsp(0x28));
@@ -203,9 +207,11 @@ fn epilogues_end_with_any_return() {
     );
 }
 
-/// The proof of the 44 states of OpenBLAS (gcc) in docs/measured.md that are not right: the unwind data is what is wrong.
+/// The proof of the 44 states of OpenBLAS (gcc) in docs/measured.md that are not right: the unwind
+/// data is what is wrong.
 ///
-/// mingw's exp is inlined there. Its assembler makes room on the stack in the middle of the function's body,
+/// mingw's exp is inlined there. Its assembler makes room on the stack in the middle of the
+/// function's body,
 ///
 /// ```text
 /// sub    rsp,8           48 83 ec 08
@@ -214,9 +220,10 @@ fn epilogues_end_with_any_return() {
 /// add    rsp,8           48 83 c4 08
 /// ```
 ///
-/// of which the function's UNWIND_INFO (58h bytes, no frame register) says nothing. Between the two the return address lies at
-/// rsp + 60h, and no rule of the ABI can tell: a body must not move rsp without a frame register. What is expected here is
-/// what the unwind data says. The word 8 bytes below the return address is a saved local there, so that the walk ends with a reason.
+/// of which the function's UNWIND_INFO (58h bytes, no frame register) says nothing. Between the two
+/// the return address lies at rsp + 60h, and no rule of the ABI can tell: a body must not move rsp
+/// without a frame register. What is expected here is what the unwind data says. The word 8 bytes
+/// below the return address is a saved local there, so that the walk ends with a reason.
 #[test]
 fn inline_assembler_that_moves_the_stack_pointer_is_not_guessed_at() {
     let mut code = vec![0x90; 0x60];
@@ -231,8 +238,8 @@ fn inline_assembler_that_moves_the_stack_pointer_is_not_guessed_at() {
     assert_eq!(context(&image, 0x54).return_address, rsp(0));
 }
 
-/// A function as OpenSSL's perl scripts write them: UNWIND_INFO names a handler and has no codes, the stack is aligned, and the stack
-/// pointer that the function was called with lies in its frame.
+/// A function as OpenSSL's perl scripts write them: UNWIND_INFO names a handler and has no codes,
+/// the stack is aligned, and the stack pointer that the function was called with lies in its frame.
 fn aligned_assembler() -> ImageTables {
     let code = [
         &[0x48, 0x89, 0xe0][..],         // 00 mov rax,rsp
@@ -267,7 +274,8 @@ fn assembler_whose_handler_knows_the_frame_is_followed_to_its_return() {
         assert_eq!((full.saved[RBX], full.saved[RBP]), (Some(kept(-8)), Some(kept(-16))));
         assert_eq!(pack(&full), None);
     }
-    // Before anything is pushed, behind the pushes, and where the stack pointer is only in rax or rsi.
+    // Before anything is pushed, behind the pushes, and where the stack pointer is only in rax or
+    // rsi.
     assert_eq!(context(&image, 0).return_address, rsp(0));
     assert_eq!(context(&image, 5).return_address, Slot { register: RAX, offset: 0 });
     assert_eq!(context(&image, 0xd).return_address, Slot { register: RAX, offset: 0 });
@@ -275,13 +283,15 @@ fn assembler_whose_handler_knows_the_frame_is_followed_to_its_return() {
     assert_eq!(in_rsi.return_address, Slot { register: RSI_NUMBER, offset: 0 });
     assert_eq!(in_rsi.saved[RBX], Some(Slot { register: RSI_NUMBER, offset: -8 }));
     assert_eq!((context(&image, 0x29).return_address, context(&image, 0x29).loaded), (rsp(0), None));
-    // Behind a call in the body too: nothing rests on a register that the called function may change.
+    // Behind a call in the body too: nothing rests on a register that the called function may
+    // change.
     assert_eq!(caller(&image, 0x14).loaded, Some(rsp(0x40)));
 }
 
 #[test]
 fn a_loop_that_moves_the_stack_pointer_tells_nothing() {
-    // sub rsp,40h; [again:] lea rsp,[rsp+8]; dec rcx; jne again; ret, as OpenSSL's SHA-512 for AVX2 moves rsp.
+    // sub rsp,40h; [again:] lea rsp,[rsp+8]; dec rcx; jne again; ret, as OpenSSL's SHA-512 for AVX2
+    // moves rsp.
     let code = [0x48, 0x83, 0xec, 0x40, 0x48, 0x8d, 0x64, 0x24, 0x08, 0x48, 0xff, 0xc9, 0x75, 0xf5, 0xc3];
     let image = one(&[9, 0, 0, 0, 0, 0x50, 0, 0], &code);
     for offset in [0, 4, 9, 12] {
@@ -352,7 +362,8 @@ fn ret_with_an_operand_pops_arguments() {
 #[test]
 fn epilogues_end_with_a_jump_out_of_the_function() {
     let release = [0x48, 0x83, 0xc4, 0x28, 0x41, 0x5c, 0x5b];
-    // jmp to the function at +200h; jmp to +1F0h, where no function is; jmp [rip+x]; rex.W jmp rax; jmp rax; jmp [rax+18h].
+    // jmp to the function at +200h; jmp to +1F0h, where no function is; jmp [rip+x]; rex.W jmp rax;
+    // jmp rax; jmp [rax+18h].
     let jumps: [&[u8]; 6] = [
         &[0xe9, 0xb4, 0x01, 0x00, 0x00],
         &[0xe9, 0xa4, 0x01, 0x00, 0x00],
@@ -396,7 +407,8 @@ fn a_jump_into_a_chained_fragment_stays_in_the_function() {
 
 #[test]
 fn a_jump_into_a_cold_part_with_the_frame_still_there_is_no_epilogue() {
-    // GCC splits cold code into a function of its own, whose codes all count from its first instruction on.
+    // GCC splits cold code into a function of its own, whose codes all count from its first
+    // instruction on.
     let functions = [(FUNCTION, FUNCTION + 0x80, INFO), (FUNCTION + 0x200, FUNCTION + 0x280, INFO + 0x40)];
     let mut code = vec![0xcc; 0x80];
     code[..5].copy_from_slice(&[0x53, 0x48, 0x83, 0xec, 0x20]);
@@ -409,7 +421,8 @@ fn a_jump_into_a_cold_part_with_the_frame_still_there_is_no_epilogue() {
 
 #[test]
 fn an_early_return_inside_the_declared_prologue_is_one() {
-    // push rbx; test ecx,ecx; jne +3; pop rbx; ret; sub rsp,20h: the declared prologue reaches to the end.
+    // push rbx; test ecx,ecx; jne +3; pop rbx; ret; sub rsp,20h: the declared prologue reaches to
+    // the end.
     let code = [0x53, 0x85, 0xc9, 0x75, 0x02, 0x5b, 0xc3, 0x48, 0x83, 0xec, 0x20];
     let image = one(&[1, 11, 2, 0, 11, 0x32, 1, 0x30], &code);
     assert_eq!(context(&image, 5).return_address, rsp(8));
@@ -442,8 +455,8 @@ fn a_record_may_share_the_description_of_another() {
 
 #[test]
 fn version_2_tells_epilogues_without_code_bytes() {
-    // push rbx; push r12; sub rsp,28h. The epilogue (pop r12; pop rbx; ret: 4 bytes) ends the function, and another
-    // one begins 40h bytes before the end.
+    // push rbx; push r12; sub rsp,28h. The epilogue (pop r12; pop rbx; ret: 4 bytes) ends the
+    // function, and another one begins 40h bytes before the end.
     let info = [2, 7, 5, 0, 4, 0x16, 0x40, 0x06, 7, 0x42, 3, 0xc0, 1, 0x30];
     let image = one(&info, &[]);
     for start in [0x100 - 4, 0x100 - 0x40] {
@@ -480,7 +493,8 @@ fn among_many_functions_of_one_entry_the_code_tells_whether_the_frame_is_set_up(
         assert!(pack(&full).is_none(), "code made at run time is not kept");
         (full.return_address, full.saved[RBP])
     };
-    // mov ebx,[rcx-10h]; test byte ptr [rbx],1; jne +5; push rbp; mov rbp,rsp; push rsi; nop; mov rsp,rbp; pop rbp; ret.
+    // mov ebx,[rcx-10h]; test byte ptr [rbx],1; jne +5; push rbp; mov rbp,rsp; push rsi; nop; mov
+    // rsp,rbp; pop rbp; ret.
     let code = [
         0x8b, 0x59, 0xf0, 0xf6, 0x03, 0x01, 0x75, 0x05, 0x55, 0x48, 0x89, 0xe5, 0x56, 0x90, 0x48, 0x89, 0xec,
         0x5d, 0xc3,
