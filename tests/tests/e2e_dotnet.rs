@@ -138,7 +138,18 @@ fn functions_have_names(folder: &Folder, trace: &str) {
 #[track_caller]
 fn explicit_frames_agree(folder: &Folder, trace: &str) {
     let explicit = &json(folder, &["verify", "--walks", "--json", trace])["explicit"];
-    assert_eq!(explicit["unexplained"], 0, "{explicit}");
+    // A thread that the runtime has just stopped for a collection: our walk ends in the code that
+    // its return address was replaced by. Seen once in some thousand samples of a loaded machine.
+    let list = explicit["frames"].as_array().expect("a list");
+    let unexplained = list.iter().find(|shown| shown["class"] == "unexplained");
+    let hijacked = unexplained.is_some_and(|shown| {
+        let examples = shown["examples"].as_array().expect("examples");
+        let all = examples
+            .iter()
+            .all(|one| one["text"].as_str().is_some_and(|text| text.starts_with("HijackFrame ")));
+        shown["count"] == 1 && all
+    });
+    assert!(hijacked || explicit["unexplained"] == 0, "{explicit}");
     let count = |list: &str, class: &str| {
         let found = explicit[list].as_array().expect("a list").iter().find(|shown| shown["class"] == class);
         found.map_or(0, |shown| shown["count"].as_u64().expect("a number"))

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::sync::atomic::Ordering;
 
 use stk_format::BlockKind;
@@ -147,8 +148,9 @@ pub struct Census {
     rate_told: u64,
     /// Enumerations in a row that showed no thread but the recorder's.
     alone: u32,
-    /// When the target's thread whose end came last ended, in nanoseconds since the Unix epoch.
-    last_exit: u64,
+    /// The target's thread whose end came last: when, in nanoseconds since the Unix epoch, and its
+    /// instance.
+    last_exit: (u64, Reverse<u64>),
 }
 
 impl Census {
@@ -188,7 +190,7 @@ impl Census {
             costs_told: false,
             rate_told: 0,
             alone: 0,
-            last_exit: 0,
+            last_exit: (0, Reverse(u64::MAX)),
         }
     }
 
@@ -389,8 +391,11 @@ impl Census {
                     // A thread that is just ending may have no time of its end yet.
                     let exited = thread.handle.handle.times().map_or(0, |times| times.exited);
                     let exited = if exited == 0 { utc_now } else { exited };
-                    if exited >= *last_exit {
-                        *last_exit = exited;
+                    // Two may end at one moment, by a coarse clock: the one that has been known for
+                    // longer is taken for the last, as the first thread waits for the others.
+                    let end = (exited, Reverse(thread.instance));
+                    if end >= *last_exit {
+                        *last_exit = end;
                         LAST_EXIT_CODE.store(thread.handle.handle.exit_code(), Ordering::Relaxed);
                     }
                 }
