@@ -3,8 +3,8 @@
 //! For code that no table describes: x86 as a whole, and hand-written x64 functions without a
 //! RUNTIME_FUNCTION. What the function does on its way out says where its caller is: at the return,
 //! the stack pointer is that of the call, and every nonvolatile register has the caller's value
-//! again. Each register is followed as "what register R held at the start, plus N", "what lay at R
-//! + N at the start" or a constant; anything else is unknown, and a path on which the return
+//! again. Each register is followed as "what register R held at the start, plus N", "what lay at
+//! R + N at the start" or a constant; anything else is unknown, and a path on which the return
 //! address or a nonvolatile register is unknown tells nothing.
 //!
 //! Assembler that aligns its stack keeps the stack pointer that it was called with in a word of its
