@@ -36,9 +36,9 @@ impl<'a> Lines<'a> {
         Lines { methods, store, pdbs: methods.modules.iter().map(|_| OnceLock::new()).collect() }
     }
 
-    /// The line of an address (the instruction itself; of a caller, `is_call`, its return address −
-    /// 1) in a method. Where the compiler moved code behind an epilogue, the runtime's map may not
-    /// tell it from that; but no epilogue calls.
+    /// The line of an address in a method: of the instruction itself, or of a caller (`is_call`),
+    /// one below its return address. Where the compiler moved code behind an epilogue, the
+    /// runtime's map may not tell it from that; but no epilogue calls.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Blocks of events: a header of its own length, then event records, with compressed headers (flag
-//! 1) or plain ones.
+//! Blocks of events: a header of its own length, then event records, with compressed headers
+//! (flag 1) or plain ones.
 
 use crate::model::bytes::Cursor;
 
