@@ -10,16 +10,16 @@
 //! map        files in memory
 //! interrupt  Ctrl-C, temporary files
 //! text       figures for people
-//! model      what several stages share                            Image, Holder, names, bytes
-//! trace      opens a file, reads what was loaded where and when   bytes -> Trace, Timeline
-//! image      what is known of a module                            Trace -> ModuleImage
-//! symbols    names for addresses in modules                       ModuleKey, rvas -> ModuleSymbols
-//! runtimes   names for code that a language runtime made          Trace -> Methods
-//! stack      a sample becomes a named stack                       Sample -> Frame, End, Names
-//! profile    what a conversion produces                           Trace, ModuleImage -> Profile, Runs
-//! output     one writer per format                                Profile, Runs -> files
-//! stats      where the time went, what is wrong with the stacks   Profile, Runs -> Stats
-//! walks      compares walks with the system's own                 Trace, ModuleImage -> Comparison
+//! model      what several stages share                         Image, Holder, names, bytes
+//! trace      opens a file, reads what was loaded where and when bytes -> Trace, Timeline
+//! image      what is known of a module                         Trace -> ModuleImage
+//! symbols    names for addresses in modules                    ModuleKey, rvas -> ModuleSymbols
+//! runtimes   names for code that a language runtime made       Trace -> Methods
+//! stack      a sample becomes a named stack                    Sample -> Frame, End, Names
+//! profile    what a conversion produces                        Trace, ModuleImage -> Profile, Runs
+//! output     one writer per format                             Profile, Runs -> files
+//! stats      where the time went, what is wrong with the stacks Profile, Runs -> Stats
+//! walks      compares walks with the system's own              Trace, ModuleImage -> Comparison
 //! commands   the command line, and clap with it
 //! ```
 //!

@@ -1,7 +1,8 @@
 //! A symbol file that has another identity than its place says is refused and told, and is kept
 //! nowhere.
 
-use std::io::Write;
+mod cabinet;
+
 use std::path::{Path, PathBuf};
 
 use stk::symbols::pdb::PdbFile;
@@ -70,16 +71,6 @@ fn bundle(path: &Path, guid: [u8; 16], contents: &[u8]) {
     writer.finish().unwrap();
 }
 
-fn cabinet(contents: &[u8]) -> Vec<u8> {
-    let mut builder = cab::CabinetBuilder::new();
-    builder.add_folder(cab::CompressionType::MsZip).add_file("busy.pdb");
-    let mut writer = builder.build(std::io::Cursor::new(Vec::new())).unwrap();
-    while let Some(mut file) = writer.next_file().unwrap() {
-        file.write_all(contents).unwrap();
-    }
-    writer.finish().unwrap().into_inner()
-}
-
 /// The folder of an identity in a store.
 fn tier(store: &Path, guid: [u8; 16]) -> PathBuf {
     let folder = store.join("busy.pdb").join(pdb_id(&guid, identity().1));
@@ -117,7 +108,7 @@ fn a_member_of_a_bundle_that_is_what_it_says_is_kept() {
 fn a_cabinet_that_holds_another_build_is_not_kept() {
     let setting = Setting::new();
     let folder = tier(&setting.path("store"), OTHER);
-    std::fs::write(folder.join("busy.pd_"), cabinet(&busy())).unwrap();
+    std::fs::write(folder.join("busy.pd_"), cabinet::of("busy.pdb", &busy())).unwrap();
     setting.assert_refused("store");
 }
 
@@ -152,7 +143,7 @@ fn an_image_of_another_build_is_refused_and_told() {
     put(0x40 + 24 + 56, &0xa000u32.to_le_bytes());
     let folder = setting.path("store/x.dll/00000001a000");
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("x.dl_"), cabinet(&image)).unwrap();
+    std::fs::write(folder.join("x.dl_"), cabinet::of("busy.pdb", &image)).unwrap();
     let mut store = SymbolStore::new(SymbolPath::from(setting.path("store").as_path()));
     store.set_cache(SymbolCache::new(setting.path("cache")));
     let search = store.find_image(r"C:\x.dll", 1, 0xa000);

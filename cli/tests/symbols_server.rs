@@ -1,5 +1,7 @@
 //! Symbol servers, against a real HTTP server on the loopback.
 
+mod cabinet;
+
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -200,16 +202,6 @@ impl Setting {
     }
 }
 
-fn packed(contents: &[u8]) -> Vec<u8> {
-    let mut builder = cab::CabinetBuilder::new();
-    builder.add_folder(cab::CompressionType::MsZip).add_file("busy.pdb");
-    let mut writer = builder.build(std::io::Cursor::new(Vec::new())).unwrap();
-    while let Some(mut file) = writer.next_file().unwrap() {
-        file.write_all(contents).unwrap();
-    }
-    writer.finish().unwrap().into_inner()
-}
-
 #[test]
 fn a_pdb_comes_from_its_place_in_the_store() {
     let setting = Setting::new();
@@ -222,7 +214,9 @@ fn a_pdb_comes_from_its_place_in_the_store() {
 #[test]
 fn a_packed_pdb_is_unpacked() {
     let setting = Setting::new();
-    setting.server.answer(&format!("{}/busy.pd_", setting.place()), Answer::Body(packed(&busy())));
+    setting
+        .server
+        .answer(&format!("{}/busy.pd_", setting.place()), Answer::Body(cabinet::of("busy.pdb", &busy())));
     let path = setting.fetch(options()).unwrap();
     assert!(std::fs::read(path).unwrap() == busy());
 }
@@ -230,11 +224,15 @@ fn a_packed_pdb_is_unpacked() {
 #[test]
 fn a_store_of_three_tiers_is_told_by_its_index2_txt() {
     let setting = Setting::new();
-    setting.server.answer(&format!("bu/{}/busy.pd_", setting.place()), Answer::Body(packed(&busy())));
+    setting
+        .server
+        .answer(&format!("bu/{}/busy.pd_", setting.place()), Answer::Body(cabinet::of("busy.pdb", &busy())));
     assert!(matches!(setting.fetch(options()), Err(ServerError::NotFound(_))), "two tiers without the file");
     let setting = Setting::new();
     setting.server.answer("index2.txt", Answer::Body(Vec::new()));
-    setting.server.answer(&format!("bu/{}/busy.pd_", setting.place()), Answer::Body(packed(&busy())));
+    setting
+        .server
+        .answer(&format!("bu/{}/busy.pd_", setting.place()), Answer::Body(cabinet::of("busy.pdb", &busy())));
     let path = setting.fetch(options()).unwrap();
     assert_eq!(path, setting.store().join("busy.pdb").join(setting.id()).join("busy.pdb"));
     assert!(std::fs::read(path).unwrap() == busy());
@@ -255,13 +253,7 @@ fn a_redirect_to_a_file_of_this_machine_is_refused() {
 fn a_cabinet_cannot_name_a_place_outside_the_cache() {
     for name in [r"..\..\evil.pdb", "/evil.pdb", r"C:\evil.pdb", r"\\server\share\evil.pdb", "NUL"] {
         let setting = Setting::new();
-        let mut builder = cab::CabinetBuilder::new();
-        builder.add_folder(cab::CompressionType::MsZip).add_file(name);
-        let mut writer = builder.build(std::io::Cursor::new(Vec::new())).unwrap();
-        while let Some(mut file) = writer.next_file().unwrap() {
-            file.write_all(&busy()).unwrap();
-        }
-        let cabinet = writer.finish().unwrap().into_inner();
+        let cabinet = cabinet::of(name, &busy());
         setting.server.answer(&format!("{}/busy.pd_", setting.place()), Answer::Body(cabinet));
         setting.fetch(options()).unwrap();
         assert_eq!(

@@ -5,6 +5,26 @@ use crate::duration;
 use stk_schema::control::AgentStatus;
 use stk_schema::text::printable;
 
+/// The status of an agent that has told nothing yet.
+pub const BLANK: AgentStatus = AgentStatus {
+    size: 0,
+    version: 0,
+    state: 0,
+    end_reason: 0,
+    threads: 0,
+    modules: 0,
+    samples: 0,
+    dropped: 0,
+    bytes: 0,
+    passes: 0,
+    elapsed_ms: 0,
+    system_error: 0,
+    message_len: 0,
+    message: [0; 256],
+    names: 0,
+    guard_board: 0,
+};
+
 /// `12.3 s   8 threads   12,345 samples   0 dropped   1.2 MB`.
 pub fn line(status: &AgentStatus) -> String {
     let threads = if status.threads == 1 { "thread" } else { "threads" };
@@ -83,24 +103,7 @@ mod tests {
     fn what_the_target_says_cannot_steer_the_terminal() {
         let mut message = [0; 256];
         message[..4].copy_from_slice(b"\x1b[2J");
-        let status = AgentStatus {
-            size: 0,
-            version: 0,
-            state: 0,
-            end_reason: 0,
-            threads: 0,
-            modules: 0,
-            samples: 0,
-            dropped: 0,
-            bytes: 0,
-            passes: 0,
-            elapsed_ms: 0,
-            system_error: 0,
-            message_len: 4,
-            message,
-            names: 0,
-            guard_board: 0,
-        };
+        let status = AgentStatus { message_len: 4, message, ..BLANK };
         assert_eq!(super::message(&status), r"\u{1b}[2J");
     }
 

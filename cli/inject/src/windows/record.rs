@@ -200,7 +200,7 @@ impl<'a> Session<'a> {
             agent.start(process, &config, &metadata(record), &tables, handles, record.timeout_ms)?;
         let (path, identity) = output.keep();
         eprintln!("recording {process} to {}", path.display());
-        let status = agent::read_status(process, status_address).unwrap_or(BLANK);
+        let status = agent::read_status(process, status_address).unwrap_or(status::BLANK);
         let guarding = Guarding::start(process, &status);
         if guarding.is_none() {
             eprintln!(
@@ -341,25 +341,6 @@ impl<'a> Session<'a> {
         Ok(failure::OK)
     }
 }
-
-const BLANK: AgentStatus = AgentStatus {
-    size: 0,
-    version: 0,
-    state: 0,
-    end_reason: 0,
-    threads: 0,
-    modules: 0,
-    samples: 0,
-    dropped: 0,
-    bytes: 0,
-    passes: 0,
-    elapsed_ms: 0,
-    system_error: 0,
-    message_len: 0,
-    message: [0; 256],
-    names: 0,
-    guard_board: 0,
-};
 
 fn output_path(record: &Record, process: &Process) -> Result<PathBuf, Failure> {
     let values = pattern::Values {
