@@ -1,7 +1,8 @@
-"""Runs the programs of benches/overhead.sh and prints its table: run.py FOLDER RUNS NAME,… (called by that script)."""
+"""Runs the programs of benches/overhead.sh and prints its table: run.py FOLDER RUNS NAME,… HZ,… (called by that script)."""
 
 import json
 import os
+import random
 import re
 import statistics
 import subprocess
@@ -10,7 +11,8 @@ import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-RATES = (100, 1000)
+# Resamples of the runs for the interval of "beyond".
+RESAMPLES = 2000
 # Longest time that a program may take, in seconds.
 PATIENCE = 300
 
@@ -113,34 +115,50 @@ def recorded(folder, command, done, rate):
     return values
 
 
-def measure(folder, command, done):
-    ways = {"alone": alone(folder, command, done)}
-    for rate in RATES:
-        ways["bare", rate] = bare(folder, command, done, rate)
-        ways["recorded", rate] = recorded(folder, command, done, rate)
-    return ways
+def measure(folder, command, done, rates):
+    """One run of every way, in an order of its own: what a machine's speed does meanwhile shall favour none."""
+    todo = {"alone": lambda: alone(folder, command, done)}
+    for rate in rates:
+        todo["bare", rate] = lambda rate=rate: bare(folder, command, done, rate)
+        todo["recorded", rate] = lambda rate=rate: recorded(folder, command, done, rate)
+    order = list(todo)
+    random.shuffle(order)
+    return {way: todo[way]() for way in order}
+
+
+def elapsed(runs, way):
+    return statistics.median(run[way]["elapsed_ms"] for run in runs)
+
+
+def beyond(runs, rate):
+    """What the recorder adds to the bare loop, in percent of the time alone."""
+    return (elapsed(runs, ("recorded", rate)) - elapsed(runs, ("bare", rate))) / elapsed(runs, "alone") * 100
+
+
+def interval(runs, rate):
+    """The 95 % interval of `beyond`, by bootstrap over the runs."""
+    found = sorted(beyond(random.choices(runs, k=len(runs)), rate) for _ in range(RESAMPLES))
+    return found[RESAMPLES // 40], found[-RESAMPLES // 40]
 
 
 def row(name, rate, runs):
-    def median(of):
-        return statistics.median(of(run) for run in runs)
+    def median(way, key):
+        return statistics.median(run[way, rate][key] for run in runs)
 
     def ratio(way):
-        return median(lambda run: run[way, rate]["elapsed_ms"] / run["alone"]["elapsed_ms"])
+        return elapsed(runs, (way, rate)) / elapsed(runs, "alone")
 
-    beyond = median(
-        lambda run: (run["recorded", rate]["elapsed_ms"] - run["bare", rate]["elapsed_ms"]) / run["alone"]["elapsed_ms"] * 100
-    )
-    recorded = {key: median(lambda run: run["recorded", rate][key]) for key in ("cpu", "suspensions", "samples", "dropped")}
+    low, high = interval(runs, rate)
     return (
-        f"{name:<12} {median(lambda run: run['alone']['elapsed_ms']) / 1000:>7.2f} {rate:>6} {ratio('bare'):>7.3f} {ratio('recorded'):>9.3f} "
-        f"{beyond:>+8.1f} {recorded['cpu']:>7.1f} {median(lambda run: run['bare', rate]['suspensions']):>10.0f} "
-        f"{recorded['suspensions']:>10.0f} {recorded['samples']:>10.0f} {recorded['dropped']:>8.0f}"
+        f"{name:<12} {elapsed(runs, 'alone') / 1000:>7.2f} {rate:>6} {ratio('bare'):>7.3f} {ratio('recorded'):>9.3f} "
+        f"{beyond(runs, rate):>+8.1f} {f'{low:+.1f} to {high:+.1f}':>17} {median('recorded', 'cpu'):>7.1f} {median('bare', 'suspensions'):>10.0f} "
+        f"{median('recorded', 'suspensions'):>10.0f} {median('recorded', 'samples'):>10.0f} {median('recorded', 'dropped'):>8.0f}"
     )
 
 
 def main():
     folder, count, names = sys.argv[1], int(sys.argv[2]), sys.argv[3].split(",")
+    rates = [int(rate) for rate in sys.argv[4].split(",")]
     done = f"{folder}/done"
     commands = programs(folder, done)
     load = os.getloadavg()[0]
@@ -148,15 +166,15 @@ def main():
     began = time.monotonic()
     for run in range(count):
         for name in names:
-            results[name].append(measure(folder, commands[name], done))
+            results[name].append(measure(folder, commands[name], done, rates))
         print(f"run {run + 1} of {count}, {(time.monotonic() - began) / 60:.0f} min", file=sys.stderr)
     print(f"medians of {count} runs; {os.cpu_count()} processors, load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end")
     print(
-        f"{'program':<12} {'alone s':>7} {'Hz':>6} {'bare':>7} {'recorded':>9} {'beyond %':>8} {'CPU %':>7} {'bare /s':>10} "
+        f"{'program':<12} {'alone s':>7} {'Hz':>6} {'bare':>7} {'recorded':>9} {'beyond %':>8} {'95 % interval':>17} {'CPU %':>7} {'bare /s':>10} "
         f"{'susp. /s':>10} {'samples /s':>10} {'dropped':>8}"
     )
     for name in names:
-        for rate in RATES:
+        for rate in rates:
             print(row(name, rate, results[name]))
 
 
