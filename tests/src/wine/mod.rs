@@ -43,7 +43,7 @@ pub fn long() -> bool {
     std::env::var_os("STK_LONG").is_some_and(|value| value == "1")
 }
 
-/// Prints what a long test has measured, for docs/measured.md, also where the test passes:
+/// Prints what a long test has measured, for docs/measured/recorder.md, also where the test passes:
 /// harnesses hold back only what the print macros write.
 pub fn measured(line: &str) {
     if long() {

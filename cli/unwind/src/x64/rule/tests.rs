@@ -207,8 +207,8 @@ fn epilogues_end_with_any_return() {
     );
 }
 
-/// The proof of the 44 states of OpenBLAS (gcc) in docs/measured.md that are not right: the unwind
-/// data is what is wrong.
+/// The proof of the 44 states of OpenBLAS (gcc) in docs/measured/unwinding.md that are not right:
+/// the unwind data is what is wrong.
 ///
 /// mingw's exp is inlined there. Its assembler makes room on the stack in the middle of the
 /// function's body,
