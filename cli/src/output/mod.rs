@@ -43,6 +43,7 @@ formats! {
     Speedscope = speedscope;
     Chrome = chrome;
     Parquet = parquet;
+    Folded = folded;
 }
 
 pub use chrome::ChromeStyle;
