@@ -73,7 +73,7 @@ fn damage_block(file: &mut [u8], number: usize) {
 fn the_bytes_do_not_depend_on_the_number_of_threads() {
     let dir = folder();
     write(dir.path(), "a.stk", &trace());
-    for format in ["speedscope", "chrome"] {
+    for format in ["speedscope", "chrome", "folded"] {
         let of = |jobs| {
             let output = stk(dir.path(), &["convert", "a.stk", "--to", format, "-o", "-", "-j", jobs]);
             assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -95,7 +95,9 @@ fn the_output_has_a_usual_name_and_its_name_can_tell_the_format() {
         (&["convert", "a.stk", "-o", "out/"], "out/a.speedscope.json"),
         (&["convert", "a.stk", "--to", "chrome"], "trace.chrome.json"),
         (&["convert", "a.stk", "--to", "parquet"], "trace.parquet"),
+        (&["convert", "a.stk", "--to", "folded"], "trace.folded"),
         (&["convert", "a.stk", "-o", "x.speedscope.json"], "x.speedscope.json"),
+        (&["convert", "a.stk", "-o", "x.folded"], "x.folded"),
     ] {
         if made == "trace.parquet" && cfg!(not(feature = "parquet")) {
             continue;

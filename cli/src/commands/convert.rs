@@ -157,17 +157,17 @@ fn tasks(args: &Args, format: Format) -> anyhow::Result<Vec<Task<'_>>> {
     }
     let one_file = args.denormalized && args.files.len() == 1 && !output.is_some_and(is_folder);
     if format.is_folder() && !one_file {
-        let folder = output.unwrap_or(Path::new(format.default_name()));
+        let folder = output.map_or_else(|| PathBuf::from(format.default_name()), Path::to_owned);
         return Ok(args
             .files
             .iter()
-            .map(|file| task(file.as_path(), Destination::Dir(folder.to_owned())))
+            .map(|file| task(file.as_path(), Destination::Dir(folder.clone())))
             .collect());
     }
     let folder = output.filter(|path| is_folder(path));
     if let ([file], None) = (args.files.as_slice(), folder) {
-        let path = output.unwrap_or(Path::new(format.default_name()));
-        return Ok(vec![task(file.as_path(), Destination::File(path.to_owned()))]);
+        let path = output.map_or_else(|| PathBuf::from(format.default_name()), Path::to_owned);
+        return Ok(vec![task(file.as_path(), Destination::File(path))]);
     }
     let folder = match (folder, output) {
         (Some(folder), _) => folder.to_owned(),
@@ -182,7 +182,7 @@ fn tasks(args: &Args, format: Format) -> anyhow::Result<Vec<Task<'_>>> {
     };
     std::fs::create_dir_all(&folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
     let mut taken: HashMap<String, u32> = HashMap::new();
-    let suffix = format.default_name().trim_start_matches("trace");
+    let suffix = format.suffix();
     let tasks = args.files.iter().map(|file| {
         let stem = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
         // Traces of one name in several folders are numbered, in the order of the command line.

@@ -35,11 +35,15 @@ values!(FrameChoice {
     Managed = "managed", "Only those of managed methods and of the stubs between them";
 });
 
-values!(Format {
-    Speedscope = "speedscope", "JSON for <https://www.speedscope.app>, one profile a thread";
-    Chrome = "chrome", "JSON for Perfetto, chrome://tracing, DevTools";
-    Parquet = "parquet", "A folder of Parquet tables for SQL engines; many traces can share it";
-});
+impl ValueEnum for Format {
+    fn value_variants<'a>() -> &'a [Self] {
+        Format::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()).help(self.help()))
+    }
+}
 
 values!(ChromeStyle {
     Slices = "slices",

@@ -18,9 +18,18 @@ mod stacks;
 mod v8;
 
 use super::sink::Sink;
-use super::{Options, Writer, json};
+use super::{Description, Format, Options, Writer, json, single};
 use crate::profile::{Profile, Run};
 use std::collections::HashMap;
+
+pub(super) const FORMAT: Description = Description {
+    name: "chrome",
+    help: "JSON for Perfetto, chrome://tracing, DevTools",
+    suffix: ".chrome.json",
+    other_suffixes: &[".trace.json"],
+    is_folder: false,
+    create: |to, options| Ok(writer(single(Format::Chrome, to)?, options)),
+};
 
 /// The form of a Chrome trace.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -42,7 +51,7 @@ const OBJECT: &[u8] = b"{\"displayTimeUnit\":\"ns\",\n\"traceEvents\":[\n";
 /// Name of the viewers in messages.
 const VIEWERS: &str = "a viewer of Chrome traces";
 
-pub(super) fn writer(sink: Sink, options: &Options) -> Box<dyn Writer> {
+fn writer(sink: Sink, options: &Options) -> Box<dyn Writer> {
     match options.chrome_style {
         ChromeStyle::Slices => Box::new(slices::Slices::new(sink)),
         ChromeStyle::V8 => Box::new(v8::V8::new(sink)),

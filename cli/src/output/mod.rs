@@ -4,15 +4,47 @@
 //! in time order, and gives bytes that depend on nothing else. [`create`] makes a writer, [`write`]
 //! drives it from begin to end.
 //!
-//! What the formats' viewers need, and what they silently drop, is noted where a writer heeds it.
+//! A format is one file with a `FORMAT` and one row of the table below; CONTRIBUTING.md says how to
+//! add one. What the formats' viewers need, and what they silently drop, is noted where a writer
+//! heeds it.
 
-mod chrome;
 mod json;
-#[cfg(feature = "parquet")]
-mod parquet;
 mod sink;
-mod speedscope;
 mod unfold;
+
+/// The formats: declares the module of each, `mod module;`, and the enum [`Format`].
+macro_rules! formats {
+    ($($format:ident = $module:ident;)+) => {
+        $(mod $module;)+
+
+        /// An output format.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Format {
+            $(
+                #[doc = concat!("What the module `", stringify!($module), "` writes.")]
+                $format,
+            )+
+        }
+
+        impl Format {
+            /// Every format, in the order in which help texts list them.
+            pub const ALL: &[Format] = &[$(Format::$format),+];
+
+            fn description(self) -> &'static Description {
+                match self {
+                    $(Format::$format => &$module::FORMAT,)+
+                }
+            }
+        }
+    };
+}
+
+formats! {
+    Speedscope = speedscope;
+    Chrome = chrome;
+    Parquet = parquet;
+    Folded = folded;
+}
 
 pub use chrome::ChromeStyle;
 
@@ -24,45 +56,57 @@ use std::path::{Path, PathBuf};
 /// Size above which viewers of JSON files grow slow or fail, in bytes.
 const LARGE_FILE: u64 = 256 << 20;
 
-/// An output format.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Format {
-    /// JSON for <https://www.speedscope.app>, one profile a thread.
-    Speedscope,
-    /// JSON for Perfetto, chrome://tracing, DevTools.
-    Chrome,
-    /// A folder of Parquet tables for SQL engines; many traces can share it.
-    Parquet,
+/// What a format's module says of it.
+struct Description {
+    /// Its name on the command line.
+    name: &'static str,
+    /// A line for help texts.
+    help: &'static str,
+    /// End of the names of its outputs, in lower case: `.speedscope.json`.
+    suffix: &'static str,
+    /// Other ends of names that mean this format.
+    other_suffixes: &'static [&'static str],
+    /// Whether the output is a folder of several files.
+    is_folder: bool,
+    /// Makes a writer; refuses a destination that does not suit the format.
+    create: fn(Destination, &Options) -> anyhow::Result<Box<dyn Writer>>,
 }
 
 impl Format {
     /// The format that a path's extensions name, or `None`: `*.speedscope.json`, `*.chrome.json`,
-    /// `*.parquet`.
+    /// `*.parquet` and so on.
     pub fn from_path(path: &Path) -> Option<Format> {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
-        if name.ends_with(".speedscope.json") {
-            Some(Format::Speedscope)
-        } else if name.ends_with(".chrome.json") || name.ends_with(".trace.json") {
-            Some(Format::Chrome)
-        } else if name.ends_with(".parquet") {
-            Some(Format::Parquet)
-        } else {
-            None
-        }
+        let named = |format: &Format| {
+            let Description { suffix, other_suffixes, .. } = format.description();
+            name.ends_with(suffix) || other_suffixes.iter().any(|suffix| name.ends_with(suffix))
+        };
+        Format::ALL.iter().copied().find(named)
+    }
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        self.description().name
+    }
+
+    /// What it is, in a line for help texts.
+    pub fn help(self) -> &'static str {
+        self.description().help
+    }
+
+    /// What the names of its outputs end in, such as `.speedscope.json`.
+    pub fn suffix(self) -> &'static str {
+        self.description().suffix
     }
 
     /// Name of the output in the current folder when none is given.
-    pub fn default_name(self) -> &'static str {
-        match self {
-            Format::Speedscope => "trace.speedscope.json",
-            Format::Chrome => "trace.chrome.json",
-            Format::Parquet => "trace.parquet",
-        }
+    pub fn default_name(self) -> String {
+        format!("trace{}", self.suffix())
     }
 
     /// Whether the output is a folder of several files.
     pub fn is_folder(self) -> bool {
-        self == Format::Parquet
+        self.description().is_folder
     }
 }
 
@@ -122,30 +166,7 @@ pub fn create(
     destination: Destination,
     options: &Options,
 ) -> anyhow::Result<Box<dyn Writer>> {
-    Ok(match format {
-        Format::Speedscope => Box::new(speedscope::Speedscope::new(single(format, destination)?, options)),
-        Format::Chrome => chrome::writer(single(format, destination)?, options),
-        Format::Parquet => parquet(destination, options)?,
-    })
-}
-
-#[cfg(feature = "parquet")]
-fn parquet(destination: Destination, options: &Options) -> anyhow::Result<Box<dyn Writer>> {
-    Ok(match destination {
-        Destination::Dir(path) => Box::new(parquet::Dataset::folder(path, options)?),
-        Destination::File(path) if options.denormalized => Box::new(parquet::Dataset::file(path)),
-        Destination::File(path) => {
-            bail!("{}: a Parquet dataset is a folder of files; one file needs --denormalized", path.display())
-        }
-        Destination::Stdout => {
-            bail!("a Parquet dataset is a folder of files and cannot go to standard output")
-        }
-    })
-}
-
-#[cfg(not(feature = "parquet"))]
-fn parquet(_: Destination, _: &Options) -> anyhow::Result<Box<dyn Writer>> {
-    bail!("this stk was built without Parquet: build it with the feature `parquet`")
+    (format.description().create)(destination, options)
 }
 
 /// Writes a whole profile.
@@ -159,6 +180,7 @@ pub fn write(writer: &mut dyn Writer, profile: &Profile, runs: &Runs) -> anyhow:
     writer.finish(profile)
 }
 
+/// The sink of an output that is one file.
 fn single(format: Format, destination: Destination) -> anyhow::Result<Sink> {
     match destination {
         Destination::File(path) => Sink::file(&path),

@@ -7,10 +7,19 @@
 
 use super::sink::Sink;
 use super::unfold::{Unfolder, incomplete};
-use super::{Options, Summary, Writer, busiest_first, finish_for, json};
+use super::{Description, Format, Options, Summary, Writer, busiest_first, finish_for, json, single};
 use crate::profile::{Batch, FunctionId, Functions, NodeId, Profile, Run, StopId};
 use anyhow::Context;
 use std::io::{Read, Seek, Write};
+
+pub(super) const FORMAT: Description = Description {
+    name: "speedscope",
+    help: "JSON for <https://www.speedscope.app>, one profile a thread",
+    suffix: ".speedscope.json",
+    other_suffixes: &[],
+    is_folder: false,
+    create: |to, options| Ok(Box::new(Speedscope::new(single(Format::Speedscope, to)?, options))),
+};
 
 /// Bytes of a thread's weights held in memory; more go to a temporary file, since they follow after
 /// all of its samples.

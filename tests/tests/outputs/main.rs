@@ -1,6 +1,7 @@
 //! The output formats, written from profiles that are made by hand, and read back by other means.
 
 mod chrome;
+mod folded;
 mod mixed;
 mod others;
 mod parquet;

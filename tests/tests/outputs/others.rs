@@ -15,6 +15,7 @@ fn every_format_can_be_written_by_name() {
         ("slices.trace.json", Options { chrome_style: styles[0], ..Options::default() }),
         ("v8.chrome.json", Options { chrome_style: styles[1], ..Options::default() }),
         ("samples.trace.json", Options { chrome_style: styles[2], ..Options::default() }),
+        ("busy.folded", Options::default()),
         ("busy.parquet", Options { denormalized: true, ..Options::default() }),
     ];
     let b = busy();

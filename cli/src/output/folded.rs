@@ -1,0 +1,214 @@
+//! Folded stacks, as Brendan Gregg's `stackcollapse` scripts write them: `main;work;leaf COUNT`, a
+//! line per distinct stack, the outermost function first.
+//!
+//! The count is nanoseconds. Threads are merged: equal stacks of several threads are one line.
+//! Time in which a thread was not sampled has no line.
+//!
+//! The format has no escapes. `flamegraph.pl` splits at every `;`, takes the last number of a line
+//! for the count, and takes a number before that for the count of a second profile.
+
+use super::sink::Sink;
+use super::unfold::{Unfolder, incomplete};
+use super::{Description, Destination, Format, Options, Summary, Writer, json, single};
+use crate::profile::{Batch, FunctionId, Functions, NodeId, Profile, StopId};
+use std::collections::{BTreeMap, HashMap};
+use stk_schema::text::printable;
+
+pub(super) const FORMAT: Description = Description {
+    name: "folded",
+    help: "Text, a line per distinct stack with its nanoseconds: flamegraph.pl, inferno, speedscope",
+    suffix: ".folded",
+    other_suffixes: &[],
+    is_folder: false,
+    create,
+};
+
+fn create(to: Destination, _: &Options) -> anyhow::Result<Box<dyn Writer>> {
+    Ok(Box::new(Folded {
+        sink: single(Format::Folded, to)?,
+        thread: None,
+        end_ns: 0,
+        weights: HashMap::new(),
+    }))
+}
+
+struct Folded {
+    sink: Sink,
+    /// The thread that `end_ns` is of.
+    thread: Option<u32>,
+    /// Time up to which that thread was counted, nanoseconds since trace start.
+    end_ns: u64,
+    /// Nanoseconds by what decides what a stack looks like.
+    weights: HashMap<(Option<NodeId>, StopId), u64>,
+}
+
+impl Writer for Folded {
+    fn begin(&mut self, _: &Profile) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn samples(&mut self, _: &Profile, batch: &Batch<'_>) -> anyhow::Result<()> {
+        if self.thread != Some(batch.thread) {
+            (self.thread, self.end_ns) = (Some(batch.thread), 0);
+        }
+        for run in batch.runs {
+            // A clock that the recorder had to correct may make runs overlap by a little; time is
+            // counted once.
+            let start_ns = run.first_ns.max(self.end_ns);
+            let end_ns = run.first_ns.saturating_add(run.weight_ns);
+            if end_ns > start_ns {
+                self.end_ns = end_ns;
+                add(self.weights.entry((run.node, run.stop)).or_default(), end_ns - start_ns);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary> {
+        let functions = Functions::new(profile, false);
+        let names = Names::new(profile, &functions);
+        let mut stacks = Stacks::default();
+        let (mut unfolder, mut stack) = (Unfolder::default(), Vec::new());
+        for ((node, stop), weight_ns) in self.weights.drain() {
+            stack.clear();
+            if let Some(node) = node {
+                unfolder.unfold(profile, &functions, node, &mut stack);
+            }
+            stacks.add(names.of_stack(stop, &stack), weight_ns);
+        }
+        stacks.write(&names.texts, &mut self.sink)?;
+        self.sink.finish()
+    }
+}
+
+fn add(sum: &mut u64, ns: u64) {
+    *sum = sum.saturating_add(ns);
+}
+
+/// What functions and ends of incomplete stacks are called.
+struct Names {
+    /// Distinct texts, sorted.
+    texts: Vec<String>,
+    /// By function, an index in `texts`.
+    functions: Vec<u32>,
+    /// By stop, an index in `texts`; `None` = the stack is complete.
+    stops: Vec<Option<u32>>,
+}
+
+impl Names {
+    fn new(profile: &Profile, functions: &Functions) -> Names {
+        let functions: Vec<String> = functions.list().iter().map(|function| field(&function.name)).collect();
+        let stop = |stop| incomplete(stop).map(|text| field(&text));
+        let stops: Vec<Option<String>> = profile.stops.iter().map(stop).collect();
+        let mut texts: Vec<String> = functions.iter().chain(stops.iter().flatten()).cloned().collect();
+        texts.sort_unstable();
+        texts.dedup();
+        let index = |text: &String| texts.binary_search(text).unwrap_or_else(|at| at) as u32;
+        let functions = functions.iter().map(index).collect();
+        let stops = stops.iter().map(|text| text.as_ref().map(index)).collect();
+        Names { texts, functions, stops }
+    }
+
+    /// A stack's indices in `texts`, root first.
+    fn of_stack(&self, stop: StopId, stack: &[FunctionId]) -> impl Iterator<Item = u32> {
+        let root = self.stops[stop.0 as usize];
+        root.into_iter().chain(stack.iter().map(move |function| self.functions[function.0 as usize]))
+    }
+}
+
+/// A name as one field of a line: what would end the field, the line or the name is escaped.
+fn field(name: &str) -> String {
+    let text = printable(name).replace(';', r"\u{3b}");
+    match text.rsplit_once(' ') {
+        Some((rest, last)) if is_count(last) => format!(r"{rest}\u{{20}}{last}"),
+        _ if text.is_empty() => "[no name]".to_owned(),
+        _ => text,
+    }
+}
+
+/// Whether `flamegraph.pl` takes the last word of a stack for a count.
+fn is_count(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_digit()) && word.chars().all(|c| c.is_ascii_digit() || c == '.')
+}
+
+/// Distinct stacks of names. Stacks have numbers; the stack without a frame is number 0.
+struct Stacks {
+    /// The stack that a stack becomes by a call of the function with this name.
+    calls: BTreeMap<(u32, u32), u32>,
+    /// Nanoseconds by stack.
+    weights_ns: Vec<u64>,
+}
+
+impl Default for Stacks {
+    fn default() -> Stacks {
+        Stacks { calls: BTreeMap::new(), weights_ns: vec![0] }
+    }
+}
+
+impl Stacks {
+    fn add(&mut self, names: impl Iterator<Item = u32>, weight_ns: u64) {
+        let mut stack = 0;
+        for name in names {
+            stack = *self.calls.entry((stack, name)).or_insert_with(|| {
+                self.weights_ns.push(0);
+                self.weights_ns.len() as u32 - 1
+            });
+        }
+        add(&mut self.weights_ns[stack as usize], weight_ns);
+    }
+
+    /// Writes the lines: callers before what they call, otherwise by name.
+    fn write(&self, texts: &[String], sink: &mut Sink) -> anyhow::Result<()> {
+        let mut line = String::new();
+        // Calls to be visited, each with the length of its caller's line.
+        let mut calls = self.calls_of(0, 0);
+        while let Some((name, stack, caller)) = calls.pop() {
+            line.truncate(caller);
+            if caller > 0 {
+                line.push(';');
+            }
+            line.push_str(&texts[name as usize]);
+            self.write_line(&line, stack, sink)?;
+            calls.append(&mut self.calls_of(stack, line.len()));
+        }
+        Ok(())
+    }
+
+    /// What a stack calls, last name first: name, stack, and the given length.
+    fn calls_of(&self, stack: u32, line: usize) -> Vec<(u32, u32, usize)> {
+        let calls = self.calls.range((stack, 0)..=(stack, u32::MAX)).rev();
+        calls.map(|(&(_, name), &called)| (name, called, line)).collect()
+    }
+
+    fn write_line(&self, line: &str, stack: u32, sink: &mut Sink) -> anyhow::Result<()> {
+        let weight_ns = self.weights_ns[stack as usize];
+        if weight_ns == 0 {
+            return Ok(());
+        }
+        sink.put(line.as_bytes());
+        sink.put(b" ");
+        json::number(&mut sink.buffer, weight_ns);
+        sink.put(b"\n");
+        sink.settle()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_a_field_a_line_or_a_name_is_escaped() {
+        for (name, shown) in [
+            ("operator new", "operator new"),
+            ("a;b", r"a\u{3b}b"),
+            ("a\nb\u{1b}\u{202e}", r"a\u{a}b\u{1b}\u{202e}"),
+            ("", "[no name]"),
+            ("take 2", r"take\u{20}2"),
+            ("take 2.5", r"take\u{20}2.5"),
+            ("take 2nd", "take 2nd"),
+        ] {
+            assert_eq!(field(name), shown);
+        }
+    }
+}
