@@ -15,35 +15,16 @@
 //! selftest                            what `inject doctor` asks in its own process
 //! ```
 
-mod api;
-mod boosts;
-mod calibrate;
-mod census;
-mod context;
-mod dotnet;
-mod dynamic;
-mod heap;
-mod hints;
-mod host;
-mod loader;
-mod mapped;
-mod memory;
-mod output;
-mod own_cpu;
-mod panic;
-mod peb;
-mod pipe;
-mod random;
+mod code;
+mod runtimes;
+mod sampler;
 mod selftest;
 mod session;
-mod stack_copy;
-mod state;
-mod suspend;
-mod target;
-mod text;
-mod thread;
-mod trigger;
-mod walk;
+mod shared;
+mod system;
+mod tables;
+mod watchdog;
+mod writer;
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -112,7 +93,7 @@ unsafe extern "system" fn stk_agent_status(status: *mut AgentStatus) -> u32 {
         {
             return 1;
         }
-        let mut copy = state::STATUS.copy();
+        let mut copy = shared::state::STATUS.copy();
         copy.size = (*status).size.min(copy.size);
         let (from, to) = (core::ptr::from_ref(&copy).cast::<u8>(), status.cast::<u8>());
         core::ptr::copy_nonoverlapping(from, to, copy.size as usize);

@@ -17,11 +17,11 @@ use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleW, GetProcAddress
 use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 use windows_sys::{s, w};
 
-use super::api::{self, Api};
-use super::loader::{Data, UnicodeString};
-use super::memory::OwnMemory;
-use super::peb::Peb;
-use super::thread::{self, Teb};
+use crate::windows::system::api::{self, Api};
+use crate::windows::system::memory::OwnMemory;
+use crate::windows::system::peb::Peb;
+use crate::windows::system::thread::{self, Teb};
+use crate::windows::tables::loader::{Data, UnicodeString};
 
 /// LDR_DLL_NOTIFICATION_REASON_LOADED.
 const LOADED: u32 = 1;

@@ -21,26 +21,28 @@ use stk_schema::{Os, limits};
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Threading::{GetCurrentProcessId, GetCurrentThread, Sleep};
 
-use super::events::{WAKE_RUNTIMES, make_events, signal};
-use super::{Exclusive, FINISHED, OCCUPIED, Session, threads};
+use super::{FINISHED, OCCUPIED, Session, threads};
 use crate::record::dynamic::{self, CodeFunctions};
 use crate::record::journal::{self, Journal};
 use crate::record::queue::Queue;
 use crate::record::sampler::{Sampler, Wiring};
 use crate::record::shared::{Counters, Lane};
 use crate::record::writer::{WriteError, Writer};
-use crate::windows::api::{self, Api, ticks, utc};
-use crate::windows::census::{Census, CensusPace, RuntimesLink, Settings};
-use crate::windows::context;
-use crate::windows::dotnet::{Runtimes, Shared};
-use crate::windows::dynamic::CodeRecorder;
-use crate::windows::output::{OutputFile, TablesFolder};
-use crate::windows::state::{MAILBOX, SIGNALS, STATUS, reset_signals};
-use crate::windows::suspend::SUSPENSIONS;
-use crate::windows::target::{OwnProcess, Sampled};
-use crate::windows::trigger::Triggers;
-use crate::windows::walk::{self, SystemUnwinder};
-use crate::windows::{heap, hints, host, panic, random, text};
+use crate::windows::code::CodeRecorder;
+use crate::windows::runtimes::{Runtimes, Shared};
+use crate::windows::sampler::process::{OwnProcess, Sampled};
+use crate::windows::sampler::suspend::SUSPENSIONS;
+use crate::windows::sampler::triggers::Triggers;
+use crate::windows::sampler::walk::{self, SystemUnwinder};
+use crate::windows::shared::events::{WAKE_RUNTIMES, make_events, signal};
+use crate::windows::shared::exclusive::Exclusive;
+use crate::windows::shared::pace::JournalPace;
+use crate::windows::shared::state::{MAILBOX, SIGNALS, STATUS, reset_signals};
+use crate::windows::system::api::{self, Api, ticks, utc};
+use crate::windows::system::context;
+use crate::windows::system::files::{OutputFile, TablesFolder};
+use crate::windows::system::{heap, host, panic, random, text};
+use crate::windows::tables::{Census, RuntimesLink, Settings, hints};
 
 /// Buffers of the sampler: one being filled, the others on their way.
 const SAMPLER_BUFFERS: usize = 4;
@@ -59,7 +61,7 @@ const LEAST_BYTES: u64 = 64 << 10;
 /// Milliseconds that a start waits for the threads of the recording before to leave.
 const LEAVE_MS: u32 = 10_000;
 
-pub(super) fn try_start(
+pub fn try_start(
     config: &AgentConfig,
     output: OutputFile,
     ended_event: HANDLE,
@@ -240,7 +242,7 @@ fn prepare(
         code_seen: seen.clone(),
     };
     let journal = |lane: &Arc<Lane>| {
-        let pace = CensusPace { writer_alive: || !FINISHED.load(Ordering::Acquire) };
+        let pace = JournalPace { writer_alive: || !FINISHED.load(Ordering::Acquire) };
         Journal::new(lane.clone(), counters.clone(), pace)
     };
     let dotnet = Arc::new(Shared::new());

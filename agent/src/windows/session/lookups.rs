@@ -8,13 +8,13 @@ use windows_sys::Win32::System::Threading::{
 };
 
 use super::Session;
-use super::events::{WAKE_CENSUS, WAKE_CODE, WAKE_RUNTIMES, wake_all};
 use super::threads::set_priority;
-use crate::windows::api::ticks;
-use crate::windows::census::Census;
-use crate::windows::dotnet::Speaker;
-use crate::windows::dynamic::CodeRecorder;
-use crate::windows::state::SIGNALS;
+use crate::windows::code::CodeRecorder;
+use crate::windows::runtimes::Speaker;
+use crate::windows::shared::events::{WAKE_CENSUS, WAKE_CODE, WAKE_RUNTIMES, wake_all};
+use crate::windows::shared::state::SIGNALS;
+use crate::windows::system::api::ticks;
+use crate::windows::tables::Census;
 
 /// Milliseconds between the tables thread's rounds when nothing calls it.
 const CENSUS_MS: u32 = 20;
@@ -22,13 +22,13 @@ const CENSUS_MS: u32 = 20;
 const CODE_MS: u32 = 50;
 /// Milliseconds that its lookup may still take after the sampler has ended: a runtime may hold it
 /// up for ever.
-pub(super) const CODE_PATIENCE_MS: u64 = 1_000;
+pub const CODE_PATIENCE_MS: u64 = 1_000;
 /// Milliseconds that reading the tables may still take after the end was asked for.
-pub(super) const TABLES_MS: u64 = 8_000;
+pub const TABLES_MS: u64 = 8_000;
 
 impl Session {
     /// Lists threads and modules.
-    pub(super) fn run_census(&self) {
+    pub fn run_census(&self) {
         // On a busy machine a thread below the target's would not run: the first sample and every
         // new module wait for this one.
         set_priority(THREAD_PRIORITY_ABOVE_NORMAL);
@@ -48,7 +48,7 @@ impl Session {
     }
 
     /// Looks up the dynamic code that samples show.
-    pub(super) fn run_code(&self) {
+    pub fn run_code(&self) {
         set_priority(THREAD_PRIORITY_NORMAL);
         self.park_for_calibration();
         while !SIGNALS.stopping() {
@@ -69,7 +69,7 @@ impl Session {
     }
 
     /// Talks to .NET runtimes.
-    pub(super) fn run_runtimes(&self) {
+    pub fn run_runtimes(&self) {
         set_priority(THREAD_PRIORITY_NORMAL);
         let wake = WAKE_RUNTIMES.load(Ordering::Acquire);
         let (dotnet, state, code) = (&*self.dotnet, &self.runtimes, &*self.dynamic_code);

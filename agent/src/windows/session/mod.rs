@@ -11,16 +11,8 @@
 //! * `exclusive`: what they share.
 
 mod begin;
-mod calibration;
-mod events;
-mod exclusive;
-mod lookups;
-mod sampling;
-mod threads;
-mod watchdog;
-mod writing;
-
-pub use exclusive::Exclusive;
+pub mod lookups;
+pub mod threads;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -33,81 +25,83 @@ use stk_schema::event::{DropReason, EndReason};
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Threading::WaitForSingleObject;
 
-use super::api::Api;
-use super::census::Census;
-use super::context::Context;
-use super::dotnet::{Runtimes, Shared};
-use super::dynamic::CodeRecorder;
-use super::output::OutputFile;
-use super::state::{SIGNALS, STATUS};
-use super::target::OwnProcess;
-use super::trigger::Triggers;
-use super::{heap, hints};
 use crate::record::dynamic;
 use crate::record::sampler::Sampler;
 use crate::record::shared::{Counters, Lane};
 use crate::record::writer::Writer;
+use crate::windows::code::CodeRecorder;
+use crate::windows::runtimes::{Runtimes, Shared};
+use crate::windows::sampler::process::OwnProcess;
+use crate::windows::sampler::triggers::Triggers;
+use crate::windows::shared::events::{ENDED, WAKE_CENSUS, WAKE_SAMPLER, close, signal, wake_all};
+use crate::windows::shared::exclusive::Exclusive;
+use crate::windows::shared::state::{SIGNALS, STATUS};
+use crate::windows::system::api::Api;
+use crate::windows::system::context::Context;
+use crate::windows::system::files::OutputFile;
+use crate::windows::system::heap;
+use crate::windows::tables::Census;
+use crate::windows::tables::hints;
+use crate::windows::writer::PATIENCE_MS;
 use begin::try_start;
-use events::{ENDED, WAKE_CENSUS, WAKE_SAMPLER, close, signal, wake_all};
 use lookups::TABLES_MS;
-use writing::PATIENCE_MS;
 
 /// One recording.
-struct Session {
-    api: &'static Api,
-    counters: Arc<Counters>,
-    sampler_lane: Arc<Lane>,
-    census_lane: Arc<Lane>,
-    code_lane: Arc<Lane>,
-    runtimes_lane: Arc<Lane>,
-    dotnet: Arc<Shared>,
-    dynamic_code: Arc<dynamic::Shared>,
+pub struct Session {
+    pub api: &'static Api,
+    pub counters: Arc<Counters>,
+    pub sampler_lane: Arc<Lane>,
+    pub census_lane: Arc<Lane>,
+    pub code_lane: Arc<Lane>,
+    pub runtimes_lane: Arc<Lane>,
+    pub dotnet: Arc<Shared>,
+    pub dynamic_code: Arc<dynamic::Shared>,
     /// Where instance ids come from.
-    module_ids: Arc<AtomicU64>,
-    triggers: Triggers,
-    sampler: Exclusive<Sampler<OwnProcess>>,
-    census: Exclusive<Census>,
-    code: Exclusive<CodeRecorder>,
-    runtimes: Exclusive<Runtimes>,
-    writer: Exclusive<Option<Writer<OutputFile>>>,
+    pub module_ids: Arc<AtomicU64>,
+    pub triggers: Triggers,
+    pub sampler: Exclusive<Sampler<OwnProcess>>,
+    pub census: Exclusive<Census>,
+    pub code: Exclusive<CodeRecorder>,
+    pub runtimes: Exclusive<Runtimes>,
+    pub writer: Exclusive<Option<Writer<OutputFile>>>,
     /// The block that is being written now.
-    in_flight: AtomicPtr<BlockBuffer>,
+    pub in_flight: AtomicPtr<BlockBuffer>,
     /// The writer has begun to end the trace.
-    ending: AtomicBool,
+    pub ending: AtomicBool,
     /// A buffer that nobody else uses, for the END block.
-    last_block: Exclusive<Box<BlockBuffer>>,
-    ticks_per_ms: u64,
-    started: u64,
-    period: u64,
-    delay_ms: u32,
-    duration_ms: u32,
-    once: bool,
-    check_walks: bool,
-    test_panic: bool,
+    pub last_block: Exclusive<Box<BlockBuffer>>,
+    pub ticks_per_ms: u64,
+    pub started: u64,
+    pub period: u64,
+    pub delay_ms: u32,
+    pub duration_ms: u32,
+    pub once: bool,
+    pub check_walks: bool,
+    pub test_panic: bool,
     /// The phase of a suspension in which samplers are to stop for ever, or the writer.
-    test_freeze: u8,
+    pub test_freeze: u8,
     /// When the next pass is due, in ticks.
-    due: AtomicU64,
+    pub due: AtomicU64,
     /// When sampling ends by itself, in ticks.
-    sampling_ends: AtomicU64,
+    pub sampling_ends: AtomicU64,
     /// Samplers that wait to take over.
-    spares: AtomicU32,
+    pub spares: AtomicU32,
     /// The sampler was deposed and a spare is to take over.
-    takeover: AtomicBool,
-    ended_event: HANDLE,
-    has_cycles: bool,
+    pub takeover: AtomicBool,
+    pub ended_event: HANDLE,
+    pub has_cycles: bool,
     /// Id of a thread of the recorder that waits for the cost of a suspension to be measured on it;
     /// 0 = none.
-    parked: AtomicU32,
+    pub parked: AtomicU32,
     /// It is measured, or will not be.
-    calibrated: AtomicBool,
+    pub calibrated: AtomicBool,
     /// The guard process, whose end ends the recording; null = none.
-    guard: HANDLE,
-    sampler_done: AtomicBool,
-    census_done: AtomicBool,
-    code_done: AtomicBool,
-    runtimes_done: AtomicBool,
-    bytes_since_state: AtomicU64,
+    pub guard: HANDLE,
+    pub sampler_done: AtomicBool,
+    pub census_done: AtomicBool,
+    pub code_done: AtomicBool,
+    pub runtimes_done: AtomicBool,
+    pub bytes_since_state: AtomicU64,
 }
 
 // SAFETY: what is not Sync by itself are handles, which are numbers.
@@ -125,7 +119,7 @@ static VISITORS: AtomicUsize = AtomicUsize::new(0);
 /// Threads of the recording that still run.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 /// Whether the writer has ended the trace (or given up).
-static FINISHED: AtomicBool = AtomicBool::new(true);
+pub static FINISHED: AtomicBool = AtomicBool::new(true);
 
 /// Starts a recording as `config` says; see `stk_schema::control`.
 pub fn start(config: &mut AgentConfig, own_module: HANDLE) -> StartResult {

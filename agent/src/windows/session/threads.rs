@@ -18,10 +18,10 @@ use windows_sys::Win32::System::Threading::{
     CreateThread, ExitThread, GetCurrentThread, GetCurrentThreadId, SetThreadPriority, Sleep,
 };
 
-use super::events::ENDED;
 use super::{CURRENT, FINISHED, OCCUPIED, RUNNING, Session, VISITORS};
-use crate::windows::state::{LAST_EXIT_CODE, STATUS};
-use crate::windows::suspend::SUSPENSIONS;
+use crate::windows::sampler::suspend::SUSPENSIONS;
+use crate::windows::shared::events::ENDED;
+use crate::windows::shared::state::{LAST_EXIT_CODE, STATUS};
 
 /// Stack sizes of the recorder's threads: reserved, committed as used.
 const THREAD_STACK: usize = 512 << 10;
@@ -48,7 +48,7 @@ static OWN_THREADS: [AtomicU32; ROLES.len()] = [const { AtomicU32::new(0) }; ROL
 static SAMPLER_SEATS: [AtomicPtr<Seat>; SAMPLERS] = [const { AtomicPtr::new(null_mut()) }; SAMPLERS];
 
 /// Starts the threads; all or none of them.
-pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
+pub fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
     // SAFETY: the event lives as long as the process.
     unsafe { windows_sys::Win32::System::Threading::ResetEvent(ENDED.load(Ordering::Acquire)) };
     let mut threads = Vec::new();
@@ -157,7 +157,7 @@ unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
 
 /// The end of a sampler that was deposed while it was in a system call: nothing above that call
 /// runs again.
-pub(super) fn leave_deposed(slot: usize) -> ! {
+pub fn leave_deposed(slot: usize) -> ! {
     // SAFETY: no preconditions.
     let tid = unsafe { GetCurrentThreadId() };
     // From now on the system may give its id to a thread of the target.
@@ -201,12 +201,12 @@ fn forget_own_threads() {
 }
 
 /// Ids of the recorder's threads.
-pub(super) fn own_threads() -> Vec<u32> {
+pub fn own_threads() -> Vec<u32> {
     OWN_THREADS.iter().map(|tid| tid.load(Ordering::Acquire)).filter(|&tid| tid != 0).collect()
 }
 
 /// Sets the calling thread's priority.
-pub(super) fn set_priority(priority: i32) {
+pub fn set_priority(priority: i32) {
     // SAFETY: the calling thread's pseudo handle.
     unsafe { SetThreadPriority(GetCurrentThread(), priority) };
 }

@@ -5,11 +5,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ptr;
 
-use super::api::Api;
-use super::memory::OwnMemory;
-use super::text::wtf8;
 use crate::record::image::Memory;
 use crate::record::modules::Seen;
+use crate::windows::system::api::Api;
+use crate::windows::system::memory::OwnMemory;
+use crate::windows::system::text::wtf8;
 
 /// The fields, asserted against public headers by stk-schema's test `e2e_layouts`.
 mod offsets {

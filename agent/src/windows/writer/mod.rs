@@ -12,31 +12,31 @@ use windows_sys::Win32::System::Threading::{
     SetEvent, Sleep, THREAD_PRIORITY_ABOVE_NORMAL, WaitForSingleObject,
 };
 
-use super::events::{ENDED, WAKE_WRITER, close, signal};
-use super::lookups::{CODE_PATIENCE_MS, TABLES_MS};
-use super::threads::set_priority;
-use super::{FINISHED, Session};
 use crate::record::last_modules::LastModules;
 use crate::record::modules::{Events, Modules};
 use crate::record::sampler::Sampler;
 use crate::record::writer::{WriteError, Writer};
-use crate::windows::api::ticks;
-use crate::windows::census::Census;
-use crate::windows::dotnet::Runtimes;
-use crate::windows::dynamic::CodeRecorder;
-use crate::windows::loader;
-use crate::windows::output::OutputFile;
-use crate::windows::panic;
-use crate::windows::state::{SIGNALS, STATUS};
+use crate::windows::code::CodeRecorder;
+use crate::windows::runtimes::Runtimes;
+use crate::windows::session::lookups::{CODE_PATIENCE_MS, TABLES_MS};
+use crate::windows::session::threads::set_priority;
+use crate::windows::session::{FINISHED, Session};
+use crate::windows::shared::events::{ENDED, WAKE_WRITER, close, signal};
+use crate::windows::shared::state::{SIGNALS, STATUS};
+use crate::windows::system::api::ticks;
+use crate::windows::system::files::OutputFile;
+use crate::windows::system::panic;
+use crate::windows::tables::Census;
+use crate::windows::tables::loader;
 
 /// Milliseconds between the writer's looks at its queues.
 const WRITE_MS: u32 = 10;
 /// Milliseconds that the writer waits for the other threads, beyond those for the tables.
-pub(super) const PATIENCE_MS: u64 = 10_000;
+pub const PATIENCE_MS: u64 = 10_000;
 
 impl Session {
     /// Writes until all threads have handed over what they have, then ends the trace.
-    pub(super) fn run_writer(&self) {
+    pub fn run_writer(&self) {
         // What it has to do is bounded by the buffers: were it to wait for a busy target, they
         // would fill and samples be lost.
         set_priority(THREAD_PRIORITY_ABOVE_NORMAL);
@@ -109,7 +109,7 @@ impl Session {
     }
 
     /// Appends the blocks that wait: module and thread events first, as samples refer to them.
-    pub(super) fn write_waiting(&self, writer: &mut Writer<OutputFile>) {
+    pub fn write_waiting(&self, writer: &mut Writer<OutputFile>) {
         loop {
             let lanes = [&self.census_lane, &self.code_lane, &self.runtimes_lane, &self.sampler_lane];
             let Some((lane, block)) = lanes.into_iter().find_map(|lane| Some((lane, lane.take_full()?)))
@@ -138,7 +138,7 @@ impl Session {
     }
 
     /// At the process's end: writes the block that the terminated writer was at.
-    pub(super) fn resume_write(&self, writer: &mut Writer<OutputFile>) {
+    pub fn resume_write(&self, writer: &mut Writer<OutputFile>) {
         // SAFETY: the block that `write_waiting` put there, whose thread is gone; it is never
         // freed.
         let Some(block) = (unsafe { self.in_flight.swap(null_mut(), Ordering::AcqRel).as_ref() }) else {
@@ -150,7 +150,7 @@ impl Session {
     }
 
     /// At the process's end: writes what the loader has told and the tables thread did not come to.
-    pub(super) fn write_last_modules(&self, writer: &mut Writer<OutputFile>) {
+    pub fn write_last_modules(&self, writer: &mut Writer<OutputFile>) {
         let known = self.census.enter(|census| {
             self.last_block.enter(|block| self.write_changes(Some(census.modules()), block, writer));
         });
@@ -179,7 +179,7 @@ impl Session {
     }
 
     /// Writes the END block.
-    pub(super) fn end(&self, writer: &mut Writer<OutputFile>, reason: EndReason, detail: &str) {
+    pub fn end(&self, writer: &mut Writer<OutputFile>, reason: EndReason, detail: &str) {
         let end = End {
             time: ticks(),
             reason: reason as u64,
@@ -207,7 +207,7 @@ impl Session {
     }
 
     /// Publishes that the recording is over, last of all.
-    pub(super) fn report_end(&self, reason: EndReason) {
+    pub fn report_end(&self, reason: EndReason) {
         self.publish();
         if let Some(message) = panic::message() {
             STATUS.set_message(message);

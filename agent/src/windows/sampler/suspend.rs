@@ -14,15 +14,15 @@ use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Diagnostics::Debug::GetThreadContext;
 use windows_sys::Win32::System::Threading::{GetCurrentThreadId, ResumeThread, Sleep, SuspendThread};
 
-use super::api::{Api, ticks};
-use super::context::Context;
-use super::peb::Peb;
-use super::stack_copy;
-use super::thread::Teb;
-use super::walk::SystemUnwinder;
 use crate::record::sampler::{Capture, Outcome};
 use crate::record::stack_bounds::Bounds;
 use crate::record::suspension::{Calls, Limits, Rescue, Resume, Suspensions, Verdict, Watch};
+use crate::windows::sampler::stack_copy;
+use crate::windows::sampler::walk::SystemUnwinder;
+use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::context::Context;
+use crate::windows::system::peb::Peb;
+use crate::windows::system::thread::Teb;
 use stk_schema::event::CheckWalk;
 use stk_schema::guard::SAMPLERS;
 
@@ -93,7 +93,7 @@ pub fn capture(
             // A lock of the target's, if walks are checked: given back before this thread ends.
             drop(loader_held);
             SUSPENSIONS.returned(slot, after + left_alone(api));
-            super::session::leave_deposed(slot);
+            crate::windows::session::leave_deposed(slot);
         }
         Verdict::NotStopped => SUSPENSIONS.returned(slot, after + left_alone(api)),
         Verdict::WalkLost => {

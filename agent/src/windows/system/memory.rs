@@ -2,8 +2,8 @@
 
 use windows_sys::Win32::System::Threading::GetCurrentProcess;
 
-use super::api::Api;
 use crate::record::image::Memory;
+use crate::windows::system::api::Api;
 
 /// This process's memory through NtReadVirtualMemory: an address that is gone gives an error, not
 /// an exception that the target's handlers would see.

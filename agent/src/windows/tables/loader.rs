@@ -10,15 +10,15 @@ use core::ffi::c_void;
 use core::ptr::{null_mut, read_unaligned};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use super::api::{Api, api, ticks};
-use super::memory::OwnMemory;
-use super::state::SIGNALS;
-use super::text::wtf8;
 use crate::record::changes::Change;
 use crate::record::fingerprint::Fingerprint;
 use crate::record::modules::Seen;
 use crate::record::queue::Queue;
 use crate::record::rescue::{Arena, Pending, Rescued};
+use crate::windows::shared::state::SIGNALS;
+use crate::windows::system::api::{Api, api, ticks};
+use crate::windows::system::memory::OwnMemory;
+use crate::windows::system::text::wtf8;
 
 /// Notifications that can wait for the tables thread.
 const RING: usize = 1024;

@@ -7,10 +7,10 @@ use windows_sys::Win32::System::Memory::{
     MEM_COMMIT, MEMORY_BASIC_INFORMATION, PAGE_GUARD, PAGE_NOACCESS, VirtualQuery,
 };
 
-use super::api::api;
-use super::memory::OwnMemory;
 use crate::record::sampler::Capture;
 use crate::record::stack_bounds::{Bounds, CheckedBounds, Pages, Plan, Run, plan, readable};
+use crate::windows::system::api::api;
+use crate::windows::system::memory::OwnMemory;
 
 /// Bytes copied between two looks at whether the thread still stands: a stack that is alive again
 /// could go away.

@@ -1,6 +1,16 @@
 //! The sampler's thread: when a pass is due, and what is taken between two passes; the spare
 //! samplers, which wait until one has to take over.
 
+mod boosts;
+mod calibration;
+mod cost;
+mod own_cpu;
+pub mod process;
+mod stack_copy;
+pub mod suspend;
+pub mod triggers;
+pub mod walk;
+
 use core::ptr::null;
 use core::sync::atomic::Ordering;
 
@@ -11,13 +21,13 @@ use windows_sys::Win32::System::Threading::{
     THREAD_PRIORITY_TIME_CRITICAL, TIMER_ALL_ACCESS, WaitForMultipleObjects, WaitForSingleObject,
 };
 
-use super::Session;
-use super::events::{WAKE_CODE, WAKE_SAMPLER, WAKE_SPARE, close, signal, wake_all};
-use super::threads::set_priority;
 use crate::record::sampler::{Accepted, Sampler, Triggered};
-use crate::windows::api::{Api, NtSetTimerResolution, ticks};
-use crate::windows::state::{SIGNALS, STATUS};
-use crate::windows::target::OwnProcess;
+use crate::windows::sampler::process::OwnProcess;
+use crate::windows::session::Session;
+use crate::windows::session::threads::set_priority;
+use crate::windows::shared::events::{WAKE_CODE, WAKE_SAMPLER, WAKE_SPARE, close, signal, wake_all};
+use crate::windows::shared::state::{SIGNALS, STATUS};
+use crate::windows::system::api::{Api, NtSetTimerResolution, ticks};
 
 /// 1 ms in units of 100 ns, for NtSetTimerResolution.
 const RESOLUTION: u32 = 10_000;
@@ -28,7 +38,7 @@ const SPARE_MS: u32 = 1000;
 
 impl Session {
     /// Samples until the recording is to end.
-    pub(super) fn run_sampler(&self) {
+    pub fn run_sampler(&self) {
         set_priority(THREAD_PRIORITY_TIME_CRITICAL);
         let timer = Timer::new(self.api);
         if self.delay_ms != 0 {
@@ -50,7 +60,7 @@ impl Session {
 
     /// Waits until the sampler is stuck, then goes on in its place; at the end of the recording
     /// leaves without.
-    pub(super) fn run_spare(&self) {
+    pub fn run_spare(&self) {
         while !self.takeover.swap(false, Ordering::AcqRel) {
             if SIGNALS.stopping() && self.claim_spare() {
                 // The event wakes one thread: the other spare is told by this one.
@@ -68,7 +78,7 @@ impl Session {
     }
 
     /// Takes one sampler out of those that are spare; false if there is none.
-    pub(super) fn claim_spare(&self) -> bool {
+    pub fn claim_spare(&self) -> bool {
         let one_less = |spares: u32| spares.checked_sub(1);
         self.spares.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_ok()
     }
@@ -151,7 +161,7 @@ impl Session {
     }
 
     /// Publishes what was counted.
-    pub(super) fn publish(&self) {
+    pub fn publish(&self) {
         let counters = &self.counters;
         STATUS.samples.store(counters.samples.load(Ordering::Relaxed), Ordering::Relaxed);
         STATUS.dropped.store(counters.dropped.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -6,10 +6,10 @@ use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Diagnostics::Debug::GetThreadContext;
 use windows_sys::Win32::System::Threading::{ResumeThread, Sleep, SuspendThread};
 
-use super::api::{Api, ticks};
-use super::context::Context;
-use super::thread;
 use crate::record::sampler::SuspensionCost;
+use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::context::Context;
+use crate::windows::system::thread;
 
 /// Suspensions that are made, unless they take longer than [`MOST_MS`] together.
 const ROUNDS: usize = 50;

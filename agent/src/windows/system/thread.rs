@@ -16,9 +16,9 @@ use windows_sys::Win32::System::Threading::{
     WaitForSingleObject,
 };
 
-use super::api::{Api, unix_nanoseconds};
-use super::memory::OwnMemory;
-use super::text::wtf8;
+use crate::windows::system::api::{Api, unix_nanoseconds};
+use crate::windows::system::memory::OwnMemory;
+use crate::windows::system::text::wtf8;
 
 /// THREAD_SUSPEND_RESUME, THREAD_GET_CONTEXT, THREAD_QUERY_INFORMATION, SYNCHRONIZE.
 const ACCESS: u32 = 0x0002 | 0x0008 | 0x0040 | 0x0010_0000;

@@ -9,15 +9,15 @@ use super::Census;
 use crate::record::fingerprint::Fingerprint;
 use crate::record::image::Image;
 use crate::record::unlisted::{Found, Mappings as _};
-use crate::windows::api::ticks;
-use crate::windows::loader;
-use crate::windows::mapped::MappedImages;
-use crate::windows::state::SIGNALS;
+use crate::windows::shared::state::SIGNALS;
+use crate::windows::system::api::ticks;
+use crate::windows::tables::loader;
+use crate::windows::tables::mapped::MappedImages;
 
 impl Census {
     /// Records the unlisted images that samples have shown, and the ends of those that are gone.
     /// The loader's notifications must have been drained before.
-    pub(super) fn look_for_unlisted(&mut self) {
+    pub fn look_for_unlisted(&mut self) {
         let (now, per_ms) = (ticks(), self.settings.ticks_per_ms);
         let mapped = MappedImages { api: self.api, peb: self.peb };
         let gone = self.unlisted.gone(now, per_ms, &self.modules, &mapped);
@@ -61,7 +61,7 @@ impl Census {
     }
 
     /// Whether what was read of an unlisted module since it was found may be another image's.
-    pub(super) fn is_replaced(&self, instance: u64) -> bool {
+    pub fn is_replaced(&self, instance: u64) -> bool {
         let mapped = MappedImages { api: self.api, peb: self.peb };
         self.modules.get(instance).is_some_and(|module| {
             module.flags.contains(ModuleFlags::UNLISTED)

@@ -2,8 +2,8 @@
 
 use windows_sys::Win32::System::Threading::{GetThreadPriorityBoost, SetThreadPriorityBoost};
 
-use super::thread::{ThreadHandle, open_with};
 use crate::record::boost::BoostControl;
+use crate::windows::system::thread::{ThreadHandle, open_with};
 
 /// THREAD_SET_LIMITED_INFORMATION and THREAD_QUERY_LIMITED_INFORMATION.
 const ACCESS: u32 = 0x0400 | 0x0800;

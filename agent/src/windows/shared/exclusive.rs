@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 /// A state that several threads may want: whoever enters alone touches it.
 pub struct Exclusive<T> {
-    pub(super) busy: AtomicBool,
+    pub busy: AtomicBool,
     value: UnsafeCell<T>,
 }
 
@@ -32,7 +32,7 @@ impl<T> Exclusive<T> {
     ///
     /// # Safety
     /// That thread must never touch the value again, and the value must be whole.
-    pub(super) unsafe fn expel(&self) {
+    pub unsafe fn expel(&self) {
         self.busy.store(false, Ordering::Release);
     }
 
@@ -40,7 +40,7 @@ impl<T> Exclusive<T> {
     ///
     /// # Safety
     /// That thread must be gone for good, from a point at which the value was whole.
-    pub(super) unsafe fn enter_for_the_dead<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+    pub unsafe fn enter_for_the_dead<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: by the caller's promise nobody else touches the value any more.
         work(unsafe { &mut *self.value.get() })
     }

@@ -5,11 +5,11 @@ use core::sync::atomic::Ordering;
 
 use windows_sys::Win32::System::Threading::{GetCurrentThreadId, Sleep, WaitForSingleObject};
 
-use super::Session;
-use super::events::{WAKE_CODE, signal};
-use crate::windows::api::ticks;
-use crate::windows::calibrate;
-use crate::windows::state::SIGNALS;
+use crate::windows::sampler::cost;
+use crate::windows::session::Session;
+use crate::windows::shared::events::{WAKE_CODE, signal};
+use crate::windows::shared::state::SIGNALS;
+use crate::windows::system::api::ticks;
 
 /// Milliseconds between the parked thread's looks at whether it may go on.
 const PARKED_MS: u32 = 50;
@@ -19,7 +19,7 @@ const PATIENCE_MS: u64 = 100;
 
 impl Session {
     /// The code thread waits here until the cost of a suspension is measured.
-    pub(super) fn park_for_calibration(&self) {
+    pub fn park_for_calibration(&self) {
         // SAFETY: no preconditions.
         self.parked.store(unsafe { GetCurrentThreadId() }, Ordering::Release);
         while !self.calibrated.load(Ordering::Acquire) && !SIGNALS.stopping() {
@@ -29,7 +29,7 @@ impl Session {
     }
 
     /// Measures, in the sampler's thread: nobody else suspends anything.
-    pub(super) fn calibrate(&self) {
+    pub fn calibrate(&self) {
         // One sample of each thread has nothing to compare its cycles with.
         if !self.once {
             self.measure_suspensions();
@@ -48,7 +48,7 @@ impl Session {
         if tid == 0 || SIGNALS.stopping() {
             return;
         }
-        let costs = calibrate::measure(self.api, tid, self.has_cycles);
+        let costs = cost::measure(self.api, tid, self.has_cycles);
         let counters = &self.counters;
         if let Some(cost) = costs.nanoseconds {
             counters.suspension_ns_p50.store(cost.p50, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use windows_sys::Win32::System::Threading::{GetCurrentThread, GetThreadTimes};
 
-use super::api::{Api, ticks};
+use crate::windows::system::api::{Api, ticks};
 
 /// Rounds in which the rate of the cycle count is measured, and microseconds of each.
 const ROUNDS: usize = 3;

@@ -11,16 +11,16 @@ use windows_sys::Win32::System::Threading::{CreateEventW, SetEvent};
 
 /// Events, made once per process: wake the sampler, a spare sampler, the census, the code thread,
 /// the writer, the runtimes thread; the recording has finished (manual reset).
-pub(super) static WAKE_SAMPLER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-pub(super) static WAKE_SPARE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-pub(super) static WAKE_CENSUS: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-pub(super) static WAKE_CODE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-pub(super) static WAKE_WRITER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-pub(super) static WAKE_RUNTIMES: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-pub(super) static ENDED: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+pub static WAKE_SAMPLER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+pub static WAKE_SPARE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+pub static WAKE_CENSUS: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+pub static WAKE_CODE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+pub static WAKE_WRITER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+pub static WAKE_RUNTIMES: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+pub static ENDED: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// Makes the events that last as long as the process.
-pub(super) fn make_events() -> Result<(), (StartResult, u32)> {
+pub fn make_events() -> Result<(), (StartResult, u32)> {
     let wakes = [&WAKE_SAMPLER, &WAKE_SPARE, &WAKE_CENSUS, &WAKE_CODE, &WAKE_WRITER, &WAKE_RUNTIMES];
     for (event, manual) in wakes.into_iter().map(|event| (event, 0)).chain([(&ENDED, 1)]) {
         if event.load(Ordering::Acquire).is_null() {
@@ -37,7 +37,7 @@ pub(super) fn make_events() -> Result<(), (StartResult, u32)> {
 }
 
 /// Wakes all threads that wait for work.
-pub(super) fn wake_all() {
+pub fn wake_all() {
     signal(&WAKE_SAMPLER);
     signal(&WAKE_SPARE);
     signal(&WAKE_CENSUS);
@@ -47,7 +47,7 @@ pub(super) fn wake_all() {
 }
 
 /// Signals an event, if it was made.
-pub(super) fn signal(event: &AtomicPtr<c_void>) {
+pub fn signal(event: &AtomicPtr<c_void>) {
     let event = event.load(Ordering::Acquire);
     if !event.is_null() {
         // SAFETY: the events live as long as the process.
@@ -56,7 +56,7 @@ pub(super) fn signal(event: &AtomicPtr<c_void>) {
 }
 
 /// Closes a handle, if it is one.
-pub(super) fn close(handle: HANDLE) {
+pub fn close(handle: HANDLE) {
     if !handle.is_null() {
         // SAFETY: the caller owns it.
         unsafe { CloseHandle(handle) };

@@ -11,9 +11,9 @@ use windows_sys::Win32::System::SystemInformation::{
 };
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, GetProcessTimes};
 
-use super::api::{Api, VersionInfo, unix_nanoseconds, utc};
-use super::context::ARCH;
-use super::text::{units, wtf8};
+use crate::windows::system::api::{Api, VersionInfo, unix_nanoseconds, utc};
+use crate::windows::system::context::ARCH;
+use crate::windows::system::text::{units, wtf8};
 
 /// Units of the longest command line that Windows has.
 const LONGEST: usize = 32_768;

@@ -16,27 +16,18 @@ use stk_schema::event::{
 };
 use stk_schema::limits;
 
+pub mod hints;
+pub mod loader;
+mod mapped;
 mod unlisted;
 
-use super::api::{Api, ticks, utc};
-use super::dotnet::{Found, Shared};
-use super::hints;
-use super::host;
-use super::loader;
-use super::memory::OwnMemory;
-use super::output::TablesFolder;
-use super::peb::Peb;
-use super::state::{LAST_EXIT_CODE, SIGNALS, STATUS};
-use super::suspend::SUSPENSIONS;
-use super::target::Sampled;
-use super::thread::{self, ThreadHandle};
 use crate::record::changes::{Change, Changes};
 use crate::record::dotnet::descriptor;
 use crate::record::dotnet::runtime::{self, Kind};
 use crate::record::dynamic;
 use crate::record::fingerprint::Fingerprint;
 use crate::record::image::{Image, Memory, Part};
-use crate::record::journal::{Contents, Journal, Pace};
+use crate::record::journal::{Contents, Journal};
 use crate::record::modules::{Events, Modules, Seen};
 use crate::record::queue::Queue;
 use crate::record::rescue::{Rescued, Tickets};
@@ -44,6 +35,17 @@ use crate::record::sampler::ThreadCommand;
 use crate::record::shared::{Counters, REASONS};
 use crate::record::threads::{Thread, Threads};
 use crate::record::unlisted::Unlisted;
+use crate::windows::runtimes::{Found, Shared};
+use crate::windows::sampler::process::Sampled;
+use crate::windows::sampler::suspend::SUSPENSIONS;
+use crate::windows::shared::pace::JournalPace;
+use crate::windows::shared::state::{LAST_EXIT_CODE, SIGNALS, STATUS};
+use crate::windows::system::api::{Api, ticks, utc};
+use crate::windows::system::files::TablesFolder;
+use crate::windows::system::host;
+use crate::windows::system::memory::OwnMemory;
+use crate::windows::system::peb::Peb;
+use crate::windows::system::thread::{self, ThreadHandle};
 
 /// Milliseconds between enumerations of the threads.
 const ENUMERATE_MS: u64 = 50;
@@ -58,24 +60,6 @@ const LOSSES_MS: u64 = 1000;
 const ALONE_ROUNDS: u32 = 2;
 /// How often a snapshot of the loader's list that raced with a change is taken again.
 const SNAPSHOT_TRIES: usize = 20;
-
-/// The clock of the journal, and its patience.
-pub struct CensusPace {
-    /// Whether the writer is still there.
-    pub writer_alive: fn() -> bool,
-}
-
-impl Pace for CensusPace {
-    fn now(&self) -> u64 {
-        ticks()
-    }
-
-    fn pause(&self) -> bool {
-        // SAFETY: no preconditions.
-        unsafe { windows_sys::Win32::System::Threading::Sleep(2) };
-        (self.writer_alive)()
-    }
-}
 
 /// What the census is told at its start.
 pub struct Settings {
@@ -122,7 +106,7 @@ pub struct Census {
     memory: OwnMemory,
     peb: Peb,
     settings: Settings,
-    journal: Journal<CensusPace>,
+    journal: Journal<JournalPace>,
     counters: Arc<Counters>,
     commands: Arc<Queue<ThreadCommand<Sampled>>>,
     threads: Threads<Known>,
@@ -158,7 +142,7 @@ impl Census {
     pub fn new(
         api: &'static Api,
         settings: Settings,
-        journal: Journal<CensusPace>,
+        journal: Journal<JournalPace>,
         counters: Arc<Counters>,
         commands: Arc<Queue<ThreadCommand<Sampled>>>,
         own_threads: fn() -> Vec<u32>,

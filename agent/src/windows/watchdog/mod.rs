@@ -8,15 +8,15 @@ use stk_schema::event::{DropReason, EndReason};
 use windows_sys::Win32::Foundation::WAIT_OBJECT_0;
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_HIGHEST, WaitForSingleObject};
 
-use super::events::{ENDED, WAKE_SPARE, close, signal, wake_all};
-use super::threads::set_priority;
-use super::writing::PATIENCE_MS;
-use super::{FINISHED, Session};
 use crate::record::suspension::{Limits, Rescue};
-use crate::windows::api::ticks;
-use crate::windows::panic;
-use crate::windows::state::SIGNALS;
-use crate::windows::suspend::{SUSPENSIONS, Watches};
+use crate::windows::sampler::suspend::{SUSPENSIONS, Watches};
+use crate::windows::session::threads::set_priority;
+use crate::windows::session::{FINISHED, Session};
+use crate::windows::shared::events::{ENDED, WAKE_SPARE, close, signal, wake_all};
+use crate::windows::shared::state::SIGNALS;
+use crate::windows::system::api::ticks;
+use crate::windows::system::panic;
+use crate::windows::writer::PATIENCE_MS;
 
 /// A thread may take this long to stop: it may merely not be scheduled.
 const ASKED_MS: u64 = 1_000;
@@ -33,7 +33,7 @@ const WATCH_WALKS_MS: u32 = 5;
 
 impl Session {
     /// Watches until the trace is finalised.
-    pub(super) fn run_watchdog(&self) {
+    pub fn run_watchdog(&self) {
         set_priority(THREAD_PRIORITY_HIGHEST);
         let mut watches = Watches::default();
         let limits = Limits {

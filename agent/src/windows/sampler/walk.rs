@@ -26,8 +26,8 @@ pub use x64::SystemUnwinder;
 mod unsupported {
     use stk_schema::event::CheckWalk;
 
-    use super::super::api::Api;
-    use super::super::context::Context;
+    use crate::windows::system::api::Api;
+    use crate::windows::system::context::Context;
 
     /// There is none.
     pub enum SystemUnwinder {}
@@ -80,10 +80,10 @@ mod x64 {
     };
     use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 
-    use super::super::api::{
+    use crate::windows::system::api::{
         Api, LdrLockLoaderLock, LdrUnlockLoaderLock, RtlLookupFunctionEntry, RtlVirtualUnwind,
     };
-    use super::super::context::Context;
+    use crate::windows::system::context::Context;
 
     /// RtlLookupFunctionEntry and RtlVirtualUnwind, and the handler for faults in them.
     pub struct SystemUnwinder {

@@ -6,6 +6,8 @@
 //! of a recording that was asked for. Where the process itself ends, it is simply gone: what it had
 //! received is written, nothing more is asked.
 
+mod pipe;
+
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -17,12 +19,6 @@ use stk_schema::event::{EndReason, Event, Nettrace, RuntimeInfo};
 use windows_sys::Win32::Foundation::{ERROR_FILE_NOT_FOUND, ERROR_PIPE_BUSY, HANDLE};
 use windows_sys::Win32::System::Threading::{GetCurrentProcessId, INFINITE, Sleep, WaitForSingleObject};
 
-use super::api::{Api, ticks};
-use super::census::CensusPace;
-use super::memory::OwnMemory;
-use super::pipe::{Fault, Pipe};
-use super::session::Exclusive;
-use super::state::{MAILBOX, SIGNALS};
 use crate::record::dotnet::descriptor::Descriptor;
 use crate::record::dotnet::ipc::{self, HEADER, Refusal, Request};
 use crate::record::dotnet::names::Names;
@@ -33,6 +29,12 @@ use crate::record::dynamic;
 use crate::record::journal::Journal;
 use crate::record::modules::Events;
 use crate::record::queue::Queue;
+use crate::windows::runtimes::pipe::{Fault, Pipe};
+use crate::windows::shared::exclusive::Exclusive;
+use crate::windows::shared::pace::JournalPace;
+use crate::windows::shared::state::{MAILBOX, SIGNALS};
+use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::memory::OwnMemory;
 
 /// Runtimes that can wait to be looked at.
 const FOUND: usize = 16;
@@ -162,7 +164,7 @@ impl From<Refusal> for Trouble {
 
 /// What is written of runtimes: the part of the thread's state that others may flush.
 pub struct Runtimes {
-    journal: Journal<CensusPace>,
+    journal: Journal<JournalPace>,
     known: Vec<Known>,
     answers: Answers,
     asking: bool,
@@ -177,7 +179,7 @@ pub struct Runtimes {
 
 impl Runtimes {
     /// Nothing written yet.
-    pub fn new(journal: Journal<CensusPace>) -> Runtimes {
+    pub fn new(journal: Journal<JournalPace>) -> Runtimes {
         Runtimes {
             journal,
             known: Vec::new(),

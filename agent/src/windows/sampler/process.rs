@@ -2,30 +2,29 @@
 
 use alloc::sync::Arc;
 use core::cell::Cell;
-use core::mem::zeroed;
 use core::sync::atomic::Ordering;
 
 use windows_sys::Win32::System::Memory::{
-    MEM_COMMIT, MEM_IMAGE, MEMORY_BASIC_INFORMATION, PAGE_EXECUTE, PAGE_EXECUTE_READ, PAGE_EXECUTE_READWRITE,
-    PAGE_EXECUTE_WRITECOPY, PAGE_GUARD, PAGE_NOACCESS, VirtualQuery,
+    MEM_COMMIT, MEM_IMAGE, PAGE_EXECUTE, PAGE_EXECUTE_READ, PAGE_EXECUTE_READWRITE, PAGE_EXECUTE_WRITECOPY,
 };
 
-use super::api::{Api, ticks};
-use super::boosts::ThreadBoost;
-use super::dotnet::Shared;
-use super::memory::OwnMemory;
-use super::own_cpu::OwnCpu;
-use super::peb::Peb;
-use super::stack_copy::OwnPages;
-use super::suspend;
-use super::thread::{Teb, ThreadHandle};
-use super::walk::SystemUnwinder;
 use crate::record::boost::BoostOff;
 use crate::record::dotnet::threads::{CONTEXT_BYTES, Managed};
 use crate::record::dynamic::{Region, RegionUse};
 use crate::record::sampler::{CODE_BYTES, Capture, CodeRead, Outcome, Target};
 use crate::record::shared::Counters;
 use crate::record::stack_bounds::CheckedBounds;
+use crate::windows::runtimes::Shared;
+use crate::windows::sampler::boosts::ThreadBoost;
+use crate::windows::sampler::own_cpu::OwnCpu;
+use crate::windows::sampler::stack_copy::OwnPages;
+use crate::windows::sampler::suspend;
+use crate::windows::sampler::walk::SystemUnwinder;
+use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::memory::OwnMemory;
+use crate::windows::system::pages::{is_readable, query};
+use crate::windows::system::peb::Peb;
+use crate::windows::system::thread::{Teb, ThreadHandle};
 use stk_schema::registers::{IP, SP};
 
 /// A thread that is sampled.
@@ -222,18 +221,4 @@ impl Target for OwnProcess {
         };
         Region { start, end: start.saturating_add(info.RegionSize as u64), used }
     }
-}
-
-/// Whether the pages can be read without a side effect: a guard page loses its guard by it.
-fn is_readable(info: &MEMORY_BASIC_INFORMATION) -> bool {
-    info.State == MEM_COMMIT && info.Protect & (PAGE_GUARD | PAGE_NOACCESS) == 0
-}
-
-/// What the system says of the pages around `address`.
-pub(super) fn query(address: u64) -> Option<MEMORY_BASIC_INFORMATION> {
-    // SAFETY: plain data; the query only writes it.
-    let mut info: MEMORY_BASIC_INFORMATION = unsafe { zeroed() };
-    // SAFETY: the address is only looked up, not read.
-    let known = unsafe { VirtualQuery(address as usize as *const _, &mut info, size_of_val(&info)) } != 0;
-    known.then_some(info)
 }

@@ -7,7 +7,7 @@ use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleW, GetProcAddress
 use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 use windows_sys::{s, w};
 
-use super::api::ticks;
+use crate::windows::system::api::ticks;
 
 /// A secret of this recording. The system's generator gives it if the target has loaded one; else
 /// it is only as good as the trace's UUID (which who may read the trace knows), the clock and the

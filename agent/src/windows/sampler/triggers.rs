@@ -10,12 +10,12 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use stk_schema::registers::{IP, MAX_REGISTERS, SP};
 use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 
-use super::api::ticks;
-use super::context::Context;
-use super::stack_copy::{self, OwnPages};
-use super::thread::Teb;
 use crate::record::sampler::Capture;
 use crate::record::stack_bounds::{Bounds, CheckedBounds};
+use crate::windows::sampler::stack_copy::{self, OwnPages};
+use crate::windows::system::api::ticks;
+use crate::windows::system::context::Context;
+use crate::windows::system::thread::Teb;
 
 /// Captures that can wait for the sampler.
 const PLACES: usize = 8;
@@ -170,7 +170,7 @@ pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
         "ret",
         ".seh_endproc",
         capture_context = sym windows_sys::Win32::System::Diagnostics::Debug::RtlCaptureContext,
-        captured = sym super::session::captured,
+        captured = sym crate::windows::session::captured,
     )
 }
 
@@ -205,7 +205,7 @@ pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
         "ret",
         ".seh_endproc",
         capture_context = sym windows_sys::Win32::System::Diagnostics::Debug::RtlCaptureContext,
-        captured = sym super::session::captured,
+        captured = sym crate::windows::session::captured,
     )
 }
 
@@ -234,6 +234,6 @@ pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
         "pop ebp",
         "ret 8",
         capture_context = sym windows_sys::Win32::System::Diagnostics::Debug::RtlCaptureContext,
-        captured = sym super::session::captured,
+        captured = sym crate::windows::session::captured,
     )
 }

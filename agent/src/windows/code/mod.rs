@@ -6,12 +6,12 @@ use core::sync::atomic::Ordering;
 
 use stk_schema::event::{Event, Metadata};
 
-use super::api::{Api, ticks};
-use super::census::CensusPace;
-use super::memory::OwnMemory;
 use crate::record::dynamic::{CodeFunctions, Lookup, Shared, Tables};
 use crate::record::journal::Journal;
 use crate::record::modules::Events;
+use crate::windows::shared::pace::JournalPace;
+use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::memory::OwnMemory;
 
 /// After so many faults nobody is asked any more: what faults may leave its locks held.
 const MOST_FAULTS: u64 = 8;
@@ -24,7 +24,7 @@ pub struct CodeRecorder {
     functions: CodeFunctions,
     tables: SystemTables,
     memory: OwnMemory,
-    journal: Journal<CensusPace>,
+    journal: Journal<JournalPace>,
     shared: Arc<Shared>,
     ticks_per_ms: u64,
 }
@@ -34,7 +34,7 @@ impl CodeRecorder {
     pub fn new(
         api: &'static Api,
         functions: CodeFunctions,
-        journal: Journal<CensusPace>,
+        journal: Journal<JournalPace>,
         shared: Arc<Shared>,
         ticks_per_ms: u64,
     ) -> CodeRecorder {
