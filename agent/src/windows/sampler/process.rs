@@ -9,9 +9,10 @@ use windows_sys::Win32::System::Memory::{
 };
 
 use crate::record::boost::BoostOff;
+use crate::record::code::{CODE_BYTES, CodeRead};
 use crate::record::dotnet::threads::{CONTEXT_BYTES, Managed};
 use crate::record::dynamic::{Region, RegionUse};
-use crate::record::sampler::{CODE_BYTES, Capture, CodeRead, Outcome, Target};
+use crate::record::sampler::{Capture, Outcome, Target};
 use crate::record::shared::Counters;
 use crate::record::stack_bounds::CheckedBounds;
 use crate::windows::runtimes::Shared;
