@@ -1,48 +1,136 @@
-//! The sampler's thread: when a pass is due, and what is taken between two passes; the spare
-//! samplers, which wait until one has to take over.
+//! The sampler's thread: suspends one thread of the target at a time, captures it, and encodes what
+//! changed.
+//!
+//! Two spare samplers run [`SamplerThread::run_spare`] and wait until the sampler is stuck in a
+//! call that asks a thread to stop. At most one of the three works on the state.
+//!
+//! It owns what is behind `worker.state`: the portable [`Sampler`] with its view of this process,
+//! and the lane of sample blocks. It gets threads from the tables thread (a queue of commands),
+//! captures from the target's own threads (`triggers`), and what runtimes say of managed threads.
+//! It gives blocks to the writer and addresses of code to the code thread.
+//!
+//! **The law** holds here: while a thread is suspended, nothing of this folder runs but `suspend`,
+//! `stack_copy` and, with `--check-walks`, `walk`.
+//!
+//! ```text
+//! process      this process as the portable sampler sees it
+//! suspend      the one place that suspends a thread of the target
+//! stack_copy   a thread's stack, copied as its bounds allow
+//! walk         walks by the system's own unwinder
+//! triggers     samples that the target asks for; filled by its own threads
+//! timer        when the next pass is due
+//! spares       one sampler in the place of another; in part run by the watchdog
+//! calibration  what is measured before the first pass, on the code thread
+//! cost         what a suspension costs
+//! own_cpu      the sampler's own CPU time
+//! boosts       priority boosts of the target's threads
+//! ```
 
 mod boosts;
 mod calibration;
 mod cost;
 mod own_cpu;
 pub mod process;
+mod spares;
 mod stack_copy;
 pub mod suspend;
+mod timer;
 pub mod triggers;
 pub mod walk;
 
-use core::ptr::null;
-use core::sync::atomic::Ordering;
+pub use calibration::Calibration;
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use stk_schema::event::{DropReason, EndReason};
-use windows_sys::Win32::Foundation::{HANDLE, WAIT_OBJECT_0};
-use windows_sys::Win32::System::Threading::{
-    CREATE_WAITABLE_TIMER_HIGH_RESOLUTION, CreateWaitableTimerExW, INFINITE, SetWaitableTimer, Sleep,
-    THREAD_PRIORITY_TIME_CRITICAL, TIMER_ALL_ACCESS, WaitForMultipleObjects, WaitForSingleObject,
-};
+use stk_schema::guard::SAMPLERS;
+use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_TIME_CRITICAL};
 
 use crate::record::sampler::{Accepted, Sampler, Triggered};
-use crate::windows::sampler::process::OwnProcess;
-use crate::windows::session::Session;
-use crate::windows::session::threads::set_priority;
-use crate::windows::shared::events::{WAKE_CODE, WAKE_SAMPLER, WAKE_SPARE, close, signal, wake_all};
+use crate::record::shared::Counters;
+use crate::windows::shared::clock::SessionClock;
+use crate::windows::shared::events::{WAKE_CODE, WAKE_SAMPLER};
+use crate::windows::shared::priority::set_priority;
 use crate::windows::shared::state::{SIGNALS, STATUS};
-use crate::windows::system::api::{Api, NtSetTimerResolution, ticks};
+use crate::windows::shared::worker::Worker;
+use crate::windows::system::api::{Api, ticks};
+use process::OwnProcess;
+use timer::{Timer, Woken};
+use triggers::Triggers;
 
-/// 1 ms in units of 100 ns, for NtSetTimerResolution.
-const RESOLUTION: u32 = 10_000;
 /// How often a one-shot recording tries a thread that could not be sampled.
 const ONCE_TRIES: u32 = 50;
-/// Milliseconds after which a spare sampler looks by itself whether the recording ends.
-const SPARE_MS: u32 = 1000;
 
-impl Session {
+/// When samples are taken, as the host asked for it.
+pub struct SamplingPlan {
+    /// Ticks from pass to pass.
+    pub period: u64,
+    /// Milliseconds from the start of the recording to the first pass.
+    pub delay_ms: u32,
+    /// Milliseconds from the first pass to the end; 0 = until it is asked for.
+    pub duration_ms: u32,
+    /// One sample of each thread, then the end.
+    pub once: bool,
+    /// Fault injection: panics after the first second.
+    pub test_panic: bool,
+}
+
+/// What the sampler and its spares own, and what the others may touch of it.
+pub struct SamplerThread {
+    /// Lane, state, done flag and wake event.
+    pub worker: Worker<Sampler<OwnProcess>>,
+    /// Captures that the target's threads made of themselves.
+    pub triggers: Triggers,
+    /// The meeting with the code thread before the first pass.
+    pub calibration: Calibration,
+    /// What is counted.
+    pub counters: Arc<Counters>,
+    api: &'static Api,
+    clock: SessionClock,
+    plan: SamplingPlan,
+    /// When the next pass is due, in ticks.
+    due: AtomicU64,
+    /// When sampling ends by itself, in ticks.
+    ends: AtomicU64,
+    /// Samplers that wait to take over.
+    spares: AtomicU32,
+    /// The sampler was deposed and a spare is to take over.
+    takeover: AtomicBool,
+}
+
+impl SamplerThread {
+    /// A sampler that has not begun; all but one of the [`SAMPLERS`] are spare.
+    pub fn new(
+        worker: Worker<Sampler<OwnProcess>>,
+        api: &'static Api,
+        clock: SessionClock,
+        counters: Arc<Counters>,
+        plan: SamplingPlan,
+        calibration: Calibration,
+        triggers: Triggers,
+    ) -> SamplerThread {
+        SamplerThread {
+            worker,
+            triggers,
+            calibration,
+            counters,
+            api,
+            clock,
+            plan,
+            due: AtomicU64::new(0),
+            ends: AtomicU64::new(u64::MAX),
+            spares: AtomicU32::new(SAMPLERS as u32 - 1),
+            takeover: AtomicBool::new(false),
+        }
+    }
+
     /// Samples until the recording is to end.
-    pub fn run_sampler(&self) {
+    pub fn run(&self) {
         set_priority(THREAD_PRIORITY_TIME_CRITICAL);
         let timer = Timer::new(self.api);
-        if self.delay_ms != 0 {
-            self.wait_until(self.started + u64::from(self.delay_ms) * self.ticks_per_ms);
+        if self.plan.delay_ms != 0 {
+            self.wait_until(self.clock.after_start(u64::from(self.plan.delay_ms)));
         }
         while !SIGNALS.threads_known.load(Ordering::Acquire) && !SIGNALS.stopping() {
             // SAFETY: no preconditions.
@@ -50,53 +138,21 @@ impl Session {
         }
         self.calibrate();
         let begun = ticks();
-        if self.duration_ms != 0 {
-            let end = begun + u64::from(self.duration_ms) * self.ticks_per_ms;
-            self.sampling_ends.store(end, Ordering::Release);
+        if self.plan.duration_ms != 0 {
+            let end = begun + self.clock.span(u64::from(self.plan.duration_ms));
+            self.ends.store(end, Ordering::Release);
         }
         self.due.store(begun, Ordering::Release);
         self.sample(timer);
     }
 
-    /// Waits until the sampler is stuck, then goes on in its place; at the end of the recording
-    /// leaves without.
-    pub fn run_spare(&self) {
-        while !self.takeover.swap(false, Ordering::AcqRel) {
-            if SIGNALS.stopping() && self.claim_spare() {
-                // The event wakes one thread: the other spare is told by this one.
-                return signal(&WAKE_SPARE);
-            }
-            // SAFETY: the event lives as long as the process.
-            unsafe { WaitForSingleObject(WAKE_SPARE.load(Ordering::Acquire), SPARE_MS) };
-        }
-        set_priority(THREAD_PRIORITY_TIME_CRITICAL);
-        if self.once {
-            self.complete_once();
-            SIGNALS.request_stop(EndReason::Stopped);
-        }
-        self.sample(Timer::new(self.api));
-    }
-
-    /// Takes one sampler out of those that are spare; false if there is none.
-    pub fn claim_spare(&self) -> bool {
-        let one_less = |spares: u32| spares.checked_sub(1);
-        self.spares.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_ok()
-    }
-
     /// Samples from the pass that is due until the end, and hands over what is left.
     fn sample(&self, timer: Timer) {
         let mut due = self.due.load(Ordering::Acquire);
-        let end = self.sampling_ends.load(Ordering::Acquire);
+        let end = self.ends.load(Ordering::Acquire);
         while !SIGNALS.stopping() {
-            self.sampler.enter(|sampler| {
-                self.take_triggered(sampler);
-                sampler.pass();
-                if sampler.take_code_found() {
-                    signal(&WAKE_CODE);
-                }
-            });
-            self.publish();
-            if self.once {
+            self.pass();
+            if self.plan.once {
                 self.complete_once();
                 SIGNALS.request_stop(EndReason::Stopped);
                 break;
@@ -107,35 +163,54 @@ impl Session {
                 break;
             }
             assert!(
-                !(self.test_panic && now >= self.started + 1000 * self.ticks_per_ms),
+                !(self.plan.test_panic && now >= self.clock.after_start(1000)),
                 "asked for by the test flag"
             );
-            due += self.period * self.sampler.enter(|sampler| sampler.stride()).unwrap_or(1);
-            if now > due {
-                let late = (now - due) / self.period + 1;
-                due += late * self.period;
-                self.counters.lose(DropReason::Late, late);
-            }
+            due = self.next_due(due, now);
             self.due.store(due, Ordering::Release);
             while timer.wait_until(due, self.api) == Woken::Early && !SIGNALS.stopping() {
-                self.sampler.enter(|sampler| self.take_triggered(sampler));
+                self.worker.state.enter(|sampler| self.take_triggered(sampler));
             }
         }
-        self.sampler.enter(|sampler| {
+        self.worker.state.enter(|sampler| {
             self.take_triggered(sampler);
             sampler.finish();
             sampler.release();
         });
         drop(timer);
-        self.sampler_done.store(true, Ordering::Release);
-        wake_all();
+        self.worker.finish();
+    }
+
+    /// One pass over the threads.
+    fn pass(&self) {
+        self.worker.state.enter(|sampler| {
+            self.take_triggered(sampler);
+            sampler.pass();
+            if sampler.take_code_found() {
+                WAKE_CODE.signal();
+            }
+        });
+        self.publish();
+    }
+
+    /// When the pass after the one that was due at `due` is to be; counts those that it is too late
+    /// for at `now`.
+    fn next_due(&self, mut due: u64, now: u64) -> u64 {
+        let period = self.plan.period;
+        due += period * self.worker.state.enter(|sampler| sampler.stride()).unwrap_or(1);
+        if now > due {
+            let late = (now - due) / period + 1;
+            due += late * period;
+            self.counters.lose(DropReason::Late, late);
+        }
+        due
     }
 
     /// One sample of every thread: tries those again that could not be sampled, on a loaded machine
     /// for instance.
     fn complete_once(&self) {
         for _ in 0..ONCE_TRIES {
-            if SIGNALS.stopping() || self.sampler.enter(Sampler::pass_missing) == Some(0) {
+            if SIGNALS.stopping() || self.worker.state.enter(Sampler::pass_missing) == Some(0) {
                 return;
             }
             // SAFETY: no preconditions.
@@ -146,9 +221,8 @@ impl Session {
     /// Waits for the first sample's time, in steps, so that a stop is noticed.
     fn wait_until(&self, due: u64) {
         while ticks() < due && !SIGNALS.stopping() {
-            // SAFETY: the event lives as long as the process.
-            unsafe { WaitForSingleObject(WAKE_SAMPLER.load(Ordering::Acquire), 10) };
-            self.sampler.enter(|sampler| self.take_triggered(sampler));
+            WAKE_SAMPLER.wait(10);
+            self.worker.state.enter(|sampler| self.take_triggered(sampler));
             self.publish();
         }
     }
@@ -166,84 +240,7 @@ impl Session {
         STATUS.samples.store(counters.samples.load(Ordering::Relaxed), Ordering::Relaxed);
         STATUS.dropped.store(counters.dropped.load(Ordering::Relaxed), Ordering::Relaxed);
         STATUS.passes.store(counters.passes.load(Ordering::Relaxed), Ordering::Relaxed);
-        STATUS.elapsed_ms.store((ticks() - self.started) / self.ticks_per_ms, Ordering::Relaxed);
-    }
-}
-
-/// The timer of the sampler.
-struct Timer {
-    handle: HANDLE,
-    /// Set where the system's clock was made finer; gives it back.
-    finer: Option<NtSetTimerResolution>,
-}
-
-#[derive(PartialEq, Eq)]
-enum Woken {
-    /// The time has come.
-    Due,
-    /// Somebody else woke the sampler.
-    Early,
-}
-
-impl Timer {
-    fn new(api: &Api) -> Timer {
-        // SAFETY: plain calls; the handle is owned by the result.
-        unsafe {
-            let mut finer = None;
-            let mut handle = CreateWaitableTimerExW(
-                null(),
-                null(),
-                CREATE_WAITABLE_TIMER_HIGH_RESOLUTION,
-                TIMER_ALL_ACCESS,
-            );
-            if handle.is_null() {
-                // Before Windows 10 1803: an ordinary timer, as fine as the system's clock
-                // interrupt can be made.
-                if let Some(set_resolution) = api.set_timer_resolution {
-                    let mut actual = 0;
-                    if set_resolution(RESOLUTION, 1, &mut actual) >= 0 {
-                        finer = api.set_timer_resolution;
-                    }
-                }
-                handle = CreateWaitableTimerExW(null(), null(), 0, TIMER_ALL_ACCESS);
-            }
-            Timer { handle, finer }
-        }
-    }
-
-    /// Waits until `due` (ticks), or until the sampler is woken.
-    fn wait_until(&self, due: u64, api: &Api) -> Woken {
-        let now = ticks();
-        if now >= due {
-            return Woken::Due;
-        }
-        let units = ((due - now) as u128 * 10_000_000 / u128::from(api.frequency)) as i64;
-        let wake = WAKE_SAMPLER.load(Ordering::Acquire);
-        // SAFETY: both handles are open for the length of the call; the due time is relative, hence
-        // negative.
-        let result = unsafe {
-            if self.handle.is_null()
-                || SetWaitableTimer(self.handle, &(-units.max(1)), 0, None, null(), 0) == 0
-            {
-                WaitForSingleObject(wake, (units / 10_000).max(1) as u32)
-            } else {
-                match WaitForMultipleObjects(2, [wake, self.handle].as_ptr(), 0, INFINITE) {
-                    WAIT_OBJECT_0 => WAIT_OBJECT_0,
-                    _ => u32::MAX,
-                }
-            }
-        };
-        if result == WAIT_OBJECT_0 { Woken::Early } else { Woken::Due }
-    }
-}
-
-impl Drop for Timer {
-    fn drop(&mut self) {
-        if let Some(set_resolution) = self.finer {
-            let mut actual = 0;
-            // SAFETY: the result is one u32. The process's request of `Timer::new` is withdrawn.
-            unsafe { set_resolution(RESOLUTION, 0, &mut actual) };
-        }
-        close(self.handle);
+        let elapsed = self.clock.milliseconds(ticks() - self.clock.started);
+        STATUS.elapsed_ms.store(elapsed, Ordering::Relaxed);
     }
 }

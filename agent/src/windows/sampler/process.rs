@@ -15,16 +15,14 @@ use crate::record::dynamic::{Region, RegionUse};
 use crate::record::sampler::{Capture, Outcome, Target};
 use crate::record::shared::Counters;
 use crate::record::stack_bounds::CheckedBounds;
-use crate::windows::runtimes::Shared;
+use crate::windows::runtimes::RuntimesShared;
 use crate::windows::sampler::boosts::ThreadBoost;
 use crate::windows::sampler::own_cpu::OwnCpu;
 use crate::windows::sampler::stack_copy::OwnPages;
-use crate::windows::sampler::suspend;
-use crate::windows::sampler::walk::SystemUnwinder;
+use crate::windows::sampler::suspend::Suspender;
 use crate::windows::system::api::{Api, ticks};
 use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::pages::{is_readable, query};
-use crate::windows::system::peb::Peb;
 use crate::windows::system::thread::{Teb, ThreadHandle};
 use stk_schema::registers::{IP, SP};
 
@@ -32,7 +30,7 @@ use stk_schema::registers::{IP, SP};
 pub struct Sampled {
     /// Its boosts are off until this goes, which is before the handle goes that keeps its id.
     _boost: BoostOff<ThreadBoost>,
-    /// Open as long as the sampler or the census knows the thread.
+    /// Open as long as the sampler or the tables thread knows the thread.
     pub handle: Arc<ThreadHandle>,
     /// Its id.
     pub tid: u32,
@@ -72,33 +70,23 @@ impl Sampled {
 /// This process.
 pub struct OwnProcess {
     api: &'static Api,
-    peb: Peb,
     counters: Arc<Counters>,
     has_cycles: bool,
     own_cpu: OwnCpu,
-    /// Walks each stack too, if that was asked for.
-    unwinder: Option<SystemUnwinder>,
-    dotnet: Arc<Shared>,
+    suspender: Suspender,
+    dotnet: Arc<RuntimesShared>,
 }
 
 impl OwnProcess {
     /// This process; `has_cycles` tells whether the system counts cycles.
     pub fn new(
-        api: &'static Api,
+        suspender: Suspender,
         counters: Arc<Counters>,
         has_cycles: bool,
-        unwinder: Option<SystemUnwinder>,
-        dotnet: Arc<Shared>,
+        dotnet: Arc<RuntimesShared>,
     ) -> OwnProcess {
-        OwnProcess {
-            api,
-            peb: Peb::current(api),
-            counters,
-            has_cycles,
-            own_cpu: OwnCpu::new(api, has_cycles),
-            unwinder,
-            dotnet,
-        }
+        let api = suspender.api;
+        OwnProcess { api, counters, has_cycles, own_cpu: OwnCpu::new(api, has_cycles), suspender, dotnet }
     }
 
     /// What a runtime says of the thread; not to be asked while it is suspended.
@@ -160,15 +148,7 @@ impl Target for OwnProcess {
         (into.managed, into.outside_at) = (None, 0);
         into.checked = thread.checked.get();
         let before = self.managed_before(thread);
-        let (outcome, timing) = suspend::capture(
-            thread.handle.raw(),
-            thread.tid,
-            thread.teb,
-            &self.peb,
-            self.api,
-            self.unwinder.as_ref(),
-            into,
-        );
+        let (outcome, timing) = self.suspender.capture(thread.handle.raw(), thread.tid, thread.teb, into);
         if outcome == Outcome::Captured {
             into.checked.check(&OwnPages, into.bounds);
             thread.checked.set(into.checked);

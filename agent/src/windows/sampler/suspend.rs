@@ -42,84 +42,100 @@ pub struct Timing {
     pub held: u64,
 }
 
-/// Suspends `thread`, captures it into `into`, has `unwinder` walk it, if there is one, and resumes
-/// it. Does not return on a sampler that was deposed meanwhile: what it shares with the other
-/// samplers, `into` included, is its successor's.
-pub fn capture(
-    thread: HANDLE,
-    tid: u32,
-    teb: Teb,
-    peb: &Peb,
-    api: &Api,
-    unwinder: Option<&SystemUnwinder>,
-    into: &mut Capture,
-) -> (Outcome, Timing) {
-    // SAFETY: no preconditions.
-    let Some(slot) = SUSPENSIONS.slot_of(unsafe { GetCurrentThreadId() }) else {
-        return (Outcome::NotSuspended, Timing::default());
-    };
-    if SUSPENSIONS.leaves_alone(tid, ticks()) {
-        return (Outcome::NotStopped, Timing::default());
-    }
-    // Without the loader lock there is no walk of this sample.
-    let loader_held = unwinder.map(|unwinder| unwinder.hold_loader());
-    let (unwinder, no_walk) = match &loader_held {
-        Some(None) => (None, true),
-        _ => (unwinder, false),
-    };
-    if let Some(walk) = &mut into.walk {
-        walk.flags = if no_walk { CheckWalk::DISCARDED } else { 0 };
-        walk.frames.clear();
-    }
-    // This sampler's own: the system may still write it when a spare has long taken over.
-    let mut context = Context::request();
-    let before = ticks();
-    let counter_before = counter();
-    let mut attempt = Attempt {
-        peb,
-        teb,
-        unwinder,
-        context: &mut context,
-        into,
-        bounds: (0, 0),
-        counter_at: counter_before,
-    };
-    let verdict = SUSPENSIONS.hold(slot, thread as isize, tid, &mut attempt);
-    let counter_at = attempt.counter_at;
-    let counter_after = counter();
-    let after = ticks();
-    match verdict {
-        Verdict::Deposed => {
-            // A lock of the target's, if walks are checked: given back before this thread ends.
-            drop(loader_held);
-            SUSPENSIONS.returned(slot, after + left_alone(api));
-            crate::windows::session::leave_deposed(slot);
-        }
-        Verdict::NotStopped => SUSPENSIONS.returned(slot, after + left_alone(api)),
-        Verdict::WalkLost => {
-            if let Some(walk) = &mut into.walk {
-                walk.flags = CheckWalk::DISCARDED;
-                walk.frames.clear();
-            }
-        }
-        _ => {}
-    }
-    let outcome = match verdict {
-        Verdict::Whole | Verdict::WalkLost => Outcome::Captured,
-        Verdict::Refused => return (Outcome::NotSuspended, Timing::default()),
-        Verdict::OwnsExitLocks => return (Outcome::OwnsExitLocks, Timing::default()),
-        Verdict::NotStopped => Outcome::NotStopped,
-        Verdict::NoContext | Verdict::Deposed => Outcome::NoContext,
-    };
-    let time = between(before, after, counter_before, counter_at, counter_after);
-    if outcome == Outcome::Captured {
-        into.time = time;
-        into.registers = context.registers();
-        into.context_reply = context.reply();
-    }
-    (outcome, Timing { total: after - before, held: after - time })
+/// What a suspension needs besides the thread.
+pub struct Suspender {
+    /// The system's functions.
+    pub api: &'static Api,
+    /// Whose locks are looked at.
+    pub peb: Peb,
+    /// Walks each stack too, if that was asked for.
+    pub unwinder: Option<SystemUnwinder>,
+    /// Ends the calling thread, the deposed sampler in that slot, in place.
+    pub leave_deposed: fn(usize) -> !,
 }
 
+impl Suspender {
+    /// Suspends `thread`, captures it into `into`, has the unwinder walk it, if there is one, and
+    /// resumes it. Does not return on a sampler that was deposed meanwhile: what it shares with the
+    /// other samplers, `into` included, is its successor's.
+    pub fn capture(&self, thread: HANDLE, tid: u32, teb: Teb, into: &mut Capture) -> (Outcome, Timing) {
+        // Copied: once this sampler is deposed, what it shares is its successor's.
+        let (api, leave_deposed) = (self.api, self.leave_deposed);
+        // SAFETY: no preconditions.
+        let Some(slot) = SUSPENSIONS.slot_of(unsafe { GetCurrentThreadId() }) else {
+            return (Outcome::NotSuspended, Timing::default());
+        };
+        if SUSPENSIONS.leaves_alone(tid, ticks()) {
+            return (Outcome::NotStopped, Timing::default());
+        }
+        // Without the loader lock there is no walk of this sample.
+        let loader_held = self.unwinder.as_ref().map(|unwinder| unwinder.hold_loader());
+        let (unwinder, no_walk) = match &loader_held {
+            Some(None) => (None, true),
+            _ => (self.unwinder.as_ref(), false),
+        };
+        reset_walk(into, if no_walk { CheckWalk::DISCARDED } else { 0 });
+        // This sampler's own: the system may still write it when a spare has long taken over.
+        let mut context = Context::request();
+        let before = ticks();
+        let counter_before = counter();
+        let mut attempt = Attempt {
+            peb: &self.peb,
+            teb,
+            unwinder,
+            context: &mut context,
+            into,
+            bounds: (0, 0),
+            counter_at: counter_before,
+        };
+        let verdict = SUSPENSIONS.hold(slot, thread as isize, tid, &mut attempt);
+        let counter_at = attempt.counter_at;
+        let counter_after = counter();
+        let after = ticks();
+        match verdict {
+            Verdict::Deposed => {
+                // A lock of the target's, if walks are checked: given back before this thread ends.
+                drop(loader_held);
+                SUSPENSIONS.returned(slot, after + left_alone(api));
+                leave_deposed(slot);
+            }
+            Verdict::NotStopped => SUSPENSIONS.returned(slot, after + left_alone(api)),
+            Verdict::WalkLost => reset_walk(into, CheckWalk::DISCARDED),
+            _ => {}
+        }
+        let outcome = outcome(verdict);
+        if matches!(outcome, Outcome::NotSuspended | Outcome::OwnsExitLocks) {
+            return (outcome, Timing::default());
+        }
+        let time = between(before, after, counter_before, counter_at, counter_after);
+        if outcome == Outcome::Captured {
+            into.time = time;
+            into.registers = context.registers();
+            into.context_reply = context.reply();
+        }
+        (outcome, Timing { total: after - before, held: after - time })
+    }
+}
+
+/// Forgets the walk of the sample before; with `flags` for this one's.
+fn reset_walk(into: &mut Capture, flags: u64) {
+    if let Some(walk) = &mut into.walk {
+        walk.flags = flags;
+        walk.frames.clear();
+    }
+}
+
+fn outcome(verdict: Verdict) -> Outcome {
+    match verdict {
+        Verdict::Whole | Verdict::WalkLost => Outcome::Captured,
+        Verdict::Refused => Outcome::NotSuspended,
+        Verdict::OwnsExitLocks => Outcome::OwnsExitLocks,
+        Verdict::NotStopped => Outcome::NotStopped,
+        Verdict::NoContext | Verdict::Deposed => Outcome::NoContext,
+    }
+}
+
+/// Until when a thread is left alone, counted from the return of the call that asked it.
 fn left_alone(api: &Api) -> u64 {
     LEFT_ALONE_MS * api.frequency / 1000
 }

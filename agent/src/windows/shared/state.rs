@@ -19,6 +19,9 @@ pub static SIGNALS: Signals = Signals {
     sampler_whole: AtomicBool::new(false),
 };
 
+/// Whether the writer has ended the trace (or given up); true while nothing is recorded.
+pub static FINISHED: AtomicBool = AtomicBool::new(true);
+
 /// Exit code of the target's thread that was last seen to have ended: the process's own, if the
 /// recorder's threads end last.
 pub static LAST_EXIT_CODE: AtomicU32 = AtomicU32::new(0);

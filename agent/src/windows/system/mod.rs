@@ -1,4 +1,23 @@
 //! The system as every thread of the recorder calls it: functions, memory, threads, files, facts.
+//!
+//! No thread runs here by itself. What is here owns at most a handle, and knows nothing of a
+//! recording. `api` must have been looked up once before a thread is suspended; of the rest only
+//! `memory` may be called while one is (the law in `sampler`).
+//!
+//! ```text
+//! api      functions of the system by name; ticks and the time
+//! memory   reads that fail instead of faulting
+//! pages    what the system says of pages
+//! peb      the process's block: modules, owners of its locks
+//! thread   threads of the process, their handles and blocks
+//! context  registers of a CONTEXT
+//! host     facts about machine and process
+//! files    the trace, and the folder of shared tables
+//! heap     the recorder's own heap
+//! panic    what becomes of a panic
+//! random   bytes that other processes cannot foretell
+//! text     UTF-16 to WTF-8
+//! ```
 
 pub mod api;
 pub mod context;

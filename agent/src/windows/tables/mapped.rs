@@ -7,6 +7,7 @@ use windows_sys::Win32::Storage::FileSystem::QueryDosDeviceW;
 use windows_sys::Win32::System::Memory::MEM_IMAGE;
 use windows_sys::Win32::System::Threading::GetCurrentProcess;
 
+use super::loader::UnicodeString;
 use crate::record::fingerprint::Fingerprint;
 use crate::record::modules::Seen;
 use crate::record::unlisted::{Mappings, dos_path};
@@ -15,7 +16,6 @@ use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::pages::query;
 use crate::windows::system::peb::Peb;
 use crate::windows::system::text::{units, wtf8};
-use crate::windows::tables::loader::UnicodeString;
 use stk_schema::identity::PeIdentity;
 
 /// MemoryMappedFilenameInformation.

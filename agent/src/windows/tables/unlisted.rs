@@ -5,16 +5,15 @@ use core::sync::atomic::Ordering;
 
 use stk_schema::event::ModuleFlags;
 
-use super::Census;
+use super::mapped::MappedImages;
+use super::{TablesRecorder, loader};
 use crate::record::fingerprint::Fingerprint;
 use crate::record::image::Image;
 use crate::record::unlisted::{Found, Mappings as _};
 use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::api::ticks;
-use crate::windows::tables::loader;
-use crate::windows::tables::mapped::MappedImages;
 
-impl Census {
+impl TablesRecorder {
     /// Records the unlisted images that samples have shown, and the ends of those that are gone.
     /// The loader's notifications must have been drained before.
     pub fn look_for_unlisted(&mut self) {

@@ -1,22 +1,31 @@
 //! The watchdog's thread: resumes a thread that stays suspended too long, has a spare sampler go on
 //! when one is stuck, and ends a recording whose recorder is not well.
+//!
+//! [`WatchdogThread::run`] is its loop: one look at each sampler's word on the board
+//! (`sampler::suspend`) every few milliseconds, nothing that waits for anybody.
+//!
+//! It owns the handle of the guard process. It gets the samplers' words and the writer's end of the
+//! trace. It gives resumptions, the order to a spare sampler, and reasons to end.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use stk_schema::control::TEST_FREEZE_WRITER;
 use stk_schema::event::{DropReason, EndReason};
-use windows_sys::Win32::Foundation::WAIT_OBJECT_0;
+use windows_sys::Win32::Foundation::{HANDLE, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_HIGHEST, WaitForSingleObject};
 
+use crate::record::shared::Counters;
 use crate::record::suspension::{Limits, Rescue};
+use crate::windows::sampler::SamplerThread;
 use crate::windows::sampler::suspend::{SUSPENSIONS, Watches};
-use crate::windows::session::threads::set_priority;
-use crate::windows::session::{FINISHED, Session};
-use crate::windows::shared::events::{ENDED, WAKE_SPARE, close, signal, wake_all};
-use crate::windows::shared::state::SIGNALS;
+use crate::windows::shared::clock::SessionClock;
+use crate::windows::shared::events::{ENDED, close, wake_all};
+use crate::windows::shared::priority::set_priority;
+use crate::windows::shared::state::{FINISHED, SIGNALS};
 use crate::windows::system::api::ticks;
 use crate::windows::system::panic;
-use crate::windows::writer::PATIENCE_MS;
+use crate::windows::writer::{PATIENCE_MS, WriterThread};
 
 /// A thread may take this long to stop: it may merely not be scheduled.
 const ASKED_MS: u64 = 1_000;
@@ -31,42 +40,61 @@ const WATCH_MS: u32 = 20;
 /// The same where walks are checked.
 const WATCH_WALKS_MS: u32 = 5;
 
-impl Session {
+/// What the watchdog owns.
+pub struct WatchdogThread {
+    clock: SessionClock,
+    counters: Arc<Counters>,
+    /// The guard process, whose end ends the recording; null = none.
+    guard: HANDLE,
+    check_walks: bool,
+    /// The phase of a suspension in which samplers are to stop for ever, or the writer.
+    test_freeze: u8,
+}
+
+impl WatchdogThread {
+    /// A watchdog that has not begun; `guard` is its own from now on.
+    pub fn new(
+        clock: SessionClock,
+        counters: Arc<Counters>,
+        guard: HANDLE,
+        check_walks: bool,
+        test_freeze: u8,
+    ) -> WatchdogThread {
+        WatchdogThread { clock, counters, guard, check_walks, test_freeze }
+    }
+
     /// Watches until the trace is finalised.
-    pub fn run_watchdog(&self) {
+    pub fn run(&self, sampler: &SamplerThread, writer: &WriterThread) {
         set_priority(THREAD_PRIORITY_HIGHEST);
         let mut watches = Watches::default();
         let limits = Limits {
-            asked: ASKED_MS * self.ticks_per_ms,
-            stopped: SUSPENDED_MS * self.ticks_per_ms,
-            walking: WALKED_MS * self.ticks_per_ms,
+            asked: self.clock.span(ASKED_MS),
+            stopped: self.clock.span(SUSPENDED_MS),
+            walking: self.clock.span(WALKED_MS),
         };
         let mut rescued = 0;
         while !FINISHED.load(Ordering::Acquire) {
             let passes = self.counters.passes.load(Ordering::Relaxed);
             watches.look(
                 &limits,
-                || self.can_depose(),
+                || sampler.can_depose(),
                 |rescue| match rescue {
                     Rescue::None => {}
                     Rescue::NotStopped => self.counters.lose(DropReason::NotStopped, 1),
-                    Rescue::Deposed => self.replace_sampler(),
+                    Rescue::Deposed => sampler.replace(),
                     Rescue::WhileWalking => rescued = passes + 1,
                     Rescue::WhileStopped => SIGNALS.request_stop(EndReason::Watchdog),
                 },
             );
-            let freezes_sampler = !matches!(self.test_freeze, 0 | TEST_FREEZE_WRITER);
-            if freezes_sampler && ticks() >= self.started + 1000 * self.ticks_per_ms {
-                SUSPENSIONS.freeze(self.test_freeze);
-            }
+            self.freeze_for_test();
             // The pass in which a thread was resumed has not come to its end since: the sampler
             // hangs.
-            if rescued == passes + 1 && watches.idle_for(STUCK_MS * self.ticks_per_ms) {
+            if rescued == passes + 1 && watches.idle_for(self.clock.span(STUCK_MS)) {
                 SIGNALS.request_stop(EndReason::Watchdog);
             }
             if panic::happened() {
                 SIGNALS.request_stop(EndReason::Panic);
-                self.finish_for_panicked_writer();
+                self.finish_for_panicked_writer(sampler, writer);
             }
             if self.guard_is_gone() {
                 SIGNALS.request_stop(EndReason::GuardGone);
@@ -74,11 +102,17 @@ impl Session {
             if SIGNALS.stopping() {
                 wake_all();
             }
-            let pause = if self.check_walks { WATCH_WALKS_MS } else { WATCH_MS };
-            // SAFETY: the event lives as long as the process.
-            unsafe { WaitForSingleObject(ENDED.load(Ordering::Acquire), pause) };
+            ENDED.wait(if self.check_walks { WATCH_WALKS_MS } else { WATCH_MS });
         }
         close(self.guard);
+    }
+
+    /// Fault injection: stops the samplers for ever if that is asked for, after the first second.
+    fn freeze_for_test(&self) {
+        let freezes_sampler = !matches!(self.test_freeze, 0 | TEST_FREEZE_WRITER);
+        if freezes_sampler && ticks() >= self.clock.after_start(1000) {
+            SUSPENSIONS.freeze(self.test_freeze);
+        }
     }
 
     /// Whether the guard process has ended: nobody outside could resume a thread any more that a
@@ -88,37 +122,13 @@ impl Session {
         !self.guard.is_null() && unsafe { WaitForSingleObject(self.guard, 0) } == WAIT_OBJECT_0
     }
 
-    /// Whether the sampler, found in a call that asks a thread to stop, can be replaced or is not
-    /// needed any more.
-    fn can_depose(&self) -> bool {
-        let successor = self.spares.load(Ordering::Acquire) != 0 || SIGNALS.stopping();
-        successor && SIGNALS.sampler_whole.load(Ordering::Acquire)
-    }
-
-    /// Has a spare sampler go on in the place of the one that was just deposed.
-    fn replace_sampler(&self) {
-        self.counters.lose(DropReason::NotStopped, 1);
-        // SAFETY: the deposed sampler is in a call of a capture, where its state is whole by its
-        // own word (`can_depose`), and does not come back from that capture (`suspend::capture`).
-        unsafe { self.sampler.expel() };
-        if self.claim_spare() {
-            self.takeover.store(true, Ordering::Release);
-            signal(&WAKE_SPARE);
-        } else {
-            // The recording ends and the spares have left: the writer hands over what the sampler
-            // has gathered.
-            self.sampler_done.store(true, Ordering::Release);
-            wake_all();
-        }
-    }
-
     /// Where the writer itself panicked nobody else will tell of it: the trace stays truncated, the
     /// status says why.
-    fn finish_for_panicked_writer(&self) {
+    fn finish_for_panicked_writer(&self, sampler: &SamplerThread, writer: &WriterThread) {
         // SAFETY: no preconditions; time for a writer that is well to do it itself.
         unsafe { Sleep(PATIENCE_MS as u32 / 4) };
-        if !FINISHED.load(Ordering::Acquire) && self.writer.busy.load(Ordering::Acquire) {
-            self.report_end(EndReason::Panic);
+        if !FINISHED.load(Ordering::Acquire) && writer.state.busy.load(Ordering::Acquire) {
+            writer.report_end(EndReason::Panic, sampler);
         }
     }
 }

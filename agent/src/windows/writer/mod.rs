@@ -1,51 +1,99 @@
 //! The writer's thread: what the others hand over goes into the trace, and its end is written and
 //! told.
+//!
+//! [`WriterThread::run`] is its loop. It waits for nobody but the disk; at the end of a recording it
+//! gives the other threads the time to hand over what they have.
+//!
+//! It owns the trace's file ([`Writer`]), from its first byte to its last. It gets blocks from the
+//! lanes of the [`Workers`] and gives them back empty; it gives the host the end of the recording.
+//! `process_end` does its work where the process ends without it.
+
+mod process_end;
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::ptr::null_mut;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use stk_format::{BlockBuffer, BlockKind};
+use stk_format::BlockBuffer;
 use stk_schema::control::{STATE_FAILED, STATE_STOPPED, STATE_STOPPING, TEST_FREEZE_WRITER};
-use stk_schema::event::{End, EndReason, Event};
-use windows_sys::Win32::System::Threading::{
-    SetEvent, Sleep, THREAD_PRIORITY_ABOVE_NORMAL, WaitForSingleObject,
-};
+use stk_schema::event::{End, EndReason};
+use windows_sys::Win32::Foundation::HANDLE;
+use windows_sys::Win32::System::Threading::{SetEvent, Sleep, THREAD_PRIORITY_ABOVE_NORMAL};
 
-use crate::record::last_modules::LastModules;
-use crate::record::modules::{Events, Modules};
 use crate::record::sampler::Sampler;
+use crate::record::shared::Counters;
 use crate::record::writer::{WriteError, Writer};
-use crate::windows::code::CodeRecorder;
-use crate::windows::runtimes::Runtimes;
-use crate::windows::session::lookups::{CODE_PATIENCE_MS, TABLES_MS};
-use crate::windows::session::threads::set_priority;
-use crate::windows::session::{FINISHED, Session};
-use crate::windows::shared::events::{ENDED, WAKE_WRITER, close, signal};
-use crate::windows::shared::state::{SIGNALS, STATUS};
+use crate::windows::code::{CODE_PATIENCE_MS, CodeRecorder};
+use crate::windows::runtimes::RuntimesRecorder;
+use crate::windows::sampler::SamplerThread;
+use crate::windows::shared::clock::SessionClock;
+use crate::windows::shared::events::{ENDED, WAKE_WRITER, close};
+use crate::windows::shared::exclusive::Exclusive;
+use crate::windows::shared::priority::set_priority;
+use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS};
 use crate::windows::system::api::ticks;
 use crate::windows::system::files::OutputFile;
 use crate::windows::system::panic;
-use crate::windows::tables::Census;
-use crate::windows::tables::loader;
+use crate::windows::tables::{TABLES_MS, TablesRecorder};
+use crate::windows::workers::Workers;
 
-/// Milliseconds between the writer's looks at its queues.
-const WRITE_MS: u32 = 10;
 /// Milliseconds that the writer waits for the other threads, beyond those for the tables.
 pub const PATIENCE_MS: u64 = 10_000;
+/// Milliseconds between the writer's looks at its queues.
+const WRITE_MS: u32 = 10;
 
-impl Session {
+/// What the writer owns.
+pub struct WriterThread {
+    /// The trace; `None` once its end is written.
+    pub state: Exclusive<Option<Writer<OutputFile>>>,
+    /// The block that is being written now.
+    in_flight: AtomicPtr<BlockBuffer>,
+    /// The writer has begun to end the trace.
+    ending: AtomicBool,
+    /// A buffer that nobody else uses, for the END block.
+    last_block: Exclusive<Box<BlockBuffer>>,
+    clock: SessionClock,
+    counters: Arc<Counters>,
+    /// The host's event that the recording has ended; null = none.
+    ended_event: HANDLE,
+    /// The phase of a suspension in which samplers are to stop for ever, or the writer.
+    test_freeze: u8,
+}
+
+impl WriterThread {
+    /// A writer that has written the trace's header; `ended_event` is its own from now on.
+    pub fn new(
+        writer: Writer<OutputFile>,
+        last_block: Box<BlockBuffer>,
+        clock: SessionClock,
+        counters: Arc<Counters>,
+        ended_event: HANDLE,
+        test_freeze: u8,
+    ) -> WriterThread {
+        WriterThread {
+            state: Exclusive::new(Some(writer)),
+            in_flight: AtomicPtr::new(null_mut()),
+            ending: AtomicBool::new(false),
+            last_block: Exclusive::new(last_block),
+            clock,
+            counters,
+            ended_event,
+            test_freeze,
+        }
+    }
+
     /// Writes until all threads have handed over what they have, then ends the trace.
-    pub fn run_writer(&self) {
+    pub fn run(&self, workers: &Workers) {
         // What it has to do is bounded by the buffers: were it to wait for a busy target, they
         // would fill and samples be lost.
         set_priority(THREAD_PRIORITY_ABOVE_NORMAL);
         let mut stop_seen = None;
         loop {
-            let failed = self.writer.enter(|writer| {
+            let failed = self.state.enter(|writer| {
                 let Some(writer) = writer else { return false };
                 self.freeze_for_test();
-                self.write_waiting(writer);
+                self.write_waiting(writer, workers);
                 if writer.is_nearly_full() {
                     SIGNALS.request_stop(EndReason::SizeLimit);
                 }
@@ -59,33 +107,42 @@ impl Session {
             }
             if SIGNALS.stopping() {
                 STATUS.state.store(STATE_STOPPING, Ordering::Release);
-                let since = *stop_seen.get_or_insert_with(ticks);
-                let others_done = [&self.sampler_done, &self.census_done, &self.runtimes_done]
-                    .iter()
-                    .all(|done| done.load(Ordering::Acquire));
-                let waited = ticks().saturating_sub(since) / self.ticks_per_ms;
-                // A parked thread never comes back; the other ones get the time to hand over what
-                // they have.
-                let patience = if panic::happened() { 500 } else { TABLES_MS + PATIENCE_MS / 2 };
-                let code_done = self.code_done.load(Ordering::Acquire) || waited >= 2 * CODE_PATIENCE_MS;
-                if others_done && code_done || waited >= patience {
+                if self.may_end(workers, *stop_seen.get_or_insert_with(ticks)) {
                     break;
                 }
             }
-            // SAFETY: the event lives as long as the process.
-            unsafe { WaitForSingleObject(WAKE_WRITER.load(Ordering::Acquire), WRITE_MS) };
+            WAKE_WRITER.wait(WRITE_MS);
         }
+        self.end_trace(workers);
+    }
+
+    /// Whether the threads have handed over what they have, or had the time to, since the stop was
+    /// seen (in ticks).
+    fn may_end(&self, workers: &Workers, stop_seen: u64) -> bool {
+        let others_done = workers.sampler.worker.is_done()
+            && workers.tables.worker.is_done()
+            && workers.runtimes.worker.is_done();
+        let waited = self.clock.milliseconds(ticks().saturating_sub(stop_seen));
+        // A parked thread never comes back; the other ones get the time to hand over what they
+        // have.
+        let patience = if panic::happened() { 500 } else { TABLES_MS + PATIENCE_MS / 2 };
+        let code_done = workers.code.worker.is_done() || waited >= 2 * CODE_PATIENCE_MS;
+        others_done && code_done || waited >= patience
+    }
+
+    /// Writes what is left and the END block, closes the output, and tells of it.
+    fn end_trace(&self, workers: &Workers) {
         let reason = end_reason();
         self.ending.store(true, Ordering::Release);
-        self.writer.enter(|writer| {
+        self.state.enter(|writer| {
             let Some(mut writer) = writer.take() else { return };
             // What a thread that parked or hangs has not handed over, unless it stopped in the
             // middle of it.
-            self.census.enter(Census::flush);
-            self.code.enter(CodeRecorder::flush);
-            self.runtimes.enter(Runtimes::flush);
-            self.sampler.enter(Sampler::finish);
-            self.write_waiting(&mut writer);
+            workers.tables.worker.state.enter(TablesRecorder::flush);
+            workers.code.worker.state.enter(CodeRecorder::flush);
+            workers.runtimes.worker.state.enter(RuntimesRecorder::flush);
+            workers.sampler.worker.state.enter(Sampler::finish);
+            self.write_waiting(&mut writer, workers);
             let detail = match reason {
                 EndReason::Panic => panic::message().unwrap_or("the recorder panicked"),
                 EndReason::Watchdog => "a thread stayed suspended too long and was resumed",
@@ -96,26 +153,22 @@ impl Session {
             // Here the output is closed, before anybody hears of the end.
             drop(writer);
         });
-        self.report_end(reason);
+        self.report_end(reason, &workers.sampler);
     }
 
     /// Fault injection: stops for ever if that is asked for, after the first second.
     fn freeze_for_test(&self) {
         let frozen = self.test_freeze == TEST_FREEZE_WRITER;
-        while frozen && ticks() >= self.started + 1000 * self.ticks_per_ms {
+        while frozen && ticks() >= self.clock.after_start(1000) {
             // SAFETY: no arguments but a time.
             unsafe { Sleep(1000) };
         }
     }
 
-    /// Appends the blocks that wait: module and thread events first, as samples refer to them.
-    pub fn write_waiting(&self, writer: &mut Writer<OutputFile>) {
-        loop {
-            let lanes = [&self.census_lane, &self.code_lane, &self.runtimes_lane, &self.sampler_lane];
-            let Some((lane, block)) = lanes.into_iter().find_map(|lane| Some((lane, lane.take_full()?)))
-            else {
-                break;
-            };
+    /// Appends the blocks that wait.
+    fn write_waiting(&self, writer: &mut Writer<OutputFile>, workers: &Workers) {
+        let lanes = workers.lanes();
+        while let Some((lane, block)) = lanes.iter().find_map(|lane| Some((lane, lane.take_full()?))) {
             // From here on, should this thread be terminated, the one that ends the process goes on
             // with the block.
             let block = Box::into_raw(block);
@@ -134,52 +187,11 @@ impl Session {
             }
         }
         STATUS.bytes.store(writer.bytes(), Ordering::Relaxed);
-        self.bytes_since_state.store(writer.since_state(), Ordering::Relaxed);
-    }
-
-    /// At the process's end: writes the block that the terminated writer was at.
-    pub fn resume_write(&self, writer: &mut Writer<OutputFile>) {
-        // SAFETY: the block that `write_waiting` put there, whose thread is gone; it is never
-        // freed.
-        let Some(block) = (unsafe { self.in_flight.swap(null_mut(), Ordering::AcqRel).as_ref() }) else {
-            return;
-        };
-        if let Err(error) = writer.resume(block) {
-            self.note_write_error(error);
-        }
-    }
-
-    /// At the process's end: writes what the loader has told and the tables thread did not come to.
-    pub fn write_last_modules(&self, writer: &mut Writer<OutputFile>) {
-        let known = self.census.enter(|census| {
-            self.last_block.enter(|block| self.write_changes(Some(census.modules()), block, writer));
-        });
-        if known.is_none() {
-            // The tables thread was terminated while it changed what it knows.
-            self.last_block.enter(|block| self.write_changes(None, block, writer));
-        }
-    }
-
-    fn write_changes(
-        &self,
-        known: Option<&Modules>,
-        block: &mut BlockBuffer,
-        writer: &mut Writer<OutputFile>,
-    ) {
-        block.begin(BlockKind::Meta, ticks());
-        block.set_dropped(self.counters.dropped.load(Ordering::Relaxed));
-        let mut out = LastBlock { session: self, block, writer };
-        let mut last = LastModules::new(known, &self.module_ids);
-        while last.has_room()
-            && let Some(change) = loader::next_unwritten()
-        {
-            last.write(&change, &mut out);
-        }
-        out.flush();
+        workers.tables.bytes_since_state.store(writer.since_state(), Ordering::Relaxed);
     }
 
     /// Writes the END block.
-    pub fn end(&self, writer: &mut Writer<OutputFile>, reason: EndReason, detail: &str) {
+    fn end(&self, writer: &mut Writer<OutputFile>, reason: EndReason, detail: &str) {
         let end = End {
             time: ticks(),
             reason: reason as u64,
@@ -207,8 +219,8 @@ impl Session {
     }
 
     /// Publishes that the recording is over, last of all.
-    pub fn report_end(&self, reason: EndReason) {
-        self.publish();
+    pub fn report_end(&self, reason: EndReason, sampler: &SamplerThread) {
+        sampler.publish();
         if let Some(message) = panic::message() {
             STATUS.set_message(message);
         }
@@ -218,40 +230,13 @@ impl Session {
         if FINISHED.swap(true, Ordering::AcqRel) {
             return;
         }
-        signal(&ENDED);
+        ENDED.signal();
         if !self.ended_event.is_null() {
             // SAFETY: the host's event, which the agent owns since the start and closes here.
             unsafe {
                 SetEvent(self.ended_event);
             }
             close(self.ended_event);
-        }
-    }
-}
-
-/// The block of the process's end as a place for events.
-struct LastBlock<'a> {
-    session: &'a Session,
-    block: &'a mut BlockBuffer,
-    writer: &'a mut Writer<OutputFile>,
-}
-
-impl LastBlock<'_> {
-    fn flush(&mut self) {
-        if !self.block.is_empty()
-            && let Err(error) = self.writer.block(self.block)
-        {
-            self.session.note_write_error(error);
-        }
-    }
-}
-
-impl Events for LastBlock<'_> {
-    fn event(&mut self, event: &Event<'_>) {
-        if self.block.push(event).is_err() {
-            self.flush();
-            self.block.begin(BlockKind::Meta, ticks());
-            let _ = self.block.push(event);
         }
     }
 }
