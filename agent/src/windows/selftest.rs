@@ -62,8 +62,8 @@ fn peb_lock_functions() -> Option<(PebLock, PebLock)> {
         let ntdll = GetModuleHandleW(w!("ntdll.dll"));
         let acquire = GetProcAddress(ntdll, s!("RtlAcquirePebLock"))?;
         let release = GetProcAddress(ntdll, s!("RtlReleasePebLock"))?;
-        type Found = unsafe extern "system" fn() -> isize;
-        Some((transmute::<Found, PebLock>(acquire), transmute::<Found, PebLock>(release)))
+        type Function = unsafe extern "system" fn() -> isize;
+        Some((transmute::<Function, PebLock>(acquire), transmute::<Function, PebLock>(release)))
     }
 }
 

@@ -1,5 +1,5 @@
-//! agent/tests/host.c: a program that loads agent.dll into itself and records itself, one scenario a
-//! run.
+//! agent/tests/host.c: a program that loads agent.dll into itself and records itself, one scenario
+//! a run.
 
 use super::{LIMIT, Machine, c_compiler, path, windows_path};
 use std::path::{Path, PathBuf};

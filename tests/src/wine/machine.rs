@@ -48,7 +48,8 @@ impl Machine {
         }
     }
 
-    /// A folder of its own below `folder`, made if it is not there: two machines are tested at once.
+    /// A folder of its own below `folder`, made if it is not there: two machines are tested at
+    /// once.
     pub fn folder(self, folder: &Path) -> PathBuf {
         let folder = folder.join(self.name());
         std::fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));

@@ -6,8 +6,8 @@
 //! for a moment.
 //!
 //! It owns what is known of functions outside of modules ([`CodeRecorder`]) and the lane of their
-//! events. It gets places of code from the sampler (`dynamic::Shared`) and gives the runtimes thread
-//! addresses that want a name, and the writer blocks.
+//! events. It gets places of code from the sampler (`dynamic::Shared`). It gives addresses that
+//! want a name to the runtimes thread, and blocks to the writer.
 //!
 //! ```text
 //! lookup  RtlLookupFunctionEntry, with a handler around it

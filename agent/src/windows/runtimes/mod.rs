@@ -8,8 +8,8 @@
 //!
 //! It owns the conversation ([`client`]), which nobody else touches, and what is written of it
 //! ([`RuntimesRecorder`], with its lane), which others may flush. It gets runtimes from the tables
-//! thread and addresses that want a name from the code thread. It gives the table of managed threads
-//! to the sampler, and blocks to the writer.
+//! thread and addresses that want a name from the code thread. It gives the table of managed
+//! threads to the sampler, and blocks to the writer.
 //!
 //! ```text
 //! shared    what it shares with the tables thread and the sampler

@@ -21,7 +21,7 @@ const SPIN_US: u64 = 300;
 
 /// What was measured; `None` where it could not be.
 #[derive(Default)]
-pub struct Costs {
+pub struct SuspensionCosts {
     /// Cycles that it costs the suspended thread.
     pub cycles: Option<SuspensionCost>,
     /// Nanoseconds from before the call that suspends to after the call that resumes.
@@ -30,8 +30,8 @@ pub struct Costs {
 
 /// Suspends the thread `tid`, which is to be one of the recorder's that waits, reads its context
 /// and resumes it, again and again.
-pub fn measure(api: &Api, tid: u32, has_cycles: bool) -> Costs {
-    let Some(thread) = thread::open(tid) else { return Costs::default() };
+pub fn measure(api: &Api, tid: u32, has_cycles: bool) -> SuspensionCosts {
+    let Some(thread) = thread::open(tid) else { return SuspensionCosts::default() };
     let mut context = Context::request();
     let mut cycles = Vec::with_capacity(ROUNDS);
     let mut nanoseconds = Vec::with_capacity(ROUNDS);
@@ -49,7 +49,10 @@ pub fn measure(api: &Api, tid: u32, has_cycles: bool) -> Costs {
             cycles.push(after.saturating_sub(before));
         }
     }
-    Costs { cycles: SuspensionCost::of(&mut cycles), nanoseconds: SuspensionCost::of(&mut nanoseconds) }
+    SuspensionCosts {
+        cycles: SuspensionCost::of(&mut cycles),
+        nanoseconds: SuspensionCost::of(&mut nanoseconds),
+    }
 }
 
 /// One suspension, as a sample makes it; gives its ticks.

@@ -27,7 +27,7 @@ use crate::windows::system::thread::{Teb, ThreadHandle};
 use stk_schema::registers::{IP, SP};
 
 /// A thread that is sampled.
-pub struct Sampled {
+pub struct SampledThread {
     /// Its boosts are off until this goes, which is before the handle goes that keeps its id.
     _boost: BoostOff<ThreadBoost>,
     /// Open as long as the sampler or the tables thread knows the thread.
@@ -52,11 +52,11 @@ struct LastManaged {
     still: bool,
 }
 
-impl Sampled {
+impl SampledThread {
     /// A thread of which nothing is known yet.
-    pub fn new(handle: Arc<ThreadHandle>, tid: u32, teb: Teb) -> Sampled {
+    pub fn new(handle: Arc<ThreadHandle>, tid: u32, teb: Teb) -> SampledThread {
         let boost = BoostOff::new(ThreadBoost(tid));
-        Sampled {
+        SampledThread {
             _boost: boost,
             handle,
             tid,
@@ -90,7 +90,7 @@ impl OwnProcess {
     }
 
     /// What a runtime says of the thread; not to be asked while it is suspended.
-    fn managed(&self, thread: &Sampled) -> Option<Managed> {
+    fn managed(&self, thread: &SampledThread) -> Option<Managed> {
         let table = self.dotnet.table()?;
         table.layout().read(&OwnMemory(self.api), table.find(thread.tid)?, thread.tid)
     }
@@ -98,14 +98,14 @@ impl OwnProcess {
     /// What the runtime says before a thread is suspended. Of one that seems to stand still it was
     /// said after its last sample: such a thread is read once a sample, not twice, which matters
     /// where a read takes as long as under Wine.
-    fn managed_before(&self, thread: &Sampled) -> Option<Managed> {
+    fn managed_before(&self, thread: &SampledThread) -> Option<Managed> {
         let last = thread.last.get();
         if last.still && last.said.is_some() { last.said } else { self.managed(thread) }
     }
 
     /// Completes a capture with what the runtime says now, if it said the same `before`, and with
     /// the context that a Frame keeps outside of the stack.
-    fn complete_managed(&self, thread: &Sampled, before: Managed, into: &mut Capture) {
+    fn complete_managed(&self, thread: &SampledThread, before: Managed, into: &mut Capture) {
         let said = self.managed(thread);
         let (ip, sp) = (into.registers[IP], into.registers[SP]);
         let last = thread.last.get();
@@ -123,20 +123,20 @@ impl OwnProcess {
 }
 
 impl Target for OwnProcess {
-    type Thread = Sampled;
+    type Thread = SampledThread;
 
     fn now(&mut self) -> u64 {
         ticks()
     }
 
-    fn cycles(&mut self, thread: &Sampled) -> Option<u64> {
+    fn cycles(&mut self, thread: &SampledThread) -> Option<u64> {
         let query = self.api.thread_cycles.filter(|_| self.has_cycles)?;
         let mut cycles = 0;
         // SAFETY: the handle is open with THREAD_QUERY_INFORMATION; the result is one u64.
         (unsafe { query(thread.handle.raw(), &mut cycles) } != 0).then_some(cycles)
     }
 
-    fn cpu_time(&mut self, thread: &Sampled) -> Option<u64> {
+    fn cpu_time(&mut self, thread: &SampledThread) -> Option<u64> {
         thread.handle.times().map(|times| times.cpu)
     }
 
@@ -144,7 +144,7 @@ impl Target for OwnProcess {
         self.own_cpu.ticks()
     }
 
-    fn capture(&mut self, thread: &Sampled, into: &mut Capture) -> Outcome {
+    fn capture(&mut self, thread: &SampledThread, into: &mut Capture) -> Outcome {
         (into.managed, into.outside_at) = (None, 0);
         into.checked = thread.checked.get();
         let before = self.managed_before(thread);

@@ -26,7 +26,7 @@ const FILLING: u32 = 1;
 const READY: u32 = 2;
 const READING: u32 = 3;
 
-struct Place {
+struct CapturePlace {
     state: AtomicU32,
     content: UnsafeCell<Content>,
 }
@@ -43,7 +43,7 @@ pub struct Content {
 
 /// The places in which threads leave their captures.
 pub struct Triggers {
-    places: Box<[Place]>,
+    places: Box<[CapturePlace]>,
 }
 
 // SAFETY: whoever moves a place's state from FREE to FILLING or from READY to READING alone touches
@@ -55,7 +55,7 @@ unsafe impl Send for Triggers {}
 impl Triggers {
     /// Places with room for `bytes` of stack each.
     pub fn new(bytes: usize) -> Triggers {
-        let place = || Place {
+        let place = || CapturePlace {
             state: AtomicU32::new(FREE),
             content: UnsafeCell::new(Content { tid: 0, tag: 0, capture: Capture::new(bytes) }),
         };
@@ -71,7 +71,7 @@ impl Triggers {
     /// stack.
     pub unsafe fn capture(&self, context: &Context, return_at: usize, tag: u64) -> bool {
         let now = ticks();
-        let claim = |place: &&Place| {
+        let claim = |place: &&CapturePlace| {
             place.state.compare_exchange(FREE, FILLING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         let Some(place) = self.places.iter().find(claim) else { return false };
@@ -103,9 +103,9 @@ impl Triggers {
     pub fn offer(&self, mut take: impl FnMut(&Content) -> bool) {
         let mut last = 0;
         for _ in 0..PLACES {
-            let ready = |place: &&Place| place.state.load(Ordering::Acquire) == READY;
+            let ready = |place: &&CapturePlace| place.state.load(Ordering::Acquire) == READY;
             // SAFETY: a place that is READY is only changed by this, the one consumer.
-            let time = |place: &&Place| unsafe { (*place.content.get()).capture.time };
+            let time = |place: &&CapturePlace| unsafe { (*place.content.get()).capture.time };
             let Some(place) =
                 self.places.iter().filter(ready).filter(|place| time(place) > last).min_by_key(time)
             else {

@@ -1,7 +1,7 @@
 //! The export `stk_capture`: a thread of the target asks for a sample of itself.
 //!
-//! It runs on that thread, gives its context to [`captured`] and returns. No lock, no allocation, no
-//! wait.
+//! It runs on that thread, gives its context to [`captured`] and returns. No lock, no allocation,
+//! no wait.
 
 use core::sync::atomic::Ordering;
 

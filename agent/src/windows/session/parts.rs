@@ -27,7 +27,7 @@ use crate::record::shared::{Counters, Lane};
 use crate::record::writer::{WriteError, Writer};
 use crate::windows::code::{CodeRecorder, CodeThread};
 use crate::windows::runtimes::{RuntimesRecorder, RuntimesShared, RuntimesThread};
-use crate::windows::sampler::process::{OwnProcess, Sampled};
+use crate::windows::sampler::process::{OwnProcess, SampledThread};
 use crate::windows::sampler::suspend::{SUSPENSIONS, Suspender};
 use crate::windows::sampler::triggers::Triggers;
 use crate::windows::sampler::walk::{self, SystemUnwinder};
@@ -203,7 +203,7 @@ struct Parts<'a> {
     has_cycles: bool,
     lanes: Lanes,
     counters: Arc<Counters>,
-    commands: Arc<Queue<ThreadCommand<Sampled>>>,
+    commands: Arc<Queue<ThreadCommand<SampledThread>>>,
     code_seen: Arc<dynamic::Shared>,
     runtimes_shared: Arc<RuntimesShared>,
 }

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 /// A state that several threads may want: whoever enters alone touches it.
 pub struct Exclusive<T> {
-    pub busy: AtomicBool,
+    busy: AtomicBool,
     value: UnsafeCell<T>,
 }
 
@@ -26,6 +26,11 @@ impl<T> Exclusive<T> {
         let result = work(unsafe { &mut *self.value.get() });
         self.busy.store(false, Ordering::Release);
         Some(result)
+    }
+
+    /// Whether a thread is inside now.
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire)
     }
 
     /// Lets others enter, although a thread is inside.

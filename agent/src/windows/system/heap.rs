@@ -19,10 +19,10 @@ static HEAP: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static EXIT_USED: AtomicUsize = AtomicUsize::new(0);
 
 #[repr(align(16))]
-struct Arena(core::cell::UnsafeCell<[u8; EXIT_BYTES]>);
+struct ExitArena(core::cell::UnsafeCell<[u8; EXIT_BYTES]>);
 // SAFETY: `EXIT_USED` hands out each byte once.
-unsafe impl Sync for Arena {}
-static EXIT_ARENA: Arena = Arena(core::cell::UnsafeCell::new([0; EXIT_BYTES]));
+unsafe impl Sync for ExitArena {}
+static EXIT_ARENA: ExitArena = ExitArena(core::cell::UnsafeCell::new([0; EXIT_BYTES]));
 
 /// From now on allocations come from a fixed arena and frees do nothing.
 ///

@@ -128,8 +128,8 @@ impl ThreadHandle {
     /// Its description, WTF-8; empty if it has none, `None` if the system cannot tell.
     pub fn name(&self, api: &Api) -> Option<Vec<u8>> {
         #[repr(C, align(8))]
-        struct Room([u8; NAME_ROOM]);
-        let mut room = Room([0; NAME_ROOM]);
+        struct NameBuffer([u8; NAME_ROOM]);
+        let mut room = NameBuffer([0; NAME_ROOM]);
         // SAFETY: the buffer has the length that is told.
         let status = unsafe {
             (api.query_thread)(self.0, NAME, room.0.as_mut_ptr().cast(), NAME_ROOM as u32, null_mut())

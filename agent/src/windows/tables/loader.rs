@@ -38,7 +38,7 @@ const UNLOADED: u32 = 2;
 const ARENA: u32 = 8 << 20;
 
 /// Made at the first start, never freed.
-struct Room {
+struct NoteRoom {
     notes: Queue<Note>,
     /// Those that the tables thread has taken and what became of them may not be handed to the
     /// writer yet.
@@ -60,7 +60,7 @@ struct Note {
     path: [u16; PATH],
 }
 
-static ROOM: AtomicPtr<Room> = AtomicPtr::new(null_mut());
+static ROOM: AtomicPtr<NoteRoom> = AtomicPtr::new(null_mut());
 /// Whether tables are wanted at all.
 static RESCUING: AtomicBool = AtomicBool::new(false);
 /// Modules whose tables there was no room for.
@@ -68,7 +68,7 @@ static UNRESCUED: AtomicU64 = AtomicU64::new(0);
 static LISTENING: AtomicBool = AtomicBool::new(false);
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-fn room() -> Option<&'static Room> {
+fn room() -> Option<&'static NoteRoom> {
     // SAFETY: null or a box that is never freed once the callback is registered.
     unsafe { ROOM.load(Ordering::Acquire).as_ref() }
 }
@@ -81,7 +81,7 @@ pub fn listen(api: &Api, rescue: bool) -> bool {
     if room().is_none() {
         let Some(register) = api.register_notification else { return false };
         let (notes, unwritten) = (Queue::new(RING), Queue::new(UNWRITTEN));
-        let room = Room { notes, unwritten, pending: Pending::default(), arena: Arena::new(ARENA) };
+        let room = NoteRoom { notes, unwritten, pending: Pending::default(), arena: Arena::new(ARENA) };
         ROOM.store(Box::into_raw(Box::new(room)), Ordering::Release);
         let mut cookie = null_mut();
         // SAFETY: the callback has the documented type and lives as long as the process, since the
@@ -266,7 +266,7 @@ unsafe extern "system" fn callback(reason: u32, data: *const Data, _context: *mu
 }
 
 /// Copies what the trace would lack if the module were gone before the tables thread comes to it.
-fn copy_image(room: &Room, note: &mut Note) {
+fn copy_image(room: &NoteRoom, note: &mut Note) {
     // Found at the start of the recording: nothing is looked up here.
     let Some(api) = api() else { return };
     let memory = OwnMemory(api);

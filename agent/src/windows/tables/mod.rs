@@ -1,9 +1,9 @@
 //! The tables thread: which threads and modules there are, and what their images say.
 //!
-//! [`TablesThread::run`] is its loop. It alone may meet the loader's lock, and wait for it: sampling
-//! and writing go on meanwhile. The target's threads run two things of this folder, under the
-//! loader's lock: `hints` from DllMain and the callback of `loader`; both only leave notes in
-//! preallocated places.
+//! [`TablesThread::run`] is its loop. It may meet the loader's lock, and wait for it: sampling and
+//! writing go on meanwhile. The target's threads run two things of this folder, under the loader's
+//! lock: `hints` from DllMain and the callback of `loader`; both only leave notes in preallocated
+//! places.
 //!
 //! It owns the lists of threads and modules ([`TablesRecorder`]) and the lane of their events. It
 //! gets the notes of `hints` and `loader`, and places of code in images from the sampler. It gives
@@ -52,7 +52,7 @@ use crate::record::shared::{Counters, REASONS};
 use crate::record::threads::Threads;
 use crate::record::unlisted::Unlisted;
 use crate::windows::runtimes::RuntimesShared;
-use crate::windows::sampler::process::Sampled;
+use crate::windows::sampler::process::SampledThread;
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::pace::JournalPace;
 use crate::windows::shared::priority::set_priority;
@@ -138,7 +138,7 @@ pub struct TablesSettings {
 struct ListedThread {
     handle: Arc<ThreadHandle>,
     /// For the sampler, until its queue has room.
-    unsent: Option<Sampled>,
+    unsent: Option<SampledThread>,
     /// Whether it is one of the recorder's.
     own: bool,
 }
@@ -151,7 +151,7 @@ pub struct TablesRecorder {
     settings: TablesSettings,
     journal: Journal<JournalPace>,
     counters: Arc<Counters>,
-    commands: Arc<Queue<ThreadCommand<Sampled>>>,
+    commands: Arc<Queue<ThreadCommand<SampledThread>>>,
     threads: Threads<ListedThread>,
     modules: Modules,
     changes: Changes,
@@ -188,7 +188,7 @@ impl TablesRecorder {
         settings: TablesSettings,
         journal: Journal<JournalPace>,
         counters: Arc<Counters>,
-        commands: Arc<Queue<ThreadCommand<Sampled>>>,
+        commands: Arc<Queue<ThreadCommand<SampledThread>>>,
         own_threads: fn() -> Vec<u32>,
         runtimes: Arc<RuntimesShared>,
     ) -> TablesRecorder {

@@ -10,7 +10,7 @@ use stk_schema::event::{EndReason, ThreadFlags, ThreadStart};
 use super::{ListedThread, TablesRecorder};
 use crate::record::sampler::ThreadCommand;
 use crate::record::threads::Thread;
-use crate::windows::sampler::process::Sampled;
+use crate::windows::sampler::process::SampledThread;
 use crate::windows::shared::state::{LAST_EXIT_CODE, SIGNALS};
 use crate::windows::system::api::{ticks, utc};
 use crate::windows::system::thread;
@@ -55,7 +55,7 @@ impl TablesRecorder {
                 stack_base: base,
                 created: handle.times().map_or(0, |times| times.created),
             };
-            let unsent = (!own).then(|| Sampled::new(handle.clone(), tid, teb));
+            let unsent = (!own).then(|| SampledThread::new(handle.clone(), tid, teb));
             threads.started(start, ListedThread { handle, unsent, own }, journal);
         });
         self.send();

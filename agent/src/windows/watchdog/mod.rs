@@ -127,7 +127,7 @@ impl WatchdogThread {
     fn finish_for_panicked_writer(&self, sampler: &SamplerThread, writer: &WriterThread) {
         // SAFETY: no preconditions; time for a writer that is well to do it itself.
         unsafe { Sleep(PATIENCE_MS as u32 / 4) };
-        if !FINISHED.load(Ordering::Acquire) && writer.state.busy.load(Ordering::Acquire) {
+        if !FINISHED.load(Ordering::Acquire) && writer.state.is_busy() {
             writer.report_end(EndReason::Panic, sampler);
         }
     }

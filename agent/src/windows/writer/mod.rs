@@ -1,8 +1,8 @@
 //! The writer's thread: what the others hand over goes into the trace, and its end is written and
 //! told.
 //!
-//! [`WriterThread::run`] is its loop. It waits for nobody but the disk; at the end of a recording it
-//! gives the other threads the time to hand over what they have.
+//! [`WriterThread::run`] is its loop. It waits for nobody but the disk; at the end of a recording
+//! it gives the other threads the time to hand over what they have.
 //!
 //! It owns the trace's file ([`Writer`]), from its first byte to its last. It gets blocks from the
 //! lanes of the [`Workers`] and gives them back empty; it gives the host the end of the recording.

@@ -1,5 +1,5 @@
-//! The end of the process: the thread that ends it writes what is whole, in the place of the writer,
-//! which is gone like all other threads. No waiting, no lock, no heap.
+//! The end of the process: the thread that ends it writes what is whole, in the place of the
+//! writer, which is gone like all other threads. No waiting, no lock, no heap.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -47,8 +47,9 @@ impl WriterThread {
             self.end(writer, EndReason::ProcessExit, "");
         };
         if self.state.enter(finish).is_none() && !self.ending.load(Ordering::Acquire) {
-            // SAFETY: the writer was terminated, as all threads but this. Until it ends the trace it
-            // changes its state only while it writes a block, and `resume_write` goes on with that.
+            // SAFETY: the writer was terminated, as all threads but this. Until it ends the trace
+            // it changes its state only while it writes a block, and `resume_write` goes on with
+            // that.
             unsafe { self.state.enter_for_the_dead(finish) };
         }
         self.report_end(EndReason::ProcessExit, &workers.sampler);
