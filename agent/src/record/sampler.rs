@@ -66,6 +66,14 @@ impl<T> Entry<T> {
     }
 }
 
+/// Why a sample is lost that the encoder refused for good.
+fn refusal(error: &Rejected) -> DropReason {
+    match error {
+        Rejected::ImageTooSmall { .. } => DropReason::TableFull,
+        _ => DropReason::NotStorable,
+    }
+}
+
 /// What a sampler needs from the outside.
 pub struct Wiring<T> {
     /// Its buffers.
@@ -276,8 +284,7 @@ impl<T: Target> Sampler<T> {
                 Err(Rejected::BlockFull) => self.cut(),
                 Err(Rejected::ImageTooSmall { words }) if entry.grow(words, self.word) => {}
                 Err(error) => {
-                    let too_small = matches!(error, Rejected::ImageTooSmall { .. });
-                    reason = if too_small { DropReason::TableFull } else { DropReason::NotStorable };
+                    reason = refusal(&error);
                     break;
                 }
             }

@@ -9,8 +9,8 @@
 //! captures from the target's own threads (`triggers`), and what runtimes say of managed threads.
 //! It gives blocks to the writer and addresses of code to the code thread.
 //!
-//! **The law** holds here: while a thread is suspended, nothing of this folder runs but `suspend`,
-//! `stack_copy` and, with `--check-walks`, `walk`.
+//! **The law** holds here: while a thread is suspended, the sampler runs nothing of this folder but
+//! `suspend`, `stack_copy` and, with `--check-walks`, `walk`.
 //!
 //! ```text
 //! process      this process as the portable sampler sees it
