@@ -1,5 +1,8 @@
 //! agent/tests/host.c: a program that loads agent.dll into itself and records itself, one scenario
 //! a run.
+//!
+//! Its output comes through a pipe, unlike that of other programs: Wine's services, which would
+//! hold the pipe open, run before it does (`machine_session` of tests/lib.sh).
 
 use super::{LIMIT, Machine, c_compiler, path, windows_path};
 use std::path::{Path, PathBuf};
