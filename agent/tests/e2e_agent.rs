@@ -8,20 +8,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::sync::OnceLock;
 
 use object::read::pe::{ImageNtHeaders, ImageOptionalHeader, PeFile64};
 use object::{Object, ObjectSection};
-use stk_format::{BlockKind, Decoded, Scratch, Trace, blob};
-use stk_schema::event::{CheckWalk, EndReason, Event, ModuleFlags, Table, TableKind, ThreadFlags};
-use stk_schema::identity::{ContentHash, Identity};
-use stk_schema::registers::{IP, SP};
+use stk_format::blob;
+use stk_schema::Arch;
+use stk_schema::event::{CheckWalk, EndReason, ModuleFlags, Table, TableKind, ThreadFlags};
+use stk_tests::recorded::{Module, Recorded, Sample, Thread};
+use stk_tests::wine::{self, HostProgram, HostRun, Machine};
 
 #[test]
 fn the_dll_imports_from_kernel32_ntdll_and_the_c_runtime_only_and_exports_its_four_functions() {
-    let data = std::fs::read(agent_dll()).unwrap();
+    let data = std::fs::read(wine::path("STK_WINDOWS_BIN").join("agent.dll")).unwrap();
     let file = PeFile64::parse(&*data).unwrap();
     let libraries: BTreeSet<String> = file
         .imports()
@@ -53,8 +53,8 @@ fn a_recording_has_threads_modules_tables_and_stacks_that_reach_their_base() {
     // A second recording beside the first is refused.
     assert_eq!(run.all("again"), ["1"]);
     assert_eq!((run.one("alive"), run.one("joined")), ("1", "1"));
-    let trace = run.contents();
-    assert_eq!(trace.end, Some(EndReason::Stopped as u64));
+    let trace = contents(&run);
+    assert_eq!(trace.end_reason(), Some(EndReason::Stopped as u64));
     assert_eq!(trace.metadata["label"], "from the host");
     assert!(trace.metadata["exe"].ends_with("host.exe"), "{:?}", trace.metadata);
 
@@ -62,15 +62,15 @@ fn a_recording_has_threads_modules_tables_and_stacks_that_reach_their_base() {
     for name in ["shallow", "tiefer Fäden 🧵", "waiter"] {
         assert!(names.contains(name), "{names:?}");
     }
-    let recorders = trace.threads.values().filter(|thread| thread.flags.contains(ThreadFlags::RECORDER));
+    let recorders = trace.threads.values().filter(|thread| thread.is_recorders());
     assert_eq!(recorders.count(), 8);
     for sample in &trace.samples {
-        assert!(!trace.threads[&sample.thread].flags.contains(ThreadFlags::RECORDER));
+        assert!(!trace.threads[&sample.thread].is_recorders());
         assert_eq!(sample.stack_start, sample.sp & !7);
         // On the system's side of a call under Wine the stack pointer lies elsewhere: no base is
         // known.
         if sample.stack_base != 0 {
-            assert_eq!(sample.stack_start + sample.stack_len, sample.stack_base);
+            assert_eq!(sample.stack_end(), sample.stack_base);
         }
     }
     let sampled: BTreeSet<&str> =
@@ -79,9 +79,9 @@ fn a_recording_has_threads_modules_tables_and_stacks_that_reach_their_base() {
 
     // It is loaded and freed over and over: each time another instance.
     let loads: Vec<_> = trace.modules.values().filter(|module| module.path.ends_with("winmm.dll")).collect();
-    assert_eq!(loads.iter().filter(|module| module.unloaded.is_some()).count(), 4, "{loads:?}");
+    assert_eq!(loads.iter().filter(|module| module.unloaded().is_some()).count(), 4, "{loads:?}");
     for module in trace.modules.values() {
-        assert!(module.unloaded.is_none_or(|unloaded| unloaded >= module.loaded), "{module:?}");
+        assert!(module.unload >= module.load, "{module:?}");
     }
     let main: Vec<_> =
         trace.modules.values().filter(|module| module.flags.contains(ModuleFlags::MAIN)).collect();
@@ -95,11 +95,11 @@ fn stk_capture_records_its_callers_frame_under_its_tag() {
     assert_eq!(run.all("captured"), ["0"; 8]);
     // Before the recording there was nothing to record into.
     assert_eq!(run.all("capture_idle"), ["1"]);
-    let trace = run.contents();
+    let trace = contents(&run);
     let tagged: BTreeMap<u64, &Sample> =
         trace.samples.iter().filter_map(|sample| Some((sample.tag?, sample))).collect();
     assert_eq!(tagged.keys().copied().collect::<Vec<_>>(), (100..108).collect::<Vec<u64>>());
-    let host = std::fs::read(host_program()).unwrap();
+    let host = std::fs::read(host().file()).unwrap();
     let host = PeFile64::parse(&*host).unwrap();
     let main = trace.modules.values().find(|module| module.flags.contains(ModuleFlags::MAIN)).unwrap();
     let text = host.section_by_name(".text").unwrap();
@@ -114,14 +114,14 @@ fn stk_capture_records_its_callers_frame_under_its_tag() {
         assert_eq!(sample.sp % 16, 0);
         assert_eq!(sample.stack_start, sample.sp);
     }
-    let deepest = tagged.values().map(|sample| sample.stack_len).max().unwrap();
-    assert!(tagged.values().all(|sample| sample.stack_len == deepest), "always called from the same place");
+    let deepest = tagged.values().map(|sample| sample.stack).max().unwrap();
+    assert!(tagged.values().all(|sample| sample.stack == deepest), "always called from the same place");
 }
 
 #[test]
 fn one_shot_takes_one_sample_of_every_thread_and_reads_the_tables() {
     let run = run("once");
-    let trace = run.contents();
+    let trace = contents(&run);
     let mut taken = BTreeMap::<u64, u32>::new();
     for sample in &trace.samples {
         *taken.entry(sample.thread).or_default() += 1;
@@ -129,7 +129,7 @@ fn one_shot_takes_one_sample_of_every_thread_and_reads_the_tables() {
     let others: BTreeSet<u64> = trace
         .threads
         .iter()
-        .filter(|(_, thread)| !thread.flags.contains(ThreadFlags::RECORDER))
+        .filter(|(_, thread)| !thread.is_recorders())
         .map(|(instance, _)| *instance)
         .collect();
     assert_eq!(taken.keys().copied().collect::<BTreeSet<_>>(), others);
@@ -141,12 +141,12 @@ fn one_shot_takes_one_sample_of_every_thread_and_reads_the_tables() {
 
 #[test]
 fn tables_kept_in_a_shared_folder_are_complete_there_and_absent_from_the_trace() {
-    let folder = scenario_folder("tables").join("store");
+    let folder = host().scenario_folder("tables").join("store");
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
-    let run = run_with("tables", Some(&windows_path(&folder)));
+    let run = run_with("tables", &[&wine::windows_path(&folder)]);
     assert_eq!(run.all("ended"), ["1", "1"]);
-    let trace = run.contents();
+    let trace = contents(&run);
     assert!(trace.blobs.is_empty());
     let mut kinds = BTreeSet::new();
     for table in trace.modules.values().filter_map(|module| module.tables.as_ref()).flatten() {
@@ -165,7 +165,7 @@ fn tables_kept_in_a_shared_folder_are_complete_there_and_absent_from_the_trace()
 
 #[test]
 fn without_embedding_modules_are_named_but_carry_no_tables() {
-    let trace = run("none").contents();
+    let trace = contents(&run("none"));
     assert!(trace.blobs.is_empty());
     for module in trace.modules.values() {
         assert!(module.identities >= 2, "{module:?}");
@@ -178,7 +178,7 @@ fn a_recording_ends_by_itself_after_its_duration() {
     let run = run("duration");
     assert_eq!(run.one("ended"), "1", "the event is signalled");
     assert_eq!(run.one("end_reason"), (EndReason::Duration as u64).to_string());
-    assert_eq!(run.contents().end, Some(EndReason::Duration as u64));
+    assert_eq!(contents(&run).end_reason(), Some(EndReason::Duration as u64));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn ten_recordings_after_each_other_in_one_process() {
     let run = run("cycles");
     assert_eq!(run.all("stop"), ["0"; 10]);
     assert_eq!(run.one("state"), "3");
-    assert_eq!(run.contents().end, Some(EndReason::Stopped as u64));
+    assert_eq!(contents(&run).end_reason(), Some(EndReason::Stopped as u64));
 }
 
 #[test]
@@ -196,9 +196,9 @@ fn a_panic_in_the_recorder_is_told_by_the_trace_and_leaves_the_target_alone() {
     assert_eq!(run.one("state"), "4");
     // The recorder stays off in this process.
     assert_eq!(run.all("again"), ["6"]);
-    let trace = run.contents();
-    assert_eq!(trace.end, Some(EndReason::Panic as u64));
-    assert!(trace.end_detail.contains("asked for by the test flag"), "{}", trace.end_detail);
+    let trace = contents(&run);
+    assert_eq!(trace.end_reason(), Some(EndReason::Panic as u64));
+    assert!(trace.end_detail().contains("asked for by the test flag"), "{}", trace.end_detail());
     assert!(!trace.samples.is_empty());
 }
 
@@ -209,9 +209,9 @@ fn a_process_that_exits_while_it_is_recorded_leaves_a_finished_trace() {
     // same.
     let has_samples = (0..4).any(|_| {
         let run = run("exit");
-        assert_eq!(run.status, Some(7), "the program's own exit code");
-        let trace = run.contents();
-        assert_eq!(trace.end, Some(EndReason::ProcessExit as u64));
+        assert_eq!(run.status.code(), Some(7), "the program's own exit code");
+        let trace = contents(&run);
+        assert_eq!(trace.end_reason(), Some(EndReason::ProcessExit as u64));
         !trace.samples.is_empty()
     });
     assert!(has_samples);
@@ -223,7 +223,7 @@ fn the_watchdog_resumes_what_a_frozen_sampler_holds() {
     assert_ne!(run.one("frozen"), "0");
     assert_eq!(run.one("stuck"), "0", "workers ran on although the sampler stood still");
     assert_eq!((run.one("alive"), run.one("joined")), ("1", "1"));
-    run.contents();
+    contents(&run);
 }
 
 #[test]
@@ -231,9 +231,9 @@ fn a_walk_that_waits_is_discarded_and_its_thread_resumed() {
     let run = run("slow_walk");
     assert_eq!((run.one("registered"), run.one("stop"), run.one("left")), ("1", "0", "1"));
     assert!(run.one("slow_lookups").parse::<u32>().is_ok_and(|lookups| lookups >= 3));
-    let trace = run.contents();
+    let trace = contents(&run);
     // The watchdog gives up the walk, not the recording ...
-    assert_eq!(trace.end, Some(EndReason::Stopped as u64), "{}", trace.end_detail);
+    assert_eq!(trace.end_reason(), Some(EndReason::Stopped as u64), "{}", trace.end_detail());
     assert_eq!(trace.metadata["recorder.check_walks"], "on");
     let discarded: Vec<_> =
         trace.walks.iter().filter(|walk| walk.flags & CheckWalk::DISCARDED != 0).collect();
@@ -249,8 +249,8 @@ fn a_walk_that_waits_is_discarded_and_its_thread_resumed() {
 fn a_walk_that_reads_what_is_not_there_ends_and_the_target_goes_on() {
     let run = run("wild_walk");
     assert_eq!((run.one("registered"), run.one("bad_read"), run.one("left")), ("1", "1", "1"));
-    let trace = run.contents();
-    assert_eq!(trace.end, Some(EndReason::Stopped as u64), "{}", trace.end_detail);
+    let trace = contents(&run);
+    assert_eq!(trace.end_reason(), Some(EndReason::Stopped as u64), "{}", trace.end_detail());
     let code: u64 = run.one("code").parse().unwrap();
     // Past its prologue the frame is looked for at address 10h.
     let of_code =
@@ -267,9 +267,9 @@ fn threads_that_live_a_moment_all_run_and_none_hangs() {
     let run = run("brief");
     assert_eq!(run.one("counted"), "300");
     assert_eq!(run.all("stop"), ["0"]);
-    let trace = run.contents();
+    let trace = contents(&run);
     for thread in trace.threads.values() {
-        assert!(thread.ended.is_none_or(|ended| ended >= thread.started), "{thread:?}");
+        assert!(thread.exit >= thread.start, "{thread:?}");
     }
 }
 
@@ -278,13 +278,13 @@ fn threads_that_live_a_moment_all_run_and_none_hangs() {
 #[test]
 fn no_thread_of_the_recorder_runs_below_those_of_the_target() {
     let run = run("priorities");
-    let trace = run.contents();
+    let trace = contents(&run);
     let mut helpers = Vec::new();
     for line in run.all("priority") {
         let (tid, priority) = line.split_once(' ').unwrap();
         let (tid, priority): (u32, i32) = (tid.parse().unwrap(), priority.parse().unwrap());
         let thread = trace.threads.values().find(|thread| thread.tid == tid);
-        if thread.is_some_and(|thread| thread.flags.contains(ThreadFlags::RECORDER)) {
+        if thread.is_some_and(|thread| thread.is_recorders()) {
             helpers.push(priority);
         }
     }
@@ -298,7 +298,7 @@ fn no_thread_of_the_recorder_runs_below_those_of_the_target() {
 
 #[test]
 fn the_cost_of_a_suspension_is_measured_at_the_start_and_told() {
-    let trace = run("priorities").contents();
+    let trace = contents(&run("priorities"));
     let value = |key: &str| trace.metadata.get(key).map(|text| text.parse::<u64>().unwrap());
     let (p50, p95) = (value("recorder.suspension_ns_p50"), value("recorder.suspension_ns_p95"));
     // A call of the system takes more than that on any machine.
@@ -335,13 +335,13 @@ fn on_a_busy_machine_samples_modules_and_the_end_of_a_recording_come_all_the_sam
     let run = run("plain");
     assert_eq!(run.all("stop"), ["0"]);
     assert_eq!(run.one("alive"), "1");
-    let trace = run.contents();
-    assert_eq!(trace.end, Some(EndReason::Stopped as u64));
+    let trace = contents(&run);
+    assert_eq!(trace.end_reason(), Some(EndReason::Stopped as u64));
     let loads = trace.modules.values().filter(|module| module.path.ends_with("winmm.dll"));
-    assert_eq!(loads.filter(|module| module.unloaded.is_some()).count(), 4);
+    assert_eq!(loads.filter(|module| module.unloaded().is_some()).count(), 4);
     let first: BTreeMap<u64, u64> =
-        trace.samples.iter().rev().map(|sample| (sample.thread, sample.stack_len)).collect();
-    let known = |thread: &&Thread| !thread.flags.contains(ThreadFlags::RECORDER) && !thread.name.is_empty();
+        trace.samples.iter().rev().map(|sample| (sample.thread, sample.stack)).collect();
+    let known = |thread: &&Thread| !thread.is_recorders() && !thread.name.is_empty();
     assert_eq!(trace.threads.values().filter(known).count(), 3);
     for (instance, thread) in trace.threads.iter().filter(|(_, thread)| known(thread)) {
         assert!(first.contains_key(instance), "{thread:?} was never sampled");
@@ -353,8 +353,8 @@ fn a_thread_whose_environment_block_is_unmapped_has_no_stack_bounds_and_nothing_
     let run = run("block_gone");
     assert_eq!((run.one("diverted"), run.one("alive"), run.one("joined")), ("1", "1", "1"));
     assert_ne!(run.one("answers_without_block"), "0");
-    let trace = run.contents();
-    assert_eq!(trace.end, Some(EndReason::Stopped as u64), "{}", trace.end_detail);
+    let trace = contents(&run);
+    assert_eq!(trace.end_reason(), Some(EndReason::Stopped as u64), "{}", trace.end_detail());
     let tid: u32 = run.one("doomed_tid").parse().unwrap();
     let doomed: Vec<_> = trace.threads.values().filter(|thread| thread.tid == tid).collect();
     let [doomed] = doomed[..] else { panic!("one thread {tid}: {:?}", trace.threads) };
@@ -368,8 +368,8 @@ fn a_recording_ends_with_its_guard_and_the_target_goes_on() {
     let run = run("guard_gone");
     assert_eq!((run.one("guard"), run.one("ended"), run.one("alive")), ("1", "1", "1"));
     assert_eq!(run.one("end_reason"), (EndReason::GuardGone as u64).to_string());
-    let trace = run.contents();
-    assert_eq!(trace.end, Some(EndReason::GuardGone as u64));
+    let trace = contents(&run);
+    assert_eq!(trace.end_reason(), Some(EndReason::GuardGone as u64));
     assert!(!trace.samples.is_empty());
     assert_eq!(trace.metadata.get("recorder.unguarded"), None);
 }
@@ -377,7 +377,7 @@ fn a_recording_ends_with_its_guard_and_the_target_goes_on() {
 #[test]
 fn without_a_guard_a_start_is_refused_unless_the_host_promises_to_stop_which_the_trace_tells() {
     assert_eq!(run("no_guard").one("start_failed"), "8 error 0");
-    assert_eq!(run("once").contents().metadata["recorder.unguarded"], "on");
+    assert_eq!(contents(&run("once")).metadata["recorder.unguarded"], "on");
 }
 
 #[test]
@@ -387,14 +387,14 @@ fn a_recording_ends_before_its_size_limit_and_its_trace_is_whole() {
     assert_eq!(run.one("end_reason"), (EndReason::SizeLimit as u64).to_string());
     let bytes = std::fs::metadata(&run.trace).unwrap().len();
     assert!((16 << 10..=128 << 10).contains(&bytes), "{bytes}");
-    let trace = run.contents();
-    assert_eq!(trace.end, Some(EndReason::SizeLimit as u64));
+    let trace = contents(&run);
+    assert_eq!(trace.end_reason(), Some(EndReason::SizeLimit as u64));
     assert!(!trace.samples.is_empty());
 }
 
 /// Whether the machine's programs are for arm64 (tests/README.md).
 fn on_arm64() -> bool {
-    std::env::var_os("STK_MACHINE").is_some_and(|machine| machine == "arm64")
+    Machine::current().arch() == Arch::Arm64
 }
 
 /// Whether six bytes of code end with a call through a register or, on x64, through memory relative
@@ -408,8 +408,8 @@ fn is_indirect_call(before: &[u8]) -> bool {
 }
 
 /// The recorded parts of the executable are the bytes of its file.
-fn assert_tables_match_the_file(trace: &Contents, module: &Module) {
-    let data = std::fs::read(host_program()).unwrap();
+fn assert_tables_match_the_file(trace: &Recorded, module: &Module) {
+    let data = std::fs::read(host().file()).unwrap();
     let file = PeFile64::parse(&*data).unwrap();
     let base = file.nt_headers().optional_header().image_base();
     let sections: Vec<(u64, &[u8])> =
@@ -417,7 +417,7 @@ fn assert_tables_match_the_file(trace: &Contents, module: &Module) {
     let mut kinds = BTreeSet::new();
     for table in module.tables.as_ref().unwrap() {
         kinds.insert(table.kind);
-        let bytes = trace.blobs[&table.hash.0].clone().finish().unwrap();
+        let bytes = trace.blob(table.hash);
         assert_eq!(bytes.len(), table.len as usize);
         let unwind = [TableKind::ExceptionDirectory as u64, TableKind::UnwindInfo as u64];
         if !unwind.contains(&table.kind) {
@@ -441,7 +441,7 @@ fn assert_tables_match_the_file(trace: &Contents, module: &Module) {
     // Every function's UNWIND_INFO is there.
     let tables = module.tables.as_ref().unwrap();
     let pdata = tables.iter().find(|table| table.kind == TableKind::ExceptionDirectory as u64).unwrap();
-    let functions = trace.blobs[&pdata.hash.0].clone().finish().unwrap();
+    let functions = trace.blob(pdata.hash);
     let unwind: Vec<&Table> =
         tables.iter().filter(|table| table.kind == TableKind::UnwindInfo as u64).collect();
     // RUNTIME_FUNCTION ends with the RVA of the unwind data; on arm64 that word may be the data
@@ -452,7 +452,7 @@ fn assert_tables_match_the_file(trace: &Contents, module: &Module) {
         if rva != 0 && !(on_arm64() && rva & 3 != 0) {
             let table = unwind.iter().find(|table| (table.rva..table.rva + table.len).contains(&rva));
             let table = table.unwrap_or_else(|| panic!("no table holds {rva:#x}"));
-            let bytes = trace.blobs[&table.hash.0].clone().finish().unwrap();
+            let bytes = trace.blob(table.hash);
             let rva = u64::from(rva);
             let in_section =
                 |&&(start, data): &&(u64, &[u8])| (start..start + data.len() as u64).contains(&rva);
@@ -463,68 +463,20 @@ fn assert_tables_match_the_file(trace: &Contents, module: &Module) {
     }
 }
 
-// ---- running ----
-
-struct Run {
-    output: Vec<(String, String)>,
-    status: Option<i32>,
-    trace: PathBuf,
+/// The program, compiled once.
+fn host() -> &'static HostProgram {
+    static HOST: OnceLock<HostProgram> = OnceLock::new();
+    HOST.get_or_init(|| HostProgram::compile(env!("CARGO_TARGET_TMPDIR"), "agent-host"))
 }
 
-impl Run {
-    fn all(&self, key: &str) -> Vec<&str> {
-        self.output.iter().filter(|(name, _)| name == key).map(|(_, value)| value.as_str()).collect()
-    }
-
-    fn one(&self, key: &str) -> &str {
-        self.all(key).last().unwrap_or_else(|| panic!("the program printed no {key}: {:?}", self.output))
-    }
-
-    fn contents(&self) -> Contents {
-        Contents::read(&std::fs::read(&self.trace).unwrap())
-    }
+fn run(scenario: &str) -> HostRun {
+    run_with(scenario, &[])
 }
 
-fn scenario_folder(scenario: &str) -> PathBuf {
-    machine_folder().join(format!("agent-{scenario}"))
-}
-
-/// A folder of this machine's own: two machines are tested at once.
-fn machine_folder() -> PathBuf {
-    let machine = std::env::var("STK_MACHINE").unwrap_or_else(|_| "wine8".to_owned());
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(machine);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
-fn run(scenario: &str) -> Run {
-    run_with(scenario, None)
-}
-
-fn run_with(scenario: &str, argument: Option<&str>) -> Run {
-    let folder = scenario_folder(scenario);
-    std::fs::create_dir_all(&folder).unwrap();
-    let trace = folder.join("out.stk");
-    let output = Command::new("timeout")
-        .args(["240", &environment("STK_WINE")])
-        .arg(host_program())
-        .arg(windows_path(&agent_dll()))
-        .arg(windows_path(&trace))
-        .arg(scenario)
-        .args(argument)
-        .current_dir(&folder)
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
-    let lines = text.lines().filter_map(|line| line.split_once(' '));
-    let run = Run {
-        output: lines.map(|(key, value)| (key.to_string(), value.to_string())).collect(),
-        status: output.status.code(),
-        trace,
-    };
-    let ended_well =
-        run.status == Some(0) || scenario == "exit" || emulator_died_at_exit(&output.status, &text);
-    assert!(ended_well, "{scenario}: {:?}\n{text}", output.status);
+fn run_with(scenario: &str, arguments: &[&str]) -> HostRun {
+    let run = host().run(scenario, arguments);
+    let ended_well = run.status.success() || scenario == "exit" || emulator_died_at_exit(&run);
+    assert!(ended_well, "{scenario}: {:?}\n{}", run.status, run.text);
     run
 }
 
@@ -533,195 +485,20 @@ fn run_with(scenario: &str, argument: Option<&str>) -> Run {
 /// A program of four threads that compute while `main` returns dies of SIGSEGV so in 51 of 60 runs
 /// on the emulated arm64 machine, without any recorder; threads that wait do no such harm. Here it
 /// is a thread of the recorder that leaves just then.
-fn emulator_died_at_exit(status: &ExitStatus, text: &str) -> bool {
+fn emulator_died_at_exit(run: &HostRun) -> bool {
     const SIGSEGV: i32 = 11;
     // `timeout` ends by the signal by which its command ended.
-    on_arm64() && status.signal() == Some(SIGSEGV) && text.ends_with("joined 1\n")
+    on_arm64() && run.status.signal() == Some(SIGSEGV) && run.text.ends_with("joined 1\n")
 }
 
-fn environment(name: &str) -> String {
-    std::env::var(name)
-        .unwrap_or_else(|_| panic!("{name} is not set: run tests/run.sh, or see tests/README.md"))
-}
-
-fn agent_dll() -> PathBuf {
-    Path::new(&environment("STK_WINDOWS_BIN")).join("agent.dll")
-}
-
-fn windows_path(path: &Path) -> String {
-    format!("Z:{}", path.display().to_string().replace('/', "\\"))
-}
-
-/// The program, compiled once.
-fn host_program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let compiler = std::env::var_os("STK_CC").unwrap_or_else(|| "x86_64-w64-mingw32-gcc".into());
-        let program = machine_folder().join("host.exe");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host.c");
-        let status = Command::new(compiler)
-            .args(["-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-o"])
-            .arg(&program)
-            .arg(&source)
-            .status()
-            .expect("the machine's C compiler runs");
-        assert!(status.success());
-        program
-    })
-}
-
-// ---- reading ----
-
-#[derive(Debug)]
-struct Thread {
-    tid: u32,
-    name: String,
-    flags: ThreadFlags,
-    started: u64,
-    ended: Option<u64>,
-}
-
-#[derive(Debug)]
-struct Module {
-    path: String,
-    base: u64,
-    flags: ModuleFlags,
-    loaded: u64,
-    unloaded: Option<u64>,
-    tables: Option<Vec<Table>>,
-    identities: usize,
-}
-
-struct Sample {
-    thread: u64,
-    ip: u64,
-    sp: u64,
-    stack_start: u64,
-    stack_len: u64,
-    stack_base: u64,
-    tag: Option<u64>,
-}
-
-/// A trace, decoded.
-#[derive(Default)]
-struct Contents {
-    threads: BTreeMap<u64, Thread>,
-    modules: BTreeMap<u64, Module>,
-    blobs: BTreeMap<[u8; 16], CloneableAssembly>,
-    samples: Vec<Sample>,
-    walks: Vec<CheckWalk>,
-    metadata: BTreeMap<String, String>,
-    end: Option<u64>,
-    end_detail: String,
-}
-
-/// The pieces of a BLOB.
-#[derive(Clone, Default)]
-struct CloneableAssembly(Vec<(ContentHash, u64, u64, Vec<u8>)>);
-
-impl CloneableAssembly {
-    fn finish(self) -> Result<Vec<u8>, blob::BlobError> {
-        let mut assembly = blob::Assembly::new(self.0[0].0);
-        for (hash, total, offset, bytes) in &self.0 {
-            assembly.add(&stk_schema::event::Blob { hash: *hash, total: *total, offset: *offset, bytes })?;
-        }
-        assembly.finish()
+/// The trace of a run, which is sound whatever the scenario was.
+fn contents(run: &HostRun) -> Recorded {
+    let trace = Recorded::open_sound(&run.trace);
+    for module in trace.modules.values() {
+        // The loader's notification may have told the identity of what was gone when it was read.
+        let unreadable = module.flags.contains(ModuleFlags::HEADERS_UNREADABLE);
+        assert!(module.has_pe_identity || unreadable, "{module:?}");
+        assert!(module.identities != 0 || !module.has_tables(), "{module:?}");
     }
-}
-
-impl Contents {
-    fn read(data: &[u8]) -> Contents {
-        let trace = Trace::open(data).unwrap();
-        let mut scratch = Scratch::new();
-        assert!(trace.is_complete(), "{:?}", trace.damage());
-        assert!(trace.damage().is_empty(), "{:?}", trace.damage());
-        assert!(trace.is_indexed());
-        assert_eq!(trace.verify(&mut scratch), []);
-        let mut contents = Contents::default();
-        for block in trace.blocks() {
-            if block.header.kind == BlockKind::Samples {
-                let mut samples = trace.samples(block, &mut scratch).unwrap();
-                while let Some(decoded) = samples.next().unwrap() {
-                    if let Decoded::Other(Event::CheckWalk(walk)) = decoded {
-                        contents.walks.push(walk);
-                    } else if let Decoded::Sample(sample) = decoded {
-                        contents.samples.push(Sample {
-                            thread: sample.thread,
-                            ip: sample.registers[IP],
-                            sp: sample.registers[SP],
-                            stack_start: sample.stack_start,
-                            stack_len: sample.stack.len() as u64,
-                            stack_base: sample.stack_base,
-                            tag: sample.tag,
-                        });
-                    }
-                }
-            } else {
-                for event in trace.events(block, &mut scratch).unwrap() {
-                    contents.take(&event.unwrap());
-                }
-            }
-        }
-        contents
-    }
-
-    fn take(&mut self, event: &Event<'_>) {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match event {
-            Event::ThreadStart(start) if !start.flags.contains(ThreadFlags::RESTATED) => {
-                let thread = Thread {
-                    tid: start.tid,
-                    name: String::new(),
-                    flags: start.flags,
-                    started: start.time,
-                    ended: None,
-                };
-                assert!(self.threads.insert(start.instance, thread).is_none(), "an instance starts once");
-            }
-            Event::ThreadExit { instance, time } => {
-                self.threads.get_mut(instance).unwrap().ended = Some(*time);
-            }
-            Event::ThreadName { instance, name, .. } => {
-                self.threads.get_mut(instance).unwrap().name = text(name);
-            }
-            Event::ModuleLoad(load) if !load.flags.contains(ModuleFlags::RESTATED) => {
-                let pe = load.identities.iter().any(|identity| matches!(identity, Identity::Pe(_)));
-                // The loader's notification may have told the identity of what was gone when it was
-                // read.
-                assert!(pe || load.flags.contains(ModuleFlags::HEADERS_UNREADABLE));
-                let module = Module {
-                    path: text(load.path),
-                    base: load.base,
-                    flags: load.flags,
-                    loaded: load.time,
-                    unloaded: None,
-                    tables: None,
-                    identities: load.identities.len(),
-                };
-                assert!(self.modules.insert(load.instance, module).is_none(), "an instance is loaded once");
-            }
-            Event::ModuleUnload { instance, time } => {
-                self.modules.get_mut(instance).unwrap().unloaded = Some(*time);
-            }
-            Event::ModuleTables(tables) => {
-                let module = self.modules.get_mut(&tables.instance).unwrap();
-                assert!(module.identities != 0 || tables.tables.is_empty());
-                module.tables = Some(tables.tables.clone());
-            }
-            Event::Blob(piece) => self.blobs.entry(piece.hash.0).or_default().0.push((
-                piece.hash,
-                piece.total,
-                piece.offset,
-                piece.bytes.to_vec(),
-            )),
-            Event::Metadata(fact) => {
-                self.metadata.insert(text(fact.key), text(fact.value));
-            }
-            Event::End(end) => {
-                self.end = Some(end.reason);
-                self.end_detail = text(end.detail);
-            }
-            _ => {}
-        }
-    }
+    trace
 }

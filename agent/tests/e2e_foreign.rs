@@ -7,12 +7,13 @@
 #![cfg(not(windows))]
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use stk_format::{BlockKind, Decoded, Scratch, Trace};
 use stk_schema::event::Event;
 use stk_schema::registers::SP;
+use stk_tests::wine::{self, Machine, windows_path};
 
 /// MARKER in the program, which it writes where its own stack begins.
 const MARKER: u64 = 0x5354_414b_4d41_524b;
@@ -42,37 +43,21 @@ struct Told {
     samples: Vec<Sample>,
 }
 
-fn environment(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: see tests/README.md"))
-}
-
-fn windows_path(path: &Path) -> String {
-    format!("Z:{}", path.display().to_string().replace('/', "\\"))
-}
-
-/// A folder of this machine's own: two machines are tested at once.
-fn machine_folder() -> PathBuf {
-    let machine = std::env::var("STK_MACHINE").unwrap_or_else(|_| "wine8".to_owned());
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(machine);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
 /// Records the program; gives what it said and what was recorded of each thread.
 fn record() -> BTreeMap<String, Told> {
-    let folder = machine_folder().join("foreign");
+    let folder = Machine::current().folder(Path::new(env!("CARGO_TARGET_TMPDIR"))).join("foreign");
     std::fs::create_dir_all(&folder).unwrap();
     let (program, trace) = (folder.join("foreign_stack.exe"), folder.join("foreign.stk"));
     let _ = std::fs::remove_file(&trace);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/programs/foreign_stack.c");
-    let mut compiler = Command::new("x86_64-w64-mingw32-gcc");
+    let mut compiler = Command::new(wine::c_compiler());
     compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source);
-    assert!(compiler.status().expect("x86_64-w64-mingw32-gcc runs (package gcc-mingw-w64-x86-64)").success());
+    assert!(compiler.status().expect("the machine's C compiler runs").success());
 
-    let bin = PathBuf::from(environment("STK_WINDOWS_BIN"));
-    let output = Command::new("timeout")
-        .args(["240", &environment("STK_WINE")])
-        .args([bin.join("inject.exe"), bin.join("agent.dll")].map(|path| windows_path(&path)))
+    let bin = wine::path("STK_WINDOWS_BIN");
+    let output = Machine::current()
+        .command_within(wine::LIMIT, &bin.join("inject.exe"))
+        .arg(windows_path(&bin.join("agent.dll")))
         .args(["-r", "200", "-o", &windows_path(&trace), "--", &windows_path(&program), "6"])
         .output()
         .unwrap();

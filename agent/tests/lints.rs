@@ -10,7 +10,7 @@ fn only_suspended_or_own_tebs_are_read_directly() {
     let mut found = Vec::new();
     search(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
     found.sort();
-    assert_eq!(found, ["suspend.rs", "trigger.rs"]);
+    assert_eq!(found, ["suspend.rs", "triggers.rs"]);
 }
 
 /// Names of the files that call `.stack()`.

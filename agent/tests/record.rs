@@ -9,12 +9,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use agent::record::code::{CODE_BYTES, CodeRead};
 use agent::record::journal::{self, Contents, Journal, Pace, TableStore};
 use agent::record::modules::Events as _;
 use agent::record::queue::Queue;
 use agent::record::sampler::{
-    Accepted, CODE_BYTES, Capture, CodeRead, Outcome, Sampler, SuspensionCost, Target, ThreadCommand,
-    Triggered, Wiring,
+    Accepted, Capture, Outcome, Sampler, SuspensionCost, Target, ThreadCommand, Triggered, Wiring,
 };
 use agent::record::shared::{Counters, Lane, Signals};
 use agent::record::writer::{Output, WriteError, Writer};

@@ -3,7 +3,7 @@
 //!
 //! Gets the bytes of a trace, folders and servers with symbols; gives files for viewers, tables,
 //! texts. "How it works" in the repository's README has the way of the data. One module per
-//! concern; each uses only those above it, which `tests/architecture.rs` checks by this table:
+//! concern; each uses only those above it, as `tests/tests/architecture.rs` checks by this table:
 //!
 //! ```text
 //! faults     a mapped file that changes under way

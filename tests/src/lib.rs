@@ -3,6 +3,7 @@
 //! Without the feature `analysis` there is only what end-to-end tests of the recorder need; they
 //! then build in a minute, also for Windows.
 //!
+//! * [`arrows`]: which module of a crate uses which.
 //! * `oracle`: emulator truth for the unwinders.
 //! * [`wine`]: Windows programs, under Wine or natively, and inject.exe recording them.
 //! * `peers`: what other readers say of a PDB, settled by its records.
@@ -14,6 +15,7 @@
 //! * [`stk`]: the host's `stk` and what it writes.
 //! * `symbols`: what a PDB's records say of every address, without the index.
 
+pub mod arrows;
 pub mod hostile;
 #[cfg(feature = "analysis")]
 pub mod oracle;

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use stk_format::{Decoded, FileHeader, Scratch, Trace};
-use stk_schema::event::{Event, ModuleFlags, ThreadFlags};
-use stk_schema::identity::Identity;
-use stk_schema::registers::IP;
+use stk_format::{Decoded, FileHeader, Scratch, Trace, blob};
+use stk_schema::event::{CheckWalk, Dropped, Event, ModuleFlags, Table, ThreadFlags};
+use stk_schema::identity::{ContentHash, Identity};
+use stk_schema::registers::{IP, SP};
 
 /// All of a trace that the tests ask about.
 #[derive(Debug)]
@@ -31,8 +31,12 @@ pub struct Recorded {
     pub samples: Vec<Sample>,
     /// Passes that found a thread unchanged.
     pub unchanged: u64,
+    /// Walks by the system's own unwinder, in file order.
+    pub walks: Vec<CheckWalk>,
     /// Samples or events that were dropped, by reason.
     pub dropped: BTreeMap<u64, u64>,
+    /// The events that say so, in file order.
+    pub losses: Vec<Dropped>,
     /// Samples that were dropped, by the blocks' running total.
     pub dropped_samples: u64,
     /// .NET runtimes by module instance.
@@ -43,6 +47,8 @@ pub struct Recorded {
     pub managed: Vec<(u64, u64, u64)>,
     /// Bytes beside the stack that belong to samples: address and how many.
     pub memory: Vec<(u64, usize)>,
+    /// The BLOBs that are whole, by hash.
+    pub blobs: BTreeMap<[u8; 16], Vec<u8>>,
     /// The END event: reason, samples, dropped, detail.
     pub end: Option<(u64, u64, u64, String)>,
 }
@@ -81,8 +87,12 @@ pub struct Module {
     pub unload: u64,
     /// How it became known.
     pub flags: ModuleFlags,
-    /// Whether a MODULE_TABLES names at least one table of it.
-    pub has_tables: bool,
+    /// How many identities it has, and whether that of its PE headers is among them.
+    pub identities: usize,
+    /// See `identities`.
+    pub has_pe_identity: bool,
+    /// What MODULE_TABLES names of it; `None` without such an event.
+    pub tables: Option<Vec<Table>>,
 }
 
 /// A thread instance.
@@ -109,14 +119,16 @@ pub struct Sample {
     pub time: u64,
     /// Instruction pointer.
     pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
     /// Address of the first captured byte.
     pub stack_start: u64,
     /// Bytes of stack.
     pub stack: u64,
     /// Whether the stack is cut below its base.
     pub truncated: bool,
-    /// Whether it is a stack that the program made itself, whose base is not known.
-    pub foreign: bool,
+    /// Its end, exclusive; 0 for a stack that the program made itself, whose base is not known.
+    pub stack_base: u64,
     /// Given by the caller of stk_capture.
     pub tag: Option<u64>,
     /// What CONTEXT_EXCEPTION_REQUEST answered, on x86.
@@ -129,16 +141,43 @@ impl Module {
         self.path.rsplit('\\').next().unwrap_or_default()
     }
 
+    /// Whether a MODULE_TABLES names at least one table of it.
+    pub fn has_tables(&self) -> bool {
+        self.tables.as_ref().is_some_and(|tables| !tables.is_empty())
+    }
+
+    /// When it was unloaded, in ticks, if it was.
+    pub fn unloaded(&self) -> Option<u64> {
+        Some(self.unload).filter(|&time| time != u64::MAX)
+    }
+
     /// Whether it held `address` at `time`.
     pub fn holds(&self, address: u64, time: u64) -> bool {
         (self.load..self.unload).contains(&time) && (self.base..self.base + self.size).contains(&address)
     }
 }
 
+impl Thread {
+    /// Whether it is one of the recorder's own.
+    pub fn is_recorders(&self) -> bool {
+        self.flags.contains(ThreadFlags::RECORDER)
+    }
+}
+
 impl Sample {
+    /// Whether it is a stack that the program made itself, whose base is not known.
+    pub fn is_foreign(&self) -> bool {
+        self.stack_base == 0
+    }
+
+    /// The end of the captured stack, exclusive.
+    pub fn stack_end(&self) -> u64 {
+        self.stack_start + self.stack
+    }
+
     /// Whether `address` lies in the captured stack.
     pub fn holds(&self, address: u64) -> bool {
-        (self.stack_start..self.stack_start + self.stack).contains(&address)
+        (self.stack_start..self.stack_end()).contains(&address)
     }
 }
 
@@ -152,6 +191,19 @@ impl Recorded {
         let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let trace = Trace::open(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Recorded::read(&trace)
+    }
+
+    /// Reads a trace that must be finished and sound, its index included.
+    ///
+    /// # Panics
+    /// When it is not.
+    #[track_caller]
+    pub fn open_sound(path: &Path) -> Recorded {
+        let recorded = Recorded::open(path);
+        let (damage, end) = (&recorded.damage, &recorded.end);
+        assert!(recorded.complete && damage.is_empty(), "{}: {damage:?}, {end:?}", path.display());
+        assert!(recorded.indexed, "{} has no index", path.display());
+        recorded
     }
 
     /// Reads what there is of a trace that is being written; `None` as long as that is nothing.
@@ -172,14 +224,18 @@ impl Recorded {
             metadata: BTreeMap::new(),
             samples: Vec::new(),
             unchanged: 0,
+            walks: Vec::new(),
             dropped: BTreeMap::new(),
+            losses: Vec::new(),
             dropped_samples: trace.blocks().iter().map(|block| block.header.dropped).max().unwrap_or(0),
             runtimes: BTreeMap::new(),
             streams: BTreeMap::new(),
             managed: Vec::new(),
             memory: Vec::new(),
+            blobs: BTreeMap::new(),
             end: None,
         };
+        let mut blobs = BTreeMap::new();
         let mut scratch = Scratch::new();
         for error in trace.verify(&mut scratch) {
             recorded.damage.push(error.to_string());
@@ -193,10 +249,11 @@ impl Recorded {
                             thread: sample.thread,
                             time: sample.time,
                             ip: sample.registers[IP],
+                            sp: sample.registers[SP],
                             stack_start: sample.stack_start,
                             stack: sample.stack.len() as u64,
                             truncated: sample.truncated,
-                            foreign: sample.stack_base == 0,
+                            stack_base: sample.stack_base,
                             tag: sample.tag,
                             context_reply: sample.context_reply,
                         }),
@@ -208,11 +265,34 @@ impl Recorded {
             } else {
                 let Ok(mut events) = trace.events(block, &mut scratch) else { continue };
                 while let Some(Ok(event)) = events.next() {
+                    if let Event::Blob(piece) = event {
+                        let blob =
+                            blobs.entry(piece.hash.0).or_insert_with(|| blob::Assembly::new(piece.hash));
+                        recorded.damage.extend(blob.add(&piece).err().map(|error| error.to_string()));
+                    }
                     recorded.event(&event);
                 }
             }
         }
+        let whole = |(hash, blob): ([u8; 16], blob::Assembly)| Some((hash, blob.finish().ok()?));
+        recorded.blobs = blobs.into_iter().filter_map(whole).collect();
         recorded
+    }
+
+    /// The bytes of a table.
+    #[track_caller]
+    pub fn blob(&self, hash: ContentHash) -> &[u8] {
+        self.blobs.get(&hash.0).unwrap_or_else(|| panic!("the trace has no BLOB {hash}"))
+    }
+
+    /// Why the recording ended, if it says so: an `EndReason`.
+    pub fn end_reason(&self) -> Option<u64> {
+        self.end.as_ref().map(|end| end.0)
+    }
+
+    /// The text of its END event; empty without one.
+    pub fn end_detail(&self) -> &str {
+        self.end.as_ref().map_or("", |end| &end.3)
     }
 
     /// The modules with this file name, by load time.
@@ -248,7 +328,9 @@ impl Recorded {
                     load: load.time,
                     unload: u64::MAX,
                     flags: load.flags,
-                    has_tables: false,
+                    identities: load.identities.len(),
+                    has_pe_identity: load.identities.iter().any(|one| matches!(one, Identity::Pe(_))),
+                    tables: None,
                 };
                 let twice = self.modules.insert(load.instance, module);
                 assert_eq!(twice, None, "module instance {} is loaded twice", load.instance);
@@ -260,7 +342,7 @@ impl Recorded {
             }
             Event::ModuleTables(tables) => {
                 if let Some(module) = self.modules.get_mut(&tables.instance) {
-                    module.has_tables |= !tables.tables.is_empty();
+                    module.tables = Some(tables.tables.clone());
                 }
             }
             Event::ThreadStart(start) if !start.flags.contains(ThreadFlags::RESTATED) => {
@@ -295,7 +377,11 @@ impl Recorded {
             }
             Event::ManagedThread(managed) => self.managed.push((managed.thread, managed.time, managed.frame)),
             Event::Memory(memory) => self.memory.push((memory.address, memory.bytes.len())),
-            Event::Dropped(dropped) => *self.dropped.entry(dropped.reason).or_default() += dropped.count,
+            Event::CheckWalk(walk) => self.walks.push(walk.clone()),
+            Event::Dropped(dropped) => {
+                *self.dropped.entry(dropped.reason).or_default() += dropped.count;
+                self.losses.push(*dropped);
+            }
             Event::End(end) => self.end = Some((end.reason, end.samples, end.dropped, text(end.detail))),
             _ => {}
         }

@@ -223,7 +223,7 @@ fn a_reused_address_belongs_to_the_dll_that_lay_there_at_the_time() {
         assert!(!shows(others), "at {time} ns {theirs}'s DLL lay there, but the stack is {stack:#?}");
         // Gone before anybody could read its unwind data, by the trace's own word: the stack ends
         // there.
-        if !module.has_tables {
+        if !module.has_tables() {
             without_tables += 1;
             continue;
         }

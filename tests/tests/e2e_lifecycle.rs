@@ -121,7 +121,7 @@ fn modules_are_recorded_with_their_times_and_one_address_belongs_to_two() {
     for name in ["busy.exe", "ntdll.dll", "kernel32.dll"] {
         let found = recorded.modules_named(name);
         let [module] = found[..] else { panic!("one {name}: {found:?}") };
-        assert!(module.has_tables, "{name} has no tables in the trace");
+        assert!(module.has_tables(), "{name} has no tables in the trace");
     }
     let (a, b) = (recorded.modules_named("plugin_a.dll"), recorded.modules_named("plugin_ä.dll"));
     assert!(!a.is_empty() && !b.is_empty(), "a plug-in was not seen: {:?}", recorded.modules);

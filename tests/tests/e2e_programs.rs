@@ -117,7 +117,7 @@ fn a_goroutine_that_stands_on_its_own_stack_is_followed_to_its_start() {
     };
     let (mut seen, mut whole) = (0, 0);
     for sample in
-        recorded.samples.iter().filter(|sample| sample.foreign && esbuild.holds(sample.ip, sample.time))
+        recorded.samples.iter().filter(|sample| sample.is_foreign() && esbuild.holds(sample.ip, sample.time))
     {
         let tid = format!("({})", recorded.threads[&sample.thread].tid);
         let profile = speedscope

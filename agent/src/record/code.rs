@@ -4,10 +4,19 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-use super::sampler::{CODE_BYTES, CodeRead};
-
+/// Code bytes read at the instruction pointer.
+pub const CODE_BYTES: usize = 64;
 /// Places; a power of two.
 const PLACES: usize = 4096;
+
+/// What bytes were found at an instruction pointer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CodeRead {
+    /// Bytes read, from the start.
+    pub len: usize,
+    /// Whether they are an image's, which do not change while it is mapped.
+    pub image: bool,
+}
 
 /// What was found at one address.
 #[derive(Clone, Copy)]

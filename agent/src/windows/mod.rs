@@ -1,49 +1,34 @@
 //! How it is recorded: the only part of the agent that calls the system, and the exports.
 //!
+//! One folder per thread of the recorder, with one name for each everywhere. Each folder says which
+//! thread runs it, what that thread owns, what it gets and what it gives. The order is that of the
+//! arrows: each row uses those above it only, which tests/tests/architecture.rs checks.
+//!
 //! ```text
-//! session                             a recording from start to end: its threads, and how it is stopped
-//! target, suspend, context            the sampler's view of the process; the one place that suspends
-//! census, thread, peb, loader, hints  the tables thread; threads and modules, looked up or told
-//! own_cpu, calibrate, boosts          the sampler's own CPU time; what a suspension costs; priority boosts
-//! dynamic                             the code thread
-//! dotnet, pipe                        the runtimes thread and the diagnostics pipe
-//! stack_copy                          a thread's stack, copied as its bounds allow
-//! trigger, walk                       samples that the target asks for; walks by the system's own unwinder
-//! output, state, host                 files; what outlives a recording; facts about the machine
-//! memory, heap, panic                 reads that do not fault; the recorder's heap; its own failures
-//! api, text                           system functions by name; names to WTF-8
-//! selftest                            what `inject doctor` asks in its own process
+//! system    the system's functions, memory, threads, files and facts, for all threads
+//! shared    what all threads share: signals, status, events, exclusive states
+//! runtimes  the runtimes thread: asks .NET runtimes for names
+//! sampler   the sampler and its spares: suspends, captures, encodes; the one place that suspends
+//! tables    the tables thread: lists threads and modules, reads images
+//! code      the code thread: looks up dynamic code
+//! workers   these four together
+//! writer    the writer: compresses and appends; the end of the trace
+//! watchdog  the watchdog: resumes what is held too long
+//! session   a recording from start to end, and its threads
+//! selftest  what `inject doctor` asks in its own process
 //! ```
 
-mod api;
-mod boosts;
-mod calibrate;
-mod census;
-mod context;
-mod dotnet;
-mod dynamic;
-mod heap;
-mod hints;
-mod host;
-mod loader;
-mod mapped;
-mod memory;
-mod output;
-mod own_cpu;
-mod panic;
-mod peb;
-mod pipe;
-mod random;
+mod code;
+mod runtimes;
+mod sampler;
 mod selftest;
 mod session;
-mod stack_copy;
-mod state;
-mod suspend;
-mod target;
-mod text;
-mod thread;
-mod trigger;
-mod walk;
+mod shared;
+mod system;
+mod tables;
+mod watchdog;
+mod workers;
+mod writer;
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -112,7 +97,7 @@ unsafe extern "system" fn stk_agent_status(status: *mut AgentStatus) -> u32 {
         {
             return 1;
         }
-        let mut copy = state::STATUS.copy();
+        let mut copy = shared::state::STATUS.copy();
         copy.size = (*status).size.min(copy.size);
         let (from, to) = (core::ptr::from_ref(&copy).cast::<u8>(), status.cast::<u8>());
         core::ptr::copy_nonoverlapping(from, to, copy.size as usize);

@@ -17,11 +17,11 @@ use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleW, GetProcAddress
 use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 use windows_sys::{s, w};
 
-use super::api::{self, Api};
-use super::loader::{Data, UnicodeString};
-use super::memory::OwnMemory;
-use super::peb::Peb;
-use super::thread::{self, Teb};
+use crate::windows::system::api::{self, Api};
+use crate::windows::system::memory::OwnMemory;
+use crate::windows::system::peb::Peb;
+use crate::windows::system::thread::{self, Teb};
+use crate::windows::tables::loader::{Data, UnicodeString};
 
 /// LDR_DLL_NOTIFICATION_REASON_LOADED.
 const LOADED: u32 = 1;
@@ -62,8 +62,8 @@ fn peb_lock_functions() -> Option<(PebLock, PebLock)> {
         let ntdll = GetModuleHandleW(w!("ntdll.dll"));
         let acquire = GetProcAddress(ntdll, s!("RtlAcquirePebLock"))?;
         let release = GetProcAddress(ntdll, s!("RtlReleasePebLock"))?;
-        type Found = unsafe extern "system" fn() -> isize;
-        Some((transmute::<Found, PebLock>(acquire), transmute::<Found, PebLock>(release)))
+        type Function = unsafe extern "system" fn() -> isize;
+        Some((transmute::<Function, PebLock>(acquire), transmute::<Function, PebLock>(release)))
     }
 }
 

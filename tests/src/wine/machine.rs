@@ -38,6 +38,24 @@ impl Machine {
         }
     }
 
+    /// Its word in `STK_MACHINE`; that of the Windows that runs this test is `native`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Machine::Wine8 => "wine8",
+            Machine::Wine10 => "wine10",
+            Machine::Arm64 => "arm64",
+            Machine::Native => "native",
+        }
+    }
+
+    /// A folder of its own below `folder`, made if it is not there: two machines are tested at
+    /// once.
+    pub fn folder(self, folder: &Path) -> PathBuf {
+        let folder = folder.join(self.name());
+        std::fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        folder
+    }
+
     /// Whether every instruction of its programs is emulated: no thread then gets far in a few
     /// milliseconds.
     pub fn is_emulated(self) -> bool {
@@ -78,6 +96,15 @@ impl Machine {
             }
         };
         own_group(&mut command);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// As [`Machine::command`], by way of `timeout`, which ends the program after so many seconds.
+    pub fn command_within(self, seconds: u32, program: &Path) -> Command {
+        let inner = self.command(program);
+        let mut command = Command::new("timeout");
+        command.arg(seconds.to_string()).arg(inner.get_program()).args(inner.get_args());
         command.stdin(Stdio::null());
         command
     }

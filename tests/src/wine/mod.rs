@@ -7,11 +7,13 @@
 //! All output of the programs goes to files, not pipes: Wine's services would hold a pipe open
 //! after the program's end.
 
+mod host;
 mod inject;
 mod machine;
 mod orphaned_lock;
 mod program;
 
+pub use host::{HostProgram, HostRun};
 pub use inject::{Finished, Inject};
 pub use machine::Machine;
 pub use program::{Net, Program};
@@ -27,6 +29,9 @@ use std::time::{Duration, Instant};
 
 /// No step of a test takes longer unless something hangs.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// No whole program of a test takes longer unless something hangs, in seconds.
+pub const LIMIT: u32 = 240;
 
 /// The path in an environment variable of tests/README.md.
 pub fn path(variable: &str) -> PathBuf {

@@ -1,113 +1,46 @@
-//! A recording from start to end: its threads, and how it is stopped.
+//! A recording from start to end: made, started, stopped, cleared up.
 //!
-//! Gets the host's configuration ([`start`]) and gives the trace, the status and the signal that it
-//! has ended. At most one recording is under way in a process.
+//! Its functions run on threads of the host ([`start`], [`stop`]) and of the target
+//! ([`thread_started`], [`process_exit`], `capture`), and at the beginning and the end of each of
+//! the recorder's own threads (`threads`). At most one recording is under way in a process.
 //!
-//! * `begin`: checks and makes everything before the first thread of the target is touched.
-//! * `threads`: the recorder's own threads.
-//! * `sampling`, `lookups`, `watchdog`, `writing`: what each of them does.
-//! * `calibration`: what the sampler measures before its first pass.
-//! * `events`: what they wait for.
-//! * `exclusive`: what they share.
+//! It owns the [`Session`], in which each thread has its part. It gets the host's configuration and
+//! gives the trace, the status and the signal that the recording has ended.
+//!
+//! ```text
+//! begin    what the host asks for, checked
+//! parts    everything that the recording needs, made before a thread of the target is touched
+//! threads  the recorder's own threads: made together, cleared up by the last one out
+//! capture  the export by which a thread of the target asks for a sample of itself
+//! ```
 
 mod begin;
-mod calibration;
-mod events;
-mod exclusive;
-mod lookups;
-mod sampling;
+mod capture;
+mod parts;
 mod threads;
-mod watchdog;
-mod writing;
 
-pub use exclusive::Exclusive;
-
-use alloc::boxed::Box;
-use alloc::sync::Arc;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use stk_format::BlockBuffer;
 use stk_schema::control::{AgentConfig, STATE_IDLE, StartResult};
-use stk_schema::event::{DropReason, EndReason};
+use stk_schema::event::EndReason;
 use windows_sys::Win32::Foundation::HANDLE;
-use windows_sys::Win32::System::Threading::WaitForSingleObject;
 
-use super::api::Api;
-use super::census::Census;
-use super::context::Context;
-use super::dotnet::{Runtimes, Shared};
-use super::dynamic::CodeRecorder;
-use super::output::OutputFile;
-use super::state::{SIGNALS, STATUS};
-use super::target::OwnProcess;
-use super::trigger::Triggers;
-use super::{heap, hints};
-use crate::record::dynamic;
-use crate::record::sampler::Sampler;
-use crate::record::shared::{Counters, Lane};
-use crate::record::writer::Writer;
+use crate::windows::shared::events::{ENDED, WAKE_TABLES, close, wake_all};
+use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS};
+use crate::windows::system::files::OutputFile;
+use crate::windows::system::heap;
+use crate::windows::tables::{TABLES_MS, hints};
+use crate::windows::watchdog::WatchdogThread;
+use crate::windows::workers::Workers;
+use crate::windows::writer::{PATIENCE_MS, WriterThread};
 use begin::try_start;
-use events::{ENDED, WAKE_CENSUS, WAKE_SAMPLER, close, signal, wake_all};
-use lookups::TABLES_MS;
-use writing::PATIENCE_MS;
 
-/// One recording.
+/// One recording: what each of its threads owns.
 struct Session {
-    api: &'static Api,
-    counters: Arc<Counters>,
-    sampler_lane: Arc<Lane>,
-    census_lane: Arc<Lane>,
-    code_lane: Arc<Lane>,
-    runtimes_lane: Arc<Lane>,
-    dotnet: Arc<Shared>,
-    dynamic_code: Arc<dynamic::Shared>,
-    /// Where instance ids come from.
-    module_ids: Arc<AtomicU64>,
-    triggers: Triggers,
-    sampler: Exclusive<Sampler<OwnProcess>>,
-    census: Exclusive<Census>,
-    code: Exclusive<CodeRecorder>,
-    runtimes: Exclusive<Runtimes>,
-    writer: Exclusive<Option<Writer<OutputFile>>>,
-    /// The block that is being written now.
-    in_flight: AtomicPtr<BlockBuffer>,
-    /// The writer has begun to end the trace.
-    ending: AtomicBool,
-    /// A buffer that nobody else uses, for the END block.
-    last_block: Exclusive<Box<BlockBuffer>>,
-    ticks_per_ms: u64,
-    started: u64,
-    period: u64,
-    delay_ms: u32,
-    duration_ms: u32,
-    once: bool,
-    check_walks: bool,
-    test_panic: bool,
-    /// The phase of a suspension in which samplers are to stop for ever, or the writer.
-    test_freeze: u8,
-    /// When the next pass is due, in ticks.
-    due: AtomicU64,
-    /// When sampling ends by itself, in ticks.
-    sampling_ends: AtomicU64,
-    /// Samplers that wait to take over.
-    spares: AtomicU32,
-    /// The sampler was deposed and a spare is to take over.
-    takeover: AtomicBool,
-    ended_event: HANDLE,
-    has_cycles: bool,
-    /// Id of a thread of the recorder that waits for the cost of a suspension to be measured on it;
-    /// 0 = none.
-    parked: AtomicU32,
-    /// It is measured, or will not be.
-    calibrated: AtomicBool,
-    /// The guard process, whose end ends the recording; null = none.
-    guard: HANDLE,
-    sampler_done: AtomicBool,
-    census_done: AtomicBool,
-    code_done: AtomicBool,
-    runtimes_done: AtomicBool,
-    bytes_since_state: AtomicU64,
+    workers: Workers,
+    writer: WriterThread,
+    watchdog: WatchdogThread,
 }
 
 // SAFETY: what is not Sync by itself are handles, which are numbers.
@@ -124,8 +57,6 @@ static OCCUPIED: AtomicBool = AtomicBool::new(false);
 static VISITORS: AtomicUsize = AtomicUsize::new(0);
 /// Threads of the recording that still run.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
-/// Whether the writer has ended the trace (or given up).
-static FINISHED: AtomicBool = AtomicBool::new(true);
 
 /// Starts a recording as `config` says; see `stk_schema::control`.
 pub fn start(config: &mut AgentConfig, own_module: HANDLE) -> StartResult {
@@ -150,45 +81,15 @@ pub fn stop() -> bool {
     }
     SIGNALS.request_stop(EndReason::Stopped);
     wake_all();
-    // SAFETY: the event lives as long as the process.
-    unsafe { WaitForSingleObject(ENDED.load(Ordering::Acquire), (TABLES_MS + PATIENCE_MS) as u32) };
+    ENDED.wait((TABLES_MS + PATIENCE_MS) as u32);
     true
-}
-
-/// The end of the calling thread, the sampler in this slot, which was deposed while it was in a
-/// system call.
-pub fn leave_deposed(slot: usize) -> ! {
-    threads::leave_deposed(slot)
 }
 
 /// DLL_THREAD_ATTACH: has the tables thread look for the new thread. Does nothing that can wait.
 pub fn thread_started() {
     if !FINISHED.load(Ordering::Relaxed) && hints::thread_started() {
-        signal(&WAKE_CENSUS);
+        WAKE_TABLES.signal();
     }
-}
-
-/// Where `stk_capture` arrives with its caller's context. 0 = recorded, 1 = nothing is recording, 2
-/// = dropped.
-pub extern "system" fn captured(context: *const Context, return_at: usize, tag: u64) -> u32 {
-    VISITORS.fetch_add(1, Ordering::AcqRel);
-    // SAFETY: while a visitor is counted, the session behind a non-null pointer is not freed.
-    let result = match unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
-        Some(session) if !SIGNALS.stopping() => {
-            // SAFETY: `stk_capture` hands over the calling thread's context and the place of its
-            // return address.
-            if unsafe { session.triggers.capture(&*context, return_at, tag) } {
-                signal(&WAKE_SAMPLER);
-                0
-            } else {
-                session.counters.lose(DropReason::BuffersFull, 1);
-                2
-            }
-        }
-        _ => 1,
-    };
-    VISITORS.fetch_sub(1, Ordering::AcqRel);
-    result
 }
 
 /// DLL_PROCESS_DETACH at process exit: the other threads are gone. Writes what is whole, without
@@ -201,31 +102,8 @@ pub fn process_exit() {
     }
     heap::leave_heap();
     SIGNALS.request_stop(EndReason::ProcessExit);
-    // Who was terminated in the middle of its work stays "busy" for ever, and what it was at is
-    // lost, but for the block that was being written.
-    let finish = |writer: &mut Option<Writer<OutputFile>>| {
-        let Some(writer) = writer else { return };
-        session.resume_write(writer);
-        session.write_waiting(writer);
-        session.census.enter(Census::flush);
-        session.write_waiting(writer);
-        session.write_last_modules(writer);
-        session.code.enter(CodeRecorder::flush);
-        session.runtimes.enter(Runtimes::flush);
-        if session.sampler.enter(Sampler::finish).is_none() && SIGNALS.sampler_whole.load(Ordering::Acquire) {
-            // SAFETY: the sampler was terminated, as all threads but this, where its state was
-            // whole by its own word.
-            unsafe { session.sampler.enter_for_the_dead(Sampler::finish) };
-        }
-        session.write_waiting(writer);
-        session.end(writer, EndReason::ProcessExit, "");
-    };
-    if session.writer.enter(finish).is_none() && !session.ending.load(Ordering::Acquire) {
-        // SAFETY: the writer was terminated, as all threads but this. Until it ends the trace it
-        // changes its state only while it writes a block, and `resume_write` goes on with that.
-        unsafe { session.writer.enter_for_the_dead(finish) };
-    }
-    session.report_end(EndReason::ProcessExit);
+    // SAFETY: the system has ended all other threads before it tells of the process's end.
+    unsafe { session.writer.end_process(&session.workers) };
 }
 
 const _: () = assert!(STATE_IDLE == 0, "the status starts idle");

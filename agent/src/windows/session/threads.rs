@@ -15,13 +15,13 @@ use stk_schema::control::{STATE_RECORDING, StartResult};
 use stk_schema::guard::SAMPLERS;
 use windows_sys::Win32::Foundation::{CloseHandle, GetLastError, HANDLE};
 use windows_sys::Win32::System::Threading::{
-    CreateThread, ExitThread, GetCurrentThread, GetCurrentThreadId, SetThreadPriority, Sleep,
+    CreateThread, ExitThread, GetCurrentThreadId, ResumeThread, Sleep,
 };
 
-use super::events::ENDED;
-use super::{CURRENT, FINISHED, OCCUPIED, RUNNING, Session, VISITORS};
-use crate::windows::state::{LAST_EXIT_CODE, STATUS};
-use crate::windows::suspend::SUSPENSIONS;
+use super::{CURRENT, OCCUPIED, RUNNING, Session, VISITORS};
+use crate::windows::sampler::suspend::SUSPENSIONS;
+use crate::windows::shared::events::ENDED;
+use crate::windows::shared::state::{FINISHED, LAST_EXIT_CODE, STATUS};
 
 /// Stack sizes of the recorder's threads: reserved, committed as used.
 const THREAD_STACK: usize = 512 << 10;
@@ -35,7 +35,7 @@ static ABANDONED: AtomicBool = AtomicBool::new(false);
 const ROLES: [Role; 8] = [
     Role::Writer,
     Role::Watchdog,
-    Role::Census,
+    Role::Tables,
     Role::Code,
     Role::Runtimes,
     Role::Sampler(1),
@@ -48,9 +48,8 @@ static OWN_THREADS: [AtomicU32; ROLES.len()] = [const { AtomicU32::new(0) }; ROL
 static SAMPLER_SEATS: [AtomicPtr<Seat>; SAMPLERS] = [const { AtomicPtr::new(null_mut()) }; SAMPLERS];
 
 /// Starts the threads; all or none of them.
-pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
-    // SAFETY: the event lives as long as the process.
-    unsafe { windows_sys::Win32::System::Threading::ResetEvent(ENDED.load(Ordering::Acquire)) };
+pub fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
+    ENDED.reset();
     let mut threads = Vec::new();
     let (mut watchdog, mut samplers) = (0, [0; SAMPLERS]);
     for (index, role) in ROLES.into_iter().enumerate() {
@@ -74,7 +73,7 @@ pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
             // SAFETY: no preconditions.
             let error = unsafe { GetLastError() };
             // Those that exist find that the session is over before it began.
-            session.sampler_done.store(true, Ordering::Release);
+            session.workers.sampler.worker.done.store(true, Ordering::Release);
             ABANDONED.store(true, Ordering::Release);
             resume(threads);
             forget_own_threads();
@@ -104,7 +103,7 @@ fn resume(threads: Vec<HANDLE>) {
     for thread in threads {
         // SAFETY: handles from CreateThread, owned here.
         unsafe {
-            windows_sys::Win32::System::Threading::ResumeThread(thread);
+            ResumeThread(thread);
             CloseHandle(thread);
         }
     }
@@ -114,7 +113,7 @@ fn resume(threads: Vec<HANDLE>) {
 enum Role {
     Writer,
     Watchdog,
-    Census,
+    Tables,
     Code,
     Runtimes,
     /// With its slot on the board.
@@ -135,17 +134,18 @@ unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
     }
     // SAFETY: as above; it is freed by `leave`, which this thread calls last.
     let Seat { role, session } = unsafe { &*seat };
+    let workers = &session.workers;
     match role {
-        Role::Writer => session.run_writer(),
-        Role::Watchdog => session.run_watchdog(),
-        Role::Census => session.run_census(),
-        Role::Code => session.run_code(),
-        Role::Runtimes => session.run_runtimes(),
+        Role::Writer => session.writer.run(workers),
+        Role::Watchdog => session.watchdog.run(&workers.sampler, &session.writer),
+        Role::Tables => workers.tables.run(),
+        Role::Code => workers.code.run(&workers.sampler),
+        Role::Runtimes => workers.runtimes.run(&workers.tables.worker.done, &workers.code.worker.done),
         Role::Sampler(slot) => {
             if let Some(place) = SAMPLER_SEATS.get(*slot) {
                 place.store(seat, Ordering::Release);
             }
-            if *slot == 0 { session.run_sampler() } else { session.run_spare() }
+            if *slot == 0 { workers.sampler.run() } else { workers.sampler.run_spare() }
         }
     }
     // SAFETY: this thread's seat, which it does not use any more.
@@ -157,7 +157,7 @@ unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
 
 /// The end of a sampler that was deposed while it was in a system call: nothing above that call
 /// runs again.
-pub(super) fn leave_deposed(slot: usize) -> ! {
+pub fn leave_deposed(slot: usize) -> ! {
     // SAFETY: no preconditions.
     let tid = unsafe { GetCurrentThreadId() };
     // From now on the system may give its id to a thread of the target.
@@ -201,12 +201,6 @@ fn forget_own_threads() {
 }
 
 /// Ids of the recorder's threads.
-pub(super) fn own_threads() -> Vec<u32> {
+pub fn own_threads() -> Vec<u32> {
     OWN_THREADS.iter().map(|tid| tid.load(Ordering::Acquire)).filter(|&tid| tid != 0).collect()
-}
-
-/// Sets the calling thread's priority.
-pub(super) fn set_priority(priority: i32) {
-    // SAFETY: the calling thread's pseudo handle.
-    unsafe { SetThreadPriority(GetCurrentThread(), priority) };
 }

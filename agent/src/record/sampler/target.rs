@@ -1,0 +1,151 @@
+//! The process that is recorded, as the sampler sees it, and what it gives.
+
+use alloc::boxed::Box;
+
+use stk_schema::event::CheckWalk;
+use stk_schema::registers::MAX_REGISTERS;
+
+use crate::record::code::{CODE_BYTES, CodeRead};
+use crate::record::dotnet::threads::{CONTEXT_BYTES, Managed};
+use crate::record::dynamic::{Region, RegionUse};
+use crate::record::stack_bounds::{Bounds, CheckedBounds};
+
+/// What was captured of a thread. The stack buffer is preallocated and never grows.
+pub struct Capture {
+    /// When the context was obtained, in ticks.
+    pub time: u64,
+    /// Registers in the order of the register set.
+    pub registers: [u64; MAX_REGISTERS],
+    /// The bounds of the thread's stack that were checked before: given by whoever asks for a
+    /// capture.
+    pub checked: CheckedBounds,
+    /// The bounds that the thread shows now.
+    pub bounds: Bounds,
+    /// Highest address of the stack, exclusive; 0 if the thread is on a foreign stack.
+    pub stack_base: u64,
+    /// Address of the first captured byte.
+    pub stack_start: u64,
+    /// Bytes captured.
+    pub len: usize,
+    /// Room for them.
+    pub stack: Box<[u8]>,
+    /// What CONTEXT_EXCEPTION_REQUEST answered, if asked.
+    pub context_reply: Option<u32>,
+    /// Where the walk by the system's own unwinder goes, if it is asked for: flags, and frames up
+    /// to the vector's capacity, which never grows.
+    pub walk: Option<CheckWalk>,
+    /// What a runtime says of the thread.
+    pub managed: Option<Managed>,
+    /// Address of the CONTEXT that a Frame of the runtime keeps outside of the stack; 0 = none.
+    pub outside_at: u64,
+    /// Its bytes.
+    pub outside: Box<[u8]>,
+}
+
+impl Capture {
+    /// Room for `bytes` of stack.
+    pub fn new(bytes: usize) -> Capture {
+        Capture {
+            time: 0,
+            registers: [0; MAX_REGISTERS],
+            checked: CheckedBounds::default(),
+            bounds: Bounds::default(),
+            stack_base: 0,
+            stack_start: 0,
+            len: 0,
+            stack: alloc::vec![0; bytes].into_boxed_slice(),
+            context_reply: None,
+            walk: None,
+            managed: None,
+            outside_at: 0,
+            outside: alloc::vec![0; CONTEXT_BYTES].into_boxed_slice(),
+        }
+    }
+}
+
+/// How an attempt to capture ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Captured.
+    Captured,
+    /// The thread is gone or going; its end will be noticed.
+    Ended,
+    /// The system refused to suspend it.
+    NotSuspended,
+    /// Its context could not be read, or the watchdog resumed it.
+    NoContext,
+    /// It owns the locks that ExitProcess takes and was let go.
+    OwnsExitLocks,
+    /// It did not stop in time.
+    NotStopped,
+}
+
+/// The process that is recorded, as the sampler sees it.
+pub trait Target {
+    /// What is needed to sample a thread; dropping it lets the thread go.
+    type Thread;
+
+    /// Now, in ticks.
+    fn now(&mut self) -> u64;
+
+    /// The thread's cycle count, if the system has one: while it does not move the thread does not
+    /// run.
+    fn cycles(&mut self, thread: &Self::Thread) -> Option<u64>;
+
+    /// The thread's CPU time by a coarse clock, for systems without cycle counts.
+    fn cpu_time(&mut self, thread: &Self::Thread) -> Option<u64>;
+
+    /// CPU time of the calling thread, the sampler, in ticks; 0 where the system cannot tell.
+    fn own_cpu(&mut self) -> u64 {
+        0
+    }
+
+    /// Captures registers and stack: the only thing that is done while the thread is suspended.
+    /// Where [`Capture::walk`] asks for it, the walk is made at the same moment.
+    fn capture(&mut self, thread: &Self::Thread, into: &mut Capture) -> Outcome;
+
+    /// Reads code bytes so that a fault is an error.
+    fn code(&mut self, ip: u64, into: &mut [u8; CODE_BYTES]) -> CodeRead;
+
+    /// What lies around `address`. Only asked while no thread is suspended.
+    fn region(&mut self, address: u64) -> Region {
+        Region { start: address, end: address.saturating_add(1), used: RegionUse::Other }
+    }
+}
+
+/// From the thread that enumerates threads to the sampler.
+pub enum ThreadCommand<T> {
+    /// Sample this thread from now on.
+    Add {
+        /// Instance id.
+        instance: u64,
+        /// System's thread id.
+        tid: u32,
+        /// What is needed to sample it.
+        thread: T,
+    },
+    /// The thread ended.
+    Remove {
+        /// Instance id.
+        instance: u64,
+    },
+}
+
+/// A sample that a thread of the target took of itself.
+pub struct Triggered<'a> {
+    /// System's thread id.
+    pub tid: u32,
+    /// The caller's tag.
+    pub tag: u64,
+    /// What it captured.
+    pub capture: &'a Capture,
+}
+
+/// What became of a triggered sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Accepted {
+    /// It is stored or counted as lost: its memory is free again.
+    Done,
+    /// Its thread is not known yet: offer it again.
+    Later,
+}

@@ -1,0 +1,107 @@
+//! The watchdog's half: how long a suspension may stay in one phase, and what follows.
+
+use core::sync::atomic::{Ordering, fence};
+
+use stk_schema::guard::{ASKED, ASKING, FREE, RESCUING, RESUMING, STOPPED, UNDO, WALKING};
+
+use super::{FROZEN_MS, Resume, Suspensions};
+
+/// How long a suspension may stay in one phase, in ticks.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// In SuspendThread and until the context is known: the thread may merely not have been
+    /// scheduled.
+    pub asked: u64,
+    /// While the thread certainly stands still.
+    pub stopped: u64,
+    /// In the walk of the system's unwinder.
+    pub walking: u64,
+}
+
+/// What the watchdog did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rescue {
+    /// Nothing.
+    None,
+    /// Resumed a thread that did not stop in time. Its sampler stays in office.
+    NotStopped,
+    /// As [`Rescue::NotStopped`], and deposed its sampler.
+    Deposed,
+    /// Resumed a thread whose stack was being walked: only that walk is lost.
+    WhileWalking,
+    /// Resumed a thread that stood still for too long: the sampler is stuck.
+    WhileStopped,
+}
+
+/// The watchdog's view of one slot. It takes the time itself, so that the sampler need not ask the
+/// clock while a thread is suspended.
+#[derive(Clone, Copy, Default)]
+pub struct Watch {
+    seen: u64,
+    since: u64,
+}
+
+impl Watch {
+    /// Looks at a slot, and resumes a thread that has been in one phase of the same suspension for
+    /// longer than `limits` allow. `spare` tells whether a spare sampler can take over.
+    pub fn look(
+        &mut self,
+        all: &Suspensions,
+        slot: usize,
+        now: u64,
+        limits: &Limits,
+        spare: bool,
+        calls: &mut impl Resume,
+    ) -> Rescue {
+        let (Some(live), Some(place)) = (all.board.samplers.get(slot), all.places.get(slot)) else {
+            return Rescue::None;
+        };
+        let word = live.word();
+        if word.0 != self.seen {
+            *self = Watch { seen: word.0, since: now };
+        }
+        let phase = word.phase();
+        let limit = match phase {
+            ASKING | ASKED => limits.asked,
+            STOPPED | UNDO | RESUMING => limits.stopped,
+            WALKING => limits.walking,
+            _ => return Rescue::None,
+        };
+        if now.saturating_sub(self.since) < limit || all.frozen.load(Ordering::Relaxed) == phase {
+            return Rescue::None;
+        }
+        let thread = place.thread.load(Ordering::Relaxed);
+        // Unless the word is still the same, the handle may be that of another suspension.
+        fence(Ordering::Acquire);
+        if !live.change(word, RESCUING) {
+            return Rescue::None;
+        }
+        while all.frozen.load(Ordering::Relaxed) == RESCUING {
+            calls.sleep(FROZEN_MS);
+        }
+        // The sampler's handle: it stays open, since the sampler does not go on in this phase.
+        let before = calls.resume(thread);
+        let too_early = matches!(phase, ASKING | UNDO) && matches!(before, None | Some(0));
+        let asked = matches!(phase, ASKING | ASKED);
+        if asked {
+            place.stuck_until.store(u64::MAX, Ordering::Relaxed);
+            place.stuck.store(word.tid(), Ordering::Release);
+            place.missed_since.store(self.since.max(1), Ordering::Release);
+            place.deposed.store(spare, Ordering::Release);
+        }
+        self.since = now;
+        live.change(word.with_phase(RESCUING), if too_early { UNDO } else { FREE });
+        match phase {
+            _ if asked && spare => Rescue::Deposed,
+            _ if asked => Rescue::NotStopped,
+            STOPPED => Rescue::WhileStopped,
+            WALKING => Rescue::WhileWalking,
+            _ => Rescue::None,
+        }
+    }
+
+    /// Whether nothing has changed for `span` ticks.
+    pub fn idle_for(&self, span: u64, now: u64) -> bool {
+        now.saturating_sub(self.since) >= span
+    }
+}

@@ -1,0 +1,155 @@
+//! What the system's function tables say of dynamic code, asked so that whoever is called back for
+//! it may fail. On running threads only.
+
+use crate::record::dynamic::{Lookup, Tables};
+use crate::windows::system::api::Api;
+
+/// After so many faults nobody is asked any more: what faults may leave its locks held.
+const MOST_FAULTS: u64 = 8;
+
+/// RtlLookupFunctionEntry.
+pub struct SystemTables {
+    api: &'static Api,
+    faults: u64,
+}
+
+impl SystemTables {
+    /// Nobody was asked yet.
+    pub fn new(api: &'static Api) -> SystemTables {
+        SystemTables { api, faults: 0 }
+    }
+}
+
+impl Tables for SystemTables {
+    fn lookup(&mut self, address: u64) -> Lookup {
+        if self.faults >= MOST_FAULTS {
+            return Lookup::Unasked;
+        }
+        let mut image_base = 0;
+        match guarded(self.api, address, &mut image_base) {
+            FAULT => {
+                self.faults += 1;
+                Lookup::Fault
+            }
+            0 => Lookup::None,
+            entry => Lookup::Found { entry, image_base },
+        }
+    }
+}
+
+/// What [`guarded`] returns for a fault; no entry has an odd address.
+const FAULT: u64 = 1;
+
+/// Calls RtlLookupFunctionEntry, whose callbacks are the target's code: a fault in one ends the
+/// call.
+#[cfg(not(target_arch = "x86"))]
+fn guarded(api: &Api, address: u64, image_base: &mut u64) -> u64 {
+    let Some(lookup) = api.lookup_function else { return 0 };
+    // SAFETY: the function is called as declared, with a valid place for its result. If it is left
+    // by an exception, what it held stays held, which concerns the target's code only; the frames
+    // in between are the system's and the target's.
+    unsafe { guarded_lookup(lookup as usize, address, image_base) }
+}
+
+/// x86 has no function tables: the code's bytes are recorded without unwind data.
+#[cfg(target_arch = "x86")]
+fn guarded(_: &Api, _: u64, _: &mut u64) -> u64 {
+    0
+}
+
+/// `lookup(address, image_base, null)` with a handler around it: on an exception that nobody in
+/// between handles the frames above are unwound, termination handlers included, and [`FAULT`] is
+/// returned. What `__try … __except(EXECUTE_HANDLER)` is in C.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "system" fn guarded_lookup(lookup: usize, address: u64, image_base: *mut u64) -> u64 {
+    core::arch::naked_asm!(
+        ".seh_proc {this}",
+        ".seh_handler {handler}, @except",
+        "sub rsp, 40",
+        ".seh_stackalloc 40",
+        ".seh_endprologue",
+        "mov rax, rcx",
+        "mov rcx, rdx",
+        "mov rdx, r8",
+        "xor r8d, r8d",
+        ".Lstk_lookup_from:",
+        "call rax",
+        // The return address itself has to lie inside.
+        "nop",
+        ".Lstk_lookup_to:",
+        "add rsp, 40",
+        "ret",
+        // Arrived at with the frame's stack pointer.
+        ".Lstk_lookup_fault:",
+        "mov eax, 1",
+        "add rsp, 40",
+        "ret",
+        ".pushsection .rdata,\"dr\"",
+        ".seh_handlerdata",
+        // SCOPE_TABLE: one scope; from, to, EXCEPTION_EXECUTE_HANDLER, where to go on.
+        ".long 1",
+        ".rva .Lstk_lookup_from",
+        ".rva .Lstk_lookup_to",
+        ".long 1",
+        ".rva .Lstk_lookup_fault",
+        ".popsection",
+        ".seh_endproc",
+        this = sym guarded_lookup,
+        handler = sym __C_specific_handler,
+    )
+}
+
+/// As for x64. The frame has to hold the return address alone; its unwind data is the same at the
+/// end of the prologue and at the call, so that the handler goes on with the stack pointer of the
+/// call.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "system" fn guarded_lookup(lookup: usize, address: u64, image_base: *mut u64) -> u64 {
+    core::arch::naked_asm!(
+        ".seh_proc {this}",
+        ".seh_handler {handler}, @except",
+        "stp x29, x30, [sp, #-16]!",
+        ".seh_save_fplr_x 16",
+        "mov x29, sp",
+        ".seh_set_fp",
+        ".seh_endprologue",
+        "mov x8, x0",
+        "mov x0, x1",
+        "mov x1, x2",
+        "mov x2, xzr",
+        ".Lstk_lookup_from:",
+        "blr x8",
+        // The return address itself has to lie inside.
+        "nop",
+        ".Lstk_lookup_to:",
+        "b .Lstk_lookup_return",
+        // Arrived at with the frame's stack pointer.
+        ".Lstk_lookup_fault:",
+        "mov x0, #1",
+        ".Lstk_lookup_return:",
+        ".seh_startepilogue",
+        "ldp x29, x30, [sp], #16",
+        ".seh_save_fplr_x 16",
+        ".seh_endepilogue",
+        "ret",
+        ".pushsection .rdata,\"dr\"",
+        ".seh_handlerdata",
+        // SCOPE_TABLE: one scope; from, to, EXCEPTION_EXECUTE_HANDLER, where to go on.
+        ".long 1",
+        ".rva .Lstk_lookup_from",
+        ".rva .Lstk_lookup_to",
+        ".long 1",
+        ".rva .Lstk_lookup_fault",
+        ".popsection",
+        ".seh_endproc",
+        this = sym guarded_lookup,
+        handler = sym __C_specific_handler,
+    )
+}
+
+#[cfg(not(target_arch = "x86"))]
+unsafe extern "C" {
+    /// The C runtime's handler for scope tables; ntdll has it too.
+    fn __C_specific_handler();
+}

@@ -1,0 +1,150 @@
+//! The code thread: looks up the dynamic code that samples show.
+//!
+//! [`CodeThread::run`] is its loop; before the first pass it stands still for the sampler, which
+//! measures on it what a suspension costs. Like the tables thread it may wait for the loader's lock
+//! and, in a runtime's callback, for that runtime; nobody waits for it but the end of a recording,
+//! for a moment.
+//!
+//! It owns what is known of functions outside of modules ([`CodeRecorder`]) and the lane of their
+//! events. It gets places of code from the sampler (`dynamic::Shared`). It gives addresses that
+//! want a name to the runtimes thread, and blocks to the writer.
+//!
+//! ```text
+//! lookup  RtlLookupFunctionEntry, with a handler around it
+//! ```
+
+mod lookup;
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use stk_schema::event::{Event, Metadata};
+use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_NORMAL};
+
+use crate::record::dynamic::{CodeFunctions, Shared};
+use crate::record::journal::Journal;
+use crate::record::modules::Events;
+use crate::windows::sampler::SamplerThread;
+use crate::windows::shared::clock::SessionClock;
+use crate::windows::shared::pace::JournalPace;
+use crate::windows::shared::priority::set_priority;
+use crate::windows::shared::state::SIGNALS;
+use crate::windows::shared::worker::Worker;
+use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::memory::OwnMemory;
+use lookup::SystemTables;
+
+/// Milliseconds that lookups may still take after the sampler has ended: a runtime may hold them up
+/// for ever.
+pub const CODE_PATIENCE_MS: u64 = 1_000;
+/// Milliseconds between looks at what dynamic code was seen, when nothing calls.
+const ROUND_MS: u32 = 50;
+/// Sightings looked up before what they gave is handed over.
+const BATCH: usize = 256;
+
+/// What the code thread owns, and what the others may touch of it.
+pub struct CodeThread {
+    /// Lane, state, done flag and wake event.
+    pub worker: Worker<CodeRecorder>,
+    clock: SessionClock,
+}
+
+impl CodeThread {
+    /// A thread that has not begun.
+    pub fn new(worker: Worker<CodeRecorder>, clock: SessionClock) -> CodeThread {
+        CodeThread { worker, clock }
+    }
+
+    /// Looks up the dynamic code that samples show, until the recording is to end.
+    pub fn run(&self, sampler: &SamplerThread) {
+        set_priority(THREAD_PRIORITY_NORMAL);
+        sampler.calibration.park();
+        let code = &self.worker.state;
+        while !SIGNALS.stopping() {
+            if !code.enter(CodeRecorder::step).unwrap_or(false) {
+                self.worker.wake.wait(ROUND_MS);
+            }
+        }
+        let deadline = ticks() + self.clock.span(CODE_PATIENCE_MS);
+        // The last pass may have shown code that was never seen before.
+        while !sampler.worker.is_done() && ticks() < deadline {
+            // SAFETY: no preconditions.
+            unsafe { Sleep(1) };
+        }
+        code.enter(|code| code.finish(deadline));
+        self.worker.finish();
+    }
+}
+
+/// The state of the code thread.
+pub struct CodeRecorder {
+    functions: CodeFunctions,
+    tables: SystemTables,
+    memory: OwnMemory,
+    journal: Journal<JournalPace>,
+    shared: Arc<Shared>,
+    ticks_per_ms: u64,
+}
+
+impl CodeRecorder {
+    /// A recorder that has seen nothing yet.
+    pub fn new(
+        api: &'static Api,
+        functions: CodeFunctions,
+        journal: Journal<JournalPace>,
+        shared: Arc<Shared>,
+        ticks_per_ms: u64,
+    ) -> CodeRecorder {
+        let tables = SystemTables::new(api);
+        CodeRecorder { functions, tables, memory: OwnMemory(api), journal, shared, ticks_per_ms }
+    }
+
+    /// Looks up some of what waits; true if there is more.
+    pub fn step(&mut self) -> bool {
+        for _ in 0..BATCH {
+            let Some(sighting) = self.shared.sightings.pop() else {
+                self.journal.flush();
+                return false;
+            };
+            let before = ticks();
+            self.functions.sighted(sighting, &mut self.tables, &self.memory, &mut self.journal);
+            let took = (ticks() - before).saturating_mul(1_000_000) / self.ticks_per_ms;
+            self.shared.costs.lookup_ns.fetch_add(took, Ordering::Relaxed);
+            self.shared.costs.lookup_max_ns.fetch_max(took, Ordering::Relaxed);
+        }
+        self.journal.flush();
+        true
+    }
+
+    /// The last round: looks up what waits until `deadline` (ticks), and writes what it all cost.
+    pub fn finish(&mut self, deadline: u64) {
+        while ticks() < deadline && self.step() {}
+        let (news, costs) = (&self.shared.news, &self.shared.costs);
+        for (key, value) in [
+            ("recorder.code.functions", &news.functions),
+            ("recorder.code.stubs", &news.stubs),
+            ("recorder.code.sightings", &costs.sightings),
+            ("recorder.code.unseen", &costs.lost),
+            ("recorder.code.lookups", &costs.lookups),
+            ("recorder.code.lookup_ns", &costs.lookup_ns),
+            ("recorder.code.lookup_max_ns", &costs.lookup_max_ns),
+            ("recorder.code.faults", &costs.faults),
+            ("recorder.code.removed", &costs.removed),
+            ("recorder.code.forgotten", &costs.forgotten),
+            ("recorder.code.bytes", &costs.bytes),
+        ] {
+            let value = value.load(Ordering::Relaxed);
+            if value != 0 {
+                let value = alloc::format!("{value}");
+                let fact = Metadata { key: key.as_bytes(), value: value.as_bytes() };
+                self.journal.event(&Event::Metadata(fact));
+            }
+        }
+        self.journal.flush();
+    }
+
+    /// Hands over what was written; for the end of the process.
+    pub fn flush(&mut self) {
+        self.journal.flush();
+    }
+}

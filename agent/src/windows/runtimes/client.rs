@@ -1,0 +1,252 @@
+//! When a runtime, or the host in its place, is asked for the names of methods.
+
+use alloc::format;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use stk_schema::event::EndReason;
+use windows_sys::Win32::System::Threading::{GetCurrentProcessId, INFINITE, Sleep};
+
+use super::answers::Trouble;
+use super::recorder::RuntimesRecorder;
+use super::shared::RuntimesShared;
+use crate::record::dotnet::descriptor::Descriptor;
+use crate::record::dotnet::names::Names;
+use crate::record::dotnet::runtime::Kind;
+use crate::record::dotnet::schedule::Schedule;
+use crate::record::dotnet::threads::{Layout, Table};
+use crate::record::dynamic;
+use crate::windows::shared::events::WakeEvent;
+use crate::windows::shared::exclusive::Exclusive;
+use crate::windows::shared::state::{MAILBOX, SIGNALS};
+use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::memory::OwnMemory;
+
+/// Milliseconds between walks of the runtime's list of threads.
+const THREADS_MS: u64 = 50;
+/// Milliseconds for which the runtime may do nothing before it is given up.
+pub(super) const STALLED_MS: u64 = 8_000;
+/// Milliseconds that the last rundown may take once the end of the recording was asked for.
+pub(super) const LAST_MS: u64 = 6_000;
+/// Milliseconds between tries to open a pipe that is busy.
+pub(super) const BUSY_MS: u32 = 10;
+/// Milliseconds between looks into the mailbox while an answer is expected ...
+const ANSWER_MS: u64 = 20;
+/// ... and while the host is asked at all.
+const MAILBOX_MS: u64 = 250;
+/// Milliseconds for which a pipe that cannot be used may belong to a runtime that just starts.
+const STARTING_MS: u64 = 2_000;
+/// Milliseconds that a host may take for its first look where a recording ends as soon as it has
+/// begun.
+const FIRST_LOOK_MS: u64 = 500;
+/// Milliseconds between descriptions of how the host's answers go.
+const NOTE_MS: u64 = 5_000;
+
+/// What the thread alone has.
+pub struct RuntimesClient<'a> {
+    api: &'static Api,
+    shared: &'a RuntimesShared,
+    pub(super) state: &'a Exclusive<RuntimesRecorder>,
+    code: &'a dynamic::Shared,
+    wake: &'static WakeEvent,
+    ticks_per_ms: u64,
+    names: Names,
+    /// When to describe again how that goes, in ticks.
+    note_due: u64,
+    /// The first runtime with a pipe: load address, what it is, when it was found.
+    piped: Option<(u64, Kind, u64)>,
+    pub(super) pipe: Vec<u16>,
+    /// Whether the runtime is too old for CollectTracing4.
+    pub(super) old: bool,
+    pub(super) version: Option<Vec<u8>>,
+    pub(super) version_asked: bool,
+    /// When the end of the recording was noticed, in ticks.
+    stopping: Option<u64>,
+    pub(super) buffer: Vec<u8>,
+}
+
+impl<'a> RuntimesClient<'a> {
+    /// `code` tells what dynamic code was seen; `wake` is signalled when a runtime was found or the
+    /// recording is to end.
+    pub fn new(
+        api: &'static Api,
+        shared: &'a RuntimesShared,
+        state: &'a Exclusive<RuntimesRecorder>,
+        code: &'a dynamic::Shared,
+        wake: &'static WakeEvent,
+        ticks_per_ms: u64,
+    ) -> RuntimesClient<'a> {
+        // SAFETY: no preconditions.
+        let pid = unsafe { GetCurrentProcessId() };
+        let name = format!("\\\\.\\pipe\\dotnet-diagnostic-{pid}\0");
+        RuntimesClient {
+            api,
+            shared,
+            state,
+            code,
+            wake,
+            ticks_per_ms,
+            names: Names::new(&MAILBOX, ticks_per_ms),
+            note_due: 0,
+            piped: None,
+            pipe: name.encode_utf16().collect(),
+            old: false,
+            version: None,
+            version_asked: false,
+            stopping: None,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Works until the recording ends. A process without a runtime costs nothing: the thread sleeps
+    /// until one is found.
+    ///
+    /// `tables_done` is set when no runtime can be found any more, `code_done` when no dynamic code
+    /// can.
+    pub fn run(&mut self, tables_done: &AtomicBool, code_done: &AtomicBool) {
+        let memory = OwnMemory(self.api);
+        let mut schedule: Option<Schedule> = None;
+        while !SIGNALS.stopping() {
+            self.take_found(&mut schedule);
+            if let Some(table) = self.shared.table() {
+                table.refresh(&memory);
+            }
+            if let Some(schedule) = &mut schedule {
+                let seen = self.code.news.added();
+                if schedule.is_due(ticks(), seen) {
+                    match self.ask() {
+                        Ok(()) => schedule.answered(ticks(), seen),
+                        Err(_) => schedule.failed(ticks()),
+                    }
+                }
+            }
+            self.ask_host(false);
+            let mut wait = match &schedule {
+                Some(_) if self.shared.table().is_some() => THREADS_MS,
+                Some(schedule) => schedule.wait_ms(ticks()),
+                None => u64::from(INFINITE),
+            };
+            if self.names.asks() {
+                wait = wait.min(if self.names.in_flight() { ANSWER_MS } else { MAILBOX_MS });
+            }
+            self.wake.wait(wait.min(u64::from(INFINITE)) as u32);
+        }
+        // On a machine that is overloaded a recording may end before the first look at the modules
+        // does.
+        let since = ticks();
+        while schedule.is_none() && !tables_done.load(Ordering::Acquire) && self.may_wait(since) {
+            self.take_found(&mut schedule);
+            // SAFETY: no preconditions.
+            unsafe { Sleep(BUSY_MS) };
+        }
+        self.take_found(&mut schedule);
+        let reason = SIGNALS.stop.load(Ordering::Acquire);
+        let asked_for = [EndReason::Stopped, EndReason::Duration, EndReason::SizeLimit];
+        if asked_for.iter().any(|&one| one as u32 == reason) {
+            if schedule.is_some() {
+                let _ = self.ask();
+            }
+            self.finish_names(code_done);
+        }
+        self.state.enter(RuntimesRecorder::flush);
+    }
+
+    /// Describes what the tables thread has found.
+    fn take_found(&mut self, schedule: &mut Option<Schedule>) {
+        let memory = OwnMemory(self.api);
+        while let Some(found) = self.shared.found.pop() {
+            let descriptor = found.descriptor.and_then(|address| Descriptor::read(&memory, address));
+            if let Some(layout) = descriptor.as_ref().and_then(Layout::new) {
+                self.shared.set_table(Table::new(layout));
+            }
+            self.state.enter(|state| state.found(&found, descriptor.as_ref()));
+            if found.kind.has_pipe() && schedule.is_none() {
+                *schedule = Some(Schedule::new(ticks(), self.ticks_per_ms));
+                self.piped = Some((found.base, found.kind, ticks()));
+            }
+            if !found.kind.has_pipe() && !self.names.asks() {
+                self.names.ask_of(found.base, found.kind, &MAILBOX);
+            }
+        }
+    }
+
+    /// Has the runtime list its methods. If it does not, the host is asked.
+    fn ask(&mut self) -> Result<(), Trouble> {
+        self.take_wants();
+        let result = self.list();
+        let of_piped = self.piped.filter(|_| self.names.runtime().is_none_or(Kind::has_pipe));
+        match (result, of_piped) {
+            // What was wanted before the list began is in it.
+            (Ok(()), Some(_)) => self.names.stop_asking(&MAILBOX),
+            (Err(_), Some((base, kind, found))) if !self.names.asks() => {
+                let age = ticks().saturating_sub(found) / self.ticks_per_ms;
+                if SIGNALS.stopping() || age >= STARTING_MS {
+                    self.names.ask_of(base, kind, &MAILBOX);
+                }
+            }
+            _ => {}
+        }
+        let version = self.version.take();
+        self.state.enter(|state| state.asked(result, version));
+        result
+    }
+
+    /// Takes the addresses that the code thread wants to be named. Without a runtime they stay
+    /// where they are.
+    fn take_wants(&mut self) {
+        while let Some(want) = self.code.wants.pop() {
+            self.names.want(want);
+        }
+    }
+
+    /// Asks the host what waits, and takes its answers.
+    fn ask_host(&mut self, at_once: bool) {
+        if !self.names.asks() {
+            return;
+        }
+        self.take_wants();
+        let names = &mut self.names;
+        self.state.enter(|state| state.step_names(names, at_once));
+        if ticks() >= self.note_due {
+            self.note_due = ticks() + NOTE_MS * self.ticks_per_ms;
+            let note = self.names.note(&MAILBOX);
+            self.state.enter(|state| state.note_names(note));
+        }
+    }
+
+    /// The last requests of a recording whose end was asked for, while the process and the host are
+    /// there.
+    fn finish_names(&mut self, code_done: &AtomicBool) {
+        if !self.names.asks() {
+            return;
+        }
+        let since = ticks();
+        loop {
+            // In this order: what was added last is taken.
+            let all_known = code_done.load(Ordering::Acquire);
+            self.ask_host(true);
+            let young = (ticks() - since) / self.ticks_per_ms < FIRST_LOOK_MS;
+            let answers = young || self.names.host_is_there(&MAILBOX);
+            if !self.may_wait(since) || !answers || all_known && !self.names.is_busy(&MAILBOX) {
+                break;
+            }
+            // SAFETY: no preconditions.
+            unsafe { Sleep(BUSY_MS) };
+        }
+        self.names.counts.left_out += self.code.costs.unasked.load(Ordering::Relaxed);
+        let note = self.names.note(&MAILBOX);
+        self.state.enter(|state| state.note_names(note));
+    }
+
+    /// Whether the runtime, which last did something at `moved`, may be waited for.
+    pub(super) fn may_wait(&mut self, moved: u64) -> bool {
+        let now = ticks();
+        if SIGNALS.stopping() {
+            let since = *self.stopping.get_or_insert(now);
+            if now.saturating_sub(since) >= LAST_MS * self.ticks_per_ms {
+                return false;
+            }
+        }
+        now.saturating_sub(moved) < STALLED_MS * self.ticks_per_ms
+    }
+}

@@ -1,0 +1,79 @@
+//! The runtimes thread: speaks with a .NET runtime in the process. It asks for the names of its
+//! methods, through the diagnostics pipe, and reads which of its Thread objects belongs to which
+//! thread. What the pipe cannot tell it asks of the host, through the mailbox.
+//!
+//! [`RuntimesThread::run`] is its loop. It may wait for the runtime as long as its deadlines allow,
+//! and nobody waits for it but the end of a recording that was asked for. Where the process itself
+//! ends, it is simply gone: what it had received is written, nothing more is asked.
+//!
+//! It owns the conversation ([`client`]), which nobody else touches, and what is written of it
+//! ([`RuntimesRecorder`], with its lane), which others may flush. It gets runtimes from the tables
+//! thread and addresses that want a name from the code thread. It gives the table of managed
+//! threads to the sampler, and blocks to the writer.
+//!
+//! ```text
+//! shared    what it shares with the tables thread and the sampler
+//! client    when whom is asked
+//! listing   one list of methods through the pipe
+//! recorder  what is written of it all
+//! note      the line about a runtime that the user reads
+//! answers   what became of asking
+//! pipe      a named pipe with deadlines
+//! ```
+
+mod answers;
+mod client;
+mod listing;
+mod note;
+mod pipe;
+mod recorder;
+mod shared;
+
+pub use recorder::RuntimesRecorder;
+pub use shared::{FoundRuntime, RuntimesShared};
+
+use alloc::sync::Arc;
+use core::sync::atomic::AtomicBool;
+
+use windows_sys::Win32::System::Threading::THREAD_PRIORITY_NORMAL;
+
+use crate::record::dynamic;
+use crate::windows::shared::clock::SessionClock;
+use crate::windows::shared::priority::set_priority;
+use crate::windows::shared::worker::Worker;
+use crate::windows::system::api::Api;
+use client::RuntimesClient;
+
+/// What the runtimes thread owns, and what the others may touch of it.
+pub struct RuntimesThread {
+    /// Lane, state, done flag and wake event.
+    pub worker: Worker<RuntimesRecorder>,
+    api: &'static Api,
+    clock: SessionClock,
+    shared: Arc<RuntimesShared>,
+    /// What dynamic code was seen.
+    code: Arc<dynamic::Shared>,
+}
+
+impl RuntimesThread {
+    /// A thread that has not begun.
+    pub fn new(
+        worker: Worker<RuntimesRecorder>,
+        api: &'static Api,
+        clock: SessionClock,
+        shared: Arc<RuntimesShared>,
+        code: Arc<dynamic::Shared>,
+    ) -> RuntimesThread {
+        RuntimesThread { worker, api, clock, shared, code }
+    }
+
+    /// Talks to .NET runtimes until the recording ends; `tables_done` and `code_done` are set when
+    /// those threads have handed over all that they had.
+    pub fn run(&self, tables_done: &AtomicBool, code_done: &AtomicBool) {
+        set_priority(THREAD_PRIORITY_NORMAL);
+        let (worker, ticks_per_ms) = (&self.worker, self.clock.ticks_per_ms);
+        RuntimesClient::new(self.api, &self.shared, &worker.state, &self.code, worker.wake, ticks_per_ms)
+            .run(tables_done, code_done);
+        worker.finish();
+    }
+}

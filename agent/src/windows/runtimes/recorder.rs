@@ -1,0 +1,181 @@
+//! What is written of runtimes: RUNTIME_INFO, and the streams with the names of their methods.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use stk_schema::event::{Event, Nettrace, RuntimeInfo};
+
+use super::answers::{Answers, Trouble};
+use super::shared::FoundRuntime;
+use crate::record::dotnet::descriptor::Descriptor;
+use crate::record::dotnet::names::Names;
+use crate::record::dotnet::runtime::Kind;
+use crate::record::journal::Journal;
+use crate::record::modules::Events;
+use crate::windows::shared::pace::JournalPace;
+use crate::windows::shared::state::MAILBOX;
+use crate::windows::system::api::ticks;
+
+/// Bytes of a stream per event.
+pub(super) const PIECE: usize = 32 << 10;
+/// Bytes after which what was received goes to the writer.
+const FLUSH: u64 = 256 << 10;
+
+/// A runtime that was found.
+pub(super) struct ListedRuntime {
+    module: u64,
+    pub(super) kind: Kind,
+    version: Vec<u8>,
+    /// Another one was found before it.
+    pub(super) second: bool,
+}
+
+/// What is written of runtimes: the part of the thread's state that others may flush.
+pub struct RuntimesRecorder {
+    journal: Journal<JournalPace>,
+    known: Vec<ListedRuntime>,
+    pub(super) answers: Answers,
+    pub(super) asking: bool,
+    /// How the host's answers go, where it is asked.
+    pub(super) names: Option<String>,
+    /// The stream that is being received: number, bytes written, bytes not written yet.
+    session: u64,
+    offset: u64,
+    piece: Vec<u8>,
+    unflushed: u64,
+}
+
+impl RuntimesRecorder {
+    /// Nothing written yet.
+    pub fn new(journal: Journal<JournalPace>) -> RuntimesRecorder {
+        RuntimesRecorder {
+            journal,
+            known: Vec::new(),
+            answers: Answers::default(),
+            asking: false,
+            names: None,
+            session: 0,
+            offset: 0,
+            piece: Vec::with_capacity(PIECE),
+            unflushed: 0,
+        }
+    }
+
+    /// Hands over what was received and written; also for the end of the process.
+    pub fn flush(&mut self) {
+        self.write_piece();
+        self.journal.flush();
+        self.unflushed = 0;
+    }
+
+    pub(super) fn found(&mut self, found: &FoundRuntime, descriptor: Option<&Descriptor>) {
+        let known = ListedRuntime {
+            module: found.module,
+            kind: found.kind,
+            version: found.version.clone(),
+            second: !self.known.is_empty(),
+        };
+        self.write(&known, descriptor);
+        self.known.push(known);
+        self.flush();
+    }
+
+    /// Writes what is known now of every runtime; the description stands.
+    fn report(&mut self) {
+        for known in core::mem::take(&mut self.known) {
+            self.write(&known, None);
+            self.known.push(known);
+        }
+        self.flush();
+    }
+
+    /// Writes what is known now of a runtime, with its description if there is one to write.
+    fn write(&mut self, known: &ListedRuntime, descriptor: Option<&Descriptor>) {
+        let pointers = descriptor.map(Descriptor::pointer_bytes).unwrap_or_default();
+        let note = self.note(known);
+        self.journal.event(&Event::RuntimeInfo(RuntimeInfo {
+            module: known.module,
+            time: ticks(),
+            kind: known.kind as u64,
+            version: &known.version,
+            descriptor: descriptor.map_or(&[], |descriptor| &descriptor.json),
+            pointer_data: &pointers,
+            note: note.as_bytes(),
+        }));
+    }
+
+    /// Has the host asked, or takes its answers; see [`Names::step`].
+    pub(super) fn step_names(&mut self, names: &mut Names, at_once: bool) {
+        if names.step(&MAILBOX, ticks(), at_once, &mut self.journal) {
+            self.journal.flush();
+        }
+    }
+
+    /// Describes how the host's answers go, if that is new.
+    pub(super) fn note_names(&mut self, names: Option<String>) {
+        if names != self.names {
+            self.names = names;
+            self.report();
+        }
+    }
+
+    pub(super) fn begin_stream(&mut self) {
+        self.write_piece();
+        self.session += 1;
+        self.offset = 0;
+        self.asking = true;
+        self.report();
+    }
+
+    pub(super) fn received(&mut self, bytes: &[u8]) {
+        self.answers.bytes += bytes.len() as u64;
+        self.piece.extend_from_slice(bytes);
+        if self.piece.len() >= PIECE {
+            self.write_piece();
+        }
+        if self.unflushed >= FLUSH {
+            self.flush();
+        }
+    }
+
+    pub(super) fn end_stream(&mut self, result: Result<(), Trouble>) {
+        match result {
+            Ok(()) => self.answers.whole += 1,
+            Err(_) => self.answers.cut += 1,
+        }
+        self.write_piece();
+    }
+
+    /// The outcome of asking, stream or none.
+    pub(super) fn asked(&mut self, result: Result<(), Trouble>, version: Option<Vec<u8>>) {
+        self.asking = false;
+        let changed = self.answers.trouble != result.err();
+        self.answers.trouble = result.err();
+        let mut named = false;
+        if let (Some(version), [known]) = (version, &mut self.known[..])
+            && !version.is_empty()
+        {
+            named = known.version != version;
+            known.version = version;
+        }
+        if changed || named || result.is_ok() {
+            self.report();
+        }
+    }
+
+    fn write_piece(&mut self) {
+        if self.piece.is_empty() {
+            return;
+        }
+        let event = Event::Nettrace(Nettrace {
+            session: self.session,
+            time: ticks(),
+            offset: self.offset,
+            bytes: &self.piece,
+        });
+        self.journal.event(&event);
+        self.offset += self.piece.len() as u64;
+        self.unflushed += self.piece.len() as u64;
+        self.piece.clear();
+    }
+}

@@ -1,0 +1,105 @@
+//! What a suspension costs on this machine: measured on a thread of the recorder's own that waits.
+
+use alloc::vec::Vec;
+
+use windows_sys::Win32::Foundation::HANDLE;
+use windows_sys::Win32::System::Diagnostics::Debug::GetThreadContext;
+use windows_sys::Win32::System::Threading::{ResumeThread, Sleep, SuspendThread};
+
+use crate::record::sampler::SuspensionCost;
+use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::context::Context;
+use crate::windows::system::thread;
+
+/// Suspensions that are made, unless they take longer than [`MOST_MS`] together.
+const ROUNDS: usize = 50;
+const MOST_MS: u64 = 60;
+/// Microseconds for which a cycle count must stand still, and for which that is waited without
+/// giving the processor away.
+const STILL_US: u64 = 20;
+const SPIN_US: u64 = 300;
+
+/// What was measured; `None` where it could not be.
+#[derive(Default)]
+pub struct SuspensionCosts {
+    /// Cycles that it costs the suspended thread.
+    pub cycles: Option<SuspensionCost>,
+    /// Nanoseconds from before the call that suspends to after the call that resumes.
+    pub nanoseconds: Option<SuspensionCost>,
+}
+
+/// Suspends the thread `tid`, which is to be one of the recorder's that waits, reads its context
+/// and resumes it, again and again.
+pub fn measure(api: &Api, tid: u32, has_cycles: bool) -> SuspensionCosts {
+    let Some(thread) = thread::open(tid) else { return SuspensionCosts::default() };
+    let mut context = Context::request();
+    let mut cycles = Vec::with_capacity(ROUNDS);
+    let mut nanoseconds = Vec::with_capacity(ROUNDS);
+    let until = ticks() + MOST_MS * api.frequency / 1000;
+    for _ in 0..ROUNDS {
+        if ticks() >= until {
+            break;
+        }
+        let before = if has_cycles { count(api, thread.raw()) } else { None };
+        let Some(span) = suspend_once(thread.raw(), &mut context) else { break };
+        nanoseconds.push((u128::from(span) * 1_000_000_000 / u128::from(api.frequency)) as u64);
+        if let Some(before) = before
+            && let Some(after) = settled(api, thread.raw(), before)
+        {
+            cycles.push(after.saturating_sub(before));
+        }
+    }
+    SuspensionCosts {
+        cycles: SuspensionCost::of(&mut cycles),
+        nanoseconds: SuspensionCost::of(&mut nanoseconds),
+    }
+}
+
+/// One suspension, as a sample makes it; gives its ticks.
+fn suspend_once(thread: HANDLE, context: &mut Context) -> Option<u64> {
+    context.ask();
+    let before = ticks();
+    // SAFETY: the handle is open with THREAD_SUSPEND_RESUME and THREAD_GET_CONTEXT; the context is
+    // aligned and says what it asks for. The thread is not the calling one.
+    let ok = unsafe {
+        if SuspendThread(thread) == u32::MAX {
+            return None;
+        }
+        let ok = GetThreadContext(thread, &mut context.0) != 0;
+        ResumeThread(thread);
+        ok
+    };
+    ok.then(|| ticks() - before)
+}
+
+/// The thread's cycle count.
+fn count(api: &Api, thread: HANDLE) -> Option<u64> {
+    let mut cycles = 0;
+    // SAFETY: the handle is open with THREAD_QUERY_INFORMATION; the result is one u64.
+    (unsafe { api.thread_cycles?(thread, &mut cycles) } != 0).then_some(cycles)
+}
+
+/// The thread's cycle count when it has gone back to its wait: it has moved from `before`, and
+/// stands still.
+fn settled(api: &Api, thread: HANDLE, before: u64) -> Option<u64> {
+    let us = |us: u64| (us * api.frequency / 1_000_000).max(1);
+    let began = ticks();
+    let (mut last, mut since) = (count(api, thread)?, began);
+    loop {
+        let now = ticks();
+        if last != before && now - since >= us(STILL_US) {
+            return Some(last);
+        }
+        if now - began >= us(SPIN_US) {
+            // On a single processor it cannot go on before this thread lets it.
+            // SAFETY: no preconditions.
+            unsafe { Sleep(1) };
+            return count(api, thread);
+        }
+        core::hint::spin_loop();
+        let next = count(api, thread)?;
+        if next != last {
+            (last, since) = (next, ticks());
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The sampler's thread: suspends one thread of the target at a time, captures it, and encodes what
+//! changed.
+//!
+//! Two spare samplers run [`SamplerThread::run_spare`] and wait until the sampler is stuck in a
+//! call that asks a thread to stop. At most one of the three works on the state.
+//!
+//! It owns what is behind `worker.state`: the portable [`Sampler`] with its view of this process,
+//! and the lane of sample blocks. It gets threads from the tables thread (a queue of commands),
+//! captures from the target's own threads (`triggers`), and what runtimes say of managed threads.
+//! It gives blocks to the writer and addresses of code to the code thread.
+//!
+//! **The law** holds here: while a thread is suspended, the sampler runs nothing of this folder but
+//! `suspend`, `stack_copy` and, with `--check-walks`, `walk`.
+//!
+//! ```text
+//! process      this process as the portable sampler sees it
+//! suspend      the one place that suspends a thread of the target
+//! stack_copy   a thread's stack, copied as its bounds allow
+//! walk         walks by the system's own unwinder
+//! triggers     samples that the target asks for; filled by its own threads
+//! timer        when the next pass is due
+//! spares       one sampler in the place of another; in part run by the watchdog
+//! calibration  what is measured before the first pass, on the code thread
+//! cost         what a suspension costs
+//! own_cpu      the sampler's own CPU time
+//! boosts       priority boosts of the target's threads
+//! ```
+
+mod boosts;
+mod calibration;
+mod cost;
+mod own_cpu;
+pub mod process;
+mod spares;
+mod stack_copy;
+pub mod suspend;
+mod timer;
+pub mod triggers;
+pub mod walk;
+
+pub use calibration::Calibration;
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use stk_schema::event::{DropReason, EndReason};
+use stk_schema::guard::SAMPLERS;
+use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_TIME_CRITICAL};
+
+use crate::record::sampler::{Accepted, Sampler, Triggered};
+use crate::record::shared::Counters;
+use crate::windows::shared::clock::SessionClock;
+use crate::windows::shared::events::{WAKE_CODE, WAKE_SAMPLER};
+use crate::windows::shared::priority::set_priority;
+use crate::windows::shared::state::{SIGNALS, STATUS};
+use crate::windows::shared::worker::Worker;
+use crate::windows::system::api::{Api, ticks};
+use process::OwnProcess;
+use timer::{Timer, Woken};
+use triggers::Triggers;
+
+/// How often a one-shot recording tries a thread that could not be sampled.
+const ONCE_TRIES: u32 = 50;
+
+/// When samples are taken, as the host asked for it.
+pub struct SamplingPlan {
+    /// Ticks from pass to pass.
+    pub period: u64,
+    /// Milliseconds from the start of the recording to the first pass.
+    pub delay_ms: u32,
+    /// Milliseconds from the first pass to the end; 0 = until it is asked for.
+    pub duration_ms: u32,
+    /// One sample of each thread, then the end.
+    pub once: bool,
+    /// Fault injection: panics after the first second.
+    pub test_panic: bool,
+}
+
+/// What the sampler and its spares own, and what the others may touch of it.
+pub struct SamplerThread {
+    /// Lane, state, done flag and wake event.
+    pub worker: Worker<Sampler<OwnProcess>>,
+    /// Captures that the target's threads made of themselves.
+    pub triggers: Triggers,
+    /// The meeting with the code thread before the first pass.
+    pub calibration: Calibration,
+    /// What is counted.
+    pub counters: Arc<Counters>,
+    api: &'static Api,
+    clock: SessionClock,
+    plan: SamplingPlan,
+    /// When the next pass is due, in ticks.
+    due: AtomicU64,
+    /// When sampling ends by itself, in ticks.
+    ends: AtomicU64,
+    /// Samplers that wait to take over.
+    spares: AtomicU32,
+    /// The sampler was deposed and a spare is to take over.
+    takeover: AtomicBool,
+}
+
+impl SamplerThread {
+    /// A sampler that has not begun; all but one of the [`SAMPLERS`] are spare.
+    pub fn new(
+        worker: Worker<Sampler<OwnProcess>>,
+        api: &'static Api,
+        clock: SessionClock,
+        counters: Arc<Counters>,
+        plan: SamplingPlan,
+        calibration: Calibration,
+        triggers: Triggers,
+    ) -> SamplerThread {
+        SamplerThread {
+            worker,
+            triggers,
+            calibration,
+            counters,
+            api,
+            clock,
+            plan,
+            due: AtomicU64::new(0),
+            ends: AtomicU64::new(u64::MAX),
+            spares: AtomicU32::new(SAMPLERS as u32 - 1),
+            takeover: AtomicBool::new(false),
+        }
+    }
+
+    /// Samples until the recording is to end.
+    pub fn run(&self) {
+        set_priority(THREAD_PRIORITY_TIME_CRITICAL);
+        let timer = Timer::new(self.api);
+        if self.plan.delay_ms != 0 {
+            self.wait_until(self.clock.after_start(u64::from(self.plan.delay_ms)));
+        }
+        while !SIGNALS.threads_known.load(Ordering::Acquire) && !SIGNALS.stopping() {
+            // SAFETY: no preconditions.
+            unsafe { Sleep(1) };
+        }
+        self.calibrate();
+        let begun = ticks();
+        if self.plan.duration_ms != 0 {
+            let end = begun + self.clock.span(u64::from(self.plan.duration_ms));
+            self.ends.store(end, Ordering::Release);
+        }
+        self.due.store(begun, Ordering::Release);
+        self.sample(timer);
+    }
+
+    /// Samples from the pass that is due until the end, and hands over what is left.
+    fn sample(&self, timer: Timer) {
+        let mut due = self.due.load(Ordering::Acquire);
+        let end = self.ends.load(Ordering::Acquire);
+        while !SIGNALS.stopping() {
+            self.pass();
+            if self.plan.once {
+                self.complete_once();
+                SIGNALS.request_stop(EndReason::Stopped);
+                break;
+            }
+            let now = ticks();
+            if now >= end {
+                SIGNALS.request_stop(EndReason::Duration);
+                break;
+            }
+            assert!(
+                !(self.plan.test_panic && now >= self.clock.after_start(1000)),
+                "asked for by the test flag"
+            );
+            due = self.next_due(due, now);
+            self.due.store(due, Ordering::Release);
+            while timer.wait_until(due, self.api) == Woken::Early && !SIGNALS.stopping() {
+                self.worker.state.enter(|sampler| self.take_triggered(sampler));
+            }
+        }
+        self.worker.state.enter(|sampler| {
+            self.take_triggered(sampler);
+            sampler.finish();
+            sampler.release();
+        });
+        drop(timer);
+        self.worker.finish();
+    }
+
+    /// One pass over the threads.
+    fn pass(&self) {
+        self.worker.state.enter(|sampler| {
+            self.take_triggered(sampler);
+            sampler.pass();
+            if sampler.take_code_found() {
+                WAKE_CODE.signal();
+            }
+        });
+        self.publish();
+    }
+
+    /// When the pass after the one that was due at `due` is to be; counts those that it is too late
+    /// for at `now`.
+    fn next_due(&self, mut due: u64, now: u64) -> u64 {
+        let period = self.plan.period;
+        due += period * self.worker.state.enter(|sampler| sampler.stride()).unwrap_or(1);
+        if now > due {
+            let late = (now - due) / period + 1;
+            due += late * period;
+            self.counters.lose(DropReason::Late, late);
+        }
+        due
+    }
+
+    /// One sample of every thread: tries those again that could not be sampled, on a loaded machine
+    /// for instance.
+    fn complete_once(&self) {
+        for _ in 0..ONCE_TRIES {
+            if SIGNALS.stopping() || self.worker.state.enter(Sampler::pass_missing) == Some(0) {
+                return;
+            }
+            // SAFETY: no preconditions.
+            unsafe { Sleep(5) };
+        }
+    }
+
+    /// Waits for the first sample's time, in steps, so that a stop is noticed.
+    fn wait_until(&self, due: u64) {
+        while ticks() < due && !SIGNALS.stopping() {
+            WAKE_SAMPLER.wait(10);
+            self.worker.state.enter(|sampler| self.take_triggered(sampler));
+            self.publish();
+        }
+    }
+
+    fn take_triggered(&self, sampler: &mut Sampler<OwnProcess>) {
+        self.triggers.offer(|content| {
+            let triggered = Triggered { tid: content.tid, tag: content.tag, capture: &content.capture };
+            sampler.triggered(&triggered) == Accepted::Done
+        });
+    }
+
+    /// Publishes what was counted.
+    pub fn publish(&self) {
+        let counters = &self.counters;
+        STATUS.samples.store(counters.samples.load(Ordering::Relaxed), Ordering::Relaxed);
+        STATUS.dropped.store(counters.dropped.load(Ordering::Relaxed), Ordering::Relaxed);
+        STATUS.passes.store(counters.passes.load(Ordering::Relaxed), Ordering::Relaxed);
+        let elapsed = self.clock.milliseconds(ticks() - self.clock.started);
+        STATUS.elapsed_ms.store(elapsed, Ordering::Relaxed);
+    }
+}

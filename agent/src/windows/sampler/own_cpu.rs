@@ -1,0 +1,63 @@
+//! The calling thread's own CPU time, for the sampler's share of a processor.
+
+use windows_sys::Win32::System::Threading::{GetCurrentThread, GetThreadTimes};
+
+use crate::windows::system::api::{Api, ticks};
+
+/// Rounds in which the rate of the cycle count is measured, and microseconds of each.
+const ROUNDS: usize = 3;
+const ROUND_US: u64 = 200;
+/// The rate is kept in parts of a cycle.
+const FINE: u128 = 1024;
+
+/// A clock of the calling thread's CPU time.
+pub struct OwnCpu {
+    api: &'static Api,
+    /// Cycles per tick, times [`FINE`]; `None` where the system counts no cycles.
+    rate: Option<u128>,
+}
+
+impl OwnCpu {
+    /// A clock; `has_cycles` tells whether the system counts cycles. Takes most of a millisecond
+    /// then.
+    pub fn new(api: &'static Api, has_cycles: bool) -> OwnCpu {
+        // A round in which the thread had to leave its processor gives too little.
+        let rate = if has_cycles { (0..ROUNDS).filter_map(|_| rate(api)).max() } else { None };
+        OwnCpu { api, rate: rate.filter(|&rate| rate != 0) }
+    }
+
+    /// CPU time of the calling thread in ticks: fine where cycles are counted, else in the steps of
+    /// the system's clock.
+    pub fn ticks(&self) -> u64 {
+        if let (Some(rate), Some(cycles)) = (self.rate, own_cycles(self.api)) {
+            return (u128::from(cycles) * FINE / rate) as u64;
+        }
+        let mut times = [0u64; 4];
+        let [created, exited, kernel, user] = times.each_mut().map(|time| core::ptr::from_mut(time).cast());
+        // SAFETY: the calling thread's pseudo handle; four FILETIMEs, each the size of a u64 with
+        // no stricter alignment.
+        if unsafe { GetThreadTimes(GetCurrentThread(), created, exited, kernel, user) } == 0 {
+            return 0;
+        }
+        let units = times[2].wrapping_add(times[3]);
+        (u128::from(units) * u128::from(self.api.frequency) / 10_000_000) as u64
+    }
+}
+
+/// Cycles that the calling thread has used.
+fn own_cycles(api: &Api) -> Option<u64> {
+    let mut cycles = 0;
+    // SAFETY: the calling thread's pseudo handle; the result is one u64.
+    (unsafe { api.thread_cycles?(GetCurrentThread(), &mut cycles) } != 0).then_some(cycles)
+}
+
+/// Cycles per tick while this thread spins, times [`FINE`].
+fn rate(api: &Api) -> Option<u128> {
+    let (began, from) = (ticks(), own_cycles(api)?);
+    let until = began + (api.frequency * ROUND_US / 1_000_000).max(1);
+    while ticks() < until {
+        core::hint::spin_loop();
+    }
+    let (cycles, span) = (own_cycles(api)?.saturating_sub(from), ticks().saturating_sub(began).max(1));
+    Some(u128::from(cycles) * FINE / u128::from(span))
+}

@@ -1,0 +1,205 @@
+//! This process as the sampler sees it.
+
+use alloc::sync::Arc;
+use core::cell::Cell;
+use core::sync::atomic::Ordering;
+
+use windows_sys::Win32::System::Memory::{
+    MEM_COMMIT, MEM_IMAGE, PAGE_EXECUTE, PAGE_EXECUTE_READ, PAGE_EXECUTE_READWRITE, PAGE_EXECUTE_WRITECOPY,
+};
+
+use crate::record::boost::BoostOff;
+use crate::record::code::{CODE_BYTES, CodeRead};
+use crate::record::dotnet::threads::{CONTEXT_BYTES, Managed};
+use crate::record::dynamic::{Region, RegionUse};
+use crate::record::sampler::{Capture, Outcome, Target};
+use crate::record::shared::Counters;
+use crate::record::stack_bounds::CheckedBounds;
+use crate::windows::runtimes::RuntimesShared;
+use crate::windows::sampler::boosts::ThreadBoost;
+use crate::windows::sampler::own_cpu::OwnCpu;
+use crate::windows::sampler::stack_copy::OwnPages;
+use crate::windows::sampler::suspend::Suspender;
+use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::memory::OwnMemory;
+use crate::windows::system::pages::{is_readable, query};
+use crate::windows::system::thread::{Teb, ThreadHandle};
+use stk_schema::registers::{IP, SP};
+
+/// A thread that is sampled.
+pub struct SampledThread {
+    /// Its boosts are off until this goes, which is before the handle goes that keeps its id.
+    _boost: BoostOff<ThreadBoost>,
+    /// Open as long as the sampler or the tables thread knows the thread.
+    pub handle: Arc<ThreadHandle>,
+    /// Its id.
+    pub tid: u32,
+    /// Its environment block.
+    pub teb: Teb,
+    /// What a runtime said of it after its last sample.
+    last: Cell<LastManaged>,
+    /// What is known of the bounds of its stack.
+    checked: Cell<CheckedBounds>,
+}
+
+/// What is remembered of a managed thread from sample to sample.
+#[derive(Clone, Copy, Default)]
+struct LastManaged {
+    said: Option<Managed>,
+    ip: u64,
+    sp: u64,
+    /// Whether its last two samples were at the same place.
+    still: bool,
+}
+
+impl SampledThread {
+    /// A thread of which nothing is known yet.
+    pub fn new(handle: Arc<ThreadHandle>, tid: u32, teb: Teb) -> SampledThread {
+        let boost = BoostOff::new(ThreadBoost(tid));
+        SampledThread {
+            _boost: boost,
+            handle,
+            tid,
+            teb,
+            last: Cell::new(LastManaged::default()),
+            checked: Cell::default(),
+        }
+    }
+}
+
+/// This process.
+pub struct OwnProcess {
+    api: &'static Api,
+    counters: Arc<Counters>,
+    has_cycles: bool,
+    own_cpu: OwnCpu,
+    suspender: Suspender,
+    dotnet: Arc<RuntimesShared>,
+}
+
+impl OwnProcess {
+    /// This process; `has_cycles` tells whether the system counts cycles.
+    pub fn new(
+        suspender: Suspender,
+        counters: Arc<Counters>,
+        has_cycles: bool,
+        dotnet: Arc<RuntimesShared>,
+    ) -> OwnProcess {
+        let api = suspender.api;
+        OwnProcess { api, counters, has_cycles, own_cpu: OwnCpu::new(api, has_cycles), suspender, dotnet }
+    }
+
+    /// What a runtime says of the thread; not to be asked while it is suspended.
+    fn managed(&self, thread: &SampledThread) -> Option<Managed> {
+        let table = self.dotnet.table()?;
+        table.layout().read(&OwnMemory(self.api), table.find(thread.tid)?, thread.tid)
+    }
+
+    /// What the runtime says before a thread is suspended. Of one that seems to stand still it was
+    /// said after its last sample: such a thread is read once a sample, not twice, which matters
+    /// where a read takes as long as under Wine.
+    fn managed_before(&self, thread: &SampledThread) -> Option<Managed> {
+        let last = thread.last.get();
+        if last.still && last.said.is_some() { last.said } else { self.managed(thread) }
+    }
+
+    /// Completes a capture with what the runtime says now, if it said the same `before`, and with
+    /// the context that a Frame keeps outside of the stack.
+    fn complete_managed(&self, thread: &SampledThread, before: Managed, into: &mut Capture) {
+        let said = self.managed(thread);
+        let (ip, sp) = (into.registers[IP], into.registers[SP]);
+        let last = thread.last.get();
+        thread.last.set(LastManaged { said, ip, sp, still: (ip, sp) == (last.ip, last.sp) });
+        into.managed = said.filter(|&after| after == before);
+        let Some(managed) = into.managed else { return };
+        let Some(table) = self.dotnet.table() else { return };
+        let stack = into.stack.get(..into.len).unwrap_or(&[]);
+        if let Some(context) = table.layout().context_outside(managed.frame, into.stack_start, stack)
+            && OwnMemory(self.api).read_some(context, &mut into.outside) == CONTEXT_BYTES
+        {
+            into.outside_at = context;
+        }
+    }
+}
+
+impl Target for OwnProcess {
+    type Thread = SampledThread;
+
+    fn now(&mut self) -> u64 {
+        ticks()
+    }
+
+    fn cycles(&mut self, thread: &SampledThread) -> Option<u64> {
+        let query = self.api.thread_cycles.filter(|_| self.has_cycles)?;
+        let mut cycles = 0;
+        // SAFETY: the handle is open with THREAD_QUERY_INFORMATION; the result is one u64.
+        (unsafe { query(thread.handle.raw(), &mut cycles) } != 0).then_some(cycles)
+    }
+
+    fn cpu_time(&mut self, thread: &SampledThread) -> Option<u64> {
+        thread.handle.times().map(|times| times.cpu)
+    }
+
+    fn own_cpu(&mut self) -> u64 {
+        self.own_cpu.ticks()
+    }
+
+    fn capture(&mut self, thread: &SampledThread, into: &mut Capture) -> Outcome {
+        (into.managed, into.outside_at) = (None, 0);
+        into.checked = thread.checked.get();
+        let before = self.managed_before(thread);
+        let (outcome, timing) = self.suspender.capture(thread.handle.raw(), thread.tid, thread.teb, into);
+        if outcome == Outcome::Captured {
+            into.checked.check(&OwnPages, into.bounds);
+            thread.checked.set(into.checked);
+        }
+        if timing.total != 0 {
+            let nanoseconds = |ticks: u64| ticks * 1_000_000_000 / self.api.frequency;
+            let (total, held) = (nanoseconds(timing.total), nanoseconds(timing.held));
+            self.counters.suspensions.fetch_add(1, Ordering::Relaxed);
+            self.counters.suspended_ns.fetch_add(total, Ordering::Relaxed);
+            self.counters.suspended_max_ns.fetch_max(total, Ordering::Relaxed);
+            self.counters.held_ns.fetch_add(held, Ordering::Relaxed);
+            self.counters.held_max_ns.fetch_max(held, Ordering::Relaxed);
+        }
+        if let (Outcome::Captured, Some(before)) = (outcome, before) {
+            self.complete_managed(thread, before, into);
+        }
+        // A thread that ended since its last sample can be neither suspended nor read: that is no
+        // loss.
+        match outcome {
+            Outcome::NotSuspended | Outcome::NoContext | Outcome::NotStopped if thread.handle.ended() => {
+                Outcome::Ended
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn code(&mut self, ip: u64, into: &mut [u8; CODE_BYTES]) -> CodeRead {
+        let none = CodeRead { len: 0, image: false };
+        let Some(info) = query(ip).filter(is_readable) else { return none };
+        // Not beyond the region: reading a guard page would take its guard away.
+        let left = (info.BaseAddress as u64).saturating_add(info.RegionSize as u64).saturating_sub(ip);
+        let most = CODE_BYTES.min(usize::try_from(left).unwrap_or(CODE_BYTES));
+        let memory = OwnMemory(self.api);
+        let len = into.get_mut(..most).map_or(0, |start| memory.read_some(ip, start));
+        CodeRead { len, image: info.Type == MEM_IMAGE }
+    }
+
+    fn region(&mut self, address: u64) -> Region {
+        let Some(info) = query(address) else {
+            return Region { start: address, end: address.saturating_add(1), used: RegionUse::Nothing };
+        };
+        const EXECUTABLE: u32 =
+            PAGE_EXECUTE | PAGE_EXECUTE_READ | PAGE_EXECUTE_READWRITE | PAGE_EXECUTE_WRITECOPY;
+        let start = info.BaseAddress as u64;
+        let used = if info.State != MEM_COMMIT {
+            RegionUse::Nothing
+        } else if info.Protect & EXECUTABLE != 0 && is_readable(&info) {
+            if info.Type == MEM_IMAGE { RegionUse::Image } else { RegionUse::Code }
+        } else {
+            RegionUse::Other
+        };
+        Region { start, end: start.saturating_add(info.RegionSize as u64), used }
+    }
+}

@@ -1,0 +1,275 @@
+//! The one place where a thread of the target is suspended, and the watchdog's half of the same.
+//!
+//! The law: between suspension and resumption read the context and copy memory (`stack_copy`); no
+//! allocation, lock, loader call, I/O or table lookup. Even the clock is not asked: the processor's
+//! counter, an instruction, is read instead and placed between two readings of the clock taken
+//! outside. Who resumes the thread is decided in [`suspension`](crate::record::suspension).
+//!
+//! No lock is held while a thread is asked to stop: it would run into that lock, and be sampled
+//! there. The one exception is the walk of `--check-walks` (`walk`): the loader lock is tried
+//! before the suspension and given back after the resumption. The walk comes last and has a phase
+//! of its own: the watchdog resumes a thread that is in it after 50 ms, and only the walk is lost.
+
+use windows_sys::Win32::Foundation::HANDLE;
+use windows_sys::Win32::System::Diagnostics::Debug::GetThreadContext;
+use windows_sys::Win32::System::Threading::{GetCurrentThreadId, ResumeThread, Sleep, SuspendThread};
+
+use crate::record::sampler::{Capture, Outcome};
+use crate::record::stack_bounds::Bounds;
+use crate::record::suspension::{Calls, Limits, Rescue, Resume, Suspensions, Verdict, Watch};
+use crate::windows::sampler::stack_copy;
+use crate::windows::sampler::walk::SystemUnwinder;
+use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::context::Context;
+use crate::windows::system::peb::Peb;
+use crate::windows::system::thread::Teb;
+use stk_schema::event::CheckWalk;
+use stk_schema::guard::SAMPLERS;
+
+/// Milliseconds for which a thread that did not stop is left alone after the call that asked it has
+/// returned.
+const LEFT_ALONE_MS: u64 = 5_000;
+
+/// The suspensions of this process; their board is read by the guard process.
+pub static SUSPENSIONS: Suspensions = Suspensions::new();
+
+/// How long a capture took.
+#[derive(Clone, Copy, Default)]
+pub struct Timing {
+    /// Ticks from before the call that suspends to after the call that resumes.
+    pub total: u64,
+    /// Ticks of them after the context was obtained: copy and resumption.
+    pub held: u64,
+}
+
+/// What a suspension needs besides the thread.
+pub struct Suspender {
+    /// The system's functions.
+    pub api: &'static Api,
+    /// Whose locks are looked at.
+    pub peb: Peb,
+    /// Walks each stack too, if that was asked for.
+    pub unwinder: Option<SystemUnwinder>,
+    /// Ends the calling thread, the deposed sampler in that slot, in place.
+    pub leave_deposed: fn(usize) -> !,
+}
+
+impl Suspender {
+    /// Suspends `thread`, captures it into `into`, has the unwinder walk it, if there is one, and
+    /// resumes it. Does not return on a sampler that was deposed meanwhile: what it shares with the
+    /// other samplers, `into` included, is its successor's.
+    pub fn capture(&self, thread: HANDLE, tid: u32, teb: Teb, into: &mut Capture) -> (Outcome, Timing) {
+        // Copied: once this sampler is deposed, what it shares is its successor's.
+        let (api, leave_deposed) = (self.api, self.leave_deposed);
+        // SAFETY: no preconditions.
+        let Some(slot) = SUSPENSIONS.slot_of(unsafe { GetCurrentThreadId() }) else {
+            return (Outcome::NotSuspended, Timing::default());
+        };
+        if SUSPENSIONS.leaves_alone(tid, ticks()) {
+            return (Outcome::NotStopped, Timing::default());
+        }
+        // Without the loader lock there is no walk of this sample.
+        let loader_held = self.unwinder.as_ref().map(|unwinder| unwinder.hold_loader());
+        let (unwinder, no_walk) = match &loader_held {
+            Some(None) => (None, true),
+            _ => (self.unwinder.as_ref(), false),
+        };
+        reset_walk(into, if no_walk { CheckWalk::DISCARDED } else { 0 });
+        // This sampler's own: the system may still write it when a spare has long taken over.
+        let mut context = Context::request();
+        let before = ticks();
+        let counter_before = counter();
+        let mut attempt = Attempt {
+            peb: &self.peb,
+            teb,
+            unwinder,
+            context: &mut context,
+            into,
+            bounds: (0, 0),
+            counter_at: counter_before,
+        };
+        let verdict = SUSPENSIONS.hold(slot, thread as isize, tid, &mut attempt);
+        let counter_at = attempt.counter_at;
+        let counter_after = counter();
+        let after = ticks();
+        match verdict {
+            Verdict::Deposed => {
+                // A lock of the target's, if walks are checked: given back before this thread ends.
+                drop(loader_held);
+                SUSPENSIONS.returned(slot, after + left_alone(api));
+                leave_deposed(slot);
+            }
+            Verdict::NotStopped => SUSPENSIONS.returned(slot, after + left_alone(api)),
+            Verdict::WalkLost => reset_walk(into, CheckWalk::DISCARDED),
+            _ => {}
+        }
+        let outcome = outcome(verdict);
+        if matches!(outcome, Outcome::NotSuspended | Outcome::OwnsExitLocks) {
+            return (outcome, Timing::default());
+        }
+        let time = between(before, after, counter_before, counter_at, counter_after);
+        if outcome == Outcome::Captured {
+            into.time = time;
+            into.registers = context.registers();
+            into.context_reply = context.reply();
+        }
+        (outcome, Timing { total: after - before, held: after - time })
+    }
+}
+
+/// Forgets the walk of the sample before; with `flags` for this one's.
+fn reset_walk(into: &mut Capture, flags: u64) {
+    if let Some(walk) = &mut into.walk {
+        walk.flags = flags;
+        walk.frames.clear();
+    }
+}
+
+fn outcome(verdict: Verdict) -> Outcome {
+    match verdict {
+        Verdict::Whole | Verdict::WalkLost => Outcome::Captured,
+        Verdict::Refused => Outcome::NotSuspended,
+        Verdict::OwnsExitLocks => Outcome::OwnsExitLocks,
+        Verdict::NotStopped => Outcome::NotStopped,
+        Verdict::NoContext | Verdict::Deposed => Outcome::NoContext,
+    }
+}
+
+/// Until when a thread is left alone, counted from the return of the call that asked it.
+fn left_alone(api: &Api) -> u64 {
+    LEFT_ALONE_MS * api.frequency / 1000
+}
+
+/// ResumeThread and Sleep.
+struct System;
+
+impl Resume for System {
+    fn resume(&mut self, thread: isize) -> Option<u32> {
+        // SAFETY: the sampler's handle, open with THREAD_SUSPEND_RESUME while the word names its
+        // thread.
+        let before = unsafe { ResumeThread(thread as HANDLE) };
+        (before != u32::MAX).then_some(before)
+    }
+
+    fn sleep(&mut self, milliseconds: u32) {
+        // SAFETY: no preconditions.
+        unsafe { Sleep(milliseconds) };
+    }
+}
+
+/// One attempt at one thread.
+struct Attempt<'a> {
+    peb: &'a Peb,
+    teb: Teb,
+    unwinder: Option<&'a SystemUnwinder>,
+    context: &'a mut Context,
+    into: &'a mut Capture,
+    /// StackLimit and StackBase, read while the thread stood still.
+    bounds: (usize, usize),
+    /// The processor's counter when the context was obtained.
+    counter_at: u64,
+}
+
+impl Resume for Attempt<'_> {
+    fn resume(&mut self, thread: isize) -> Option<u32> {
+        System.resume(thread)
+    }
+
+    fn sleep(&mut self, milliseconds: u32) {
+        System.sleep(milliseconds);
+    }
+}
+
+impl Calls for Attempt<'_> {
+    fn owns_exit_locks(&mut self, tid: u32) -> bool {
+        self.peb.owns_exit_locks(tid)
+    }
+
+    fn suspend(&mut self, thread: isize) -> bool {
+        // SAFETY: the handle is open with THREAD_SUSPEND_RESUME.
+        unsafe { SuspendThread(thread as HANDLE) != u32::MAX }
+    }
+
+    fn context(&mut self, thread: isize) -> bool {
+        // SAFETY: the handle is open with THREAD_GET_CONTEXT; the context is aligned and says what
+        // it asks for. It is not the calling thread's.
+        let known = unsafe { GetThreadContext(thread as HANDLE, &mut self.context.0) } != 0;
+        self.counter_at = counter();
+        known
+    }
+
+    fn copy(&mut self, held: &dyn Fn() -> bool) -> bool {
+        // SAFETY: the thread is suspended, so that its block stays.
+        self.bounds = unsafe { self.teb.stack() };
+        let (limit, base) = self.bounds;
+        self.into.bounds = Bounds { limit: limit as u64, base: base as u64 };
+        let (sp, bounds, checked) = (self.context.stack_pointer(), self.into.bounds, self.into.checked);
+        // SAFETY: the thread is suspended and its bounds were read after the suspension. If the
+        // watchdog has resumed it meanwhile, `copy` stops at the next step.
+        unsafe { stack_copy::copy(sp, bounds, &checked, held, self.into) }
+    }
+
+    fn walks(&self) -> bool {
+        self.unwinder.is_some() && self.into.walk.is_some() && self.into.stack_base != 0
+    }
+
+    fn walk(&mut self, held: &dyn Fn() -> bool) {
+        let (Some(unwinder), Some(walk)) = (self.unwinder, &mut self.into.walk) else { return };
+        let (limit, base) = self.bounds;
+        // SAFETY: as for the copy, and if the watchdog resumes the thread, the walk ends at the
+        // next frame; until then a fault on the living stack is caught.
+        unsafe { unwinder.walk(self.context, limit, base, held, walk) };
+    }
+}
+
+/// The watchdog's view of all samplers.
+#[derive(Default)]
+pub struct Watches([Watch; SAMPLERS]);
+
+impl Watches {
+    /// [`Watch::look`] at every slot. `spare` tells whether the sampler can be replaced.
+    pub fn look(&mut self, limits: &Limits, spare: impl Fn() -> bool, mut each: impl FnMut(Rescue)) {
+        for (slot, watch) in self.0.iter_mut().enumerate() {
+            each(watch.look(&SUSPENSIONS, slot, ticks(), limits, spare(), &mut System));
+        }
+    }
+
+    /// Whether nothing has changed for `span` ticks.
+    pub fn idle_for(&self, span: u64) -> bool {
+        let now = ticks();
+        self.0.iter().all(|watch| watch.idle_for(span, now))
+    }
+}
+
+/// The tick at which the processor's counter stood at `at`, between two moments at which both were
+/// read.
+fn between(before: u64, after: u64, counter_before: u64, at: u64, counter_after: u64) -> u64 {
+    let (span, part) = (counter_after.wrapping_sub(counter_before), at.wrapping_sub(counter_before));
+    // The counters of two processors may differ where the thread moved between them: then the end
+    // is what is known.
+    if span == 0 || part > span {
+        return after;
+    }
+    before + (u128::from(after - before) * u128::from(part) / u128::from(span)) as u64
+}
+
+/// The processor's time-stamp counter.
+#[cfg(target_arch = "x86_64")]
+fn counter() -> u64 {
+    // SAFETY: every x64 processor has it; no system that runs this forbids it in user mode.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(target_arch = "x86")]
+fn counter() -> u64 {
+    // SAFETY: as for x64.
+    unsafe { core::arch::x86::_rdtsc() }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn counter() -> u64 {
+    let value;
+    // SAFETY: reads the virtual counter, which Windows leaves open to user mode.
+    unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) value, options(nomem, nostack)) };
+    value
+}

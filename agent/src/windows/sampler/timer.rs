@@ -1,0 +1,95 @@
+//! When the sampler goes on: a timer as fine as the system has, and whoever wakes it before.
+
+use core::ptr::null;
+
+use windows_sys::Win32::Foundation::{HANDLE, WAIT_OBJECT_0};
+use windows_sys::Win32::System::Threading::{
+    CREATE_WAITABLE_TIMER_HIGH_RESOLUTION, CreateWaitableTimerExW, INFINITE, SetWaitableTimer,
+    TIMER_ALL_ACCESS, WaitForMultipleObjects, WaitForSingleObject,
+};
+
+use crate::windows::shared::events::{WAKE_SAMPLER, close};
+use crate::windows::system::api::{Api, NtSetTimerResolution, ticks};
+
+/// 1 ms in units of 100 ns, for NtSetTimerResolution.
+const RESOLUTION: u32 = 10_000;
+
+/// The timer of the sampler.
+pub struct Timer {
+    handle: HANDLE,
+    /// Set where the system's clock was made finer; gives it back.
+    finer: Option<NtSetTimerResolution>,
+}
+
+/// Why the sampler goes on.
+#[derive(PartialEq, Eq)]
+pub enum Woken {
+    /// The time has come.
+    Due,
+    /// Somebody else woke the sampler.
+    Early,
+}
+
+impl Timer {
+    /// A timer that is not set.
+    pub fn new(api: &Api) -> Timer {
+        // SAFETY: plain calls; the handle is owned by the result.
+        unsafe {
+            let mut finer = None;
+            let mut handle = CreateWaitableTimerExW(
+                null(),
+                null(),
+                CREATE_WAITABLE_TIMER_HIGH_RESOLUTION,
+                TIMER_ALL_ACCESS,
+            );
+            if handle.is_null() {
+                // Before Windows 10 1803: an ordinary timer, as fine as the system's clock
+                // interrupt can be made.
+                if let Some(set_resolution) = api.set_timer_resolution {
+                    let mut actual = 0;
+                    if set_resolution(RESOLUTION, 1, &mut actual) >= 0 {
+                        finer = api.set_timer_resolution;
+                    }
+                }
+                handle = CreateWaitableTimerExW(null(), null(), 0, TIMER_ALL_ACCESS);
+            }
+            Timer { handle, finer }
+        }
+    }
+
+    /// Waits until `due` (ticks), or until the sampler is woken.
+    pub fn wait_until(&self, due: u64, api: &Api) -> Woken {
+        let now = ticks();
+        if now >= due {
+            return Woken::Due;
+        }
+        let units = ((due - now) as u128 * 10_000_000 / u128::from(api.frequency)) as i64;
+        let wake = WAKE_SAMPLER.handle();
+        // SAFETY: both handles are open for the length of the call; the due time is relative, hence
+        // negative.
+        let result = unsafe {
+            if self.handle.is_null()
+                || SetWaitableTimer(self.handle, &(-units.max(1)), 0, None, null(), 0) == 0
+            {
+                WaitForSingleObject(wake, (units / 10_000).max(1) as u32)
+            } else {
+                match WaitForMultipleObjects(2, [wake, self.handle].as_ptr(), 0, INFINITE) {
+                    WAIT_OBJECT_0 => WAIT_OBJECT_0,
+                    _ => u32::MAX,
+                }
+            }
+        };
+        if result == WAIT_OBJECT_0 { Woken::Early } else { Woken::Due }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        if let Some(set_resolution) = self.finer {
+            let mut actual = 0;
+            // SAFETY: the result is one u32. The process's request of `Timer::new` is withdrawn.
+            unsafe { set_resolution(RESOLUTION, 0, &mut actual) };
+        }
+        close(self.handle);
+    }
+}

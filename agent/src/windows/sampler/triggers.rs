@@ -1,0 +1,143 @@
+//! `stk_capture`: a thread of the target records its own stack. It copies into one of a few
+//! preallocated places and leaves the rest to the sampler; if all are taken the sample is dropped
+//! and counted. No lock, no allocation, no wait.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use stk_schema::registers::{IP, MAX_REGISTERS, SP};
+use windows_sys::Win32::System::Threading::GetCurrentThreadId;
+
+use crate::record::sampler::Capture;
+use crate::record::stack_bounds::{Bounds, CheckedBounds};
+use crate::windows::sampler::stack_copy::{self, OwnPages};
+use crate::windows::system::api::ticks;
+use crate::windows::system::context::Context;
+use crate::windows::system::thread::Teb;
+
+/// Captures that can wait for the sampler.
+const PLACES: usize = 8;
+const WORD: usize = size_of::<usize>();
+
+const FREE: u32 = 0;
+const FILLING: u32 = 1;
+const READY: u32 = 2;
+const READING: u32 = 3;
+
+struct CapturePlace {
+    state: AtomicU32,
+    content: UnsafeCell<Content>,
+}
+
+/// What a thread captured of itself.
+pub struct Content {
+    /// Its id.
+    pub tid: u32,
+    /// The caller's tag.
+    pub tag: u64,
+    /// Registers and stack.
+    pub capture: Capture,
+}
+
+/// The places in which threads leave their captures.
+pub struct Triggers {
+    places: Box<[CapturePlace]>,
+}
+
+// SAFETY: whoever moves a place's state from FREE to FILLING or from READY to READING alone touches
+// its content.
+unsafe impl Sync for Triggers {}
+// SAFETY: the content is plain memory.
+unsafe impl Send for Triggers {}
+
+impl Triggers {
+    /// Places with room for `bytes` of stack each.
+    pub fn new(bytes: usize) -> Triggers {
+        let place = || CapturePlace {
+            state: AtomicU32::new(FREE),
+            content: UnsafeCell::new(Content { tid: 0, tag: 0, capture: Capture::new(bytes) }),
+        };
+        Triggers { places: (0..PLACES).map(|_| place()).collect::<Vec<_>>().into_boxed_slice() }
+    }
+
+    /// Stores the calling thread's state at its call of `stk_capture`, as `context` holds it;
+    /// `return_at` is where the return address lies, which the caller's own frame begins above.
+    /// False if all places are taken.
+    ///
+    /// # Safety
+    /// `context` must be of the calling thread, in a frame below `return_at`, which must lie on its
+    /// stack.
+    pub unsafe fn capture(&self, context: &Context, return_at: usize, tag: u64) -> bool {
+        let now = ticks();
+        let claim = |place: &&CapturePlace| {
+            place.state.compare_exchange(FREE, FILLING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let Some(place) = self.places.iter().find(claim) else { return false };
+        // SAFETY: this thread moved the state from FREE to FILLING.
+        let content = unsafe { &mut *place.content.get() };
+        content.tag = tag;
+        // SAFETY: no preconditions.
+        content.tid = unsafe { GetCurrentThreadId() };
+        let capture = &mut content.capture;
+        capture.time = now;
+        capture.registers = context.registers();
+        // SAFETY: by the caller's promise this is the return address of `stk_capture`.
+        capture.registers[IP] = unsafe { (return_at as *const usize).read() } as u64;
+        correct(&mut capture.registers, return_at);
+        let sp = return_at + WORD + POPPED;
+        capture.registers[SP] = sp as u64;
+        // SAFETY: the calling thread's own block.
+        let (limit, base) = unsafe { Teb::current().stack() };
+        let bounds = Bounds { limit: limit as u64, base: base as u64 };
+        let mut checked = CheckedBounds::default();
+        checked.check(&OwnPages, bounds);
+        // SAFETY: the calling thread's own stack, from its caller's frame up.
+        unsafe { stack_copy::copy(sp, bounds, &checked, &|| true, capture) };
+        place.state.store(READY, Ordering::Release);
+        true
+    }
+
+    /// Offers every waiting capture, oldest first, to `take`; one that it does not take stays.
+    pub fn offer(&self, mut take: impl FnMut(&Content) -> bool) {
+        let mut last = 0;
+        for _ in 0..PLACES {
+            let ready = |place: &&CapturePlace| place.state.load(Ordering::Acquire) == READY;
+            // SAFETY: a place that is READY is only changed by this, the one consumer.
+            let time = |place: &&CapturePlace| unsafe { (*place.content.get()).capture.time };
+            let Some(place) =
+                self.places.iter().filter(ready).filter(|place| time(place) > last).min_by_key(time)
+            else {
+                return;
+            };
+            last = time(&place);
+            place.state.store(READING, Ordering::Relaxed);
+            // SAFETY: the state is READING, which only this thread sets and leaves.
+            let taken = take(unsafe { &*place.content.get() });
+            place.state.store(if taken { FREE } else { READY }, Ordering::Release);
+        }
+    }
+}
+
+/// Sets what the context cannot know, because `stk_capture` had to change it before it called
+/// RtlCaptureContext.
+fn correct(registers: &mut [u64; MAX_REGISTERS], return_at: usize) {
+    #[cfg(target_arch = "x86")]
+    {
+        // SAFETY: `stk_capture` pushed its caller's ebp right below the return address.
+        registers[6] = u64::from(unsafe { ((return_at - WORD) as *const u32).read() });
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        // After the return lr still holds the return address.
+        registers[2] = registers[IP];
+    }
+    let _ = (registers, return_at);
+}
+
+/// Bytes of arguments that `stk_capture` removes from its caller's stack when it returns.
+#[cfg(target_arch = "x86")]
+const POPPED: usize = 8;
+#[cfg(not(target_arch = "x86"))]
+const POPPED: usize = 0;

@@ -1,0 +1,133 @@
+//! The export `stk_capture`: a thread of the target asks for a sample of itself.
+//!
+//! It runs on that thread, gives its context to [`captured`] and returns. No lock, no allocation,
+//! no wait.
+
+use core::sync::atomic::Ordering;
+
+use stk_schema::event::DropReason;
+
+use super::{CURRENT, VISITORS};
+use crate::windows::shared::events::WAKE_SAMPLER;
+use crate::windows::shared::state::SIGNALS;
+use crate::windows::system::context::Context;
+
+/// Where `stk_capture` arrives with its caller's context. 0 = recorded, 1 = nothing is recording, 2
+/// = dropped.
+extern "system" fn captured(context: *const Context, return_at: usize, tag: u64) -> u32 {
+    VISITORS.fetch_add(1, Ordering::AcqRel);
+    // SAFETY: while a visitor is counted, the session behind a non-null pointer is not freed.
+    let result = match unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
+        Some(session) if !SIGNALS.stopping() => {
+            let sampler = &session.workers.sampler;
+            // SAFETY: `stk_capture` hands over the calling thread's context and the place of its
+            // return address.
+            if unsafe { sampler.triggers.capture(&*context, return_at, tag) } {
+                WAKE_SAMPLER.signal();
+                0
+            } else {
+                sampler.counters.lose(DropReason::BuffersFull, 1);
+                2
+            }
+        }
+        _ => 1,
+    };
+    VISITORS.fetch_sub(1, Ordering::AcqRel);
+    result
+}
+
+// `stk_capture` must know its caller's registers and stack pointer exactly, so it is written by
+// hand: its prologue leaves the callee-saved registers as they are, and RtlCaptureContext, called
+// from it, stores them. It carries its own unwind information, since it can be sampled like any
+// other code.
+
+/// Export `stk_capture`: see `stk_schema::control::EXPORT_CAPTURE`.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
+    // 0x20 shadow space, 0x4d0 CONTEXT, 8 tag, 0x10 padding: on entry rsp is 8 modulo 16, so that
+    // it is aligned after.
+    core::arch::naked_asm!(
+        ".seh_proc stk_capture",
+        "sub rsp, 0x508",
+        ".seh_stackalloc 0x508",
+        ".seh_endprologue",
+        "mov [rsp + 0x4f0], rcx",
+        "lea rcx, [rsp + 0x20]",
+        "call {capture_context}",
+        "lea rcx, [rsp + 0x20]",
+        "lea rdx, [rsp + 0x508]",
+        "mov r8, [rsp + 0x4f0]",
+        "call {captured}",
+        "add rsp, 0x508",
+        "ret",
+        ".seh_endproc",
+        capture_context = sym windows_sys::Win32::System::Diagnostics::Debug::RtlCaptureContext,
+        captured = sym captured,
+    )
+}
+
+/// Export `stk_capture`: see `stk_schema::control::EXPORT_CAPTURE`.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
+    // 0x390 CONTEXT, 0x10 tag; below them fp and lr. The return address is handed over in memory,
+    // where the other architectures have it.
+    core::arch::naked_asm!(
+        ".seh_proc stk_capture",
+        "stp x29, x30, [sp, #-16]!",
+        ".seh_save_fplr_x 16",
+        "sub sp, sp, #0x3a0",
+        ".seh_stackalloc 0x3a0",
+        ".seh_endprologue",
+        "str x0, [sp, #0x390]",
+        "mov x0, sp",
+        "bl {capture_context}",
+        "ldr x30, [sp, #0x3a8]",
+        "mov x0, sp",
+        "add x1, sp, #0x3a8",
+        "ldr x2, [sp, #0x390]",
+        "bl {captured}",
+        ".seh_startepilogue",
+        "add sp, sp, #0x3a0",
+        ".seh_stackalloc 0x3a0",
+        "ldp x29, x30, [sp], #16",
+        ".seh_save_fplr_x 16",
+        ".seh_endepilogue",
+        "ret",
+        ".seh_endproc",
+        capture_context = sym windows_sys::Win32::System::Diagnostics::Debug::RtlCaptureContext,
+        captured = sym captured,
+    )
+}
+
+/// Export `stk_capture`: see `stk_schema::control::EXPORT_CAPTURE`.
+#[cfg(target_arch = "x86")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
+    // RtlCaptureContext on x86 stores ebp, esp and eip of its caller's caller by the frame chain;
+    // the frame here is a regular one, so that ebp comes out as the caller's.
+    core::arch::naked_asm!(
+        "push ebp",
+        "mov ebp, esp",
+        "and esp, -16",
+        "sub esp, 0x2d0",
+        "push esp",
+        "call {capture_context}",
+        "mov eax, esp",
+        "push dword ptr [ebp + 12]",
+        "push dword ptr [ebp + 8]",
+        "lea edx, [ebp + 4]",
+        "push edx",
+        "push eax",
+        "call {captured}",
+        "mov esp, ebp",
+        "pop ebp",
+        "ret 8",
+        capture_context = sym windows_sys::Win32::System::Diagnostics::Debug::RtlCaptureContext,
+        captured = sym captured,
+    )
+}

@@ -1,0 +1,379 @@
+//! The parts of a session: made and wired up. After it nothing more of this size is allocated.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ptr::null_mut;
+use core::sync::atomic::Ordering;
+
+use stk_format::{BlockBuffer, CpuUnit, FileHeader};
+use stk_schema::control::{
+    AgentConfig, FLAG_CHECK_WALKS, FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_TEST_FREEZE, FLAG_TEST_PANIC,
+    StartResult, TEST_FREEZE_SHIFT,
+};
+use stk_schema::{Os, limits};
+use windows_sys::Win32::Foundation::HANDLE;
+use windows_sys::Win32::System::LibraryLoader::{
+    GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS, GET_MODULE_HANDLE_EX_FLAG_PIN, GetModuleHandleExW,
+};
+use windows_sys::Win32::System::Threading::{GetCurrentProcessId, GetCurrentThread};
+
+use super::{Session, threads};
+use crate::record::dynamic::{self, CodeFunctions};
+use crate::record::journal::{self, Journal};
+use crate::record::queue::Queue;
+use crate::record::sampler::{Sampler, ThreadCommand, Wiring};
+use crate::record::shared::{Counters, Lane};
+use crate::record::writer::{WriteError, Writer};
+use crate::windows::code::{CodeRecorder, CodeThread};
+use crate::windows::runtimes::{RuntimesRecorder, RuntimesShared, RuntimesThread};
+use crate::windows::sampler::process::{OwnProcess, SampledThread};
+use crate::windows::sampler::suspend::{SUSPENSIONS, Suspender};
+use crate::windows::sampler::triggers::Triggers;
+use crate::windows::sampler::walk::{self, SystemUnwinder};
+use crate::windows::sampler::{Calibration, SamplerThread, SamplingPlan};
+use crate::windows::shared::clock::SessionClock;
+use crate::windows::shared::events::{WAKE_CODE, WAKE_RUNTIMES, WAKE_SAMPLER, WAKE_TABLES, make_events};
+use crate::windows::shared::pace::JournalPace;
+use crate::windows::shared::state::{FINISHED, MAILBOX, SIGNALS, STATUS, reset_signals};
+use crate::windows::shared::worker::Worker;
+use crate::windows::system::api::{Api, ticks, utc};
+use crate::windows::system::files::{OutputFile, TablesFolder};
+use crate::windows::system::peb::Peb;
+use crate::windows::system::{context, heap, host, random, text};
+use crate::windows::tables::{TablesRecorder, TablesSettings, TablesThread, hints};
+use crate::windows::watchdog::WatchdogThread;
+use crate::windows::workers::Workers;
+use crate::windows::writer::WriterThread;
+
+/// Buffers of the sampler: one being filled, the others on their way.
+const SAMPLER_BUFFERS: usize = 4;
+/// Buffers of the tables thread.
+const TABLES_BUFFERS: usize = 4;
+/// Buffers of the code thread.
+const CODE_BUFFERS: usize = 2;
+/// Buffers of the runtimes thread.
+const RUNTIMES_BUFFERS: usize = 2;
+/// Most threads whose coming and going can wait for the sampler.
+const COMMANDS: usize = 4096;
+/// Largest stack of a triggered sample.
+const TRIGGERED_BYTES: usize = 1 << 20;
+/// Bytes of a word of the target.
+const WORD: usize = size_of::<usize>();
+
+/// What the host is told of a start that failed, and the system's error code.
+type Failure = (StartResult, u32);
+
+const NO_MEMORY: Failure = (StartResult::NoMemory, 0);
+
+/// Makes everything that the recording needs, then its threads.
+pub(super) fn prepare(
+    config: &AgentConfig,
+    output: OutputFile,
+    ended_event: HANDLE,
+    own_module: HANDLE,
+    api: &'static Api,
+) -> Result<(), Failure> {
+    let sizes = Sizes::of(config);
+    if !heap::can_allocate(sizes.needed()) {
+        return Err(NO_MEMORY);
+    }
+    make_events()?;
+    pin(own_module);
+    hints::prepare();
+    reset_signals();
+
+    let has_cycles = counts_cycles(api);
+    let header = header(config, api, has_cycles);
+    let lanes = Lanes::new(&sizes, &header)?;
+    let last_block = Box::new(BlockBuffer::new(64 << 10, &header).map_err(|_| NO_MEMORY)?);
+    let clock = SessionClock { started: header.clock_start, ticks_per_ms: (api.frequency / 1000).max(1) };
+    let writer = open(&header, &sizes, output, config.max_bytes)?;
+    let parts = Parts {
+        config,
+        api,
+        own_module,
+        sizes,
+        clock,
+        has_cycles,
+        lanes,
+        counters: Arc::default(),
+        commands: Arc::new(Queue::new(COMMANDS)),
+        code_seen: dynamic::Shared::new(),
+        runtimes_shared: Arc::new(RuntimesShared::new()),
+    };
+    let tables = parts.tables();
+    let code = parts.code(&tables);
+    let runtimes = RuntimesRecorder::new(parts.journal(&parts.lanes.runtimes));
+    let sampler = parts.sampler()?;
+    reset_status(writer.bytes());
+    let test_freeze = ((config.flags & FLAG_TEST_FREEZE) >> TEST_FREEZE_SHIFT) as u8;
+    let (counters, guard) = (&parts.counters, config.guard as usize as HANDLE);
+    threads::launch(Arc::new(Session {
+        workers: parts.workers(sampler, tables, code, runtimes),
+        writer: WriterThread::new(writer, last_block, clock, counters.clone(), ended_event, test_freeze),
+        watchdog: WatchdogThread::new(clock, counters.clone(), guard, parts.checks_walks(), test_freeze),
+    }))
+}
+
+/// How much room the recording needs, in bytes.
+struct Sizes {
+    /// Largest stack of a sample.
+    max_stack: usize,
+    /// A buffer of samples.
+    buffer: usize,
+}
+
+impl Sizes {
+    fn of(config: &AgentConfig) -> Sizes {
+        let max_stack = match config.max_stack_bytes as usize {
+            0 => limits::MAX_SAMPLE_WORDS * WORD,
+            bytes => bytes.clamp(1024, limits::MAX_SAMPLE_WORDS * WORD) & !(WORD - 1),
+        };
+        // The largest sample that is not to be dropped: all of its words changed, its runs and
+        // registers.
+        let buffer = limits::CUT_RAW + max_stack + max_stack / 16 + (64 << 10);
+        Sizes { max_stack, buffer: buffer.min(limits::MAX_BLOCK_RAW) }
+    }
+
+    /// Everything together.
+    fn needed(&self) -> usize {
+        let journals = (TABLES_BUFFERS + CODE_BUFFERS + RUNTIMES_BUFFERS) * journal::CAPACITY;
+        SAMPLER_BUFFERS * self.buffer + journals + 2 * self.buffer + (24 << 20)
+    }
+}
+
+/// The trace's header.
+fn header(config: &AgentConfig, api: &Api, has_cycles: bool) -> FileHeader {
+    let mut header = FileHeader::new(context::ARCH, Os::Windows, config.uuid, api.frequency);
+    header.clock_start = ticks();
+    header.utc_start = utc(api);
+    header.process_created = host::process_created();
+    // SAFETY: no preconditions.
+    header.pid = unsafe { GetCurrentProcessId() };
+    header.rate_mhz = config.rate_mhz;
+    header.boot_id = host::boot_id(api);
+    header.cpu_unit = if has_cycles { CpuUnit::Cycles } else { CpuUnit::Time100ns };
+    header
+}
+
+/// Writes the header to the trace.
+fn open(
+    header: &FileHeader,
+    sizes: &Sizes,
+    output: OutputFile,
+    max_bytes: u64,
+) -> Result<Writer<OutputFile>, Failure> {
+    let mut writer =
+        Writer::new(header, sizes.buffer.max(journal::CAPACITY), output).map_err(|error| match error {
+            WriteError::System(code) => (StartResult::BadOutput, code),
+            WriteError::Seal(_) | WriteError::Interrupted | WriteError::Full => NO_MEMORY,
+        })?;
+    writer.set_limit(max_bytes);
+    Ok(writer)
+}
+
+/// A lane for each of the workers.
+struct Lanes {
+    sampler: Arc<Lane>,
+    tables: Arc<Lane>,
+    code: Arc<Lane>,
+    runtimes: Arc<Lane>,
+}
+
+impl Lanes {
+    fn new(sizes: &Sizes, header: &FileHeader) -> Result<Lanes, Failure> {
+        let lane = |count, bytes| Lane::new(count, bytes, header).map(Arc::new).ok_or(NO_MEMORY);
+        Ok(Lanes {
+            sampler: lane(SAMPLER_BUFFERS, sizes.buffer)?,
+            tables: lane(TABLES_BUFFERS, journal::CAPACITY)?,
+            code: lane(CODE_BUFFERS, journal::CAPACITY)?,
+            runtimes: lane(RUNTIMES_BUFFERS, journal::CAPACITY)?,
+        })
+    }
+}
+
+/// What the threads' states are made of.
+struct Parts<'a> {
+    config: &'a AgentConfig,
+    api: &'static Api,
+    own_module: HANDLE,
+    sizes: Sizes,
+    clock: SessionClock,
+    has_cycles: bool,
+    lanes: Lanes,
+    counters: Arc<Counters>,
+    commands: Arc<Queue<ThreadCommand<SampledThread>>>,
+    code_seen: Arc<dynamic::Shared>,
+    runtimes_shared: Arc<RuntimesShared>,
+}
+
+impl Parts<'_> {
+    fn checks_walks(&self) -> bool {
+        self.config.flags & FLAG_CHECK_WALKS != 0
+    }
+
+    fn journal(&self, lane: &Arc<Lane>) -> Journal<JournalPace> {
+        let pace = JournalPace { writer_alive: || !FINISHED.load(Ordering::Acquire) };
+        Journal::new(lane.clone(), self.counters.clone(), pace)
+    }
+
+    fn tables(&self) -> TablesRecorder {
+        let config = self.config;
+        let settings = TablesSettings {
+            embed: config.embed,
+            // SAFETY: the host promises that many readable bytes at that address for the length of
+            // the start.
+            metadata: unsafe { bytes_at(config.metadata, config.metadata_len as usize) },
+            folder: (config.tables_dir != 0).then(|| {
+                // SAFETY: the host promises a zero-terminated text.
+                let path = unsafe { text::units(config.tables_dir as usize as *const u16, 32_768) };
+                TablesFolder::new(path, &random::secret(&config.uuid))
+            }),
+            own_base: self.own_module as u64,
+            check_walks: self.checks_walks(),
+            unguarded: config.guard == 0,
+            command_line: config.flags & FLAG_NO_COMMAND_LINE == 0,
+            ticks_per_ms: self.clock.ticks_per_ms,
+            rate_mhz: config.rate_mhz,
+            code_seen: self.code_seen.clone(),
+        };
+        TablesRecorder::new(
+            self.api,
+            settings,
+            self.journal(&self.lanes.tables),
+            self.counters.clone(),
+            self.commands.clone(),
+            threads::own_threads,
+            self.runtimes_shared.clone(),
+        )
+    }
+
+    fn code(&self, tables: &TablesRecorder) -> CodeRecorder {
+        let (seen, ticks_per_ms) = (&self.code_seen, self.clock.ticks_per_ms);
+        let functions = CodeFunctions::new(context::ARCH, tables.ids(), seen.clone(), ticks_per_ms);
+        CodeRecorder::new(self.api, functions, self.journal(&self.lanes.code), seen.clone(), ticks_per_ms)
+    }
+
+    fn sampler(&self) -> Result<Sampler<OwnProcess>, Failure> {
+        let api = self.api;
+        let wiring = Wiring {
+            lane: self.lanes.sampler.clone(),
+            counters: self.counters.clone(),
+            signals: &SIGNALS,
+            commands: self.commands.clone(),
+        };
+        let unwinder = self.checks_walks().then(|| SystemUnwinder::new(api).ok_or(NO_MEMORY)).transpose()?;
+        let peb = Peb::current(api);
+        let suspender = Suspender { api, peb, unwinder, leave_deposed: threads::leave_deposed };
+        let target =
+            OwnProcess::new(suspender, self.counters.clone(), self.has_cycles, self.runtimes_shared.clone());
+        let max_stack = self.sizes.max_stack;
+        let mut sampler = Sampler::new(target, wiring, context::SET, WORD, api.frequency, max_stack);
+        if self.checks_walks() {
+            sampler.check_walks(walk::MAX_FRAMES);
+        }
+        sampler.search_code(self.code_seen.clone());
+        sampler.limit_duty(self.period());
+        Ok(sampler)
+    }
+
+    /// Ticks from pass to pass.
+    fn period(&self) -> u64 {
+        (u128::from(self.api.frequency) * 1000 / u128::from(self.config.rate_mhz)).max(1) as u64
+    }
+
+    fn workers(
+        &self,
+        sampler: Sampler<OwnProcess>,
+        tables: TablesRecorder,
+        code: CodeRecorder,
+        runtimes: RuntimesRecorder,
+    ) -> Workers {
+        let (api, clock, lanes) = (self.api, self.clock, &self.lanes);
+        let module_ids = tables.ids();
+        let (seen, shared) = (self.code_seen.clone(), self.runtimes_shared.clone());
+        Workers {
+            sampler: SamplerThread::new(
+                Worker::new(lanes.sampler.clone(), sampler, &WAKE_SAMPLER),
+                api,
+                clock,
+                self.counters.clone(),
+                self.plan(),
+                Calibration::new(self.has_cycles),
+                Triggers::new(self.sizes.max_stack.min(TRIGGERED_BYTES)),
+            ),
+            tables: TablesThread::new(
+                Worker::new(lanes.tables.clone(), tables, &WAKE_TABLES),
+                module_ids,
+                clock,
+            ),
+            code: CodeThread::new(Worker::new(lanes.code.clone(), code, &WAKE_CODE), clock),
+            runtimes: RuntimesThread::new(
+                Worker::new(lanes.runtimes.clone(), runtimes, &WAKE_RUNTIMES),
+                api,
+                clock,
+                shared,
+                seen,
+            ),
+        }
+    }
+
+    fn plan(&self) -> SamplingPlan {
+        SamplingPlan {
+            period: self.period(),
+            delay_ms: self.config.delay_ms,
+            duration_ms: self.config.duration_ms,
+            once: self.config.flags & FLAG_ONCE != 0,
+            test_panic: self.config.flags & FLAG_TEST_PANIC != 0,
+        }
+    }
+}
+
+/// The status and the board of a recording that begins; `bytes` is the length of its trace so far.
+fn reset_status(bytes: u64) {
+    STATUS.samples.store(0, Ordering::Relaxed);
+    STATUS.dropped.store(0, Ordering::Relaxed);
+    STATUS.passes.store(0, Ordering::Relaxed);
+    STATUS.bytes.store(bytes, Ordering::Relaxed);
+    STATUS.elapsed_ms.store(0, Ordering::Relaxed);
+    STATUS.system_error.store(0, Ordering::Relaxed);
+    STATUS.set_message("");
+    SUSPENSIONS.reset();
+    STATUS.guard_board.store(SUSPENSIONS.board_address(), Ordering::Release);
+    MAILBOX.open();
+    STATUS.names.store((&raw const MAILBOX) as u64, Ordering::Release);
+}
+
+/// Whether the system counts threads' cycles (Wine 8 does not).
+fn counts_cycles(api: &Api) -> bool {
+    let mut cycles = 0;
+    // SAFETY: the calling thread's pseudo handle; the result is one u64.
+    api.thread_cycles
+        .is_some_and(|query| unsafe { query(GetCurrentThread(), &mut cycles) } != 0 && cycles != 0)
+}
+
+/// Keeps the agent mapped for good: the loader calls it, and its threads run in it.
+fn pin(own_module: HANDLE) {
+    let mut module = null_mut();
+    // SAFETY: an address inside the agent stands for its name.
+    unsafe {
+        GetModuleHandleExW(
+            GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_PIN,
+            own_module.cast(),
+            &mut module,
+        );
+    }
+}
+
+/// Copies `len` bytes at `address`.
+///
+/// # Safety
+/// They must be readable.
+unsafe fn bytes_at(address: u64, len: usize) -> Vec<u8> {
+    if address == 0 || len == 0 {
+        return Vec::new();
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { core::slice::from_raw_parts(address as usize as *const u8, len) }.to_vec()
+}

@@ -1,0 +1,52 @@
+//! A state that several of the recorder's threads may want, and that none of them waits for.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// A state that several threads may want: whoever enters alone touches it.
+pub struct Exclusive<T> {
+    busy: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `enter` lets one thread at a time touch the value.
+unsafe impl<T: Send> Sync for Exclusive<T> {}
+
+impl<T> Exclusive<T> {
+    pub fn new(value: T) -> Exclusive<T> {
+        Exclusive { busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    /// Runs `work` on the value, unless another thread is at it: never waits.
+    pub fn enter<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
+        if self.busy.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: `busy` was false and is true until the end of `work`.
+        let result = work(unsafe { &mut *self.value.get() });
+        self.busy.store(false, Ordering::Release);
+        Some(result)
+    }
+
+    /// Whether a thread is inside now.
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire)
+    }
+
+    /// Lets others enter, although a thread is inside.
+    ///
+    /// # Safety
+    /// That thread must never touch the value again, and the value must be whole.
+    pub unsafe fn expel(&self) {
+        self.busy.store(false, Ordering::Release);
+    }
+
+    /// As [`Exclusive::enter`], also while another thread is inside.
+    ///
+    /// # Safety
+    /// That thread must be gone for good, from a point at which the value was whole.
+    pub unsafe fn enter_for_the_dead<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: by the caller's promise nobody else touches the value any more.
+        work(unsafe { &mut *self.value.get() })
+    }
+}

@@ -1,0 +1,22 @@
+//! What the recorder's threads share, and how they meet without waiting for each other.
+//!
+//! No thread runs here by itself. Whatever is shared is an atomic, a queue, or an [`exclusive`]
+//! state that is entered or left alone, never waited for.
+//!
+//! ```text
+//! state      signals of the recording, the live status, the mailbox; they outlive a recording
+//! events     what each thread waits for
+//! exclusive  a state that one thread at a time may touch
+//! worker     lane, state, done flag and wake event of a thread that writes to the trace
+//! clock      the start of the recording, and its ticks per millisecond
+//! pace       how a journal tells the time and waits for a free buffer
+//! priority   the calling thread's priority
+//! ```
+
+pub mod clock;
+pub mod events;
+pub mod exclusive;
+pub mod pace;
+pub mod priority;
+pub mod state;
+pub mod worker;

@@ -1,0 +1,22 @@
+//! How a journal tells the time, and how long it waits for a free buffer.
+
+use crate::record::journal::Pace;
+use crate::windows::system::api::ticks;
+
+/// The clock of the journal, and its patience.
+pub struct JournalPace {
+    /// Whether the writer is still there.
+    pub writer_alive: fn() -> bool,
+}
+
+impl Pace for JournalPace {
+    fn now(&self) -> u64 {
+        ticks()
+    }
+
+    fn pause(&self) -> bool {
+        // SAFETY: no preconditions.
+        unsafe { windows_sys::Win32::System::Threading::Sleep(2) };
+        (self.writer_alive)()
+    }
+}

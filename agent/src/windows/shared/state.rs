@@ -1,0 +1,116 @@
+//! What outlives a recording: signals that the loader callback and DllMain reach, the live status,
+//! the hints of DllMain.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use stk_schema::control::{AgentStatus, CONTROL_VERSION};
+
+use crate::record::dotnet::names::LiveMailbox;
+use crate::record::shared::Signals;
+
+/// The signals of the recording that is under way; there is at most one.
+pub static SIGNALS: Signals = Signals {
+    stop: AtomicU32::new(0),
+    tables_pending: AtomicU32::new(0),
+    loader_generation: AtomicU32::new(0),
+    renew: AtomicBool::new(false),
+    threads_known: AtomicBool::new(false),
+    sampler_whole: AtomicBool::new(false),
+};
+
+/// Whether the writer has ended the trace (or given up); true while nothing is recorded.
+pub static FINISHED: AtomicBool = AtomicBool::new(true);
+
+/// Exit code of the target's thread that was last seen to have ended: the process's own, if the
+/// recorder's threads end last.
+pub static LAST_EXIT_CODE: AtomicU32 = AtomicU32::new(0);
+
+/// Where inject.exe is asked for names.
+pub static MAILBOX: LiveMailbox = LiveMailbox::empty();
+
+/// Makes the signals ready for another recording.
+pub fn reset_signals() {
+    SIGNALS.tables_pending.store(0, Ordering::Relaxed);
+    SIGNALS.renew.store(false, Ordering::Relaxed);
+    SIGNALS.threads_known.store(false, Ordering::Relaxed);
+    SIGNALS.stop.store(0, Ordering::Release);
+}
+
+/// [`AgentStatus`] as it is updated in place; other processes read it at any time.
+#[repr(C)]
+pub struct LiveStatus {
+    size: u32,
+    version: u32,
+    pub state: AtomicU32,
+    pub end_reason: AtomicU32,
+    pub threads: AtomicU32,
+    pub modules: AtomicU32,
+    pub samples: AtomicU64,
+    pub dropped: AtomicU64,
+    pub bytes: AtomicU64,
+    pub passes: AtomicU64,
+    pub elapsed_ms: AtomicU64,
+    pub system_error: AtomicU32,
+    message_len: AtomicU32,
+    message: UnsafeCell<[u8; 256]>,
+    pub names: AtomicU64,
+    pub guard_board: AtomicU64,
+}
+
+// SAFETY: everything but the message is atomic; the message is written by one thread at a time (the
+// one that starts or ends a recording) and read byte by byte.
+unsafe impl Sync for LiveStatus {}
+
+const _: () = {
+    assert!(size_of::<LiveStatus>() == size_of::<AgentStatus>());
+    assert!(core::mem::offset_of!(LiveStatus, samples) == core::mem::offset_of!(AgentStatus, samples));
+    assert!(core::mem::offset_of!(LiveStatus, message) == core::mem::offset_of!(AgentStatus, message));
+    assert!(core::mem::offset_of!(LiveStatus, names) == core::mem::offset_of!(AgentStatus, names));
+};
+
+/// The status of this process's agent: data that other processes find by its export,
+/// `control::EXPORT_STATUS_BLOCK`.
+#[unsafe(export_name = "stk_agent_status_block")]
+pub static STATUS: LiveStatus = LiveStatus {
+    size: size_of::<AgentStatus>() as u32,
+    version: CONTROL_VERSION,
+    state: AtomicU32::new(0),
+    end_reason: AtomicU32::new(0),
+    threads: AtomicU32::new(0),
+    modules: AtomicU32::new(0),
+    samples: AtomicU64::new(0),
+    dropped: AtomicU64::new(0),
+    bytes: AtomicU64::new(0),
+    passes: AtomicU64::new(0),
+    elapsed_ms: AtomicU64::new(0),
+    system_error: AtomicU32::new(0),
+    message_len: AtomicU32::new(0),
+    message: UnsafeCell::new([0; 256]),
+    names: AtomicU64::new(0),
+    guard_board: AtomicU64::new(0),
+};
+
+impl LiveStatus {
+    /// Sets the text of the last failure, cut to what fits.
+    pub fn set_message(&self, text: &str) {
+        let mut len = text.len().min(256);
+        while !text.is_char_boundary(len) {
+            len -= 1;
+        }
+        self.message_len.store(0, Ordering::Release);
+        let to = self.message.get().cast::<u8>();
+        for (index, byte) in text.bytes().take(len).enumerate() {
+            // SAFETY: `index` is below 256; one thread writes at a time.
+            unsafe { to.add(index).write_volatile(byte) };
+        }
+        self.message_len.store(len as u32, Ordering::Release);
+    }
+
+    /// A copy for a host in this process.
+    pub fn copy(&self) -> AgentStatus {
+        // SAFETY: same layout (asserted above), all of it plain data; a message that changes
+        // meanwhile may come out mixed, which the status' contract allows.
+        unsafe { core::ptr::from_ref(self).cast::<AgentStatus>().read_volatile() }
+    }
+}

@@ -1,0 +1,43 @@
+//! Reads of the process's own memory that fail instead of faulting.
+
+use windows_sys::Win32::System::Threading::GetCurrentProcess;
+
+use crate::record::image::Memory;
+use crate::windows::system::api::Api;
+
+/// This process's memory through NtReadVirtualMemory: an address that is gone gives an error, not
+/// an exception that the target's handlers would see.
+#[derive(Clone, Copy)]
+pub struct OwnMemory(pub &'static Api);
+
+impl Memory for OwnMemory {
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        self.read_some(address, into) == into.len()
+    }
+}
+
+impl OwnMemory {
+    /// As [`Memory::read`], returning how many bytes from the start could be read.
+    pub fn read_some(&self, address: u64, into: &mut [u8]) -> usize {
+        let Ok(address) = usize::try_from(address) else { return 0 };
+        let mut done = 0;
+        // SAFETY: the system checks the source; the destination is a live mutable slice of that
+        // length.
+        let status = unsafe {
+            (self.0.read_memory)(
+                GetCurrentProcess(),
+                address as *const _,
+                into.as_mut_ptr().cast(),
+                into.len(),
+                &mut done,
+            )
+        };
+        if status >= 0 { done.min(into.len()) } else { 0 }
+    }
+
+    /// A pointer-sized value.
+    pub fn pointer(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; size_of::<usize>()];
+        self.read(address, &mut bytes).then(|| usize::from_le_bytes(bytes) as u64)
+    }
+}

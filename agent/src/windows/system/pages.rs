@@ -1,0 +1,21 @@
+//! What the system says of this process's pages.
+
+use core::mem::zeroed;
+
+use windows_sys::Win32::System::Memory::{
+    MEM_COMMIT, MEMORY_BASIC_INFORMATION, PAGE_GUARD, PAGE_NOACCESS, VirtualQuery,
+};
+
+/// Whether the pages can be read without a side effect: a guard page loses its guard by it.
+pub fn is_readable(info: &MEMORY_BASIC_INFORMATION) -> bool {
+    info.State == MEM_COMMIT && info.Protect & (PAGE_GUARD | PAGE_NOACCESS) == 0
+}
+
+/// What the system says of the pages around `address`.
+pub fn query(address: u64) -> Option<MEMORY_BASIC_INFORMATION> {
+    // SAFETY: plain data; the query only writes it.
+    let mut info: MEMORY_BASIC_INFORMATION = unsafe { zeroed() };
+    // SAFETY: the address is only looked up, not read.
+    let known = unsafe { VirtualQuery(address as usize as *const _, &mut info, size_of_val(&info)) } != 0;
+    known.then_some(info)
+}

@@ -1,0 +1,57 @@
+//! Bytes that other processes cannot foretell, without loading anything into the target.
+
+use alloc::vec::Vec;
+use core::mem::transmute;
+
+use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleW, GetProcAddress};
+use windows_sys::Win32::System::Threading::GetCurrentThreadId;
+use windows_sys::{s, w};
+
+use crate::windows::system::api::ticks;
+
+/// A secret of this recording. The system's generator gives it if the target has loaded one; else
+/// it is only as good as the trace's UUID (which who may read the trace knows), the clock and the
+/// places of stack and heap together.
+///
+/// Takes the loader lock: not while threads are being sampled.
+pub fn secret(uuid: &[u8; 16]) -> Vec<u8> {
+    let mut secret = alloc::vec![0u8; 32];
+    fill(&mut secret);
+    let here = [secret.as_ptr() as u64, (&raw const secret) as u64, ticks()];
+    secret.extend(here.iter().flat_map(|word| word.to_le_bytes()));
+    // SAFETY: no preconditions.
+    secret.extend(unsafe { GetCurrentThreadId() }.to_le_bytes());
+    secret.extend(uuid);
+    secret
+}
+
+/// Fills `bytes` from the system's generator, if one of the DLLs that have it is loaded.
+fn fill(bytes: &mut [u8]) {
+    /// ProcessPrng (bcryptprimitives.dll): always succeeds.
+    type Generator = unsafe extern "system" fn(*mut u8, usize) -> i32;
+    /// RtlGenRandom, exported as SystemFunction036 (advapi32.dll).
+    type Older = unsafe extern "system" fn(*mut u8, u32) -> u8;
+    // SAFETY: the names are zero-terminated, the types are the documented signatures, pointer and
+    // length are those of the slice.
+    unsafe {
+        let module = GetModuleHandleW(w!("bcryptprimitives.dll"));
+        if !module.is_null()
+            && let Some(function) = GetProcAddress(module, s!("ProcessPrng"))
+        {
+            transmute::<unsafe extern "system" fn() -> isize, Generator>(function)(
+                bytes.as_mut_ptr(),
+                bytes.len(),
+            );
+            return;
+        }
+        let module = GetModuleHandleW(w!("advapi32.dll"));
+        if !module.is_null()
+            && let Some(function) = GetProcAddress(module, s!("SystemFunction036"))
+        {
+            transmute::<unsafe extern "system" fn() -> isize, Older>(function)(
+                bytes.as_mut_ptr(),
+                bytes.len() as u32,
+            );
+        }
+    }
+}

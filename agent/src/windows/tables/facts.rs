@@ -1,0 +1,134 @@
+//! Facts for the trace: clock, metadata, what recording cost and what it lost.
+
+use core::sync::atomic::Ordering;
+
+use stk_schema::event::{Clock, DropReason, Dropped, Event, Metadata, RateChange};
+use stk_schema::limits;
+
+use super::{TablesRecorder, loader};
+use crate::record::modules::Events;
+use crate::windows::sampler::suspend::SUSPENSIONS;
+use crate::windows::system::api::{ticks, utc};
+use crate::windows::system::host;
+
+/// Milliseconds between reports of losses.
+const LOSSES_MS: u64 = 1000;
+
+impl TablesRecorder {
+    /// Writes the pair of clocks.
+    pub(super) fn clock(&mut self) {
+        let event = Event::Clock(Clock { time: ticks(), utc: utc(self.api) });
+        self.journal.event(&event);
+    }
+
+    pub(super) fn metadata(&mut self) {
+        let journal = &mut self.journal;
+        host::facts(self.api, self.settings.command_line, |key, value| {
+            journal.event(&Event::Metadata(Metadata { key: key.as_bytes(), value }));
+        });
+        if self.settings.check_walks {
+            self.fact("recorder.check_walks", b"on");
+        }
+        if self.settings.unguarded {
+            self.fact("recorder.unguarded", b"on");
+        }
+        let mut texts = self.settings.metadata.split(|&byte| byte == 0);
+        while let (Some(key), Some(value)) = (texts.next(), texts.next()) {
+            if !key.is_empty() && key.len() + value.len() <= limits::MAX_NAME {
+                self.journal.event(&Event::Metadata(Metadata { key, value }));
+            }
+        }
+    }
+
+    pub(super) fn fact(&mut self, key: &str, value: &[u8]) {
+        self.journal.event(&Event::Metadata(Metadata { key: key.as_bytes(), value }));
+    }
+
+    /// Writes DROPPED for what was lost since the last report.
+    pub(super) fn losses(&mut self) {
+        let now = ticks();
+        self.losses_due = now + LOSSES_MS * self.settings.ticks_per_ms;
+        for (tid, since) in SUSPENSIONS.take_missed() {
+            // The watchdog counts it, before or after this.
+            let known = self.threads.live().iter().find(|thread| thread.start.tid == tid);
+            let thread = known.map_or(0, |thread| thread.instance);
+            let reason = DropReason::NotStopped as u64;
+            self.journal.event(&Event::Dropped(Dropped { time: since, reason, thread, count: 1 }));
+            self.reported[DropReason::NotStopped as usize] += 1;
+        }
+        for (reason, reported) in self.reported.iter_mut().enumerate() {
+            let lost = self.counters.lost(reason);
+            let count = lost.saturating_sub(*reported);
+            if count != 0 {
+                *reported = lost;
+                let event = Event::Dropped(Dropped { time: now, reason: reason as u64, thread: 0, count });
+                self.journal.event(&event);
+            }
+        }
+        self.rate();
+        self.suspension_costs();
+    }
+
+    /// Writes RATE_CHANGE if the sampler has changed the rate to keep to its share of a processor.
+    fn rate(&mut self) {
+        let rate = self.counters.rate.load(Ordering::Acquire);
+        if rate != self.rate_written {
+            self.rate_written = rate;
+            let time = self.counters.rate_since.load(Ordering::Relaxed);
+            let rate_mhz = (u64::from(self.settings.rate_mhz) * rate / 1_000_000).max(1) as u32;
+            self.journal.event(&Event::RateChange(RateChange { time, rate_mhz }));
+        }
+    }
+
+    /// Writes what a suspension costs, once it is measured.
+    fn suspension_costs(&mut self) {
+        let counters = self.counters.clone();
+        if self.costs_written || !counters.calibrated.load(Ordering::Acquire) {
+            return;
+        }
+        self.costs_written = true;
+        for (key, value) in [
+            ("recorder.suspension_cycles_p50", &counters.suspension_cycles_p50),
+            ("recorder.suspension_cycles_p95", &counters.suspension_cycles_p95),
+            ("recorder.suspension_ns_p50", &counters.suspension_ns_p50),
+            ("recorder.suspension_ns_p95", &counters.suspension_ns_p95),
+        ] {
+            let value = value.load(Ordering::Relaxed);
+            if value != 0 {
+                self.fact(key, alloc::format!("{value}").as_bytes());
+            }
+        }
+    }
+
+    /// CPU time of the recorder's own threads so far, in nanoseconds.
+    pub(super) fn own_cpu_ns(&self) -> u64 {
+        let own = self.threads.live().iter().filter(|thread| thread.handle.own);
+        own.filter_map(|thread| thread.handle.handle.times()).map(|times| times.cpu * 100).sum()
+    }
+
+    /// What recording cost, as metadata.
+    pub(super) fn measurements(&mut self, own_cpu_ns: u64) {
+        self.fact("recorder.cpu_ns", alloc::format!("{own_cpu_ns}").as_bytes());
+        if loader::unrescued() != 0 {
+            self.fact("recorder.unread_modules", alloc::format!("{}", loader::unrescued()).as_bytes());
+        }
+        if self.unlisted.left_out() != 0 {
+            self.fact(
+                "recorder.unlisted_left_out",
+                alloc::format!("{}", self.unlisted.left_out()).as_bytes(),
+            );
+        }
+        let counters = self.counters.clone();
+        for (key, value) in [
+            ("recorder.passes", &counters.passes),
+            ("recorder.pass_ns", &counters.pass_ns),
+            ("recorder.suspensions", &counters.suspensions),
+            ("recorder.suspended_ns", &counters.suspended_ns),
+            ("recorder.suspended_max_ns", &counters.suspended_max_ns),
+            ("recorder.held_ns", &counters.held_ns),
+            ("recorder.held_max_ns", &counters.held_max_ns),
+        ] {
+            self.fact(key, alloc::format!("{}", value.load(Ordering::Relaxed)).as_bytes());
+        }
+    }
+}

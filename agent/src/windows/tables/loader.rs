@@ -1,0 +1,284 @@
+//! Loader notifications. The callback runs on the thread that loads or unloads, under the loader's
+//! lock: it copies what it is told into a preallocated ring and returns. Of a module that is loaded
+//! it keeps the identity; of one that is unloaded before its tables were read, the tables. Both are
+//! copied by NtReadVirtualMemory, which fails where a page is gone: no lock of the target, no
+//! allocation, at most a few megabytes.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ffi::c_void;
+use core::ptr::{null_mut, read_unaligned};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use crate::record::changes::Change;
+use crate::record::fingerprint::Fingerprint;
+use crate::record::modules::Seen;
+use crate::record::queue::Queue;
+use crate::record::rescue::{Arena, Pending, Rescued};
+use crate::windows::shared::state::SIGNALS;
+use crate::windows::system::api::{Api, api, ticks};
+use crate::windows::system::memory::OwnMemory;
+use crate::windows::system::text::wtf8;
+
+/// Notifications that can wait for the tables thread.
+const RING: usize = 1024;
+/// Notifications that the tables thread may have taken and not written; as many as are written when
+/// the process ends.
+const UNWRITTEN: usize = crate::record::last_modules::MOST;
+/// UTF-16 units of a path that a notification keeps; the loader's list has the rest of a longer
+/// one.
+const PATH: usize = 520;
+
+/// LDR_DLL_NOTIFICATION_REASON_LOADED.
+const LOADED: u32 = 1;
+/// LDR_DLL_NOTIFICATION_REASON_UNLOADED.
+const UNLOADED: u32 = 2;
+
+/// Bytes of tables of unloaded modules that can wait for the tables thread.
+const ARENA: u32 = 8 << 20;
+
+/// Made at the first start, never freed.
+struct NoteRoom {
+    notes: Queue<Note>,
+    /// Those that the tables thread has taken and what became of them may not be handed to the
+    /// writer yet.
+    unwritten: Queue<Note>,
+    pending: Pending,
+    arena: Arena,
+}
+
+#[derive(Clone)]
+struct Note {
+    loaded: bool,
+    print: Option<Fingerprint>,
+    ticket: u64,
+    rescued: Option<Rescued>,
+    time: u64,
+    base: u64,
+    size: u32,
+    len: u16,
+    path: [u16; PATH],
+}
+
+static ROOM: AtomicPtr<NoteRoom> = AtomicPtr::new(null_mut());
+/// Whether tables are wanted at all.
+static RESCUING: AtomicBool = AtomicBool::new(false);
+/// Modules whose tables there was no room for.
+static UNRESCUED: AtomicU64 = AtomicU64::new(0);
+static LISTENING: AtomicBool = AtomicBool::new(false);
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+fn room() -> Option<&'static NoteRoom> {
+    // SAFETY: null or a box that is never freed once the callback is registered.
+    unsafe { ROOM.load(Ordering::Acquire).as_ref() }
+}
+
+/// Takes notifications from now on; with `rescue`, also the tables of modules that go too soon.
+/// Registers with the loader once per process and stays registered: taking the callback back would
+/// need the loader's lock at the end of the recording.
+pub fn listen(api: &Api, rescue: bool) -> bool {
+    RESCUING.store(rescue, Ordering::Release);
+    if room().is_none() {
+        let Some(register) = api.register_notification else { return false };
+        let (notes, unwritten) = (Queue::new(RING), Queue::new(UNWRITTEN));
+        let room = NoteRoom { notes, unwritten, pending: Pending::default(), arena: Arena::new(ARENA) };
+        ROOM.store(Box::into_raw(Box::new(room)), Ordering::Release);
+        let mut cookie = null_mut();
+        // SAFETY: the callback has the documented type and lives as long as the process, since the
+        // agent is pinned.
+        if unsafe { register(0, callback as *const c_void, null_mut(), &mut cookie) } < 0 {
+            ROOM.store(null_mut(), Ordering::Release);
+            return false;
+        }
+    }
+    // What an earlier recording did not take.
+    while let Some(change) = next() {
+        match change {
+            Change::Loaded { ticket, .. } => tables_read(ticket),
+            Change::Unloaded { rescued, .. } => {
+                if let Some(rescued) = rescued {
+                    give_back(rescued);
+                }
+            }
+        }
+    }
+    written();
+    LOST.store(0, Ordering::Relaxed);
+    UNRESCUED.store(0, Ordering::Relaxed);
+    LISTENING.store(true, Ordering::Release);
+    true
+}
+
+/// A module that no notification told of is known now: if it goes before [`tables_read`] is told
+/// the ticket, its tables are copied.
+pub fn expect(base: u64) -> u64 {
+    room().map_or(0, |room| room.pending.loaded(base))
+}
+
+/// The tables of the load with this ticket were read, or are not wanted.
+pub fn tables_read(ticket: u64) {
+    if let Some(room) = room() {
+        room.pending.settle(ticket);
+    }
+}
+
+/// Where the bytes of a [`Rescued`] lie.
+pub fn arena() -> Option<&'static Arena> {
+    room().map(|room| &room.arena)
+}
+
+/// A [`Rescued`] is not needed any more; once for each.
+pub fn give_back(rescued: Rescued) {
+    if let Some(room) = room() {
+        rescued.give_back(&room.arena);
+    }
+}
+
+/// Modules whose tables could not be copied when they went, since the start.
+pub fn unrescued() -> u64 {
+    UNRESCUED.load(Ordering::Relaxed)
+}
+
+/// Stops taking notifications.
+pub fn ignore() {
+    LISTENING.store(false, Ordering::Release);
+}
+
+/// The oldest change that was not taken yet.
+pub fn next() -> Option<Change> {
+    let room = room()?;
+    let note = room.notes.pop()?;
+    // Without room it is lost if the process ends before it is written.
+    let _ = room.unwritten.push(note.clone());
+    Some(change(note))
+}
+
+/// What became of all changes that were taken is handed to the writer.
+pub fn written() {
+    if let Some(room) = room() {
+        while room.unwritten.pop().is_some() {}
+    }
+}
+
+/// The oldest change of which nothing is handed to the writer; for the end of the process, when the
+/// tables thread is gone.
+pub fn next_unwritten() -> Option<Change> {
+    let room = room()?;
+    room.unwritten.pop().or_else(|| room.notes.pop()).map(change)
+}
+
+fn change(note: Note) -> Change {
+    if !note.loaded {
+        return Change::Unloaded { time: note.time, base: note.base, rescued: note.rescued };
+    }
+    let path_cut = usize::from(note.len) > PATH;
+    let path = if path_cut { Vec::new() } else { wtf8(note.path[..usize::from(note.len)].iter().copied()) };
+    Change::Loaded {
+        time: note.time,
+        seen: Seen { base: note.base, size: u64::from(note.size), path },
+        path_cut,
+        print: note.print.map(Box::new),
+        ticket: note.ticket,
+    }
+}
+
+/// Notifications that did not fit into the ring since the last call.
+pub fn take_lost() -> u64 {
+    LOST.swap(0, Ordering::Relaxed)
+}
+
+/// Whether there are such.
+pub fn has_lost() -> bool {
+    LOST.load(Ordering::Relaxed) != 0
+}
+
+/// LDR_DLL_NOTIFICATION_DATA; loads and unloads have the same fields.
+#[repr(C)]
+pub struct Data {
+    flags: u32,
+    pub full_name: *const UnicodeString,
+    pub base_name: *const UnicodeString,
+    pub base: *const c_void,
+    pub size: u32,
+}
+
+/// UNICODE_STRING; length in bytes.
+#[repr(C)]
+pub struct UnicodeString {
+    pub len: u16,
+    pub capacity: u16,
+    pub text: *const u16,
+}
+
+const _: () = {
+    use core::mem::offset_of;
+    use stk_schema::layout::NATIVE;
+    assert!(offset_of!(Data, full_name) == NATIVE.notification_name);
+    assert!(offset_of!(Data, base) == NATIVE.notification_base);
+    assert!(offset_of!(Data, size) == NATIVE.notification_size);
+    assert!(offset_of!(UnicodeString, text) == NATIVE.string_text);
+};
+
+unsafe extern "system" fn callback(reason: u32, data: *const Data, _context: *mut c_void) {
+    if !LISTENING.load(Ordering::Acquire) || !matches!(reason, LOADED | UNLOADED) {
+        return;
+    }
+    // SAFETY: the loader passes valid data.
+    let (Some(room), Some(data)) = (room(), unsafe { data.as_ref() }) else { return };
+    let mut note = Note {
+        loaded: reason == LOADED,
+        print: None,
+        ticket: 0,
+        rescued: None,
+        time: ticks(),
+        base: data.base as u64,
+        size: data.size,
+        len: 0,
+        path: [0; PATH],
+    };
+    // SAFETY: null or a valid string for the length of the callback.
+    if let Some(name) = unsafe { data.full_name.as_ref() }
+        && note.loaded
+        && !name.text.is_null()
+    {
+        note.len = name.len / 2;
+        for (index, unit) in note.path.iter_mut().enumerate().take(usize::from(note.len)) {
+            // SAFETY: `index` is below the string's length.
+            *unit = unsafe { read_unaligned(name.text.add(index)) };
+        }
+    }
+    copy_image(room, &mut note);
+    if note.loaded {
+        SIGNALS.tables_pending.fetch_add(1, Ordering::AcqRel);
+    }
+    SIGNALS.loader_generation.fetch_add(1, Ordering::AcqRel);
+    let loaded = note.loaded;
+    if let Err(note) = room.notes.push(note) {
+        LOST.fetch_add(1, Ordering::Relaxed);
+        room.pending.settle(note.ticket);
+        if let Some(rescued) = note.rescued {
+            rescued.give_back(&room.arena);
+        }
+        if loaded {
+            SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Copies what the trace would lack if the module were gone before the tables thread comes to it.
+fn copy_image(room: &NoteRoom, note: &mut Note) {
+    // Found at the start of the recording: nothing is looked up here.
+    let Some(api) = api() else { return };
+    let memory = OwnMemory(api);
+    if note.loaded {
+        note.print = Fingerprint::read(&memory, note.base);
+        if RESCUING.load(Ordering::Acquire) {
+            note.ticket = room.pending.loaded(note.base);
+        }
+    } else if room.pending.unloaded(note.base) && RESCUING.load(Ordering::Acquire) {
+        note.rescued = Rescued::copy(&memory, note.base, &room.arena);
+        if note.rescued.is_none() {
+            UNRESCUED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

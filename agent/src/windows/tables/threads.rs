@@ -1,0 +1,160 @@
+//! Threads of the process: found, named, told to the sampler, gone.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::sync::atomic::Ordering;
+
+use stk_schema::event::{EndReason, ThreadFlags, ThreadStart};
+
+use super::{ListedThread, TablesRecorder};
+use crate::record::sampler::ThreadCommand;
+use crate::record::threads::Thread;
+use crate::windows::sampler::process::SampledThread;
+use crate::windows::shared::state::{LAST_EXIT_CODE, SIGNALS};
+use crate::windows::system::api::{ticks, utc};
+use crate::windows::system::thread;
+
+/// Milliseconds between enumerations of the threads.
+const ENUMERATE_MS: u64 = 50;
+/// Milliseconds between looks at all threads' names, which may change at any time ...
+const NAMES_MS: u64 = 500;
+/// ... and age up to which a thread's name is looked for at every enumeration: it comes right after
+/// the start.
+const YOUNG_MS: u64 = 300;
+/// Enumerations without a thread of the target's own after which the recording ends.
+const ALONE_ROUNDS: u32 = 2;
+
+impl TablesRecorder {
+    /// Compares with the system's list of threads; new ones get `flags`.
+    pub(super) fn enumerate(&mut self, flags: ThreadFlags) {
+        let now = ticks();
+        self.enumerate_due = now + ENUMERATE_MS * self.settings.ticks_per_ms;
+        let own = (self.own_threads)();
+        self.remove_ended(now);
+        let (api, memory) = (self.api, self.memory);
+        let (threads, journal) = (&mut self.threads, &mut self.journal);
+        let complete = thread::enumerate(api, |found| {
+            let Some((tid, teb)) = found.identity(api) else { return };
+            if threads.knows(tid) || found.ended() {
+                return;
+            }
+            let Some(handle) = found.duplicate().map(Arc::new) else { return };
+            let own = own.contains(&tid);
+            // The thread may end meanwhile, and the system then unmaps the block.
+            let base = teb.stack_base(memory).unwrap_or(0);
+            let mut flags = flags;
+            flags.set(ThreadFlags::RECORDER, own);
+            flags.set(ThreadFlags::NO_STACK_BOUNDS, base == 0);
+            let start = ThreadStart {
+                instance: 0,
+                time: now,
+                tid,
+                flags,
+                start_address: handle.start_address(api),
+                stack_base: base,
+                created: handle.times().map_or(0, |times| times.created),
+            };
+            let unsent = (!own).then(|| SampledThread::new(handle.clone(), tid, teb));
+            threads.started(start, ListedThread { handle, unsent, own }, journal);
+        });
+        self.send();
+        if complete {
+            self.look_for_own_threads();
+        }
+    }
+
+    /// A process ends with its last thread, and the recorder's threads must not keep it alive:
+    /// where none but them is left in two enumerations after each other, the recording ends, and
+    /// its threads with it.
+    fn look_for_own_threads(&mut self) {
+        let alone = self.threads.live().iter().all(|thread| thread.handle.own);
+        self.alone = if alone { self.alone + 1 } else { 0 };
+        if self.alone >= ALONE_ROUNDS {
+            SIGNALS.request_stop(EndReason::ProcessExit);
+        }
+    }
+
+    /// Tells the sampler of threads that came and went, as far as its queue has room.
+    fn send(&mut self) {
+        while let Some(&instance) = self.removals.front() {
+            if self.commands.push(ThreadCommand::Remove { instance }).is_err() {
+                return;
+            }
+            self.removals.pop_front();
+        }
+        let commands = &self.commands;
+        for (instance, known) in self.threads.handles_mut() {
+            let Some(thread) = known.unsent.take() else { continue };
+            let add = ThreadCommand::Add { instance, tid: thread.tid, thread };
+            if let Err(ThreadCommand::Add { thread, .. }) = commands.push(add) {
+                known.unsent = Some(thread);
+            }
+        }
+    }
+
+    fn remove_ended(&mut self, now: u64) {
+        let (api, removals, last_exit) = (self.api, &mut self.removals, &mut self.last_exit);
+        let ended: Vec<u64> = self
+            .threads
+            .live()
+            .iter()
+            .filter(|thread| thread.handle.handle.ended())
+            .map(|thread| thread.instance)
+            .collect();
+        if ended.is_empty() {
+            return;
+        }
+        // A thread that lived shorter than names are looked at still has its name now; under Wine
+        // no thread has one any more.
+        let last_name = |thread: &Thread<ListedThread>| {
+            if !ended.contains(&thread.instance) {
+                return None;
+            }
+            thread.handle.handle.name(api).filter(|name| !name.is_empty())
+        };
+        self.threads.rename(now, last_name, &mut self.journal);
+        let (utc_now, per_ms) = (utc(api), self.settings.ticks_per_ms);
+        self.threads.remove_ended(
+            |thread| {
+                if !ended.contains(&thread.instance) {
+                    return None;
+                }
+                let exited = thread.handle.handle.times().map_or(utc_now, |times| times.exited);
+                let ago = u128::from(utc_now.saturating_sub(exited)) * u128::from(per_ms) / 1_000_000;
+                Some(now.saturating_sub(ago as u64))
+            },
+            |thread| {
+                if !thread.handle.own {
+                    removals.push_back(thread.instance);
+                    // A thread that is just ending may have no time of its end yet.
+                    let exited = thread.handle.handle.times().map_or(0, |times| times.exited);
+                    let exited = if exited == 0 { utc_now } else { exited };
+                    // Two may end at one moment, by a coarse clock: the one that has been known for
+                    // longer is taken for the last, as the first thread waits for the others.
+                    let end = (exited, Reverse(thread.instance));
+                    if end >= *last_exit {
+                        *last_exit = end;
+                        LAST_EXIT_CODE.store(thread.handle.handle.exit_code(), Ordering::Relaxed);
+                    }
+                }
+            },
+            &mut self.journal,
+        );
+    }
+
+    /// Looks for new names: at every call those of young threads, which get them about now, at
+    /// times all.
+    pub(super) fn names(&mut self) {
+        let now = ticks();
+        let all = now >= self.names_due;
+        if all {
+            self.names_due = now + NAMES_MS * self.settings.ticks_per_ms;
+        }
+        let (api, young) = (self.api, now.saturating_sub(YOUNG_MS * self.settings.ticks_per_ms));
+        let name = |thread: &Thread<ListedThread>| {
+            if all || thread.start.time > young { thread.handle.handle.name(api) } else { None }
+        };
+        self.threads.rename(now, name, &mut self.journal);
+    }
+}

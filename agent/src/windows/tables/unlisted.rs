@@ -1,0 +1,70 @@
+//! Images that the loader's list lacks: found by the code that samples show in them.
+
+use alloc::boxed::Box;
+use core::sync::atomic::Ordering;
+
+use stk_schema::event::ModuleFlags;
+
+use super::mapped::MappedImages;
+use super::{TablesRecorder, loader};
+use crate::record::fingerprint::Fingerprint;
+use crate::record::image::Image;
+use crate::record::unlisted::{Found, Mappings as _};
+use crate::windows::shared::state::SIGNALS;
+use crate::windows::system::api::ticks;
+
+impl TablesRecorder {
+    /// Records the unlisted images that samples have shown, and the ends of those that are gone.
+    /// The loader's notifications must have been drained before.
+    pub fn look_for_unlisted(&mut self) {
+        let (now, per_ms) = (ticks(), self.settings.ticks_per_ms);
+        let mapped = MappedImages { api: self.api, peb: self.peb };
+        let gone = self.unlisted.gone(now, per_ms, &self.modules, &mapped);
+        for base in &gone {
+            self.forget_unread(*base);
+            self.modules.unloaded(now, *base, &mut self.journal);
+        }
+        let images = &self.settings.code_seen.images;
+        let found = self.unlisted.find(now, per_ms, &self.modules, &mapped, || images.pop());
+        // What the loader has told while the images were looked at is its own.
+        self.changes.take(loader::next);
+        let mut recorded = !gone.is_empty();
+        for found in found {
+            if !self.changes.mention(found.seen.base) && !loader::has_lost() {
+                recorded |= self.load_unlisted(found, &mapped);
+            }
+        }
+        if recorded {
+            self.journal.flush();
+        }
+    }
+
+    /// Records an unlisted image, unless it went while it was looked at.
+    fn load_unlisted(&mut self, found: Found, mapped: &MappedImages) -> bool {
+        let Found { mut seen, time } = found;
+        let print = Fingerprint::read(&self.memory, seen.base).map(Box::new);
+        let image = Image::read(&self.memory, seen.base, seen.size);
+        seen.path = mapped.path(seen.base);
+        // Nobody tells of its end: what was read is its own if it lies there still.
+        let (base, size) = (seen.base, seen.size);
+        let still = mapped.image_at(base).is_some_and(|now| (now.base, now.size) == (base, size));
+        if !still || mapped.identity(base) != print.as_ref().map(|print| print.pe) {
+            return false;
+        }
+        SIGNALS.tables_pending.fetch_add(1, Ordering::AcqRel);
+        let loaded = self.load(time, seen, ModuleFlags::UNLISTED, (image, print), 0);
+        if !loaded {
+            SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
+        }
+        loaded
+    }
+
+    /// Whether what was read of an unlisted module since it was found may be another image's.
+    pub fn is_replaced(&self, instance: u64) -> bool {
+        let mapped = MappedImages { api: self.api, peb: self.peb };
+        self.modules.get(instance).is_some_and(|module| {
+            module.flags.contains(ModuleFlags::UNLISTED)
+                && mapped.identity(module.seen.base) != module.identity()
+        })
+    }
+}

@@ -1,0 +1,29 @@
+//! The threads that write to the trace, together: what the writer takes blocks from, and flushes
+//! when the recording ends.
+
+use crate::record::shared::Lane;
+use crate::windows::code::CodeThread;
+use crate::windows::runtimes::RuntimesThread;
+use crate::windows::sampler::SamplerThread;
+use crate::windows::tables::TablesThread;
+
+/// All threads that have a lane.
+pub struct Workers {
+    pub sampler: SamplerThread,
+    pub tables: TablesThread,
+    pub code: CodeThread,
+    pub runtimes: RuntimesThread,
+}
+
+impl Workers {
+    /// The lanes in the order in which the writer empties them: module and thread events first, as
+    /// samples refer to them.
+    pub fn lanes(&self) -> [&Lane; 4] {
+        [
+            &self.tables.worker.lane,
+            &self.code.worker.lane,
+            &self.runtimes.worker.lane,
+            &self.sampler.worker.lane,
+        ]
+    }
+}

@@ -1,0 +1,255 @@
+//! The writer's thread: what the others hand over goes into the trace, and its end is written and
+//! told.
+//!
+//! [`WriterThread::run`] is its loop. It waits for nobody but the disk; at the end of a recording
+//! it gives the other threads the time to hand over what they have.
+//!
+//! It owns the trace's file ([`Writer`]), from its first byte to its last. It gets blocks from the
+//! lanes of the [`Workers`] and gives them back empty; it gives the host the end of the recording.
+//! `process_end` does its work where the process ends without it.
+
+mod process_end;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use stk_format::BlockBuffer;
+use stk_schema::control::{STATE_FAILED, STATE_STOPPED, STATE_STOPPING, TEST_FREEZE_WRITER};
+use stk_schema::event::{End, EndReason};
+use windows_sys::Win32::Foundation::HANDLE;
+use windows_sys::Win32::System::Threading::{SetEvent, Sleep, THREAD_PRIORITY_ABOVE_NORMAL};
+
+use crate::record::sampler::Sampler;
+use crate::record::shared::Counters;
+use crate::record::writer::{WriteError, Writer};
+use crate::windows::code::{CODE_PATIENCE_MS, CodeRecorder};
+use crate::windows::runtimes::RuntimesRecorder;
+use crate::windows::sampler::SamplerThread;
+use crate::windows::shared::clock::SessionClock;
+use crate::windows::shared::events::{ENDED, WAKE_WRITER, close};
+use crate::windows::shared::exclusive::Exclusive;
+use crate::windows::shared::priority::set_priority;
+use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS};
+use crate::windows::system::api::ticks;
+use crate::windows::system::files::OutputFile;
+use crate::windows::system::panic;
+use crate::windows::tables::{TABLES_MS, TablesRecorder};
+use crate::windows::workers::Workers;
+
+/// Milliseconds that the writer waits for the other threads, beyond those for the tables.
+pub const PATIENCE_MS: u64 = 10_000;
+/// Milliseconds between the writer's looks at its queues.
+const WRITE_MS: u32 = 10;
+
+/// What the writer owns.
+pub struct WriterThread {
+    /// The trace; `None` once its end is written.
+    pub state: Exclusive<Option<Writer<OutputFile>>>,
+    /// The block that is being written now.
+    in_flight: AtomicPtr<BlockBuffer>,
+    /// The writer has begun to end the trace.
+    ending: AtomicBool,
+    /// A buffer that nobody else uses, for the END block.
+    last_block: Exclusive<Box<BlockBuffer>>,
+    clock: SessionClock,
+    counters: Arc<Counters>,
+    /// The host's event that the recording has ended; null = none.
+    ended_event: HANDLE,
+    /// The phase of a suspension in which samplers are to stop for ever, or the writer.
+    test_freeze: u8,
+}
+
+impl WriterThread {
+    /// A writer that has written the trace's header; `ended_event` is its own from now on.
+    pub fn new(
+        writer: Writer<OutputFile>,
+        last_block: Box<BlockBuffer>,
+        clock: SessionClock,
+        counters: Arc<Counters>,
+        ended_event: HANDLE,
+        test_freeze: u8,
+    ) -> WriterThread {
+        WriterThread {
+            state: Exclusive::new(Some(writer)),
+            in_flight: AtomicPtr::new(null_mut()),
+            ending: AtomicBool::new(false),
+            last_block: Exclusive::new(last_block),
+            clock,
+            counters,
+            ended_event,
+            test_freeze,
+        }
+    }
+
+    /// Writes until all threads have handed over what they have, then ends the trace.
+    pub fn run(&self, workers: &Workers) {
+        // What it has to do is bounded by the buffers: were it to wait for a busy target, they
+        // would fill and samples be lost.
+        set_priority(THREAD_PRIORITY_ABOVE_NORMAL);
+        let mut stop_seen = None;
+        loop {
+            let failed = self.state.enter(|writer| {
+                let Some(writer) = writer else { return false };
+                self.freeze_for_test();
+                self.write_waiting(writer, workers);
+                if writer.is_nearly_full() {
+                    SIGNALS.request_stop(EndReason::SizeLimit);
+                }
+                writer.failure().is_some()
+            });
+            if failed.unwrap_or(false) {
+                SIGNALS.request_stop(EndReason::WriteError);
+            }
+            if panic::happened() {
+                SIGNALS.request_stop(EndReason::Panic);
+            }
+            if SIGNALS.stopping() {
+                STATUS.state.store(STATE_STOPPING, Ordering::Release);
+                if self.may_end(workers, *stop_seen.get_or_insert_with(ticks)) {
+                    break;
+                }
+            }
+            WAKE_WRITER.wait(WRITE_MS);
+        }
+        self.end_trace(workers);
+    }
+
+    /// Whether the threads have handed over what they have, or had the time to, since the stop was
+    /// seen (in ticks).
+    fn may_end(&self, workers: &Workers, stop_seen: u64) -> bool {
+        let others_done = workers.sampler.worker.is_done()
+            && workers.tables.worker.is_done()
+            && workers.runtimes.worker.is_done();
+        let waited = self.clock.milliseconds(ticks().saturating_sub(stop_seen));
+        // A parked thread never comes back; the other ones get the time to hand over what they
+        // have.
+        let patience = if panic::happened() { 500 } else { TABLES_MS + PATIENCE_MS / 2 };
+        let code_done = workers.code.worker.is_done() || waited >= 2 * CODE_PATIENCE_MS;
+        others_done && code_done || waited >= patience
+    }
+
+    /// Writes what is left and the END block, closes the output, and tells of it.
+    fn end_trace(&self, workers: &Workers) {
+        let reason = end_reason();
+        self.ending.store(true, Ordering::Release);
+        self.state.enter(|writer| {
+            let Some(mut writer) = writer.take() else { return };
+            // What a thread that parked or hangs has not handed over, unless it stopped in the
+            // middle of it.
+            workers.tables.worker.state.enter(TablesRecorder::flush);
+            workers.code.worker.state.enter(CodeRecorder::flush);
+            workers.runtimes.worker.state.enter(RuntimesRecorder::flush);
+            workers.sampler.worker.state.enter(Sampler::finish);
+            self.write_waiting(&mut writer, workers);
+            let detail = match reason {
+                EndReason::Panic => panic::message().unwrap_or("the recorder panicked"),
+                EndReason::Watchdog => "a thread stayed suspended too long and was resumed",
+                EndReason::GuardGone => "the guard process ended",
+                _ => "",
+            };
+            self.end(&mut writer, reason, detail);
+            // Here the output is closed, before anybody hears of the end.
+            drop(writer);
+        });
+        self.report_end(reason, &workers.sampler);
+    }
+
+    /// Fault injection: stops for ever if that is asked for, after the first second.
+    fn freeze_for_test(&self) {
+        let frozen = self.test_freeze == TEST_FREEZE_WRITER;
+        while frozen && ticks() >= self.clock.after_start(1000) {
+            // SAFETY: no arguments but a time.
+            unsafe { Sleep(1000) };
+        }
+    }
+
+    /// Appends the blocks that wait.
+    fn write_waiting(&self, writer: &mut Writer<OutputFile>, workers: &Workers) {
+        let lanes = workers.lanes();
+        while let Some((lane, block)) = lanes.iter().find_map(|lane| Some((lane, lane.take_full()?))) {
+            // From here on, should this thread be terminated, the one that ends the process goes on
+            // with the block.
+            let block = Box::into_raw(block);
+            self.in_flight.store(block, Ordering::Release);
+            // SAFETY: it was a box a moment ago, and nobody else has it while this thread lives.
+            let result = writer.block(unsafe { &*block });
+            self.in_flight.store(null_mut(), Ordering::Release);
+            // SAFETY: as above; it becomes the box again that it was.
+            let block = unsafe { Box::from_raw(block) };
+            if result == Err(WriteError::Full) {
+                self.counters.take_back(u64::from(block.samples()));
+            }
+            lane.put_back(block);
+            if let Err(error) = result {
+                self.note_write_error(error);
+            }
+        }
+        STATUS.bytes.store(writer.bytes(), Ordering::Relaxed);
+        workers.tables.bytes_since_state.store(writer.since_state(), Ordering::Relaxed);
+    }
+
+    /// Writes the END block.
+    fn end(&self, writer: &mut Writer<OutputFile>, reason: EndReason, detail: &str) {
+        let end = End {
+            time: ticks(),
+            reason: reason as u64,
+            samples: self.counters.samples.load(Ordering::Relaxed),
+            dropped: self.counters.dropped.load(Ordering::Relaxed),
+            detail: detail.as_bytes(),
+        };
+        let result = self.last_block.enter(|block| writer.end(block, end));
+        if let Some(Err(error)) = result {
+            self.note_write_error(error);
+        }
+        STATUS.bytes.store(writer.bytes(), Ordering::Relaxed);
+    }
+
+    fn note_write_error(&self, error: WriteError) {
+        match error {
+            WriteError::System(code) => {
+                STATUS.system_error.store(code, Ordering::Relaxed);
+                STATUS.set_message("the trace could not be written to");
+            }
+            WriteError::Full => SIGNALS.request_stop(EndReason::SizeLimit),
+            WriteError::Interrupted => STATUS.set_message("a write was interrupted by the process's end"),
+            WriteError::Seal(_) => STATUS.set_message("a block of the trace could not be compressed"),
+        }
+    }
+
+    /// Publishes that the recording is over, last of all.
+    pub fn report_end(&self, reason: EndReason, sampler: &SamplerThread) {
+        sampler.publish();
+        if let Some(message) = panic::message() {
+            STATUS.set_message(message);
+        }
+        STATUS.end_reason.store(reason as u32, Ordering::Release);
+        let failed = matches!(reason, EndReason::Panic);
+        STATUS.state.store(if failed { STATE_FAILED } else { STATE_STOPPED }, Ordering::Release);
+        if FINISHED.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        ENDED.signal();
+        if !self.ended_event.is_null() {
+            // SAFETY: the host's event, which the agent owns since the start and closes here.
+            unsafe {
+                SetEvent(self.ended_event);
+            }
+            close(self.ended_event);
+        }
+    }
+}
+
+fn end_reason() -> EndReason {
+    match SIGNALS.stop.load(Ordering::Acquire) {
+        2 => EndReason::ProcessExit,
+        3 => EndReason::Duration,
+        4 => EndReason::Watchdog,
+        5 => EndReason::Panic,
+        6 => EndReason::WriteError,
+        7 => EndReason::SizeLimit,
+        8 => EndReason::GuardGone,
+        _ => EndReason::Stopped,
+    }
+}

@@ -1,0 +1,98 @@
+//! agent/tests/host.c: a program that loads agent.dll into itself and records itself, one scenario
+//! a run.
+//!
+//! Its output comes through a pipe, unlike that of other programs: Wine's services, which would
+//! hold the pipe open, run before it does (`machine_session` of tests/lib.sh).
+
+use super::{LIMIT, Machine, c_compiler, path, windows_path};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+/// The program, compiled for this run's machine.
+#[derive(Debug)]
+pub struct HostProgram {
+    program: PathBuf,
+    folder: PathBuf,
+}
+
+/// What a scenario came to.
+#[derive(Debug)]
+pub struct HostRun {
+    /// What the program printed, by line: a key and its value.
+    pub output: Vec<(String, String)>,
+    /// All of it.
+    pub text: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// The trace that it wrote, if it did.
+    pub trace: PathBuf,
+}
+
+impl HostProgram {
+    /// Compiles it as `<name>.exe` into this machine's folder below `folder`, in which the
+    /// scenarios run too.
+    pub fn compile(folder: &str, name: &str) -> HostProgram {
+        let folder = Machine::current().folder(Path::new(folder));
+        let program = folder.join(format!("{name}.exe"));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../agent/tests/host.c");
+        let status = Command::new(c_compiler())
+            .args(["-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-o"])
+            .arg(&program)
+            .arg(&source)
+            .status()
+            .expect("the machine's C compiler runs");
+        assert!(status.success(), "host.c does not compile: {status}");
+        HostProgram { program, folder }
+    }
+
+    /// The program's file.
+    pub fn file(&self) -> &Path {
+        &self.program
+    }
+
+    /// The folder that a scenario runs in, made if it is not there.
+    pub fn scenario_folder(&self, scenario: &str) -> PathBuf {
+        let name = self.program.file_stem().unwrap_or_default().to_string_lossy();
+        let folder = self.folder.join(format!("{name}-{scenario}"));
+        std::fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        folder
+    }
+
+    /// Runs a scenario to its end.
+    pub fn run(&self, scenario: &str, arguments: &[&str]) -> HostRun {
+        let folder = self.scenario_folder(scenario);
+        let trace = folder.join("out.stk");
+        let output = Machine::current()
+            .command_within(LIMIT, &self.program)
+            .arg(windows_path(&path("STK_WINDOWS_BIN").join("agent.dll")))
+            .arg(windows_path(&trace))
+            .arg(scenario)
+            .args(arguments)
+            .current_dir(&folder)
+            .output()
+            .unwrap_or_else(|error| panic!("{} cannot be run: {error}", self.program.display()));
+        let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+        let lines = text.lines().filter_map(|line| line.split_once(' '));
+        let lines = lines.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        HostRun { output: lines, text, status: output.status, trace }
+    }
+}
+
+impl HostRun {
+    /// The values of a key, in the order in which they were printed.
+    pub fn all(&self, key: &str) -> Vec<&str> {
+        self.output.iter().filter(|(name, _)| name == key).map(|(_, value)| value.as_str()).collect()
+    }
+
+    /// The last value of a key.
+    ///
+    /// # Panics
+    /// If none was printed.
+    #[track_caller]
+    pub fn one(&self, key: &str) -> &str {
+        self.all(key)
+            .last()
+            .copied()
+            .unwrap_or_else(|| panic!("the program printed no {key}: {:?}", self.output))
+    }
+}

@@ -1,0 +1,146 @@
+//! The order of the modules of `stk` and of the agent: each uses only those above it in a table of
+//! its documentation, and within the agent's folders no files go in circles.
+
+use std::path::{Path, PathBuf};
+
+use stk_tests::arrows::{Program, order};
+
+fn source_folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
+}
+
+/// A folder of sources, and the table in the documentation of `file` in it.
+fn read(folder: &str, root: &[&str], file: &str) -> (Program, Vec<String>) {
+    let folder = source_folder(folder);
+    let order = order(&std::fs::read_to_string(folder.join(file)).unwrap());
+    (Program::read(&folder, root), order)
+}
+
+/// A program of one file.
+fn program(file: &str, source: &str) -> Program {
+    Program::of(&[], [(Path::new(file), source)])
+}
+
+#[test]
+fn each_module_of_stk_uses_only_those_above_it_in_the_table() {
+    let (program, order) = read("cli/src", &[], "lib.rs");
+    let files = program.sources.len();
+    assert!(files > 100 && order.len() > 10, "{files} files, {} modules", order.len());
+    let found = program.upward(&order);
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn each_folder_of_the_agent_uses_only_those_above_it_in_the_table() {
+    let (program, order) = read("agent/src/windows", &["windows"], "mod.rs");
+    let files = program.sources.len();
+    assert!(files > 30 && order.len() > 8, "{files} files, {} modules", order.len());
+    let found = program.upward(&order);
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn no_files_of_the_agent_go_in_circles() {
+    let program = Program::read(&source_folder("agent/src"), &[]);
+    let arrows: usize = program.sources.iter().map(|source| program.arrows(source).len()).sum();
+    assert!(program.sources.len() > 60 && arrows > 300, "{} files, {arrows} arrows", program.sources.len());
+    let found = program.circles();
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn only_the_commands_of_stk_know_the_parser_of_the_command_line() {
+    let program = Program::read(&source_folder("cli/src"), &[]);
+    for source in program.sources.iter().filter(|source| !source.module.is_empty()) {
+        let parser = source.tokens.iter().find(|token| token.text == "clap");
+        let line = parser.filter(|_| source.module[0] != "commands").map(|token| token.line);
+        assert_eq!(line, None, "{} names clap", source.file.display());
+    }
+}
+
+#[test]
+fn the_model_of_stk_uses_nothing_else_of_the_crate() {
+    let (program, order) = read("cli/src", &[], "lib.rs");
+    let model: Vec<_> =
+        program.sources.iter().filter(|source| source.module.first().is_some_and(|m| m == "model")).collect();
+    assert!(!model.is_empty());
+    for source in model {
+        for arrow in program.arrows(source) {
+            let other = order.contains(&arrow.target[0]) && arrow.target[0] != "model";
+            let (file, line) = (source.file.display(), arrow.line);
+            assert!(!other, "{file}:{line}: model uses {}", arrow.target[0]);
+        }
+    }
+}
+
+#[test]
+fn an_arrow_upward_is_found_in_every_way_to_write_it() {
+    let order = ["model", "trace", "symbols"].map(str::to_owned);
+    let found = |file: &str, source: &str| program(file, source).upward(&order);
+    for source in [
+        "use crate::symbols::Reason;",
+        "use crate::{model::{Image, ImageId}, symbols as names};",
+        "fn f() -> crate::symbols::Reason {}",
+        "use super::super::symbols::Reason;",
+        "use super::super::{model, symbols};",
+        "fn f(reason: super::super::symbols::Reason) {}",
+    ] {
+        assert_eq!(found("trace/clock.rs", source), ["trace/clock.rs:1: trace uses symbols"], "{source}");
+    }
+    assert_eq!(found("trace/mod.rs", "\nuse super::symbols;"), ["trace/mod.rs:2: trace uses symbols"]);
+    assert_eq!(found("main.rs", "use crate::symbols;"), [""; 0]);
+    assert_eq!(found("other.rs", ""), ["other.rs: other is not in the table"]);
+}
+
+#[test]
+fn an_arrow_within_a_folder_below_the_root_is_found() {
+    let text = "use crate::windows::writer::Writer;\nuse crate::record::writer;\nuse super::super::api;";
+    let program = Program::of(&["windows"], [(Path::new("sampler/timer.rs"), text)]);
+    let targets: Vec<_> =
+        program.arrows(&program.sources[0]).into_iter().map(|arrow| arrow.target.join("::")).collect();
+    assert_eq!(targets, ["writer::Writer", "api"]);
+    let order = ["sampler", "writer"].map(str::to_owned);
+    assert_eq!(program.upward(&order), ["sampler/timer.rs:1: sampler uses writer"]);
+}
+
+#[test]
+fn comments_literals_and_tests_are_no_arrows() {
+    let order = ["model", "trace"].map(str::to_owned);
+    let source = r####"
+        //! crate::trace
+        /* use crate::trace; */
+        const A: &str = "crate::trace \" crate::trace";
+        const B: &str = r#"crate::trace " clap"#;
+        const C: (char, char) = ('"', '\'');
+        use crate::model::bytes;
+        use super::trace;
+        #[cfg(test)]
+        mod tests {
+            use crate::trace::Trace;
+        }
+        #[cfg(test)]
+        mod other;
+    "####;
+    let texts = [
+        (Path::new("model/deep/names.rs"), source),
+        (Path::new("model/deep/names/other.rs"), "crate::trace"),
+    ];
+    let program = Program::of(&[], texts);
+    assert_eq!(program.upward(&order), [""; 0]);
+    assert_eq!(program.sources.len(), 1, "a file that only tests have is left out");
+}
+
+#[test]
+fn a_circle_is_found_once_and_a_folders_own_file_is_part_of_none() {
+    let texts = [
+        ("tables/mod.rs", "use images::read;\nuse super::writer;"),
+        ("tables/images.rs", "use super::loader::next;\nuse super::Tables;"),
+        ("tables/loader.rs", "use crate::tables::{hints, Tables};"),
+        ("tables/hints.rs", "fn f() { super::images::read() }"),
+        ("writer.rs", "use crate::tables::images;"),
+        ("system.rs", "use crate::writer;"),
+    ];
+    let program = Program::of(&[], texts.map(|(file, text)| (Path::new(file), text)));
+    let circles = ["tables -> writer -> tables", "tables: hints -> images -> loader -> hints"];
+    assert_eq!(program.circles(), [format!(": {}", circles[0]), circles[1].to_owned()]);
+}
