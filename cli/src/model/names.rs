@@ -15,7 +15,8 @@ pub fn shortened(name: &str, most: usize) -> Cow<'_, str> {
     if name.len() <= most {
         return Cow::Borrowed(name);
     }
-    Cow::Owned(format!("{}…", &name[..name.floor_char_boundary(most)]))
+    let end = (0..=most).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
+    Cow::Owned(format!("{}…", &name[..end]))
 }
 
 /// The identity of a PDB as stores and servers write it: GUID as 32 hex digits, then the age in
