@@ -275,3 +275,54 @@ fn units_that_share_one_line_program_expand_no_further_than_the_file_allows() {
     assert_ne!(index.header().damaged_parts, 0);
     assert_eq!(name_at(&index, TEXT).as_deref(), Some("f"));
 }
+
+/// A line program of DWARF 5 without rows: one folder and `files`, each a name of one character in
+/// that folder, as `form` has them.
+fn file_table(folder: &[u8], form: u8, files: u32, file: &[u8]) -> Vec<u8> {
+    let count =
+        [0x80 | files as u8, 0x80 | (files >> 7) as u8, 0x80 | (files >> 14) as u8, (files >> 21) as u8];
+    let header = [
+        // Of instructions, then no opcode has operands; DW_LNCT_path as DW_FORM_string.
+        &[1, 1, 1, 0xfb, 14, 1, 1, 1, 0x08, 1][..],
+        folder,
+        &[0, 1, 1, form],
+        &count,
+        &file.repeat(files as usize),
+    ]
+    .concat();
+    let body = [&5u16.to_le_bytes()[..], &[8, 0], &(header.len() as u32).to_le_bytes(), &header].concat();
+    [&(body.len() as u32).to_le_bytes()[..], &body].concat()
+}
+
+/// An image with one unit for a function and, behind it, one for a line program.
+fn with_lines(lines: Vec<u8>) -> Image {
+    let mut info = unit(0, &[&[1][..], &function("f", 0x100), &[0, 0]].concat());
+    info.extend(unit(0, &[7, 0, 0, 0, 0, 0]));
+    image(&[(".debug_info", info), (".debug_abbrev", abbreviations()), (".debug_line", lines)])
+}
+
+#[test]
+fn a_file_table_of_millions_of_files_is_damage() {
+    // Each file takes one byte: DW_FORM_strx1.
+    let index = with_lines(file_table(b"src", 0x25, 6 << 20, &[0])).index();
+    assert_eq!(index.header().damaged_parts, 1);
+    assert_eq!(name_at(&index, TEXT).as_deref(), Some("f"));
+}
+
+#[test]
+fn a_file_table_that_claims_more_files_than_it_has_is_damage() {
+    let mut lines = file_table(b"src", 0x08, 1, b"x\0");
+    let count = lines.len() - 6;
+    lines[count..count + 4].copy_from_slice(&[0xff, 0xff, 0xff, 0x7f]);
+    let index = with_lines(lines).index();
+    assert_eq!(index.header().damaged_parts, 1);
+    assert_eq!(name_at(&index, TEXT).as_deref(), Some("f"));
+}
+
+#[test]
+fn files_that_share_one_long_folder_expand_no_further_than_the_file_allows() {
+    let image = with_lines(file_table(&[b'x'; 500_000], 0x08, 200_000, b"x\0"));
+    let index = image.index();
+    assert_ne!(index.header().damaged_parts, 0);
+    assert!(index.as_bytes().len() < 16 * image.bytes().len() + (4 << 20));
+}

@@ -234,6 +234,29 @@ fn what_is_beyond_the_memory_is_left_out_and_told() {
     assert_eq!(little.code, Some(4), "{}", text(&little));
     assert!(text(&little).contains("--max-memory"), "{}", text(&little));
     assert_eq!(of("much").code, Some(2));
+    // Of the symbols' commands the damage is told beside the list.
+    let list = ["symbols", "list", "--no-default-symbols", "--max-memory", "300", "a.stk"];
+    let list = run(folder.path(), &list, FILES).unwrap();
+    let error = String::from_utf8_lossy(&list.stderr);
+    assert_eq!(list.code, Some(4), "{error}");
+    assert!(error.contains("--max-memory"), "{error}");
+}
+
+#[test]
+fn json_of_many_traces_is_whole_also_when_one_of_them_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.stk", "c.stk"] {
+        std::fs::write(folder.path().join(name), small()).unwrap();
+    }
+    std::fs::write(folder.path().join("b.stk"), b"no trace").unwrap();
+    for command in [&["info", "--json"][..], &["stats", "--json", "--no-default-symbols"]] {
+        for (names, traces) in [(&["a.stk", "b.stk", "c.stk"][..], 2), (&["b.stk"], 0)] {
+            let run = run(folder.path(), &[command, names].concat(), FILES).unwrap();
+            assert_eq!(run.code, Some(1), "{command:?}");
+            let json: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+            assert_eq!((&json["version"], json["traces"].as_array().unwrap().len()), (&1.into(), traces));
+        }
+    }
 }
 
 #[test]

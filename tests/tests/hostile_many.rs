@@ -27,8 +27,13 @@ fn five_thousand_traces_take_the_memory_of_a_few() {
         &["convert", "--no-default-symbols", "-j", "2", "--to", "speedscope", "-o", "out/"],
         &["convert", "--no-default-symbols", "-j", "2", "--to", "chrome", "-o", "out/"],
     ];
-    let others: [&[&str]; 3] =
-        [&["info"], &["verify", "-j", "2"], &["stats", "-j", "2", "--no-default-symbols"]];
+    let others: [&[&str]; 5] = [
+        &["info"],
+        &["info", "--json"],
+        &["verify", "-j", "2"],
+        &["stats", "-j", "2", "--no-default-symbols"],
+        &["stats", "-j", "2", "--no-default-symbols", "--json"],
+    ];
     for command in others.into_iter().chain(convert) {
         let arguments = [command, &names].concat();
         let run = run(folder.path(), &arguments, FILES).unwrap();

@@ -24,6 +24,7 @@
 //! * [`contents`]: what a trace holds.
 //! * [`guard`]: when a thread that a dying recorder holds is to be resumed.
 //! * [`list`]: the table and the JSON of `inject ps`.
+//! * [`messages`]: what inject says on standard error, made printable.
 //! * [`names`]: what the agent asks through its mailbox for names, and how it is answered.
 //! * [`runtime`]: what a .NET runtime says of its data access library.
 //! * [`symbol_path`]: where that library may lie on the debuggers' symbol path.
@@ -45,6 +46,7 @@ pub mod failure;
 pub mod guard;
 pub mod image;
 pub mod list;
+pub mod messages;
 pub mod names;
 pub mod pattern;
 pub mod policy;

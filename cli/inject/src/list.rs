@@ -46,7 +46,7 @@ pub fn table(processes: &[Process]) -> String {
     for process in processes {
         let recordable = match &process.reason {
             _ if process.recording => "recording now",
-            Some(reason) => &format!("no: {reason}"),
+            Some(reason) => &format!("no: {}", printable(reason)),
             None => "yes",
         };
         let _ = writeln!(
@@ -101,6 +101,7 @@ mod tests {
     fn a_name_cannot_steer_the_terminal() {
         let [mut one, _] = <[Process; 2]>::try_from(samples()).unwrap();
         one.name = "\u{1b}[2J\n.exe".to_owned();
+        one.reason = Some("a policy\u{1b}[2J\nof it".to_owned());
         let text = table(&[one]);
         assert!(!text.contains('\u{1b}') && text.lines().count() == 2, "{text:?}");
     }

@@ -12,6 +12,7 @@ mod progress;
 mod select;
 pub mod stats;
 mod symbols;
+mod traces;
 mod values;
 mod verify;
 
@@ -253,6 +254,47 @@ mod tests {
         let text = failed.unwrap_err().to_string();
         assert!(text.starts_with("a.stk: ") && text.ends_with("out of range"), "{text}");
         assert_eq!(guarded(Path::new("b.stk"), || Ok(7)).unwrap(), 7);
+    }
+
+    /// Runs a command line of `stk` and gives the pieces of text that it printed.
+    fn pieces(arguments: &[&str]) -> (Vec<String>, Exit) {
+        let cli = Cli::try_parse_from([&["stk"], arguments].concat()).unwrap();
+        let mut pieces = Vec::new();
+        let exit = execute(&cli.command, &mut |text| {
+            pieces.push(text.to_owned());
+            Ok(())
+        });
+        (pieces, exit.unwrap())
+    }
+
+    #[test]
+    fn a_panic_while_a_trace_is_dumped_is_its_failure() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), crate::testing::trace().finish()).unwrap();
+        let path = file.path().to_str().unwrap();
+        let cli = Cli::try_parse_from(["stk", "dump", "--no-default-symbols", path]).unwrap();
+        let failed = execute(&cli.command, &mut |_| panic!("out of range")).unwrap_err().to_string();
+        assert!(failed.starts_with(path) && failed.ends_with("out of range"), "{failed}");
+    }
+
+    #[test]
+    fn json_of_many_traces_is_written_trace_by_trace() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let (one, none, other) = (path("one.stk"), path("none.stk"), path("other.stk"));
+        for path in [&one, &other] {
+            std::fs::write(path, crate::testing::trace().finish()).unwrap();
+        }
+        std::fs::write(&none, "no trace").unwrap();
+        let commands: [&[&str]; 2] = [&["info", "--json"], &["stats", "--json", "--no-default-symbols"]];
+        for command in commands {
+            let (pieces, exit) = pieces(&[command, &[&one, &none, &other]].concat());
+            // A trace each, and the end.
+            assert_eq!((pieces.len(), exit), (3, Exit::Failure), "{command:?}: {pieces:?}");
+            assert!(pieces[0].contains("one.stk") && pieces[1].contains("other.stk"), "{pieces:?}");
+            let whole: serde_json::Value = serde_json::from_str(&pieces.concat()).unwrap();
+            assert_eq!(whole["traces"].as_array().map(Vec::len), Some(2));
+        }
     }
 
     #[test]

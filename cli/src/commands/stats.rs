@@ -1,7 +1,8 @@
 //! `stk stats`: where the time went, and what is wrong with the stacks.
 
+use super::traces::Traces;
 use super::{Exit, Out, ProfileArgs, Progress, check_symbols, guarded, load, pool, report, verify};
-use crate::stats::{self, Report, Stats, StatsOptions};
+use crate::stats::{self, Stats, StatsOptions};
 use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
 
@@ -40,7 +41,7 @@ pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let pool = pool(args.jobs)?;
     let progress = Progress::new("samples");
     let mut exit = Exit::Ok;
-    let mut all = Vec::new();
+    let mut document = Traces::new(stats::VERSION);
     let mut first = true;
     let color = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     for path in &args.files {
@@ -48,7 +49,7 @@ pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
             Ok((stats, ending)) => {
                 exit = exit.worse(ending);
                 if args.json {
-                    all.push(stats);
+                    out(&document.next(&stats)?)?;
                 } else {
                     let gap: &[u8] = if std::mem::take(&mut first) { b"" } else { b"\n" };
                     let mut text = gap.to_vec();
@@ -64,8 +65,7 @@ pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     }
     drop(progress);
     if args.json {
-        let report = Report { version: stats::VERSION, traces: all };
-        out(&(serde_json::to_string_pretty(&report)? + "\n"))?;
+        out(&document.end())?;
     }
     Ok(exit)
 }

@@ -5,7 +5,7 @@
 pub struct ImageId(pub u32);
 
 /// A distinct image.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Image {
     /// Full path as recorded (Windows syntax).
     pub path: String,

@@ -8,7 +8,7 @@ mod names;
 
 pub use holder::Holder;
 pub use image::{Image, ImageId};
-pub use names::{file_name, image_id, pdb_id};
+pub use names::{file_name, image_id, pdb_id, shortened};
 
 /// What stands for a module's name in outputs where code is in none since it was made at run time.
 pub const DYNAMIC_CODE: &str = "[dynamic code]";

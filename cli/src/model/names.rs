@@ -1,11 +1,22 @@
 //! Names of files and builds, as images give them and as symbol stores and servers write them.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use stk_schema::identity::GuidText;
 
 /// The last component of a path in Windows or Unix syntax.
 pub fn file_name(path: &str) -> &str {
     path.rsplit(['\\', '/']).next().unwrap_or(path)
+}
+
+/// A name, cut behind so many bytes where it is longer: a recorded name may have any length, and
+/// every frame of a stack repeats it.
+pub fn shortened(name: &str, most: usize) -> Cow<'_, str> {
+    if name.len() <= most {
+        return Cow::Borrowed(name);
+    }
+    let end = (0..=most).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
+    Cow::Owned(format!("{}…", &name[..end]))
 }
 
 /// The identity of a PDB as stores and servers write it: GUID as 32 hex digits, then the age in
@@ -31,6 +42,12 @@ mod tests {
         assert_eq!(file_name(r"D:\a\_work\1\s\winpty.pdb"), "winpty.pdb");
         assert_eq!(file_name("/build/x.pdb"), "x.pdb");
         assert_eq!(file_name(r"C:\Übung/дерево.pdb"), "дерево.pdb");
+    }
+
+    #[test]
+    fn a_long_name_is_cut_between_two_characters() {
+        assert_eq!(shortened("äöü", 6), "äöü");
+        assert_eq!(shortened("äöü", 5), "äö…");
     }
 
     // The example of Microsoft's "Using SymStore": the first three GUID fields are little-endian in

@@ -3,6 +3,7 @@
 use super::{NodeId, Profile, Runs};
 use crate::model::ImageId;
 use crate::stack::{self, FrameKey, NameSource, NameSources, Placement, Site, StrId};
+use crate::trace::beyond_memory;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
@@ -10,7 +11,12 @@ use std::io;
 pub fn symbolize(profile: &mut Profile, sources: &NameSources<'_>) {
     let site = |key: &FrameKey| Site { place: key.place, exact: key.exact, seen: None };
     let sites: Vec<Site> = profile.frames.keys().iter().map(site).collect();
-    profile.symbols = stack::name(sources, &sites).symbols;
+    let names = stack::name(sources, &sites);
+    if names.left_out > 0 {
+        let left_out = beyond_memory(names.left_out, "names", &sources.trace.budget);
+        profile.losses.damaged_blocks.push(left_out);
+    }
+    profile.symbols = names.symbols;
 }
 
 /// How many samples hold at least one frame whose module has no symbols.

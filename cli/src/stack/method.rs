@@ -2,7 +2,7 @@
 
 use super::{NameSources, Placement, Site};
 use crate::runtimes::dotnet::{Line, Lines};
-use crate::runtimes::{self, Method, MethodId, Methods};
+use crate::runtimes::{self, Ambiguous, Method, MethodId, Methods};
 use std::sync::Arc;
 use stk_schema::event::ModuleFlags;
 
@@ -36,21 +36,13 @@ pub(super) enum MethodAt {
         /// Why there is no line.
         reason: Option<Arc<str>>,
     },
-    /// Several methods were there; why none of them can be meant.
-    Ambiguous(String),
+    /// Several methods were there, and nothing tells which of them is meant.
+    Ambiguous(Ambiguous),
 }
 
 impl MethodAt {
     pub fn is_named(&self) -> bool {
         matches!(self, MethodAt::Method { .. })
-    }
-
-    /// Why it is none of several methods.
-    pub fn ambiguity(&self) -> Option<&str> {
-        match self {
-            MethodAt::Ambiguous(reason) => Some(reason),
-            _ => None,
-        }
     }
 }
 
@@ -106,6 +98,13 @@ impl<'a> MethodFinder<'a> {
         Some(module.file_name()).filter(|name| !name.is_empty())
     }
 
+    /// Why it is none of several methods.
+    pub fn ambiguity(&self, method: &MethodAt) -> Option<String> {
+        let MethodAt::Ambiguous(Ambiguous { methods }) = method else { return None };
+        let [one, other] = methods.map(|id| &self.methods.map.get(id).name);
+        Some(format!("at different times {one} and {other} were at this address"))
+    }
+
     fn find_at(&self, address: u64, from: u64, until: u64, is_call: bool) -> MethodAt {
         match self.methods.map.find(address, from, until) {
             Ok(None) => MethodAt::None,
@@ -116,10 +115,7 @@ impl<'a> MethodFinder<'a> {
                 };
                 MethodAt::Method { id, address, line, reason }
             }
-            Err(ambiguous) => {
-                let [one, other] = ambiguous.methods.map(|id| &self.methods.map.get(id).name);
-                MethodAt::Ambiguous(format!("at different times {one} and {other} were at this address"))
-            }
+            Err(ambiguous) => MethodAt::Ambiguous(ambiguous),
         }
     }
 }

@@ -48,6 +48,8 @@ pub struct Names {
     pub symbols: FrameSymbols,
     /// By site: bytes from the beginning of the outermost function; none without a function.
     pub displacements: Vec<Option<u32>>,
+    /// Texts for which there is no memory: another stands in their place.
+    pub left_out: u64,
 }
 
 /// Names sites, in their order. Uses the rayon pool that it is called in, a module a task.
@@ -202,7 +204,8 @@ impl Writer<'_> {
             Placement::Image(image, rva) => self.in_image(image, rva, site.exact),
             Placement::Code(region, offset) => self.dynamic(region, offset, &method),
             Placement::Unknown(address) => {
-                let reason = method.ambiguity().unwrap_or("in no module that was loaded at that time");
+                let reason = self.finder.ambiguity(&method);
+                let reason = reason.as_deref().unwrap_or("in no module that was loaded at that time");
                 self.nameless(&format!("{address:#x}"), reason);
             }
         }
@@ -210,21 +213,20 @@ impl Writer<'_> {
 
     fn method(&mut self, site: &Site, method: MethodAt) {
         let MethodAt::Method { id, address, line, reason } = method else { return };
-        let symbols = &mut self.names.symbols;
         let method = self.sources.methods.map.get(id);
         let (file, line) = match &line {
-            Some(line) => (Some(symbols.strings.intern(&line.file)), Some(line.line)),
+            Some(line) => (Some(self.text(&line.file)), Some(line.line)),
             None => (None, None),
         };
-        let function = symbols.strings.intern(&method.name);
-        symbols.named.push(NamedFrame { function, file, line, inline: false });
+        let function = self.text(&method.name);
+        self.names.symbols.named.push(NamedFrame { function, file, line, inline: false });
         let kind = match method.kind {
             MethodKind::Managed => FrameKind::Managed,
             MethodKind::Stub => FrameKind::Stub,
         };
-        let module = self.finder.module_name(method).map(|name| symbols.strings.intern(name));
-        symbols.facts.push(FrameFacts { kind, tier: method.tier, module });
-        let reason = reason.map(|reason| symbols.strings.intern(&reason));
+        let module = self.finder.module_name(method).map(|name| self.text(name));
+        self.names.symbols.facts.push(FrameFacts { kind, tier: method.tier, module });
+        let reason = reason.map(|reason| self.text(&reason));
         let inside = address.saturating_sub(method.base) + u64::from(!site.exact);
         self.end(NameSource::Runtime, reason, u32::try_from(inside).ok());
     }
@@ -268,7 +270,8 @@ impl Writer<'_> {
     fn dynamic(&mut self, region: u32, offset: u32, method: &MethodAt) {
         let code = &self.sources.trace.timeline.code[region as usize];
         let address = code.base.wrapping_add(offset.into());
-        let reason = match method.ambiguity() {
+        let ambiguity = self.finder.ambiguity(method);
+        let reason = match ambiguity.as_deref() {
             Some(reason) => reason,
             None if code.is_stub() => "a stub made at run time, without unwind data",
             None => "made at run time, and no runtime told its name",
@@ -281,10 +284,20 @@ impl Writer<'_> {
     }
 
     fn only(&mut self, text: &str, source: NameSource, reason: &str, displacement: Option<u32>) {
-        let strings = &mut self.names.symbols.strings;
-        let (function, reason) = (strings.intern(text), strings.intern(reason));
+        let (function, reason) = (self.text(text), self.text(reason));
         self.names.symbols.named.push(NamedFrame { function, file: None, line: None, inline: false });
         self.end(source, Some(reason), displacement);
+    }
+
+    /// The id of a text that the trace has a part in, as far as there is memory for it.
+    fn text(&mut self, text: &str) -> StrId {
+        let Names { symbols, left_out, .. } = &mut self.names;
+        let budget = &self.sources.trace.budget;
+        if symbols.strings.holds(text) || budget.take(TEXT + text.len()) {
+            return symbols.strings.intern(text);
+        }
+        *left_out += 1;
+        symbols.strings.intern(NO_MEMORY)
     }
 
     fn end(&mut self, source: NameSource, reason: Option<StrId>, displacement: Option<u32>) {
@@ -297,6 +310,12 @@ impl Writer<'_> {
 }
 
 const NOT_COVERED: &str = "no symbol covers the address";
+
+/// Stands for a text for which there is no memory.
+const NO_MEMORY: &str = "(left out: --max-memory)";
+
+/// What keeping a text takes beside its bytes.
+const TEXT: usize = 96;
 
 /// Adds the functions of an address; `texts` are the ids of the module's texts that are known.
 fn add_symbols(symbols: &mut FrameSymbols, found: Resolved<'_>, texts: &mut [Option<StrId>]) {

@@ -152,6 +152,11 @@ impl Strings {
         id
     }
 
+    /// Whether it has a text.
+    pub fn holds(&self, text: &str) -> bool {
+        self.ids.contains_key(text)
+    }
+
     /// The text of an id that this table gave.
     pub fn get(&self, id: StrId) -> &str {
         &self.texts[id.0 as usize]

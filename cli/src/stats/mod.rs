@@ -36,15 +36,6 @@ impl Default for StatsOptions {
     }
 }
 
-/// All that `stk stats --json` prints.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Report {
-    /// [`VERSION`].
-    pub version: u32,
-    /// One entry a file, in the order given.
-    pub traces: Vec<Stats>,
-}
-
 /// Figures of one trace. Times are nanoseconds; "weight" is the time that samples stand for.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Stats {

@@ -1,6 +1,8 @@
 //! Symbols inside an image: DWARF (MinGW, Rust for windows-gnu, Go), the COFF symbol table,
 //! exported names.
 
+mod line_header;
+
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -168,6 +170,9 @@ impl<'d> Reader<'_, 'd> {
     fn open_unit(&mut self, number: usize) -> gimli::Result<Unit<'d>> {
         let header = self.headers[number];
         let abbreviations = self.abbreviations(header.debug_abbrev_offset().0)?;
+        if let Some(root) = header.entries(&abbreviations).next_dfs()? {
+            line_header::check(self.dwarf, root)?;
+        }
         let unit = Unit::new_with_abbreviations(self.dwarf, header, abbreviations)?;
         let lines = unit.line_program.as_ref().map(|program| program.header());
         let names = lines.map_or(0, |lines| lines.file_names().len() + lines.include_directories().len());
@@ -375,7 +380,10 @@ impl<'d> Reader<'_, 'd> {
         if let Some((_, unit)) = self.kept.iter().find(|kept| kept.0 == number) {
             return Some(unit.clone());
         }
-        let unit = Rc::new(self.open_unit(number).ok()?);
+        let mut unit = self.open_unit(number).ok()?;
+        // Only its entries are asked for.
+        unit.line_program = None;
+        let unit = Rc::new(unit);
         if let Ok(Some(root)) = unit.entries().next_dfs() {
             self.builder.spend(root.attrs().len());
         }
@@ -396,6 +404,9 @@ impl<'d> Reader<'_, 'd> {
         // Numbers begin at 1 up to DWARF 4; 0 is then the unit itself.
         let count = header.file_names().len() as u64 + 1;
         for number in 0..count {
+            if self.builder.is_exhausted() {
+                break;
+            }
             let name = header.file(number).and_then(|file| self.path(unit, header, file));
             files.push(name.unwrap_or(NONE));
         }

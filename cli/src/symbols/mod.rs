@@ -15,6 +15,7 @@
 //! identity             which build a file or a module is                Identity, ModuleKey
 //! places               names and paths of others, as this machine may open them
 //! place, local         a folder to look into, and how far it is trusted; what lies on this machine
+//! listing              what folders hold, whatever the case of names
 //! pointer              where a store's file.ptr may lead
 //! store                looks for the file of one build                  Identity -> Search
 //! server, cab, bundle  where it may come from: HTTP servers, cabinets, one file to carry
@@ -37,6 +38,7 @@ mod dwarf;
 mod identity;
 mod image;
 pub mod index;
+mod listing;
 mod local;
 mod names;
 #[cfg(any(windows, test))]

@@ -1,5 +1,7 @@
 //! Function names as people read them.
 
+mod expansion;
+
 use std::borrow::Cow;
 
 use symbolic_demangle::{Demangle as _, DemangleOptions};
@@ -21,33 +23,20 @@ const MAX_MANGLED: usize = 8192;
 
 /// Longer ones are no names that people read.
 const MAX_SHOWN: usize = 1 << 16;
-/// Parts that a name may stand for, by an estimate.
-const MAX_PARTS: f64 = 4e6;
-
-/// Whether an MSVC name may stand for far more than it has characters. Its digits name earlier
-/// types again; each function type can be named so by the next one, so that sizes multiply. The
-/// digits do most where they are evenly spread.
-fn may_explode(raw: &str) -> bool {
-    let is_function = |pair: &[u8]| b"PQRSAB".contains(&pair[0]) && b"68".contains(&pair[1]);
-    let Some(first) = raw.as_bytes().windows(2).position(is_function).filter(|_| raw.starts_with(['?', '@']))
-    else {
-        return false;
-    };
-    let rest = &raw.as_bytes()[first..];
-    let functions = rest.windows(2).filter(|pair| is_function(pair)).count() as f64;
-    let digits = rest.iter().filter(|byte| byte.is_ascii_digit()).count() as f64;
-    (1.0 + digits / functions).powf(functions) * raw.len() as f64 > MAX_PARTS
-}
+/// Characters that a name may stand for, by an estimate: more would not be shown.
+const MAX_EXPANSION: f64 = 1e6;
 
 /// The name of `raw` for people. What is not mangled (C names, names of procedure records) stays as
-/// it is.
+/// it is, and so does what is too long or stands for too much. Every name that is demangled anywhere
+/// goes through here.
 pub fn demangle(raw: &str, style: Demangle) -> Cow<'_, str> {
     let options = match style {
         Demangle::Full => DemangleOptions::complete(),
         Demangle::Short => DemangleOptions::name_only(),
         Demangle::None => return Cow::Borrowed(raw),
     };
-    let shown = if may_be_mangled(raw) && raw.len() <= MAX_MANGLED && !may_explode(raw) {
+    let bounded = || raw.len() <= MAX_MANGLED && expansion::of(raw) <= MAX_EXPANSION;
+    let shown = if may_be_mangled(raw) && bounded() {
         symbolic_common::Name::from(raw)
             .demangle(options)
             .filter(|name| (1..=MAX_SHOWN).contains(&name.len()))

@@ -7,8 +7,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::listing;
 use super::local::{self, Unresolved};
-use super::places;
 use crate::map::MappedFile;
 
 /// Who vouches for a place.
@@ -103,8 +103,20 @@ impl Place {
 
     /// The entry of a folder whose name differs in case only.
     pub(super) fn ignoring_case(&self, folder: &Path, name: &str) -> Option<PathBuf> {
+        if cfg!(windows) {
+            return None;
+        }
         self.real(folder).ok()?;
-        places::ignoring_case(folder, name)
+        Some(folder.join(listing::of(folder).find(name)?))
+    }
+
+    /// That more files lie in the folder than are looked at for such a name: one sentence.
+    pub(super) fn lacks(&self) -> Option<String> {
+        if cfg!(windows) {
+            return None;
+        }
+        self.real(&self.folder).ok()?;
+        listing::of(&self.folder).lacks(&self.folder)
     }
 
     /// The path to open: of a place that nobody vouches for without links, and on this machine.

@@ -55,21 +55,6 @@ pub(crate) fn local_path(recorded: &str) -> Option<PathBuf> {
     (bytes.first() == Some(&b'/')).then(|| PathBuf::from(recorded))
 }
 
-/// The entry of a folder whose name differs in case only.
-pub(super) fn ignoring_case(folder: &Path, name: &str) -> Option<PathBuf> {
-    if cfg!(windows) {
-        return None;
-    }
-    let wanted = name.to_lowercase();
-    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
-        .ok()?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.to_lowercase() == wanted))
-        .collect();
-    found.sort();
-    found.into_iter().next()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

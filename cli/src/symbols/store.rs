@@ -243,12 +243,14 @@ impl SymbolStore {
         let (name, id) = (wanted.name, wanted.identity.to_string());
         // Stores are case-insensitive where they come from, and this file system may not be.
         let exact = place.folder.join(name);
-        let other = place.ignoring_case(&place.folder, name).filter(|path| *path != exact);
-        if try_file(place, exact, wanted, search)
-            || other.is_some_and(|path| place.is_file(&path) && try_file(place, path, wanted, search))
-        {
+        if try_file(place, exact.clone(), wanted, search) {
             return true;
         }
+        let other = place.ignoring_case(&place.folder, name).filter(|path| *path != exact);
+        if other.is_some_and(|path| place.is_file(&path) && try_file(place, path, wanted, search)) {
+            return true;
+        }
+        search.skipped.extend(place.lacks());
         let tiers =
             [place.below(&[name, &id]), first_tier(name).and_then(|tier| place.below(&[tier, name, &id]))];
         tiers.into_iter().flatten().any(|folder| self.look_in_store(place, &folder, wanted, search))

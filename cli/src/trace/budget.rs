@@ -43,6 +43,12 @@ impl Budget {
     }
 }
 
+impl Default for Budget {
+    fn default() -> Self {
+        Budget::unlimited()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 use super::{Managed, SampleCopy, Trace, take_managed};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_format::{BlockRef, Decoded, Sample, Samples, Scratch};
-use stk_schema::event::{RunState, ThreadFlags};
+use stk_schema::event::{Event, RunState, ThreadFlags};
 
 /// What was captured of a thread at its last sample before a moment.
 #[derive(Clone, Debug)]
@@ -136,13 +136,27 @@ fn capture(
         }
         Decoded::Other(event) => {
             // It follows its sample.
-            if let Some(snapshot) = found.last_mut() {
+            let Some(snapshot) = found.last_mut() else { return };
+            if trace.budget.take(memory_of(snapshot, event)) {
                 take_managed(&mut snapshot.managed, snapshot.thread, snapshot.sampled, event);
+            } else {
+                refused.insert(snapshot.thread);
+                found.pop();
             }
         }
         _ => {}
     });
     (found, refused)
+}
+
+/// What keeping an event beside its sample takes, in bytes.
+fn memory_of(snapshot: &Snapshot, event: &Event<'_>) -> usize {
+    match event {
+        Event::Memory(memory) if (memory.thread, memory.time) == (snapshot.thread, snapshot.sampled) => {
+            memory.bytes.len()
+        }
+        _ => 0,
+    }
 }
 
 /// What a snapshot takes beside its stack, in bytes.
@@ -158,5 +172,34 @@ fn each(
     let Ok(mut samples): Result<Samples<'_>, _> = trace.blocks().samples(block, scratch) else { return };
     while let Ok(Some(decoded)) = samples.next() {
         visit(&decoded, block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use crate::trace::Budget;
+    use stk_schema::event::Memory;
+
+    #[test]
+    fn a_stack_for_whose_memory_there_is_no_room_is_left_out() {
+        let mut builder = testing::trace();
+        let stack = 0x10_0000;
+        let threads = [1, 2].map(|tid| builder.thread(0, tid, "", stack * u64::from(tid)));
+        for (thread, (bytes, base)) in threads.into_iter().zip([(100, stack), (100_000, 2 * stack)]) {
+            testing::sample(&mut builder, thread, 10_000, base, &[]);
+            builder.push(&testing::managed(thread, 10_000, 0));
+            builder.push(&Event::Memory(Memory { thread, time: 10_000, address: 0, bytes: &vec![0; bytes] }));
+        }
+        let file = builder.finish();
+        let mut trace = Trace::read(&file, "test.stk").unwrap();
+        let mut taken = |memory| {
+            trace.budget = Budget::new(memory);
+            let (taken, left_out) = snapshots(&trace, trace.last(), &|_| true);
+            (taken.iter().map(|snapshot| snapshot.thread).collect::<Vec<_>>(), left_out)
+        };
+        assert_eq!(taken(1 << 20), (threads.to_vec(), 0));
+        assert_eq!(taken(50_000), (vec![threads[0]], 1));
     }
 }

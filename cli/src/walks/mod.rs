@@ -21,6 +21,7 @@ use crate::trace::{Timeline, Trace, registers, walk_input};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use stk_format::{BlockError, BlockRef, Decoded, Sample, Scratch};
 use stk_schema::event::{CheckWalk, Event};
 use stk_unwind::{Frame, ModuleId, Modules as _, Stop, WalkOptions, Walker};
@@ -129,20 +130,21 @@ impl Comparison {
 pub fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> Comparison {
     let checks = explicit::Checks::new(trace);
     let blocks: Vec<&BlockRef> = trace.sample_blocks().collect();
-    let parts: Vec<Comparison> = blocks
-        .into_par_iter()
-        .map_init(
-            || Worker::new(trace, images, &checks),
-            |worker, block| {
-                let part = worker.block(block);
-                done.fetch_add(1, Ordering::Relaxed);
-                part
-            },
-        )
-        .collect();
+    let workers = Mutex::new(Vec::new());
     let mut all = Comparison::default();
-    for part in parts {
-        all.add(part);
+    // Some blocks at a time: what they give is kept only as far as it is shown.
+    for some in blocks.chunks(4 * rayon::current_num_threads()) {
+        let compare = |block: &&BlockRef| {
+            let idle = || workers.lock().unwrap_or_else(PoisonError::into_inner);
+            let worker = idle().pop();
+            let mut worker = worker.unwrap_or_else(|| Worker::new(trace, images, &checks));
+            let part = worker.block(block);
+            idle().push(worker);
+            done.fetch_add(1, Ordering::Relaxed);
+            part
+        };
+        let parts: Vec<Comparison> = some.par_iter().map(compare).collect();
+        parts.into_iter().for_each(|part| all.add(part));
     }
     all
 }

@@ -1,11 +1,13 @@
 //! Small traces that stand for much. Each class has its sizes: the smallest that told a fault, and
 //! a larger one that tells a cost that grows faster than the trace.
 
+mod frames;
+mod stacks;
+
 use super::{BASE, STACK, THREAD, small_parts, thread};
+use stk_format::BlockKind;
 use stk_format::blob::content_hash;
-use stk_format::synth::damage::forged;
 use stk_format::synth::{Part, Parts, StoredEvent};
-use stk_format::{BlockKind, CODEC_ZSTD};
 use stk_schema::event::*;
 use stk_schema::identity::{CodeView, ContentHash, Identity, PeIdentity};
 use stk_schema::limits;
@@ -60,6 +62,13 @@ const CLASSES: &[Class] = &[
     ("counts at their limit", full_counts, &[0]),
     ("thread slots", slots, &[1_000, 65_536]),
     ("samples without stack", bare_samples, &[10_000, 200_000]),
+    ("deep stacks that differ at their root", stacks::other_roots, &[200, 3_000]),
+    ("deep stacks of many threads", stacks::many_threads, &[200, 3_000]),
+    ("deep stacks in a module with a long name", stacks::long_module, &[40]),
+    ("samples that are all different", stacks::different, &[5_000, 100_000]),
+    ("memory of many threads", stacks::kept_memory, &[60]),
+    ("methods with long names at one place", stacks::ambiguous_methods, &[20_000]),
+    ("runtimes and modules", stacks::runtimes_and_modules, &[10_000, 60_000]),
 ];
 
 /// Makes a trace.
@@ -73,8 +82,8 @@ pub fn all() -> Vec<(String, Make, bool)> {
             bombs.push((format!("{name}, {size}"), Box::new(move || bomb(class, size)), n > 0));
         }
     }
-    for (name, stored) in frames() {
-        bombs.push((name.to_owned(), Box::new(move || forged_frame(&stored)), false));
+    for (name, stored) in frames::frames() {
+        bombs.push((name.to_owned(), Box::new(move || frames::forged_frame(&stored)), false));
     }
     bombs
 }
@@ -473,35 +482,4 @@ fn bare_samples(parts: &mut Parts, count: usize) {
     let one = sample(0, KEYFRAME | TRUNCATED, &[0, 1 << 40, 0, 2, 1, 0, 1]);
     block.events.extend(vec![one; count]);
     block.header.samples = count as u32;
-}
-
-/// zstd frames (RFC 8878) that claim more than there is, or than a reader should give.
-fn frames() -> Vec<(&'static str, Vec<u8>)> {
-    let frame = |descriptor: u8, window: u8, content: u32, blocks: &[u8]| {
-        let mut bytes = vec![0x28, 0xb5, 0x2f, 0xfd, descriptor, window];
-        bytes.extend(content.to_le_bytes());
-        bytes.extend(blocks);
-        bytes
-    };
-    // A run of one byte, the last block: size << 3 | RLE << 1 | last.
-    let run = |size: u32| [&(size << 3 | 3).to_le_bytes()[..3], &[0]].concat();
-    vec![
-        ("a window of 2^27", frame(0x80, 17 << 3, 16 << 20, &run(128 << 10))),
-        ("the largest window", frame(0x80, 0xff, 16 << 20, &run(128 << 10))),
-        ("content over the limit", frame(0x80, 10 << 3, u32::MAX, &run(128 << 10))),
-        ("less content than claimed", frame(0x80, 10 << 3, 16 << 20, &run(1))),
-        ("a run beyond the content", frame(0x80, 10 << 3, 16, &run(128 << 10))),
-    ]
-}
-
-fn forged_frame(stored: &[u8]) -> Vec<u8> {
-    let parts = small_parts();
-    let claimed = stored.get(6..10).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes);
-    let seq = parts.blocks.last().map_or(0, |block| block.header.seq + 1);
-    let bomb = forged(&parts.header, &[], Some(stored), |block| {
-        (block.raw_len, block.seq, block.codec) = (claimed, seq, CODEC_ZSTD);
-    });
-    let mut file = parts.to_file();
-    file.extend_from_slice(&bomb[stk_format::FILE_HEADER_LEN..]);
-    file
 }

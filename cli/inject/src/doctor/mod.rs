@@ -22,6 +22,7 @@ pub mod timing;
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write as _;
+use stk_schema::text::printable;
 
 /// Version of the JSON; a change that breaks its readers raises it.
 pub const VERSION: u32 = 1;
@@ -103,6 +104,9 @@ impl Fact {
     }
 }
 
+/// Columns that the longest name of a fact gets.
+const WIDEST: usize = 60;
+
 /// How many facts there are of each verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Summary {
@@ -159,7 +163,8 @@ impl Report {
 
     /// For people: a line a fact, and under it the explanation.
     pub fn text(&self) -> String {
-        let width = self.facts.iter().map(|fact| fact.name.chars().count()).max().unwrap_or(0);
+        let names = self.facts.iter().map(|fact| printable(&fact.name).chars().count());
+        let width = names.max().unwrap_or(0).min(WIDEST);
         let mut text = String::new();
         let mut group = "";
         for fact in &self.facts {
@@ -173,9 +178,10 @@ impl Report {
                 Verdict::Unknown => "unknown",
                 Verdict::Bad => "BAD",
             };
-            let _ = writeln!(text, "  {verdict:<7}  {:<width$}  {}", fact.name, shown(fact));
+            let (name, value) = (printable(&fact.name), shown(fact));
+            let _ = writeln!(text, "  {verdict:<7}  {name:<width$}  {}", printable(&value));
             if let Some(why) = &fact.explanation {
-                let _ = writeln!(text, "           {why}");
+                let _ = writeln!(text, "           {}", printable(why));
             }
         }
         let Summary { ok, note, unknown, bad } = self.summary;
@@ -239,6 +245,20 @@ mod tests {
         assert_eq!(value["facts"][0]["explanation"], Value::Null);
         assert_eq!(value["facts"][2]["verdict"], "bad");
         assert_eq!(value["facts"][3]["unit"], "cycles");
+    }
+
+    #[test]
+    fn what_the_system_says_cannot_steer_the_terminal_or_begin_a_line() {
+        let hostile = "a\u{1b}[2J\nb";
+        let facts = vec![
+            Fact::ok("system", hostile, hostile).but(Verdict::Note, hostile),
+            Fact::ok("system", "modules", vec![hostile, hostile]),
+        ];
+        let text = Report::new("x64".to_owned(), 0, None, facts).text();
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        assert_eq!(text.matches(r"a\u{1b}[2J\u{a}b").count(), 5, "{text}");
+        // The group, two facts, an explanation, an empty line, the sum.
+        assert_eq!(text.lines().count(), 6, "{text}");
     }
 
     #[test]

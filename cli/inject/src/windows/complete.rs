@@ -4,6 +4,7 @@ use super::local::{self, Elsewhere};
 use super::output::{self, Identity};
 use super::system;
 use crate::complete::{self, Disk, DiskFile, MAX_FILE, Report};
+use crate::messages;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::windows::fs::OpenOptionsExt as _;
@@ -42,7 +43,7 @@ pub fn run(path: &Path, wanted: &Wanted) {
     match try_run(path, wanted) {
         Ok(None) => {}
         Ok(Some(report)) => tell(&report),
-        Err(problem) => eprintln!("inject: {} was not completed: {problem}", path.display()),
+        Err(problem) => messages::say(&messages::not_completed(path, &problem)),
     }
 }
 
@@ -54,7 +55,7 @@ fn tell(report: &Report) {
         );
     }
     for (path, reason) in report.left.iter().take(NAMED) {
-        eprintln!("no unwind data for {}: {reason}", stk_schema::text::printable(path));
+        messages::say(&messages::no_unwind_data(path, reason));
     }
     if report.left.len() > NAMED {
         eprintln!("... nor for {} others: see stk info", report.left.len() - NAMED);

@@ -6,6 +6,7 @@ use super::process::Process;
 use super::system::{self, Event};
 use super::token::DebugPrivilege;
 use crate::guard::{self, Guard, Life, Look};
+use crate::messages;
 use std::io;
 use std::os::windows::io::{AsHandle as _, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::sync::Arc;
@@ -148,9 +149,9 @@ impl Watch {
         let before = unsafe { ResumeThread(thread.as_raw_handle()) };
         if before != 0 && before != u32::MAX {
             let process = &self.process;
-            eprintln!(
+            messages::say(&format!(
                 "{process} was ending while the recorder held its thread {tid}: the thread was resumed"
-            );
+            ));
         }
     }
 }

@@ -46,6 +46,7 @@ pub mod token;
 
 use crate::args::{Action, Target};
 use crate::failure::{self, Failure};
+use crate::messages;
 use process::Process;
 use std::io::Write as _;
 
@@ -86,7 +87,7 @@ fn stop(target: &Target, timeout_ms: u32) -> Result<i32, Failure> {
     };
     agent.stop(&process, timeout_ms)?;
     let status = agent.status(&process)?;
-    eprintln!("stopped {process}: {}", crate::status::line(&status).trim_start());
+    messages::say(&format!("stopped {process}: {}", crate::status::line(&status).trim_start()));
     Ok(failure::OK)
 }
 

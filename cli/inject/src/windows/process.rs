@@ -5,6 +5,7 @@ use super::system;
 use super::token;
 use crate::failure::Failure;
 use crate::image::{self, Image};
+use crate::messages;
 use crate::pattern;
 use std::ffi::OsString;
 use std::fmt;
@@ -323,7 +324,7 @@ impl Process {
 
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (pid {})", self.name, self.pid)
+        f.write_str(&messages::process(&self.name, self.pid))
     }
 }
 

@@ -15,6 +15,7 @@ use super::remote::Duplicate;
 use super::system::{self, Event};
 use crate::args::{Record, Target};
 use crate::failure::{self, Failure};
+use crate::messages::{self, say};
 use crate::symbol_path::SymbolPath;
 use crate::{contents, pattern, status, uuid};
 use std::ffi::OsString;
@@ -90,7 +91,7 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
         eprintln!("inject: {}", printable_lines(&failure.to_string()));
     }
     if !process.has_ended() {
-        eprintln!("waiting for {process} to end");
+        say(&format!("waiting for {process} to end"));
         system::wait(process.handle(), u32::MAX);
     }
     match recorded {
@@ -199,13 +200,13 @@ impl<'a> Session<'a> {
         let status_address =
             agent.start(process, &config, &metadata(record), &tables, handles, record.timeout_ms)?;
         let (path, identity) = output.keep();
-        eprintln!("recording {process} to {}", path.display());
+        say(&messages::recording(process, &path));
         let status = agent::read_status(process, status_address).unwrap_or(status::BLANK);
         let guarding = Guarding::start(process, &status);
         if guarding.is_none() {
-            eprintln!(
+            say(&format!(
                 "the agent publishes no board: a thread that it holds when {process} ends could not be resumed"
-            );
+            ));
         }
         let wanted = complete::Wanted { embed: record.embed, tables: record.tables.clone(), trace: identity };
         Ok(Session {
@@ -248,15 +249,15 @@ impl<'a> Session<'a> {
         complete::run(&self.path, &self.wanted);
         let contents = std::fs::File::open(&self.path).and_then(|mut file| contents::read(&mut file));
         let contents = contents.ok().flatten();
-        let trace = format!("{}: {}", self.path.display(), status::closing(&self.status, contents.as_ref()));
+        let trace = messages::trace(&self.path, &status::closing(&self.status, contents.as_ref()));
         match end {
             End::Interrupted => {
-                eprintln!("interrupted; {trace}");
+                say(&format!("interrupted; {trace}"));
                 Ok(failure::INTERRUPTED)
             }
             End::ProcessEnded => {
                 let code = self.process.exit_code();
-                eprintln!("{} ended with exit code {}; {trace}", self.process, show_exit_code(code));
+                say(&format!("{} ended with exit code {}; {trace}", self.process, show_exit_code(code)));
                 Ok(failure::OK)
             }
             End::ByAgent => self.report(&trace),
@@ -316,13 +317,13 @@ impl<'a> Session<'a> {
         let reason = self.status.end_reason;
         let is = |known: EndReason| reason == known as u32;
         if is(EndReason::Duration) || self.once && is(EndReason::Stopped) {
-            eprintln!("{trace}");
+            say(trace);
         } else if is(EndReason::Stopped) {
-            eprintln!("stopped from elsewhere; {trace}");
+            say(&format!("stopped from elsewhere; {trace}"));
         } else if is(EndReason::SizeLimit) {
-            eprintln!("the size limit was reached{message}; {trace}");
+            say(&format!("the size limit was reached{message}; {trace}"));
         } else if is(EndReason::ProcessExit) {
-            eprintln!("{} is ending and has not ended yet; {trace}", self.process);
+            say(&format!("{} is ending and has not ended yet; {trace}", self.process));
         } else {
             let cause = if is(EndReason::Watchdog) {
                 "a thread stayed suspended too long and the agent's watchdog ended the recording"

@@ -16,7 +16,7 @@ mod stack;
 mod tests;
 mod text;
 
-use super::{Exit, Out, TablesArgs, Usage, pipeline, select::parse_time, span};
+use super::{Exit, Out, TablesArgs, Usage, guarded, pipeline, select::parse_time, span};
 use crate::runtimes;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::stack::{NameSources, StackWalker};
@@ -85,8 +85,8 @@ enum Style {
 
 pub(super) fn run(args: &Args, out: Out<'_>) -> anyhow::Result<Exit> {
     match (&args.file, args.pid) {
-        (Some(file), _) => dump(args, file, out),
-        (None, Some(pid)) => live::with_sample(pid, |file| dump(args, file, out)),
+        (Some(file), _) => guarded(file, || dump(args, file, out)),
+        (None, Some(pid)) => live::with_sample(pid, |file| guarded(file, || dump(args, file, out))),
         (None, None) => Err(Usage("name a trace, or a process with --pid".into()).into()),
     }
 }
@@ -100,7 +100,7 @@ fn dump(args: &Args, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let time = args.at.map_or(trace.last(), |at| trace.clock.ticks(at));
     let store = args.symbols.store(path);
     let images = pipeline::load_images(&trace, &store);
-    let (taken, left_out) =
+    let (taken, mut left_out) =
         snapshots(&trace, time, &|thread| chosen.as_ref().is_none_or(|chosen| chosen.contains(&thread)));
     let mut options = WalkOptions::default();
     options.scan = args.scan;
@@ -108,13 +108,20 @@ fn dump(args: &Args, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
     let mut walker = StackWalker::new(&trace, &images, &explicit, options);
     let inputs = stack::Inputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };
-    let walk = |snapshot| stack::walk(&inputs, &mut walker, snapshot, time, args.explain);
-    let mut stacks: Vec<Stack> = taken.iter().map(walk).collect();
+    let mut stacks: Vec<Stack> = Vec::new();
+    for snapshot in &taken {
+        let stack = stack::walk(&inputs, &mut walker, snapshot, time, args.explain);
+        if trace.budget.take(stack.memory()) {
+            stacks.push(stack);
+        } else {
+            left_out += 1;
+        }
+    }
     // Of one moment, by thread id as users know them.
     stacks.sort_by_key(|stack| (stack.tid, stack.instance));
     let symbolizer = Symbolizer::new(store, args.symbols.demangle);
     let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
-    stack::name(&sources, &mut stacks);
+    let unnamed = stack::name(&sources, &mut stacks);
     super::tell_redirects(symbolizer.store());
     stacks.iter_mut().for_each(|stack| stack::fold(stack, args.fold.options()));
     for problem in &methods.problems {
@@ -130,11 +137,13 @@ fn dump(args: &Args, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
         Style::Json => json::document(&trace, time, &stacks)?,
     };
     out(&text)?;
-    if left_out > 0 {
-        super::warn(&format!("{}: {}", trace.source, beyond_memory(left_out, "stacks", &trace.budget)));
+    for (count, what) in [(left_out, "stacks"), (unnamed, "names")] {
+        if count > 0 {
+            super::warn(&format!("{}: {}", trace.source, beyond_memory(count, what, &trace.budget)));
+        }
     }
     if stacks.is_empty() {
         super::warn(&format!("{}: no thread was sampled by {}", trace.source, span(trace.clock.ns(time))));
     }
-    Ok(if trace.lost_blocks || left_out > 0 { Exit::Damaged } else { Exit::Ok })
+    Ok(if trace.lost_blocks || left_out > 0 || unnamed > 0 { Exit::Damaged } else { Exit::Ok })
 }

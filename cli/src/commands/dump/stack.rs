@@ -82,6 +82,18 @@ impl Name {
     }
 }
 
+impl Stack {
+    /// What it takes in memory with its names, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        let frames = self.frames.iter();
+        frames.map(|walked| FRAME + walked.bytes.len() + 2 * walked.module.len()).sum()
+    }
+}
+
+/// What a frame takes beside its stack bytes and the name of its module: its registers, its names,
+/// and the lines that are printed of it.
+const FRAME: usize = size_of::<Walked>() + 1024;
+
 /// What stacks are made of.
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
@@ -215,8 +227,8 @@ fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>, end: End) -> Stack {
     }
 }
 
-/// Names all frames.
-pub(super) fn name(sources: &NameSources<'_>, stacks: &mut [Stack]) {
+/// Names all frames; gives how many texts are left out for lack of memory.
+pub(super) fn name(sources: &NameSources<'_>, stacks: &mut [Stack]) -> u64 {
     let (timeline, clock) = (&sources.trace.timeline, sources.trace.clock);
     let sites: Vec<Site> = stacks
         .iter()
@@ -237,11 +249,12 @@ pub(super) fn name(sources: &NameSources<'_>, stacks: &mut [Stack]) {
         }
         walked.names = names_of(&names, id);
     }
+    names.left_out
 }
 
 /// The names of a frame, innermost first.
 fn names_of(names: &Names, id: FrameId) -> Vec<Name> {
-    let Names { symbols, displacements } = names;
+    let Names { symbols, displacements, .. } = names;
     let text = |id| symbols.strings.get(id).to_owned();
     // Runtimes name methods with their modules, and an offset is one in a module.
     let has_module = matches!(symbols.source[id.0 as usize], NameSource::Runtime | NameSource::None);

@@ -6,14 +6,11 @@ use super::methods::Methods;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The JSON output. Its version grows when a field changes its meaning or goes; new fields may come
+/// Version of the JSON output. It grows when a field changes its meaning or goes; new fields may come
 /// at any time.
-#[derive(Serialize)]
-pub(super) struct Document {
-    pub version: u32,
-    pub traces: Vec<Info>,
-}
+pub(super) const VERSION: u32 = 1;
 
+/// A trace in the JSON output.
 #[derive(Serialize)]
 pub(super) struct Info {
     pub file: String,

@@ -14,8 +14,9 @@ mod facts;
 mod methods;
 mod text;
 
+use super::traces::Traces;
 use super::{Exit, Out, TablesArgs, guarded, report, verify};
-use document::Document;
+use document::VERSION;
 use std::path::PathBuf;
 
 /// Modules, threads and functions that are listed unless `--all` is given.
@@ -43,7 +44,7 @@ pub struct Args {
 
 pub(super) fn run(args: &Args, out: Out<'_>) -> anyhow::Result<Exit> {
     let mut exit = Exit::Ok;
-    let mut infos = Vec::new();
+    let mut document = Traces::new(VERSION);
     let mut first = true;
     for path in &args.files {
         match guarded(path, || facts::of(path, &args.tables)) {
@@ -52,7 +53,7 @@ pub(super) fn run(args: &Args, out: Out<'_>) -> anyhow::Result<Exit> {
                     exit = exit.worse(Exit::Damaged);
                 }
                 if args.json {
-                    infos.push(info);
+                    out(&document.next(&info)?)?;
                 } else {
                     let gap = if std::mem::take(&mut first) { "" } else { "\n" };
                     out(&format!("{gap}{}", text::of(&info, args.all)))?;
@@ -65,8 +66,7 @@ pub(super) fn run(args: &Args, out: Out<'_>) -> anyhow::Result<Exit> {
         }
     }
     if args.json {
-        let document = Document { version: 1, traces: infos };
-        out(&format!("{}\n", serde_json::to_string_pretty(&document)?))?;
+        out(&document.end())?;
     }
     Ok(exit)
 }

@@ -1,7 +1,8 @@
 //! `stk symbols list`, `fetch` and `bundle`: the modules of traces.
 
 use super::super::{
-    Exit, Progress, Usage, count, load_images, pool, print, report, say, size, tell_redirects, verify,
+    Exit, Progress, TablesArgs, Usage, count, guarded, load_images, pool, print, report, say, size,
+    tell_redirects, verify, warn,
 };
 use super::SymbolOptions;
 use crate::model::{Image, file_name};
@@ -11,7 +12,6 @@ use crate::symbols::{
     BundleWriter, FoundFile, Identity, Reason, Search, SymbolStore, image_index, is_bundle, safe_file_name,
     write_atomically,
 };
-use crate::trace::TraceFile;
 use anyhow::Context;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -36,6 +36,8 @@ pub(super) struct ListArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    tables: TablesArgs,
+    #[command(flatten)]
     symbols: SymbolOptions,
 }
 
@@ -54,6 +56,8 @@ pub(super) struct FetchArgs {
     #[arg(short, long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
     #[command(flatten)]
+    tables: TablesArgs,
+    #[command(flatten)]
     symbols: SymbolOptions,
 }
 
@@ -71,6 +75,8 @@ pub(super) struct BundleArgs {
     /// Folder, or .tar.zst file, to write. What is in the folder stays; a file is replaced
     #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
+    #[command(flatten)]
+    tables: TablesArgs,
     #[command(flatten)]
     symbols: SymbolOptions,
 }
@@ -114,7 +120,7 @@ pub(super) fn list(args: &ListArgs) -> anyhow::Result<Exit> {
     let mut options = args.symbols.clone();
     options.offline = true;
     let store = store(&options, &args.files);
-    let (modules, exit) = modules(&args.files, &store)?;
+    let (modules, exit) = modules_of(&args.files, &args.tables, &store);
     let listed: Vec<Listed> = modules.iter().map(|module| listed(module, &store)).collect();
     if args.json {
         let document = Document { version: 1, modules: listed };
@@ -141,7 +147,7 @@ pub(super) fn fetch(args: &FetchArgs) -> anyhow::Result<Exit> {
             Usage("no symbol server is named: use -y srv*https://… or --ms-symbols".to_owned()).into()
         );
     }
-    let (modules, exit) = modules(&args.files, &store)?;
+    let (modules, exit) = modules_of(&args.files, &args.tables, &store);
     let progress = Progress::new("bytes");
     let seen: Mutex<HashMap<String, (u64, u64)>> = Mutex::default();
     let on_bytes = |name: &str, got: u64, all: Option<u64>| {
@@ -180,7 +186,7 @@ pub(super) fn fetch(args: &FetchArgs) -> anyhow::Result<Exit> {
 
 pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
     let store = store(&args.symbols, &args.files);
-    let (modules, exit) = modules(&args.files, &store)?;
+    let (modules, exit) = modules_of(&args.files, &args.tables, &store);
     // By name and identity, so that a file that several modules share is written once, and always
     // in one order.
     let mut files: BTreeMap<(String, String), FoundFile> = BTreeMap::new();
@@ -294,41 +300,79 @@ fn listed(module: &Module, store: &SymbolStore) -> Listed {
 }
 
 /// All modules of the traces, each image once, those with the most frames first.
-fn modules(traces: &[PathBuf], store: &SymbolStore) -> anyhow::Result<(Vec<Module>, Exit)> {
+fn modules_of(traces: &[PathBuf], tables: &TablesArgs, store: &SymbolStore) -> (Vec<Module>, Exit) {
+    let progress = Progress::new("samples");
+    merged(traces, |path| read(path, tables, store, &progress))
+}
+
+/// The modules that `read` gives of each trace, put together. A trace that cannot be read is
+/// reported and passed over.
+fn merged(
+    traces: &[PathBuf],
+    read: impl Fn(&Path) -> anyhow::Result<(Vec<Module>, Exit)>,
+) -> (Vec<Module>, Exit) {
     let mut modules: BTreeMap<(String, u64), Module> = BTreeMap::new();
     let mut exit = Exit::Ok;
-    let progress = Progress::new("samples");
     for path in traces {
-        if let Err(error) = add_modules(path, store, &progress, &mut modules) {
-            exit = exit.worse(verify::exit_of(&error));
-            report(&error);
+        match guarded(path, || read(path)) {
+            Ok((found, ending)) => {
+                exit = exit.worse(ending);
+                for Module { image, frames } in found {
+                    let key = (image.path.clone(), image.identity_hash);
+                    modules.entry(key).or_insert(Module { image, frames: 0 }).frames += frames;
+                }
+            }
+            Err(error) => {
+                exit = exit.worse(verify::exit_of(&error));
+                report(&error);
+            }
         }
     }
     let mut modules: Vec<Module> = modules.into_values().collect();
     modules.sort_by(|a, b| b.frames.cmp(&a.frames).then_with(|| a.image.path.cmp(&b.image.path)));
-    Ok((modules, exit))
+    (modules, exit)
 }
 
-fn add_modules(
+/// The modules of a trace; what is damaged in it is told.
+fn read(
     path: &Path,
+    tables: &TablesArgs,
     store: &SymbolStore,
     progress: &Progress,
-    modules: &mut BTreeMap<(String, u64), Module>,
-) -> anyhow::Result<()> {
-    let file = TraceFile::open(path)?;
-    let trace = file.read()?;
+) -> anyhow::Result<(Vec<Module>, Exit)> {
+    let file = tables.open(path)?;
+    let mut trace = file.read()?;
+    tables.give(&mut trace);
     progress.add_total(trace.samples());
     let images = load_images(&trace, store);
     let (profile, _) = build(&trace, &images, &BuildOptions::default(), progress.done())?;
+    let damage = &profile.losses.damaged_blocks;
+    damage.iter().for_each(|damage| warn(&format!("{}: {damage}", trace.source)));
+    let damaged = trace.lost_blocks || !damage.is_empty();
     let mut frames = vec![0u64; profile.images.len()];
     for key in profile.frames.keys() {
         if let Placement::Image(image, _) = key.place {
             frames[image.0 as usize] += 1;
         }
     }
-    for (image, frames) in profile.images.into_iter().zip(frames) {
-        let key = (image.path.clone(), image.identity_hash);
-        modules.entry(key).or_insert(Module { image, frames: 0 }).frames += frames;
+    let modules = profile.images.into_iter().zip(frames).map(|(image, frames)| Module { image, frames });
+    Ok((modules.collect(), if damaged { Exit::Damaged } else { Exit::Ok }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_one_trace_of_several_costs_only_that_trace() {
+        let module =
+            |path: &str| Module { image: Image { path: path.to_owned(), ..Image::default() }, frames: 1 };
+        let traces = ["a.stk", "b.stk", "c.stk"].map(PathBuf::from);
+        let (modules, exit) = merged(&traces, |path| match path.to_str() {
+            Some("b.stk") => panic!("out of range"),
+            name => Ok((vec![module(name.unwrap_or_default())], Exit::Ok)),
+        });
+        let paths: Vec<&str> = modules.iter().map(|module| module.image.path.as_str()).collect();
+        assert_eq!((paths, exit), (vec!["a.stk", "c.stk"], Exit::Failure));
     }
-    Ok(())
 }

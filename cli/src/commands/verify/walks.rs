@@ -2,6 +2,7 @@
 //! JSON.
 
 use super::exit_of;
+use crate::commands::traces::Traces;
 use crate::commands::{Exit, Out, Progress, TablesArgs, count, guarded, report, span};
 use crate::image::{Elsewhere, load_images};
 use crate::trace::Trace;
@@ -21,13 +22,13 @@ pub(super) fn run(
     out: Out<'_>,
 ) -> anyhow::Result<Exit> {
     let mut exit = Exit::Ok;
-    let mut traces = Vec::new();
+    let mut document = Traces::new(1);
     for path in files {
         match guarded(path, || pool.install(|| one(path, tables, progress))) {
             Ok((shown, verdict)) => {
                 exit = exit.worse(verdict);
                 if json {
-                    traces.push(shown);
+                    out(&document.next(&shown)?)?;
                 } else {
                     out(&printable_lines(&text(&shown)))?;
                 }
@@ -39,7 +40,7 @@ pub(super) fn run(
         }
     }
     if json {
-        out(&(serde_json::to_string_pretty(&Shown { version: 1, traces })? + "\n"))?;
+        out(&document.end())?;
     }
     Ok(exit)
 }
@@ -65,12 +66,6 @@ fn one(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<
         Exit::Ok
     };
     Ok((ShownTrace::new(&trace, &found), exit))
-}
-
-#[derive(Serialize)]
-struct Shown {
-    version: u32,
-    traces: Vec<ShownTrace>,
 }
 
 /// A trace's comparison as it is shown.

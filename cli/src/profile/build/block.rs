@@ -3,13 +3,13 @@
 
 use super::Inputs;
 use super::gap::Held;
-use crate::profile::{CallTree, FrameTable, NodeId, RunFlags};
+use crate::profile::{CallTree, FrameKey, FrameTable, Node, NodeId, RunFlags};
 use crate::stack::{StackWalker, StopReason, ThreadStack};
 use crate::trace::{Managed, Managing, Mark, SampleCopy, take_managed};
 use std::collections::HashMap;
 use stk_format::{BlockError, BlockRef, Decoded, ImageBudget, Same, Samples, Scratch};
 use stk_schema::event::{Event, RunState};
-use stk_unwind::{ModuleId, WalkOptions};
+use stk_unwind::{Frame, ModuleId, WalkOptions};
 
 /// What one block gave. Ids are the block's own.
 #[derive(Default)]
@@ -29,7 +29,18 @@ pub(super) struct BlockProfile {
     pub expires: Vec<(u64, u64)>,
     /// Why the block could not be read to its end.
     pub error: Option<BlockError>,
+    /// Whether its end is left out, since what comes before takes all memory that a block may.
+    pub cut: bool,
 }
+
+/// Memory that what a block gives may take, in bytes, and more for each byte that it takes in the
+/// file: some blocks are in memory at once.
+const MEMORY: usize = 8 << 20;
+const MEMORY_PER_BYTE: usize = 32;
+/// Never more than this, unless `--max-memory` allows for many such blocks.
+const MOST_MEMORY: usize = 32 << 20;
+/// Such blocks that all memory for the trace is enough for.
+const BLOCKS: u64 = 64;
 
 /// Why stacks of a block end, and the module to blame.
 pub(super) type StopKey = (StopReason, Option<ModuleId>);
@@ -126,6 +137,8 @@ pub(super) struct Slot {
     /// Its last walk, and the node of each frame, outermost first.
     pub(super) stack: ThreadStack,
     pub(super) nodes: Vec<NodeId>,
+    /// Most frames that it had in this block.
+    pub(super) deepest: usize,
     /// What a runtime said of the thread at that time.
     pub(super) managed: Option<Managed>,
     pub(super) flags: RunFlags,
@@ -156,6 +169,10 @@ impl<'i> Worker<'i> {
         let (mut reader, samples) = self.read(block);
         match samples {
             Ok(mut samples) => loop {
+                if reader.memory() > reader.most {
+                    reader.out.cut = true;
+                    break;
+                }
                 match samples.next() {
                     Ok(Some(Decoded::Same(same))) => {
                         reader.release();
@@ -211,9 +228,16 @@ impl<'i> Worker<'i> {
 
     fn read<'w>(&'w mut self, block: &BlockRef) -> (Reader<'w, 'i>, Result<Samples<'w>, BlockError>) {
         let Worker { inputs, scratch, walker, slots } = self;
+        // What threads left behind in other blocks goes when it takes as much as a block.
+        if slots.iter().map(Slot::memory).sum::<usize>() > MEMORY {
+            slots.clear();
+        }
         for slot in slots.iter_mut() {
             slot.live = false;
+            slot.managed = None;
         }
+        let stored = block.header.stored_len as usize;
+        let most = stored.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY).min(MOST_MEMORY);
         let reader = Reader {
             inputs,
             walker,
@@ -221,6 +245,9 @@ impl<'i> Worker<'i> {
             known: block.metadata_known,
             stop_ids: HashMap::new(),
             held: None,
+            walked: 0,
+            marked: 0,
+            most: most.max(usize::try_from(inputs.trace.budget.all() / BLOCKS).unwrap_or(usize::MAX)),
             out: BlockProfile::default(),
         };
         (reader, inputs.trace.blocks().samples(block, scratch))
@@ -237,10 +264,37 @@ pub(super) struct Reader<'w, 'i> {
     pub(super) stop_ids: HashMap<StopKey, u16>,
     /// The latest sample, if its walk may go on by what follows it.
     pub(super) held: Option<Held>,
+    /// Frames that the slots hold.
+    pub(super) walked: usize,
+    /// Bytes of the marks.
+    marked: usize,
+    /// Bytes that all of it may take.
+    most: usize,
     pub(super) out: BlockProfile,
 }
 
+impl Slot {
+    /// Bytes that it takes.
+    fn memory(&self) -> usize {
+        FRAME_MEMORY * self.nodes.capacity()
+    }
+}
+
+/// Bytes of a frame in a slot: as it was walked, how it changes, its node.
+const FRAME_MEMORY: usize = 2 * (size_of::<Frame>() + 24) + size_of::<NodeId>();
+
 impl Reader<'_, '_> {
+    /// Bytes that what was read of the block takes.
+    fn memory(&self) -> usize {
+        let BlockProfile { frames, tree, steps, dropped, .. } = &self.out;
+        frames.keys().len() * 2 * size_of::<FrameKey>()
+            + tree.nodes().len() * 2 * size_of::<Node>()
+            + steps.len() * size_of::<Step>()
+            + dropped.len() * size_of::<(u64, u64)>()
+            + self.walked * FRAME_MEMORY
+            + self.marked
+    }
+
     fn step(&mut self, decoded: Decoded<'_>) {
         if let Decoded::Other(event) = &decoded
             && let Some(held) = &mut self.held
@@ -330,12 +384,15 @@ impl Reader<'_, '_> {
 
     fn other(&mut self, event: &Event<'_>) {
         match event {
-            Event::Mark(mark) => self.out.marks.push(Mark {
-                time: mark.time,
-                thread: mark.thread,
-                tag: mark.tag,
-                text: String::from_utf8_lossy(mark.text).into_owned(),
-            }),
+            Event::Mark(mark) => {
+                self.marked += size_of::<Mark>() + mark.text.len();
+                self.out.marks.push(Mark {
+                    time: mark.time,
+                    thread: mark.thread,
+                    tag: mark.tag,
+                    text: String::from_utf8_lossy(mark.text).into_owned(),
+                });
+            }
             Event::Dropped(dropped) => self.out.dropped.push((dropped.reason, dropped.count)),
             Event::Unknown { .. } => self.out.unknown_events += 1,
             _ => {}

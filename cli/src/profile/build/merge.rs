@@ -1,18 +1,19 @@
 //! Blocks merged in order: one call tree, one list of runs a thread.
 
 use super::block::{BlockProfile, Stack, Step, Walked, Worker};
+use super::facts::{dropped, trace_info};
 use super::{Inputs, PlacedBlock};
 use crate::image::holder_name;
 use crate::profile::{
     CallTree, CodeInfo, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance, Node, NodeId,
-    Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo, TraceInfo,
+    Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo,
 };
 use crate::stack::StopReason;
-use crate::trace::{Mark, drop_reason_name};
+use crate::trace::{Mark, beyond_memory};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use stk_format::{CpuUnit, ImageBudget};
-use stk_schema::event::{DropReason, ModuleFlags, RunState, ThreadFlags};
+use stk_schema::event::{ModuleFlags, RunState, ThreadFlags};
 
 /// Merges block after block.
 pub(super) struct Merger<'i> {
@@ -28,12 +29,27 @@ pub(super) struct Merger<'i> {
     marks: Vec<Mark>,
     dropped: BTreeMap<u64, u64>,
     losses: Losses,
+    /// Bytes of the marks.
+    marked: usize,
+    /// Bytes that were taken from the trace's budget.
+    paid: usize,
+    /// Whether there is no memory for more.
+    full: bool,
+    /// Samples that came then.
+    left_out: u64,
     /// Ordinals of blocks that broke off: which sample of a thread was its last there is not known.
     broken: HashSet<u64>,
     /// Walks stacks again whose modules went while their thread was idle: made when the first is
     /// met.
     walker: Option<Worker<'i>>,
 }
+
+/// What things take in memory with what is made of them later, in bytes: a stack, a frame with its
+/// names but for their texts, a thread, a reason why stacks end.
+const NODE: usize = 64;
+const FRAME: usize = 192;
+const THREAD: usize = 320;
+const STOP: usize = 128;
 
 /// A thread on its way through the blocks.
 #[derive(Default)]
@@ -82,6 +98,8 @@ impl<'i> Merger<'i> {
             .collect();
         let thread_ids = threads.iter().enumerate().map(|(i, thread)| (thread.instance, i as u32)).collect();
         let states = threads.iter().map(|_| ThreadState::default()).collect();
+        // Those that the timeline tells of are paid for.
+        let paid = THREAD * threads.len();
         Merger {
             inputs,
             frames: FrameTable::default(),
@@ -95,19 +113,55 @@ impl<'i> Merger<'i> {
             marks: Vec::new(),
             dropped: inputs.trace.timeline.dropped.clone(),
             losses: Losses::default(),
+            marked: 0,
+            paid,
+            full: false,
+            left_out: 0,
             broken: HashSet::new(),
             walker: None,
         }
     }
 
+    /// Whether there is no memory for more: blocks only count what they would have given.
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Leaves a block out.
+    pub fn leave_out(&mut self, placed: &PlacedBlock) {
+        self.left_out = self.left_out.saturating_add(placed.block.header.samples.into());
+    }
+
+    /// Pays for what has come since the last time; `false` when there is no memory for it.
+    fn pay(&mut self) -> bool {
+        let now = NODE * self.tree.nodes().len()
+            + FRAME * self.frames.keys().len()
+            + THREAD * self.threads.len()
+            + STOP * self.stops.len()
+            + self.marked;
+        self.full |= now > self.paid && !self.inputs.trace.budget.take(now - self.paid);
+        self.paid = self.paid.max(now);
+        !self.full
+    }
+
     /// Merges the next block.
     pub fn block(&mut self, placed: &PlacedBlock, block: BlockProfile) -> io::Result<()> {
+        if self.full {
+            self.leave_out(placed);
+            return Ok(());
+        }
         if placed.after_loss {
             self.break_runs()?;
         }
         let ordinal = placed.block.header.ordinal;
         let mut local = Local::new(&block);
-        for step in &block.steps {
+        for (n, step) in block.steps.iter().enumerate() {
+            if !self.pay() {
+                let left_out =
+                    block.steps[n..].iter().fold(0u64, |sum, step| sum.saturating_add(step.samples));
+                self.left_out = self.left_out.saturating_add(left_out);
+                return self.break_runs();
+            }
             let thread = self.thread(step.thread);
             match step.stack {
                 Stack::Known(walked) => {
@@ -125,6 +179,8 @@ impl<'i> Merger<'i> {
                 last.expires = expires;
             }
         }
+        self.marked +=
+            block.marks.iter().map(|mark| 2 * (size_of::<Mark>() + mark.text.len())).sum::<usize>();
         self.marks.extend(block.marks);
         for (reason, count) in block.dropped {
             *self.dropped.entry(reason).or_default() += count;
@@ -136,6 +192,13 @@ impl<'i> Merger<'i> {
             self.broken.insert(ordinal);
             self.break_runs()?;
         }
+        if block.cut {
+            let seq = placed.block.header.seq;
+            let why = "its end is left out: its stacks take more memory than a block may (--max-memory)";
+            self.losses.damaged_blocks.push(format!("block {seq}: {why}"));
+            self.broken.insert(ordinal);
+            self.break_runs()?;
+        }
         Ok(())
     }
 
@@ -143,6 +206,10 @@ impl<'i> Merger<'i> {
     pub fn finish(mut self) -> io::Result<(Profile, Runs)> {
         self.break_runs()?;
         let trace = self.inputs.trace;
+        if self.left_out > 0 {
+            let left_out = beyond_memory(self.left_out, "samples", &trace.budget);
+            self.losses.damaged_blocks.push(left_out);
+        }
         let (clock, timeline) = (trace.clock, &trace.timeline);
         let modules = timeline
             .modules
@@ -183,7 +250,7 @@ impl<'i> Merger<'i> {
         self.losses.damaged_blocks.splice(0..0, trace.damage.iter().cloned());
         (self.losses.dropped_samples, self.losses.dropped) = dropped(&self.dropped, trace.dropped());
         let profile = Profile {
-            trace: trace_info(self.inputs),
+            trace: trace_info(trace),
             images: timeline.images.iter().map(|record| record.image.clone()).collect(),
             modules,
             code,
@@ -396,52 +463,5 @@ impl Local {
             stops: vec![None; block.stops.len()],
             path: Vec::new(),
         }
-    }
-}
-
-fn trace_info(inputs: &Inputs<'_>) -> TraceInfo {
-    let trace = inputs.trace;
-    let header = trace.header();
-    TraceInfo {
-        trace_id: trace.id(),
-        source: trace.source.clone(),
-        arch: header.arch,
-        pid: header.pid,
-        process: trace.process(),
-        host: trace.fact("host").unwrap_or_default().to_owned(),
-        start_utc_ns: header.utc_start,
-        duration_ns: trace.clock.ns(trace.last()),
-        interval_ns: trace.interval_ns(),
-        metadata: trace.timeline.metadata.clone(),
-        complete: trace.blocks().is_complete(),
-    }
-}
-
-/// Dropped samples, and what was dropped by reason, with what the running total of samples says
-/// beyond them.
-fn dropped(by_reason: &BTreeMap<u64, u64>, total: u64) -> (u64, Vec<(String, u64)>) {
-    let no_sample = DropReason::WITHOUT_SAMPLES.map(|reason| reason as u64);
-    let told: u64 =
-        by_reason.iter().filter(|(reason, _)| !no_sample.contains(reason)).map(|(_, count)| count).sum();
-    let mut list: Vec<(String, u64)> =
-        by_reason.iter().map(|(&reason, &count)| (drop_reason_name(reason).to_owned(), count)).collect();
-    if total > told {
-        list.push(("reason not recorded".to_owned(), total - told));
-    }
-    (total.max(told), list)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pass_that_was_skipped_hides_no_sample_that_is_missing_without_a_reason() {
-        let by_reason = BTreeMap::from([(DropReason::NoContext as u64, 2), (DropReason::Late as u64, 5)]);
-        let named =
-            |list: &[(&str, u64)]| list.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
-        let told: Vec<_> = named(&[("context not readable", 2), ("sampler woke late", 5)]);
-        assert_eq!(dropped(&by_reason, 2), (2, told.clone()));
-        assert_eq!(dropped(&by_reason, 4), (4, [told, named(&[("reason not recorded", 2)])].concat()));
     }
 }

@@ -3,6 +3,7 @@
 //! once, whatever the trace's length.
 
 mod block;
+mod facts;
 mod gap;
 mod merge;
 mod walk;
@@ -58,6 +59,10 @@ pub fn build(
     let mut finished: Vec<(PlacedBlock, BlockProfile)> = Vec::new();
     let window = 4 * rayon::current_num_threads();
     for blocks in blocks.chunks(window) {
+        if merger.is_full() {
+            blocks.iter().for_each(|block| merger.leave_out(block));
+            continue;
+        }
         let (walked, merged) = rayon::join(
             || walk_window(&inputs, blocks, &budget, &workers),
             || {
@@ -221,5 +226,7 @@ fn walk_window<'i>(
 mod code_tests;
 #[cfg(test)]
 mod gap_tests;
+#[cfg(test)]
+mod memory_tests;
 #[cfg(test)]
 mod tests;

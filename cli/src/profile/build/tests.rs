@@ -55,7 +55,7 @@ pub(super) fn stop(profile: &Profile, run: &Run) -> &'static str {
 }
 
 /// One thread that goes from function to function, a sample a millisecond.
-fn walk_about(samples: u64, functions: u32, cut_every: u64) -> Vec<u8> {
+pub(super) fn walk_about(samples: u64, functions: u32, cut_every: u64) -> Vec<u8> {
     let mut builder = testing::trace();
     Image::new(r"C:\app\app.exe", functions).load(&mut builder, 0, BASE);
     let threads = [builder.thread(0, 1, "eins", STACK), builder.thread(0, 2, "zwei", 2 * STACK)];

@@ -48,6 +48,7 @@ impl Reader<'_, '_> {
             slot.stack.clear();
             slot.nodes.clear();
             slot.step = None;
+            slot.deepest = 0;
             slot.live = true;
             slot.thread = sample.thread;
         }
@@ -90,8 +91,8 @@ impl Reader<'_, '_> {
     /// Interns the frames of the last walk from the root on; those that were taken over from the
     /// walk before have their nodes.
     fn intern(&mut self, at: usize) -> Option<NodeId> {
-        let Reader { slots, out, inputs, .. } = self;
-        let Slot { stack, nodes, .. } = &mut slots[at];
+        let Reader { slots, out, inputs, walked, .. } = self;
+        let Slot { stack, nodes, deepest, .. } = &mut slots[at];
         nodes.truncate(stack.reused());
         let mut parent = nodes.last().copied();
         for frame in stack.frames().rev().skip(nodes.len()) {
@@ -103,6 +104,8 @@ impl Reader<'_, '_> {
             nodes.push(node);
             parent = Some(node);
         }
+        *walked += nodes.len().saturating_sub(*deepest);
+        *deepest = nodes.len().max(*deepest);
         parent
     }
 }

@@ -22,10 +22,10 @@ mod rundown;
 pub use lines::{Line, Lines};
 
 use super::{Method, MethodKind, Methods, Span};
-use crate::model::ImageId;
-use crate::trace::{NamedCode, Nettrace, Runtime, RuntimeEvents, Timeline, Trace, runtime_events};
-use rundown::{Rundown, Times};
-use std::collections::BTreeSet;
+use crate::model::{ImageId, shortened};
+use crate::trace::{NamedCode, Nettrace, RuntimeEvents, Timeline, Trace, beyond_memory, runtime_events};
+use rundown::{MAX_NAME, Rundown, Times};
+use std::collections::{BTreeSet, HashSet};
 
 /// What the .NET runtimes of a trace told of their methods.
 pub fn methods(trace: &Trace<'_>) -> Methods {
@@ -35,7 +35,7 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
     }
     let RuntimeEvents { sessions, names, mut problems } = runtime_events(trace);
     let clock_frequency = trace.header().clock_frequency;
-    let mut rundown = Rundown::default();
+    let mut rundown = Rundown::within(trace.budget.clone());
     for Nettrace { session, received, bytes } in &sessions {
         let times = |header: &nettrace::Header| {
             // Both are the system's performance counter then.
@@ -60,7 +60,7 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
             base: name.base,
             size: name.size,
             kind: if stub { MethodKind::Stub } else { MethodKind::Managed },
-            name: name.name.into(),
+            name: shortened(&name.name, MAX_NAME).into(),
             tier: "",
             module: None,
             token: 0,
@@ -69,7 +69,10 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
         });
     }
     rundown.map.finish();
-    let Rundown { map, modules, .. } = rundown;
+    let Rundown { map, modules, left_out, budget, .. } = rundown;
+    if left_out > 0 {
+        problems.push(beyond_memory(left_out, "events of the .NET runtime", &budget));
+    }
     Methods { map, modules, problems, streams: sessions.len(), runtimes }
 }
 
@@ -96,10 +99,9 @@ fn runtime_images(timeline: &Timeline) -> BTreeSet<ImageId> {
         let name = record.image.name.to_lowercase();
         RUNTIME_FILES.contains(&name.as_str()).then_some(ImageId(i as u32))
     });
-    let found = timeline.modules.iter().filter_map(|module| {
-        let holds = |runtime: &Runtime| runtime.module == module.instance;
-        timeline.runtimes.iter().any(holds).then_some(module.image)
-    });
+    let holders: HashSet<u64> = timeline.runtimes.iter().map(|runtime| runtime.module).collect();
+    let found = timeline.modules.iter().filter(|module| holders.contains(&module.instance));
+    let found = found.map(|module| module.image);
     named.chain(found).collect()
 }
 

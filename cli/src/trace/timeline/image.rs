@@ -3,15 +3,18 @@
 
 use super::ImageRecord;
 use super::build::text;
-use crate::model::{Image, file_name, image_id, pdb_id};
+use crate::model::{Image, file_name, image_id, pdb_id, shortened};
 use stk_schema::event::ModuleLoad;
 use stk_schema::identity::{ContentHash, Identity};
+
+/// Bytes of a file name that are kept beside the path: no file system has longer names.
+const MAX_NAME: usize = 1 << 10;
 
 /// Names and identities of a module's image.
 pub(super) fn image_record(load: &ModuleLoad<'_>) -> ImageRecord {
     let path = text(load.path);
     let mut image = Image {
-        name: file_name(&path).to_owned(),
+        name: shortened(file_name(&path), MAX_NAME).into_owned(),
         path,
         debug_id: String::new(),
         code_id: String::new(),
@@ -42,7 +45,7 @@ pub(super) fn image_record(load: &ModuleLoad<'_>) -> ImageRecord {
         image.name = if image.pdb_name.is_empty() {
             format!("module@{:x}", load.base)
         } else {
-            image.pdb_name.clone()
+            shortened(&image.pdb_name, MAX_NAME).into_owned()
         };
     }
     image.identity_hash = identity_hash(&image, header_hash);

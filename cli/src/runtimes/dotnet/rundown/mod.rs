@@ -3,12 +3,21 @@
 
 use super::events::{self, Event, IlMap, MethodCode};
 use super::nettrace::{self, Outcome};
+use crate::model::shortened;
 use crate::runtimes::{CodeLines, ManagedModule, Method, MethodKind, MethodMap, Span};
+use crate::trace::Budget;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Module of dynamic methods, as dotnet-trace and PerfView call it.
 const DYNAMIC: &str = "dynamicClass";
+
+/// Bytes of a method's name that are kept: every frame in it repeats them.
+pub(super) const MAX_NAME: usize = 8 << 10;
+/// Longest path, in bytes of UTF-8: Windows has none of more than 32,767 units of UTF-16.
+const MAX_PATH: usize = 3 * 32_767;
+/// What keeping an event takes beside its texts, in bytes, with what becomes of it.
+const EVENT: usize = 400;
 
 /// When the events of a stream happened.
 #[derive(Clone, Copy, Debug)]
@@ -24,11 +33,20 @@ pub(super) enum Times {
 pub(super) struct Rundown {
     pub map: MethodMap,
     pub modules: Vec<ManagedModule>,
+    /// What may be kept of the streams.
+    pub budget: Budget,
+    /// Events that were not kept, since the budget was used up.
+    pub left_out: u64,
     /// Index in `modules` by what the module is.
     known: HashMap<ManagedModule, u32>,
 }
 
 impl Rundown {
+    /// Nothing yet; what is kept counts against `budget`.
+    pub fn within(budget: Budget) -> Rundown {
+        Rundown { budget, ..Rundown::default() }
+    }
+
     /// Takes a stream. `times` decides, by the stream's header, how its clock is to be taken.
     /// `ns` turns the trace's ticks into nanoseconds since its start.
     pub fn stream(
@@ -40,8 +58,13 @@ impl Rundown {
         let header = nettrace::read_header(bytes);
         let times = header.as_ref().map_or(Times::OfEvents, times);
         let mut stream = Stream::default();
+        let Rundown { budget, left_out, .. } = self;
         let outcome = nettrace::read(bytes, |kind, record| {
             if let Some(event) = events::decode(kind, record.payload) {
+                if !budget.take(EVENT + record.payload.len()) {
+                    *left_out += 1;
+                    return;
+                }
                 let time = match times {
                     Times::OfEvents => record.time,
                     Times::Received(time) => time,
@@ -64,12 +87,14 @@ impl Rundown {
             }
             ids.insert(id, index);
         }
+        let stem = |module: &ManagedModule| shortened(module.stem(), MAX_NAME).into_owned();
+        let stems: Vec<String> = self.modules.iter().map(stem).collect();
         for change in stream.changes {
             match change {
                 Change::Method(told) => {
                     let module = ids.get(&told.code.module).copied();
                     let module = module.filter(|_| !told.code.is_dynamic());
-                    self.map.add(method(told, module, &self.modules));
+                    self.map.add(method(told, module, &stems));
                 }
                 Change::Unload { start, time } => self.map.remove(start, time),
             }
@@ -133,10 +158,10 @@ impl Stream {
             Event::MethodUnload { start } => self.changes.push(Change::Unload { start, time }),
             Event::Module(module) => {
                 let known = self.modules.entry(module.id).or_default();
-                if !module.il_path.is_empty() {
+                if (1..=MAX_PATH).contains(&module.il_path.len()) {
                     known.path = module.il_path;
                 }
-                if let Some((guid, path)) = module.pdb {
+                if let Some((guid, path)) = module.pdb.filter(|(_, path)| path.len() <= MAX_PATH) {
                     (known.pdb_guid, known.pdb_path) = (guid, path);
                 }
             }
@@ -150,9 +175,10 @@ impl Stream {
     }
 }
 
-fn method(told: Told, module: Option<u32>, modules: &[ManagedModule]) -> Method {
+/// A method of a module; `stems`: the names of all modules.
+fn method(told: Told, module: Option<u32>, stems: &[String]) -> Method {
     let Told { code, lines, span } = told;
-    let stem = match module.map(|module| modules[module as usize].stem()) {
+    let stem = match module.map(|module| stems[module as usize].as_str()) {
         Some(stem) if !stem.is_empty() => stem,
         _ if code.is_dynamic() => DYNAMIC,
         _ => "?",
@@ -162,7 +188,7 @@ fn method(told: Told, module: Option<u32>, modules: &[ManagedModule]) -> Method 
         id: code.id,
         base: code.start,
         size: code.size,
-        name: full_name(stem, &code).into(),
+        name: shortened(&full_name(stem, &code), MAX_NAME).into(),
         kind,
         tier: code.tier(),
         module,

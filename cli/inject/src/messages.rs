@@ -1,0 +1,79 @@
+//! What inject says on standard error.
+//!
+//! Names of processes and files, what the agent's memory holds and what the system answers come from
+//! outside: each is made printable before it becomes part of a sentence, so that none can steer the
+//! terminal or begin a line of its own.
+
+use std::fmt::Display;
+use std::path::Path;
+use stk_schema::text::printable;
+
+/// Prints one line.
+pub fn say(text: &str) {
+    eprintln!("{}", printable(text));
+}
+
+/// A process as sentences name it: `app.exe (pid 4404)`.
+pub fn process(name: &str, pid: u32) -> String {
+    format!("{} (pid {pid})", printable(name))
+}
+
+/// A file as sentences name it.
+pub fn file(path: &Path) -> String {
+    printable(&path.to_string_lossy()).into_owned()
+}
+
+/// That a recording has begun.
+pub fn recording(process: &dyn Display, trace: &Path) -> String {
+    format!("recording {process} to {}", file(trace))
+}
+
+/// The trace and what it holds, for the closing line.
+pub fn trace(path: &Path, contents: &str) -> String {
+    format!("{}: {contents}", file(path))
+}
+
+/// That nothing could be added to a trace behind its end.
+pub fn not_completed(trace: &Path, problem: &str) -> String {
+    format!("inject: {} was not completed: {}", file(trace), printable(problem))
+}
+
+/// That a module stays without what its stacks are unwound with.
+pub fn no_unwind_data(module: &str, reason: &str) -> String {
+    format!("no unwind data for {}: {}", printable(module), printable(reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Clears the screen, begins a line, turns the direction of writing.
+    const HOSTILE: &str = "a\u{1b}[2J\nb\u{202e}.exe";
+    const SHOWN: &str = r"a\u{1b}[2J\u{a}b\u{202e}.exe";
+
+    #[test]
+    fn a_hostile_process_name_is_escaped() {
+        assert_eq!(process(HOSTILE, 7), format!("{SHOWN} (pid 7)"));
+        let text = recording(&process(HOSTILE, 7), Path::new("x.stk"));
+        assert_eq!(text, format!("recording {SHOWN} (pid 7) to x.stk"));
+    }
+
+    #[test]
+    fn a_hostile_file_name_is_escaped() {
+        let path = Path::new(HOSTILE);
+        assert_eq!(file(path), SHOWN);
+        assert_eq!(recording(&"x.exe (pid 7)", path), format!("recording x.exe (pid 7) to {SHOWN}"));
+        assert_eq!(trace(path, "12 samples"), format!("{SHOWN}: 12 samples"));
+    }
+
+    #[test]
+    fn what_the_system_says_is_escaped() {
+        let text = not_completed(Path::new(HOSTILE), HOSTILE);
+        assert_eq!(text, format!("inject: {SHOWN} was not completed: {SHOWN}"));
+    }
+
+    #[test]
+    fn a_hostile_module_path_is_escaped() {
+        assert_eq!(no_unwind_data(HOSTILE, HOSTILE), format!("no unwind data for {SHOWN}: {SHOWN}"));
+    }
+}

@@ -1,0 +1,61 @@
+//! JSON documents that say something of several traces: `{"version": N, "traces": [...]}`. Each trace
+//! is written as soon as it is read, so that nothing grows with their number.
+
+use serde::Serialize;
+
+/// A document that is being written.
+pub(super) struct Traces {
+    version: u32,
+    begun: bool,
+}
+
+impl Traces {
+    /// A document of this version, without traces yet.
+    pub(super) fn new(version: u32) -> Traces {
+        Traces { version, begun: false }
+    }
+
+    /// The text of the next trace, with what stands before it.
+    ///
+    /// # Errors
+    ///
+    /// When `trace` cannot be written as JSON.
+    pub(super) fn next(&mut self, trace: &impl Serialize) -> serde_json::Result<String> {
+        // Line ends within texts are escaped, so every one here is between two fields.
+        let trace = serde_json::to_string_pretty(trace)?.replace('\n', "\n    ");
+        let before = if std::mem::replace(&mut self.begun, true) { ",".to_owned() } else { self.head() };
+        Ok(format!("{before}\n    {trace}"))
+    }
+
+    /// The end of the document.
+    pub(super) fn end(self) -> String {
+        if self.begun { "\n  ]\n}\n".to_owned() } else { self.head() + "]\n}\n" }
+    }
+
+    fn head(&self) -> String {
+        format!("{{\n  \"version\": {},\n  \"traces\": [", self.version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_pieces_are_what_serde_writes_at_once() {
+        let all = [json!({ "name": "a\nb", "list": [1, { "c": [] }] }), json!({}), json!([2])];
+        for count in 0..=all.len() {
+            let mut traces = Traces::new(3);
+            let mut text: String = all[..count].iter().map(|trace| traces.next(trace).unwrap()).collect();
+            text.push_str(&traces.end());
+            #[derive(Serialize)]
+            struct Whole<'a> {
+                version: u32,
+                traces: &'a [serde_json::Value],
+            }
+            let whole = Whole { version: 3, traces: &all[..count] };
+            assert_eq!(text, serde_json::to_string_pretty(&whole).unwrap() + "\n");
+        }
+    }
+}

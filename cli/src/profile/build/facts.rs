@@ -1,0 +1,53 @@
+//! What a profile says of its trace as a whole.
+
+use crate::profile::TraceInfo;
+use crate::trace::{Trace, drop_reason_name};
+use std::collections::BTreeMap;
+use stk_schema::event::DropReason;
+
+/// Facts about a recording.
+pub(super) fn trace_info(trace: &Trace<'_>) -> TraceInfo {
+    let header = trace.header();
+    TraceInfo {
+        trace_id: trace.id(),
+        source: trace.source.clone(),
+        arch: header.arch,
+        pid: header.pid,
+        process: trace.process(),
+        host: trace.fact("host").unwrap_or_default().to_owned(),
+        start_utc_ns: header.utc_start,
+        duration_ns: trace.clock.ns(trace.last()),
+        interval_ns: trace.interval_ns(),
+        metadata: trace.timeline.metadata.clone(),
+        complete: trace.blocks().is_complete(),
+    }
+}
+
+/// Dropped samples, and what was dropped by reason, with what the running total of samples says
+/// beyond them.
+pub(super) fn dropped(by_reason: &BTreeMap<u64, u64>, total: u64) -> (u64, Vec<(String, u64)>) {
+    let no_sample = DropReason::WITHOUT_SAMPLES.map(|reason| reason as u64);
+    let told: u64 =
+        by_reason.iter().filter(|(reason, _)| !no_sample.contains(reason)).map(|(_, count)| count).sum();
+    let mut list: Vec<(String, u64)> =
+        by_reason.iter().map(|(&reason, &count)| (drop_reason_name(reason).to_owned(), count)).collect();
+    if total > told {
+        list.push(("reason not recorded".to_owned(), total - told));
+    }
+    (total.max(told), list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_that_was_skipped_hides_no_sample_that_is_missing_without_a_reason() {
+        let by_reason = BTreeMap::from([(DropReason::NoContext as u64, 2), (DropReason::Late as u64, 5)]);
+        let named =
+            |list: &[(&str, u64)]| list.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
+        let told: Vec<_> = named(&[("context not readable", 2), ("sampler woke late", 5)]);
+        assert_eq!(dropped(&by_reason, 2), (2, told.clone()));
+        assert_eq!(dropped(&by_reason, 4), (4, [told, named(&[("reason not recorded", 2)])].concat()));
+    }
+}

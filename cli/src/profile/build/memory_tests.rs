@@ -1,0 +1,97 @@
+//! What a profile may take in memory.
+
+use super::tests::walk_about;
+use crate::image::{Elsewhere, load_images};
+use crate::profile::{BuildOptions, Profile, Runs, build};
+use crate::stack::{NameSources, StopReason};
+use crate::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
+use crate::trace::{Budget, Trace};
+use std::sync::atomic::AtomicU64;
+
+/// A trace, and its profile when so many bytes are left for it.
+fn within(file: &[u8], memory: u64) -> (Trace<'_>, Profile, Runs) {
+    let mut trace = Trace::read(file, "test.stk").unwrap();
+    trace.budget = Budget::new(memory);
+    let images = load_images(&trace, &Elsewhere::NOWHERE);
+    let (profile, runs) = build(&trace, &images, &BuildOptions::default(), &AtomicU64::new(0)).unwrap();
+    (trace, profile, runs)
+}
+
+fn samples(runs: &Runs) -> u64 {
+    let mut sum = 0;
+    let visited: std::io::Result<()> = runs.for_each(|batch| {
+        sum += batch.runs.iter().map(|run| u64::from(run.samples)).sum::<u64>();
+        Ok(())
+    });
+    visited.unwrap();
+    sum
+}
+
+#[test]
+fn stacks_beyond_the_memory_are_left_out_and_told() {
+    let file = walk_about(500, 200, 20);
+    let (_, whole, runs) = within(&file, u64::MAX);
+    let all = samples(&runs);
+    assert!(whole.losses.damaged_blocks.is_empty() && all == 1000, "{all}");
+    let (_, part, runs) = within(&file, 64 << 10);
+    let taken = samples(&runs);
+    assert!(taken > 0 && taken < all, "{taken}");
+    assert!(part.tree.nodes().len() < whole.tree.nodes().len());
+    let [told] = part.losses.damaged_blocks.as_slice() else { panic!("{:?}", part.losses.damaged_blocks) };
+    assert!(told.starts_with(&format!("{} samples", all - taken)) && told.contains("--max-memory"), "{told}");
+}
+
+#[test]
+fn what_is_left_out_does_not_depend_on_the_number_of_threads() {
+    let file = walk_about(500, 200, 20);
+    let with_threads = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let (_, profile, runs) = within(&file, 64 << 10);
+            (profile.losses.damaged_blocks, profile.tree.nodes().to_vec(), samples(&runs))
+        })
+    };
+    assert_eq!(with_threads(1), with_threads(5));
+}
+
+#[test]
+fn a_block_that_gives_more_than_a_block_may_is_cut_and_told() {
+    // One thread in a recursion whose outermost caller changes: no two samples share a frame's stack.
+    let mut builder = crate::testing::trace();
+    let (base, stack) = (0x1_4000_0000, 0x100_0000);
+    crate::testing::Image::new(r"C:\app\app.exe", 2_000).load(&mut builder, 0, base);
+    let thread = builder.thread(0, 1, "eins", stack);
+    for i in 0..300u32 {
+        let mut calls = vec![crate::testing::in_function(base, 0); 2_000];
+        calls[0] = crate::testing::in_function(base, i + 1);
+        crate::testing::sample(&mut builder, thread, 10_000 * (u64::from(i) + 1), stack, &calls);
+    }
+    let file = builder.finish();
+    let (_, profile, runs) = within(&file, 256 << 20);
+    let taken = samples(&runs);
+    assert!(taken > 0 && taken < 300, "{taken}");
+    assert!(profile.losses.damaged_blocks[0].contains("its end is left out"), "{:?}", profile.losses);
+    // Who allows for more memory gets all.
+    let (_, profile, runs) = within(&file, 64 << 30);
+    assert!(profile.losses.damaged_blocks.is_empty() && samples(&runs) == 300);
+    assert!(profile.stops.iter().all(|stop| stop.reason != StopReason::StackLost));
+}
+
+#[test]
+fn names_beyond_the_memory_are_left_out_and_told() {
+    let file = walk_about(50, 100, 20);
+    let (mut trace, mut profile, _) = within(&file, u64::MAX);
+    trace.budget = Budget::new(1000);
+    let images = load_images(&trace, &Elsewhere::NOWHERE);
+    let methods = crate::runtimes::methods(&trace);
+    let store = SymbolStore::new(SymbolPath::default());
+    let symbolizer = Symbolizer::new(store, Demangle::default());
+    let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
+    crate::profile::symbolize(&mut profile, &sources);
+    let [told] = profile.losses.damaged_blocks.as_slice() else { panic!("{:?}", profile.losses) };
+    assert!(told.contains("names are left out") && told.contains("--max-memory"), "{told}");
+    let names: Vec<&str> =
+        profile.symbols.named.iter().map(|name| profile.symbols.strings.get(name.function)).collect();
+    assert!(names[0].contains("+0x") || names[0].contains("Rtl"), "{}", names[0]);
+    assert!(names.iter().any(|name| name.contains("left out")));
+}

@@ -1,0 +1,37 @@
+//! Stored blocks that claim more than they hold.
+
+use crate::hostile::small_parts;
+use stk_format::CODEC_ZSTD;
+use stk_format::synth::damage::forged;
+
+/// zstd frames (RFC 8878) that claim more than there is, or than a reader should give.
+pub(super) fn frames() -> Vec<(&'static str, Vec<u8>)> {
+    let frame = |descriptor: u8, window: u8, content: u32, blocks: &[u8]| {
+        let mut bytes = vec![0x28, 0xb5, 0x2f, 0xfd, descriptor, window];
+        bytes.extend(content.to_le_bytes());
+        bytes.extend(blocks);
+        bytes
+    };
+    // A run of one byte, the last block: size << 3 | RLE << 1 | last.
+    let run = |size: u32| [&(size << 3 | 3).to_le_bytes()[..3], &[0]].concat();
+    vec![
+        ("a window of 2^27", frame(0x80, 17 << 3, 16 << 20, &run(128 << 10))),
+        ("the largest window", frame(0x80, 0xff, 16 << 20, &run(128 << 10))),
+        ("content over the limit", frame(0x80, 10 << 3, u32::MAX, &run(128 << 10))),
+        ("less content than claimed", frame(0x80, 10 << 3, 16 << 20, &run(1))),
+        ("a run beyond the content", frame(0x80, 10 << 3, 16, &run(128 << 10))),
+    ]
+}
+
+/// A sound trace with such a block behind its end.
+pub(super) fn forged_frame(stored: &[u8]) -> Vec<u8> {
+    let parts = small_parts();
+    let claimed = stored.get(6..10).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes);
+    let seq = parts.blocks.last().map_or(0, |block| block.header.seq + 1);
+    let bomb = forged(&parts.header, &[], Some(stored), |block| {
+        (block.raw_len, block.seq, block.codec) = (claimed, seq, CODEC_ZSTD);
+    });
+    let mut file = parts.to_file();
+    file.extend_from_slice(&bomb[stk_format::FILE_HEADER_LEN..]);
+    file
+}

@@ -1,0 +1,165 @@
+//! Stacks that stand for far more than what is stored of them.
+
+use super::{KEYFRAME, TRUNCATED, many, module, named, runtime, samples};
+use crate::hostile::{BASE, STACK, thread};
+use stk_format::BlockKind;
+use stk_format::synth::{Parts, TraceBuilder};
+use stk_schema::Arch;
+use stk_schema::event::*;
+
+/// Frames of a deep stack: more than that are not walked.
+const DEPTH: usize = 4_090;
+/// Words of a frame: `sub rsp, 28h` and the return address.
+const FRAME: usize = 6;
+/// Functions of the module, their size in bytes, where the first begins.
+const FUNCTIONS: u32 = 4_000;
+const SIZE: u32 = 0x40;
+const FIRST: u32 = 0x1000;
+
+/// A trace with one module whose functions all have unwind data: `sub rsp, 28h` (x64 exception
+/// handling: UNWIND_INFO version 1, prologue of 4 bytes, UWOP_ALLOC_SMALL of 28h bytes).
+fn builder(path: &str) -> TraceBuilder {
+    let mut builder = TraceBuilder::new(Arch::X64);
+    let module = builder.module(0, BASE, 0x10_0000, path, Vec::new());
+    let (pdata, xdata) = (0x8_0000, 0xc_0000);
+    let function = |n| [FIRST + n * SIZE, FIRST + (n + 1) * SIZE, xdata];
+    let directory: Vec<u8> = (0..FUNCTIONS).flat_map(function).flat_map(u32::to_le_bytes).collect();
+    let tables = [
+        (TableKind::ExceptionDirectory, pdata, directory.as_slice()),
+        (TableKind::UnwindInfo, xdata, &[1, 4, 1, 0, 4, 0x42, 0, 0]),
+    ];
+    builder.tables(0, module, &tables);
+    builder
+}
+
+/// An address behind the prologue of a function.
+fn inside(function: usize) -> u64 {
+    BASE + u64::from(FIRST + function as u32 % FUNCTIONS * SIZE) + 16
+}
+
+/// The words of a stack of so many frames; `caller` gives the function of each, innermost first.
+fn stack(frames: usize, caller: impl Fn(usize) -> usize) -> Vec<u64> {
+    let mut words = vec![0; FRAME * frames];
+    for (n, frame) in words.chunks_exact_mut(FRAME).enumerate() {
+        frame[FRAME - 1] = inside(caller(n));
+    }
+    words
+}
+
+/// A sample of a thread with that stack.
+fn sample(builder: &mut TraceBuilder, thread: u64, time: u64, ip: u64, words: &[u64]) {
+    builder.sample(thread, time, &[ip, STACK_BASE - 8 * words.len() as u64], words);
+}
+
+/// Where the threads' stacks end.
+const STACK_BASE: u64 = STACK << 8;
+
+fn taken_apart(builder: TraceBuilder, parts: &mut Parts) {
+    *parts = Parts::take_apart(&builder.abandon()).unwrap_or_else(|| parts.clone());
+}
+
+/// No two samples share a frame's caller.
+pub(super) fn other_roots(parts: &mut Parts, samples: usize) {
+    let mut builder = builder(r"C:\app\app.exe");
+    let thread = builder.thread(0, 11, "main", STACK_BASE);
+    let mut words = stack(DEPTH, |_| 1);
+    let (last, root) = (words.len() - 1, words.len() - 1 - FRAME);
+    for i in 0..samples {
+        (words[last], words[root]) = (inside(i), inside(i / FUNCTIONS as usize));
+        sample(&mut builder, thread, i as u64 * 1000, inside(1), &words);
+        if i % 100 == 99 {
+            builder.cut();
+        }
+    }
+    builder.cut();
+    taken_apart(builder, parts);
+}
+
+/// Each thread has one deep stack.
+pub(super) fn many_threads(parts: &mut Parts, threads: usize) {
+    let mut builder = builder(r"C:\app\app.exe");
+    let words = stack(DEPTH, |_| 1);
+    for i in 0..threads {
+        let thread = builder.thread(0, 11 + i as u32, "", STACK_BASE);
+        sample(&mut builder, thread, i as u64 * 1000, inside(1), &words);
+        if i % 200 == 199 {
+            builder.cut();
+        }
+    }
+    builder.cut();
+    taken_apart(builder, parts);
+}
+
+/// Every frame's name repeats that of the module.
+pub(super) fn long_module(parts: &mut Parts, samples: usize) {
+    let mut builder = builder(&"x".repeat(super::TEXT));
+    let thread = builder.thread(0, 11, "main", STACK_BASE);
+    for i in 0..samples {
+        let words = stack(DEPTH, |n| n + i);
+        sample(&mut builder, thread, i as u64 * 1000, inside(i), &words);
+    }
+    builder.cut();
+    taken_apart(builder, parts);
+}
+
+/// One thread's stack of two frames, never twice the same.
+pub(super) fn different(parts: &mut Parts, samples: usize) {
+    let mut builder = builder(r"C:\app\app.exe");
+    let thread = builder.thread(0, 11, "main", STACK_BASE);
+    for i in 0..samples {
+        let words = stack(2, |n| if n == 0 { i } else { i / FUNCTIONS as usize });
+        sample(&mut builder, thread, i as u64 * 1000, inside(i / 7), &words);
+        if i % 5_000 == 4_999 {
+            builder.cut();
+        }
+    }
+    builder.cut();
+    taken_apart(builder, parts);
+}
+
+/// What a runtime is said to have told of each thread's last sample: 15 MB of zeros.
+pub(super) fn kept_memory(parts: &mut Parts, threads: usize) {
+    let bytes = vec![0; 15 << 20];
+    many(parts, BlockKind::Meta, threads, |i| Event::ThreadStart(thread(100 + i)));
+    for thread in (100..).take(threads) {
+        let (time, block) = (600_000, samples(parts, std::iter::once(thread)));
+        block.events.push(super::sample(0, KEYFRAME | TRUNCATED, &[0, 1 << 40, 0, 2, 1, 0, 1]));
+        let managed = ManagedThread {
+            thread,
+            time,
+            address: 0,
+            state: 0,
+            preemptive_disabled: 0,
+            frame: 0,
+            exception: 0,
+        };
+        block.push(&Event::ManagedThread(managed));
+        block.push(&Event::Memory(Memory { thread, time, address: 0, bytes: &bytes }));
+        block.header.samples = 1;
+        block.seal();
+    }
+}
+
+/// Two methods, and any number of return addresses that either may hold.
+pub(super) fn ambiguous_methods(parts: &mut Parts, addresses: usize) {
+    const METHODS: u64 = 0x7000_0000;
+    let mut builder = builder(r"C:\app\app.exe");
+    let thread = builder.thread(0, 11, "main", STACK_BASE);
+    for i in 0..addresses as u64 {
+        sample(&mut builder, thread, i * 1000, METHODS + i, &stack(1, |_| 1));
+        if i % 5_000 == 4_999 {
+            builder.cut();
+        }
+    }
+    builder.cut();
+    taken_apart(builder, parts);
+    let texts = [vec![b'x'; super::TEXT], vec![b'y'; super::TEXT]];
+    many(parts, BlockKind::Meta, 2, |i| named(METHODS, &texts[i as usize]));
+}
+
+/// As many runtimes as modules, none of them in one of those.
+pub(super) fn runtimes_and_modules(parts: &mut Parts, count: usize) {
+    many(parts, BlockKind::Meta, count, |i| module(100 + i, i << 12, b"x.dll", None));
+    many(parts, BlockKind::Meta, count, |i| runtime((1 << 32) + i, b""));
+    many(parts, BlockKind::Meta, 1, |_| Event::ThreadStart(thread(100)));
+}
