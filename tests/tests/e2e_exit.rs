@@ -41,13 +41,15 @@ fn a_recorded_process_that_ends_in_any_way_is_gone_soon_and_its_trace_says_how()
             assert!(odd.hung <= 1 + times() / 100, "too many processes spin in Wine's ntdll");
         }
     }
-    // One of the two or so that end this way in a short run, under load.
-    assert!(odd.codes <= 1 + times() / 100, "too many exit codes of another thread: {}", odd.codes);
     let Odd { hung, codes } = odd;
     wine::measured(&format!(
-        "{} processes ended; Wine itself hung {hung} more; {codes} had another thread's exit code",
+        "{} processes ended; Wine itself hung {hung} more; to {codes} it gave an exit code of its own",
         times()
     ));
+}
+
+fn wine10() -> bool {
+    std::env::var_os("STK_MACHINE").is_some_and(|machine| machine == "wine10")
 }
 
 /// What is known to go otherwise now and then.
@@ -55,7 +57,7 @@ fn a_recorded_process_that_ends_in_any_way_is_gone_soon_and_its_trace_says_how()
 struct Odd {
     /// Processes that Wine itself hung.
     hung: u64,
-    /// Processes whose last thread left by ExitThread, and that had the exit code of another one.
+    /// Processes whose threads all left, and to which Wine 10 gave exit code 1.
     codes: u64,
 }
 
@@ -80,9 +82,10 @@ fn end(Way(way, code, says): &Way, moment: u64, odd: &mut Odd) -> bool {
     assert!(last_thread || status.code() == Some(*code), "{context}: {status} {}", program.output());
     let finished = inject.finish();
     let finished = finished.expect(0);
-    // The recorder's threads leave behind the last thread, with its exit code; on a loaded machine
-    // it was another thread's in one of about a hundred such ends (docs/recording.md).
-    if last_thread && finished.stderr.contains("ended with exit code 1;") {
+    // The recorder's threads leave behind the last thread, with its exit code. Wine 10 gives a
+    // process exit code 1 where several threads leave at one moment, so that none finds itself the
+    // last: without a recorder to 126 of 200 whose nine threads left with 9. Wine 8 does not.
+    if last_thread && wine10() && finished.stderr.contains("ended with exit code 1;") {
         odd.codes += 1;
     } else {
         finished.says(&format!("ended with exit code {code}"));
