@@ -35,7 +35,7 @@ pub(super) struct BlockProfile {
 
 /// Memory that what a block gives may take, in bytes, and more for each byte that it takes in the
 /// file: some blocks are in memory at once.
-const MEMORY: usize = 8 << 20;
+const MEMORY: usize = 4 << 20;
 const MEMORY_PER_BYTE: usize = 32;
 /// Never more than this, unless `--max-memory` allows for many such blocks.
 const MOST_MEMORY: usize = 32 << 20;

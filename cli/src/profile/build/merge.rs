@@ -46,7 +46,7 @@ pub(super) struct Merger<'i> {
 
 /// What things take in memory with what is made of them later, in bytes: a stack, a frame with its
 /// names but for their texts, a thread, a reason why stacks end.
-const NODE: usize = 64;
+const NODE: usize = 96;
 const FRAME: usize = 192;
 const THREAD: usize = 320;
 const STOP: usize = 128;

@@ -256,13 +256,25 @@ mod tests {
         }
     }
 
+    /// Each level names the one within it three times more.
+    fn nested(levels: usize) -> String {
+        let inner = (0..levels).fold("Ux@@".to_owned(), |inner, _| format!("V?$A@{inner}000@@"));
+        format!("?f@@YAX{inner}@Z")
+    }
+
+    #[test]
+    fn the_demangler_writes_what_the_estimate_says() {
+        for levels in [3, 6] {
+            let raw = nested(levels);
+            let all = symbolic_demangle::DemangleOptions::complete();
+            let name = symbolic_demangle::Demangle::demangle(&symbolic_common::Name::from(raw.as_str()), all);
+            let len = name.unwrap().len() as f64;
+            assert!(len > 4f64.powi(levels as i32) && len < 8.0 * of(&raw), "{levels}: {len}, {}", of(&raw));
+        }
+    }
+
     #[test]
     fn references_on_nested_levels_multiply() {
-        // Each level names the one within it three times more.
-        let nested = |levels| {
-            let inner = (0..levels).fold("Ux@@".to_owned(), |inner, _| format!("V?$A@{inner}000@@"));
-            format!("?f@@YAX{inner}@Z")
-        };
         assert!(of(&nested(3)) < 1e4);
         assert!(of(&nested(20)) > 1e9);
         let swift = |levels| format!("$s1a1GVySi_SiG{}D", "ADyAD_ADG".repeat(levels));

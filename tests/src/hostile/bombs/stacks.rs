@@ -1,6 +1,6 @@
 //! Stacks that stand for far more than what is stored of them.
 
-use super::{KEYFRAME, TRUNCATED, many, module, named, runtime, samples};
+use super::{many, module, named, runtime};
 use crate::hostile::{BASE, STACK, thread};
 use stk_format::BlockKind;
 use stk_format::synth::{Parts, TraceBuilder};
@@ -115,29 +115,6 @@ pub(super) fn different(parts: &mut Parts, samples: usize) {
     }
     builder.cut();
     taken_apart(builder, parts);
-}
-
-/// What a runtime is said to have told of each thread's last sample: 15 MB of zeros.
-pub(super) fn kept_memory(parts: &mut Parts, threads: usize) {
-    let bytes = vec![0; 15 << 20];
-    many(parts, BlockKind::Meta, threads, |i| Event::ThreadStart(thread(100 + i)));
-    for thread in (100..).take(threads) {
-        let (time, block) = (600_000, samples(parts, std::iter::once(thread)));
-        block.events.push(super::sample(0, KEYFRAME | TRUNCATED, &[0, 1 << 40, 0, 2, 1, 0, 1]));
-        let managed = ManagedThread {
-            thread,
-            time,
-            address: 0,
-            state: 0,
-            preemptive_disabled: 0,
-            frame: 0,
-            exception: 0,
-        };
-        block.push(&Event::ManagedThread(managed));
-        block.push(&Event::Memory(Memory { thread, time, address: 0, bytes: &bytes }));
-        block.header.samples = 1;
-        block.seal();
-    }
 }
 
 /// Two methods, and any number of return addresses that either may hold.
