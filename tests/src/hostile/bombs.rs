@@ -62,7 +62,7 @@ const CLASSES: &[Class] = &[
     ("counts at their limit", full_counts, &[0]),
     ("thread slots", slots, &[1_000, 65_536]),
     ("samples without stack", bare_samples, &[10_000, 200_000]),
-    ("deep stacks that differ at their root", stacks::other_roots, &[200, 2_000]),
+    ("deep stacks that differ at their root", stacks::other_roots, &[200, 1_000]),
     ("deep stacks of many threads", stacks::many_threads, &[200, 1_000]),
     ("deep stacks in a module with a long name", stacks::long_module, &[40]),
     ("samples that are all different", stacks::different, &[20_000]),
