@@ -48,7 +48,8 @@ fn code(text: &str) -> Vec<&str> {
     found
 }
 
-/// Whether a word of code is meant as a path of the repository: no placeholder, not made by a build.
+/// Whether a word of code is meant as a path of the repository: no placeholder, not made by a
+/// build.
 fn is_path(word: &str, tops: &BTreeSet<String>) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "/._-".contains(c);
     let (top, rest) = word.split_once('/').unwrap_or((word, ""));

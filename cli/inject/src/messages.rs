@@ -1,8 +1,8 @@
 //! What inject says on standard error.
 //!
-//! Names of processes and files, what the agent's memory holds and what the system answers come from
-//! outside: each is made printable before it becomes part of a sentence, so that none can steer the
-//! terminal or begin a line of its own.
+//! Names of processes and files, what the agent's memory holds and what the system answers come
+//! from outside: each is made printable before it becomes part of a sentence, so that none can
+//! steer the terminal or begin a line of its own.
 
 use std::fmt::Display;
 use std::path::Path;

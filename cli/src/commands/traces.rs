@@ -1,5 +1,5 @@
-//! JSON documents that say something of several traces: `{"version": N, "traces": [...]}`. Each trace
-//! is written as soon as it is read, so that nothing grows with their number.
+//! JSON documents that say something of several traces: `{"version": N, "traces": [...]}`. Each
+//! trace is written as soon as it is read, so that nothing grows with their number.
 
 use serde::Serialize;
 

@@ -27,8 +27,8 @@ const MAX_SHOWN: usize = 1 << 16;
 const MAX_EXPANSION: f64 = 1e6;
 
 /// The name of `raw` for people. What is not mangled (C names, names of procedure records) stays as
-/// it is, and so does what is too long or stands for too much. Every name that is demangled anywhere
-/// goes through here.
+/// it is, and so does what is too long or stands for too much. Every name that is demangled
+/// anywhere goes through here.
 pub fn demangle(raw: &str, style: Demangle) -> Cow<'_, str> {
     let options = match style {
         Demangle::Full => DemangleOptions::complete(),

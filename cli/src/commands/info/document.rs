@@ -6,8 +6,8 @@ use super::methods::Methods;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Version of the JSON output. It grows when a field changes its meaning or goes; new fields may come
-/// at any time.
+/// Version of the JSON output. It grows when a field changes its meaning or goes; new fields may
+/// come at any time.
 pub(super) const VERSION: u32 = 1;
 
 /// A trace in the JSON output.

@@ -56,7 +56,8 @@ fn what_is_left_out_does_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn a_block_that_gives_more_than_a_block_may_is_cut_and_told() {
-    // One thread in a recursion whose outermost caller changes: no two samples share a frame's stack.
+    // One thread in a recursion whose outermost caller changes: no two samples share a frame's
+    // stack.
     let mut builder = crate::testing::trace();
     let (base, stack) = (0x1_4000_0000, 0x100_0000);
     crate::testing::Image::new(r"C:\app\app.exe", 2_000).load(&mut builder, 0, base);

@@ -26,9 +26,9 @@ fn evenly_spread(raw: &str) -> f64 {
     grown(levels, digits) * raw.len() as f64
 }
 
-/// The most that a Swift name can stand for. Substitutions are `A`, for each a letter, before it how
-/// often it is meant; what adds to them are generic types (`G`), optional ones (`Sg`) and others
-/// (`X`, `Q`) (Swift, docs/ABI/Mangling.rst).
+/// The most that a Swift name can stand for. Substitutions are `A`, for each a letter, before it
+/// how often it is meant; what adds to them are generic types (`G`), optional ones (`Sg`) and
+/// others (`X`, `Q`) (Swift, docs/ABI/Mangling.rst).
 fn swift(raw: &[u8]) -> f64 {
     let levels = raw.iter().filter(|c| b"GgXQ".contains(c)).count();
     let mut references = 0usize;
