@@ -42,8 +42,10 @@ const STOP_MS: u32 = 30_000;
 /// its threads had asked of a busy disk.
 const GOING_MS: u32 = 30_000;
 
-/// How long a program that is launched waits for the agent's first look at its modules.
+/// How long a program that is launched waits for the agent's first look at it.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
+/// A first look is over after so many passes over the threads, even if none could be sampled.
+const FIRST_PASSES: u64 = 20;
 
 /// Records as asked and returns the exit code.
 ///
@@ -84,7 +86,7 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
         return handover::run(&other);
     }
     let session = Session::start(record, process, || launched.initialise(record.timeout_ms))?;
-    session.wait_for_modules();
+    session.wait_for_first_look(record.delay_ms != 0);
     launched.resume();
     let recorded = session.run(interrupted);
     if let Err(failure) = &recorded {
@@ -224,15 +226,17 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Waits until the agent has written which modules there are, a few seconds at most: a program
-    /// that ends at once would leave a trace of addresses alone.
-    fn wait_for_modules(&self) {
+    /// Waits until the agent has written which modules there are and, unless the first sample is
+    /// delayed, has sampled: a program that ends at once would leave a trace of addresses alone, or
+    /// of nothing, since the recorder measures its own cost before it samples.
+    fn wait_for_first_look(&self, delayed: bool) {
         let start = Instant::now();
-        let waits = |status: AgentStatus| {
-            status.modules == 0 && !matches!(status.state, STATE_STOPPED | STATE_FAILED)
+        let over = |status: AgentStatus| {
+            let sampled = delayed || status.samples != 0 || status.passes >= FIRST_PASSES;
+            status.modules != 0 && sampled || matches!(status.state, STATE_STOPPED | STATE_FAILED)
         };
         while start.elapsed() < FIRST_LOOK
-            && agent::read_status(self.process, self.status_address).is_some_and(waits)
+            && !agent::read_status(self.process, self.status_address).is_none_or(over)
         {
             std::thread::sleep(Duration::from_millis(5));
         }
