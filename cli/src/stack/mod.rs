@@ -2,6 +2,7 @@
 //! walks.
 //!
 //! ```text
+//! cost     what walking may cost
 //! walk     the sample's frames, beyond gaps too, and why there are no more  Sample -> Frame, End
 //! frame    distinct frames: where code lies, how it was found               Frame -> FrameKey
 //! name     what code is called: by its runtime, symbols, export, offset     Site -> Names
@@ -10,6 +11,7 @@
 //! fold     which frames are left out                                        FrameKind -> Folded
 //! ```
 
+pub mod cost;
 mod fold;
 mod frame;
 mod method;

@@ -1,6 +1,7 @@
 //! From a sample to its frames: as far as the code leads, then beyond gaps by what a language
 //! runtime said of the thread.
 
+use super::cost::FRAME;
 use crate::image::{AddressSpace, ModuleImage};
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::trace::{Managed, Trace, View};
@@ -13,6 +14,8 @@ pub struct StackWalker<'i> {
     explicit: &'i ExplicitFrames,
     view: View<'i>,
     walker: Walker,
+    /// Frames found since the cost was last taken.
+    found: usize,
 }
 
 /// A thread's stack, walked sample after sample: of each only what changed since the one before.
@@ -157,7 +160,13 @@ impl<'i> StackWalker<'i> {
         explicit: &'i ExplicitFrames,
         options: WalkOptions,
     ) -> StackWalker<'i> {
-        StackWalker { images, explicit, view: trace.timeline.view(), walker: Walker::new(options) }
+        StackWalker { images, explicit, view: trace.timeline.view(), walker: Walker::new(options), found: 0 }
+    }
+
+    /// What walking and going to other times has cost since this was last asked, in the unit of
+    /// [`cost`](super::cost).
+    pub fn take_cost(&mut self) -> u64 {
+        self.view.take_cost() + FRAME * std::mem::take(&mut self.found) as u64
     }
 
     /// The modules and the code of a time, in ticks.
@@ -169,7 +178,9 @@ impl<'i> StackWalker<'i> {
     /// Walks a sample at `time` by its code alone.
     pub fn walk_code(&mut self, sample: &Sample<'_>, time: u64, frames: &mut Vec<Frame>) -> Stop {
         self.view.go(time);
-        self.walker.walk(&AddressSpace::new(&self.view, self.images), sample, frames)
+        let stop = self.walker.walk(&AddressSpace::new(&self.view, self.images), sample, frames);
+        self.found += 1 + frames.len();
+        stop
     }
 
     /// Walks a sample at `time`, beyond gaps as far as `managed` leads. Hands over the frames,
@@ -182,12 +193,14 @@ impl<'i> StackWalker<'i> {
         mut each: impl FnMut(&Frame, &Registers),
     ) -> End {
         self.view.go(time);
-        let mut sp = 0;
+        let (mut sp, mut found) = (0, 1);
         let space = AddressSpace::new(&self.view, self.images);
         let stop = self.walker.walk_with_registers(&space, sample, |frame, registers| {
             sp = frame.sp;
+            found += 1;
             each(frame, registers);
         });
+        self.found += found;
         let beyond = managed.and_then(|managed| self.beyond(sample, managed, (sp, stop), each));
         End::of(stop, beyond)
     }
@@ -208,7 +221,9 @@ impl<'i> StackWalker<'i> {
         let unchanged_from = if epoch == stack.epoch { unchanged_from } else { u64::MAX };
         stack.epoch = epoch;
         let space = AddressSpace::new(&self.view, self.images);
-        self.walker.walk_again(&space, sample, unchanged_from, &mut stack.history)
+        let stop = self.walker.walk_again(&space, sample, unchanged_from, &mut stack.history);
+        self.found += 1 + stack.history.frames().len() - stack.history.reused();
+        stop
     }
 
     /// Whether a walk that stopped so goes on if a runtime said something of the thread.
@@ -232,11 +247,12 @@ impl<'i> StackWalker<'i> {
         mut each: impl FnMut(&Frame, &Registers),
     ) -> Option<Stop> {
         let space = AddressSpace::new(&self.view, self.images);
-        let mut found = false;
+        let mut found = 0;
         let stop = self.explicit.go_on(&space, &mut self.walker, sample, managed, end, |frame, registers| {
-            found = true;
+            found += 1;
             each(frame, registers);
         });
-        found.then_some(stop)
+        self.found += 1 + found;
+        (found > 0).then_some(stop)
     }
 }

@@ -1,6 +1,7 @@
 //! Dynamic code over time: which region held an address at a moment, and what unwinds it.
 
 use super::Timeline;
+use super::timeline::destination;
 use crate::model::bytes::u32_at;
 use std::collections::BTreeMap;
 use stk_schema::event::{CodeAdd, CodeKind};
@@ -185,6 +186,51 @@ struct Change {
     region: u32,
 }
 
+/// What is somewhere for a time.
+pub(super) trait Mapped {
+    /// First and last address.
+    fn span(&self) -> (u64, u64);
+    /// When it comes.
+    fn comes(&self) -> u64;
+    /// When it goes; `None` = never.
+    fn goes(&mut self) -> &mut Option<u64>;
+}
+
+impl Mapped for CodeRegion {
+    fn span(&self) -> (u64, u64) {
+        (self.base, self.last())
+    }
+
+    fn comes(&self) -> u64 {
+        self.add
+    }
+
+    fn goes(&mut self) -> &mut Option<u64> {
+        &mut self.remove
+    }
+}
+
+/// Ends each where another takes its place, told or not: then no two overlap at any moment. They
+/// are sorted by the time when they come.
+pub(super) fn end_overlapped<T: Mapped>(all: &mut [T]) {
+    let mut live: BTreeMap<u64, usize> = BTreeMap::new();
+    for at in 0..all.len() {
+        let ((base, last), comes) = (all[at].span(), all[at].comes());
+        if all[at].goes().is_some_and(|goes| goes <= comes) {
+            continue;
+        }
+        // Among what does not overlap only the nearest below can reach in.
+        let below = live.range(..base).next_back().filter(|&(_, &other)| all[other].span().1 >= base);
+        let overlapped: Vec<u64> =
+            below.into_iter().chain(live.range(base..=last)).map(|(&base, _)| base).collect();
+        for other in overlapped.into_iter().filter_map(|base| live.remove(&base)) {
+            let goes = all[other].goes();
+            *goes = Some(goes.map_or(comes, |goes| goes.min(comes)));
+        }
+        live.insert(base, at);
+    }
+}
+
 /// The regions of a timeline in the orders in which they are asked for.
 #[derive(Default, Debug)]
 pub(super) struct CodeIndex {
@@ -197,19 +243,7 @@ impl CodeIndex {
     /// Sorts the regions, and ends each where another one takes its place.
     pub fn new(regions: &mut [CodeRegion]) -> CodeIndex {
         regions.sort_by_key(|region| (region.add, region.instance));
-        let mut live: BTreeMap<u64, usize> = BTreeMap::new();
-        for at in 0..regions.len() {
-            let (base, last, add) = (regions[at].base, regions[at].last(), regions[at].add);
-            // Among regions that do not overlap only the nearest below can reach in.
-            let below = live.range(..base).next_back().filter(|&(_, &other)| regions[other].last() >= base);
-            let overlapped: Vec<u64> =
-                below.into_iter().chain(live.range(base..=last)).map(|(&base, _)| base).collect();
-            for other in overlapped.into_iter().filter_map(|base| live.remove(&base)) {
-                let other = &mut regions[other];
-                other.remove = Some(other.remove.map_or(add, |remove| remove.min(add)));
-            }
-            live.insert(base, at);
-        }
+        end_overlapped(regions);
         let mut index = CodeIndex::default();
         for (at, region) in regions.iter().enumerate() {
             if region.size == 0 || region.remove.is_some_and(|remove| remove <= region.add) {
@@ -250,17 +284,27 @@ pub(super) struct LiveCode {
 }
 
 impl LiveCode {
-    /// Goes on to a moment.
-    pub fn go(&mut self, timeline: &Timeline, time: u64) {
+    /// Goes to a moment, later or earlier; how many changes lie between.
+    pub fn go(&mut self, timeline: &Timeline, time: u64) -> u64 {
         let changes = &timeline.code_index.changes;
-        while let Some(change) = changes.get(self.next).filter(|change| change.time <= time) {
-            let base = timeline.code[change.region as usize].base;
-            if change.adds {
-                self.live.insert(base, change.region);
-            } else if self.live.get(&base) == Some(&change.region) {
-                self.live.remove(&base);
-            }
-            self.next += 1;
+        let start = self.next;
+        let end = destination(changes, start, |change| change.time <= time);
+        if start <= end {
+            changes[start..end].iter().for_each(|change| self.change(timeline, change, change.adds));
+        } else {
+            let back = changes[end..start].iter().rev();
+            back.for_each(|change| self.change(timeline, change, !change.adds));
+        }
+        self.next = end;
+        start.abs_diff(end) as u64
+    }
+
+    fn change(&mut self, timeline: &Timeline, change: &Change, comes: bool) {
+        let base = timeline.code[change.region as usize].base;
+        if comes {
+            self.live.insert(base, change.region);
+        } else if self.live.get(&base) == Some(&change.region) {
+            self.live.remove(&base);
         }
     }
 
@@ -270,7 +314,7 @@ impl LiveCode {
         timeline.code[region as usize].holds(address).then_some(region)
     }
 
-    /// Grows with every change.
+    /// A number of its own for what is there between two changes.
     pub fn epoch(&self) -> usize {
         self.next
     }

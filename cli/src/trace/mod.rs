@@ -83,6 +83,8 @@ pub struct Trace<'a> {
     /// What may still be kept of it.
     pub budget: Budget,
     blocks: stk_format::Trace<'a>,
+    /// Bytes of the file.
+    len: u64,
     file: Option<&'a MappedFile>,
 }
 
@@ -173,8 +175,14 @@ impl<'a> Trace<'a> {
             damage,
             budget,
             blocks,
+            len: data.len() as u64,
             file: None,
         })
+    }
+
+    /// Bytes of the file.
+    pub fn file_len(&self) -> u64 {
+        self.len
     }
 
     /// The file header.
@@ -300,6 +308,14 @@ fn read_timeline(blocks: &stk_format::Trace<'_>, budget: &Budget, damage: &mut V
 pub fn beyond_memory(count: u64, what: &str, budget: &Budget) -> String {
     let all = crate::text::size(budget.all());
     format!("{count} {what} are left out: the trace takes more memory than {all} (--max-memory)")
+}
+
+/// That the stacks of a trace take longer to walk than those of its size may: one sentence.
+pub fn beyond_cost(samples: u64, trace: &Trace<'_>) -> String {
+    let len = crate::text::size(trace.file_len());
+    format!(
+        "{samples} samples are left out: stacks of a trace of {len} may not take so long to walk (a greater --max-memory allows more)"
+    )
 }
 
 /// Whether damage cost a completed block. Behind END there are only index and tail, on which

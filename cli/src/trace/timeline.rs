@@ -8,9 +8,10 @@ mod image;
 mod view;
 
 pub use build::TimelineBuilder;
+pub(super) use view::destination;
 pub use view::{Live, View};
 
-use super::code::{CodeIndex, CodeRegion};
+use super::code::{CodeIndex, CodeRegion, Mapped};
 use crate::model::{Image, ImageId};
 use std::collections::BTreeMap;
 use stk_schema::event::{DropReason, ModuleFlags, Table, ThreadFlags};
@@ -87,6 +88,20 @@ pub struct Module {
     pub load: u64,
     /// When it went; `None` = never.
     pub unload: Option<u64>,
+}
+
+impl Mapped for Module {
+    fn span(&self) -> (u64, u64) {
+        (self.base, self.base.saturating_add(self.size - 1))
+    }
+
+    fn comes(&self) -> u64 {
+        self.load
+    }
+
+    fn goes(&mut self) -> &mut Option<u64> {
+        &mut self.unload
+    }
 }
 
 /// A thread instance.

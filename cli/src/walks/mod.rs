@@ -16,8 +16,8 @@ mod replay;
 pub use classify::Class;
 
 use crate::image::{AddressSpace, ModuleImage, base_of, holder_name};
-use crate::stack::StackWalker;
-use crate::trace::{Timeline, Trace, registers, walk_input};
+use crate::stack::{StackWalker, cost};
+use crate::trace::{Timeline, Trace, beyond_cost, registers, walk_input};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,6 +132,8 @@ pub fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> C
     let blocks: Vec<&BlockRef> = trace.sample_blocks().collect();
     let workers = Mutex::new(Vec::new());
     let mut all = Comparison::default();
+    let mut cost_left = cost::of_trace(trace);
+    let mut left_out = 0;
     // Some blocks at a time: what they give is kept only as far as it is shown.
     for some in blocks.chunks(4 * rayon::current_num_threads()) {
         let compare = |block: &&BlockRef| {
@@ -143,8 +145,18 @@ pub fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> C
             done.fetch_add(1, Ordering::Relaxed);
             part
         };
-        let parts: Vec<Comparison> = some.par_iter().map(compare).collect();
-        parts.into_iter().for_each(|part| all.add(part));
+        if cost_left == 0 {
+            left_out += some.iter().map(|block| u64::from(block.header.samples)).sum::<u64>();
+            continue;
+        }
+        let parts: Vec<(Comparison, u64)> = some.par_iter().map(compare).collect();
+        for (part, cost) in parts {
+            all.add(part);
+            cost_left = cost_left.saturating_sub(cost);
+        }
+    }
+    if left_out > 0 {
+        all.damage.push(beyond_cost(left_out, trace));
     }
     all
 }
@@ -173,14 +185,16 @@ impl<'t> Worker<'t> {
         }
     }
 
-    fn block(&mut self, block: &BlockRef) -> Comparison {
+    /// Compares the walks of a block; with what that cost.
+    fn block(&mut self, block: &BlockRef) -> (Comparison, u64) {
         let mut out = Comparison::default();
         let mut scratch = std::mem::take(&mut self.scratch);
-        if let Err(error) = self.read(block, &mut scratch, &mut out) {
+        let mut cost = 0;
+        if let Err(error) = self.read(block, &mut scratch, &mut out, &mut cost) {
             out.damage.push(error.to_string());
         }
         self.scratch = scratch;
-        out
+        (out, cost)
     }
 
     fn read(
@@ -188,24 +202,37 @@ impl<'t> Worker<'t> {
         block: &BlockRef,
         scratch: &mut Scratch,
         out: &mut Comparison,
+        cost: &mut u64,
     ) -> Result<(), BlockError> {
         let mut samples = self.trace.blocks().samples(block, scratch)?;
-        // Time of the last sample of each thread that has no walk yet.
-        let mut last: BTreeMap<u64, u64> = BTreeMap::new();
+        // Where the walker was before depends on who walks what.
+        self.walker.space(block.header.first);
+        self.walker.take_cost();
+        let most_cost = cost::of_block(self.trace, block);
+        // Time and slot of the last sample of each thread that has no walk yet.
+        let mut last: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
         // The latest sample, until what a runtime said of it has been read.
         let mut waiting: Option<explicit::Waiting> = None;
         while let Some(decoded) = samples.next()? {
+            *cost += self.walker.take_cost();
+            if *cost > most_cost {
+                out.damage.push(format!(
+                    "block {}: its end is left out: its stacks take longer to walk than a block of its size may",
+                    block.header.seq
+                ));
+                break;
+            }
             if let Decoded::Other(event) = &decoded {
                 if waiting.as_mut().is_some_and(|waiting| waiting.take(event)) {
                     continue;
                 }
             } else if let Some(waiting) = waiting.take() {
-                self.check(&waiting, out);
+                *cost += self.check(&waiting, out);
             }
             let walk = match decoded {
                 Decoded::Sample(sample) => {
                     out.samples += 1;
-                    last.insert(sample.thread, sample.time);
+                    last.insert(sample.thread, (sample.time, sample.slot));
                     if block.metadata_known && self.checks.can_be_made() {
                         waiting = explicit::Waiting::of(&sample);
                     }
@@ -219,23 +246,25 @@ impl<'t> Worker<'t> {
                 out.discarded += 1;
                 continue;
             }
-            let time = last.remove(&walk.thread).filter(|&time| time == walk.time && block.metadata_known);
-            let slot = samples.slot_of(walk.thread).filter(|_| time.is_some());
-            match slot.and_then(|slot| samples.last_sample(slot)) {
+            let sampled = last.remove(&walk.thread);
+            let sampled = sampled.filter(|&(time, _)| time == walk.time && block.metadata_known);
+            match sampled.and_then(|(_, slot)| samples.last_sample(slot)) {
                 Some(sample) => self.compare(&sample, &walk, out),
                 None => out.unmatched += 1,
             }
         }
         if let Some(waiting) = waiting {
-            self.check(&waiting, out);
+            *cost += self.check(&waiting, out);
         }
         Ok(())
     }
 
-    /// Compares the explicit Frames of a sample with our walk.
-    fn check(&mut self, waiting: &explicit::Waiting, out: &mut Comparison) {
+    /// Compares the explicit Frames of a sample with our walk; what that cost.
+    fn check(&mut self, waiting: &explicit::Waiting, out: &mut Comparison) -> u64 {
         let time = self.trace.clock.ns(waiting.time);
         self.checks.check(waiting, time, &mut self.walker, &mut out.explicit);
+        // The contract's own walk of the same stack takes some times as long.
+        4 * self.walker.take_cost()
     }
 
     fn compare(&mut self, sample: &Sample<'_>, walk: &CheckWalk, out: &mut Comparison) {

@@ -40,6 +40,8 @@ const CLASSES: &[Class] = &[
     ("threads", threads, &[50_000, 300_000]),
     ("threads lost again and again", lost_threads, &[2_000]),
     ("modules", modules, &[10_000, 100_000]),
+    ("modules in falling order", falling_modules, &[10_000, 200_000]),
+    ("samples back and forth among modules", back_and_forth, &[200, 20_000]),
     ("modules that overlap", overlapping_modules, &[10_000, 100_000]),
     ("modules without headers", modules_without_headers, &[2_000, 20_000]),
     ("long module paths", long_paths, &[100, 2_000]),
@@ -63,6 +65,7 @@ const CLASSES: &[Class] = &[
     ("thread slots", slots, &[1_000, 65_536]),
     ("samples without stack", bare_samples, &[10_000, 200_000]),
     ("deep stacks that differ at their root", stacks::other_roots, &[200, 1_000]),
+    ("deep stacks that differ at their root, block after block", stacks::repeated_roots, &[10, 100]),
     ("deep stacks of many threads", stacks::many_threads, &[200, 1_000]),
     ("deep stacks in a module with a long name", stacks::long_module, &[40]),
     ("samples that are all different", stacks::different, &[20_000]),
@@ -311,6 +314,24 @@ fn modules(parts: &mut Parts, count: usize) {
     many(parts, BlockKind::Meta, count, |i| module(100 + i, i << 12, b"x.dll", None));
 }
 
+fn falling_modules(parts: &mut Parts, count: usize) {
+    many(parts, BlockKind::Meta, count, |i| module(100 + i, (count as u64 - i) << 12, b"x.dll", None));
+    samples(parts, std::iter::once(THREAD)).events.push(sample(0, KEYFRAME | TRUNCATED, &BARE));
+}
+
+/// Between two samples all of 20,000 modules come or go.
+fn back_and_forth(parts: &mut Parts, count: usize) {
+    many(parts, BlockKind::Meta, 20_000, |i| module(100 + i, i << 12, b"x.dll", None));
+    many(parts, BlockKind::Meta, 20_000, |i| Event::ModuleUnload { instance: 100 + i, time: 700_000 });
+    let block = samples(parts, std::iter::once(THREAD));
+    // Differences of times are stored zigzag.
+    let there = [0, 400_000, KEYFRAME | TRUNCATED];
+    let back = [0, 399_999, KEYFRAME | TRUNCATED];
+    let turn = |head: [u64; 3]| StoredEvent::of_numbers(kind::SAMPLE, &[&head[..], &BARE].concat());
+    block.events.extend((0..count).map(|i| turn(if i % 2 == 0 { there } else { back })));
+    block.header.samples = count as u32;
+}
+
 fn overlapping_modules(parts: &mut Parts, count: usize) {
     many(parts, BlockKind::Meta, count, |i| module(100 + i, BASE + i % 7, b"x.dll", None));
 }
@@ -476,9 +497,12 @@ fn slots(parts: &mut Parts, count: usize) {
     block.header.samples = count as u32;
 }
 
+/// What follows the flags of a sample without a stack.
+const BARE: [u64; 7] = [0, 1 << 40, 0, 2, 1, 0, 1];
+
 fn bare_samples(parts: &mut Parts, count: usize) {
     let block = samples(parts, std::iter::once(THREAD));
-    let one = sample(0, KEYFRAME | TRUNCATED, &[0, 1 << 40, 0, 2, 1, 0, 1]);
+    let one = sample(0, KEYFRAME | TRUNCATED, &BARE);
     block.events.extend(vec![one; count]);
     block.header.samples = count as u32;
 }

@@ -4,7 +4,7 @@
 use super::Inputs;
 use super::gap::Held;
 use crate::profile::{CallTree, FrameKey, FrameTable, Node, NodeId, RunFlags};
-use crate::stack::{StackWalker, StopReason, ThreadStack};
+use crate::stack::{StackWalker, StopReason, ThreadStack, cost};
 use crate::trace::{Managed, Managing, Mark, SampleCopy, take_managed};
 use std::collections::HashMap;
 use stk_format::{BlockError, BlockRef, Decoded, ImageBudget, Same, Samples, Scratch};
@@ -29,8 +29,19 @@ pub(super) struct BlockProfile {
     pub expires: Vec<(u64, u64)>,
     /// Why the block could not be read to its end.
     pub error: Option<BlockError>,
-    /// Whether its end is left out, since what comes before takes all memory that a block may.
-    pub cut: bool,
+    /// Why its end is left out, if it is.
+    pub cut: Option<Cut>,
+    /// What walking its stacks cost, in the unit of [`cost`].
+    pub cost: u64,
+}
+
+/// What a block has too much of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cut {
+    /// What it gives takes all memory that a block may.
+    Memory,
+    /// Walking its stacks takes all time that a block may.
+    Cost,
 }
 
 /// Memory that what a block gives may take, in bytes, and more for each byte that it takes in the
@@ -166,11 +177,14 @@ impl<'i> Worker<'i> {
 
     /// Reads a block as far as it can be read.
     pub fn block(&mut self, block: &BlockRef) -> BlockProfile {
+        // Where the walker was before depends on who walks what: the merger counts this.
+        self.walker.space(block.header.first);
+        self.walker.take_cost();
         let (mut reader, samples) = self.read(block);
         match samples {
             Ok(mut samples) => loop {
-                if reader.memory() > reader.most {
-                    reader.out.cut = true;
+                reader.out.cut = reader.is_full();
+                if reader.out.cut.is_some() {
                     break;
                 }
                 match samples.next() {
@@ -192,6 +206,7 @@ impl<'i> Worker<'i> {
         for slot in reader.slots.iter().filter(|slot| slot.live && slot.expires != u64::MAX) {
             reader.out.expires.push((slot.thread, slot.expires));
         }
+        reader.spend();
         reader.out
     }
 
@@ -223,6 +238,8 @@ impl<'i> Worker<'i> {
                 reader.out.expires.push((thread, expires));
             }
         }
+        reader.spend();
+        reader.out.cost += u64::from(block.header.raw_len) * cost::BYTES_AGAIN;
         reader.out
     }
 
@@ -248,6 +265,7 @@ impl<'i> Worker<'i> {
             walked: 0,
             marked: 0,
             most: most.max(usize::try_from(inputs.trace.budget.all() / BLOCKS).unwrap_or(usize::MAX)),
+            most_cost: cost::of_block(inputs.trace, block),
             out: BlockProfile::default(),
         };
         (reader, inputs.trace.blocks().samples(block, scratch))
@@ -270,6 +288,8 @@ pub(super) struct Reader<'w, 'i> {
     marked: usize,
     /// Bytes that all of it may take.
     most: usize,
+    /// What walking its stacks may cost.
+    most_cost: u64,
     pub(super) out: BlockProfile,
 }
 
@@ -293,6 +313,21 @@ impl Reader<'_, '_> {
             + dropped.len() * size_of::<(u64, u64)>()
             + self.walked * FRAME_MEMORY
             + self.marked
+    }
+
+    /// Adds up what the walks since the last time have cost.
+    pub(super) fn spend(&mut self) {
+        self.out.cost += self.walker.take_cost();
+    }
+
+    /// What there is too much of to go on.
+    fn is_full(&mut self) -> Option<Cut> {
+        self.spend();
+        if self.memory() > self.most {
+            Some(Cut::Memory)
+        } else {
+            (self.out.cost > self.most_cost).then_some(Cut::Cost)
+        }
     }
 
     fn step(&mut self, decoded: Decoded<'_>) {

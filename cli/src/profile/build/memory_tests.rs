@@ -78,6 +78,57 @@ fn a_block_that_gives_more_than_a_block_may_is_cut_and_told() {
     assert!(profile.stops.iter().all(|stop| stop.reason != StopReason::StackLost));
 }
 
+/// A trace of so many blocks of 150 samples, no two of which share a frame's stack: each has 2,000
+/// frames.
+fn deep(blocks: u32) -> Vec<u8> {
+    let mut builder = crate::testing::trace();
+    let (base, stack) = (0x1_4000_0000, 0x100_0000);
+    crate::testing::Image::new(r"C:\app\app.exe", 2_000).load(&mut builder, 0, base);
+    let thread = builder.thread(0, 1, "eins", stack);
+    for i in 0..150 * blocks {
+        let mut calls = vec![crate::testing::in_function(base, 0); 2_000];
+        calls[0] = crate::testing::in_function(base, i % 2 + 1);
+        crate::testing::sample(&mut builder, thread, 10_000 * (u64::from(i) + 1), stack, &calls);
+        if i % 150 == 149 {
+            builder.cut();
+        }
+    }
+    builder.finish()
+}
+
+#[test]
+fn stacks_that_take_too_long_to_walk_are_left_out_and_told() {
+    let file = deep(20);
+    // Of these, 8 MiB are enough for what the stacks take in memory.
+    let (_, profile, runs) = within(&file, 8 << 20);
+    let taken = samples(&runs);
+    assert!(taken > 0 && taken < 3_000, "{taken}");
+    let left_out = format!("{} samples are left out", 3_000 - taken);
+    let told = profile.losses.damaged_blocks.last().unwrap();
+    assert!(told.starts_with(&left_out) && told.contains("so long to walk"), "{told}");
+    let (_, profile, runs) = within(&file, 16 << 30);
+    assert!(profile.losses.damaged_blocks.is_empty() && samples(&runs) == 3_000, "{:?}", profile.losses);
+}
+
+#[test]
+fn a_block_whose_stacks_take_too_long_to_walk_is_cut_and_told() {
+    let mut builder = crate::testing::trace();
+    let (base, stack) = (0x1_4000_0000, 0x100_0000);
+    crate::testing::Image::new(r"C:\app\app.exe", 2_000).load(&mut builder, 0, base);
+    let thread = builder.thread(0, 1, "eins", stack);
+    for i in 0..500u32 {
+        let mut calls = vec![crate::testing::in_function(base, 0); 2_000];
+        calls[0] = crate::testing::in_function(base, i % 2 + 1);
+        crate::testing::sample(&mut builder, thread, 10_000 * (u64::from(i) + 1), stack, &calls);
+    }
+    let file = builder.finish();
+    let (_, profile, runs) = within(&file, 1 << 30);
+    let taken = samples(&runs);
+    assert!(taken > 0 && taken < 500, "{taken}");
+    let [told] = profile.losses.damaged_blocks.as_slice() else { panic!("{:?}", profile.losses) };
+    assert!(told.contains("its end is left out") && told.contains("longer to walk"), "{told}");
+}
+
 #[test]
 fn names_beyond_the_memory_are_left_out_and_told() {
     let file = walk_about(50, 100, 20);

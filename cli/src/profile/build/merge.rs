@@ -1,6 +1,6 @@
 //! Blocks merged in order: one call tree, one list of runs a thread.
 
-use super::block::{BlockProfile, Stack, Step, Walked, Worker};
+use super::block::{BlockProfile, Cut, Stack, Step, Walked, Worker};
 use super::facts::{dropped, trace_info};
 use super::{Inputs, PlacedBlock};
 use crate::image::holder_name;
@@ -8,8 +8,8 @@ use crate::profile::{
     CallTree, CodeInfo, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance, Node, NodeId,
     Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo,
 };
-use crate::stack::StopReason;
-use crate::trace::{Mark, beyond_memory};
+use crate::stack::{StopReason, cost};
+use crate::trace::{Mark, View, beyond_cost, beyond_memory};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use stk_format::{CpuUnit, ImageBudget};
@@ -37,6 +37,12 @@ pub(super) struct Merger<'i> {
     full: bool,
     /// Samples that came then.
     left_out: u64,
+    /// What walking may still cost.
+    cost_left: u64,
+    /// Goes from block to block, for what that costs.
+    view: View<'i>,
+    /// Samples that came when nothing of that was left.
+    not_walked: u64,
     /// Ordinals of blocks that broke off: which sample of a thread was its last there is not known.
     broken: HashSet<u64>,
     /// Walks stacks again whose modules went while their thread was idle: made when the first is
@@ -117,19 +123,23 @@ impl<'i> Merger<'i> {
             paid,
             full: false,
             left_out: 0,
+            cost_left: cost::of_trace(inputs.trace),
+            view: inputs.trace.timeline.view(),
+            not_walked: 0,
             broken: HashSet::new(),
             walker: None,
         }
     }
 
-    /// Whether there is no memory for more: blocks only count what they would have given.
+    /// Whether there is no memory or time for more: blocks only count what they would have given.
     pub fn is_full(&self) -> bool {
-        self.full
+        self.full || self.cost_left == 0
     }
 
     /// Leaves a block out.
     pub fn leave_out(&mut self, placed: &PlacedBlock) {
-        self.left_out = self.left_out.saturating_add(placed.block.header.samples.into());
+        let left_out = if self.full { &mut self.left_out } else { &mut self.not_walked };
+        *left_out = left_out.saturating_add(placed.block.header.samples.into());
     }
 
     /// Pays for what has come since the last time; `false` when there is no memory for it.
@@ -146,10 +156,12 @@ impl<'i> Merger<'i> {
 
     /// Merges the next block.
     pub fn block(&mut self, placed: &PlacedBlock, block: BlockProfile) -> io::Result<()> {
-        if self.full {
+        if self.is_full() {
             self.leave_out(placed);
             return Ok(());
         }
+        self.view.go(placed.block.header.first);
+        self.cost_left = self.cost_left.saturating_sub(block.cost + self.view.take_cost());
         if placed.after_loss {
             self.break_runs()?;
         }
@@ -192,10 +204,13 @@ impl<'i> Merger<'i> {
             self.broken.insert(ordinal);
             self.break_runs()?;
         }
-        if block.cut {
+        if let Some(cut) = block.cut {
             let seq = placed.block.header.seq;
-            let why = "its end is left out: its stacks take more memory than a block may (--max-memory)";
-            self.losses.damaged_blocks.push(format!("block {seq}: {why}"));
+            let what = match cut {
+                Cut::Memory => "take more memory than a block may (--max-memory)",
+                Cut::Cost => "take longer to walk than a block of its size may",
+            };
+            self.losses.damaged_blocks.push(format!("block {seq}: its end is left out: its stacks {what}"));
             self.broken.insert(ordinal);
             self.break_runs()?;
         }
@@ -209,6 +224,9 @@ impl<'i> Merger<'i> {
         if self.left_out > 0 {
             let left_out = beyond_memory(self.left_out, "samples", &trace.budget);
             self.losses.damaged_blocks.push(left_out);
+        }
+        if self.not_walked > 0 {
+            self.losses.damaged_blocks.push(beyond_cost(self.not_walked, trace));
         }
         let (clock, timeline) = (trace.clock, &trace.timeline);
         let modules = timeline
@@ -331,6 +349,10 @@ impl<'i> Merger<'i> {
     fn idle(&mut self, thread: u32, step: Step, cited: u64) -> io::Result<()> {
         let mut rest = Some(step);
         while let Some(next) = rest.take() {
+            if self.cost_left == 0 {
+                self.not_walked = self.not_walked.saturating_add(next.samples);
+                return Ok(());
+            }
             let last = self.states[thread as usize].last.filter(|last| last.block == cited);
             let Some(last) = last.filter(|_| !self.broken.contains(&cited)) else {
                 self.losses.lost_idle_spans += 1;
@@ -354,6 +376,7 @@ impl<'i> Merger<'i> {
         let block = inputs.trace.blocks().samples_block(cited)?;
         let walker = self.walker.get_or_insert_with(|| Worker::new(inputs, &ImageBudget::default()));
         let again = walker.again(block, step.thread, step.first);
+        self.cost_left = self.cost_left.saturating_sub(again.cost);
         let Stack::Known(walked) = again.steps.first()?.stack else { return None };
         let stack = self.merged(&again, &mut Local::new(&again), walked);
         let expires = again.expires.first().map_or(u64::MAX, |(_, expires)| *expires);

@@ -3,7 +3,7 @@
 use super::block::{Reader, Slot, Stack, Walked};
 use super::gap::Held;
 use crate::profile::{FrameKey, Node, NodeId, Placement, RunFlags};
-use crate::stack::{End, StopReason};
+use crate::stack::{End, StopReason, cost};
 use crate::trace::{Managed, SampleCopy, registers, walk_input};
 use stk_format::Sample;
 use stk_unwind::Stop;
@@ -85,6 +85,7 @@ impl Reader<'_, '_> {
         let walked = Walked { node, stop, flags: slot.flags };
         slot.last = Some(walked);
         slot.expires = self.inputs.expires(slot.stack.frames(), slot.stack.stops(), time);
+        self.out.cost += cost::LATE_MODULE * self.inputs.late.len() as u64;
         walked
     }
 

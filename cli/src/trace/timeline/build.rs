@@ -4,7 +4,7 @@ use super::image::image_record;
 use super::{Change, End, Mark, Module, Runtime, Thread, Timeline};
 use crate::model::{Image, ImageId};
 use crate::trace::budget::Budget;
-use crate::trace::code::{CodeIndex, CodeRegion};
+use crate::trace::code::{CodeIndex, CodeRegion, end_overlapped};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_format::blob::content_hash;
 use stk_schema::event::{CodeAdd, Event, ModuleFlags, ModuleLoad, RuntimeInfo, Table, ThreadStart};
@@ -234,6 +234,7 @@ impl TimelineBuilder {
     pub fn finish(mut self) -> Timeline {
         let timeline = &mut self.timeline;
         timeline.modules.sort_by_key(|module| (module.load, module.instance));
+        end_overlapped(&mut timeline.modules);
         timeline.threads.sort_by_key(|thread| thread.instance);
         timeline.code_index = CodeIndex::new(&mut timeline.code);
         for (i, module) in timeline.modules.iter().enumerate() {

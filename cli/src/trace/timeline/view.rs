@@ -3,17 +3,25 @@
 use super::Timeline;
 use crate::model::ImageId;
 use crate::trace::code::LiveCode;
+use std::collections::BTreeMap;
 
-/// The modules and the dynamic code that are there at a moment. Moving on is cheap, going back
-/// rebuilds.
+/// The modules and the dynamic code that are there at a moment. Going to another moment, later or
+/// earlier, costs what lies between.
 #[derive(Clone, Debug)]
 pub struct View<'t> {
     timeline: &'t Timeline,
-    time: u64,
     next: usize,
+    /// By address.
     live: Vec<Live>,
     code: LiveCode,
+    /// What going to other moments has cost, in nanoseconds by the list below.
+    cost: u64,
 }
+
+/// What one change costs.
+const CHANGE: u64 = 100;
+/// As many changes at once as this part of what is there, or more, are made in a map.
+const MANY: usize = 16;
 
 /// A module of a [`View`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,31 +39,69 @@ pub struct Live {
 impl<'t> View<'t> {
     /// A view that begins before the first module.
     pub(super) fn new(timeline: &'t Timeline) -> View<'t> {
-        View { timeline, time: 0, next: 0, live: Vec::new(), code: LiveCode::default() }
+        View { timeline, next: 0, live: Vec::new(), code: LiveCode::default(), cost: 0 }
     }
 
     /// Goes to a moment.
     pub fn go(&mut self, time: u64) {
-        if time < self.time {
-            self.next = 0;
-            self.live.clear();
-            self.code = LiveCode::default();
-        }
-        self.time = time;
-        self.code.go(self.timeline, time);
+        self.cost += CHANGE * self.code.go(self.timeline, time);
         let changes = &self.timeline.changes;
-        while let Some(change) = changes.get(self.next).filter(|change| change.time <= time) {
-            let module = &self.timeline.modules[change.module as usize];
-            let at = self.live.partition_point(|live| live.base < module.base);
-            if change.loads {
-                let last = module.base.saturating_add(module.size - 1);
-                self.live
-                    .insert(at, Live { base: module.base, last, module: change.module, image: module.image });
-            } else if self.live.get(at).is_some_and(|live| live.module == change.module) {
-                self.live.remove(at);
-            }
-            self.next += 1;
+        let start = self.next;
+        let end = destination(changes, start, |change| change.time <= time);
+        if start == end {
+            return;
         }
+        let steps = start.abs_diff(end);
+        self.next = end;
+        if steps > MANY && steps > self.live.len() / MANY {
+            let mut live: BTreeMap<u64, Live> = self.live.iter().map(|live| (live.base, *live)).collect();
+            self.cost += CHANGE * (live.len() + steps) as u64;
+            self.changes(start, end, |comes, module| {
+                if comes {
+                    live.insert(module.base, module);
+                } else if live.get(&module.base).is_some_and(|live| live.module == module.module) {
+                    live.remove(&module.base);
+                }
+            });
+            self.live.clear();
+            self.live.extend(live.into_values());
+            return;
+        }
+        let mut live = std::mem::take(&mut self.live);
+        // Each moves what lies behind it.
+        self.cost += (CHANGE + live.len() as u64) * steps as u64;
+        self.changes(start, end, |comes, module| {
+            let at = live.partition_point(|live| live.base < module.base);
+            if comes {
+                live.insert(at, module);
+            } else if live.get(at).is_some_and(|live| live.module == module.module) {
+                live.remove(at);
+            }
+        });
+        self.live = live;
+    }
+
+    /// Makes the changes from number `start` on up to before `end`; takes them back where `end`
+    /// comes first.
+    fn changes(&self, start: usize, end: usize, mut change: impl FnMut(bool, Live)) {
+        let Timeline { changes, modules, .. } = self.timeline;
+        let mut one = |at: usize, forward: bool| {
+            let module = &modules[changes[at].module as usize];
+            let last = module.base.saturating_add(module.size - 1);
+            let live = Live { base: module.base, last, module: changes[at].module, image: module.image };
+            change(changes[at].loads == forward, live);
+        };
+        if start <= end {
+            (start..end).for_each(|at| one(at, true));
+        } else {
+            (end..start).rev().for_each(|at| one(at, false));
+        }
+    }
+
+    /// What going to other moments has cost since this was last asked, in nanoseconds of a slow
+    /// processor: by a price list, so that it is the same everywhere.
+    pub fn take_cost(&mut self) -> u64 {
+        std::mem::take(&mut self.cost)
     }
 
     /// The module that holds `address`.
@@ -82,5 +128,63 @@ impl<'t> View<'t> {
     /// The modules, by address.
     pub fn live(&self) -> &[Live] {
         &self.live
+    }
+}
+
+/// How many of `changes`, which are sorted, have happened, where `at` had before.
+pub(in crate::trace) fn destination<C>(changes: &[C], at: usize, happened: impl Fn(&C) -> bool) -> usize {
+    let (before, after) = changes.split_at(at);
+    match (before.last(), after.first()) {
+        (Some(last), _) if !happened(last) => before.partition_point(happened),
+        (_, Some(first)) if happened(first) => at + after.partition_point(happened),
+        _ => at,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trace::TimelineBuilder;
+    use stk_schema::event::{Event, ModuleFlags, ModuleLoad};
+
+    fn load(instance: u64, time: u64, base: u64) -> ModuleLoad<'static> {
+        ModuleLoad {
+            instance,
+            time,
+            base,
+            size: 0x1000,
+            flags: ModuleFlags::NOTIFIED,
+            path: b"a.dll",
+            identities: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_view_that_goes_back_and_forth_shows_what_a_new_one_shows() {
+        let mut builder = TimelineBuilder::default();
+        // Modules that take each other's places, that are told out of order, and that never go.
+        for i in 0..500u64 {
+            builder.add(&Event::ModuleLoad(load(i + 1, i * 7919 % 1000, i * 104_729 % 200 * 0x800)));
+            if i % 3 == 0 {
+                builder.add(&Event::ModuleUnload { instance: i + 1, time: i * 7919 % 1000 + i % 97 });
+            }
+        }
+        let timeline = builder.finish();
+        let mut view = timeline.view();
+        for time in [1000, 0, 500, 501, 499, 130, 131, 990, 3, 700, 0, 1200] {
+            view.go(time);
+            let mut new = timeline.view();
+            new.go(time);
+            assert_eq!((view.live(), view.epoch()), (new.live(), new.epoch()), "at {time}");
+            let there = |i: &usize| {
+                let module = &timeline.modules[*i];
+                module.load <= time && module.unload.is_none_or(|unload| time < unload)
+            };
+            let mut there: Vec<usize> = (0..timeline.modules.len()).filter(there).collect();
+            there.sort_by_key(|&i| timeline.modules[i].base);
+            assert_eq!(view.live().iter().map(|live| live.module as usize).collect::<Vec<_>>(), there);
+            let overlaps = view.live().windows(2).filter(|two| two[0].last >= two[1].base).count();
+            assert_eq!(overlaps, 0, "at {time}");
+        }
+        assert!(view.take_cost() > 0 && view.take_cost() == 0);
     }
 }

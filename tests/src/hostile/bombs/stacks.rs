@@ -75,6 +75,23 @@ pub(super) fn other_roots(parts: &mut Parts, samples: usize) {
     taken_apart(builder, parts);
 }
 
+/// One block of 2,000 such samples, again and again.
+pub(super) fn repeated_roots(parts: &mut Parts, blocks: usize) {
+    let mut builder = builder(r"C:\app\app.exe");
+    let thread = builder.thread(0, 11, "main", STACK_BASE);
+    let mut words = stack(DEPTH, |_| 1);
+    let root = words.len() - 1;
+    for i in 0..2_000 {
+        words[root] = inside(i % 2);
+        sample(&mut builder, thread, i as u64 * 1000, inside(1), &words);
+    }
+    builder.cut();
+    taken_apart(builder, parts);
+    if let Some(block) = parts.blocks.last_mut() {
+        block.times = blocks as u32;
+    }
+}
+
 /// Each thread has one deep stack.
 pub(super) fn many_threads(parts: &mut Parts, threads: usize) {
     let mut builder = builder(r"C:\app\app.exe");
