@@ -42,8 +42,8 @@ pub struct TablesArgs {
     /// repeated
     #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(existing_folder))]
     pub tables: Vec<PathBuf>,
-    /// Memory that what is kept of a trace may take; what is more is left out, as damage [default:
-    /// 256M and 8 times the trace's size]
+    /// Memory that what is kept of a trace may take; what is more is left out, as damage. How long
+    /// stacks may take to walk grows with it [default: 256M and 8 times the trace's size]
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub max_memory: Option<u64>,
 }
