@@ -14,7 +14,7 @@ pub const LATE_MODULE: u64 = 2;
 /// Decoding so many bytes of a block once more.
 pub const BYTES_AGAIN: u64 = 2;
 
-/// For each byte of a trace: four frames. Recordings need 0.1 to 1.
+/// For each byte of a trace: four frames. Recordings need less than a tenth of one.
 const TRACE_BYTE: u64 = 1000;
 /// For each byte of the memory that there is for a trace: one second with the default.
 const MEMORY_BYTE: u64 = 4;
