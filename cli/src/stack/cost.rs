@@ -1,5 +1,5 @@
-//! What walking the stacks of a trace may cost: a few stored bytes can stand for a stack of thousands
-//! of frames, and for any number of them.
+//! What walking the stacks of a trace may cost: a few stored bytes can stand for a stack of
+//! thousands of frames, and for any number of them.
 //!
 //! Costs are nanoseconds of a slow processor by a price list, not by a clock: the same trace gives
 //! the same result on every machine.
@@ -35,4 +35,10 @@ pub fn of_trace(trace: &Trace<'_>) -> u64 {
 pub fn of_block(trace: &Trace<'_>, block: &BlockRef) -> u64 {
     let own = u64::from(block.header.stored_len).saturating_mul(BLOCK_BYTE).saturating_add(BLOCK);
     own.max(of_trace(trace) / BLOCKS)
+}
+
+/// That walking the stacks of a block took all that it may: one sentence.
+pub fn beyond_block(block: &BlockRef) -> String {
+    let seq = block.header.seq;
+    format!("block {seq}: its end is left out: its stacks take longer to walk than a block of its size may")
 }

@@ -216,10 +216,7 @@ impl<'t> Worker<'t> {
         while let Some(decoded) = samples.next()? {
             *cost += self.walker.take_cost();
             if *cost > most_cost {
-                out.damage.push(format!(
-                    "block {}: its end is left out: its stacks take longer to walk than a block of its size may",
-                    block.header.seq
-                ));
+                out.damage.push(cost::beyond_block(block));
                 break;
             }
             if let Decoded::Other(event) = &decoded {

@@ -316,7 +316,7 @@ impl Reader<'_, '_> {
     }
 
     /// Adds up what the walks since the last time have cost.
-    pub(super) fn spend(&mut self) {
+    fn spend(&mut self) {
         self.out.cost += self.walker.take_cost();
     }
 

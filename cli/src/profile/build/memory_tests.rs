@@ -27,6 +27,24 @@ fn samples(runs: &Runs) -> u64 {
     sum
 }
 
+/// A trace of one thread in a recursion of 2,000 frames whose outermost caller is one of `callers`:
+/// no sample shares a frame's stack with the one before. Each block has so many of the samples.
+fn recursion(samples: u32, callers: u32, in_block: u32) -> Vec<u8> {
+    let mut builder = crate::testing::trace();
+    let (base, stack) = (0x1_4000_0000, 0x100_0000);
+    crate::testing::Image::new(r"C:\app\app.exe", 2_000).load(&mut builder, 0, base);
+    let thread = builder.thread(0, 1, "eins", stack);
+    for i in 0..samples {
+        let mut calls = vec![crate::testing::in_function(base, 0); 2_000];
+        calls[0] = crate::testing::in_function(base, i % callers + 1);
+        crate::testing::sample(&mut builder, thread, 10_000 * (u64::from(i) + 1), stack, &calls);
+        if (i + 1) % in_block == 0 {
+            builder.cut();
+        }
+    }
+    builder.finish()
+}
+
 #[test]
 fn stacks_beyond_the_memory_are_left_out_and_told() {
     let file = walk_about(500, 200, 20);
@@ -56,18 +74,7 @@ fn what_is_left_out_does_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn a_block_that_gives_more_than_a_block_may_is_cut_and_told() {
-    // One thread in a recursion whose outermost caller changes: no two samples share a frame's
-    // stack.
-    let mut builder = crate::testing::trace();
-    let (base, stack) = (0x1_4000_0000, 0x100_0000);
-    crate::testing::Image::new(r"C:\app\app.exe", 2_000).load(&mut builder, 0, base);
-    let thread = builder.thread(0, 1, "eins", stack);
-    for i in 0..300u32 {
-        let mut calls = vec![crate::testing::in_function(base, 0); 2_000];
-        calls[0] = crate::testing::in_function(base, i + 1);
-        crate::testing::sample(&mut builder, thread, 10_000 * (u64::from(i) + 1), stack, &calls);
-    }
-    let file = builder.finish();
+    let file = recursion(300, 300, u32::MAX);
     let (_, profile, runs) = within(&file, 256 << 20);
     let taken = samples(&runs);
     assert!(taken > 0 && taken < 300, "{taken}");
@@ -78,27 +85,9 @@ fn a_block_that_gives_more_than_a_block_may_is_cut_and_told() {
     assert!(profile.stops.iter().all(|stop| stop.reason != StopReason::StackLost));
 }
 
-/// A trace of so many blocks of 150 samples, no two of which share a frame's stack: each has 2,000
-/// frames.
-fn deep(blocks: u32) -> Vec<u8> {
-    let mut builder = crate::testing::trace();
-    let (base, stack) = (0x1_4000_0000, 0x100_0000);
-    crate::testing::Image::new(r"C:\app\app.exe", 2_000).load(&mut builder, 0, base);
-    let thread = builder.thread(0, 1, "eins", stack);
-    for i in 0..150 * blocks {
-        let mut calls = vec![crate::testing::in_function(base, 0); 2_000];
-        calls[0] = crate::testing::in_function(base, i % 2 + 1);
-        crate::testing::sample(&mut builder, thread, 10_000 * (u64::from(i) + 1), stack, &calls);
-        if i % 150 == 149 {
-            builder.cut();
-        }
-    }
-    builder.finish()
-}
-
 #[test]
 fn stacks_that_take_too_long_to_walk_are_left_out_and_told() {
-    let file = deep(20);
+    let file = recursion(3_000, 2, 150);
     // Of these, 8 MiB are enough for what the stacks take in memory.
     let (_, profile, runs) = within(&file, 8 << 20);
     let taken = samples(&runs);
@@ -112,16 +101,7 @@ fn stacks_that_take_too_long_to_walk_are_left_out_and_told() {
 
 #[test]
 fn a_block_whose_stacks_take_too_long_to_walk_is_cut_and_told() {
-    let mut builder = crate::testing::trace();
-    let (base, stack) = (0x1_4000_0000, 0x100_0000);
-    crate::testing::Image::new(r"C:\app\app.exe", 2_000).load(&mut builder, 0, base);
-    let thread = builder.thread(0, 1, "eins", stack);
-    for i in 0..500u32 {
-        let mut calls = vec![crate::testing::in_function(base, 0); 2_000];
-        calls[0] = crate::testing::in_function(base, i % 2 + 1);
-        crate::testing::sample(&mut builder, thread, 10_000 * (u64::from(i) + 1), stack, &calls);
-    }
-    let file = builder.finish();
+    let file = recursion(500, 2, u32::MAX);
     let (_, profile, runs) = within(&file, 1 << 30);
     let taken = samples(&runs);
     assert!(taken > 0 && taken < 500, "{taken}");

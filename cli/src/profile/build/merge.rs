@@ -206,11 +206,12 @@ impl<'i> Merger<'i> {
         }
         if let Some(cut) = block.cut {
             let seq = placed.block.header.seq;
-            let what = match cut {
-                Cut::Memory => "take more memory than a block may (--max-memory)",
-                Cut::Cost => "take longer to walk than a block of its size may",
-            };
-            self.losses.damaged_blocks.push(format!("block {seq}: its end is left out: its stacks {what}"));
+            self.losses.damaged_blocks.push(match cut {
+                Cut::Memory => format!(
+                    "block {seq}: its end is left out: its stacks take more memory than a block may (--max-memory)"
+                ),
+                Cut::Cost => cost::beyond_block(&placed.block),
+            });
             self.broken.insert(ordinal);
             self.break_runs()?;
         }

@@ -2,7 +2,7 @@
 
 use super::Timeline;
 use crate::model::ImageId;
-use crate::trace::code::LiveCode;
+use crate::trace::code::{LiveCode, Mapped as _};
 use std::collections::BTreeMap;
 
 /// The modules and the dynamic code that are there at a moment. Going to another moment, later or
@@ -87,8 +87,8 @@ impl<'t> View<'t> {
         let Timeline { changes, modules, .. } = self.timeline;
         let mut one = |at: usize, forward: bool| {
             let module = &modules[changes[at].module as usize];
-            let last = module.base.saturating_add(module.size - 1);
-            let live = Live { base: module.base, last, module: changes[at].module, image: module.image };
+            let (base, last) = module.span();
+            let live = Live { base, last, module: changes[at].module, image: module.image };
             change(changes[at].loads == forward, live);
         };
         if start <= end {
