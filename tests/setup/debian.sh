@@ -1,23 +1,47 @@
 # Debian packages of a newer release, unpacked into folders of our own. Sourced by tests/setup/setup.sh.
 #
-# Nothing is installed and no maintainer script runs. apt works with a private configuration (its own lists, cache and architecture); its
-# mirror is the one of this machine's own sources.
+# Nothing is installed and no maintainer script runs. Packages come by exact version and hash, as tests/setup/debian-packages.txt lists them; what
+# the archive no longer has is taken through its signed index, with a private configuration of apt (its own lists, cache and architecture). The
+# archive is that of this machine's own sources.
 
-# setup_debian_download FOLDER ARCHITECTURE SUITE PACKAGE…: leaves the packages' .deb files in FOLDER.
+STK_DEBIAN_PACKAGES=$STK_ROOT/tests/setup/debian-packages.txt
+
+# setup_debian_download FOLDER ARCHITECTURE SUITE PACKAGE…: leaves the packages' .deb files in FOLDER. A PACKAGE is NAME, or NAME=VERSION to
+# take that version from the index.
 setup_debian_download() {
-  local folder=$1 architecture=$2 suite=$3 apt log=$1/apt.log
+  local folder=$1 architecture=$2 suite=$3 apt=$1/apt log=$1/apt.log package others=()
   shift 3
-  apt=$folder/apt
+  : >"$log"
+  for package in "$@"; do
+    setup_debian_listed "$folder" "$architecture" "$suite" "${package}_" >>"$log" 2>&1 || others+=("$package")
+  done
+  [ ${#others[@]} -gt 0 ] || return 0
+  setup_say "not as listed, so from the index of Debian's $suite ($architecture): ${others[*]}"
   setup_debian_apt "$apt" "$architecture" "$suite" || return 1
   if ! {
     APT_CONFIG="$apt/apt.conf" apt-get -q update &&
-      (cd "$folder" && APT_CONFIG="$apt/apt.conf" apt-get -q download "$@")
-  } >"$log" 2>&1; then
-    tail -n 5 "$log" >&2
-    setup_fail "these packages of Debian's $suite ($architecture) could not be downloaded: $*"
+      (cd "$folder" && APT_CONFIG="$apt/apt.conf" apt-get -q download "${others[@]}")
+  } >>"$log" 2>&1; then
+    tail -n 8 "$log" >&2
+    setup_fail "these packages of Debian's $suite ($architecture) could not be downloaded: ${others[*]}"
     return 1
   fi
   rm -rf "$apt"
+}
+
+# setup_debian_listed FOLDER ARCHITECTURE SUITE START: the listed package whose file name starts with START, NAME_ and as much of the version as
+# matters. Fails if none is listed, or if the archive does not have it with that hash.
+setup_debian_listed() {
+  local path hash mirror file
+  read -r path hash < <(awk -v suite="$3" -v architecture="$2" -v start="/$4" \
+    '$1 == suite && $2 == architecture && index($3, start) { print $3, $4 }' "$STK_DEBIAN_PACKAGES") || return 1
+  mirror=$(setup_debian_mirror) || return 1
+  file=$1/$(basename "$path")
+  # apt-helper has apt's proxies and checks the hash.
+  /usr/lib/apt/apt-helper -q -o APT::Sandbox::User=root -o Acquire::Retries=3 \
+    download-file "${mirror%/}/$path" "$file" "SHA256:$hash" </dev/null && return 0
+  rm -f "$file"
+  return 1
 }
 
 # setup_debian_versions FOLDER ARCHITECTURE SUITE PACKAGE: the package's versions there, one a line. FOLDER is for apt's lists.

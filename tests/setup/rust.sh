@@ -104,10 +104,13 @@ setup_rust_src() {
 setup_debian_rust_src() {
   local version=$1 place=$2 work full
   work=$(mktemp -d)
-  # Debian appends its own revision: 1.95.0+dfsg1-1~bpo13+1.
-  full=$(setup_debian_versions "$work/apt" amd64 trixie-backports rust-src |
-    awk -v v="$version" '{ split($1, part, /[+~-]/); if (part[1] == v) { print; exit } }')
-  if [ -z "$full" ] || ! setup_debian_download "$work" amd64 trixie-backports "rust-src=$full" || ! dpkg -x "$work"/rust-src_*.deb "$work/root"; then
+  if ! setup_debian_listed "$work" amd64 trixie-backports "rust-src_$version%2b" >"$work/log" 2>&1; then
+    # Debian appends its own revision: 1.95.0+dfsg1-1~bpo13+1.
+    full=$(setup_debian_versions "$work/apt" amd64 trixie-backports rust-src |
+      awk -v v="$version" '{ split($1, part, /[+~-]/); if (part[1] == v) { print; exit } }')
+    [ -z "$full" ] || setup_debian_download "$work" amd64 trixie-backports "rust-src=$full"
+  fi
+  if ! dpkg -x "$work"/rust-src_*.deb "$work/root"; then
     rm -rf "$work"
     return 1
   fi
