@@ -296,10 +296,11 @@ impl Suspension<'_> {
     fn run(mut self, calls: &mut impl Calls) -> Verdict {
         self.freeze_until_undo(calls);
         let suspended = calls.suspend(self.thread);
-        self.freeze(calls, &[ASKING, UNDO]);
         if !suspended {
             return if self.enter(FREE) { Verdict::Refused } else { self.settle(calls, false) };
         }
+        self.freeze(calls, &[ASKING]);
+        self.freeze_in_undo(calls);
         // Once SuspendThread has returned the thread runs no further than to its next interrupt, so
         // this is the last word on it.
         if calls.owns_exit_locks(self.word.tid()) {
@@ -407,6 +408,14 @@ impl Suspension<'_> {
     fn freeze_until_undo(&self, calls: &mut impl Calls) {
         while self.all.frozen.load(Ordering::Relaxed) == UNDO && self.live.word().phase() != UNDO {
             calls.sleep(SETTLE_MS);
+        }
+    }
+
+    /// Fault injection for [`UNDO`]: stops for ever after that call. Where the freezing was asked
+    /// for during the call, the watchdog has not given it up: this suspension goes on.
+    fn freeze_in_undo(&self, calls: &mut impl Calls) {
+        if self.live.word().phase() == UNDO {
+            self.freeze(calls, &[UNDO]);
         }
     }
 }

@@ -46,6 +46,7 @@ struct FakeThread {
     copy: Door,
     owns_exit_locks_before: AtomicBool,
     owns_exit_locks_after: AtomicBool,
+    asked_to_suspend: AtomicUsize,
     asked_for_context: AtomicUsize,
     sleeps: AtomicUsize,
     /// ResumeThread returns behind this door, for the watchdog.
@@ -99,6 +100,7 @@ impl Calls for FakeSampler {
     }
 
     fn suspend(&mut self, _: isize) -> bool {
+        self.thread.asked_to_suspend.fetch_add(1, Ordering::SeqCst);
         self.thread.suspend.pass();
         self.thread.count.fetch_add(1, Ordering::SeqCst);
         true
@@ -418,6 +420,20 @@ fn a_frozen_sampler_stays_in_each_phase_and_the_watchdog_leaves_it_alone() {
         sampler.join().unwrap();
         assert_eq!((all.word(0).phase(), target.count()), (FREE, 0));
     }
+}
+
+#[test]
+fn a_suspension_goes_on_if_freezing_in_undo_is_asked_for_during_its_call() {
+    let (all, target) = (all(), Arc::new(FakeThread::default()));
+    for door in [&target.context, &target.copy] {
+        door.open();
+    }
+    let sampler = capture(all, 0, &target, false);
+    wait_for(|| target.asked_to_suspend.load(Ordering::SeqCst) == 1);
+    all.freeze(UNDO);
+    target.suspend.open();
+    assert_eq!(sampler.join().unwrap(), Verdict::Whole);
+    assert_eq!((all.word(0).phase(), target.count()), (FREE, 0));
 }
 
 /// Sampler and watchdog race in all phases: whoever wins, each suspension is undone once.

@@ -21,6 +21,7 @@ use std::os::windows::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use stk_schema::mailbox::{RUNTIME_CORE, RUNTIME_FRAMEWORK, RUNTIME_SINGLE_FILE};
+use windows_sys::Win32::Foundation::E_NOINTERFACE;
 use windows_sys::Win32::System::LibraryLoader::{
     GetProcAddress, LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR, LOAD_LIBRARY_SEARCH_SYSTEM32, LoadLibraryExW,
 };
@@ -67,6 +68,13 @@ impl Error {
     pub(super) fn lasting(text: String) -> Error {
         Error { text, may_pass: false }
     }
+}
+
+/// The library could not read what it needed for an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Unread {
+    /// The library's HRESULT.
+    pub code: u32,
 }
 
 /// A COM object: the address of one, which begins with the address of its table of functions.
@@ -188,8 +196,11 @@ impl Library {
         self.modules.clear();
     }
 
-    /// What the code at `address` is called.
-    pub fn name(&mut self, address: u64) -> Option<Answer> {
+    /// What the code at `address` is called; `None` if the runtime knows no code there.
+    ///
+    /// # Errors
+    /// The library could not read the runtime's structures, which change while it reads.
+    pub fn name(&mut self, address: u64) -> Result<Option<Answer>, Unread> {
         type NameByAddress =
             unsafe extern "system" fn(Object, u64, u32, u32, *mut u32, *mut u16, *mut u64) -> HRESULT;
         let mut text = vec![0u16; NAME_UNITS];
@@ -201,15 +212,17 @@ impl Library {
             named(self.process, at, 0, text.len() as u32, &mut len, text.as_mut_ptr(), &mut displacement)
         };
         // S_FALSE is a name that was cut.
-        if result < 0 {
-            return None;
+        match result {
+            E_NOINTERFACE => return Ok(None),
+            ..0 => return Err(Unread { code: result as u32 }),
+            _ => {}
         }
         let text = until_zero(&text);
         let code = self.sos.and_then(|sos| code_header(sos, address));
         let module = code.and_then(|code| self.module_of(code.method)).unwrap_or_default();
         let name = names::full_name(&module, &text);
         let (base, size) = code.and_then(|code| code.around(address)).unwrap_or((0, 0));
-        (!name.is_empty()).then_some(Answer { base, size, name })
+        Ok((!name.is_empty()).then_some(Answer { base, size, name }))
     }
 
     /// Path of the module that a method is of.

@@ -22,7 +22,7 @@ use super::system;
 use crate::names::{self, Head, Request};
 use crate::symbol_path::SymbolPath;
 use crate::trust::Rank;
-use library::Library;
+use library::{Library, Unread};
 use std::os::windows::io::AsHandle as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,6 +41,12 @@ const BUSY: Duration = Duration::from_millis(300);
 const TRY: Duration = Duration::from_millis(1_500);
 /// Stack of the thread, for a library that recurses over types.
 const STACK: usize = 8 << 20;
+/// The library reads a runtime that works meanwhile. Where it finds a structure that is being
+/// changed, it fails for every address until it has forgotten what it read. Milliseconds before each
+/// try.
+const TRIES_MS: [u64; 5] = [0, 1, 5, 20, 50];
+/// Milliseconds of such waiting at most, in all requests of a recording: some failures do not pass.
+const MOST_WAITED_MS: u64 = 2_000;
 /// Milliseconds between tries.
 const TRY_MS: u32 = 250;
 
@@ -62,8 +68,24 @@ impl Names {
         let stopped = stop.clone();
         let work = move || {
             let (library, trying_since, broken) = (None, None, None);
-            Host { process, rank, mailbox, symbols, stop: stopped, beat: 0, library, trying_since, broken }
-                .run();
+            let (named, reopened, unread, code, waited_ms) = (false, false, 0, 0, 0);
+            Host {
+                process,
+                rank,
+                mailbox,
+                symbols,
+                stop: stopped,
+                beat: 0,
+                library,
+                trying_since,
+                broken,
+                named,
+                reopened,
+                unread,
+                code,
+                waited_ms,
+            }
+            .run();
         };
         // Nobody waits for it: a library may hang.
         std::thread::Builder::new().name("names".to_owned()).stack_size(STACK).spawn(work).ok()?;
@@ -91,10 +113,28 @@ struct Host {
     trying_since: Option<Instant>,
     /// Why there is no library and none will be tried any more.
     broken: Option<String>,
+    /// Whether it has named anything yet.
+    named: bool,
+    /// Whether it was opened once more because it had not.
+    reopened: bool,
+    /// Addresses for which it could not read the runtime's structures.
+    unread: usize,
+    /// The library's error when that happened last.
+    code: u32,
+    /// Milliseconds that were waited for structures that can be read.
+    waited_ms: u64,
 }
 
 /// The mailbox or the process is gone.
 struct Gone;
+
+/// One address of a request.
+#[derive(Clone, Copy)]
+struct Question {
+    address: u64,
+    /// Where in the process the answer belongs.
+    answer_at: u64,
+}
 
 impl Host {
     fn run(mut self) {
@@ -137,23 +177,97 @@ impl Host {
         if self.library.is_none() && self.broken.is_none() && !self.open(request)? {
             return Ok(false);
         }
-        if let Some(library) = &mut self.library {
-            library.refresh();
-        }
-        for index in 0..request.count.min(SLOTS) {
-            let slot = self.mailbox + names::slot_at(index) as u64;
-            let mut address = [0; 8];
-            if !self.process.read(slot, &mut address) {
-                return Err(Gone);
+        let questions = self.questions(request)?;
+        let mut unread = self.try_to_answer(&questions)?;
+        if self.library.is_some() && !self.named && !self.reopened {
+            // What it read when it was opened may be wrong too.
+            (self.library, self.trying_since, self.reopened) = (None, None, true);
+            if !self.open(request)? {
+                return Ok(false);
             }
-            let address = u64::from_le_bytes(address);
-            let answer = self.library.as_mut().and_then(|library| library.name(address));
-            self.put(slot + names::ANSWER_AT as u64, &names::answer(answer.as_ref()))?;
-            self.beat()?;
+            unread = self.try_to_answer(&questions)?;
         }
+        self.give_up(&unread)?;
         let at = std::mem::offset_of!(NameMailbox, answer);
         self.put(self.mailbox + at as u64, &request.number.to_le_bytes())?;
         Ok(true)
+    }
+
+    fn questions(&self, request: Request) -> Result<Vec<Question>, Gone> {
+        let slots = (0..request.count.min(SLOTS)).map(|index| self.mailbox + names::slot_at(index) as u64);
+        slots
+            .map(|slot| {
+                let mut address = [0; 8];
+                let read = self.process.read(slot, &mut address);
+                let answer_at = slot + names::ANSWER_AT as u64;
+                let question = Question { address: u64::from_le_bytes(address), answer_at };
+                read.then_some(question).ok_or(Gone)
+            })
+            .collect()
+    }
+
+    /// Answers, with some patience; gives what could not be read.
+    fn try_to_answer(&mut self, questions: &[Question]) -> Result<Vec<Question>, Gone> {
+        let mut open = questions.to_vec();
+        let mut unread = Vec::new();
+        for ms in TRIES_MS {
+            self.wait(ms);
+            unread = self.answer(&open)?;
+            // A library that has named nothing yet may have found the runtime's lists empty
+            // because they were being changed: that is no answer.
+            let certain = self.named || self.library.is_none();
+            if unread.is_empty() && certain || self.waited_ms >= MOST_WAITED_MS {
+                break;
+            }
+            if certain {
+                open.clone_from(&unread);
+            }
+        }
+        Ok(unread)
+    }
+
+    /// Answers what can be answered now; what is left could not be read.
+    fn answer(&mut self, questions: &[Question]) -> Result<Vec<Question>, Gone> {
+        if let Some(library) = &mut self.library {
+            library.refresh();
+        }
+        let mut unread = Vec::new();
+        for &question in questions {
+            let answer = self.library.as_mut().map_or(Ok(None), |library| library.name(question.address));
+            match answer {
+                Ok(answer) => {
+                    self.named |= answer.is_some();
+                    self.put(question.answer_at, &names::answer(answer.as_ref()))?;
+                }
+                Err(Unread { code }) => {
+                    self.code = code;
+                    unread.push(question);
+                }
+            }
+            self.beat()?;
+        }
+        Ok(unread)
+    }
+
+    /// Answers that there is no name, and says why.
+    fn give_up(&mut self, unread: &[Question]) -> Result<(), Gone> {
+        for question in unread {
+            self.put(question.answer_at, &names::answer(None))?;
+        }
+        self.unread += unread.len();
+        match &self.library {
+            Some(library) if !unread.is_empty() => {
+                let (title, code) = (library.title(), self.code);
+                let text = format!("{title}, which could not read {} (error {code:#010x})", self.unread);
+                self.say(HOST_ANSWERS, &text)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn wait(&mut self, ms: u64) {
+        std::thread::sleep(Duration::from_millis(ms));
+        self.waited_ms += ms;
     }
 
     /// Opens the library, or tries to; false if it is to be tried again.
