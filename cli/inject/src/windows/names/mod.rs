@@ -41,9 +41,9 @@ const BUSY: Duration = Duration::from_millis(300);
 const TRY: Duration = Duration::from_millis(1_500);
 /// Stack of the thread, for a library that recurses over types.
 const STACK: usize = 8 << 20;
-/// The library reads a runtime that works meanwhile. Where it finds a structure that is being
-/// changed, it fails for every address until it has forgotten what it read. Milliseconds before each
-/// try.
+/// Milliseconds before each try to name what a request asks. The library reads a runtime that
+/// works meanwhile: where it finds a structure that is being changed, it fails for every address
+/// until it has forgotten what it read.
 const TRIES_MS: [u64; 5] = [0, 1, 5, 20, 50];
 /// Milliseconds of such waiting at most, in all requests of a recording: some failures do not pass.
 const MOST_WAITED_MS: u64 = 2_000;
