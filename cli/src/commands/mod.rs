@@ -172,13 +172,13 @@ fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
     }
 }
 
-/// Does the work on one trace of several: a panic is that trace's failure and not the end of the
+/// Does the work on one trace or module of several: a panic is its failure and not the end of the
 /// others.
 fn guarded<T>(path: &Path, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        Err(anyhow::anyhow!("{}: stk failed on this trace, which is a fault of stk: {text}", path.display()))
+        Err(anyhow::anyhow!("{}: stk failed on this, which is a fault of stk: {text}", path.display()))
     })
 }
 

@@ -121,7 +121,7 @@ pub(super) fn list(args: &ListArgs) -> anyhow::Result<Exit> {
     options.offline = true;
     let store = store(&options, &args.files);
     let (modules, exit) = modules_of(&args.files, &args.tables, &store);
-    let listed: Vec<Listed> = modules.iter().map(|module| listed(module, &store)).collect();
+    let (listed, exit) = each(&modules, exit, |module| listed(module, &store));
     if args.json {
         let document = Document { version: 1, modules: listed };
         print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
@@ -147,7 +147,7 @@ pub(super) fn fetch(args: &FetchArgs) -> anyhow::Result<Exit> {
             Usage("no symbol server is named: use -y srv*https://… or --ms-symbols".to_owned()).into()
         );
     }
-    let (modules, exit) = modules_of(&args.files, &args.tables, &store);
+    let (mut modules, exit) = modules_of(&args.files, &args.tables, &store);
     let progress = Progress::new("bytes");
     let seen: Mutex<HashMap<String, (u64, u64)>> = Mutex::default();
     let on_bytes = |name: &str, got: u64, all: Option<u64>| {
@@ -160,10 +160,9 @@ pub(super) fn fetch(args: &FetchArgs) -> anyhow::Result<Exit> {
         progress.done().fetch_add(got.saturating_sub(*last), Ordering::Relaxed);
         *last = got;
     };
-    let wanted: Vec<&Module> = modules.iter().filter(|module| module.image.code_view.is_some()).collect();
-    let results: Vec<(&Module, Symbols)> = pool(Some(args.jobs))?.install(|| {
-        wanted.par_iter().map(|module| (*module, find(&module.image, &store, &on_bytes))).collect()
-    });
+    modules.retain(|module| module.image.code_view.is_some());
+    let (results, exit) = pool(Some(args.jobs))?
+        .install(|| each(&modules, exit, |module| (module, find(&module.image, &store, &on_bytes))));
     drop(progress);
     tell_redirects(&store);
     let mut out = String::new();
@@ -190,8 +189,8 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
     // By name and identity, so that a file that several modules share is written once, and always
     // in one order.
     let mut files: BTreeMap<(String, String), FoundFile> = BTreeMap::new();
-    for module in &modules {
-        let symbols = find(&module.image, &store, &|_, _, _| {});
+    let (found, exit) = each(&modules, exit, |module| (module, find(&module.image, &store, &|_, _, _| {})));
+    for (module, symbols) in found {
         let reason = symbols.why_not(&module.image);
         match symbols.into_file(&module.image) {
             Some((name, identity, file)) => drop(files.entry((name, identity.to_string())).or_insert(file)),
@@ -217,6 +216,22 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
     let bytes = files.values().map(|found| found.file.len() as u64).sum();
     eprintln!("stk: {output}: {} symbol files, {}", count(files.len() as u64), size(bytes));
     Ok(exit)
+}
+
+/// What `work` gives of each module, some at once. A panic is that module's failure: it is reported,
+/// and the module is left out.
+fn each<'a, T: Send>(
+    modules: &'a [Module],
+    exit: Exit,
+    work: impl Fn(&'a Module) -> T + Sync,
+) -> (Vec<T>, Exit) {
+    let work = |module: &'a Module| guarded(Path::new(&module.image.path), || Ok(work(module)));
+    let results: Vec<anyhow::Result<T>> = modules.par_iter().map(work).collect();
+    let count = results.len();
+    let found = results.into_iter().filter_map(|result| result.inspect_err(report).ok());
+    let found: Vec<T> = found.collect();
+    let exit = if found.len() < count { exit.worse(Exit::Failure) } else { exit };
+    (found, exit)
 }
 
 fn store(options: &SymbolOptions, traces: &[PathBuf]) -> SymbolStore {
@@ -363,10 +378,12 @@ fn read(
 mod tests {
     use super::*;
 
+    fn module(path: &str) -> Module {
+        Module { image: Image { path: path.to_owned(), ..Image::default() }, frames: 1 }
+    }
+
     #[test]
     fn a_panic_in_one_trace_of_several_costs_only_that_trace() {
-        let module =
-            |path: &str| Module { image: Image { path: path.to_owned(), ..Image::default() }, frames: 1 };
         let traces = ["a.stk", "b.stk", "c.stk"].map(PathBuf::from);
         let (modules, exit) = merged(&traces, |path| match path.to_str() {
             Some("b.stk") => panic!("out of range"),
@@ -374,5 +391,15 @@ mod tests {
         });
         let paths: Vec<&str> = modules.iter().map(|module| module.image.path.as_str()).collect();
         assert_eq!((paths, exit), (vec!["a.stk", "c.stk"], Exit::Failure));
+    }
+
+    #[test]
+    fn a_panic_over_one_module_costs_only_that_module() {
+        let modules = ["a.dll", "b.dll", "c.dll"].map(module);
+        let (found, exit) = each(&modules, Exit::Ok, |module| match module.image.path.as_str() {
+            "b.dll" => panic!("out of range"),
+            path => path,
+        });
+        assert_eq!((found, exit), (vec!["a.dll", "c.dll"], Exit::Failure));
     }
 }
