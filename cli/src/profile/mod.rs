@@ -32,7 +32,7 @@ pub(crate) use functions::Modules;
 pub use functions::{Function, FunctionId, Functions};
 pub use runs::{Batch, Run, RunFlags, Runs};
 pub use symbolize::{Missing, MissingSymbols, missing_symbols, symbolize};
-pub use tree::{CallTree, Node, NodeId};
+pub use tree::{CallTree, Node, NodeId, Visit};
 
 pub use crate::stack::{
     FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable, NameSource, NamedFrame, Placement,

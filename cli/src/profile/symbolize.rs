@@ -1,6 +1,6 @@
 //! Names for the distinct frames of a profile, and what is missing.
 
-use super::{NodeId, Profile, Runs};
+use super::{Node, NodeId, Profile, Runs, Visit};
 use crate::model::ImageId;
 use crate::stack::{self, FrameKey, NameSource, NameSources, Placement, Site, StrId};
 use crate::trace::beyond_memory;
@@ -57,30 +57,21 @@ impl MissingSymbols {
 ///
 /// When the runs' temporary file cannot be read.
 pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymbols> {
-    let sets = ReasonSets::new(profile);
-    let mut samples: Vec<u64> = Vec::new();
-    let (mut frames, mut named) = (0u64, 0u64);
+    let mut samples = vec![0u64; profile.tree.nodes().len()];
     runs.for_each(|batch| {
         for run in batch.runs {
             if let Some(NodeId(node)) = run.node {
-                let facts = sets.nodes[node as usize];
-                let count = u64::from(run.samples);
-                frames += count * u64::from(facts.depth);
-                named += count * u64::from(facts.named);
-                if samples.len() <= facts.set as usize {
-                    samples.resize(sets.sets.len(), 0);
-                }
-                samples[facts.set as usize] += count;
+                samples[node as usize] += u64::from(run.samples);
             }
         }
         Ok::<(), io::Error>(())
     })?;
-    let mut by_reason: BTreeMap<(ImageId, StrId), (u64, u64)> = BTreeMap::new();
-    for (set, count) in samples.iter().enumerate() {
-        for &key in &sets.sets[set] {
-            by_reason.entry(key).or_default().0 += count;
-        }
-    }
+    profile.tree.add_callees(&mut samples, |sum, more| *sum += more);
+    let nodes = profile.tree.nodes();
+    let certain = |node: &Node| profile.symbols.source[node.frame.0 as usize].is_certain();
+    let frames = samples.iter().sum();
+    let named = nodes.iter().zip(&samples).filter(|(node, _)| certain(node)).map(|(_, count)| count).sum();
+    let mut by_reason = samples_by_reason(profile, &samples);
     let symbols = &profile.symbols;
     for ((key, reason), source) in profile.frames.keys().iter().zip(&symbols.reason).zip(&symbols.source) {
         if let (Placement::Image(image, _), Some(reason)) = (key.place, *reason)
@@ -102,58 +93,37 @@ pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymb
     Ok(MissingSymbols { frames, named, modules })
 }
 
-/// For each stack which (module, reason) pairs its frames lack symbols for. Few distinct sets of
-/// pairs occur.
-struct ReasonSets {
-    sets: Vec<Vec<(ImageId, StrId)>>,
-    nodes: Vec<NodeFacts>,
-}
-
-#[derive(Clone, Copy)]
-struct NodeFacts {
-    set: u32,
-    depth: u16,
-    named: u16,
-}
-
-impl ReasonSets {
-    fn new(profile: &Profile) -> ReasonSets {
-        let mut sets: Vec<Vec<(ImageId, StrId)>> = vec![Vec::new()];
-        let mut grown: HashMap<(u32, (ImageId, StrId)), u32> = HashMap::new();
-        let mut ids: HashMap<Vec<(ImageId, StrId)>, u32> = HashMap::from([(Vec::new(), 0)]);
-        let mut nodes: Vec<NodeFacts> = Vec::with_capacity(profile.tree.nodes().len());
-        for node in profile.tree.nodes() {
-            let parent =
-                node.parent.map_or(NodeFacts { set: 0, depth: 0, named: 0 }, |p| nodes[p.0 as usize]);
-            let frame = node.frame.0 as usize;
-            let image = match profile.frames.keys()[frame].place {
-                // Where a runtime named the frame, the reason is about its line.
-                Placement::Image(image, _) if profile.symbols.source[frame] != NameSource::Runtime => {
-                    Some(image)
-                }
-                _ => None,
-            };
-            let lacks = image.zip(profile.symbols.reason[frame]);
-            let set = match lacks {
-                Some(pair) => *grown.entry((parent.set, pair)).or_insert_with(|| {
-                    let mut set = sets[parent.set as usize].clone();
-                    if let Err(at) = set.binary_search(&pair) {
-                        set.insert(at, pair);
-                    }
-                    *ids.entry(set).or_insert_with_key(|set| {
-                        sets.push(set.clone());
-                        (sets.len() - 1) as u32
-                    })
-                }),
-                None => parent.set,
-            };
-            let named = profile.symbols.source[frame].is_certain();
-            nodes.push(NodeFacts {
-                set,
-                depth: parent.depth.saturating_add(1),
-                named: parent.named.saturating_add(u16::from(named)),
-            });
+/// Samples that hold at least one frame of a module without symbols, by module and reason; with
+/// room for its distinct frames. `through`: samples of the stacks that go through each node.
+fn samples_by_reason(profile: &Profile, through: &[u64]) -> BTreeMap<(ImageId, StrId), (u64, u64)> {
+    let nodes = profile.tree.nodes();
+    let lacks = |NodeId(node): NodeId| {
+        let frame = nodes[node as usize].frame.0 as usize;
+        match profile.frames.keys()[frame].place {
+            // Where a runtime named the frame, the reason is about its line.
+            Placement::Image(image, _) if profile.symbols.source[frame] != NameSource::Runtime => {
+                Some(image).zip(profile.symbols.reason[frame])
+            }
+            _ => None,
         }
-        ReasonSets { sets, nodes }
-    }
+    };
+    let mut sums: BTreeMap<(ImageId, StrId), (u64, u64)> = BTreeMap::new();
+    // How many frames of each pair the stack has that is visited: the first counts its samples.
+    let mut open: HashMap<(ImageId, StrId), u32> = HashMap::new();
+    profile.tree.visit(|node, when| {
+        let count = through[node.0 as usize];
+        if let Some(pair) = lacks(node).filter(|_| count > 0) {
+            let open = open.entry(pair).or_default();
+            match when {
+                Visit::Enter if *open == 0 => {
+                    sums.entry(pair).or_default().0 += count;
+                    *open = 1;
+                }
+                Visit::Enter => *open += 1,
+                Visit::Leave => *open -= 1,
+            }
+        }
+        count > 0
+    });
+    sums
 }

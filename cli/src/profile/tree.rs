@@ -41,6 +41,76 @@ impl CallTree {
             Some(node.frame)
         })
     }
+
+    /// Visits every node from the roots downwards: before its callees and after them. If the visit
+    /// before says false, its callees and the visit after are left out.
+    pub fn visit(&self, mut visit: impl FnMut(NodeId, Visit) -> bool) {
+        let children = Children::new(self.nodes());
+        let mut todo: Vec<(NodeId, Visit)> = children.roots.iter().map(|&id| (id, Visit::Enter)).collect();
+        while let Some((id, when)) = todo.pop() {
+            if visit(id, when) && when == Visit::Enter {
+                todo.push((id, Visit::Leave));
+                todo.extend(children.of(id).iter().map(|&child| (child, Visit::Enter)));
+            }
+        }
+    }
+
+    /// Adds to each node's amount those of all stacks that go through it.
+    pub fn add_callees<T: Copy>(&self, amounts: &mut [T], add: impl Fn(&mut T, T)) {
+        // A parent's id is smaller than its children's.
+        for (id, node) in self.nodes().iter().enumerate().rev() {
+            if let Some(NodeId(parent)) = node.parent {
+                let amount = amounts[id];
+                add(&mut amounts[parent as usize], amount);
+            }
+        }
+    }
+}
+
+/// Whether a node is visited before or after its callees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Visit {
+    /// Before them.
+    Enter,
+    /// After them.
+    Leave,
+}
+
+/// The call tree from the roots downwards.
+struct Children {
+    roots: Vec<NodeId>,
+    starts: Vec<u32>,
+    list: Vec<NodeId>,
+}
+
+impl Children {
+    fn new(nodes: &[Node]) -> Children {
+        let mut starts = vec![0u32; nodes.len() + 1];
+        let mut roots = Vec::new();
+        for (id, node) in (0u32..).zip(nodes) {
+            match node.parent {
+                Some(parent) => starts[parent.0 as usize + 1] += 1,
+                None => roots.push(NodeId(id)),
+            }
+        }
+        for id in 1..starts.len() {
+            starts[id] += starts[id - 1];
+        }
+        let mut next = starts.clone();
+        let mut list = vec![NodeId(0); nodes.len() - roots.len()];
+        for (id, node) in (0u32..).zip(nodes) {
+            if let Some(parent) = node.parent {
+                let place = &mut next[parent.0 as usize];
+                list[*place as usize] = NodeId(id);
+                *place += 1;
+            }
+        }
+        Children { roots, starts, list }
+    }
+
+    fn of(&self, NodeId(node): NodeId) -> &[NodeId] {
+        &self.list[self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize]
+    }
 }
 
 #[cfg(test)]
@@ -57,5 +127,29 @@ mod tests {
         assert_eq!(tree.frames(a).collect::<Vec<_>>(), [FrameId(8), FrameId(7)]);
         assert_eq!(tree.frames(b).collect::<Vec<_>>(), [FrameId(9), FrameId(7)]);
         assert_eq!(tree.nodes().len(), 3);
+    }
+
+    #[test]
+    fn a_visit_enters_callers_before_callees_and_leaves_them_after() {
+        let mut tree = CallTree::default();
+        let root = tree.intern(Node { parent: None, frame: FrameId(0) });
+        let a = tree.intern(Node { parent: Some(root), frame: FrameId(1) });
+        let b = tree.intern(Node { parent: Some(root), frame: FrameId(2) });
+        let c = tree.intern(Node { parent: Some(b), frame: FrameId(1) });
+        let other = tree.intern(Node { parent: None, frame: FrameId(3) });
+        let mut visits = Vec::new();
+        tree.visit(|node, when| {
+            visits.push((node, when));
+            node != b
+        });
+        let (enter, leave) = (|node| (node, Visit::Enter), |node| (node, Visit::Leave));
+        assert_eq!(
+            visits,
+            [enter(other), leave(other), enter(root), enter(b), enter(a), leave(a), leave(root)],
+            "the callee of b, {c:?}, is left out"
+        );
+        let mut sums = [1, 10, 100, 1000, 10_000];
+        tree.add_callees(&mut sums, |sum, more| *sum += more);
+        assert_eq!(sums, [1111, 10, 1100, 1000, 10_000]);
     }
 }

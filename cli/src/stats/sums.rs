@@ -5,7 +5,9 @@ use super::{
     Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, States, StopStats, ThreadStats, TrustStats,
     share,
 };
-use crate::profile::{Batch, FrameId, FunctionId, Functions, Modules, NameSource, Profile, Run};
+use crate::profile::{
+    Batch, FrameId, FunctionId, Functions, Modules, NameSource, NodeId, Profile, Run, Visit,
+};
 use crate::stack::StopReason;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -198,34 +200,25 @@ impl Walk {
         let module_names = all.modules();
         let nodes = profile.tree.nodes();
         let mut through = own.to_vec();
-        // A parent's id is smaller than its children's.
-        for i in (0..nodes.len()).rev() {
-            if let Some(parent) = nodes[i].parent {
-                let amount = through[i];
-                through[parent.0 as usize].add_amount(amount);
-            }
-        }
-        let children = Children::new(profile);
+        profile.tree.add_callees(&mut through, Amount::add_amount);
 
         let mut functions = vec![Sums::default(); all.list().len()];
         let mut modules = vec![Sums::default(); module_names.names.len()];
         let mut open_functions = vec![0u32; functions.len()];
         let mut open_modules = vec![0u32; modules.len()];
-        // Nodes to enter, or, with true, to leave.
-        let mut todo: Vec<(u32, bool)> = children.roots.iter().map(|&root| (root, false)).collect();
-        while let Some((node, leave)) = todo.pop() {
+        profile.tree.visit(|NodeId(node), when| {
             let i = node as usize;
             let frame = nodes[i].frame;
             let module = module_names.of_frames[frame.0 as usize];
-            if leave {
+            if when == Visit::Leave {
                 for &FunctionId(function) in all.of(frame) {
                     open_functions[function as usize] -= 1;
                 }
                 open_modules[module as usize] -= 1;
-                continue;
+                return true;
             }
             if through[i].samples == 0 {
-                continue;
+                return false;
             }
             for (position, &FunctionId(function)) in all.of(frame).iter().rev().enumerate() {
                 let open = &mut open_functions[function as usize];
@@ -238,48 +231,9 @@ impl Walk {
             let total = if *open == 0 { through[i] } else { Amount::default() };
             *open += 1;
             modules[module as usize].add(own[i], total);
-            todo.push((node, true));
-            todo.extend(children.of(node).iter().map(|&child| (child, false)));
-        }
+            true
+        });
         Walk { functions, modules, through }
-    }
-}
-
-/// The call tree from the root downwards.
-struct Children {
-    roots: Vec<u32>,
-    starts: Vec<u32>,
-    list: Vec<u32>,
-}
-
-impl Children {
-    fn new(profile: &Profile) -> Children {
-        let nodes = profile.tree.nodes();
-        let mut starts = vec![0u32; nodes.len() + 1];
-        let mut roots = Vec::new();
-        for (i, node) in nodes.iter().enumerate() {
-            match node.parent {
-                Some(parent) => starts[parent.0 as usize + 1] += 1,
-                None => roots.push(i as u32),
-            }
-        }
-        for i in 1..starts.len() {
-            starts[i] += starts[i - 1];
-        }
-        let mut next = starts.clone();
-        let mut list = vec![0; nodes.len() - roots.len()];
-        for (i, node) in nodes.iter().enumerate() {
-            if let Some(parent) = node.parent {
-                let place = &mut next[parent.0 as usize];
-                list[*place as usize] = i as u32;
-                *place += 1;
-            }
-        }
-        Children { roots, starts, list }
-    }
-
-    fn of(&self, node: u32) -> &[u32] {
-        &self.list[self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize]
     }
 }
 

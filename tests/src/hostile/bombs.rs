@@ -67,6 +67,7 @@ const CLASSES: &[Class] = &[
     ("deep stacks that differ at their root", stacks::other_roots, &[200, 1_000]),
     ("deep stacks that differ at their root, block after block", stacks::repeated_roots, &[10, 100]),
     ("deep stacks of many threads", stacks::many_threads, &[200, 1_000]),
+    ("deep stacks through many modules", stacks::many_modules, &[200, 1_000]),
     ("deep stacks in a module with a long name", stacks::long_module, &[40]),
     ("samples that are all different", stacks::different, &[20_000]),
     ("methods with long names at one place", stacks::ambiguous_methods, &[20_000]),

@@ -16,20 +16,24 @@ const FUNCTIONS: u32 = 4_000;
 const SIZE: u32 = 0x40;
 const FIRST: u32 = 0x1000;
 
-/// A trace with one module whose functions all have unwind data: `sub rsp, 28h` (x64 exception
-/// handling: UNWIND_INFO version 1, prologue of 4 bytes, UWOP_ALLOC_SMALL of 28h bytes).
+/// A trace with one module whose functions all have unwind data.
 fn builder(path: &str) -> TraceBuilder {
     let mut builder = TraceBuilder::new(Arch::X64);
     let module = builder.module(0, BASE, 0x10_0000, path, Vec::new());
-    let (pdata, xdata) = (0x8_0000, 0xc_0000);
+    add_tables(&mut builder, module, FUNCTIONS, (0x8_0000, 0xc_0000));
+    builder
+}
+
+/// Unwind data of a module's functions, at two places in it: `sub rsp, 28h` (x64 exception
+/// handling: UNWIND_INFO version 1, prologue of 4 bytes, UWOP_ALLOC_SMALL of 28h bytes).
+fn add_tables(builder: &mut TraceBuilder, module: u64, functions: u32, (pdata, xdata): (u32, u32)) {
     let function = |n| [FIRST + n * SIZE, FIRST + (n + 1) * SIZE, xdata];
-    let directory: Vec<u8> = (0..FUNCTIONS).flat_map(function).flat_map(u32::to_le_bytes).collect();
+    let directory: Vec<u8> = (0..functions).flat_map(function).flat_map(u32::to_le_bytes).collect();
     let tables = [
         (TableKind::ExceptionDirectory, pdata, directory.as_slice()),
         (TableKind::UnwindInfo, xdata, &[1, 4, 1, 0, 4, 0x42, 0, 0]),
     ];
     builder.tables(0, module, &tables);
-    builder
 }
 
 /// An address behind the prologue of a function.
@@ -114,6 +118,33 @@ pub(super) fn long_module(parts: &mut Parts, samples: usize) {
     for i in 0..samples {
         let words = stack(DEPTH, |n| n + i);
         sample(&mut builder, thread, i as u64 * 1000, inside(i), &words);
+    }
+    builder.cut();
+    taken_apart(builder, parts);
+}
+
+/// Each frame is in another module than its neighbours, and no two samples share a root: nearly every
+/// stack goes through other modules.
+pub(super) fn many_modules(parts: &mut Parts, samples: usize) {
+    const MODULES: usize = 2_000;
+    const MODULE_SIZE: u32 = 0x1_0000;
+    let mut builder = TraceBuilder::new(Arch::X64);
+    let base = |n: usize| BASE + n as u64 * u64::from(MODULE_SIZE);
+    for n in 0..MODULES {
+        let module = builder.module(0, base(n), MODULE_SIZE.into(), r"C:\app\a.dll", Vec::new());
+        add_tables(&mut builder, module, 1, (0x8000, 0xc000));
+    }
+    let thread = builder.thread(0, 11, "main", STACK_BASE);
+    let inside = |n: usize| base(n % MODULES) + u64::from(FIRST) + 16;
+    for i in 0..samples {
+        let mut words = vec![0; FRAME * DEPTH];
+        for (n, frame) in words.chunks_exact_mut(FRAME).rev().enumerate() {
+            frame[FRAME - 1] = inside(i + (i + 1) * n);
+        }
+        sample(&mut builder, thread, i as u64 * 1000, inside(i), &words);
+        if i % 100 == 99 {
+            builder.cut();
+        }
     }
     builder.cut();
     taken_apart(builder, parts);
