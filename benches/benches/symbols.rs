@@ -340,7 +340,7 @@ fn timed(load: Duration, rvas: &[u32], mut lookups: impl FnMut(&[u32]) -> Result
 }
 
 /// How far the answers of a peer are ours, address by address. Who is right where they differ is
-/// for the raw records to say: `symbols-truth` of the tests asks them.
+/// for the raw records to say: `stk symbols check --records` asks them.
 #[derive(Default)]
 struct Compared {
     addresses: u64,

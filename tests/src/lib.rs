@@ -13,7 +13,6 @@
 //! * [`recorded`]: a trace as the format's own reader sees it, without stk's analysis.
 //! * [`schema`]: whether JSON follows the schemas in schema/.
 //! * [`stk`]: the host's `stk` and what it writes.
-//! * `symbols`: what a PDB's records say of every address, without the index.
 
 pub mod arrows;
 pub mod hostile;
@@ -25,7 +24,5 @@ pub mod peers;
 pub mod recorded;
 pub mod schema;
 pub mod stk;
-#[cfg(feature = "analysis")]
-pub mod symbols;
 pub mod weights;
 pub mod wine;

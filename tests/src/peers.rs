@@ -1,7 +1,7 @@
 //! Other readers of PDBs beside the index and the raw records: whose answer is what the records
 //! say, and how the others differ.
 //!
-//! Gets a [`Truth`], the index and a peer's answers; gives counts by class of difference. Every
+//! Gets [`PdbRecords`], the index and a peer's answers; gives counts by class of difference. Every
 //! difference is settled by the records: an answer is right if it is one of the chains that they
 //! allow at the address (folded procedures allow several).
 
@@ -16,13 +16,13 @@ use anyhow::{Context, Result};
 use pdb_addr2line::{ContextPdbData, TypeFormatterFlags};
 use serde_json::Value;
 
-use crate::symbols::{Truth, TruthFrame};
+use ::stk::symbols::pdb_records::{PdbRecords, RecordFrame};
 
 /// What a peer says of an address, innermost first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// Frames; none if it knows nothing of the address.
-    Frames(Vec<TruthFrame>),
+    Frames(Vec<RecordFrame>),
     /// It crashed, or gave an error.
     Failed,
 }
@@ -77,7 +77,7 @@ pub struct Tally {
 
 impl Tally {
     /// Settles one answer.
-    pub fn add(&mut self, rva: u32, truth: &[Vec<TruthFrame>], ours: &[TruthFrame], theirs: &Answer) {
+    pub fn add(&mut self, rva: u32, truth: &[Vec<RecordFrame>], ours: &[RecordFrame], theirs: &Answer) {
         self.rvas += 1;
         if !truth.is_empty() && !truth.iter().any(|chain| chain.as_slice() == ours) {
             self.ours_wrong += 1;
@@ -104,7 +104,7 @@ impl Tally {
     }
 }
 
-fn classify(truth: &[Vec<TruthFrame>], ours: &[TruthFrame], theirs: &Answer) -> Class {
+fn classify(truth: &[Vec<RecordFrame>], ours: &[RecordFrame], theirs: &Answer) -> Class {
     let Answer::Frames(theirs) = theirs else { return Class::Failed };
     if truth.is_empty() {
         let same = theirs.len() == ours.len() && theirs.iter().zip(ours).all(|(t, o)| same_name(&t.0, &o.0));
@@ -113,7 +113,7 @@ fn classify(truth: &[Vec<TruthFrame>], ours: &[TruthFrame], theirs: &Answer) -> 
     if theirs.is_empty() {
         return Class::Nothing;
     }
-    let right = |chain: &[TruthFrame]| {
+    let right = |chain: &[RecordFrame]| {
         chain.len() == theirs.len()
             && chain.iter().zip(theirs).all(|(c, t)| same_name(&t.0, &c.0) && same_line(c, t))
     };
@@ -131,7 +131,7 @@ fn classify(truth: &[Vec<TruthFrame>], ours: &[TruthFrame], theirs: &Answer) -> 
 }
 
 /// How an answer with the right outermost function differs from one chain.
-fn against(chain: &[TruthFrame], theirs: &[TruthFrame]) -> Class {
+fn against(chain: &[RecordFrame], theirs: &[RecordFrame]) -> Class {
     if theirs.len() < chain.len() {
         return Class::InlinesDropped;
     }
@@ -144,7 +144,7 @@ fn against(chain: &[TruthFrame], theirs: &[TruthFrame]) -> Class {
     }
     // A level can differ in any of three ways; a wrong line weighs most.
     let differs =
-        |test: fn(&TruthFrame, &TruthFrame) -> bool| pairs().any(|(c, t)| !same_line(c, t) && test(c, t));
+        |test: fn(&RecordFrame, &RecordFrame) -> bool| pairs().any(|(c, t)| !same_line(c, t) && test(c, t));
     if differs(|chain, their| chain.2.is_some() && their.2.is_some()) {
         Class::LineOther
     } else if differs(|chain, _| chain.2.is_none()) {
@@ -173,7 +173,7 @@ fn plain(name: &str) -> String {
 }
 
 /// A file counts where there is a line.
-fn same_line(record: &TruthFrame, theirs: &TruthFrame) -> bool {
+fn same_line(record: &RecordFrame, theirs: &RecordFrame) -> bool {
     record.2 == theirs.2 && (record.2.is_none() || record.1 == theirs.1)
 }
 
@@ -236,23 +236,22 @@ fn llvm_answer(answer: &Value) -> Answer {
             symbol["Line"].as_u64().and_then(|line| u32::try_from(line).ok()).filter(|&line| line != 0);
         (text(&symbol["FunctionName"]).unwrap_or_default(), text(&symbol["FileName"]), line)
     });
-    let known = |frame: &TruthFrame| !frame.0.is_empty() || frame.2.is_some();
+    let known = |frame: &RecordFrame| !frame.0.is_empty() || frame.2.is_some();
     Answer::Frames(frames.filter(known).collect())
 }
 
 /// Our answer.
-pub fn ours(index: &SymbolIndex, rva: u32) -> Result<Vec<TruthFrame>> {
+pub fn ours(index: &SymbolIndex, rva: u32) -> Result<Vec<RecordFrame>> {
     let hit = index.lookup(rva)?;
     let frames = hit.iter().flat_map(|hit| hit.frames());
     Ok(frames.map(|frame| (frame.name.to_owned(), frame.file.map(str::to_owned), frame.line)).collect())
 }
 
 /// Compares the answers to `rvas` with the records and with ours.
-pub fn compare(truth: &Truth, index: &SymbolIndex, rvas: &[u32], answers: &[Answer]) -> Result<Tally> {
+pub fn compare(truth: &PdbRecords, index: &SymbolIndex, rvas: &[u32], answers: &[Answer]) -> Result<Tally> {
     let mut tally = Tally::default();
-    let holders = truth.holders();
     for (&rva, answer) in rvas.iter().zip(answers) {
-        tally.add(rva, &truth.chains(&holders, rva), &ours(index, rva)?, answer);
+        tally.add(rva, &truth.chains(rva)?, &ours(index, rva)?, answer);
     }
     Ok(tally)
 }
@@ -261,14 +260,15 @@ pub fn compare(truth: &Truth, index: &SymbolIndex, rvas: &[u32], answers: &[Answ
 mod tests {
     use super::*;
 
-    fn frame(name: &str, line: u32) -> TruthFrame {
+    fn frame(name: &str, line: u32) -> RecordFrame {
         (name.to_owned(), Some("a.h".to_owned()), Some(line).filter(|&line| line != 0))
     }
 
     #[test]
     fn differences_are_told_apart() {
         let records = [vec![frame("?A0x8417fefe::in", 3), frame("f<int, int>", 0)], vec![frame("folded", 7)]];
-        let class = |theirs: &[TruthFrame]| classify(&records, &records[0], &Answer::Frames(theirs.to_vec()));
+        let class =
+            |theirs: &[RecordFrame]| classify(&records, &records[0], &Answer::Frames(theirs.to_vec()));
         let inlined = || frame("`anonymous namespace'::in", 3);
         assert_eq!(class(&[inlined(), frame("f<int,int>", 0)]), Class::Same);
         assert_eq!(class(&[frame("folded", 7)]), Class::OtherRecord);

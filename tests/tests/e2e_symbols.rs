@@ -2,10 +2,11 @@
 //! made.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 
 use stk::map::MappedFile;
 use stk::symbols::pdb::PdbFile;
-use stk_tests::symbols::Truth;
+use stk::symbols::pdb_records::PdbRecords;
 
 fn fetched(path: &str) -> PathBuf {
     let folder = std::env::var_os("STK_FETCH_DIR").expect("STK_FETCH_DIR is set by tests/run.sh");
@@ -17,11 +18,11 @@ fn every_address_agrees(path: &Path, at_least: u64, folded: bool) {
     let file = MappedFile::open(path).unwrap();
     let index = PdbFile::open(&file).unwrap().index().unwrap();
     assert_eq!(index.header().damaged_parts, 0);
-    let agreement = Truth::read(path).unwrap().compare(&index).unwrap();
-    assert!(agreement.complete(), "{}: {:#}", path.display(), agreement.to_json());
-    assert!(agreement.in_procedures >= at_least, "{}: {:#}", path.display(), agreement.to_json());
+    let agreement = PdbRecords::read(path).unwrap().compare(&index, &AtomicU64::default()).unwrap();
+    assert!(agreement.complete(), "{}: {:#?}", path.display(), agreement);
+    assert!(agreement.in_procedures >= at_least, "{}: {:#?}", path.display(), agreement);
     assert!(agreement.inlined > 0 && agreement.with_line > 0);
-    assert_eq!(agreement.folded > 0, folded, "{}: {:#}", path.display(), agreement.to_json());
+    assert_eq!(agreement.folded > 0, folded, "{}: {:#?}", path.display(), agreement);
 }
 
 #[test]

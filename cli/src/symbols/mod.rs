@@ -21,6 +21,7 @@
 //! server, cab, bundle  where it may come from: HTTP servers, cabinets, one file to carry
 //! redirect, pace       where a server may lead, and how slow it may be
 //! cache                what is kept: files from servers, indexes
+//! pdb_records          what a PDB's records say, read by another reader, against the index
 //! pdb, dwarf, coff      read symbol files and images                     bytes -> SymbolIndex
 //! image                 what an image says of itself
 //! portable_pdb         lines of managed code                            bytes -> PortablePdb
@@ -46,6 +47,7 @@ mod owner;
 mod pace;
 mod path;
 pub mod pdb;
+pub mod pdb_records;
 mod place;
 mod places;
 mod pointer;

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use stk::map::MappedFile;
 use stk::symbols::pdb::PdbFile;
+use stk::symbols::pdb_records::PdbRecords;
 use stk_tests::peers::{Answer, compare, llvm_symbolizer, pdb_addr2line};
-use stk_tests::symbols::Truth;
 
 fn main() -> Result<ExitCode> {
     let (mut sample, mut examples, mut files) = (4000, false, Vec::new());
@@ -32,8 +32,8 @@ fn main() -> Result<ExitCode> {
         let (image, pdb) = (Path::new(&pair[0]), Path::new(&pair[1]));
         let file = MappedFile::open(pdb).with_context(|| pdb.display().to_string())?;
         let index = PdbFile::open(&file)?.index()?;
-        let truth = Truth::read(pdb)?;
-        let all: Vec<u32> = truth.code.iter().flat_map(|&(from, to)| from..to).collect();
+        let truth = PdbRecords::read(pdb)?;
+        let all: Vec<u32> = truth.code().iter().flat_map(|&(from, to)| from..to).collect();
         let spread: Vec<u32> =
             all.iter().copied().step_by(all.len().div_ceil(sample.max(1)).max(1)).collect();
         let mut print = |peer: &str, rvas: &[u32], answers: &[Answer]| -> Result<()> {

@@ -1,17 +1,19 @@
 //! `stk symbols lookup` and `check`: one image, one PDB.
 
-use super::super::{Exit, Usage, print};
+use super::super::{Exit, Progress, Usage, count, guarded, print, report};
 use super::SymbolOptions;
 use crate::image::open_image;
 use crate::map::MappedFile;
 use crate::model::file_name;
 use crate::stack::{ImageName, image_name, offset_name};
 use crate::symbols::pdb::PdbFile;
+use crate::symbols::pdb_records::{Agreement, PdbRecords};
 use crate::symbols::{
     Demangle, Identity, ImageFile, Location, ModuleKey, ModuleSymbols, Reason, Resolved, Source, Symbolizer,
 };
 use anyhow::Context;
 use serde_json::json;
+use std::fmt::Write as _;
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 use stk_schema::Arch;
@@ -50,29 +52,111 @@ pub(super) struct LookupArgs {
 #[command(after_help = "\
 Examples:
   stk symbols check app.exe app.pdb
-  stk symbols check app.exe app.pdb --json")]
+  stk symbols check app.exe app.pdb --json
+  stk symbols check --records app.pdb
+
+--records looks every address of a PDB's code up in stk's index of it, and compares names, inline chains, lines and
+folded names with what the PDB's records say, read by another reader (the crate `pdb`). Exit code 1 if any disagrees")]
 pub(super) struct CheckArgs {
     /// The image
-    image: PathBuf,
+    #[arg(required_unless_present = "records")]
+    image: Option<PathBuf>,
     /// The PDB
-    pdb: PathBuf,
+    #[arg(required_unless_present = "records")]
+    pdb: Option<PathBuf>,
+    /// Compare stk's index of PDBs with their records at every address, instead
+    #[arg(long, value_name = "PDB", num_args = 1.., conflicts_with_all = ["image", "pdb"])]
+    records: Vec<PathBuf>,
     /// Print JSON: {"match": bool, "image": …, "wants": identity or null, "wants_name": …, "pdb":
-    /// …, "has": identity}
+    /// …, "has": identity}; with --records one line a PDB: {"file": …, "agreement": {"rvas": …,
+    /// "wrong_names": …, …, "examples": […]}}
     #[arg(long)]
     json: bool,
 }
 
+/// Runs the command.
+///
+/// # Errors
+///
+/// A file that cannot be read, or that standard output cannot be written.
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
-    let (image_name, pdb_name) = (args.image.display(), args.pdb.display());
-    let image = open(&args.image)?;
+    match (&args.image, &args.pdb) {
+        (Some(image), Some(pdb)) => check_identity(image, pdb, args.json),
+        _ => check_records(&args.records, args.json),
+    }
+}
+
+fn check_records(files: &[PathBuf], json: bool) -> anyhow::Result<Exit> {
+    let mut exit = Exit::Ok;
+    for file in files {
+        match guarded(file, || agreement(file)) {
+            Ok(agreement) => {
+                if !agreement.complete() {
+                    exit = Exit::Failure;
+                }
+                let line = json!({ "file": file.display().to_string(), "agreement": agreement });
+                print(&if json {
+                    format!("{line}\n")
+                } else {
+                    printable_lines(&agreement_text(file, &agreement))
+                })?;
+            }
+            Err(error) => {
+                exit = Exit::Failure;
+                report(&error);
+            }
+        }
+    }
+    Ok(exit)
+}
+
+fn agreement(path: &Path) -> anyhow::Result<Agreement> {
+    let shown = || path.display().to_string();
+    let file = open(path)?;
+    let index = PdbFile::open(&file).and_then(|pdb| pdb.index()).with_context(shown)?;
+    let records = PdbRecords::read(path).with_context(shown)?;
+    let progress = Progress::new("addresses");
+    progress.add_total(records.code().iter().map(|(from, to)| u64::from(to - from)).sum());
+    records.compare(&index, progress.done()).with_context(shown)
+}
+
+fn agreement_text(path: &Path, agreement: &Agreement) -> String {
+    let mut text = format!(
+        "{}: {} of {} addresses as the records say ({} in procedures, {} with inlined functions, {} with a line, {} in folded code)\n",
+        path.display(),
+        count(agreement.rvas - agreement.wrong()),
+        count(agreement.rvas),
+        count(agreement.in_procedures),
+        count(agreement.inlined),
+        count(agreement.with_line),
+        count(agreement.folded),
+    );
+    let wrong = [
+        (agreement.wrong_names, "another function"),
+        (agreement.wrong_chains, "other inlined functions"),
+        (agreement.wrong_lines, "another file or line"),
+        (agreement.wrong_aliases, "other names of folded code"),
+    ];
+    for (number, what) in wrong.into_iter().filter(|(number, _)| *number > 0) {
+        let _ = writeln!(text, "    {} have {what}", count(number));
+    }
+    for example in &agreement.examples {
+        let _ = writeln!(text, "    {example}");
+    }
+    text
+}
+
+fn check_identity(image: &Path, pdb: &Path, json: bool) -> anyhow::Result<Exit> {
+    let (image_name, pdb_name) = (image.display(), pdb.display());
+    let image = open(image)?;
     let image = ImageFile::parse(&image).map_err(|error| anyhow::anyhow!("{image_name}: {error}"))?;
-    let file = open(&args.pdb)?;
+    let file = open(pdb)?;
     let found = *PdbFile::open(&file).with_context(|| pdb_name.to_string())?.identity();
     let has = Identity::Pdb { guid: found.guid, age: found.age };
     let wants = image.code_view.as_ref().map(|&(guid, age, _)| Identity::Pdb { guid, age });
     let name = image.code_view.as_ref().map(|(_, _, name)| String::from_utf8_lossy(name).into_owned());
     let matches = image.code_view.as_ref().is_some_and(|(guid, age, _)| found.matches(guid, *age));
-    let text = if args.json {
+    let text = if json {
         let line = json!({
             "match": matches, "image": image_name.to_string(), "wants": wants.map(|id| id.to_string()),
             "wants_name": name, "pdb": pdb_name.to_string(), "has": has.to_string(),

@@ -1,9 +1,10 @@
 //! PDB files: who they belong to, and what they say, as an index.
 //!
-//! Read in place by own code: `pdb2` copies every stream, walks the directory again for each of
-//! them and, on damaged files, panics in places (a panic ends `stk`, which has no unwinder). It is
-//! the independent reader of the tests instead. Everything here answers damage with an error or
-//! leaves the damaged part out and counts it.
+//! Read in place by own code, for speed and memory: the index of a PDB is built in 0.4 of the time
+//! that the crate `pdb` (with pdb-addr2line) takes to load it and to answer 100,000 look-ups, with
+//! a third of the memory (docs/measured/symbols.md, a PDB of 98 MB): `pdb` copies every stream.
+//! It is the independent reader of [`pdb_records`](super::pdb_records) instead. Everything here
+//! answers damage with an error or leaves the damaged part out and counts it.
 //!
 //! `msf` finds the streams, `dbi` what is in them; `records`, `lines`, `types`, `cross_scope` read
 //! functions, lines and the names of inlined functions into the index; `frames` reads what unwinds

@@ -1,0 +1,122 @@
+//! C13 line numbers, read naively from a module's raw bytes.
+
+use crate::model::bytes::{u16_at, u32_at};
+use std::collections::{BTreeMap, HashMap};
+
+const DEBUG_S_LINES: u32 = 0xf2;
+const DEBUG_S_FILECHKSMS: u32 = 0xf4;
+
+/// The lines of one module.
+#[derive(Default)]
+pub(super) struct ModuleLines {
+    /// In the order of the module.
+    subsections: Vec<Subsection>,
+    /// Numbers of the subsections by where they begin.
+    by_start: BTreeMap<u32, Vec<usize>>,
+    /// Longest subsection, in bytes.
+    longest: u32,
+    /// Names by offset in the list of checksums.
+    files: HashMap<u32, String>,
+}
+
+/// One DEBUG_S_LINES subsection: the rvas that it is for.
+pub(super) struct Subsection {
+    pub start: u32,
+    pub end: u32,
+    /// In record order.
+    pub rows: Vec<Row>,
+}
+
+/// A row: from `rva` on.
+#[derive(Clone, Copy)]
+pub(super) struct Row {
+    pub rva: u32,
+    pub file: u32,
+    pub line: u32,
+}
+
+impl Row {
+    /// 0 and the two "hidden" numbers are no lines.
+    pub fn is_line(&self) -> bool {
+        ![0, 0xfe_efee, 0xf0_0f00].contains(&self.line)
+    }
+}
+
+impl ModuleLines {
+    /// Reads what is there, up to the first place that makes no sense.
+    pub fn read(
+        c13: &[u8],
+        rva_of: impl Fn(u16, u32) -> Option<u32>,
+        file_name: impl Fn(u32) -> Option<String>,
+    ) -> ModuleLines {
+        let mut lines = ModuleLines::default();
+        let mut at = 0;
+        while let (Some(kind), Some(size)) = (u32_at(c13, at), u32_at(c13, at + 4)) {
+            let from = at + 8;
+            let Some(body) = c13.get(from..from.saturating_add(size as usize)) else { break };
+            match kind {
+                DEBUG_S_LINES => lines.subsections.extend(Subsection::read(body, &rva_of)),
+                DEBUG_S_FILECHKSMS => lines.read_files(body, &file_name),
+                _ => {}
+            }
+            at = (from + size as usize).next_multiple_of(4);
+        }
+        for (n, subsection) in lines.subsections.iter().enumerate() {
+            lines.by_start.entry(subsection.start).or_default().push(n);
+            lines.longest = lines.longest.max(subsection.end - subsection.start);
+        }
+        lines
+    }
+
+    fn read_files(&mut self, body: &[u8], file_name: &impl Fn(u32) -> Option<String>) {
+        let mut at = 0;
+        while let (Some(name), Some(&length)) = (u32_at(body, at), body.get(at + 4)) {
+            if let Some(name) = file_name(name) {
+                self.files.insert(at as u32, name);
+            }
+            at = (at + 6 + usize::from(length)).next_multiple_of(4);
+        }
+    }
+
+    /// The name of a file.
+    pub fn file(&self, file: u32) -> Option<String> {
+        self.files.get(&file).cloned()
+    }
+
+    pub fn subsection(&self, number: usize) -> &Subsection {
+        &self.subsections[number]
+    }
+
+    /// The subsections of the procedure that is the `ordinal`-th of this module at its address: its
+    /// own first, then those of others that reach into it.
+    pub fn of_procedure(&self, start: u32, end: u32, ordinal: usize) -> Vec<usize> {
+        let own = self.by_start.get(&start).and_then(|own| own.get(ordinal).or(own.first())).copied();
+        let reaching = self.by_start.range(start.saturating_sub(self.longest)..end);
+        let others =
+            reaching.filter(|(base, _)| **base != start).flat_map(|(_, numbers)| numbers.iter().copied());
+        own.into_iter().chain(others.filter(|&n| self.subsections[n].end > start)).collect()
+    }
+}
+
+impl Subsection {
+    fn read(body: &[u8], rva_of: &impl Fn(u16, u32) -> Option<u32>) -> Option<Subsection> {
+        let start = rva_of(u16_at(body, 4)?, u32_at(body, 0)?)?;
+        let end = start.checked_add(u32_at(body, 8)?)?;
+        let mut rows = Vec::new();
+        let mut block = 12;
+        while let (Some(file), Some(count), Some(size)) =
+            (u32_at(body, block), u32_at(body, block + 4), u32_at(body, block + 8))
+        {
+            for n in 0..count as usize {
+                let entry = block + 12 + n * 8;
+                let (Some(offset), Some(line)) = (u32_at(body, entry), u32_at(body, entry + 4)) else {
+                    break;
+                };
+                rows.push(Row { rva: start.wrapping_add(offset), file, line: line & 0xff_ffff });
+            }
+            // A block is as large as its head at least.
+            block += (size as usize).max(12);
+        }
+        Some(Subsection { start, end, rows })
+    }
+}

@@ -1,0 +1,231 @@
+//! Reads procedures, inline sites and publics through the `pdb` crate.
+
+use super::intervals::Intervals;
+use super::lines::ModuleLines;
+use super::names::InlineNames;
+use super::{InlineSite, PdbRecords, Procedure, RecordsError, SiteRow};
+use pdb::{AddressMap, FallibleIterator, ItemIndex, SymbolData};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Scopes that may be open at once.
+pub(super) const MOST_SCOPES: usize = 512;
+
+/// What all modules need of a PDB.
+struct Shared<'s> {
+    strings: pdb::StringTable<'s>,
+    addresses: AddressMap<'s>,
+    sections: Vec<pdb::ImageSectionHeader>,
+    names: InlineNames,
+    /// What modules lend to others (/GL), by the lender's name.
+    exports: HashMap<String, pdb::CrossModuleExports>,
+}
+
+/// What a module is read with.
+struct Module<'m, 's> {
+    number: usize,
+    shared: &'m Shared<'s>,
+    lines: Arc<ModuleLines>,
+    inlinees: BTreeMap<pdb::IdIndex, pdb::Inlinee<'m>>,
+    imports: pdb::CrossModuleImports<'m>,
+}
+
+/// A procedure whose end was not read yet.
+struct OpenProcedure {
+    range: (u32, u32),
+    offset: pdb::PdbInternalSectionOffset,
+    /// Scopes around it.
+    depth: usize,
+    procedure: Procedure,
+}
+
+impl PdbRecords {
+    /// Reads a PDB's records.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be opened, records that the `pdb` crate cannot read.
+    pub fn read(path: &Path) -> Result<PdbRecords, RecordsError> {
+        let io = |error| RecordsError::Io { path: path.to_owned(), error };
+        let mut pdb = pdb::PDB::open(File::open(path).map_err(io)?)?;
+        let dbi = pdb.debug_information()?;
+        let shared = Shared {
+            addresses: pdb.address_map()?,
+            strings: pdb.string_table()?,
+            sections: pdb.sections()?.ok_or(RecordsError::NoSections)?,
+            names: InlineNames::read(&mut pdb)?,
+            exports: exports(&mut pdb, &dbi)?,
+        };
+        let mut procedures = Vec::new();
+        let (mut modules, mut number) = (dbi.modules()?, 0);
+        while let Some(module) = modules.next()? {
+            number += 1;
+            let Some(info) = pdb.module_info(&module)? else { continue };
+            let lines = Arc::new(lines(&mut pdb, &module, &shared)?);
+            let inlinees = info.inlinees()?.map(|inlinee| Ok((inlinee.index(), inlinee))).collect()?;
+            let module = Module { number, shared: &shared, lines, inlinees, imports: info.imports()? };
+            module.read(info.symbols()?, &mut procedures)?;
+        }
+        let publics = publics(&mut pdb, &shared.addresses)?;
+        let executable = shared.sections.iter().filter(|section| section.characteristics.execute());
+        let range = |section: &pdb::ImageSectionHeader| {
+            let start = section.virtual_address;
+            (start, start.saturating_add(section.virtual_size))
+        };
+        Ok(PdbRecords {
+            procedures: Intervals::new(procedures),
+            publics,
+            code: executable.map(range).collect(),
+        })
+    }
+}
+
+fn exports<'s>(
+    pdb: &mut pdb::PDB<'s, File>,
+    dbi: &pdb::DebugInformation<'s>,
+) -> Result<HashMap<String, pdb::CrossModuleExports>, RecordsError> {
+    let mut exports = HashMap::new();
+    let mut modules = dbi.modules()?;
+    while let Some(module) = modules.next()? {
+        if let Some(info) = pdb.module_info(&module)? {
+            exports.entry(module.module_name().to_lowercase()).or_insert(info.exports()?);
+        }
+    }
+    Ok(exports)
+}
+
+fn lines<'s>(
+    pdb: &mut pdb::PDB<'s, File>,
+    module: &pdb::Module<'_>,
+    shared: &Shared<'_>,
+) -> Result<ModuleLines, RecordsError> {
+    let short = || RecordsError::ModuleStream(module.module_name().into_owned());
+    let info = module.info();
+    let raw = pdb.raw_stream(info.stream)?.ok_or_else(short)?;
+    let from = info.symbols_size as usize + info.lines_size as usize;
+    let c13 = raw.as_slice().get(from..).and_then(|rest| rest.get(..info.c13_lines_size as usize));
+    let rva_of = |section: u16, offset: u32| {
+        let section = shared.sections.get(usize::from(section).checked_sub(1)?)?;
+        section.virtual_address.checked_add(offset)
+    };
+    let file_name = |name| Some(shared.strings.get(pdb::StringRef(name)).ok()?.to_string().into_owned());
+    Ok(ModuleLines::read(c13.ok_or_else(short)?, rva_of, file_name))
+}
+
+fn publics<'s>(
+    pdb: &mut pdb::PDB<'s, File>,
+    addresses: &AddressMap<'_>,
+) -> Result<Vec<(u32, String)>, RecordsError> {
+    let mut publics = Vec::new();
+    let globals = pdb.global_symbols()?;
+    let mut symbols = globals.iter();
+    while let Some(symbol) = symbols.next()? {
+        if let Ok(SymbolData::Public(public)) = symbol.parse()
+            && let Some(rva) = public.offset.to_rva(addresses)
+        {
+            publics.push((rva.0, public.name.to_string().into_owned()));
+        }
+    }
+    publics.sort();
+    Ok(publics)
+}
+
+impl Module<'_, '_> {
+    fn read(
+        &self,
+        mut symbols: pdb::SymbolIter<'_>,
+        procedures: &mut Vec<(u32, u32, Procedure)>,
+    ) -> Result<(), RecordsError> {
+        // Open scopes: inline sites by number, others not.
+        let mut scopes: Vec<Option<usize>> = Vec::new();
+        let mut open: Option<OpenProcedure> = None;
+        let mut ordinals: HashMap<u32, usize> = HashMap::new();
+        while let Some(symbol) = symbols.next()? {
+            if scopes.len() > MOST_SCOPES {
+                return Err(RecordsError::TooDeep);
+            }
+            match symbol.parse() {
+                Ok(SymbolData::Procedure(record)) => {
+                    open = Some(self.procedure(&record, scopes.len(), &mut ordinals));
+                    scopes.push(None);
+                }
+                Ok(SymbolData::InlineSite(record)) => {
+                    let Some(open) = &mut open else { continue };
+                    let parent = scopes.iter().rev().find_map(|scope| *scope);
+                    scopes.push(Some(open.procedure.sites.len()));
+                    let site = self.site(&record, open.offset, parent)?;
+                    open.procedure.sites.push(site);
+                }
+                _ if symbol.starts_scope() => scopes.push(None),
+                _ if symbol.ends_scope() => {
+                    scopes.pop();
+                    if let Some(ended) = open.take_if(|open| open.depth == scopes.len()) {
+                        let (start, end) = ended.range;
+                        if start < end {
+                            procedures.push((start, end, ended.procedure));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn procedure(
+        &self,
+        record: &pdb::ProcedureSymbol<'_>,
+        depth: usize,
+        ordinals: &mut HashMap<u32, usize>,
+    ) -> OpenProcedure {
+        let start = record.offset.to_rva(&self.shared.addresses).map_or(0, |rva| rva.0);
+        let end = if start == 0 { 0 } else { start.saturating_add(record.len) };
+        let ordinal = ordinals.entry(start).or_default();
+        let subsections = self.lines.of_procedure(start, end, *ordinal);
+        *ordinal += 1;
+        let procedure = Procedure {
+            name: record.name.to_string().into_owned(),
+            module: self.number,
+            sites: Vec::new(),
+            lines: self.lines.clone(),
+            subsections,
+        };
+        OpenProcedure { range: (start, end), offset: record.offset, depth, procedure }
+    }
+
+    fn site(
+        &self,
+        record: &pdb::InlineSiteSymbol<'_>,
+        procedure: pdb::PdbInternalSectionOffset,
+        parent: Option<usize>,
+    ) -> Result<InlineSite, RecordsError> {
+        let mut rows: Vec<SiteRow> = Vec::new();
+        if let Some(inlinee) = self.inlinees.get(&record.inlinee) {
+            let mut lines = inlinee.lines(procedure, record);
+            while let Ok(Some(line)) = lines.next() {
+                let start = line.offset.to_rva(&self.shared.addresses).map_or(0, |rva| rva.0);
+                let end = start.saturating_add(line.length.unwrap_or(0));
+                rows.push(SiteRow { start, end, file: line.file_index.0, line: line.line_start });
+            }
+        }
+        // The inlinee's own file is private to the `pdb` crate; that of the first row is the same
+        // unless the annotations change it first.
+        let file = rows.first().map(|row| row.file);
+        let name = self.shared.names.name(self.global_id(record.inlinee)?);
+        Ok(InlineSite { parent, name, file, rows })
+    }
+
+    /// The id that another module lends for one of its own.
+    fn global_id(&self, id: pdb::IdIndex) -> Result<pdb::IdIndex, RecordsError> {
+        if !id.is_cross_module() {
+            return Ok(id);
+        }
+        let pdb::CrossModuleRef(lender, local) = self.imports.resolve_import(id)?;
+        let lender = self.shared.strings.get(lender.0)?.to_string().to_lowercase();
+        let lent =
+            self.shared.exports.get(&lender).map(|exports| exports.resolve_import(local)).transpose()?;
+        Ok(lent.flatten().unwrap_or(id))
+    }
+}
