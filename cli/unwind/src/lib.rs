@@ -33,13 +33,14 @@
 //!
 //! ```
 //! use stk_unwind::{
-//!     Arch, Found, ImageTables, ModuleId, Modules, Registers, Sample, Stop, Trust, WalkOptions, Walker, x64,
+//!     Arch, ImageTables, LoadedModule, ModuleId, Modules, Registers, Sample, Stop, Trust, WalkOptions,
+//!     Walker, x64,
 //! };
 //!
 //! struct OneModule(ImageTables);
 //! impl Modules for OneModule {
-//!     fn find(&self, address: u64) -> Option<Found<'_>> {
-//!         (0x1_4000_0000..0x1_4000_3000).contains(&address).then_some(Found {
+//!     fn find(&self, address: u64) -> Option<LoadedModule<'_>> {
+//!         (0x1_4000_0000..0x1_4000_3000).contains(&address).then_some(LoadedModule {
 //!             module: ModuleId(0),
 //!             base: 0x1_4000_0000,
 //!             image: &self.0,
@@ -58,7 +59,7 @@
 //!
 //! let mut stack = vec![0u8; 0x30];
 //! stack[0x28..].copy_from_slice(&0x1_4000_1008u64.to_le_bytes());
-//! let registers = x64::Registers { ip: 0x1_4000_1008, gpr: [0x7000; 16] };
+//! let registers = x64::X64Registers { ip: 0x1_4000_1008, gpr: [0x7000; 16] };
 //! let sample = Sample {
 //!     registers: &Registers::X64(registers),
 //!     stack: &stack,
@@ -95,4 +96,4 @@ pub use frame::{Frame, Stop, StopKind, Trust};
 pub use history::History;
 pub use image::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
 pub use registers::Registers;
-pub use walk::{Found, ModuleId, Modules, Sample, WalkOptions, Walker};
+pub use walk::{LoadedModule, ModuleId, Modules, Sample, WalkOptions, Walker};

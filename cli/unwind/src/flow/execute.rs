@@ -3,11 +3,11 @@
 use iced_x86::{Instruction, Mnemonic, OpAccess, OpKind, Register};
 
 use super::Follower;
-use super::state::{ALIGNED, LOADED, MAX_LOADED, SP, State, Value, load, plus, push, store};
+use super::state::{ALIGNED, FlowValue, LOADED, MAX_LOADED, PathState, SP, load, plus, push, store};
 
 impl Follower<'_, '_> {
     /// Everything that does not branch.
-    pub(super) fn execute(&mut self, state: &mut State, instruction: &Instruction) {
+    pub(super) fn execute(&mut self, state: &mut PathState, instruction: &Instruction) {
         let word = i64::from(self.start.mode.bits / 8);
         let is_word = |register: Register| register.is_gpr() && register.size() as i64 == word;
         let number = |register: Register| register.full_register().number() & 15;
@@ -20,8 +20,8 @@ impl Follower<'_, '_> {
                 let value = match instruction.op0_kind() {
                     OpKind::Register if is_word(op0) => state.registers[number(op0)],
                     OpKind::Memory => self.load_operand(state, instruction),
-                    kind if is_immediate(kind) => Value::Constant(instruction.immediate(0)),
-                    _ => Value::Unknown,
+                    kind if is_immediate(kind) => FlowValue::Constant(instruction.immediate(0)),
+                    _ => FlowValue::Unknown,
                 };
                 // Segment registers and 16-bit pushes move the stack pointer by what the decoder
                 // says.
@@ -29,8 +29,8 @@ impl Follower<'_, '_> {
             }
             Mnemonic::Pop => {
                 let value = match state.registers[SP] {
-                    Value::Start(base, offset) => load(state, (base, offset)),
-                    _ => Value::Unknown,
+                    FlowValue::Start(base, offset) => load(state, (base, offset)),
+                    _ => FlowValue::Unknown,
                 };
                 state.registers[SP] =
                     plus(state.registers[SP], i64::from(instruction.stack_pointer_increment()));
@@ -48,15 +48,15 @@ impl Follower<'_, '_> {
                 state.registers[number(op0)] = match instruction.op1_kind() {
                     OpKind::Register if op1_is_word => state.registers[number(op1)],
                     OpKind::Memory => self.load_operand(state, instruction),
-                    kind if is_immediate(kind) => Value::Constant(instruction.immediate(1)),
-                    _ => Value::Unknown,
+                    kind if is_immediate(kind) => FlowValue::Constant(instruction.immediate(1)),
+                    _ => FlowValue::Unknown,
                 };
             }
             Mnemonic::Mov if instruction.op0_kind() == OpKind::Memory => {
                 let value = match instruction.op1_kind() {
                     OpKind::Register if op1_is_word => state.registers[number(op1)],
-                    kind if is_immediate(kind) => Value::Constant(instruction.immediate(1)),
-                    _ => Value::Unknown,
+                    kind if is_immediate(kind) => FlowValue::Constant(instruction.immediate(1)),
+                    _ => FlowValue::Unknown,
                 };
                 if let Some(at) = self.memory(state, instruction) {
                     store(state, at, value);
@@ -64,8 +64,8 @@ impl Follower<'_, '_> {
             }
             Mnemonic::Lea if op0_is_word => {
                 state.registers[number(op0)] = match self.memory(state, instruction) {
-                    Some((base, offset)) => Value::Start(base, offset),
-                    None => Value::Unknown,
+                    Some((base, offset)) => FlowValue::Start(base, offset),
+                    None => FlowValue::Unknown,
                 };
             }
             Mnemonic::Add if op0_is_word && is_immediate(instruction.op1_kind()) => {
@@ -80,8 +80,8 @@ impl Follower<'_, '_> {
             Mnemonic::Sub if op0_is_word && op1_is_word => {
                 let n = number(op0);
                 state.registers[n] = match state.registers[number(op1)] {
-                    Value::Constant(bytes) => plus(state.registers[n], (bytes as i64).wrapping_neg()),
-                    _ => Value::Unknown,
+                    FlowValue::Constant(bytes) => plus(state.registers[n], (bytes as i64).wrapping_neg()),
+                    _ => FlowValue::Unknown,
                 };
             }
             Mnemonic::And
@@ -91,14 +91,14 @@ impl Follower<'_, '_> {
                     && !state.aligned =>
             {
                 state.aligned = true;
-                state.registers[SP] = Value::Start(ALIGNED, 0);
+                state.registers[SP] = FlowValue::Start(ALIGNED, 0);
             }
             Mnemonic::Xchg if op0_is_word && op1_is_word => state.registers.swap(number(op0), number(op1)),
             Mnemonic::Leave => {
                 let frame = state.registers[5];
                 state.registers[5] = match frame {
-                    Value::Start(base, offset) => load(state, (base, offset)),
-                    _ => Value::Unknown,
+                    FlowValue::Start(base, offset) => load(state, (base, offset)),
+                    _ => FlowValue::Unknown,
                 };
                 state.registers[SP] = plus(frame, word);
             }
@@ -108,7 +108,7 @@ impl Follower<'_, '_> {
     }
 
     /// The address of the memory operand, if it is relative to a register's first value.
-    fn memory(&self, state: &mut State, instruction: &Instruction) -> Option<(u8, i64)> {
+    fn memory(&self, state: &mut PathState, instruction: &Instruction) -> Option<(u8, i64)> {
         if matches!(instruction.memory_segment(), Register::FS | Register::GS)
             || instruction.memory_index() != Register::None
             || !instruction.memory_base().is_gpr()
@@ -124,15 +124,15 @@ impl Follower<'_, '_> {
         Some((base, offset.wrapping_add(displacement)))
     }
 
-    fn load_operand(&self, state: &mut State, instruction: &Instruction) -> Value {
-        self.memory(state, instruction).map_or(Value::Unknown, |at| load(state, at))
+    fn load_operand(&self, state: &mut PathState, instruction: &Instruction) -> FlowValue {
+        self.memory(state, instruction).map_or(FlowValue::Unknown, |at| load(state, at))
     }
 
     /// A value as an address: a base and an offset.
-    pub(super) fn base(&self, state: &mut State, value: Value) -> Option<(u8, i64)> {
+    pub(super) fn base(&self, state: &mut PathState, value: FlowValue) -> Option<(u8, i64)> {
         match value {
-            Value::Start(base, offset) => Some((base, offset)),
-            Value::Word(base, offset) if base < LOADED && self.start.mode.bits == 64 => {
+            FlowValue::Start(base, offset) => Some((base, offset)),
+            FlowValue::Word(base, offset) if base < LOADED && self.start.mode.bits == 64 => {
                 let known = state.loaded.iter().position(|word| *word == (base, offset));
                 let index = known.unwrap_or(state.loaded.len());
                 if index == state.loaded.len() && index < MAX_LOADED {
@@ -145,7 +145,7 @@ impl Follower<'_, '_> {
     }
 
     /// An instruction of which only the decoder knows what it writes.
-    fn execute_other(&mut self, state: &mut State, instruction: &Instruction) {
+    fn execute_other(&mut self, state: &mut PathState, instruction: &Instruction) {
         let writes = |access: OpAccess| {
             matches!(
                 access,
@@ -170,13 +170,13 @@ impl Follower<'_, '_> {
         for (base, index, displacement) in stored {
             if index == Register::None
                 && base.is_gpr()
-                && let Value::Start(base, offset) = state.registers[base.full_register().number() & 15]
+                && let FlowValue::Start(base, offset) = state.registers[base.full_register().number() & 15]
             {
-                store(state, (base, offset.wrapping_add(displacement as i64)), Value::Unknown);
+                store(state, (base, offset.wrapping_add(displacement as i64)), FlowValue::Unknown);
             }
         }
         for register in written.into_iter().filter(|register| register.is_gpr()) {
-            state.registers[register.full_register().number() & 15] = Value::Unknown;
+            state.registers[register.full_register().number() & 15] = FlowValue::Unknown;
         }
         if instruction.is_stack_instruction() {
             state.registers[SP] = plus(sp, i64::from(moved));

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::ESP;
-use super::registers::Registers;
+use super::registers::X86Registers;
 
 /// A parsed program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ const MAX_STACK: usize = 16;
 
 /// What a program is given.
 pub(crate) struct Input<'a> {
-    pub(crate) registers: &'a Registers,
+    pub(crate) registers: &'a X86Registers,
     pub(crate) locals: u32,
     pub(crate) saved: u32,
     pub(crate) params: u32,
@@ -77,7 +77,7 @@ impl Program {
 
     /// Computes the caller's registers; `None` if a word cannot be read, a variable has no value,
     /// or the program does not give eip and esp.
-    pub(crate) fn run(&self, input: &Input<'_>, load: impl Fn(u32) -> Option<u32>) -> Option<Registers> {
+    pub(crate) fn run(&self, input: &Input<'_>, load: impl Fn(u32) -> Option<u32>) -> Option<X86Registers> {
         let mut temporaries = [None; 8];
         let mut registers: [Option<u32>; 9] = [None; 9];
         for (n, value) in input.registers.gpr.iter().enumerate() {
@@ -221,11 +221,11 @@ mod tests {
     use super::*;
     use crate::x86::{EBP, EBX, EDI, ESI};
 
-    fn registers() -> Registers {
-        Registers { ip: 0x40_1234, gpr: [1, 2, 3, 4, 0x1000, 0x1010, 7, 8] }
+    fn registers() -> X86Registers {
+        X86Registers { ip: 0x40_1234, gpr: [1, 2, 3, 4, 0x1000, 0x1010, 7, 8] }
     }
 
-    fn run(text: &str, return_address: Option<u32>, words: &[(u32, u32)]) -> Option<Registers> {
+    fn run(text: &str, return_address: Option<u32>, words: &[(u32, u32)]) -> Option<X86Registers> {
         let input = Input { registers: &registers(), locals: 8, saved: 4, params: 0, return_address };
         let load = |at| words.iter().find(|(address, _)| *address == at).map(|(_, word)| *word);
         Program::parse(text)?.run(&input, load)
