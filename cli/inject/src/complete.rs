@@ -50,7 +50,7 @@ pub trait Disk {
 
 /// What came of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Report {
+pub struct CompletionReport {
     /// Module instances that lacked tables or an identity.
     pub lacking: usize,
     /// Those that have them now.
@@ -70,7 +70,7 @@ pub fn complete(
     embed: u32,
     cut: u64,
     disk: &mut impl Disk,
-) -> Result<Option<(Addition, Report)>, NoSupplement> {
+) -> Result<Option<(Addition, CompletionReport)>, NoSupplement> {
     let writer = SupplementWriter::new(trace)?;
     let scan = Scan::of(trace);
     let lacking: Vec<u64> = scan
@@ -82,7 +82,7 @@ pub fn complete(
     if lacking.is_empty() {
         return Ok(None);
     }
-    let mut supplement = Builder {
+    let mut supplement = SupplementBuilder {
         writer,
         disk,
         embed,
@@ -90,7 +90,7 @@ pub fn complete(
         files: BTreeMap::new(),
         pieces: BTreeMap::new(),
     };
-    let mut report = Report { lacking: lacking.len(), ..Report::default() };
+    let mut report = CompletionReport { lacking: lacking.len(), ..CompletionReport::default() };
     for instance in lacking {
         let module = &scan.modules[&instance];
         match supplement.module(instance, module, &scan)? {
@@ -109,7 +109,7 @@ struct FileImage {
     changed: u64,
 }
 
-struct Builder<'a, D> {
+struct SupplementBuilder<'a, D> {
     writer: SupplementWriter,
     disk: &'a mut D,
     embed: u32,
@@ -121,7 +121,7 @@ struct Builder<'a, D> {
     pieces: BTreeMap<String, Vec<Table>>,
 }
 
-impl<D: Disk> Builder<'_, D> {
+impl<D: Disk> SupplementBuilder<'_, D> {
     /// Writes what `module` lacks; the inner error says why there is nothing for it.
     fn module(
         &mut self,
@@ -203,7 +203,7 @@ impl<D: Disk> Builder<'_, D> {
         self.writer.event(BlockKind::Meta, &Event::ModuleTables(ModuleTables { instance, tables }))
     }
 
-    fn facts(&mut self, report: &Report, cut: u64) -> Result<(), NoSupplement> {
+    fn facts(&mut self, report: &CompletionReport, cut: u64) -> Result<(), NoSupplement> {
         let mut fact = |key: &str, value: &str| {
             let value = value.as_bytes();
             let value = &value[..value.len().min(limits::MAX_NAME / 2)];

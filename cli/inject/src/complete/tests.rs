@@ -94,7 +94,7 @@ fn recorded(identities: Vec<Identity<'_>>) -> Vec<u8> {
 }
 
 /// The trace with its supplement, and what came of it.
-fn completed(file: &[u8], files: &mut Files) -> (Vec<u8>, Report) {
+fn completed(file: &[u8], files: &mut Files) -> (Vec<u8>, CompletionReport) {
     let trace = Trace::open(file).unwrap();
     let (addition, report) = complete(&trace, EMBED_UNWIND, 0, files).unwrap().expect("something lacks");
     ([&file[..addition.keep as usize], &addition.bytes].concat(), report)

@@ -1,9 +1,9 @@
 //! The trace and the image files of [`complete`](crate::complete) on disk.
 
-use super::local::{self, Elsewhere};
-use super::output::{self, Identity};
+use super::local::{self, PathRefusal};
+use super::output::{self, OutputIdentity};
 use super::system;
-use crate::complete::{self, Disk, DiskFile, MAX_FILE, Report};
+use crate::complete::{self, CompletionReport, Disk, DiskFile, MAX_FILE};
 use crate::messages;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -28,18 +28,18 @@ const UNIX_EPOCH_100NS: i64 = 116_444_736_000_000_000;
 
 /// What a recording was asked to store of images.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct CompletionRequest {
     /// `EMBED_*`.
     pub embed: u32,
     /// Folder of shared tables.
     pub tables: Option<PathBuf>,
     /// The trace, as it was when the agent got it.
-    pub trace: Identity,
+    pub trace: OutputIdentity,
 }
 
 /// Completes the trace at `path`, whose recording has ended, and says on stderr what was added and
 /// what was not.
-pub fn run(path: &Path, wanted: &Wanted) {
+pub fn run(path: &Path, wanted: &CompletionRequest) {
     match try_run(path, wanted) {
         Ok(None) => {}
         Ok(Some(report)) => tell(&report),
@@ -47,7 +47,7 @@ pub fn run(path: &Path, wanted: &Wanted) {
     }
 }
 
-fn tell(report: &Report) {
+fn tell(report: &CompletionReport) {
     if report.completed != 0 {
         eprintln!(
             "{} of {} modules that could not be read in time were completed from their image files",
@@ -62,9 +62,9 @@ fn tell(report: &Report) {
     }
 }
 
-fn try_run(path: &Path, wanted: &Wanted) -> Result<Option<Report>, String> {
+fn try_run(path: &Path, wanted: &CompletionRequest) -> Result<Option<CompletionReport>, String> {
     let mut file = open_trace(path).map_err(|error| error.to_string())?;
-    if Identity::of(&file).map_err(|error| error.to_string())? != wanted.trace {
+    if OutputIdentity::of(&file).map_err(|error| error.to_string())? != wanted.trace {
         return Err("another file has taken its place".to_owned());
     }
     let len = file.metadata().map_err(|error| error.to_string())?.len();
@@ -147,8 +147,8 @@ fn local(path: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(path);
     match local::check_without_links(&path) {
         Ok(()) => Ok(path),
-        Err(Elsewhere::Place) => Err("its file does not lie on a local disk".to_owned()),
-        Err(Elsewhere::Link) => Err("its path leads over a link".to_owned()),
+        Err(PathRefusal::Place) => Err("its file does not lie on a local disk".to_owned()),
+        Err(PathRefusal::Link) => Err("its path leads over a link".to_owned()),
     }
 }
 

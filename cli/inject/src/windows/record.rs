@@ -4,9 +4,9 @@ use super::agent::{self, Agent, AgentFile};
 use super::complete;
 use super::console;
 use super::detach;
-use super::guard::{self, Guarding};
+use super::guard::{self, GuardThread};
 use super::handover;
-use super::launch::Launched;
+use super::launch::LaunchedProgram;
 use super::names::Names;
 use super::output::Output;
 use super::process::Process;
@@ -78,7 +78,7 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
     // Before the program is started, so that a missing agent costs nothing.
     AgentFile::open(record.dll.as_deref())?;
     let interrupted = catch_interrupts()?;
-    let launched = Launched::start(line)?;
+    let launched = LaunchedProgram::start(line)?;
     let process = launched.process();
     if let Some(other) = handover::companion(process) {
         // It starts the program anew: this one has not run one instruction.
@@ -122,11 +122,11 @@ struct Session<'a> {
     /// Whether one sample of each thread was asked for.
     once: bool,
     /// What is added to the trace after its end.
-    wanted: complete::Wanted,
+    wanted: complete::CompletionRequest,
     /// Answers the agent's questions for names until the recording ends.
     _names: Option<Names>,
     /// Watches over the recorder's threads until the process or the recording ends.
-    _guarding: Option<Guarding>,
+    _guarding: Option<GuardThread>,
 }
 
 /// What ended a recording.
@@ -204,13 +204,17 @@ impl<'a> Session<'a> {
         let (path, identity) = output.keep();
         say(&messages::recording(process, &path));
         let status = agent::read_status(process, status_address).unwrap_or(status::BLANK);
-        let guarding = Guarding::start(process, &status);
+        let guarding = GuardThread::start(process, &status);
         if guarding.is_none() {
             say(&format!(
                 "the agent publishes no board: a thread that it holds when {process} ends could not be resumed"
             ));
         }
-        let wanted = complete::Wanted { embed: record.embed, tables: record.tables.clone(), trace: identity };
+        let wanted = complete::CompletionRequest {
+            embed: record.embed,
+            tables: record.tables.clone(),
+            trace: identity,
+        };
         Ok(Session {
             process,
             agent,

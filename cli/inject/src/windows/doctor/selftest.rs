@@ -1,7 +1,7 @@
 //! agent.dll loaded into inject's own process, and asked what it finds there.
 
 use super::system::windows_folder;
-use crate::doctor::agent::{self, Known};
+use crate::doctor::agent::{self, OwnProcessFacts};
 use crate::doctor::{Fact, Verdict};
 use crate::windows::system::{kernel32, own, wide};
 use std::mem::{transmute, zeroed};
@@ -20,7 +20,7 @@ use windows_sys::Win32::System::Memory::{MEMORY_BASIC_INFORMATION, VirtualQuery}
 use windows_sys::Win32::System::Threading::GetCurrentThread;
 use windows_sys::s;
 
-type Found = unsafe extern "system" fn() -> isize;
+type Procedure = unsafe extern "system" fn() -> isize;
 type Export = unsafe extern "system" fn(*mut SelfTest) -> u32;
 
 /// What the thread that runs the test is called; not ASCII, because names need not be.
@@ -59,12 +59,12 @@ fn load(path: &Path) -> Result<Export, String> {
     // SAFETY: the module is loaded, the name zero-terminated.
     let export = unsafe { GetProcAddress(module, s!("stk_agent_selftest")) };
     // SAFETY: stk-schema declares the export so.
-    export.map(|export| unsafe { transmute::<Found, Export>(export) }).ok_or_else(|| {
+    export.map(|export| unsafe { transmute::<Procedure, Export>(export) }).ok_or_else(|| {
         "agent.dll does not export stk_agent_selftest: it is of another stk version".to_owned()
     })
 }
 
-fn test(export: Export) -> Option<(Box<SelfTest>, Known)> {
+fn test(export: Export) -> Option<(Box<SelfTest>, OwnProcessFacts)> {
     let thread_name = name_own_thread();
     let probe = probe().map(|path| wide(path.as_os_str())).unwrap_or_default();
     let mut test = Box::new(SelfTest::new(&probe));
@@ -76,7 +76,7 @@ fn test(export: Export) -> Option<(Box<SelfTest>, Known)> {
     let threads = before.zip(threads());
     // SAFETY: null stands for the program itself.
     let image_base = unsafe { GetModuleHandleW(ptr::null()) } as u64;
-    Some((test, Known { image_base, stack: own_stack(), thread_name, threads }))
+    Some((test, OwnProcessFacts { image_base, stack: own_stack(), thread_name, threads }))
 }
 
 /// A small DLL of the system that is not loaded yet.
@@ -96,7 +96,7 @@ fn name_own_thread() -> Option<String> {
     let name = wide(THREAD_NAME.as_ref());
     // SAFETY: the documented signature; the pseudo handle needs no closing; the name is
     // zero-terminated.
-    let result = unsafe { transmute::<Found, Function>(function)(GetCurrentThread(), name.as_ptr()) };
+    let result = unsafe { transmute::<Procedure, Function>(function)(GetCurrentThread(), name.as_ptr()) };
     (result >= 0).then(|| THREAD_NAME.to_owned())
 }
 
