@@ -357,7 +357,8 @@ fn output_path(record: &Record, process: &Process) -> Result<PathBuf, Failure> {
         pid: process.pid(),
         time: &system::local_time(),
     };
-    let path = PathBuf::from(pattern::expand(&record.output, values).map_err(Failure::usage)?);
+    let name = pattern::expand(&record.output, values);
+    let path = PathBuf::from(name.map_err(|error| Failure::usage(error.to_string()))?);
     if path.is_dir() {
         let shown = path.display();
         let file = path.join(pattern::DEFAULT);

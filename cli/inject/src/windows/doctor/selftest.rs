@@ -9,6 +9,7 @@ use std::os::windows::io::AsRawHandle;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use stk_schema::selftest::SelfTest;
+use thiserror::Error;
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, TH32CS_SNAPTHREAD, THREADENTRY32, Thread32First, Thread32Next,
@@ -26,11 +27,23 @@ type Export = unsafe extern "system" fn(*mut SelfTest) -> u32;
 /// What the thread that runs the test is called; not ASCII, because names need not be.
 const THREAD_NAME: &str = "stk doctor größe";
 
+/// Why the agent cannot be asked.
+#[derive(Debug, Error)]
+enum LoadError {
+    #[error(
+        "agent.dll cannot be loaded, not even into inject ({0}): a code integrity policy or security software blocks it \
+         (event log Microsoft-Windows-CodeIntegrity/Operational, events 3033 and 3077)"
+    )]
+    Blocked(std::io::Error),
+    #[error("agent.dll does not export stk_agent_selftest: it is of another stk version")]
+    NoExport,
+}
+
 /// Loads the agent, runs its test on a thread of its own, and judges the answers.
 pub fn run(path: &Path) -> Vec<Fact> {
     let loaded = match load(path) {
         Ok(export) => export,
-        Err(why) => return vec![Fact::ok("agent", "loaded", false).but(Verdict::Bad, why)],
+        Err(why) => return vec![Fact::ok("agent", "loaded", false).but(Verdict::Bad, why.to_string())],
     };
     let mut facts = vec![Fact::ok("agent", "loaded", path.display().to_string())];
     let tested = std::thread::spawn(move || test(loaded)).join();
@@ -45,23 +58,17 @@ pub fn run(path: &Path) -> Vec<Fact> {
 }
 
 /// The agent's export; the DLL stays loaded.
-fn load(path: &Path) -> Result<Export, String> {
+fn load(path: &Path) -> Result<Export, LoadError> {
     let name = wide(path.as_os_str());
     // SAFETY: the path is absolute and zero-terminated.
     let module = unsafe { LoadLibraryExW(name.as_ptr(), ptr::null_mut(), LOAD_WITH_ALTERED_SEARCH_PATH) };
     if module.is_null() {
-        let error = std::io::Error::last_os_error();
-        return Err(format!(
-            "agent.dll cannot be loaded, not even into inject ({error}): a code integrity policy or security software blocks it \
-             (event log Microsoft-Windows-CodeIntegrity/Operational, events 3033 and 3077)"
-        ));
+        return Err(LoadError::Blocked(std::io::Error::last_os_error()));
     }
     // SAFETY: the module is loaded, the name zero-terminated.
     let export = unsafe { GetProcAddress(module, s!("stk_agent_selftest")) };
     // SAFETY: stk-schema declares the export so.
-    export.map(|export| unsafe { transmute::<Procedure, Export>(export) }).ok_or_else(|| {
-        "agent.dll does not export stk_agent_selftest: it is of another stk version".to_owned()
-    })
+    export.map(|export| unsafe { transmute::<Procedure, Export>(export) }).ok_or(LoadError::NoExport)
 }
 
 fn test(export: Export) -> Option<(Box<SelfTest>, OwnProcessFacts)> {
