@@ -2,8 +2,8 @@
 //! that unloads it copies them into a place that was made before: no lock, no allocation, a few
 //! bounded copies. What does not fit is counted by who calls, and left to the supplement.
 //!
-//! [`PendingModules`] knows which modules still need it; [`Arena`] is the place; a [`RescueCopy`] is read
-//! like an image by [`RescuedImage`].
+//! [`PendingModules`] knows which modules still need it; [`Arena`] is the place; a [`RescueCopy`]
+//! is read like an image by [`RescuedImage`].
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -46,8 +46,8 @@ impl Default for PendingModules {
 }
 
 impl PendingModules {
-    /// A module was mapped at `base`. Gives the ticket for [`PendingModules::settle`]; 0 if there is no
-    /// place.
+    /// A module was mapped at `base`. Gives the ticket for [`PendingModules::settle`]; 0 if there
+    /// is no place.
     pub fn loaded(&self, base: u64) -> u64 {
         if base == 0 || !base.is_multiple_of(GRANULARITY) {
             return 0;

@@ -23,7 +23,8 @@
 //! - arm64: packed and full `.xdata`, prologues and epilogues by counting unwind codes.
 //! - x86: the code itself, the PDB's FrameData and FPO, chained frame pointers.
 //!
-//! [`explain()`] says in words which record describes a frame and by which rule its caller was found.
+//! [`explain()`] says in words which record describes a frame and by which rule its caller was
+//! found.
 //!
 //! An image file, a recorded trace or a live process are all the same to it: it reads nothing but
 //! what it is given and allocates nothing per frame. Wrong, cyclic or hostile tables and stacks end
@@ -33,8 +34,8 @@
 //!
 //! ```
 //! use stk_unwind::{
-//!     Arch, ImageTables, LoadedModule, ModuleId, Modules, Registers, Sample, Stop, Trust, WalkOptions,
-//!     Walker, x64,
+//!     Arch, ImageTables, LoadedModule, ModuleId, Modules, Registers, Sample, Stop, Trust,
+//!     WalkOptions, Walker, x64,
 //! };
 //!
 //! struct OneModule(ImageTables);
@@ -49,8 +50,10 @@
 //!     }
 //! }
 //!
-//! // One function at RVA 0x1000: `sub rsp,28h; …; add rsp,28h; ret`, its RUNTIME_FUNCTION and its UNWIND_INFO.
-//! let record: Vec<u8> = [0x1000u32, 0x1010, 0x2010].iter().flat_map(|word| word.to_le_bytes()).collect();
+//! // One function at RVA 0x1000: `sub rsp,28h; …; add rsp,28h; ret`, its RUNTIME_FUNCTION and its
+//! // UNWIND_INFO.
+//! let record = [0x1000u32, 0x1010, 0x2010];
+//! let record: Vec<u8> = record.iter().flat_map(|word| word.to_le_bytes()).collect();
 //! let image = ImageTables::new(Arch::X64, 0x3000)
 //!     .range(0x2000, record)
 //!     .range(0x2010, vec![0x01, 0x04, 0x01, 0x00, 0x04, 0x42])

@@ -2,9 +2,8 @@
 //! (`stk_schema::mailbox`).
 //!
 //! Gets addresses of dynamic code from the thread that looks it up; gives METHOD_NAME events.
-//! Nothing here waits or calls the system:
-//! [`Names::step`] is called again and again. The answers are another process's: each is copied out and
-//! checked before it is believed.
+//! Nothing here waits or calls the system: [`Names::step`] is called again and again. The answers
+//! are another process's: each is copied out and checked before it is believed.
 
 use alloc::collections::VecDeque;
 use alloc::format;

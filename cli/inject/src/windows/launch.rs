@@ -19,8 +19,8 @@ use windows_sys::Win32::System::Threading::{
     CREATE_SUSPENDED, OpenThread, ResumeThread, THREAD_SET_CONTEXT, THREAD_SUSPEND_RESUME, TerminateProcess,
 };
 
-/// A program that inject has started and that waits for [`LaunchedProgram::resume`]. If it is dropped
-/// before, it is ended, unless it may have begun to run.
+/// A program that inject has started and that waits for [`LaunchedProgram::resume`]. If it is
+/// dropped before, it is ended, unless it may have begun to run.
 #[derive(Debug)]
 pub struct LaunchedProgram {
     process: Process,

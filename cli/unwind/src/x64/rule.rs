@@ -95,8 +95,8 @@ impl X64FullRule {
     }
 }
 
-/// The small form of [`X64FullRule`]: everything relative to one register, in words, within 256 KB. In
-/// whole words, since it is copied with every step.
+/// The small form of [`X64FullRule`]: everything relative to one register, in words, within 256 KB.
+/// In whole words, since it is copied with every step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct X64Rule {
     /// From the base register to the stack pointer after the return, in bytes.
