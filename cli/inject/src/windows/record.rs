@@ -170,28 +170,7 @@ impl<'a> Session<'a> {
             }
         };
         output.empty()?;
-        let config = AgentConfig {
-            size: size_of::<AgentConfig>() as u32,
-            version: CONTROL_VERSION,
-            output: 0,
-            rate_mhz: record.rate_mhz,
-            max_stack_bytes: record.max_stack_bytes,
-            flags: record.flags,
-            embed: record.embed,
-            delay_ms: record.delay_ms,
-            duration_ms: record.duration_ms,
-            uuid: uuid::random(),
-            metadata: 0,
-            metadata_len: 0,
-            reserved: 0,
-            tables_dir: 0,
-            ended_event: 0,
-            status_address: 0,
-            system_error: 0,
-            reserved2: 0,
-            guard: 0,
-            max_bytes: record.max_bytes.unwrap_or_else(|| output.default_limit()),
-        };
+        let config = config(record, &output);
         let own = guard::own_process()
             .map_err(|error| Failure::failed(format!("inject cannot be its own guard: {error}")))?;
         let handles = [
@@ -348,6 +327,32 @@ impl<'a> Session<'a> {
             )));
         }
         Ok(failure::OK)
+    }
+}
+
+/// What the agent is asked to do; handles and addresses in its process are still to come.
+fn config(record: &Record, output: &Output) -> AgentConfig {
+    AgentConfig {
+        size: size_of::<AgentConfig>() as u32,
+        version: CONTROL_VERSION,
+        output: 0,
+        rate_mhz: record.rate_mhz,
+        max_stack_bytes: record.max_stack_bytes,
+        flags: record.flags,
+        embed: record.embed,
+        delay_ms: record.delay_ms,
+        duration_ms: record.duration_ms,
+        uuid: uuid::random(),
+        metadata: 0,
+        metadata_len: 0,
+        reserved: 0,
+        tables_dir: 0,
+        ended_event: 0,
+        status_address: 0,
+        system_error: 0,
+        reserved2: 0,
+        guard: 0,
+        max_bytes: record.max_bytes.unwrap_or_else(|| output.default_limit()),
     }
 }
 

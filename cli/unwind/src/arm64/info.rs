@@ -239,6 +239,45 @@ fn push_allocs(sequence: &mut Sequence, size: u32) -> Result<(), Fault> {
     }
 }
 
+/// A save of the canonical prologue: `count` neighbours, `offset` bytes above the stack pointer.
+/// The first one allocates `saved` bytes.
+fn save_run(first: Nonvolatile, count: u8, offset: u32, saved: u32) -> Arm64Operation {
+    let release = if offset == 0 { saved } else { 0 };
+    Arm64Operation::Save { first, count, offset, stride: 8, release }
+}
+
+/// The saves of x19 and up, and of lr, in the order of the prologue; gives the bytes they take.
+fn push_integer_saves(done: &mut Sequence, reg_i: u32, saves_lr: bool, saved: u32) -> Result<u32, Fault> {
+    let mut offset = 0;
+    let mut register = 19u8;
+    for _ in 0..reg_i / 2 {
+        done.push(save_run(Nonvolatile::X(register), 2, offset, saved))?;
+        offset += 16;
+        register += 2;
+    }
+    let last = Nonvolatile::X(register);
+    match (reg_i % 2 == 1, saves_lr) {
+        (true, true) => {
+            if offset == 0 {
+                // No pre-indexed form of the pair exists among the codes: the space is made first.
+                done.push(Arm64Operation::Alloc { size: saved })?;
+            }
+            done.push(Arm64Operation::SaveWithLr { first: last, offset, release: 0 })?;
+            offset += 16;
+        }
+        (true, false) => {
+            done.push(save_run(last, 1, offset, saved))?;
+            offset += 8;
+        }
+        (false, true) => {
+            done.push(save_run(Nonvolatile::X(30), 1, offset, saved))?;
+            offset += 8;
+        }
+        (false, false) => {}
+    }
+    Ok(offset)
+}
+
 /// The saves of the canonical prologue, undone in reverse. The first one done allocates `saved`
 /// bytes.
 fn push_saves(
@@ -249,62 +288,12 @@ fn push_saves(
     saved: u32,
 ) -> Result<(), Fault> {
     let mut done = Sequence::new();
-    let mut offset = 0;
-    let mut register = 19u8;
-    let release = |offset: u32| if offset == 0 { saved } else { 0 };
-    for _ in 0..reg_i / 2 {
-        let first = Nonvolatile::X(register);
-        done.push(Arm64Operation::Save { first, count: 2, offset, stride: 8, release: release(offset) })?;
-        offset += 16;
-        register += 2;
-    }
-    let last = Nonvolatile::X(register);
-    match (reg_i % 2 == 1, saves_lr) {
-        (true, true) if offset == 0 => {
-            // No pre-indexed form of the pair exists among the codes: the space is made first.
-            done.push(Arm64Operation::Alloc { size: saved })?;
-            done.push(Arm64Operation::SaveWithLr { first: last, offset, release: 0 })?;
-            offset += 16;
-        }
-        (true, true) => {
-            done.push(Arm64Operation::SaveWithLr { first: last, offset, release: 0 })?;
-            offset += 16;
-        }
-        (true, false) => {
-            done.push(Arm64Operation::Save {
-                first: last,
-                count: 1,
-                offset,
-                stride: 8,
-                release: release(offset),
-            })?;
-            offset += 8;
-        }
-        (false, true) => {
-            let lr = Nonvolatile::X(30);
-            done.push(Arm64Operation::Save {
-                first: lr,
-                count: 1,
-                offset,
-                stride: 8,
-                release: release(offset),
-            })?;
-            offset += 8;
-        }
-        (false, false) => {}
-    }
+    let mut offset = push_integer_saves(&mut done, reg_i, saves_lr, saved)?;
     let mut register = 8u8;
     let mut left = fp_count;
     while left > 0 {
         let count = left.min(2);
-        let first = Nonvolatile::D(register);
-        done.push(Arm64Operation::Save {
-            first,
-            count: count as u8,
-            offset,
-            stride: 8,
-            release: release(offset),
-        })?;
+        done.push(save_run(Nonvolatile::D(register), count as u8, offset, saved))?;
         offset += 8 * count;
         register += count as u8;
         left -= count;
