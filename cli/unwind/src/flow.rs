@@ -204,7 +204,6 @@ impl Follower<'_, '_> {
         bounds: &Option<Range<u32>>,
         nesting: u32,
     ) -> FlowStep {
-        let word = i64::from(self.start.mode.bits / 8);
         match instruction.flow_control() {
             FlowControl::Next => {
                 self.execute(state, instruction);
@@ -244,43 +243,47 @@ impl Follower<'_, '_> {
                 };
                 self.leave(state, Some(popped))
             }
-            FlowControl::Call | FlowControl::IndirectCall => {
-                let target = if instruction.is_call_near() {
-                    u32::try_from(instruction.near_branch_target()).ok()
-                } else {
-                    None
-                };
-                let next = state.rva.wrapping_add(instruction.len() as u32);
-                let callee = match target {
-                    // `call` to the next instruction reads the instruction pointer.
-                    Some(target) if target == next => {
-                        push(state, FlowValue::Constant(u64::from(next)), word);
-                        return FlowStep::Next;
-                    }
-                    Some(target) => self.callee(target, nesting),
-                    None => Callee::Unknown,
-                };
-                match (callee, target) {
-                    (Callee::Helper, Some(target)) if state.depth < MAX_DEPTH => {
-                        push(state, FlowValue::Constant(u64::from(next)), word);
-                        state.depth += 1;
-                        return FlowStep::Goto(target);
-                    }
-                    (Callee::Plain { popped }, _) => {
-                        state.registers[SP] = plus(state.registers[SP], i64::from(popped));
-                    }
-                    _ if self.start.mode.bits == 64 || self.is_cleaned_up(next) => {}
-                    _ => state.registers[SP] = FlowValue::Unknown,
-                }
-                for n in 0..16u8 {
-                    if usize::from(n) != SP && !self.start.mode.nonvolatile.contains(&n) {
-                        state.registers[usize::from(n)] = FlowValue::Unknown;
-                    }
-                }
-                FlowStep::Next
-            }
+            FlowControl::Call | FlowControl::IndirectCall => self.call(state, instruction, nesting),
             FlowControl::Interrupt | FlowControl::Exception | FlowControl::XbeginXabortXend => FlowStep::Dead,
         }
+    }
+
+    /// At a call: what the called function does is undone, or followed if it works on this frame.
+    fn call(&mut self, state: &mut PathState, instruction: &Instruction, nesting: u32) -> FlowStep {
+        let word = i64::from(self.start.mode.bits / 8);
+        let target = if instruction.is_call_near() {
+            u32::try_from(instruction.near_branch_target()).ok()
+        } else {
+            None
+        };
+        let next = state.rva.wrapping_add(instruction.len() as u32);
+        let callee = match target {
+            // `call` to the next instruction reads the instruction pointer.
+            Some(target) if target == next => {
+                push(state, FlowValue::Constant(u64::from(next)), word);
+                return FlowStep::Next;
+            }
+            Some(target) => self.callee(target, nesting),
+            None => Callee::Unknown,
+        };
+        match (callee, target) {
+            (Callee::Helper, Some(target)) if state.depth < MAX_DEPTH => {
+                push(state, FlowValue::Constant(u64::from(next)), word);
+                state.depth += 1;
+                return FlowStep::Goto(target);
+            }
+            (Callee::Plain { popped }, _) => {
+                state.registers[SP] = plus(state.registers[SP], i64::from(popped));
+            }
+            _ if self.start.mode.bits == 64 || self.is_cleaned_up(next) => {}
+            _ => state.registers[SP] = FlowValue::Unknown,
+        }
+        for n in 0..16u8 {
+            if usize::from(n) != SP && !self.start.mode.nonvolatile.contains(&n) {
+                state.registers[usize::from(n)] = FlowValue::Unknown;
+            }
+        }
+        FlowStep::Next
     }
 
     /// At a return, or at a jump out of the function with its frame gone.

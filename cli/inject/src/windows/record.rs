@@ -144,18 +144,7 @@ impl<'a> Session<'a> {
         process: &'a Process,
         initialise: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<Session<'a>, Failure> {
-        if process.pid() == std::process::id() {
-            return Err(Failure::usage(format!("pid {} is this inject itself", process.pid())));
-        }
-        let file = AgentFile::open(record.dll.as_deref())?.placed();
-        let dll = (file.path.as_path(), &file.image);
-        refusal::check(process, Some(dll)).map_err(|refusal| refusal.failure(&process.to_string()))?;
-        file.check_exports()?;
-        if record.flags & FLAG_CHECK_WALKS != 0 && file.image.machine != MACHINE_X64 {
-            return Err(Failure::usage(
-                "--check-walks is not supported by the x86 and arm64 agents".to_owned(),
-            ));
-        }
+        let file = fitting_agent(record, process)?;
         let tables = record.tables.as_deref().map(tables_dir).transpose()?.unwrap_or_default();
         let loaded = agent::idle(process, &file)?;
         let output = Output::open(&output_path(record, process)?, record.force)?;
@@ -328,6 +317,21 @@ impl<'a> Session<'a> {
         }
         Ok(failure::OK)
     }
+}
+
+/// The agent's file, if it can record this process as asked.
+fn fitting_agent(record: &Record, process: &Process) -> Result<AgentFile, Failure> {
+    if process.pid() == std::process::id() {
+        return Err(Failure::usage(format!("pid {} is this inject itself", process.pid())));
+    }
+    let file = AgentFile::open(record.dll.as_deref())?.placed();
+    let dll = (file.path.as_path(), &file.image);
+    refusal::check(process, Some(dll)).map_err(|refusal| refusal.failure(&process.to_string()))?;
+    file.check_exports()?;
+    if record.flags & FLAG_CHECK_WALKS != 0 && file.image.machine != MACHINE_X64 {
+        return Err(Failure::usage("--check-walks is not supported by the x86 and arm64 agents".to_owned()));
+    }
+    Ok(file)
 }
 
 /// What the agent is asked to do; handles and addresses in its process are still to come.

@@ -9,20 +9,12 @@ impl Follower<'_, '_> {
     /// Everything that does not branch.
     pub(super) fn execute(&mut self, state: &mut PathState, instruction: &Instruction) {
         let word = i64::from(self.start.mode.bits / 8);
-        let is_word = |register: Register| register.is_gpr() && register.size() as i64 == word;
-        let number = |register: Register| register.full_register().number() & 15;
-        let op0 = instruction.op0_register();
-        let op1 = instruction.op1_register();
-        let op0_is_word = instruction.op0_kind() == OpKind::Register && is_word(op0);
-        let op1_is_word = instruction.op1_kind() == OpKind::Register && is_word(op1);
+        let (op0, op1) = (instruction.op0_register(), instruction.op1_register());
+        let op0_is_word = instruction.op0_kind() == OpKind::Register && self.is_word(op0);
+        let op1_is_word = instruction.op1_kind() == OpKind::Register && self.is_word(op1);
         match instruction.mnemonic() {
             Mnemonic::Push => {
-                let value = match instruction.op0_kind() {
-                    OpKind::Register if is_word(op0) => state.registers[number(op0)],
-                    OpKind::Memory => self.load_operand(state, instruction),
-                    kind if is_immediate(kind) => FlowValue::Constant(instruction.immediate(0)),
-                    _ => FlowValue::Unknown,
-                };
+                let value = self.operand(state, instruction, 0);
                 // Segment registers and 16-bit pushes move the stack pointer by what the decoder
                 // says.
                 push(state, value, i64::from(-instruction.stack_pointer_increment()));
@@ -34,33 +26,11 @@ impl Follower<'_, '_> {
                 };
                 state.registers[SP] =
                     plus(state.registers[SP], i64::from(instruction.stack_pointer_increment()));
-                match instruction.op0_kind() {
-                    OpKind::Register if is_word(op0) => state.registers[number(op0)] = value,
-                    OpKind::Memory => {
-                        if let Some(at) = self.memory(state, instruction) {
-                            store(state, at, value);
-                        }
-                    }
-                    _ => {}
-                }
+                self.assign(state, instruction, value);
             }
-            Mnemonic::Mov if op0_is_word => {
-                state.registers[number(op0)] = match instruction.op1_kind() {
-                    OpKind::Register if op1_is_word => state.registers[number(op1)],
-                    OpKind::Memory => self.load_operand(state, instruction),
-                    kind if is_immediate(kind) => FlowValue::Constant(instruction.immediate(1)),
-                    _ => FlowValue::Unknown,
-                };
-            }
-            Mnemonic::Mov if instruction.op0_kind() == OpKind::Memory => {
-                let value = match instruction.op1_kind() {
-                    OpKind::Register if op1_is_word => state.registers[number(op1)],
-                    kind if is_immediate(kind) => FlowValue::Constant(instruction.immediate(1)),
-                    _ => FlowValue::Unknown,
-                };
-                if let Some(at) = self.memory(state, instruction) {
-                    store(state, at, value);
-                }
+            Mnemonic::Mov if op0_is_word || instruction.op0_kind() == OpKind::Memory => {
+                let value = self.operand(state, instruction, 1);
+                self.assign(state, instruction, value);
             }
             Mnemonic::Lea if op0_is_word => {
                 state.registers[number(op0)] = match self.memory(state, instruction) {
@@ -124,8 +94,37 @@ impl Follower<'_, '_> {
         Some((base, offset.wrapping_add(displacement)))
     }
 
-    fn load_operand(&self, state: &mut PathState, instruction: &Instruction) -> FlowValue {
-        self.memory(state, instruction).map_or(FlowValue::Unknown, |at| load(state, at))
+    fn is_word(&self, register: Register) -> bool {
+        register.is_gpr() && register.size() == self.start.mode.bits as usize / 8
+    }
+
+    /// The value of an operand that is a whole word.
+    fn operand(&self, state: &mut PathState, instruction: &Instruction, operand: u32) -> FlowValue {
+        match instruction.op_kind(operand) {
+            OpKind::Register if self.is_word(instruction.op_register(operand)) => {
+                state.registers[number(instruction.op_register(operand))]
+            }
+            OpKind::Memory => {
+                self.memory(state, instruction).map_or(FlowValue::Unknown, |at| load(state, at))
+            }
+            kind if is_immediate(kind) => FlowValue::Constant(instruction.immediate(operand)),
+            _ => FlowValue::Unknown,
+        }
+    }
+
+    /// Gives the first operand this value.
+    fn assign(&self, state: &mut PathState, instruction: &Instruction, value: FlowValue) {
+        match instruction.op0_kind() {
+            OpKind::Register if self.is_word(instruction.op0_register()) => {
+                state.registers[number(instruction.op0_register())] = value;
+            }
+            OpKind::Memory => {
+                if let Some(at) = self.memory(state, instruction) {
+                    store(state, at, value);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// A value as an address: a base and an offset.
@@ -182,6 +181,11 @@ impl Follower<'_, '_> {
             state.registers[SP] = plus(sp, i64::from(moved));
         }
     }
+}
+
+/// A register's place among those of a state.
+fn number(register: Register) -> usize {
+    register.full_register().number() & 15
 }
 
 /// Whether an operand is a number in the instruction.

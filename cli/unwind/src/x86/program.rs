@@ -57,6 +57,21 @@ pub(crate) struct Input<'a> {
     pub(crate) return_address: Option<u32>,
 }
 
+impl Token {
+    /// An operator's result for two operands; `None` for a division by zero.
+    #[inline]
+    fn apply(self, left: u32, right: u32) -> Option<u32> {
+        Some(match self {
+            Token::Add => left.wrapping_add(right),
+            Token::Subtract => left.wrapping_sub(right),
+            Token::Multiply => left.wrapping_mul(right),
+            Token::Divide => left.checked_div(right)?,
+            Token::Remainder => left.checked_rem(right)?,
+            _ => left - left.checked_rem(right)?,
+        })
+    }
+}
+
 impl Program {
     /// `None` if a token is not known.
     pub(crate) fn parse(text: &str) -> Option<Program> {
@@ -123,14 +138,7 @@ impl Program {
                 _ => {
                     depth = usize::checked_sub(depth, 2)?;
                     let (left, right) = (value(stack[depth])?, value(stack[depth + 1])?);
-                    Token::Number(match token {
-                        Token::Add => left.wrapping_add(right),
-                        Token::Subtract => left.wrapping_sub(right),
-                        Token::Multiply => left.wrapping_mul(right),
-                        Token::Divide => left.checked_div(right)?,
-                        Token::Remainder => left.checked_rem(right)?,
-                        _ => left - left.checked_rem(right)?,
-                    })
+                    Token::Number(token.apply(left, right)?)
                 }
             };
             *stack.get_mut(depth)? = result;
