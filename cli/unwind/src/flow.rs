@@ -47,6 +47,13 @@ pub(crate) struct Outcome {
     pub(crate) loaded: Option<(u8, i64)>,
 }
 
+impl Outcome {
+    /// Whether the other one returns to the same place.
+    fn returns_as(&self, other: &Outcome) -> bool {
+        (self.return_address, self.loaded) == (other.return_address, other.loaded)
+    }
+}
+
 /// A processor mode and its calling convention.
 #[derive(Clone, Copy)]
 pub(crate) struct Mode {
@@ -132,9 +139,7 @@ impl Follower<'_, '_> {
         bounds: Option<Range<u32>>,
         nesting: u32,
     ) -> Option<Outcome> {
-        let start =
-            PathState { rva, registers, stores: Vec::new(), loaded: Vec::new(), aligned: false, depth: 0 };
-        let mut waiting = vec![start];
+        let mut waiting = vec![PathState::new(rva, registers)];
         // Where branches have led, at which depth, and the stack pointer there.
         let mut seen: Vec<((u32, u32), FlowValue)> = Vec::new();
         // Of x64 assembler every path must lead to the same place, with the same stack pointer
@@ -150,21 +155,17 @@ impl Follower<'_, '_> {
                     return None;
                 }
                 let Some(instruction) = self.decode(state.rva) else { break };
-                let is_outside = |rva: u32| bounds.as_ref().is_some_and(|bounds| !bounds.contains(&rva));
-                if state.depth == 0 && is_outside(state.rva) {
+                if state.depth == 0 && bounds.as_ref().is_some_and(|bounds| !bounds.contains(&state.rva)) {
                     break;
                 }
                 let next = state.rva.wrapping_add(instruction.len() as u32);
                 match self.step(&mut state, &instruction, &bounds, nesting) {
                     FlowStep::Next => state.rva = next,
                     step @ (FlowStep::Goto(target) | FlowStep::Fork(target)) => {
-                        let (place, sp) = ((target, state.depth), state.registers[SP]);
-                        let before = seen.iter().find(|(known, _)| *known == place).map(|&(_, sp)| sp);
+                        let sp = state.registers[SP];
+                        let before = visit(&mut seen, (target, state.depth), sp);
                         if all && before.is_some_and(|before| before != sp) {
                             return None;
-                        }
-                        if before.is_none() {
-                            seen.push((place, sp));
                         }
                         match (step, before) {
                             (FlowStep::Goto(_), Some(_)) => break,
@@ -179,17 +180,14 @@ impl Follower<'_, '_> {
                     }
                     FlowStep::Return(outcome) if !all => return Some(outcome),
                     FlowStep::Return(outcome) => {
-                        let place = |outcome: &Outcome| (outcome.return_address, outcome.loaded);
-                        if found.as_ref().is_some_and(|found| place(found) != place(&outcome)) {
+                        if found.as_ref().is_some_and(|found| !found.returns_as(&outcome)) {
                             return None;
                         }
                         found.get_or_insert(outcome);
                         break;
                     }
                     // It returns, but to where is not known.
-                    FlowStep::Dead if all && instruction.flow_control() == FlowControl::Return => {
-                        return None;
-                    }
+                    FlowStep::Dead if all && is_return(&instruction) => return None,
                     FlowStep::Dead => break,
                 }
             }
@@ -248,7 +246,7 @@ impl Follower<'_, '_> {
         }
     }
 
-    /// At a call: what the called function does is undone, or followed if it works on this frame.
+    /// At a call: the called function is stepped over, or followed if it changes this frame.
     fn call(&mut self, state: &mut PathState, instruction: &Instruction, nesting: u32) -> FlowStep {
         let word = i64::from(self.start.mode.bits / 8);
         let target = if instruction.is_call_near() {
@@ -395,6 +393,20 @@ impl Follower<'_, '_> {
         let instruction = recorded.and_then(decode).or_else(|| decode(start.image.bytes(rva)?))?;
         (instruction.code() != Code::Int3).then_some(instruction)
     }
+}
+
+/// Notes where a branch leads; gives the stack pointer of the first path that came there, if this
+/// is another one.
+fn visit(seen: &mut Vec<((u32, u32), FlowValue)>, place: (u32, u32), sp: FlowValue) -> Option<FlowValue> {
+    let before = seen.iter().find(|(known, _)| *known == place).map(|&(_, sp)| sp);
+    if before.is_none() {
+        seen.push((place, sp));
+    }
+    before
+}
+
+fn is_return(instruction: &Instruction) -> bool {
+    instruction.flow_control() == FlowControl::Return
 }
 
 fn is_restored(value: FlowValue, register: u8) -> bool {

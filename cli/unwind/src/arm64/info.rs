@@ -179,12 +179,8 @@ fn packed(data: u32, instruction: u32) -> Result<Sequence, Fault> {
     let mut sequence = Sequence::new();
     if chained {
         sequence.push(Arm64Operation::SetSp { offset: 0 })?;
-        let fp_lr = |release| Arm64Operation::Save { first: X29, count: 2, offset: 0, stride: 8, release };
-        if local <= 512 {
-            sequence.push(fp_lr(local))?;
-        } else {
-            sequence.push(fp_lr(0))?;
-        }
+        let release = if local <= 512 { local } else { 0 };
+        sequence.push(Arm64Operation::Save { first: X29, count: 2, offset: 0, stride: 8, release })?;
     }
     if !chained || local > 512 {
         push_allocs(&mut sequence, local)?;

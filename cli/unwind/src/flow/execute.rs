@@ -20,10 +20,7 @@ impl Follower<'_, '_> {
                 push(state, value, i64::from(-instruction.stack_pointer_increment()));
             }
             Mnemonic::Pop => {
-                let value = match state.registers[SP] {
-                    FlowValue::Start(base, offset) => load(state, (base, offset)),
-                    _ => FlowValue::Unknown,
-                };
+                let value = word_at(state, state.registers[SP]);
                 state.registers[SP] =
                     plus(state.registers[SP], i64::from(instruction.stack_pointer_increment()));
                 self.assign(state, instruction, value);
@@ -33,10 +30,9 @@ impl Follower<'_, '_> {
                 self.assign(state, instruction, value);
             }
             Mnemonic::Lea if op0_is_word => {
-                state.registers[number(op0)] = match self.memory(state, instruction) {
-                    Some((base, offset)) => FlowValue::Start(base, offset),
-                    None => FlowValue::Unknown,
-                };
+                let address = self.memory(state, instruction);
+                state.registers[number(op0)] =
+                    address.map_or(FlowValue::Unknown, |(base, offset)| FlowValue::Start(base, offset));
             }
             Mnemonic::Add if op0_is_word && is_immediate(instruction.op1_kind()) => {
                 let n = number(op0);
@@ -66,10 +62,7 @@ impl Follower<'_, '_> {
             Mnemonic::Xchg if op0_is_word && op1_is_word => state.registers.swap(number(op0), number(op1)),
             Mnemonic::Leave => {
                 let frame = state.registers[5];
-                state.registers[5] = match frame {
-                    FlowValue::Start(base, offset) => load(state, (base, offset)),
-                    _ => FlowValue::Unknown,
-                };
+                state.registers[5] = word_at(state, frame);
                 state.registers[SP] = plus(frame, word);
             }
             Mnemonic::Nop | Mnemonic::Endbr32 | Mnemonic::Endbr64 => {}
@@ -180,6 +173,14 @@ impl Follower<'_, '_> {
         if instruction.is_stack_instruction() {
             state.registers[SP] = plus(sp, i64::from(moved));
         }
+    }
+}
+
+/// The word at an address that is known by a register's first value.
+fn word_at(state: &PathState, address: FlowValue) -> FlowValue {
+    match address {
+        FlowValue::Start(base, offset) => load(state, (base, offset)),
+        _ => FlowValue::Unknown,
     }
 }
 

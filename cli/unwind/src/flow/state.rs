@@ -40,6 +40,13 @@ pub(super) struct PathState {
     pub(super) depth: u32,
 }
 
+impl PathState {
+    /// At the begin of a path.
+    pub(super) fn new(rva: u32, registers: [FlowValue; 16]) -> PathState {
+        PathState { rva, registers, stores: Vec::new(), loaded: Vec::new(), aligned: false, depth: 0 }
+    }
+}
+
 /// The value that lies so many bytes further.
 pub(super) fn plus(value: FlowValue, bytes: i64) -> FlowValue {
     match value {

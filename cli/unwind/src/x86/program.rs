@@ -94,11 +94,7 @@ impl Program {
     /// or the program does not give eip and esp.
     pub(crate) fn run(&self, input: &Input<'_>, load: impl Fn(u32) -> Option<u32>) -> Option<X86Registers> {
         let mut temporaries = [None; 8];
-        let mut registers: [Option<u32>; 9] = [None; 9];
-        for (n, value) in input.registers.gpr.iter().enumerate() {
-            registers[n] = Some(*value);
-        }
-        registers[usize::from(EIP)] = Some(input.registers.ip);
+        let mut registers = numbered(input.registers);
         let (mut gave_ip, mut gave_sp) = (false, false);
         let mut stack = [Token::Number(0); MAX_STACK];
         let mut depth = 0;
@@ -154,6 +150,15 @@ impl Program {
         }
         Some(found)
     }
+}
+
+/// The registers by their number in a program.
+fn numbered(registers: &X86Registers) -> [Option<u32>; 9] {
+    let mut numbered = [Some(registers.ip); 9];
+    for (n, value) in registers.gpr.iter().enumerate() {
+        numbered[n] = Some(*value);
+    }
+    numbered
 }
 
 /// The program as a PDB spells it, up to what is spelt in several ways.

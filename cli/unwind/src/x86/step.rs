@@ -20,8 +20,8 @@ pub(crate) struct X86State {
     /// Bytes of arguments that the called function popped, besides its return address; `None` if
     /// unknown.
     popped: Option<u16>,
-    /// That number is not certain: see [`X86Rule::popped_ahead`]. What rests on it must lead behind a
-    /// call instruction.
+    /// That number is not certain: see [`X86Rule::popped_ahead`]. What rests on it must lead behind
+    /// a call instruction.
     popped_ahead: bool,
     /// A function that starts threads was passed. What calls it is not exported under a known name
     /// everywhere: under Wine RtlUserThreadStart jumps to it.
