@@ -78,11 +78,8 @@ pub(crate) fn to_return(place: &Place<'_>, function: Option<(&RuntimeFunction, &
                 Jump::Shares => return Run::Stays,
             },
             Effect::JumpIndirect => {
-                if releasing
-                    || marked
-                    || instruction.is_ip_rel_memory_operand()
-                    || released_before(image, function, place.rva)
-                {
+                let is_tail_call = releasing || marked || instruction.is_ip_rel_memory_operand();
+                if is_tail_call || released_before(image, function, place.rva) {
                     full.return_address = rsp;
                     return Run::Returns(full);
                 }
