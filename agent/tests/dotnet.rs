@@ -1,7 +1,7 @@
 //! The data contract of CoreCLR 10.0.9, as read from that runtime, over memory that is made for it.
 
 use agent::record::dotnet::descriptor::Descriptor;
-use agent::record::dotnet::threads::{Layout, Managed, Table};
+use agent::record::dotnet::threads::{Layout, ManagedState, Table};
 use agent::record::image::Memory;
 use std::collections::BTreeMap;
 
@@ -103,7 +103,7 @@ fn threads_are_found_by_the_systems_id_and_read_with_it() {
     let memory = process();
     let layout = layout(&memory);
     assert_eq!(layout.threads(&memory), [(40, THREADS[0]), (44, THREADS[2])]);
-    let expected = Managed {
+    let expected = ManagedState {
         address: THREADS[2],
         state: 0x1000,
         preemptive_disabled: 1,

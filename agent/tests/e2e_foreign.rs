@@ -37,14 +37,14 @@ impl Sample {
 }
 
 /// What the program printed of a thread: where its stack begins and ends.
-struct Told {
+struct ForeignThread {
     start: u64,
     end: u64,
     samples: Vec<Sample>,
 }
 
 /// Records the program; gives what it said and what was recorded of each thread.
-fn record() -> BTreeMap<String, Told> {
+fn record() -> BTreeMap<String, ForeignThread> {
     let folder = Machine::current().folder(Path::new(env!("CARGO_TARGET_TMPDIR"))).join("foreign");
     std::fs::create_dir_all(&folder).unwrap();
     let (program, trace) = (folder.join("foreign_stack.exe"), folder.join("foreign.stk"));
@@ -73,7 +73,7 @@ fn record() -> BTreeMap<String, Told> {
         {
             tids.insert(tid, name.to_string());
             let (start, end) = (number(start), number(end));
-            told.insert(name.to_string(), Told { start, end, samples: Vec::new() });
+            told.insert(name.to_string(), ForeignThread { start, end, samples: Vec::new() });
         }
     }
     assert_eq!(told.len(), 5, "{text}");
@@ -127,7 +127,7 @@ fn stacks_outside_of_their_bounds_are_recorded_and_nothing_is_trusted_that_the_t
     below_its_limit(&told["untouched"]);
 }
 
-fn on_memory_of_its_own(thread: &Told) {
+fn on_memory_of_its_own(thread: &ForeignThread) {
     let inside = |sample: &&Sample| (thread.start..thread.end).contains(&sample.sp);
     let samples: Vec<&Sample> = thread.samples.iter().filter(inside).collect();
     assert!(!samples.is_empty(), "foreign: none of {} samples", thread.samples.len());
@@ -142,7 +142,7 @@ fn on_memory_of_its_own(thread: &Told) {
     }
 }
 
-fn with_wrong_bounds(thread: &Told) {
+fn with_wrong_bounds(thread: &ForeignThread) {
     let wrong = |sample: &&Sample| sample.stack_base != thread.end;
     let samples: Vec<&Sample> = thread.samples.iter().filter(wrong).collect();
     assert!(!samples.is_empty(), "lying: none of {} samples", thread.samples.len());
@@ -160,7 +160,7 @@ fn with_wrong_bounds(thread: &Told) {
     }
 }
 
-fn on_true_bounds(name: &str, thread: &Told) {
+fn on_true_bounds(name: &str, thread: &ForeignThread) {
     let on_it = |sample: &&Sample| sample.stack_base == thread.end && sample.sp < thread.end;
     let samples: Vec<&Sample> = thread.samples.iter().filter(on_it).collect();
     assert!(!samples.is_empty(), "{name}: none of {} samples", thread.samples.len());
@@ -169,7 +169,7 @@ fn on_true_bounds(name: &str, thread: &Told) {
     }
 }
 
-fn below_its_limit(thread: &Told) {
+fn below_its_limit(thread: &ForeignThread) {
     let samples: Vec<&Sample> = thread.samples.iter().filter(|sample| sample.sp < thread.start).collect();
     assert!(!samples.is_empty(), "untouched: none of {} samples", thread.samples.len());
     for sample in samples {

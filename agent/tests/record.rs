@@ -14,7 +14,7 @@ use agent::record::journal::{self, Contents, Journal, Pace, TableStore};
 use agent::record::modules::Events as _;
 use agent::record::queue::Queue;
 use agent::record::sampler::{
-    Accepted, Capture, Outcome, Sampler, SuspensionCost, Target, ThreadCommand, Triggered, Wiring,
+    Acceptance, Capture, Outcome, Sampler, SuspensionCost, Target, ThreadCommand, TriggeredSample, Wiring,
 };
 use agent::record::shared::{Counters, Lane, Signals};
 use agent::record::writer::{Output, WriteError, Writer};
@@ -258,7 +258,7 @@ fn set_stack(thread: &mut FakeThread, words: usize, seed: u64) {
 
 /// What a reader finds, in stored order.
 #[derive(Clone, PartialEq, Debug)]
-enum Found {
+enum StoredSample {
     Sample {
         thread: u64,
         time: u64,
@@ -279,7 +279,7 @@ enum Found {
     },
 }
 
-fn read(file: &[u8]) -> Vec<(u64, Found)> {
+fn read(file: &[u8]) -> Vec<(u64, StoredSample)> {
     let trace = Trace::open(file).unwrap();
     assert!(trace.is_complete(), "{:?}", trace.damage());
     let mut scratch = Scratch::new();
@@ -289,7 +289,7 @@ fn read(file: &[u8]) -> Vec<(u64, Found)> {
         let mut samples = trace.samples(block, &mut scratch).unwrap();
         while let Some(decoded) = samples.next().unwrap() {
             let one = match decoded {
-                Decoded::Sample(sample) => Found::Sample {
+                Decoded::Sample(sample) => StoredSample::Sample {
                     thread: sample.thread,
                     time: sample.time,
                     ip: sample.registers[IP],
@@ -298,9 +298,9 @@ fn read(file: &[u8]) -> Vec<(u64, Found)> {
                     state: sample.state,
                     tag: sample.tag,
                 },
-                Decoded::Same(same) => Found::Same { thread: same.thread, ticks: same.ticks },
+                Decoded::Same(same) => StoredSample::Same { thread: same.thread, ticks: same.ticks },
                 Decoded::Idle(idle) => {
-                    Found::Idle { thread: idle.thread, ticks: idle.ticks, block: idle.block }
+                    StoredSample::Idle { thread: idle.thread, ticks: idle.ticks, block: idle.block }
                 }
                 Decoded::Other(other) => panic!("{other:?}"),
             };
@@ -310,11 +310,11 @@ fn read(file: &[u8]) -> Vec<(u64, Found)> {
     found
 }
 
-fn samples(found: &[(u64, Found)]) -> Vec<(u64, Vec<u8>)> {
+fn samples(found: &[(u64, StoredSample)]) -> Vec<(u64, Vec<u8>)> {
     found
         .iter()
         .filter_map(|(_, one)| match one {
-            Found::Sample { thread, stack, .. } => Some((*thread, stack.clone())),
+            StoredSample::Sample { thread, stack, .. } => Some((*thread, stack.clone())),
             _ => None,
         })
         .collect()
@@ -394,8 +394,8 @@ fn a_thread_whose_cycles_stand_still_is_not_suspended_again() {
     assert_eq!(rig.world.borrow().threads[&1].captures, 2);
     assert_eq!(rig.counters.samples.load(Ordering::Relaxed), 51);
     let found = read(&rig.finish());
-    assert!(matches!(found[1].1, Found::Same { ticks: 49, .. }), "{found:?}");
-    assert!(matches!(found[2].1, Found::Sample { state: RunState::Running, .. }), "{found:?}");
+    assert!(matches!(found[1].1, StoredSample::Same { ticks: 49, .. }), "{found:?}");
+    assert!(matches!(found[2].1, StoredSample::Sample { state: RunState::Running, .. }), "{found:?}");
 }
 
 /// States of all samples, in stored order; a SAME as often as it counts passes.
@@ -588,7 +588,7 @@ fn without_cycle_counts_an_unchanged_thread_is_unknown_and_a_changed_one_ran() {
     let states: Vec<_> = read(&rig.finish())
         .into_iter()
         .map(|(_, one)| match one {
-            Found::Sample { state, .. } => state,
+            StoredSample::Sample { state, .. } => state,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -604,16 +604,16 @@ fn a_block_is_cut_in_time_even_if_nothing_ran() {
         rig.write();
     }
     let found = read(&rig.finish());
-    let idle: Vec<_> = found.iter().filter(|(_, one)| matches!(one, Found::Idle { .. })).collect();
+    let idle: Vec<_> = found.iter().filter(|(_, one)| matches!(one, StoredSample::Idle { .. })).collect();
     // The first block holds the sample, the last may be short.
     assert!(idle.len() >= 4, "{found:?}");
     // Every IDLE names the block of the one sample there is.
-    assert!(idle.iter().all(|(_, one)| matches!(one, Found::Idle { block: 0, .. })), "{idle:?}");
+    assert!(idle.iter().all(|(_, one)| matches!(one, StoredSample::Idle { block: 0, .. })), "{idle:?}");
     let passes: u64 = found
         .iter()
         .map(|(_, one)| match one {
-            Found::Same { ticks, .. } | Found::Idle { ticks, .. } => *ticks,
-            Found::Sample { .. } => 1,
+            StoredSample::Same { ticks, .. } | StoredSample::Idle { ticks, .. } => *ticks,
+            StoredSample::Sample { .. } => 1,
         })
         .sum();
     assert_eq!(passes, 5 * limits::CUT_MS_MOST);
@@ -633,12 +633,12 @@ fn after_a_state_block_no_idle_cites_what_lies_before_it() {
     let found = read(&rig.finish());
     let keyframes: Vec<_> = found
         .iter()
-        .filter(|(_, one)| matches!(one, Found::Sample { .. }))
+        .filter(|(_, one)| matches!(one, StoredSample::Sample { .. }))
         .map(|(block, _)| *block)
         .collect();
     assert_eq!(keyframes.len(), 2, "{found:?}");
     for (block, one) in &found {
-        if let Found::Idle { block: cited, .. } = one {
+        if let StoredSample::Idle { block: cited, .. } = one {
             assert!(*block < keyframes[1] || *cited >= keyframes[1], "{found:?}");
         }
     }
@@ -676,7 +676,7 @@ fn a_stack_beyond_the_limit_is_cut_at_its_base_and_flagged() {
     rig.pass(0);
     let stack = rig.world.borrow().threads[&1].stack.clone();
     match &read(&rig.finish())[0].1 {
-        Found::Sample { stack: found, truncated, .. } => {
+        StoredSample::Sample { stack: found, truncated, .. } => {
             assert!(truncated);
             assert!(*found == stack[..MAX_STACK], "the words from the stack pointer up");
         }
@@ -694,8 +694,8 @@ fn a_triggered_sample_carries_its_tag_and_makes_the_next_look_a_real_one() {
     let mut own = rig.world.borrow().threads[&1].clone();
     set_stack(&mut own, 20, 77);
     fill(&own, 3 * MS, &mut capture);
-    let triggered = Triggered { tid: 4, tag: 42, capture: &capture };
-    assert_eq!(rig.sampler.triggered(&triggered), Accepted::Done);
+    let triggered = TriggeredSample { tid: 4, tag: 42, capture: &capture };
+    assert_eq!(rig.sampler.triggered(&triggered), Acceptance::Done);
     // The cycle count has not moved since the last look, but the last stored sample is another one.
     rig.pass(4);
     assert_eq!(rig.world.borrow().threads[&1].captures, 2);
@@ -703,7 +703,7 @@ fn a_triggered_sample_carries_its_tag_and_makes_the_next_look_a_real_one() {
     let tags: Vec<_> = found
         .iter()
         .map(|(_, one)| match one {
-            Found::Sample { tag, stack, .. } => (*tag, stack.len()),
+            StoredSample::Sample { tag, stack, .. } => (*tag, stack.len()),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -714,10 +714,10 @@ fn a_triggered_sample_carries_its_tag_and_makes_the_next_look_a_real_one() {
 fn a_triggered_sample_of_an_unknown_thread_waits_for_it_and_is_counted_if_it_never_comes() {
     let mut rig = Rig::new(4);
     let capture = Capture::new(64);
-    let triggered = Triggered { tid: 8, tag: 1, capture: &capture };
-    assert_eq!(rig.sampler.triggered(&triggered), Accepted::Later);
+    let triggered = TriggeredSample { tid: 8, tag: 1, capture: &capture };
+    assert_eq!(rig.sampler.triggered(&triggered), Acceptance::Later);
     rig.world.borrow_mut().now = 2000 * MS;
-    assert_eq!(rig.sampler.triggered(&triggered), Accepted::Done);
+    assert_eq!(rig.sampler.triggered(&triggered), Acceptance::Done);
     assert_eq!(rig.counters.lost(DropReason::UnknownThread as usize), 1);
 }
 
@@ -769,7 +769,7 @@ fn a_thread_that_ends_leaves_its_idle_passes_in_the_trace() {
     rig.pass(20);
     assert_eq!(rig.sampler.threads(), 1);
     let found = read(&rig.finish());
-    assert!(found.iter().any(|(_, one)| *one == Found::Same { thread: 1, ticks: 19 }), "{found:?}");
+    assert!(found.iter().any(|(_, one)| *one == StoredSample::Same { thread: 1, ticks: 19 }), "{found:?}");
 }
 
 #[test]

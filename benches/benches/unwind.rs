@@ -24,7 +24,8 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use object::read::pe::{ImageNtHeaders, ImageOptionalHeader, PeFile64};
 use stk_benches::cpu_time;
 use stk_unwind::{
-    Arch, Found, Frame, History, ImageTables, ModuleId, Modules, Registers, Sample, WalkOptions, Walker, x64,
+    Arch, Frame, History, ImageTables, LoadedModule, ModuleId, Modules, Registers, Sample, WalkOptions,
+    Walker, x64,
 };
 
 fn main() -> Result<()> {
@@ -218,7 +219,7 @@ impl framehop::ModuleSectionInfo<Vec<u8>> for PeSections<'_> {
 // The stacks.
 
 struct Stack {
-    registers: x64::Registers,
+    registers: x64::X64Registers,
     as_registers: Registers,
     start: u64,
     bytes: Vec<u8>,
@@ -293,7 +294,7 @@ fn lay(functions: &[(u64, &Function)], depth: usize, random: &mut Random) -> Sta
     addresses.reverse();
     sps.reverse();
     gpr[x64::RSP] = sp;
-    let registers = x64::Registers { ip: return_address, gpr };
+    let registers = x64::X64Registers { ip: return_address, gpr };
     let bytes = memory.split_off((sp - bottom) as usize);
     Stack { registers, as_registers: Registers::X64(registers), start: sp, bytes, addresses, sps }
 }
@@ -336,10 +337,10 @@ struct Space<'a> {
 }
 
 impl Modules for Space<'_> {
-    fn find(&self, address: u64) -> Option<Found<'_>> {
+    fn find(&self, address: u64) -> Option<LoadedModule<'_>> {
         let index = self.images.partition_point(|image| image.base <= address).checked_sub(1)?;
         let image = &self.images[index];
-        (address - image.base < u64::from(image.size)).then(|| Found {
+        (address - image.base < u64::from(image.size)).then(|| LoadedModule {
             module: ModuleId(index as u32),
             base: image.base,
             image: &image.tables,

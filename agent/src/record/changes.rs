@@ -9,8 +9,8 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use super::fingerprint::Fingerprint;
-use super::modules::{Seen, is_same};
-use super::rescue::Rescued;
+use super::modules::{ModuleSighting, is_same};
+use super::rescue::RescueCopy;
 
 /// What the loader did.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub enum Change {
         /// When, in ticks.
         time: u64,
         /// What.
-        seen: Seen,
+        seen: ModuleSighting,
         /// Whether the path is too long for the ring and was left out.
         path_cut: bool,
         /// Its identities at that moment, if its headers could be read.
@@ -35,7 +35,7 @@ pub enum Change {
         /// Load address.
         base: u64,
         /// What was copied of its tables, where they had not been read.
-        rescued: Option<Rescued>,
+        rescued: Option<RescueCopy>,
     },
 }
 
@@ -83,7 +83,7 @@ impl Changes {
     /// Whether `seen` is the module that lay at its address before all these changes: in a list
     /// that was read when the first `told` of them had been told and the others not yet. False
     /// where it may be another.
-    pub fn leave(&self, seen: &Seen, told: usize) -> bool {
+    pub fn leave(&self, seen: &ModuleSighting, told: usize) -> bool {
         let mut at_base = self.0.iter().enumerate().filter(|(_, change)| change.base() == seen.base);
         match at_base.next() {
             None => true,
@@ -103,8 +103,8 @@ impl Changes {
 mod tests {
     use super::*;
 
-    fn seen(base: u64, path: &str) -> Seen {
-        Seen { base, size: 0x1000, path: path.as_bytes().to_vec() }
+    fn seen(base: u64, path: &str) -> ModuleSighting {
+        ModuleSighting { base, size: 0x1000, path: path.as_bytes().to_vec() }
     }
 
     fn loaded(base: u64, path: &str) -> Change {

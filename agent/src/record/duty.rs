@@ -20,15 +20,15 @@ const LOWEST: u64 = 100;
 
 /// How passes are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pace {
+pub struct PassPace {
     /// Periods from one pass to the next; 1 = every period has its pass.
     pub stride: u64,
     /// Most threads in one pass; `usize::MAX` = all.
     pub threads: usize,
 }
 
-impl Pace {
-    const FULL: Pace = Pace { stride: 1, threads: usize::MAX };
+impl PassPace {
+    const FULL: PassPace = PassPace { stride: 1, threads: usize::MAX };
 }
 
 /// Keeps the sampler to its share.
@@ -44,7 +44,7 @@ pub struct Duty {
     total: (u64, u64),
     /// Each thread's rate in millionths of the nominal one.
     rate: u64,
-    pace: Pace,
+    pace: PassPace,
     /// Looks left out that do not make up a whole pass yet.
     left_out: u64,
     /// The last reported rate, in millionths of the nominal one.
@@ -61,14 +61,14 @@ impl Duty {
             looks: 0,
             total: (0, 0),
             rate: WHOLE,
-            pace: Pace::FULL,
+            pace: PassPace::FULL,
             left_out: 0,
             reported: WHOLE,
         }
     }
 
     /// How the next pass is to be made.
-    pub fn pace(&self) -> Pace {
+    pub fn pace(&self) -> PassPace {
         self.pace
     }
 
@@ -116,9 +116,9 @@ impl Duty {
     }
 
     /// The pace that gives so many threads the rate.
-    fn pace_for(&self, threads: u64) -> Pace {
+    fn pace_for(&self, threads: u64) -> PassPace {
         if self.rate == WHOLE {
-            return Pace::FULL;
+            return PassPace::FULL;
         }
         let burst = (self.period / SHARE).max(BURST_MS * self.ticks_per_ms);
         let (used, looks) = self.total;
@@ -126,7 +126,7 @@ impl Duty {
             burst.saturating_mul(looks).checked_div(used).map_or(threads, |most| most.clamp(1, threads));
         let stride = (most * WHOLE / (threads * self.rate)).max(1);
         let looks = (threads * self.rate * stride).div_ceil(WHOLE).clamp(1, threads);
-        Pace { stride, threads: looks as usize }
+        PassPace { stride, threads: looks as usize }
     }
 }
 
@@ -185,7 +185,7 @@ mod tests {
     fn a_small_process_is_sampled_in_every_period() {
         let mut duty = Duty::new(MS, MS);
         let (share, looks, left_out) = run(&mut duty, MS, 20, 50, 100, 5_000, 1);
-        assert_eq!((duty.pace(), left_out), (Pace::FULL, 0));
+        assert_eq!((duty.pace(), left_out), (PassPace::FULL, 0));
         assert_eq!(looks, 5_000 * 20);
         assert!(share <= 11, "{share}");
     }
@@ -220,7 +220,7 @@ mod tests {
             cpu += if window % 2 == 0 { 10 * MS } else { 0 };
             assert_eq!(duty.measured(window * WINDOW_MS * MS, cpu, 6), None);
         }
-        assert_eq!(duty.pace(), Pace::FULL);
+        assert_eq!(duty.pace(), PassPace::FULL);
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         let lowest = *rates.iter().min().unwrap();
         assert!((WHOLE / 6..=WHOLE / 4).contains(&lowest), "{rates:?}");
         assert_eq!(rates.last(), Some(&WHOLE), "{rates:?}");
-        assert_eq!(duty.pace(), Pace::FULL);
+        assert_eq!(duty.pace(), PassPace::FULL);
     }
 
     #[test]
@@ -250,6 +250,6 @@ mod tests {
             duty.passed(1000, 1000);
             assert_eq!(duty.measured(window * WINDOW_MS * MS, (20 - window) * MS, 1000), None);
         }
-        assert_eq!(duty.pace(), Pace::FULL);
+        assert_eq!(duty.pace(), PassPace::FULL);
     }
 }

@@ -79,14 +79,14 @@ impl<'a> LastModules<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::modules::Seen;
+    use crate::record::modules::ModuleSighting;
     use alloc::format;
     use alloc::string::String;
 
     #[derive(Default)]
-    struct Log(Vec<String>);
+    struct LastModulesLog(Vec<String>);
 
-    impl Events for Log {
+    impl Events for LastModulesLog {
         fn event(&mut self, event: &Event<'_>) {
             self.0.push(match event {
                 Event::ModuleLoad(load) => {
@@ -103,8 +103,8 @@ mod tests {
         }
     }
 
-    fn seen(base: u64, path: &str) -> Seen {
-        Seen { base, size: 0x1000, path: path.as_bytes().to_vec() }
+    fn seen(base: u64, path: &str) -> ModuleSighting {
+        ModuleSighting { base, size: 0x1000, path: path.as_bytes().to_vec() }
     }
 
     fn loaded(base: u64, path: &str) -> Change {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     fn write(known: Option<&Modules>, ids: &AtomicU64, changes: &[Change]) -> Vec<String> {
-        let (mut last, mut log) = (LastModules::new(known, ids), Log::default());
+        let (mut last, mut log) = (LastModules::new(known, ids), LastModulesLog::default());
         for change in changes {
             last.write(change, &mut log);
         }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn loads_and_unloads_of_the_last_moment_are_written_unless_they_are_known() {
         let mut modules = Modules::default();
-        modules.loaded(1, seen(0x1000, "a.dll"), ModuleFlags::NOTIFIED, None, &mut Log::default());
+        modules.loaded(1, seen(0x1000, "a.dll"), ModuleFlags::NOTIFIED, None, &mut LastModulesLog::default());
         let ids = modules.ids();
         let changes = [
             loaded(0x1000, "a.dll"),
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn no_more_loads_are_written_than_there_is_room_for() {
         let ids = AtomicU64::new(1);
-        let (mut last, mut log) = (LastModules::new(None, &ids), Log::default());
+        let (mut last, mut log) = (LastModules::new(None, &ids), LastModulesLog::default());
         for base in 1..=MOST as u64 + 3 {
             assert_eq!(last.has_room(), base <= MOST as u64);
             last.write(&loaded(base << 16, "x.dll"), &mut log);

@@ -25,7 +25,7 @@ pub trait Events {
 
 /// A module as a notification or a snapshot tells it.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct ModuleSighting {
     /// Load address.
     pub base: u64,
     /// Bytes mapped.
@@ -42,7 +42,7 @@ pub struct Module {
     /// When it was loaded, in ticks.
     pub time: u64,
     /// What was seen.
-    pub seen: Seen,
+    pub seen: ModuleSighting,
     /// How it became known.
     pub flags: ModuleFlags,
     /// Its headers, unless unreadable.
@@ -65,7 +65,7 @@ impl Module {
         self.image.as_ref().map(|image| image.identity).or(of_print)
     }
 
-    fn overlaps(&self, seen: &Seen) -> bool {
+    fn overlaps(&self, seen: &ModuleSighting) -> bool {
         self.seen.base < seen.base.saturating_add(seen.size) && seen.base < self.seen.base + self.seen.size
     }
 
@@ -135,7 +135,7 @@ impl Modules {
     pub fn loaded(
         &mut self,
         time: u64,
-        seen: Seen,
+        seen: ModuleSighting,
         flags: ModuleFlags,
         image: Option<Image>,
         out: &mut impl Events,
@@ -148,7 +148,7 @@ impl Modules {
     pub fn loaded_with(
         &mut self,
         time: u64,
-        seen: Seen,
+        seen: ModuleSighting,
         flags: ModuleFlags,
         (image, print): (Option<Image>, Option<Box<Fingerprint>>),
         out: &mut impl Events,
@@ -191,7 +191,7 @@ impl Modules {
 
     /// After notifications were lost: what a new snapshot does not show any more was unloaded by
     /// `time`, except what no list showed.
-    pub fn retain_shown(&mut self, time: u64, shown: &[Seen], out: &mut impl Events) {
+    pub fn retain_shown(&mut self, time: u64, shown: &[ModuleSighting], out: &mut impl Events) {
         self.live.retain(|module| {
             let unlisted = module.flags.contains(ModuleFlags::UNLISTED);
             let keep = unlisted || shown.iter().any(|seen| is_same(&module.seen, seen));
@@ -253,7 +253,7 @@ impl Modules {
 /// Whether two sightings are of one mapping. Sizes may differ (the loader's list and the
 /// notification round differently under Wine), and a path may be cut, so the base decides, unless
 /// the paths contradict each other.
-pub(super) fn is_same(one: &Seen, other: &Seen) -> bool {
+pub(super) fn is_same(one: &ModuleSighting, other: &ModuleSighting) -> bool {
     one.base == other.base
         && (one.path.is_empty()
             || other.path.is_empty()
@@ -268,9 +268,9 @@ mod tests {
     use alloc::string::String;
 
     #[derive(Default)]
-    struct Log(Vec<String>);
+    struct ModuleLog(Vec<String>);
 
-    impl Events for Log {
+    impl Events for ModuleLog {
         fn event(&mut self, event: &Event<'_>) {
             self.0.push(match event {
                 Event::ModuleLoad(load) => format!(
@@ -287,17 +287,17 @@ mod tests {
         }
     }
 
-    fn seen(base: u64, path: &str) -> Seen {
-        Seen { base, size: 0x1000, path: path.as_bytes().to_vec() }
+    fn seen(base: u64, path: &str) -> ModuleSighting {
+        ModuleSighting { base, size: 0x1000, path: path.as_bytes().to_vec() }
     }
 
-    fn load(modules: &mut Modules, time: u64, base: u64, path: &str, log: &mut Log) -> Option<u64> {
+    fn load(modules: &mut Modules, time: u64, base: u64, path: &str, log: &mut ModuleLog) -> Option<u64> {
         modules.loaded(time, seen(base, path), ModuleFlags::NOTIFIED, None, log)
     }
 
     #[test]
     fn a_load_that_both_notification_and_snapshot_saw_is_one_instance() {
-        let (mut modules, mut log) = (Modules::default(), Log::default());
+        let (mut modules, mut log) = (Modules::default(), ModuleLog::default());
         modules.loaded(1, seen(0x1000, "a.dll"), ModuleFlags::AT_START, None, &mut log);
         assert_eq!(load(&mut modules, 2, 0x1000, "a.dll", &mut log), None);
         assert_eq!(log.0, ["load 1 a.dll at 1000"]);
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn an_address_that_is_used_again_is_a_new_instance_even_if_the_unload_was_lost() {
-        let (mut modules, mut log) = (Modules::default(), Log::default());
+        let (mut modules, mut log) = (Modules::default(), ModuleLog::default());
         load(&mut modules, 1, 0x1000, "a.dll", &mut log);
         load(&mut modules, 5, 0x1800, "b.dll", &mut log);
         modules.unloaded(7, 0x1800, &mut log);
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn after_lost_notifications_a_snapshot_sets_things_right() {
-        let (mut modules, mut log) = (Modules::default(), Log::default());
+        let (mut modules, mut log) = (Modules::default(), ModuleLog::default());
         load(&mut modules, 1, 0x1000, "a.dll", &mut log);
         load(&mut modules, 1, 0x3000, "b.dll", &mut log);
         let shown = [seen(0x3000, "b.dll"), seen(0x5000, "c.dll")];
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn tables_of_a_module_that_is_gone_are_not_attributed_to_its_successor() {
-        let (mut modules, mut log) = (Modules::default(), Log::default());
+        let (mut modules, mut log) = (Modules::default(), ModuleLog::default());
         let first = load(&mut modules, 1, 0x1000, "a.dll", &mut log).unwrap();
         modules.unloaded(2, 0x1000, &mut log);
         load(&mut modules, 3, 0x1000, "a.dll", &mut log);

@@ -2,8 +2,8 @@
 //! that unloads it copies them into a place that was made before: no lock, no allocation, a few
 //! bounded copies. What does not fit is counted by who calls, and left to the supplement.
 //!
-//! [`Pending`] knows which modules still need it; [`Arena`] is the place; a [`Rescued`] is read
-//! like an image by [`RescuedImage`].
+//! [`PendingModules`] knows which modules still need it; [`Arena`] is the place; a [`RescueCopy`]
+//! is read like an image by [`RescuedImage`].
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -33,21 +33,21 @@ const CHUNK: usize = 64 << 10;
 
 /// Which modules' tables are still to be read: told by the loader's callback, asked by it, settled
 /// by the tables thread.
-pub struct Pending {
+pub struct PendingModules {
     /// Load address and, in its low 16 bits, the number of the load; 0 is free.
     places: Box<[AtomicU64]>,
     loads: AtomicU32,
 }
 
-impl Default for Pending {
-    fn default() -> Pending {
-        Pending { places: (0..PENDING).map(|_| AtomicU64::new(0)).collect(), loads: AtomicU32::new(0) }
+impl Default for PendingModules {
+    fn default() -> PendingModules {
+        PendingModules { places: (0..PENDING).map(|_| AtomicU64::new(0)).collect(), loads: AtomicU32::new(0) }
     }
 }
 
-impl Pending {
-    /// A module was mapped at `base`. Gives the ticket for [`Pending::settle`]; 0 if there is no
-    /// place.
+impl PendingModules {
+    /// A module was mapped at `base`. Gives the ticket for [`PendingModules::settle`]; 0 if there
+    /// is no place.
     pub fn loaded(&self, base: u64) -> u64 {
         if base == 0 || !base.is_multiple_of(GRANULARITY) {
             return 0;
@@ -171,7 +171,7 @@ impl Room<'_> {
 
 /// A range of an image and where its bytes lie in the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Copied {
+struct CopiedRange {
     rva: u32,
     len: u32,
     start: u32,
@@ -179,17 +179,17 @@ struct Copied {
 
 /// What was copied of a module: headers, exception directory, unwind info.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rescued {
+pub struct RescueCopy {
     base: u64,
     size: u32,
-    ranges: [Copied; 3],
+    ranges: [CopiedRange; 3],
     parts: u64,
 }
 
-impl Rescued {
+impl RescueCopy {
     /// Copies what unwinding needs of the image at `base`. `None` if it has no exception directory
     /// or the arena has no room.
-    pub fn copy(memory: &impl Memory, base: u64, arena: &Arena) -> Option<Rescued> {
+    pub fn copy(memory: &impl Memory, base: u64, arena: &Arena) -> Option<RescueCopy> {
         let mut headers = [0; NT];
         read_headers(memory, base, &mut headers)?;
         let field = |at: usize| u32_at(&headers, at);
@@ -207,7 +207,7 @@ impl Rescued {
         if rva == 0 || len == 0 || rva.checked_add(len)? > size {
             return None;
         }
-        let mut rescued = Rescued { base, size, ranges: [Copied::default(); 3], parts: 0 };
+        let mut rescued = RescueCopy { base, size, ranges: [CopiedRange::default(); 3], parts: 0 };
         // As `Image::read` wants them: at least what it looks at to learn their size.
         let of_headers = field(24 + 60)?.clamp(PAGE, MAX_HEADERS).min(size);
         // Whole pages, as records may refer to others in the directory.
@@ -253,7 +253,7 @@ impl Rescued {
             address += chunk.len() as u64;
         }
         if let Some(range) = self.ranges.get_mut(index) {
-            *range = Copied { rva, len, start };
+            *range = CopiedRange { rva, len, start };
         }
         true
     }
@@ -276,7 +276,7 @@ fn unwind_range(machine: u16, functions: &[u8], size: u32) -> Option<(u32, u32)>
 
 /// A module that is gone, read from what was copied of it.
 pub struct RescuedImage<'a> {
-    rescued: &'a Rescued,
+    rescued: &'a RescueCopy,
     arena: &'a Arena,
 }
 

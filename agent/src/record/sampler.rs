@@ -14,7 +14,7 @@ mod passes;
 mod target;
 
 pub use activity::SuspensionCost;
-pub use target::{Accepted, Capture, Outcome, Target, ThreadCommand, Triggered};
+pub use target::{Acceptance, Capture, Outcome, Target, ThreadCommand, TriggeredSample};
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -39,7 +39,7 @@ const SEARCH_MS: u64 = 1000;
 /// How long a triggered sample waits for its thread to be enumerated.
 const ORPHAN_MS: u64 = 500;
 
-struct Entry<T> {
+struct ThreadEntry<T> {
     instance: u64,
     tid: u32,
     thread: T,
@@ -57,7 +57,7 @@ struct Entry<T> {
     search_due: u64,
 }
 
-impl<T> Entry<T> {
+impl<T> ThreadEntry<T> {
     /// Makes room for a stack of `words`; false if there is none. Twice what is needed now, so that
     /// a growing stack does not come here at every step.
     fn grow(&mut self, words: usize, word: usize) -> bool {
@@ -95,7 +95,7 @@ pub struct Sampler<T: Target> {
     ticks_per_ms: u64,
     encoder: SampleEncoder,
     block: Option<Box<BlockBuffer>>,
-    threads: Vec<Entry<T::Thread>>,
+    threads: Vec<ThreadEntry<T::Thread>>,
     /// Images of threads that ended, for threads to come.
     spare: Vec<ThreadImage>,
     capture: Capture,
@@ -184,14 +184,14 @@ impl<T: Target> Sampler<T> {
     }
 
     /// Stores a sample that a thread took of itself.
-    pub fn triggered(&mut self, triggered: &Triggered<'_>) -> Accepted {
+    pub fn triggered(&mut self, triggered: &TriggeredSample<'_>) -> Acceptance {
         self.take_commands();
         let Some(index) = self.threads.iter().position(|entry| entry.tid == triggered.tid) else {
             if self.target.now().saturating_sub(triggered.capture.time) < ORPHAN_MS * self.ticks_per_ms {
-                return Accepted::Later;
+                return Acceptance::Later;
             }
             self.wiring.counters.lose(DropReason::UnknownThread, 1);
-            return Accepted::Done;
+            return Acceptance::Done;
         };
         self.store(index, Some(triggered), RunState::Running, None);
         if let Some(entry) = self.threads.get_mut(index) {
@@ -199,7 +199,7 @@ impl<T: Target> Sampler<T> {
             entry.activity.forget();
             entry.registers = triggered.capture.registers;
         }
-        Accepted::Done
+        Acceptance::Done
     }
 
     /// Number of threads that are sampled.
@@ -235,7 +235,7 @@ impl<T: Target> Sampler<T> {
     fn store(
         &mut self,
         index: usize,
-        triggered: Option<&Triggered<'_>>,
+        triggered: Option<&TriggeredSample<'_>>,
         state: RunState,
         cpu: Option<u64>,
     ) -> bool {
@@ -311,7 +311,7 @@ impl<T: Target> Sampler<T> {
 
     /// Searches what was captured for addresses of dynamic code, as far as it changed since the
     /// thread's last sample.
-    fn search(&mut self, index: usize, triggered: Option<&Triggered<'_>>) {
+    fn search(&mut self, index: usize, triggered: Option<&TriggeredSample<'_>>) {
         let (Some(scanner), Some(entry)) = (&mut self.dynamic, self.threads.get_mut(index)) else { return };
         let capture = triggered.map_or(&self.capture, |triggered| triggered.capture);
         let all = capture.time >= entry.search_due && !self.searched;

@@ -93,7 +93,7 @@ pub enum Verdict {
 
 /// [`SamplerSlot`] as it is updated in place.
 #[repr(C)]
-struct LiveSlot {
+struct LiveSamplerSlot {
     sampler: AtomicU32,
     reserved: u32,
     word: AtomicU64,
@@ -106,20 +106,20 @@ struct LiveBoard {
     version: u32,
     watchdog: AtomicU32,
     reserved: u32,
-    samplers: [LiveSlot; SAMPLERS],
+    samplers: [LiveSamplerSlot; SAMPLERS],
 }
 
 const _: () = {
     assert!(size_of::<LiveBoard>() == size_of::<GuardBoard>());
-    assert!(size_of::<LiveSlot>() == size_of::<SamplerSlot>());
+    assert!(size_of::<LiveSamplerSlot>() == size_of::<SamplerSlot>());
     assert!(core::mem::offset_of!(LiveBoard, samplers) == core::mem::offset_of!(GuardBoard, samplers));
     assert!(core::mem::offset_of!(LiveBoard, watchdog) == core::mem::offset_of!(GuardBoard, watchdog));
-    assert!(core::mem::offset_of!(LiveSlot, word) == core::mem::offset_of!(SamplerSlot, word));
+    assert!(core::mem::offset_of!(LiveSamplerSlot, word) == core::mem::offset_of!(SamplerSlot, word));
 };
 
-impl LiveSlot {
-    const fn new() -> LiveSlot {
-        LiveSlot { sampler: AtomicU32::new(0), reserved: 0, word: AtomicU64::new(0) }
+impl LiveSamplerSlot {
+    const fn new() -> LiveSamplerSlot {
+        LiveSamplerSlot { sampler: AtomicU32::new(0), reserved: 0, word: AtomicU64::new(0) }
     }
 
     fn word(&self) -> SuspensionWord {
@@ -134,7 +134,7 @@ impl LiveSlot {
 }
 
 /// What only this process needs to know of a slot.
-struct Place {
+struct SlotState {
     /// Handle of the thread in the word.
     thread: AtomicIsize,
     /// A spare has taken this sampler's place.
@@ -148,9 +148,9 @@ struct Place {
     missed_since: AtomicU64,
 }
 
-impl Place {
-    const fn new() -> Place {
-        Place {
+impl SlotState {
+    const fn new() -> SlotState {
+        SlotState {
             thread: AtomicIsize::new(0),
             deposed: AtomicBool::new(false),
             stuck: AtomicU32::new(0),
@@ -164,7 +164,7 @@ impl Place {
 /// guard reads it from outside.
 pub struct Suspensions {
     board: LiveBoard,
-    places: [Place; SAMPLERS],
+    places: [SlotState; SAMPLERS],
     /// Fault injection: the phase in which samplers stop for ever; [`FREE`] = none.
     frozen: AtomicU8,
 }
@@ -184,9 +184,9 @@ impl Suspensions {
                 version: GUARD_VERSION,
                 watchdog: AtomicU32::new(0),
                 reserved: 0,
-                samplers: [const { LiveSlot::new() }; SAMPLERS],
+                samplers: [const { LiveSamplerSlot::new() }; SAMPLERS],
             },
-            places: [const { Place::new() }; SAMPLERS],
+            places: [const { SlotState::new() }; SAMPLERS],
             frozen: AtomicU8::new(FREE),
         }
     }
@@ -225,7 +225,7 @@ impl Suspensions {
 
     /// The word of a slot.
     pub fn word(&self, slot: usize) -> SuspensionWord {
-        self.board.samplers.get(slot).map_or(SuspensionWord(0), LiveSlot::word)
+        self.board.samplers.get(slot).map_or(SuspensionWord(0), LiveSamplerSlot::word)
     }
 
     /// Fault injection: from now on samplers stop for ever in this phase, and the watchdog leaves
@@ -272,7 +272,7 @@ impl Suspensions {
 }
 
 /// Publishes that a suspension begins.
-fn announce(live: &LiveSlot, place: &Place, thread: isize, tid: u32) -> SuspensionWord {
+fn announce(live: &LiveSamplerSlot, place: &SlotState, thread: isize, tid: u32) -> SuspensionWord {
     place.thread.store(thread, Ordering::Relaxed);
     let last = SuspensionWord(live.word.load(Ordering::Relaxed));
     let word = SuspensionWord::new(tid, last.sequence().wrapping_add(1), ASKING);
@@ -285,8 +285,8 @@ fn announce(live: &LiveSlot, place: &Place, thread: isize, tid: u32) -> Suspensi
 /// The sampler's side of one suspension.
 struct Suspension<'a> {
     all: &'a Suspensions,
-    live: &'a LiveSlot,
-    place: &'a Place,
+    live: &'a LiveSamplerSlot,
+    place: &'a SlotState,
     thread: isize,
     /// The word, in the phase that this side has brought it to.
     word: SuspensionWord,

@@ -125,9 +125,9 @@ mod tests {
     use alloc::string::String;
 
     #[derive(Default)]
-    struct Log(Vec<String>);
+    struct ThreadLog(Vec<String>);
 
-    impl Events for Log {
+    impl Events for ThreadLog {
         fn event(&mut self, event: &Event<'_>) {
             self.0.push(match event {
                 Event::ThreadStart(start) => {
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_thread_id_that_is_used_again_is_a_new_instance() {
-        let (mut threads, mut log) = (Threads::<u8>::default(), Log::default());
+        let (mut threads, mut log) = (Threads::<u8>::default(), ThreadLog::default());
         threads.started(start(40), 0, &mut log);
         threads.started(start(44), 1, &mut log);
         let mut gone = Vec::new();
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_name_is_written_when_it_changes_and_restated_with_its_thread() {
-        let (mut threads, mut log) = (Threads::<u8>::default(), Log::default());
+        let (mut threads, mut log) = (Threads::<u8>::default(), ThreadLog::default());
         threads.started(start(40), 0, &mut log);
         log.0.clear();
         threads.rename(5, |_| Some(Vec::new()), &mut log);

@@ -11,7 +11,7 @@ use stk_schema::event::ModuleFlags;
 use stk_schema::identity::PeIdentity;
 
 use super::dynamic::Sighting;
-use super::modules::{Modules, Seen};
+use super::modules::{ModuleSighting, Modules};
 
 /// Milliseconds after which an image that only a stack word pointed to is believed to be unlisted.
 const CONFIRM_MS: u64 = 100;
@@ -28,7 +28,7 @@ const UNLOADS: usize = 64;
 /// What the system says of mapped images.
 pub trait Mappings {
     /// The image that is mapped at `address`, without its path; `None` if there is none.
-    fn image_at(&self, address: u64) -> Option<Seen>;
+    fn image_at(&self, address: u64) -> Option<ModuleSighting>;
 
     /// The load addresses in the loader's list; `None` if it could not be read.
     fn listed(&self) -> Option<Vec<u64>>;
@@ -39,8 +39,8 @@ pub trait Mappings {
 
 /// What is remembered between two looks.
 #[derive(Debug, Default)]
-pub struct Unlisted {
-    waiting: Vec<Waiting>,
+pub struct UnlistedImages {
+    waiting: Vec<CandidateImage>,
     unloads: Vec<Unload>,
     next_unload: usize,
     look_due: u64,
@@ -48,7 +48,7 @@ pub struct Unlisted {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct CandidateImage {
     sighting: Sighting,
     base: u64,
 }
@@ -62,16 +62,16 @@ struct Unload {
 
 /// An image to be recorded.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct UnlistedImage {
     /// Where it lies, without its path.
-    pub seen: Seen,
+    pub seen: ModuleSighting,
     /// Time of the first sample that showed it, in ticks.
     pub time: u64,
 }
 
-impl Unlisted {
+impl UnlistedImages {
     /// The loader told that it unmaps a known module.
-    pub fn unloaded(&mut self, seen: &Seen, time: u64) {
+    pub fn unloaded(&mut self, seen: &ModuleSighting, time: u64) {
         let unload = Unload { start: seen.base, end: seen.base.saturating_add(seen.size), time };
         match self.unloads.get_mut(self.next_unload) {
             Some(place) => *place = unload,
@@ -89,12 +89,13 @@ impl Unlisted {
         modules: &Modules,
         mappings: &impl Mappings,
         mut next: impl FnMut() -> Option<Sighting>,
-    ) -> Vec<Found> {
-        let mut found: Vec<Found> = Vec::new();
-        let confirmed = |one: &Waiting| now.saturating_sub(one.sighting.time) >= CONFIRM_MS * ticks_per_ms;
+    ) -> Vec<UnlistedImage> {
+        let mut found: Vec<UnlistedImage> = Vec::new();
+        let confirmed =
+            |one: &CandidateImage| now.saturating_sub(one.sighting.time) >= CONFIRM_MS * ticks_per_ms;
         let (ripe, waiting) = core::mem::take(&mut self.waiting).into_iter().partition(confirmed);
         self.waiting = waiting;
-        let ripe: Vec<Waiting> = ripe;
+        let ripe: Vec<CandidateImage> = ripe;
         for one in ripe {
             self.add(&mut found, one.sighting, modules, mappings);
         }
@@ -107,7 +108,7 @@ impl Unlisted {
                 if modules.based_at(seen.base).is_none()
                     && self.waiting.iter().all(|one| one.base != seen.base)
                 {
-                    self.waiting.push(Waiting { sighting, base: seen.base });
+                    self.waiting.push(CandidateImage { sighting, base: seen.base });
                 }
             }
         }
@@ -148,7 +149,7 @@ impl Unlisted {
 
     fn add(
         &mut self,
-        found: &mut Vec<Found>,
+        found: &mut Vec<UnlistedImage>,
         sighting: Sighting,
         modules: &Modules,
         mappings: &impl Mappings,
@@ -175,7 +176,7 @@ impl Unlisted {
         let earlier = self.waiting.iter().find(|one| one.base == seen.base).map(|one| one.sighting.time);
         self.waiting.retain(|one| one.base != seen.base);
         let time = earlier.unwrap_or(sighting.time).min(sighting.time);
-        found.push(Found { seen, time });
+        found.push(UnlistedImage { seen, time });
     }
 
     /// Whether no module that is known, or was when the sample was taken, holds the address.

@@ -370,7 +370,8 @@ fn output(text: &str) -> Result<OsString, String> {
         return Err("the recorded process writes the trace itself, into a file: name one".to_owned());
     }
     // Checked here, so that a slip is found before anything is touched; the values do not matter.
-    pattern::expand(text.as_ref(), pattern::Values { name: "", pid: 0, time: "" })?;
+    pattern::expand(text.as_ref(), pattern::Values { name: "", pid: 0, time: "" })
+        .map_err(|error| error.to_string())?;
     Ok(text.into())
 }
 
@@ -383,7 +384,7 @@ fn rate_mhz(text: &str) -> Result<u32, String> {
 }
 
 fn positive_ms(text: &str) -> Result<u32, String> {
-    match duration::parse_ms(text)? {
+    match duration::parse_ms(text).map_err(|error| error.to_string())? {
         0 => Err(format!("'{text}' is no time at all")),
         ms => Ok(ms),
     }

@@ -7,7 +7,7 @@
 
 mod scan;
 
-pub use scan::{KnownModule, Scan};
+pub use scan::{KnownModule, MismatchError, Scan};
 
 use std::collections::{BTreeMap, HashSet};
 use stk_format::image::{Image, ImageFile, Part};
@@ -16,6 +16,7 @@ use stk_schema::control::{EMBED_FULL, EMBED_NONE};
 use stk_schema::event::{Event, Metadata, ModuleFlags, ModuleLoad, ModuleTables, Table};
 use stk_schema::identity::{CodeView, ContentHash, Identity};
 use stk_schema::limits;
+use thiserror::Error;
 
 /// Largest image file that is read.
 pub const MAX_FILE: u64 = 512 << 20;
@@ -33,15 +34,58 @@ pub struct DiskFile {
     pub changed: u64,
 }
 
+/// Why a module's file is not read.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum FileError {
+    /// It is not there.
+    #[error("there is no file at its path any more")]
+    Missing,
+    /// The system's reason.
+    #[error("its file cannot be read ({0})")]
+    Unreadable(String),
+    /// A folder, a device or the like.
+    #[error("its path is no regular file")]
+    NotRegular,
+    /// It has more than [`MAX_FILE`] bytes.
+    #[error("its file is too large")]
+    TooLarge,
+    /// It lies on a share, for one.
+    #[error("its file does not lie on a local disk")]
+    NotLocal,
+    /// Its path or a folder on the way is a link.
+    #[error("its path leads over a link")]
+    Link,
+}
+
+/// Why a module stays without what it lacks.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum CompletionError {
+    /// The trace's path of it is no Unicode.
+    #[error("its path is not valid Unicode")]
+    PathNotUnicode,
+    /// The trace has no path of it.
+    #[error("its path is not known")]
+    PathUnknown,
+    /// Its file was not read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Its file holds something else.
+    #[error("the file is no PE image")]
+    NotPe,
+    /// Its file is that of another image.
+    #[error(transparent)]
+    Mismatch(#[from] MismatchError),
+}
+
 /// Where image files are read, and where tables are kept that many traces share.
 pub trait Disk {
     /// Reads the file at `path` (as the trace names it).
     ///
     /// # Errors
     ///
-    /// Why not, for the user: it is not a local regular file of at most [`MAX_FILE`] bytes, is not
-    /// there, or cannot be read.
-    fn read(&mut self, path: &str) -> Result<DiskFile, String>;
+    /// When it is not a local regular file of at most [`MAX_FILE`] bytes, is not there, or cannot
+    /// be read.
+    fn read(&mut self, path: &str) -> Result<DiskFile, FileError>;
 
     /// Stores a table in the folder of shared tables; false if there is none, and the trace is to
     /// carry it.
@@ -50,13 +94,13 @@ pub trait Disk {
 
 /// What came of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Report {
+pub struct CompletionReport {
     /// Module instances that lacked tables or an identity.
     pub lacking: usize,
     /// Those that have them now.
     pub completed: usize,
     /// Paths of the others, with the reason.
-    pub left: Vec<(String, String)>,
+    pub left: Vec<(String, CompletionError)>,
 }
 
 /// The supplement of `trace`; `None` if it lacks nothing. `embed` is what the agent was asked to
@@ -70,7 +114,7 @@ pub fn complete(
     embed: u32,
     cut: u64,
     disk: &mut impl Disk,
-) -> Result<Option<(Addition, Report)>, NoSupplement> {
+) -> Result<Option<(Addition, CompletionReport)>, NoSupplement> {
     let writer = SupplementWriter::new(trace)?;
     let scan = Scan::of(trace);
     let lacking: Vec<u64> = scan
@@ -82,7 +126,7 @@ pub fn complete(
     if lacking.is_empty() {
         return Ok(None);
     }
-    let mut supplement = Builder {
+    let mut supplement = SupplementBuilder {
         writer,
         disk,
         embed,
@@ -90,7 +134,7 @@ pub fn complete(
         files: BTreeMap::new(),
         pieces: BTreeMap::new(),
     };
-    let mut report = Report { lacking: lacking.len(), ..Report::default() };
+    let mut report = CompletionReport { lacking: lacking.len(), ..CompletionReport::default() };
     for instance in lacking {
         let module = &scan.modules[&instance];
         match supplement.module(instance, module, &scan)? {
@@ -109,26 +153,26 @@ struct FileImage {
     changed: u64,
 }
 
-struct Builder<'a, D> {
+struct SupplementBuilder<'a, D> {
     writer: SupplementWriter,
     disk: &'a mut D,
     embed: u32,
     /// BLOBs that the trace has, or that were put elsewhere.
     stored: HashSet<ContentHash>,
     /// By path in lower case.
-    files: BTreeMap<String, Result<FileImage, String>>,
+    files: BTreeMap<String, Result<FileImage, CompletionError>>,
     /// Tables that were made here, by path in lower case.
     pieces: BTreeMap<String, Vec<Table>>,
 }
 
-impl<D: Disk> Builder<'_, D> {
+impl<D: Disk> SupplementBuilder<'_, D> {
     /// Writes what `module` lacks; the inner error says why there is nothing for it.
     fn module(
         &mut self,
         instance: u64,
         module: &KnownModule,
         scan: &Scan,
-    ) -> Result<Result<(), String>, NoSupplement> {
+    ) -> Result<Result<(), CompletionError>, NoSupplement> {
         if module.is_identified()
             && let Some(tables) = scan.tables_of_the_same(module)
         {
@@ -137,10 +181,10 @@ impl<D: Disk> Builder<'_, D> {
             return Ok(Ok(()));
         }
         let Ok(path) = std::str::from_utf8(&module.path) else {
-            return Ok(Err("its path is not valid Unicode".to_owned()));
+            return Ok(Err(CompletionError::PathNotUnicode));
         };
         if path.is_empty() {
-            return Ok(Err("its path is not known".to_owned()));
+            return Ok(Err(CompletionError::PathUnknown));
         }
         let key = path.to_lowercase();
         if !self.files.contains_key(&key) {
@@ -152,7 +196,7 @@ impl<D: Disk> Builder<'_, D> {
             Err(reason) => return Ok(Err(reason.clone())),
         };
         if let Err(reason) = module.accepts(&file.image, file.changed, scan) {
-            return Ok(Err(reason));
+            return Ok(Err(reason.into()));
         }
         let load = (!module.has_identity()).then(|| restated(instance, module, &file.image));
         if let Some(load) = load {
@@ -165,11 +209,10 @@ impl<D: Disk> Builder<'_, D> {
         Ok(Ok(()))
     }
 
-    fn read(&mut self, path: &str) -> Result<FileImage, String> {
+    fn read(&mut self, path: &str) -> Result<FileImage, CompletionError> {
         let file = self.disk.read(path)?;
-        let not_pe = || "the file is no PE image".to_owned();
-        let memory = ImageFile::new(&file.bytes).ok_or_else(not_pe)?;
-        let image = Image::read(&memory, 0, 0).ok_or_else(not_pe)?;
+        let memory = ImageFile::new(&file.bytes).ok_or(CompletionError::NotPe)?;
+        let image = Image::read(&memory, 0, 0).ok_or(CompletionError::NotPe)?;
         let mut parts = Vec::new();
         image.unwind_parts(&memory, &mut |part| parts.push(part));
         if self.embed == EMBED_FULL {
@@ -203,7 +246,7 @@ impl<D: Disk> Builder<'_, D> {
         self.writer.event(BlockKind::Meta, &Event::ModuleTables(ModuleTables { instance, tables }))
     }
 
-    fn facts(&mut self, report: &Report, cut: u64) -> Result<(), NoSupplement> {
+    fn facts(&mut self, report: &CompletionReport, cut: u64) -> Result<(), NoSupplement> {
         let mut fact = |key: &str, value: &str| {
             let value = value.as_bytes();
             let value = &value[..value.len().min(limits::MAX_NAME / 2)];

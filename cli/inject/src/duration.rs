@@ -1,12 +1,25 @@
 //! Spans of time on the command line: `10` (seconds), `0.5s`, `500ms`, `1m30s`, `2h`.
 
+use thiserror::Error;
+
+/// Why a text is no span of time.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum DurationError {
+    /// It is not written as one.
+    #[error("'{0}' is no span of time: write 10 (seconds), 500ms, 10s, 1m30s or 2h")]
+    NoSpan(String),
+    /// It does not fit 32 bits.
+    #[error("'{0}' is too long: at most 49 days")]
+    TooLong(String),
+}
+
 /// Milliseconds in `text`, which is a number of seconds or a sequence of numbers with units `ms`,
 /// `s`, `m`, `h`, `d`.
 ///
 /// # Errors
-/// A sentence that names the text, when it is no such span or does not fit 32 bits (49 days).
-pub fn parse_ms(text: &str) -> Result<u32, String> {
-    let bad = || format!("'{text}' is no span of time: write 10 (seconds), 500ms, 10s, 1m30s or 2h");
+/// When it is no such span, or does not fit 32 bits (49 days).
+pub fn parse_ms(text: &str) -> Result<u32, DurationError> {
+    let bad = || DurationError::NoSpan(text.to_owned());
     let mut rest = text.trim();
     if rest.is_empty() {
         return Err(bad());
@@ -32,7 +45,7 @@ pub fn parse_ms(text: &str) -> Result<u32, String> {
     }
     let total = total.round();
     if total > f64::from(u32::MAX) {
-        return Err(format!("'{text}' is too long: at most 49 days"));
+        return Err(DurationError::TooLong(text.to_owned()));
     }
     Ok(total as u32)
 }
@@ -72,9 +85,9 @@ mod tests {
     fn what_is_no_span_is_refused_and_named() {
         for text in ["", " ", "s", "-1", "1x", "1m30", "1..2s", "ten", "1e3", "10 s x", "∞"] {
             let error = parse_ms(text).expect_err(text);
-            assert!(error.contains(text), "{error}");
+            assert!(error.to_string().contains(text), "{error}");
         }
-        assert!(parse_ms("50d").expect_err("50 days").contains("49 days"));
+        assert!(parse_ms("50d").expect_err("50 days").to_string().contains("49 days"));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub fn load_library<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::Identity;
+    use crate::image::ImageIdentity;
 
     const X64: u16 = 0x8664;
     const X86: u16 = 0x14c;
@@ -40,7 +40,7 @@ mod tests {
         Image {
             machine,
             dll: true,
-            identity: Identity { time_date_stamp: 1, size_of_image: 0x1_0000, check_sum: 1 },
+            identity: ImageIdentity { time_date_stamp: 1, size_of_image: 0x1_0000, check_sum: 1 },
             name: name.to_owned(),
             exports: exports.iter().map(|&(name, rva)| (name.to_owned(), rva)).collect(),
             resources: 0..0,

@@ -26,7 +26,7 @@ pub struct Image {
     /// Whether it is a DLL.
     pub dll: bool,
     /// What tells this build from others.
-    pub identity: Identity,
+    pub identity: ImageIdentity,
     /// Name in the export directory; empty without one.
     pub name: String,
     /// Exported names with the RVAs of their code or data, forwarders left out.
@@ -41,7 +41,7 @@ pub struct Image {
 
 /// PE header fields that identify an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Identity {
+pub struct ImageIdentity {
     /// TimeDateStamp.
     pub time_date_stamp: u32,
     /// SizeOfImage.
@@ -267,7 +267,7 @@ fn described<Pe: ImageNtHeaders>(nt: &Pe, directories: &DataDirectories<'_>) -> 
     Image {
         machine: file.machine.get(LE),
         dll: file.characteristics.get(LE) & pe::IMAGE_FILE_DLL != 0,
-        identity: Identity {
+        identity: ImageIdentity {
             time_date_stamp: file.time_date_stamp.get(LE),
             size_of_image: optional.size_of_image(),
             check_sum: optional.check_sum(),
@@ -328,16 +328,16 @@ mod tests {
     /// A PE image whose file and memory layouts are the same: one section at 0x1000 that holds the
     /// export directory (and a debug directory). After the PE/COFF specification's "Optional
     /// Header" and ".edata".
-    struct Builder {
+    struct ImageBuilder {
         machine: u16,
         name: &'static str,
         exports: Vec<(&'static str, u32)>,
         cet: bool,
     }
 
-    impl Builder {
-        fn agent() -> Builder {
-            Builder {
+    impl ImageBuilder {
+        fn agent() -> ImageBuilder {
+            ImageBuilder {
                 machine: 0x8664,
                 name: "agent.dll",
                 exports: vec![
@@ -443,13 +443,13 @@ mod tests {
     #[test]
     fn file_and_memory_say_the_same() {
         for machine in [0x8664, 0xaa64, 0x14c] {
-            let bytes = Builder { machine, ..Builder::agent() }.build();
+            let bytes = ImageBuilder { machine, ..ImageBuilder::agent() }.build();
             let file = Image::from_file(&bytes).expect("file");
             assert_eq!(file, from_memory(&bytes).expect("memory"));
             assert_eq!(file.machine, machine);
             assert!(file.dll && file.is_agent());
             let expected =
-                Identity { time_date_stamp: 0x1234_5678, size_of_image: 0x3000, check_sum: 0xabcd };
+                ImageIdentity { time_date_stamp: 0x1234_5678, size_of_image: 0x3000, check_sum: 0xabcd };
             assert_eq!(file.identity, expected);
             let exports = file.agent_exports().expect("all there");
             assert_eq!((exports.start, exports.status, exports.stop), (0x2010, 0x2020, 0x2030));
@@ -458,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_missing_export_is_named() {
-        let mut builder = Builder::agent();
+        let mut builder = ImageBuilder::agent();
         builder.exports.retain(|(name, _)| *name != "stk_agent_stop");
         let image = Image::from_file(&builder.build()).expect("file");
         assert_eq!(image.agent_exports(), Err("stk_agent_stop"));
@@ -467,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_forwarded_export_does_not_count() {
-        let mut builder = Builder::agent();
+        let mut builder = ImageBuilder::agent();
         builder.exports[0].1 = RVA + 8; // within the export directory: a forwarder by definition
         let image = Image::from_file(&builder.build()).expect("file");
         assert_eq!(image.agent_exports(), Err("stk_agent_start"));
@@ -475,13 +475,14 @@ mod tests {
 
     #[test]
     fn another_dll_with_the_exports_is_no_agent() {
-        let image = from_memory(&Builder { name: "other.dll", ..Builder::agent() }.build()).expect("memory");
+        let image = from_memory(&ImageBuilder { name: "other.dll", ..ImageBuilder::agent() }.build())
+            .expect("memory");
         assert!(image.agent_exports().is_ok() && !image.is_agent());
     }
 
     #[test]
     fn exports_are_read_only_of_images_with_a_wanted_name() {
-        let bytes = Builder::agent().build();
+        let bytes = ImageBuilder::agent().build();
         let read_bytes = Cell::new(0);
         let count = |rva: u32, buffer: &mut [u8]| {
             read_bytes.set(read_bytes.get() + buffer.len());
@@ -497,16 +498,18 @@ mod tests {
 
     #[test]
     fn the_cet_mark_is_found() {
-        assert!(!Image::from_file(&Builder::agent().build()).expect("file").cet);
-        assert!(Image::from_file(&Builder { cet: true, ..Builder::agent() }.build()).expect("file").cet);
+        assert!(!Image::from_file(&ImageBuilder::agent().build()).expect("file").cet);
+        assert!(
+            Image::from_file(&ImageBuilder { cet: true, ..ImageBuilder::agent() }.build()).expect("file").cet
+        );
     }
 
     #[test]
     fn what_is_no_image_is_refused_at_every_length() {
         assert_eq!(Image::from_file(b""), Err(ImageError::NotPe));
         assert_eq!(Image::from_file(b"\x7fELF and more"), Err(ImageError::NotPe));
-        let bytes = Builder::agent().build();
-        let needed = RVA as usize + Builder::agent().edata().len();
+        let bytes = ImageBuilder::agent().build();
+        let needed = RVA as usize + ImageBuilder::agent().edata().len();
         assert!(from_memory(&bytes[..needed]).is_ok());
         for len in 0..needed {
             assert!(Image::from_file(&bytes[..len]).is_err(), "{len} bytes were taken for an image");

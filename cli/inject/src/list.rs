@@ -9,7 +9,7 @@ pub const VERSION: u32 = 1;
 
 /// One process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Process {
+pub struct ProcessRow {
     /// Process id.
     pub pid: u32,
     /// Program file name.
@@ -28,14 +28,14 @@ pub struct Process {
 }
 
 /// JSON: `{"version":1,"processes":[…]}`, one process a line.
-pub fn json(processes: &[Process]) -> String {
+pub fn json(processes: &[ProcessRow]) -> String {
     let lines: Vec<String> =
         processes.iter().filter_map(|process| serde_json::to_string(process).ok()).collect();
     format!("{{\"version\":{VERSION},\"processes\":[\n{}\n]}}\n", lines.join(",\n"))
 }
 
 /// A table with a heading, as wide as its contents.
-pub fn table(processes: &[Process]) -> String {
+pub fn table(processes: &[ProcessRow]) -> String {
     let mut name_width = "NAME".len();
     for process in processes {
         name_width = name_width.max(printable(&process.name).chars().count());
@@ -65,8 +65,8 @@ pub fn table(processes: &[Process]) -> String {
 mod tests {
     use super::*;
 
-    fn samples() -> Vec<Process> {
-        let one = Process {
+    fn samples() -> Vec<ProcessRow> {
+        let one = ProcessRow {
             pid: 4404,
             name: "größe.exe".to_owned(),
             arch: Some("x64".to_owned()),
@@ -75,7 +75,7 @@ mod tests {
             recording: false,
             reason: None,
         };
-        let two = Process {
+        let two = ProcessRow {
             pid: 4,
             name: "System".to_owned(),
             arch: None,
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_name_cannot_steer_the_terminal() {
-        let [mut one, _] = <[Process; 2]>::try_from(samples()).unwrap();
+        let [mut one, _] = <[ProcessRow; 2]>::try_from(samples()).unwrap();
         one.name = "\u{1b}[2J\n.exe".to_owned();
         one.reason = Some("a policy\u{1b}[2J\nof it".to_owned());
         let text = table(&[one]);

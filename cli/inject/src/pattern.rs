@@ -1,9 +1,25 @@
 //! Output file names with placeholders: `%n` (program name), `%p` (pid), `%t` (local time), `%%`.
 
 use std::ffi::{OsStr, OsString};
+use thiserror::Error;
 
 /// The default of `-o`, in the current folder of inject.
 pub const DEFAULT: &str = "%n-%p-%t.stk";
+
+/// Why a pattern is no file name.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum PatternError {
+    /// It has a placeholder that is none of the four.
+    #[error(
+        "'{placeholder}' in '{pattern}' is no placeholder: use %n (name), %p (pid), %t (time) or %% (a percent sign)"
+    )]
+    UnknownPlaceholder {
+        /// As it was written.
+        placeholder: String,
+        /// The whole pattern.
+        pattern: String,
+    },
+}
 
 /// What the placeholders stand for.
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +35,8 @@ pub struct Values<'a> {
 /// `pattern` with its placeholders filled in.
 ///
 /// # Errors
-/// A sentence that names the placeholder, when it is none of the four.
-pub fn expand(pattern: &OsStr, values: Values) -> Result<OsString, String> {
+/// When a placeholder is none of the four.
+pub fn expand(pattern: &OsStr, values: Values) -> Result<OsString, PatternError> {
     let Some(pattern) = pattern.to_str() else {
         // Only an unpaired surrogate can get here; such a name is taken as it stands.
         return Ok(pattern.to_owned());
@@ -38,10 +54,8 @@ pub fn expand(pattern: &OsStr, values: Values) -> Result<OsString, String> {
             Some('t') => name.push_str(values.time),
             Some('%') => name.push('%'),
             other => {
-                let shown = other.map_or("%".to_owned(), |c| format!("%{c}"));
-                return Err(format!(
-                    "'{shown}' in '{pattern}' is no placeholder: use %n (name), %p (pid), %t (time) or %% (a percent sign)"
-                ));
+                let placeholder = other.map_or("%".to_owned(), |c| format!("%{c}"));
+                return Err(PatternError::UnknownPlaceholder { placeholder, pattern: pattern.to_owned() });
             }
         }
     }
@@ -86,7 +100,8 @@ mod tests {
 
     #[test]
     fn unknown_placeholders_are_refused() {
-        assert!(expand(OsStr::new("a-%x.stk"), VALUES).expect_err("unknown").contains("%x"));
+        let error = expand(OsStr::new("a-%x.stk"), VALUES).expect_err("unknown");
+        assert!(error.to_string().contains("%x"), "{error}");
         assert!(expand(OsStr::new("a%"), VALUES).is_err());
     }
 

@@ -25,7 +25,7 @@ pub struct Policies {
 
 /// What matters of agent.dll for [`check`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Library {
+pub struct AgentTraits {
     /// Built for shadow stacks (/CETCOMPAT).
     pub cet: bool,
     /// Built for Control Flow Guard (/guard:cf).
@@ -41,7 +41,7 @@ struct Rule {
     word: fn(&Policies) -> u32,
     bits: u32,
     /// Whether this DLL may come in all the same.
-    admits: fn(&Library) -> bool,
+    admits: fn(&AgentTraits) -> bool,
     cause: &'static str,
     way_out: &'static str,
 }
@@ -125,9 +125,9 @@ const RULES: [Rule; 10] = [
 ///
 /// # Errors
 /// The first policy that keeps it out, by its name, and the way out.
-pub fn check(policies: &Policies, library: Option<&Library>) -> Result<(), Refusal> {
+pub fn check(policies: &Policies, library: Option<&AgentTraits>) -> Result<(), Refusal> {
     // Unknown: of all DLLs the one that gets furthest.
-    let best = Library { cet: true, guard_cf: true, remote: false, low_label: false };
+    let best = AgentTraits { cet: true, guard_cf: true, remote: false, low_label: false };
     let library = library.unwrap_or(&best);
     match RULES.iter().find(|rule| (rule.word)(policies) & rule.bits != 0 && !(rule.admits)(library)) {
         Some(rule) => Err(Refusal::new(rule.cause, rule.way_out)),
@@ -139,7 +139,7 @@ pub fn check(policies: &Policies, library: Option<&Library>) -> Result<(), Refus
 mod tests {
     use super::*;
 
-    const PLAIN: Library = Library { cet: false, guard_cf: false, remote: false, low_label: false };
+    const PLAIN: AgentTraits = AgentTraits { cet: false, guard_cf: false, remote: false, low_label: false };
     const NONE: Policies =
         Policies { signature: 0, control_flow_guard: 0, shadow_stack: 0, image_load: 0, dynamic_code: 0 };
 
@@ -150,8 +150,8 @@ mod tests {
         let guard = |control_flow_guard| Policies { control_flow_guard, ..NONE };
         let shadow = |shadow_stack| Policies { shadow_stack, ..NONE };
         let load = |image_load| Policies { image_load, ..NONE };
-        let remote = Library { remote: true, ..PLAIN };
-        let low = Library { low_label: true, ..PLAIN };
+        let remote = AgentTraits { remote: true, ..PLAIN };
+        let low = AgentTraits { low_label: true, ..PLAIN };
         let rows = [
             (NONE, PLAIN, ""),
             (signature(0x01), PLAIN, "MicrosoftSignedOnly"),
@@ -174,8 +174,8 @@ mod tests {
             (load(0x01), PLAIN, ""),
             (load(0x02), low, "NoLowMandatoryLabelImages"),
             (load(0x02), PLAIN, ""),
-            (load(0x04), remote, ""),                          // PreferSystem32Images
-            (load(0x18), Library { remote: true, ..low }, ""), // both audited
+            (load(0x04), remote, ""), // PreferSystem32Images
+            (load(0x18), AgentTraits { remote: true, ..low }, ""), // both audited
             (Policies { dynamic_code: 0x01, ..NONE }, PLAIN, ""), // ProhibitDynamicCode
         ];
         for (policies, library, name) in rows {
@@ -191,9 +191,9 @@ mod tests {
 
     #[test]
     fn a_dll_that_is_built_for_a_policy_is_admitted() {
-        let guarded = Library { guard_cf: true, ..PLAIN };
+        let guarded = AgentTraits { guard_cf: true, ..PLAIN };
         assert_eq!(check(&Policies { control_flow_guard: 0x05, ..NONE }, Some(&guarded)), Ok(()));
-        let cet = Library { cet: true, ..PLAIN };
+        let cet = AgentTraits { cet: true, ..PLAIN };
         assert_eq!(check(&Policies { shadow_stack: 0x31, ..NONE }, Some(&cet)), Ok(()));
         assert!(
             check(&Policies { shadow_stack: 0x41, ..NONE }, Some(&cet)).is_err(),

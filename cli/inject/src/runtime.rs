@@ -225,7 +225,7 @@ fn resource(
 }
 
 /// Whether an image is the one of an index.
-pub fn is_of(identity: image::Identity, index: Index) -> bool {
+pub fn is_of(identity: image::ImageIdentity, index: Index) -> bool {
     (identity.time_date_stamp, identity.size_of_image) == (index.time_date_stamp, index.size_of_image)
 }
 

@@ -101,7 +101,7 @@ pub fn follows(link: Option<&str>, own: Option<&str>) -> bool {
 
 /// What stands at the place of an output, as far as it matters for replacing it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Existing {
+pub struct ExistingFile {
     /// It is a regular file on a disk.
     pub regular: bool,
     /// It is a link or another reparse point that stands for something elsewhere.
@@ -114,7 +114,7 @@ pub struct Existing {
 ///
 /// # Errors
 /// Why not, to follow the path in a sentence.
-pub fn replaceable(existing: Existing) -> Result<(), &'static str> {
+pub fn replaceable(existing: ExistingFile) -> Result<(), &'static str> {
     if existing.link {
         Err("is a link or a placeholder, which is not followed")
     } else if !existing.regular {

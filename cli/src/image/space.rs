@@ -3,7 +3,7 @@
 use super::ModuleImage;
 use crate::model::{DYNAMIC_CODE, Holder, ImageId};
 use crate::trace::{Timeline, View};
-use stk_unwind::{Found, ModuleId, Modules};
+use stk_unwind::{LoadedModule, ModuleId, Modules};
 
 /// The address space at the moment that a [`View`] shows. A [`ModuleId`] is a [`Holder`]'s.
 #[derive(Clone, Copy, Debug)]
@@ -23,9 +23,9 @@ impl<'a, 't> AddressSpace<'a, 't> {
 }
 
 impl Modules for AddressSpace<'_, '_> {
-    fn find(&self, address: u64) -> Option<Found<'_>> {
+    fn find(&self, address: u64) -> Option<LoadedModule<'_>> {
         if let Some(live) = self.view.find(address) {
-            return Some(Found {
+            return Some(LoadedModule {
                 module: Holder::Module(live.module).id(),
                 base: live.base,
                 image: &self.images[live.image.0 as usize].tables,
@@ -34,7 +34,7 @@ impl Modules for AddressSpace<'_, '_> {
         }
         let region = self.view.find_code(address)?;
         let code = self.view.timeline().code.get(region as usize)?;
-        Some(Found {
+        Some(LoadedModule {
             module: Holder::Code(region).id(),
             base: code.base,
             image: &code.tables,

@@ -23,7 +23,7 @@ pub fn registers(set: RegisterSet, values: &[u64]) -> Option<Registers> {
     match set {
         RegisterSet::X64 => {
             let gpr = std::array::from_fn(|n| values[x64_index(n)]);
-            Some(Registers::X64(x64::Registers { ip: values[IP], gpr }))
+            Some(Registers::X64(x64::X64Registers { ip: values[IP], gpr }))
         }
         RegisterSet::Arm64 => {
             // Stored after pc and sp: lr, fp, x0–x28, d8–d15.
@@ -33,12 +33,12 @@ pub fn registers(set: RegisterSet, values: &[u64]) -> Option<Registers> {
                 n => values[4 + n],
             });
             let d = std::array::from_fn(|n| values[33 + n]);
-            Some(Registers::Arm64(arm64::Registers { pc: values[IP], sp: values[SP], x, d }))
+            Some(Registers::Arm64(arm64::Arm64Registers { pc: values[IP], sp: values[SP], x, d }))
         }
         RegisterSet::X86 => {
             // The order of the general registers is that of x64's first eight.
             let gpr = std::array::from_fn(|n| values[x64_index(n)] as u32);
-            Some(Registers::X86(x86::Registers { ip: values[IP] as u32, gpr }))
+            Some(Registers::X86(x86::X86Registers { ip: values[IP] as u32, gpr }))
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::model::bytes::u64_at;
 use stk_unwind::Sample;
-use stk_unwind::x64::{RSP, Registers};
+use stk_unwind::x64::{RSP, X64Registers};
 
 /// Instructions at most.
 const MOST: usize = 32;
@@ -25,7 +25,7 @@ pub(super) enum Ending {
 }
 
 /// Runs the sample's code; `None` where it is anything but an epilogue, or bytes are missing.
-pub(super) fn replay(sample: &Sample<'_>, registers: &Registers) -> Option<(Registers, Ending)> {
+pub(super) fn replay(sample: &Sample<'_>, registers: &X64Registers) -> Option<(X64Registers, Ending)> {
     let mut code = sample.code_at_ip?;
     let mut registers = *registers;
     let mut released = false;
@@ -209,11 +209,11 @@ mod tests {
     const IP: u64 = 0x1_4000_1000;
     const STACK: u64 = 0x7000;
 
-    fn run(code: &[u8], rsp: u64) -> Option<(Registers, Ending)> {
+    fn run(code: &[u8], rsp: u64) -> Option<(X64Registers, Ending)> {
         let mut gpr = [0; 16];
         gpr[RSP] = rsp;
         gpr[RBP] = STACK + 0x20;
-        let registers = Registers { ip: IP, gpr };
+        let registers = X64Registers { ip: IP, gpr };
         // Each word of the stack is its own number.
         let stack: Vec<u8> = (0..16u64).flat_map(u64::to_le_bytes).collect();
         let sample = Sample {

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use crate::cache::RuleCache;
 use crate::frame::Fault;
 use crate::memory::Memory;
-use crate::walk::{Found, ModuleId, Modules, Sample, WalkOptions};
+use crate::walk::{LoadedModule, ModuleId, Modules, Sample, WalkOptions};
 use crate::{Arch, Frame, ImageTables, Registers, Stop, Trust};
 
 /// Whether an address is about to be executed or to be returned to.
@@ -38,7 +38,7 @@ pub(crate) struct Place<'a> {
 
 /// What one step gave, besides the new registers.
 #[derive(Clone, Copy)]
-pub(crate) struct Stepped {
+pub(crate) struct StepResult {
     pub(crate) trust: Trust,
     pub(crate) position: Position,
 }
@@ -63,7 +63,7 @@ pub(crate) trait Unwinder {
     fn checkpoint(state: &Self::State) -> Self::Checkpoint;
     fn restore(state: &mut Self::State, checkpoint: Self::Checkpoint);
     /// The register by which callers mostly find their frames, if not by the stack pointer.
-    fn base(state: &Self::State) -> Value;
+    fn base(state: &Self::State) -> BaseValue;
 
     /// Whether a frame before this one was in a function that starts threads: then so is this one,
     /// which called it.
@@ -103,27 +103,27 @@ pub(crate) trait Unwinder {
         state: &mut Self::State,
         memory: &Memory<'_>,
         modules: &M,
-    ) -> Result<Stepped, Stop>;
+    ) -> Result<StepResult, Stop>;
     fn apply_full<M: Modules>(
         full: &Self::Full,
         state: &mut Self::State,
         memory: &Memory<'_>,
         modules: &M,
-    ) -> Result<Stepped, Stop>;
+    ) -> Result<StepResult, Stop>;
     /// For an innermost frame outside every module: taken to be a leaf.
-    fn leaf(state: &mut Self::State, memory: &Memory<'_>) -> Result<Stepped, Stop>;
+    fn leaf(state: &mut Self::State, memory: &Memory<'_>) -> Result<StepResult, Stop>;
     /// Searches the stack for a return address.
     fn scan<M: Modules>(
         state: &mut Self::State,
         memory: &Memory<'_>,
         modules: &M,
         position: Position,
-    ) -> Option<Stepped>;
+    ) -> Option<StepResult>;
 }
 
 /// A register's value, or where on the stack it lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum BaseValue {
     Known(u64),
     At(u64),
 }
@@ -176,7 +176,7 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
     cache.begin();
     let mut position = if trust.is_exact() { Position::Context } else { Position::Caller };
     let mut count = 0usize;
-    let mut recent = Recent::default();
+    let mut recent = RecentModules::default();
     let mut found = recent.find(modules, cache, U::ip(state).wrapping_sub(u64::from(position.back())));
     loop {
         let ip = U::ip(state);
@@ -207,7 +207,7 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
                                 (trust, position) = (quick, Position::Caller);
                                 continue;
                             }
-                            (Ok(Stepped { trust: quick, position: Position::Caller }), U::facts(rule))
+                            (Ok(StepResult { trust: quick, position: Position::Caller }), U::facts(rule))
                         } else {
                             (U::apply(rule, state, &memory, modules), U::facts(rule))
                         }
@@ -269,7 +269,7 @@ pub(crate) fn ends_thread(stop: Stop) -> bool {
 
 /// The two modules met last: a stack goes to and fro between a few.
 #[derive(Default)]
-struct Recent<'m> {
+struct RecentModules<'m> {
     modules: [Option<Extent<'m>>; 2],
     oldest: usize,
 }
@@ -293,7 +293,7 @@ impl Extent<'_> {
     }
 }
 
-impl<'m> Recent<'m> {
+impl<'m> RecentModules<'m> {
     /// The module that holds `address`.
     #[inline(always)]
     fn find<M: Modules, R: Copy + Eq + Hash>(
@@ -313,7 +313,7 @@ impl<'m> Recent<'m> {
         cache: &mut RuleCache<R>,
         address: u64,
     ) -> Option<Extent<'m>> {
-        let Found { module, base, image, image_key } = modules.find(address)?;
+        let LoadedModule { module, base, image, image_key } = modules.find(address)?;
         let first = cache.image(image_key, image.size());
         let extent = Some(Extent {
             base,
@@ -339,7 +339,7 @@ fn miss<U: Unwinder, M: Modules>(
     state: &mut U::State,
     memory: &Memory<'_>,
     modules: &M,
-) -> (Result<Stepped, Stop>, Facts) {
+) -> (Result<StepResult, Stop>, Facts) {
     if place.image.arch() != U::ARCH {
         return (Err(Stop::OtherArchitecture { module }), Facts::NONE);
     }

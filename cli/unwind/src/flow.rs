@@ -29,22 +29,29 @@ use iced_x86::{
 
 use crate::ImageTables;
 use execute::is_immediate;
-use state::{ALIGNED, SP, State, load, plus, push};
-pub(crate) use state::{LOADED, Value};
+use state::{ALIGNED, PathState, SP, load, plus, push};
+pub(crate) use state::{FlowValue, LOADED};
 
 /// How the function returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// Where the return address lies: [`Value::Word`].
+    /// Where the return address lies: [`FlowValue::Word`].
     pub(crate) return_address: (u8, i64),
     /// The stack pointer when the return address, and nothing else, has been popped.
     pub(crate) sp: (u8, i64),
     /// Bytes of arguments that the return pops; `None` after a tail call, whose target pops them.
     pub(crate) popped: Option<u32>,
     /// All registers at the return.
-    pub(crate) registers: [Value; 16],
+    pub(crate) registers: [FlowValue; 16],
     /// Where the word lies that is the register [`LOADED`].
     pub(crate) loaded: Option<(u8, i64)>,
+}
+
+impl Outcome {
+    /// Whether the other one returns to the same place.
+    fn returns_as(&self, other: &Outcome) -> bool {
+        (self.return_address, self.loaded) == (other.return_address, other.loaded)
+    }
 }
 
 /// A processor mode and its calling convention.
@@ -95,7 +102,7 @@ enum Callee {
 
 /// What one instruction did.
 #[expect(clippy::large_enum_variant, reason = "one at a time")]
-enum Step {
+enum FlowStep {
     Next,
     Goto(u32),
     /// Goes on at both.
@@ -114,10 +121,10 @@ struct Follower<'a, 'b> {
 
 impl Follower<'_, '_> {
     fn run(&mut self) -> Option<Outcome> {
-        let mut registers = [Value::Unknown; 16];
+        let mut registers = [FlowValue::Unknown; 16];
         for (n, value) in registers.iter_mut().enumerate() {
             if !self.start.after_call || n == SP || self.start.mode.nonvolatile.contains(&(n as u8)) {
-                *value = Value::Start(n as u8, 0);
+                *value = FlowValue::Start(n as u8, 0);
             }
         }
         let bounds = self.start.bounds.clone();
@@ -128,15 +135,13 @@ impl Follower<'_, '_> {
     fn search(
         &mut self,
         rva: u32,
-        registers: [Value; 16],
+        registers: [FlowValue; 16],
         bounds: Option<Range<u32>>,
         nesting: u32,
     ) -> Option<Outcome> {
-        let start =
-            State { rva, registers, stores: Vec::new(), loaded: Vec::new(), aligned: false, depth: 0 };
-        let mut waiting = vec![start];
+        let mut waiting = vec![PathState::new(rva, registers)];
         // Where branches have led, at which depth, and the stack pointer there.
-        let mut seen: Vec<((u32, u32), Value)> = Vec::new();
+        let mut seen: Vec<((u32, u32), FlowValue)> = Vec::new();
         // Of x64 assembler every path must lead to the same place, with the same stack pointer
         // wherever two of them meet. Where they do not, a loop moves the stack pointer (OpenSSL's
         // SHA-512 for AVX2 does), and how often it will run is not known.
@@ -150,45 +155,40 @@ impl Follower<'_, '_> {
                     return None;
                 }
                 let Some(instruction) = self.decode(state.rva) else { break };
-                let is_outside = |rva: u32| bounds.as_ref().is_some_and(|bounds| !bounds.contains(&rva));
-                if state.depth == 0 && is_outside(state.rva) {
+                if state.depth == 0 && bounds.as_ref().is_some_and(|bounds| !bounds.contains(&state.rva)) {
                     break;
                 }
                 let next = state.rva.wrapping_add(instruction.len() as u32);
                 match self.step(&mut state, &instruction, &bounds, nesting) {
-                    Step::Next => state.rva = next,
-                    step @ (Step::Goto(target) | Step::Fork(target)) => {
-                        let (place, sp) = ((target, state.depth), state.registers[SP]);
-                        let before = seen.iter().find(|(known, _)| *known == place).map(|&(_, sp)| sp);
+                    FlowStep::Next => state.rva = next,
+                    step @ (FlowStep::Goto(target) | FlowStep::Fork(target)) => {
+                        let sp = state.registers[SP];
+                        let before = visit(&mut seen, (target, state.depth), sp);
                         if all && before.is_some_and(|before| before != sp) {
                             return None;
                         }
-                        if before.is_none() {
-                            seen.push((place, sp));
-                        }
                         match (step, before) {
-                            (Step::Goto(_), Some(_)) => break,
-                            (Step::Goto(_), None) => state.rva = target,
+                            (FlowStep::Goto(_), Some(_)) => break,
+                            (FlowStep::Goto(_), None) => state.rva = target,
                             (_, known) => {
                                 if known.is_none() {
-                                    waiting.push(State { rva: target, ..state.clone() });
+                                    waiting.push(PathState { rva: target, ..state.clone() });
                                 }
                                 state.rva = next;
                             }
                         }
                     }
-                    Step::Return(outcome) if !all => return Some(outcome),
-                    Step::Return(outcome) => {
-                        let place = |outcome: &Outcome| (outcome.return_address, outcome.loaded);
-                        if found.as_ref().is_some_and(|found| place(found) != place(&outcome)) {
+                    FlowStep::Return(outcome) if !all => return Some(outcome),
+                    FlowStep::Return(outcome) => {
+                        if found.as_ref().is_some_and(|found| !found.returns_as(&outcome)) {
                             return None;
                         }
                         found.get_or_insert(outcome);
                         break;
                     }
                     // It returns, but to where is not known.
-                    Step::Dead if all && instruction.flow_control() == FlowControl::Return => return None,
-                    Step::Dead => break,
+                    FlowStep::Dead if all && is_return(&instruction) => return None,
+                    FlowStep::Dead => break,
                 }
             }
         }
@@ -197,41 +197,42 @@ impl Follower<'_, '_> {
 
     fn step(
         &mut self,
-        state: &mut State,
+        state: &mut PathState,
         instruction: &Instruction,
         bounds: &Option<Range<u32>>,
         nesting: u32,
-    ) -> Step {
-        let word = i64::from(self.start.mode.bits / 8);
+    ) -> FlowStep {
         match instruction.flow_control() {
             FlowControl::Next => {
                 self.execute(state, instruction);
-                if let Value::Word(..) = state.registers[SP]
+                if let FlowValue::Word(..) = state.registers[SP]
                     && let Some((base, offset)) = self.base(state, state.registers[SP])
                 {
-                    state.registers[SP] = Value::Start(base, offset);
+                    state.registers[SP] = FlowValue::Start(base, offset);
                 }
-                Step::Next
+                FlowStep::Next
             }
             FlowControl::ConditionalBranch => match u32::try_from(instruction.near_branch_target()) {
-                Ok(target) => Step::Fork(target),
-                Err(_) => Step::Next,
+                Ok(target) => FlowStep::Fork(target),
+                Err(_) => FlowStep::Next,
             },
             FlowControl::UnconditionalBranch => {
-                let Ok(target) = u32::try_from(instruction.near_branch_target()) else { return Step::Dead };
+                let Ok(target) = u32::try_from(instruction.near_branch_target()) else {
+                    return FlowStep::Dead;
+                };
                 let leaves = bounds.as_ref().is_some_and(|bounds| !bounds.contains(&target));
                 if leaves && state.depth == 0 {
                     // The target goes on with this frame gone.
                     return self.leave(state, None);
                 }
-                Step::Goto(target)
+                FlowStep::Goto(target)
             }
             FlowControl::IndirectBranch => {
                 // Through an import's address: a tail call. Any other is as likely a switch.
                 let through_import = instruction.op0_kind() == OpKind::Memory
                     && instruction.memory_index() == Register::None
                     && matches!(instruction.memory_base(), Register::None | Register::RIP | Register::EIP);
-                if through_import && state.depth == 0 { self.leave(state, None) } else { Step::Dead }
+                if through_import && state.depth == 0 { self.leave(state, None) } else { FlowStep::Dead }
             }
             FlowControl::Return => {
                 let popped = match instruction.op_count() {
@@ -240,61 +241,65 @@ impl Follower<'_, '_> {
                 };
                 self.leave(state, Some(popped))
             }
-            FlowControl::Call | FlowControl::IndirectCall => {
-                let target = if instruction.is_call_near() {
-                    u32::try_from(instruction.near_branch_target()).ok()
-                } else {
-                    None
-                };
-                let next = state.rva.wrapping_add(instruction.len() as u32);
-                let callee = match target {
-                    // `call` to the next instruction reads the instruction pointer.
-                    Some(target) if target == next => {
-                        push(state, Value::Constant(u64::from(next)), word);
-                        return Step::Next;
-                    }
-                    Some(target) => self.callee(target, nesting),
-                    None => Callee::Unknown,
-                };
-                match (callee, target) {
-                    (Callee::Helper, Some(target)) if state.depth < MAX_DEPTH => {
-                        push(state, Value::Constant(u64::from(next)), word);
-                        state.depth += 1;
-                        return Step::Goto(target);
-                    }
-                    (Callee::Plain { popped }, _) => {
-                        state.registers[SP] = plus(state.registers[SP], i64::from(popped));
-                    }
-                    _ if self.start.mode.bits == 64 || self.is_cleaned_up(next) => {}
-                    _ => state.registers[SP] = Value::Unknown,
-                }
-                for n in 0..16u8 {
-                    if usize::from(n) != SP && !self.start.mode.nonvolatile.contains(&n) {
-                        state.registers[usize::from(n)] = Value::Unknown;
-                    }
-                }
-                Step::Next
-            }
-            FlowControl::Interrupt | FlowControl::Exception | FlowControl::XbeginXabortXend => Step::Dead,
+            FlowControl::Call | FlowControl::IndirectCall => self.call(state, instruction, nesting),
+            FlowControl::Interrupt | FlowControl::Exception | FlowControl::XbeginXabortXend => FlowStep::Dead,
         }
     }
 
-    /// At a return, or at a jump out of the function with its frame gone.
-    fn leave(&self, state: &mut State, popped: Option<u32>) -> Step {
+    /// At a call: the called function is stepped over, or followed if it changes this frame.
+    fn call(&mut self, state: &mut PathState, instruction: &Instruction, nesting: u32) -> FlowStep {
         let word = i64::from(self.start.mode.bits / 8);
-        let Value::Start(base, offset) = state.registers[SP] else { return Step::Dead };
+        let target = if instruction.is_call_near() {
+            u32::try_from(instruction.near_branch_target()).ok()
+        } else {
+            None
+        };
+        let next = state.rva.wrapping_add(instruction.len() as u32);
+        let callee = match target {
+            // `call` to the next instruction reads the instruction pointer.
+            Some(target) if target == next => {
+                push(state, FlowValue::Constant(u64::from(next)), word);
+                return FlowStep::Next;
+            }
+            Some(target) => self.callee(target, nesting),
+            None => Callee::Unknown,
+        };
+        match (callee, target) {
+            (Callee::Helper, Some(target)) if state.depth < MAX_DEPTH => {
+                push(state, FlowValue::Constant(u64::from(next)), word);
+                state.depth += 1;
+                return FlowStep::Goto(target);
+            }
+            (Callee::Plain { popped }, _) => {
+                state.registers[SP] = plus(state.registers[SP], i64::from(popped));
+            }
+            _ if self.start.mode.bits == 64 || self.is_cleaned_up(next) => {}
+            _ => state.registers[SP] = FlowValue::Unknown,
+        }
+        for n in 0..16u8 {
+            if usize::from(n) != SP && !self.start.mode.nonvolatile.contains(&n) {
+                state.registers[usize::from(n)] = FlowValue::Unknown;
+            }
+        }
+        FlowStep::Next
+    }
+
+    /// At a return, or at a jump out of the function with its frame gone.
+    fn leave(&self, state: &mut PathState, popped: Option<u32>) -> FlowStep {
+        let word = i64::from(self.start.mode.bits / 8);
+        let FlowValue::Start(base, offset) = state.registers[SP] else { return FlowStep::Dead };
         let return_address = match load(state, (base, offset)) {
-            Value::Word(base, offset) => (base, offset),
-            Value::Constant(rva) if state.depth > 0 => {
-                let Some(popped) = popped else { return Step::Dead };
-                state.registers[SP] = Value::Start(base, offset.wrapping_add(word + i64::from(popped)));
+            FlowValue::Word(base, offset) => (base, offset),
+            FlowValue::Constant(rva) if state.depth > 0 => {
+                let Some(popped) = popped else { return FlowStep::Dead };
+                state.registers[SP] = FlowValue::Start(base, offset.wrapping_add(word + i64::from(popped)));
                 state.depth -= 1;
                 return match u32::try_from(rva) {
-                    Ok(rva) => Step::Goto(rva),
-                    Err(_) => Step::Dead,
+                    Ok(rva) => FlowStep::Goto(rva),
+                    Err(_) => FlowStep::Dead,
                 };
             }
-            _ => return Step::Dead,
+            _ => return FlowStep::Dead,
         };
         let outcome = Outcome {
             return_address,
@@ -304,8 +309,8 @@ impl Follower<'_, '_> {
             loaded: None,
         };
         match self.rebased(outcome, &state.loaded) {
-            Some(outcome) => Step::Return(outcome),
-            None => Step::Dead,
+            Some(outcome) => FlowStep::Return(outcome),
+            None => FlowStep::Dead,
         }
     }
 
@@ -324,8 +329,8 @@ impl Follower<'_, '_> {
         rebase(&mut outcome.sp.0)?;
         for &n in self.start.mode.nonvolatile {
             match &mut outcome.registers[usize::from(n)] {
-                Value::Start(base, _) | Value::Word(base, _) => rebase(base)?,
-                Value::Unknown | Value::Constant(_) => return None,
+                FlowValue::Start(base, _) | FlowValue::Word(base, _) => rebase(base)?,
+                FlowValue::Unknown | FlowValue::Constant(_) => return None,
             }
         }
         outcome.loaded = used.and_then(|used| loaded.get(usize::from(used - LOADED)).copied());
@@ -343,7 +348,7 @@ impl Follower<'_, '_> {
         // Recursion ends here: unknown while it is being found out.
         let index = self.callees.len();
         self.callees.push((target, Callee::Unknown));
-        let registers = std::array::from_fn(|n| Value::Start(n as u8, 0));
+        let registers = std::array::from_fn(|n| FlowValue::Start(n as u8, 0));
         let bounds = self.start.image.x86().function(target);
         let callee = match self.search(target, registers, bounds, nesting + 1) {
             Some(outcome) => {
@@ -390,8 +395,22 @@ impl Follower<'_, '_> {
     }
 }
 
-fn is_restored(value: Value, register: u8) -> bool {
-    value == Value::Start(register, 0)
+/// Notes where a branch leads; gives the stack pointer of the first path that came there, if this
+/// is another one.
+fn visit(seen: &mut Vec<((u32, u32), FlowValue)>, place: (u32, u32), sp: FlowValue) -> Option<FlowValue> {
+    let before = seen.iter().find(|(known, _)| *known == place).map(|&(_, sp)| sp);
+    if before.is_none() {
+        seen.push((place, sp));
+    }
+    before
+}
+
+fn is_return(instruction: &Instruction) -> bool {
+    instruction.flow_control() == FlowControl::Return
+}
+
+fn is_restored(value: FlowValue, register: u8) -> bool {
+    value == FlowValue::Start(register, 0)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Walking only what changed since a thread's last sample.
 
-use crate::engine::{Facts, Sink, Unwinder, Value};
+use crate::engine::{BaseValue, Facts, Sink, Unwinder};
 use crate::{Frame, Sample, Stop};
 
 /// A thread's last walk: its frames, and what they depended on.
@@ -26,7 +26,7 @@ struct Mark {
     /// The registers that the step or any later one depends on.
     needs: u8,
     /// The base register; see [`Unwinder::base`].
-    base: Value,
+    base: BaseValue,
 }
 
 impl History {
@@ -132,9 +132,9 @@ impl<U: Unwinder> Sink<U> for Recorder<'_> {
         let mark = &self.history.marks[self.next];
         // Callers that rest on any other register than the usual one are walked again.
         let same_base = match mark.base {
-            Value::Known(_) => true,
+            BaseValue::Known(_) => true,
             // At the same place lies the same value, if nothing there has changed.
-            Value::At(slot) => slot >= self.unchanged_from,
+            BaseValue::At(slot) => slot >= self.unchanged_from,
         };
         let same_registers =
             mark.needs == 0 || (mark.needs == U::BASE && same_base && mark.base == U::base(state));

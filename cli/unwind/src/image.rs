@@ -84,7 +84,7 @@ impl fmt::Debug for SharedBytes {
 pub struct ImageTables {
     arch: Arch,
     size: u32,
-    ranges: Vec<Known>,
+    ranges: Vec<KnownRange>,
     exceptions: Exceptions,
     thread_starts: Vec<Range<u32>>,
     interruptions: Vec<Range<u32>>,
@@ -95,7 +95,7 @@ pub struct ImageTables {
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownRange {
     rva: u32,
     bytes: SharedBytes,
 }
@@ -119,7 +119,7 @@ enum Exceptions {
 pub struct ImageTablesBuilder {
     arch: Arch,
     size: u32,
-    ranges: Vec<Known>,
+    ranges: Vec<KnownRange>,
     directory: Option<(u32, u32)>,
     thread_starts: Vec<u32>,
     interruptions: Vec<u32>,
@@ -235,7 +235,7 @@ impl ImageTablesBuilder {
     /// Adds known bytes that begin at `rva`. Bytes given twice must be equal; the earlier start
     /// wins.
     pub fn range(mut self, rva: u32, bytes: impl Into<SharedBytes>) -> Self {
-        self.ranges.push(Known { rva, bytes: bytes.into() });
+        self.ranges.push(KnownRange { rva, bytes: bytes.into() });
         self
     }
 

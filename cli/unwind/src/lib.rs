@@ -23,7 +23,8 @@
 //! - arm64: packed and full `.xdata`, prologues and epilogues by counting unwind codes.
 //! - x86: the code itself, the PDB's FrameData and FPO, chained frame pointers.
 //!
-//! [`explain()`] says in words which record describes a frame and by which rule its caller was found.
+//! [`explain()`] says in words which record describes a frame and by which rule its caller was
+//! found.
 //!
 //! An image file, a recorded trace or a live process are all the same to it: it reads nothing but
 //! what it is given and allocates nothing per frame. Wrong, cyclic or hostile tables and stacks end
@@ -33,13 +34,14 @@
 //!
 //! ```
 //! use stk_unwind::{
-//!     Arch, Found, ImageTables, ModuleId, Modules, Registers, Sample, Stop, Trust, WalkOptions, Walker, x64,
+//!     Arch, ImageTables, LoadedModule, ModuleId, Modules, Registers, Sample, Stop, Trust,
+//!     WalkOptions, Walker, x64,
 //! };
 //!
 //! struct OneModule(ImageTables);
 //! impl Modules for OneModule {
-//!     fn find(&self, address: u64) -> Option<Found<'_>> {
-//!         (0x1_4000_0000..0x1_4000_3000).contains(&address).then_some(Found {
+//!     fn find(&self, address: u64) -> Option<LoadedModule<'_>> {
+//!         (0x1_4000_0000..0x1_4000_3000).contains(&address).then_some(LoadedModule {
 //!             module: ModuleId(0),
 //!             base: 0x1_4000_0000,
 //!             image: &self.0,
@@ -48,8 +50,10 @@
 //!     }
 //! }
 //!
-//! // One function at RVA 0x1000: `sub rsp,28h; …; add rsp,28h; ret`, its RUNTIME_FUNCTION and its UNWIND_INFO.
-//! let record: Vec<u8> = [0x1000u32, 0x1010, 0x2010].iter().flat_map(|word| word.to_le_bytes()).collect();
+//! // One function at RVA 0x1000: `sub rsp,28h; …; add rsp,28h; ret`, its RUNTIME_FUNCTION and its
+//! // UNWIND_INFO.
+//! let record = [0x1000u32, 0x1010, 0x2010];
+//! let record: Vec<u8> = record.iter().flat_map(|word| word.to_le_bytes()).collect();
 //! let image = ImageTables::new(Arch::X64, 0x3000)
 //!     .range(0x2000, record)
 //!     .range(0x2010, vec![0x01, 0x04, 0x01, 0x00, 0x04, 0x42])
@@ -58,7 +62,7 @@
 //!
 //! let mut stack = vec![0u8; 0x30];
 //! stack[0x28..].copy_from_slice(&0x1_4000_1008u64.to_le_bytes());
-//! let registers = x64::Registers { ip: 0x1_4000_1008, gpr: [0x7000; 16] };
+//! let registers = x64::X64Registers { ip: 0x1_4000_1008, gpr: [0x7000; 16] };
 //! let sample = Sample {
 //!     registers: &Registers::X64(registers),
 //!     stack: &stack,
@@ -95,4 +99,4 @@ pub use frame::{Frame, Stop, StopKind, Trust};
 pub use history::History;
 pub use image::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
 pub use registers::Registers;
-pub use walk::{Found, ModuleId, Modules, Sample, WalkOptions, Walker};
+pub use walk::{LoadedModule, ModuleId, Modules, Sample, WalkOptions, Walker};

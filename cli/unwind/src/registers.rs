@@ -6,11 +6,11 @@ use crate::{Arch, arm64, x64, x86};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registers {
     /// x86-64.
-    X64(x64::Registers),
+    X64(x64::X64Registers),
     /// AArch64.
-    Arm64(arm64::Registers),
+    Arm64(arm64::Arm64Registers),
     /// 32-bit x86.
-    X86(x86::Registers),
+    X86(x86::X86Registers),
 }
 
 impl Registers {

@@ -12,7 +12,7 @@ pub struct ModuleId(pub u32);
 
 /// The module that holds an address.
 #[derive(Debug, Clone, Copy)]
-pub struct Found<'a> {
+pub struct LoadedModule<'a> {
     /// Which module instance it is.
     pub module: ModuleId,
     /// Where it is loaded.
@@ -27,11 +27,11 @@ pub struct Found<'a> {
 /// The address space at the time of a sample.
 pub trait Modules {
     /// The module whose `[base, base + size)` holds `address`.
-    fn find(&self, address: u64) -> Option<Found<'_>>;
+    fn find(&self, address: u64) -> Option<LoadedModule<'_>>;
 }
 
 impl<M: Modules + ?Sized> Modules for &M {
-    fn find(&self, address: u64) -> Option<Found<'_>> {
+    fn find(&self, address: u64) -> Option<LoadedModule<'_>> {
         (**self).find(address)
     }
 }
@@ -73,10 +73,10 @@ impl Default for WalkOptions {
 /// Walks stacks. One per worker thread: it holds the rules compiled so far.
 pub struct Walker {
     options: WalkOptions,
-    x64: RuleCache<x64::Rule>,
-    trail: Vec<x64::Step>,
-    arm64: RuleCache<arm64::Rule>,
-    x86: RuleCache<x86::Rule>,
+    x64: RuleCache<x64::X64Rule>,
+    trail: Vec<x64::X64Step>,
+    arm64: RuleCache<arm64::Arm64Rule>,
+    x86: RuleCache<x86::X86Rule>,
 }
 
 impl Walker {
@@ -158,7 +158,7 @@ impl Walker {
         match sample.registers {
             Registers::X64(r) => {
                 let (options, state) = (&self.options, &mut { *r });
-                run::<x64::Machine, M, _>(options, &mut self.x64, modules, sample, state, sink, trust)
+                run::<x64::X64Machine, M, _>(options, &mut self.x64, modules, sample, state, sink, trust)
             }
             _ => self.run(modules, sample, trust, sink),
         }
@@ -167,15 +167,23 @@ impl Walker {
     fn run<M, S>(&mut self, modules: &M, sample: &Sample<'_>, trust: Trust, sink: &mut S) -> Stop
     where
         M: Modules,
-        S: for<'a> Sink<x64::Lazy<'a>> + Sink<arm64::Machine> + Sink<x86::Machine>,
+        S: for<'a> Sink<x64::X64LazyMachine<'a>> + Sink<arm64::Arm64Machine> + Sink<x86::X86Machine>,
     {
         let options = &self.options;
         match sample.registers {
             Registers::X64(r) => {
-                let state = &mut x64::State::new(r, &mut self.trail);
-                run::<x64::Lazy<'_>, M, _>(options, &mut self.x64, modules, sample, state, sink, trust)
+                let state = &mut x64::X64State::new(r, &mut self.trail);
+                run::<x64::X64LazyMachine<'_>, M, _>(
+                    options,
+                    &mut self.x64,
+                    modules,
+                    sample,
+                    state,
+                    sink,
+                    trust,
+                )
             }
-            Registers::Arm64(r) => run::<arm64::Machine, M, _>(
+            Registers::Arm64(r) => run::<arm64::Arm64Machine, M, _>(
                 options,
                 &mut self.arm64,
                 modules,
@@ -185,8 +193,8 @@ impl Walker {
                 trust,
             ),
             Registers::X86(r) => {
-                let state = &mut x86::State::new(*r);
-                run::<x86::Machine, M, _>(options, &mut self.x86, modules, sample, state, sink, trust)
+                let state = &mut x86::X86State::new(*r);
+                run::<x86::X86Machine, M, _>(options, &mut self.x86, modules, sample, state, sink, trust)
             }
         }
     }

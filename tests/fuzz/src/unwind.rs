@@ -1,8 +1,8 @@
 //! Walks over arbitrary input.
 
 use stk_unwind::{
-    Found, Frame, History, ImageTables, ModuleId, Modules, Registers, Sample, Trust, WalkOptions, Walker,
-    arm64, explain, x64, x86,
+    Frame, History, ImageTables, LoadedModule, ModuleId, Modules, Registers, Sample, Trust, WalkOptions,
+    Walker, arm64, explain, x64, x86,
 };
 
 /// Where the first image lies; the second one follows at the same distance again.
@@ -55,17 +55,17 @@ impl<'a> Bytes<'a> {
     /// Registers of the architecture that `kind` names.
     pub fn registers(&mut self, kind: u8) -> Registers {
         match kind % 3 {
-            0 => Registers::X64(x64::Registers {
+            0 => Registers::X64(x64::X64Registers {
                 ip: self.address(),
                 gpr: std::array::from_fn(|_| self.address()),
             }),
-            1 => Registers::Arm64(arm64::Registers {
+            1 => Registers::Arm64(arm64::Arm64Registers {
                 pc: self.address(),
                 sp: self.address(),
                 x: std::array::from_fn(|_| self.address()),
                 d: [0; 8],
             }),
-            _ => Registers::X86(x86::Registers {
+            _ => Registers::X86(x86::X86Registers {
                 ip: self.address() as u32,
                 gpr: std::array::from_fn(|_| self.address() as u32),
             }),
@@ -76,11 +76,11 @@ impl<'a> Bytes<'a> {
 struct Space<'a>(&'a [ImageTables]);
 
 impl Modules for Space<'_> {
-    fn find(&self, address: u64) -> Option<Found<'_>> {
+    fn find(&self, address: u64) -> Option<LoadedModule<'_>> {
         let index = usize::try_from(address.checked_sub(BASE)? / u64::from(SIZE)).ok()?;
         let image = self.0.get(index)?;
         let base = BASE + index as u64 * u64::from(SIZE);
-        Some(Found { module: ModuleId(index as u32), base, image, image_key: index as u32 })
+        Some(LoadedModule { module: ModuleId(index as u32), base, image, image_key: index as u32 })
     }
 }
 

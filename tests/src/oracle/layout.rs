@@ -147,7 +147,7 @@ fn x64_state(cursor: &mut Cursor<'_>) -> Result<Record> {
     let gpr = cursor.u64s()?;
     let truth = vec![x64_truth(cursor)?];
     let stack = cursor.take(stack_len)?.to_vec();
-    let registers = Registers::X64(x64::Registers { ip: 0, gpr });
+    let registers = Registers::X64(x64::X64Registers { ip: 0, gpr });
     Ok(Record { rva, function_rva, flags, registers, truth, stack })
 }
 
@@ -157,7 +157,7 @@ fn x64_chain(cursor: &mut Cursor<'_>) -> Result<Record> {
     let gpr = cursor.u64s()?;
     let truth = (0..frames).map(|_| x64_truth(cursor)).collect::<Result<_>>()?;
     let stack = cursor.take(stack_len)?.to_vec();
-    let registers = Registers::X64(x64::Registers { ip: 0, gpr });
+    let registers = Registers::X64(x64::X64Registers { ip: 0, gpr });
     Ok(Record { rva, function_rva: 0, flags, registers, truth, stack })
 }
 
@@ -169,7 +169,7 @@ fn arm64_state(cursor: &mut Cursor<'_>) -> Result<Record> {
     let truth =
         vec![Truth { ip: cursor.u64()?, sp: cursor.u64()?, nonvolatile: cursor.u64s::<19>()?.to_vec() }];
     let stack = cursor.take(stack_len)?.to_vec();
-    let registers = Registers::Arm64(arm64::Registers { pc: 0, sp, x, d });
+    let registers = Registers::Arm64(arm64::Arm64Registers { pc: 0, sp, x, d });
     Ok(Record { rva, function_rva, flags, registers, truth, stack })
 }
 
@@ -185,7 +185,7 @@ fn x86_state(cursor: &mut Cursor<'_>) -> Result<Record> {
         rva,
         function_rva,
         flags,
-        registers: Registers::X86(x86::Registers { ip: 0, gpr }),
+        registers: Registers::X86(x86::X86Registers { ip: 0, gpr }),
         truth,
         stack,
     })

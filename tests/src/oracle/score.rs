@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use stk_unwind::{
-    Arch, Found, ImageTables, ModuleId, Modules, Registers, Sample, Stop, Trust, WalkOptions, Walker, arm64,
-    x64, x86,
+    Arch, ImageTables, LoadedModule, ModuleId, Modules, Registers, Sample, Stop, Trust, WalkOptions, Walker,
+    arm64, x64, x86,
 };
 
 use super::image::Image;
@@ -56,14 +56,19 @@ struct Space<'a> {
 }
 
 impl Modules for Space<'_> {
-    fn find(&self, address: u64) -> Option<Found<'_>> {
+    fn find(&self, address: u64) -> Option<LoadedModule<'_>> {
         let image = self.image;
         if address.wrapping_sub(image.base) < u64::from(image.tables.size()) {
-            Some(Found { module: ModuleId(0), base: image.base, image: &image.tables, image_key: 0 })
+            Some(LoadedModule { module: ModuleId(0), base: image.base, image: &image.tables, image_key: 0 })
         } else {
             let base = self.returns;
             let is_inside = address.wrapping_sub(base) < u64::from(self.outside.size());
-            is_inside.then_some(Found { module: ModuleId(1), base, image: &self.outside, image_key: 1 })
+            is_inside.then_some(LoadedModule {
+                module: ModuleId(1),
+                base,
+                image: &self.outside,
+                image_key: 1,
+            })
         }
     }
 }
@@ -164,9 +169,11 @@ pub(super) fn code_at(image: &ImageTables, rva: u32) -> Option<&[u8]> {
 /// The record's registers with the instruction pointer that the layout leaves out.
 fn at(record: &Record, base: u64) -> Registers {
     match record.registers {
-        Registers::X64(r) => Registers::X64(x64::Registers { ip: base + u64::from(record.rva), ..r }),
-        Registers::Arm64(r) => Registers::Arm64(arm64::Registers { pc: base + u64::from(record.rva), ..r }),
-        Registers::X86(r) => Registers::X86(x86::Registers { ip: base as u32 + record.rva, ..r }),
+        Registers::X64(r) => Registers::X64(x64::X64Registers { ip: base + u64::from(record.rva), ..r }),
+        Registers::Arm64(r) => {
+            Registers::Arm64(arm64::Arm64Registers { pc: base + u64::from(record.rva), ..r })
+        }
+        Registers::X86(r) => Registers::X86(x86::X86Registers { ip: base as u32 + record.rva, ..r }),
     }
 }
 

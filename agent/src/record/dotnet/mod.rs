@@ -5,7 +5,7 @@
 //! runtime      which module is a runtime, its version       image -> Kind
 //! json         the few values of a JSON text
 //! descriptor   the exported data contract                   memory -> Descriptor, Layout
-//! threads      the runtime's own view of a sampled thread   Layout, address -> Managed
+//! threads      the runtime's own view of a sampled thread   Layout, address -> ManagedState
 //! ipc          messages of the diagnostics pipe             requests, replies
 //! schedule     when names are asked for
 //! names        what the pipe cannot tell, asked of the host         addresses -> METHOD_NAME

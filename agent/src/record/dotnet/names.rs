@@ -2,9 +2,8 @@
 //! (`stk_schema::mailbox`).
 //!
 //! Gets addresses of dynamic code from the thread that looks it up; gives METHOD_NAME events.
-//! Nothing here waits or calls the system:
-//! [`Names::step`] is called again and again. The answers are another process's: each is copied out and
-//! checked before it is believed.
+//! Nothing here waits or calls the system: [`Names::step`] is called again and again. The answers
+//! are another process's: each is copied out and checked before it is believed.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -53,11 +52,11 @@ pub struct LiveMailbox {
     host_state: AtomicU32,
     message_len: AtomicU32,
     message: [AtomicU8; 240],
-    slots: [LiveSlot; SLOTS],
+    slots: [LiveNameSlot; SLOTS],
 }
 
 #[repr(C)]
-struct LiveSlot {
+struct LiveNameSlot {
     address: AtomicU64,
     base: AtomicU64,
     size: AtomicU64,
@@ -68,10 +67,10 @@ struct LiveSlot {
 
 const _: () = {
     assert!(size_of::<LiveMailbox>() == size_of::<NameMailbox>());
-    assert!(size_of::<LiveSlot>() == size_of::<NameSlot>());
+    assert!(size_of::<LiveNameSlot>() == size_of::<NameSlot>());
     assert!(core::mem::offset_of!(LiveMailbox, beat) == core::mem::offset_of!(NameMailbox, beat));
     assert!(core::mem::offset_of!(LiveMailbox, slots) == core::mem::offset_of!(NameMailbox, slots));
-    assert!(core::mem::offset_of!(LiveSlot, name) == core::mem::offset_of!(NameSlot, name));
+    assert!(core::mem::offset_of!(LiveNameSlot, name) == core::mem::offset_of!(NameSlot, name));
 };
 
 impl LiveMailbox {
@@ -91,7 +90,7 @@ impl LiveMailbox {
             message_len: AtomicU32::new(0),
             message: [const { AtomicU8::new(0) }; 240],
             slots: [const {
-                LiveSlot {
+                LiveNameSlot {
                     address: AtomicU64::new(0),
                     base: AtomicU64::new(0),
                     size: AtomicU64::new(0),
@@ -287,7 +286,7 @@ impl Names {
                     wrote = true;
                 }
                 Ok(None) => {}
-                Err(Refused) => self.counts.refused += 1,
+                Err(BadAnswer) => self.counts.refused += 1,
             }
         }
         // What waits is asked at once: a request holds only so many.
@@ -331,21 +330,21 @@ struct Answer {
 }
 
 /// An answer that cannot be believed.
-struct Refused;
+struct BadAnswer;
 
 impl Answer {
     /// The host's answer to `want`, copied once and then checked.
-    fn read(want: &Want, slot: &LiveSlot) -> Result<Option<Answer>, Refused> {
+    fn read(want: &Want, slot: &LiveNameSlot) -> Result<Option<Answer>, BadAnswer> {
         match slot.state.load(Ordering::Acquire) {
             SLOT_NAMED => {}
             SLOT_NAMELESS => return Ok(None),
-            _ => return Err(Refused),
+            _ => return Err(BadAnswer),
         }
         let len = slot.len.load(Ordering::Relaxed) as usize;
         let bytes: Vec<u8> = slot.name.iter().take(len).map(|byte| byte.load(Ordering::Relaxed)).collect();
-        let name = String::from_utf8(bytes).map_err(|_| Refused)?;
+        let name = String::from_utf8(bytes).map_err(|_| BadAnswer)?;
         if len == 0 || len > NAME_BYTES || name.chars().any(char::is_control) {
-            return Err(Refused);
+            return Err(BadAnswer);
         }
         let (base, size) = (slot.base.load(Ordering::Relaxed), slot.size.load(Ordering::Relaxed));
         if base == 0 || size == 0 {
@@ -353,7 +352,7 @@ impl Answer {
         }
         let holds = want.address.checked_sub(base).is_some_and(|at| at < size);
         if !holds || size > MOST_CODE || base.checked_add(size).is_none() {
-            return Err(Refused);
+            return Err(BadAnswer);
         }
         Ok(Some(Answer { base, size, name }))
     }

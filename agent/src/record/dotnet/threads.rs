@@ -29,7 +29,7 @@ pub const CONTEXT_BYTES: usize = 1232;
 
 /// What belongs to a sample of a managed thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Managed {
+pub struct ManagedState {
     /// Address of the Thread object.
     pub address: u64,
     /// Thread::State.
@@ -133,13 +133,13 @@ impl Layout {
     }
 
     /// The fields of the Thread object at `address`, if it is still that of thread `tid`.
-    pub fn read(&self, memory: &impl Memory, address: u64, tid: u32) -> Option<Managed> {
+    pub fn read(&self, memory: &impl Memory, address: u64, tid: u32) -> Option<ManagedState> {
         let mut bytes = [0; MAX_SPAN];
         let bytes = bytes.get_mut(..self.span)?;
         if !memory.read(address, bytes) || u32_at(bytes, self.os_id)? != tid {
             return None;
         }
-        Some(Managed {
+        Some(ManagedState {
             address,
             state: u64::from(u32_at(bytes, self.state)?),
             preemptive_disabled: u64::from(u32_at(bytes, self.preemptive_disabled)?),

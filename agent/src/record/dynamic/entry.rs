@@ -21,7 +21,7 @@ const CHAINED: u8 = 4;
 
 /// What a function table says of an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct FunctionEntry {
     /// First address.
     pub base: u64,
     /// Bytes.
@@ -34,7 +34,7 @@ pub struct Entry {
     pub unwind: Vec<u8>,
 }
 
-impl Entry {
+impl FunctionEntry {
     /// Reads the entry at `address`; `None` if it does not describe `inside`, or is not to be
     /// trusted.
     pub fn read(
@@ -43,7 +43,7 @@ impl Entry {
         image_base: u64,
         address: u64,
         inside: u64,
-    ) -> Option<Entry> {
+    ) -> Option<FunctionEntry> {
         let entry = match arch {
             Arch::X64 => x64(memory, image_base, address)?,
             Arch::Arm64 => arm64(memory, image_base, address)?,
@@ -53,7 +53,7 @@ impl Entry {
     }
 }
 
-fn x64(memory: &impl Memory, image_base: u64, address: u64) -> Option<Entry> {
+fn x64(memory: &impl Memory, image_base: u64, address: u64) -> Option<FunctionEntry> {
     let function = read(memory, address, 12)?;
     let (begin, end, mut rva) = (word(&function, 0)?, word(&function, 4)?, word(&function, 8)?);
     let size = end.checked_sub(begin).filter(|&size| size != 0)?;
@@ -79,7 +79,13 @@ fn x64(memory: &impl Memory, image_base: u64, address: u64) -> Option<Entry> {
     if codes == 0 && size > MOST_WITHOUT_CODES {
         return None;
     }
-    Some(Entry { base: image_base.checked_add(u64::from(begin))?, size, image_base, function, unwind })
+    Some(FunctionEntry {
+        base: image_base.checked_add(u64::from(begin))?,
+        size,
+        image_base,
+        function,
+        unwind,
+    })
 }
 
 /// One UNWIND_INFO without its handler's data, and the RVA of the one that it continues.
@@ -97,7 +103,7 @@ fn unwind_info(memory: &impl Memory, address: u64) -> Option<(Vec<u8>, Option<u3
     Some((info, next))
 }
 
-fn arm64(memory: &impl Memory, image_base: u64, address: u64) -> Option<Entry> {
+fn arm64(memory: &impl Memory, image_base: u64, address: u64) -> Option<FunctionEntry> {
     let function = read(memory, address, 8)?;
     let (begin, data) = (word(&function, 0)?, word(&function, 4)?);
     let (size, unwind) = if data & 3 != 0 {
@@ -119,7 +125,13 @@ fn arm64(memory: &impl Memory, image_base: u64, address: u64) -> Option<Entry> {
     if size == 0 {
         return None;
     }
-    Some(Entry { base: image_base.checked_add(u64::from(begin))?, size, image_base, function, unwind })
+    Some(FunctionEntry {
+        base: image_base.checked_add(u64::from(begin))?,
+        size,
+        image_base,
+        function,
+        unwind,
+    })
 }
 
 fn read(memory: &impl Memory, address: u64, len: usize) -> Option<Vec<u8>> {
@@ -160,9 +172,9 @@ pub(super) mod tests {
         [begin, end, unwind].iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    fn entry(pieces: &[(u64, Vec<u8>)]) -> Option<Entry> {
+    fn entry(pieces: &[(u64, Vec<u8>)]) -> Option<FunctionEntry> {
         let memory = Pieces(pieces.iter().cloned().collect());
-        Entry::read(&memory, Arch::X64, IMAGE, 0x500, IMAGE + 0x1000)
+        FunctionEntry::read(&memory, Arch::X64, IMAGE, 0x500, IMAGE + 0x1000)
     }
 
     #[test]
@@ -221,7 +233,7 @@ pub(super) mod tests {
     fn arm64_entries_are_packed_or_have_a_record() {
         let read = |pieces: &[(u64, Vec<u8>)]| {
             let memory = Pieces(pieces.iter().cloned().collect());
-            Entry::read(&memory, Arch::Arm64, IMAGE, 0x500, IMAGE + 0x1000)
+            FunctionEntry::read(&memory, Arch::Arm64, IMAGE, 0x500, IMAGE + 0x1000)
         };
         let record = |data: u32| [0x1000u32.to_le_bytes(), data.to_le_bytes()].concat();
         let packed = read(&[(0x500, record(5 << 2 | 1))]).unwrap();

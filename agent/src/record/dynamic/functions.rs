@@ -16,7 +16,7 @@ use stk_schema::Arch;
 use stk_schema::event::{CodeAdd, CodeKind, Event};
 use stk_schema::identity::ContentHash;
 
-use super::{Entry, Shared, Sighting, Want};
+use super::{FunctionEntry, Shared, Sighting, Want};
 use crate::record::image::Memory;
 use crate::record::modules::Events;
 
@@ -57,7 +57,7 @@ pub trait Tables {
 
 /// A region that is in the trace.
 #[derive(Clone, Debug)]
-struct Live {
+struct LiveRegion {
     size: u64,
     instance: u64,
     kind: CodeKind,
@@ -75,7 +75,7 @@ struct Live {
 
 /// The dynamic code that is in the trace.
 pub struct CodeFunctions {
-    live: BTreeMap<u64, Live>,
+    live: BTreeMap<u64, LiveRegion>,
     /// Instance ids: one number space with the modules.
     ids: Arc<AtomicU64>,
     shared: Arc<Shared>,
@@ -117,7 +117,9 @@ impl CodeFunctions {
             self.shared.costs.lookups.fetch_add(1, Ordering::Relaxed);
         }
         let entry = match answer {
-            Lookup::Found { entry, image_base } => Entry::read(memory, self.arch, image_base, entry, inside),
+            Lookup::Found { entry, image_base } => {
+                FunctionEntry::read(memory, self.arch, image_base, entry, inside)
+            }
             Lookup::None => None,
             Lookup::Fault => {
                 self.shared.costs.faults.fetch_add(1, Ordering::Relaxed);
@@ -140,7 +142,7 @@ impl CodeFunctions {
         }
     }
 
-    fn function(&mut self, entry: Entry, time: u64, memory: &impl Memory, out: &mut impl Events) {
+    fn function(&mut self, entry: FunctionEntry, time: u64, memory: &impl Memory, out: &mut impl Events) {
         let code = if entry.size as usize <= 4 * MOST_CODE {
             read_code(memory, entry.base, (entry.size as usize).min(MOST_CODE))
         } else {
@@ -241,7 +243,8 @@ impl CodeFunctions {
         }
         add.instance = self.ids.fetch_add(1, Ordering::Relaxed);
         let (size, instance, compared) = (add.size, add.instance, add.time);
-        let live = Live { size, instance, kind, hash, compared, seen: compared, faulty: false, wanted: 0 };
+        let live =
+            LiveRegion { size, instance, kind, hash, compared, seen: compared, faulty: false, wanted: 0 };
         self.live.insert(add.base, live);
         let bytes = add.function.len() + add.unwind.len() + add.code.len();
         self.shared.costs.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -280,12 +283,12 @@ impl CodeFunctions {
         self.shared.costs.forgotten.fetch_add((before - self.live.len()) as u64, Ordering::Relaxed);
     }
 
-    fn holding(&self, address: u64) -> Option<(u64, &Live)> {
+    fn holding(&self, address: u64) -> Option<(u64, &LiveRegion)> {
         let (base, live) = self.live.range(..=address).next_back()?;
         (address - base < live.size).then_some((*base, live))
     }
 
-    fn holding_mut(&mut self, address: u64) -> Option<&mut Live> {
+    fn holding_mut(&mut self, address: u64) -> Option<&mut LiveRegion> {
         let (base, live) = self.live.range_mut(..=address).next_back()?;
         (address - base < live.size).then_some(live)
     }

@@ -24,7 +24,7 @@ mod functions;
 mod regions;
 mod scan;
 
-pub use entry::Entry;
+pub use entry::FunctionEntry;
 pub use functions::{CodeFunctions, Lookup, Tables};
 pub use regions::{Region, RegionUse};
 pub use scan::{Scanner, View};

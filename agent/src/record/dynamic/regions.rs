@@ -36,7 +36,7 @@ pub struct Region {
 }
 
 #[derive(Clone, Copy)]
-struct Known {
+struct KnownRegion {
     region: Region,
     expires: u64,
     /// An instruction pointer in it was told of.
@@ -45,7 +45,7 @@ struct Known {
 
 /// What is known of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Look {
+pub struct RegionLook {
     /// What lies there.
     pub used: RegionUse,
     /// The region was asked for now, or is executed for the first time since it was.
@@ -54,7 +54,7 @@ pub struct Look {
 
 /// The regions seen lately, sorted. Allocates only when made.
 pub struct Regions {
-    known: Vec<Known>,
+    known: Vec<KnownRegion>,
     last: usize,
     ticks_per_ms: u64,
 }
@@ -73,21 +73,21 @@ impl Regions {
         executed: bool,
         now: u64,
         query: impl FnOnce(u64) -> Region,
-    ) -> Look {
+    ) -> RegionLook {
         if let Some(at) = self.find(address, now) {
             self.last = at;
             let Some(known) = self.known.get_mut(at) else {
-                return Look { used: RegionUse::Nothing, new: false };
+                return RegionLook { used: RegionUse::Nothing, new: false };
             };
             let new = executed && !known.executed;
             known.executed |= executed;
-            return Look { used: known.region.used, new };
+            return RegionLook { used: known.region.used, new };
         }
         let region = query(address);
         if (region.start..region.end).contains(&address) {
             self.learn(region, executed, now);
         }
-        Look { used: region.used, new: true }
+        RegionLook { used: region.used, new: true }
     }
 
     fn find(&self, address: u64, now: u64) -> Option<usize> {
@@ -115,7 +115,7 @@ impl Regions {
             RegionUse::Nothing => NOTHING_MS,
         };
         let at = first.min(self.known.len());
-        self.known.insert(at, Known { region, expires: now + ms * self.ticks_per_ms, executed });
+        self.known.insert(at, KnownRegion { region, expires: now + ms * self.ticks_per_ms, executed });
         self.last = at;
     }
 }

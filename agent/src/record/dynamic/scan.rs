@@ -21,7 +21,7 @@ const AGAIN_MS: u64 = 250;
 const LINE: usize = 64;
 
 #[derive(Clone, Copy)]
-struct Place {
+struct RecentAddress {
     inside: u64,
     due: u64,
 }
@@ -47,7 +47,7 @@ pub struct View<'a> {
 /// Finds addresses of dynamic code.
 pub struct Scanner {
     regions: Regions,
-    places: Box<[Place]>,
+    places: Box<[RecentAddress]>,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
     word: usize,
@@ -60,7 +60,7 @@ impl Scanner {
     pub fn new(shared: Arc<Shared>, counters: Arc<Counters>, word: usize, ticks_per_ms: u64) -> Scanner {
         Scanner {
             regions: Regions::new(ticks_per_ms),
-            places: vec![Place { inside: 0, due: 0 }; PLACES].into_boxed_slice(),
+            places: vec![RecentAddress { inside: 0, due: 0 }; PLACES].into_boxed_slice(),
             shared,
             counters,
             word,
@@ -127,7 +127,7 @@ impl Scanner {
             return;
         }
         if self.shared.sightings.push(Sighting { inside, time: view.time, executed }).is_ok() {
-            *place = Place { inside: inside << 1 | u64::from(executed), due: view.time + self.again };
+            *place = RecentAddress { inside: inside << 1 | u64::from(executed), due: view.time + self.again };
             self.shared.costs.sightings.fetch_add(1, Ordering::Relaxed);
         } else {
             self.shared.costs.lost.fetch_add(1, Ordering::Relaxed);

@@ -13,11 +13,11 @@ const SIZE: usize = 0x1_0000;
 
 /// An x64 image in memory after the PE specification: exception directory at 0x4000, records at
 /// 0x5ff0 and 0x7000, CodeView at 0x2100.
-struct Fake(Vec<u8>);
+struct FakeImage(Vec<u8>);
 
-impl Fake {
-    fn new() -> Fake {
-        let mut fake = Fake(vec![0; SIZE]);
+impl FakeImage {
+    fn new() -> FakeImage {
+        let mut fake = FakeImage(vec![0; SIZE]);
         fake.put(0, b"MZ");
         fake.words(0x3c, &[NT_AT as u32]);
         fake.put(NT_AT, b"PE\0\0");
@@ -51,7 +51,7 @@ impl Fake {
     }
 }
 
-impl Memory for Fake {
+impl Memory for FakeImage {
     fn read(&self, address: u64, into: &mut [u8]) -> bool {
         let Some(at) = address.checked_sub(BASE).and_then(|at| usize::try_from(at).ok()) else {
             return false;
@@ -72,8 +72,8 @@ fn unwind_parts(image: &Image, memory: &impl Memory) -> Vec<Part> {
 
 #[test]
 fn what_is_copied_of_a_module_gives_the_same_tables_as_the_module() {
-    let (fake, arena) = (Fake::new(), Arena::new(1 << 20));
-    let rescued = Rescued::copy(&fake, BASE, &arena).expect("room");
+    let (fake, arena) = (FakeImage::new(), Arena::new(1 << 20));
+    let rescued = RescueCopy::copy(&fake, BASE, &arena).expect("room");
     let there = Image::read(&fake, BASE, SIZE as u64).expect("an image");
     let memory = rescued.image(&arena);
     let copied = Image::read(&memory, rescued.place().0, rescued.place().1).expect("its copy");
@@ -87,12 +87,12 @@ fn what_is_copied_of_a_module_gives_the_same_tables_as_the_module() {
 
 #[test]
 fn an_arena_without_room_copies_nothing_and_is_free_again_when_all_was_given_back() {
-    let fake = Fake::new();
+    let fake = FakeImage::new();
     let arena = Arena::new(0x6000);
-    let first = Rescued::copy(&fake, BASE, &arena).expect("room for one");
-    assert_eq!(Rescued::copy(&fake, BASE, &arena), None);
+    let first = RescueCopy::copy(&fake, BASE, &arena).expect("room for one");
+    assert_eq!(RescueCopy::copy(&fake, BASE, &arena), None);
     first.give_back(&arena);
-    let again = Rescued::copy(&fake, BASE, &arena).expect("room again");
+    let again = RescueCopy::copy(&fake, BASE, &arena).expect("room again");
     assert!(Image::read(&again.image(&arena), BASE, SIZE as u64).is_some());
     again.give_back(&arena);
     assert_eq!(arena.state.load(Ordering::Relaxed), 0);
@@ -101,22 +101,22 @@ fn an_arena_without_room_copies_nothing_and_is_free_again_when_all_was_given_bac
 #[test]
 fn images_without_tables_and_unreadable_ones_are_left() {
     let arena = Arena::new(1 << 20);
-    let mut none = Fake::new();
+    let mut none = FakeImage::new();
     none.words(OPTIONAL + 112 + pe::DIRECTORY_EXCEPTION * 8, &[0, 0]);
-    assert_eq!(Rescued::copy(&none, BASE, &arena), None);
-    let mut outside = Fake::new();
+    assert_eq!(RescueCopy::copy(&none, BASE, &arena), None);
+    let mut outside = FakeImage::new();
     outside.words(OPTIONAL + 112 + pe::DIRECTORY_EXCEPTION * 8, &[0x4000, u32::MAX]);
-    assert_eq!(Rescued::copy(&outside, BASE, &arena), None);
-    let mut cut = Fake::new();
+    assert_eq!(RescueCopy::copy(&outside, BASE, &arena), None);
+    let mut cut = FakeImage::new();
     cut.0.truncate(0x6000);
-    assert_eq!(Rescued::copy(&cut, BASE, &arena), None);
-    assert_eq!(Rescued::copy(&Fake::new(), BASE + 0x1000, &arena), None);
+    assert_eq!(RescueCopy::copy(&cut, BASE, &arena), None);
+    assert_eq!(RescueCopy::copy(&FakeImage::new(), BASE + 0x1000, &arena), None);
     assert_eq!(arena.state.load(Ordering::Relaxed), 0, "a part was not given back");
 }
 
 #[test]
 fn a_module_is_pending_until_its_own_load_is_settled() {
-    let pending = Pending::default();
+    let pending = PendingModules::default();
     let first = pending.loaded(BASE);
     assert_ne!(first, 0);
     assert!(pending.unloaded(BASE) && !pending.unloaded(BASE));
@@ -133,7 +133,7 @@ fn a_module_is_pending_until_its_own_load_is_settled() {
 
 #[test]
 fn many_modules_are_pending_at_once_and_none_beyond_the_table() {
-    let pending = Pending::default();
+    let pending = PendingModules::default();
     let tickets: Vec<u64> = (1..=1000).map(|n| pending.loaded(n * GRANULARITY)).collect();
     assert!(tickets.iter().all(|&ticket| ticket != 0));
     assert!((1..=1000).all(|n| pending.unloaded(n * GRANULARITY)));
@@ -143,7 +143,7 @@ fn many_modules_are_pending_at_once_and_none_beyond_the_table() {
 
 #[test]
 fn a_fingerprint_has_the_identities_of_the_headers() {
-    let mut fake = Fake::new();
+    let mut fake = FakeImage::new();
     let there = Image::read(&fake, BASE, SIZE as u64).expect("an image");
     let print = Fingerprint::read(&fake, BASE).expect("headers");
     let identities: Vec<Identity<'_>> = print.identities().collect();
@@ -165,7 +165,7 @@ proptest::proptest! {
         len in 0x400usize..SIZE,
     ) {
         let arena = Arena::new(0x2_0000);
-        let mut fake = Fake::new();
+        let mut fake = FakeImage::new();
         for (at, value) in changes {
             // Most of them hit headers and directories.
             let at = if at % 4 == 0 { at } else { at % 0x200 };
@@ -173,7 +173,7 @@ proptest::proptest! {
         }
         fake.0.truncate(len);
         let _ = Fingerprint::read(&fake, BASE);
-        if let Some(rescued) = Rescued::copy(&fake, BASE, &arena) {
+        if let Some(rescued) = RescueCopy::copy(&fake, BASE, &arena) {
             if let Some(image) = Image::read(&rescued.image(&arena), BASE, SIZE as u64) {
                 image.unwind_parts(&rescued.image(&arena), &mut |_| ());
             }

@@ -175,7 +175,7 @@ impl<T: Target> Sampler<T> {
                 Err(_) => return self.wiring.counters.lose(DropReason::TableFull, 1),
             },
         };
-        self.threads.push(Entry {
+        self.threads.push(ThreadEntry {
             instance,
             tid,
             thread,
@@ -204,7 +204,7 @@ impl<T: Target> Sampler<T> {
 
     /// Takes an entry out so that those before `next` stay before it and those behind it behind it:
     /// every thread keeps its turn.
-    fn take_entry(&mut self, index: usize) -> Entry<T::Thread> {
+    fn take_entry(&mut self, index: usize) -> ThreadEntry<T::Thread> {
         let mut hole = index;
         if index < self.next && self.next <= self.threads.len() {
             self.next -= 1;

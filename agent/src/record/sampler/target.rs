@@ -6,7 +6,7 @@ use stk_schema::event::CheckWalk;
 use stk_schema::registers::MAX_REGISTERS;
 
 use crate::record::code::{CODE_BYTES, CodeRead};
-use crate::record::dotnet::threads::{CONTEXT_BYTES, Managed};
+use crate::record::dotnet::threads::{CONTEXT_BYTES, ManagedState};
 use crate::record::dynamic::{Region, RegionUse};
 use crate::record::stack_bounds::{Bounds, CheckedBounds};
 
@@ -35,7 +35,7 @@ pub struct Capture {
     /// to the vector's capacity, which never grows.
     pub walk: Option<CheckWalk>,
     /// What a runtime says of the thread.
-    pub managed: Option<Managed>,
+    pub managed: Option<ManagedState>,
     /// Address of the CONTEXT that a Frame of the runtime keeps outside of the stack; 0 = none.
     pub outside_at: u64,
     /// Its bytes.
@@ -132,7 +132,7 @@ pub enum ThreadCommand<T> {
 }
 
 /// A sample that a thread of the target took of itself.
-pub struct Triggered<'a> {
+pub struct TriggeredSample<'a> {
     /// System's thread id.
     pub tid: u32,
     /// The caller's tag.
@@ -143,7 +143,7 @@ pub struct Triggered<'a> {
 
 /// What became of a triggered sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Accepted {
+pub enum Acceptance {
     /// It is stored or counted as lost: its memory is free again.
     Done,
     /// Its thread is not known yet: offer it again.

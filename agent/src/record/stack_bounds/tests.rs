@@ -5,29 +5,29 @@ use std::cell::Cell;
 use std::vec::Vec;
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum PageKind {
     Committed,
     Guard,
     Reserved,
 }
 
-struct Fake {
+struct FakePages {
     /// Start, end, allocation, kind.
-    runs: Vec<(u64, u64, u64, Kind)>,
+    runs: Vec<(u64, u64, u64, PageKind)>,
     asked: Cell<u32>,
 }
 
-impl Fake {
-    fn new(runs: &[(u64, u64, u64, Kind)]) -> Fake {
-        Fake { runs: runs.to_vec(), asked: Cell::new(0) }
+impl FakePages {
+    fn new(runs: &[(u64, u64, u64, PageKind)]) -> FakePages {
+        FakePages { runs: runs.to_vec(), asked: Cell::new(0) }
     }
 }
 
-impl Pages for Fake {
+impl Pages for FakePages {
     fn run(&self, address: u64) -> Option<Run> {
         self.asked.set(self.asked.get() + 1);
         let run = self.runs.iter().find(|run| (run.0..run.1).contains(&address))?;
-        Some(Run { end: run.1, allocation: run.2, readable: run.3 == Kind::Committed })
+        Some(Run { end: run.1, allocation: run.2, readable: run.3 == PageKind::Committed })
     }
 }
 
@@ -38,16 +38,16 @@ const ROOM: usize = 8 << 20;
 
 /// A stack as the system makes it: reserved, one guard page, committed up to the base; behind it
 /// another allocation.
-fn stack() -> Fake {
+fn stack() -> FakePages {
     grown(LIMIT)
 }
 
-fn grown(limit: u64) -> Fake {
-    Fake::new(&[
-        (RESERVE, limit - 0x1000, RESERVE, Kind::Reserved),
-        (limit - 0x1000, limit, RESERVE, Kind::Guard),
-        (limit, BASE, RESERVE, Kind::Committed),
-        (BASE, BASE + 0x10_0000, BASE, Kind::Committed),
+fn grown(limit: u64) -> FakePages {
+    FakePages::new(&[
+        (RESERVE, limit - 0x1000, RESERVE, PageKind::Reserved),
+        (limit - 0x1000, limit, RESERVE, PageKind::Guard),
+        (limit, BASE, RESERVE, PageKind::Committed),
+        (BASE, BASE + 0x10_0000, BASE, PageKind::Committed),
     ])
 }
 
@@ -55,7 +55,7 @@ fn bounds(limit: u64, base: u64) -> Bounds {
     Bounds { limit, base }
 }
 
-fn checked(pages: &Fake, seen: Bounds) -> CheckedBounds {
+fn checked(pages: &FakePages, seen: Bounds) -> CheckedBounds {
     let mut checked = CheckedBounds::default();
     checked.check(pages, seen);
     checked

@@ -183,17 +183,17 @@ fn a_thread_that_stops_is_captured_and_resumed_and_the_word_ends_free() {
 
 #[test]
 fn the_word_names_the_thread_from_before_the_suspension_until_after_the_resumption() {
-    struct Checked<'a> {
+    struct CheckedCalls<'a> {
         all: &'a Suspensions,
         phases: Vec<u8>,
     }
-    impl Checked<'_> {
+    impl CheckedCalls<'_> {
         fn note(&mut self) {
             assert_eq!(self.all.word(1).tid(), TID);
             self.phases.push(self.all.word(1).phase());
         }
     }
-    impl Resume for Checked<'_> {
+    impl Resume for CheckedCalls<'_> {
         fn resume(&mut self, _: isize) -> Option<u32> {
             self.note();
             Some(1)
@@ -202,7 +202,7 @@ fn the_word_names_the_thread_from_before_the_suspension_until_after_the_resumpti
             panic!("a sampler that holds a thread does not sleep");
         }
     }
-    impl Calls for Checked<'_> {
+    impl Calls for CheckedCalls<'_> {
         fn owns_exit_locks(&mut self, _: u32) -> bool {
             false
         }
@@ -226,7 +226,7 @@ fn the_word_names_the_thread_from_before_the_suspension_until_after_the_resumpti
         }
     }
     let all = all();
-    let mut calls = Checked { all, phases: Vec::new() };
+    let mut calls = CheckedCalls { all, phases: Vec::new() };
     assert_eq!(all.hold(1, 1, TID, &mut calls), Verdict::Whole);
     assert_eq!(calls.phases, [ASKING, ASKED, STOPPED, WALKING, RESUMING]);
     assert_eq!(all.word(1).phase(), FREE);

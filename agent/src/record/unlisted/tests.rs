@@ -27,10 +27,10 @@ impl Process {
 }
 
 impl Mappings for Process {
-    fn image_at(&self, address: u64) -> Option<Seen> {
+    fn image_at(&self, address: u64) -> Option<ModuleSighting> {
         let images = self.images.borrow();
         let (base, _) = images.iter().find(|(base, _)| (*base..base + SIZE).contains(&address))?;
-        Some(Seen { base: *base, size: SIZE, path: vec![] })
+        Some(ModuleSighting { base: *base, size: SIZE, path: vec![] })
     }
 
     fn listed(&self) -> Option<Vec<u64>> {
@@ -44,15 +44,21 @@ impl Mappings for Process {
     }
 }
 
-struct Silent;
+struct NoEvents;
 
-impl Events for Silent {
+impl Events for NoEvents {
     fn event(&mut self, _: &Event<'_>) {}
 }
 
 fn known(base: u64, flags: ModuleFlags) -> Modules {
     let mut modules = Modules::default();
-    modules.loaded(0, Seen { base, size: SIZE, path: b"known.dll".to_vec() }, flags, None, &mut Silent);
+    modules.loaded(
+        0,
+        ModuleSighting { base, size: SIZE, path: b"known.dll".to_vec() },
+        flags,
+        None,
+        &mut NoEvents,
+    );
     modules
 }
 
@@ -62,7 +68,7 @@ fn sighting(inside: u64, time: u64, executed: bool) -> Sighting {
 
 /// What is found at `now` by these sightings: load addresses and times.
 fn find(
-    unlisted: &mut Unlisted,
+    unlisted: &mut UnlistedImages,
     now: u64,
     modules: &Modules,
     process: &Process,
@@ -75,7 +81,7 @@ fn find(
 
 #[test]
 fn executed_code_in_an_image_that_nobody_lists_is_found_once_with_its_first_samples_time() {
-    let (mut unlisted, process) = (Unlisted::default(), Process::with(IMAGE));
+    let (mut unlisted, process) = (UnlistedImages::default(), Process::with(IMAGE));
     let sightings =
         [sighting(IMAGE + 0x1100, 70, true), sighting(IMAGE + 0x1200, 60, true), sighting(5, 50, true)];
     assert_eq!(find(&mut unlisted, 80, &Modules::default(), &process, &sightings), [(IMAGE, 60)]);
@@ -85,14 +91,14 @@ fn executed_code_in_an_image_that_nobody_lists_is_found_once_with_its_first_samp
 
 #[test]
 fn a_word_on_a_stack_has_to_wait_and_an_instruction_pointer_ends_the_wait() {
-    let (mut unlisted, process, none) = (Unlisted::default(), Process::with(IMAGE), Modules::default());
+    let (mut unlisted, process, none) = (UnlistedImages::default(), Process::with(IMAGE), Modules::default());
     let word = [sighting(IMAGE + 0x1100, 7, false)];
     let ripe = 7 + CONFIRM_MS * MS;
     assert_eq!(find(&mut unlisted, 8, &none, &process, &word), []);
     assert_eq!(find(&mut unlisted, ripe - 1, &none, &process, &word), []);
     assert_eq!(find(&mut unlisted, ripe, &none, &process, &[]), [(IMAGE, 7)]);
 
-    let mut unlisted = Unlisted::default();
+    let mut unlisted = UnlistedImages::default();
     assert_eq!(find(&mut unlisted, 8, &none, &process, &word), []);
     assert_eq!(
         find(&mut unlisted, 20, &none, &process, &[sighting(IMAGE + 1, 15, true)]),
@@ -104,7 +110,7 @@ fn a_word_on_a_stack_has_to_wait_and_an_instruction_pointer_ends_the_wait() {
 #[test]
 fn an_image_that_the_loader_is_mapping_or_unmapping_is_the_loaders() {
     // In the list, but the notification is yet to come.
-    let (mut unlisted, process, none) = (Unlisted::default(), Process::with(IMAGE), Modules::default());
+    let (mut unlisted, process, none) = (UnlistedImages::default(), Process::with(IMAGE), Modules::default());
     *process.listed.borrow_mut() = Some(vec![IMAGE]);
     let executed = [sighting(IMAGE + 0x1100, 7, true)];
     assert_eq!(find(&mut unlisted, 8, &none, &process, &executed), []);
@@ -117,23 +123,23 @@ fn an_image_that_the_loader_is_mapping_or_unmapping_is_the_loaders() {
     let later = 7 + CONFIRM_MS * MS;
     assert_eq!(find(&mut unlisted, later, &known(IMAGE, ModuleFlags::NOTIFIED), &process, &[]), []);
     // It was unloaded after the sample was taken.
-    let seen = Seen { base: IMAGE, size: SIZE, path: vec![] };
+    let seen = ModuleSighting { base: IMAGE, size: SIZE, path: vec![] };
     unlisted.unloaded(&seen, 7);
     assert_eq!(find(&mut unlisted, 9, &none, &process, &executed), []);
     let afterwards = [sighting(IMAGE + 0x1100, 8, true)];
     assert_eq!(find(&mut unlisted, 9, &none, &process, &afterwards), [(IMAGE, 8)]);
     for base in 1..=UNLOADS as u64 * 3 {
-        unlisted.unloaded(&Seen { base: base << 32, ..seen.clone() }, 9);
+        unlisted.unloaded(&ModuleSighting { base: base << 32, ..seen.clone() }, 9);
     }
     assert_eq!(unlisted.unloads.len(), UNLOADS);
 }
 
 #[test]
 fn what_lies_behind_the_size_that_the_loader_told_is_still_the_modules() {
-    let (mut unlisted, process) = (Unlisted::default(), Process::with(IMAGE));
+    let (mut unlisted, process) = (UnlistedImages::default(), Process::with(IMAGE));
     let mut modules = Modules::default();
-    let seen = Seen { base: IMAGE, size: 0x1000, path: b"short.dll".to_vec() };
-    modules.loaded(0, seen, ModuleFlags::NOTIFIED, None, &mut Silent);
+    let seen = ModuleSighting { base: IMAGE, size: 0x1000, path: b"short.dll".to_vec() };
+    modules.loaded(0, seen, ModuleFlags::NOTIFIED, None, &mut NoEvents);
     let sightings = [sighting(IMAGE + 0x4000, 7, true), sighting(IMAGE + 0x4100, 7, false)];
     assert_eq!(find(&mut unlisted, 8, &modules, &process, &sightings), []);
     assert_eq!(find(&mut unlisted, 7 + CONFIRM_MS * MS, &modules, &process, &[]), []);
@@ -141,7 +147,7 @@ fn what_lies_behind_the_size_that_the_loader_told_is_still_the_modules() {
 
 #[test]
 fn an_image_that_went_before_it_was_looked_at_is_not_found() {
-    let (mut unlisted, process, none) = (Unlisted::default(), Process::with(IMAGE), Modules::default());
+    let (mut unlisted, process, none) = (UnlistedImages::default(), Process::with(IMAGE), Modules::default());
     assert_eq!(find(&mut unlisted, 8, &none, &process, &[sighting(IMAGE + 1, 7, false)]), []);
     process.images.borrow_mut().clear();
     let later = 7 + CONFIRM_MS * MS;
@@ -150,7 +156,7 @@ fn an_image_that_went_before_it_was_looked_at_is_not_found() {
 
 #[test]
 fn there_is_a_limit_to_what_is_recorded_and_what_waits() {
-    let (mut unlisted, none) = (Unlisted::default(), Modules::default());
+    let (mut unlisted, none) = (UnlistedImages::default(), Modules::default());
     let process = Process::with(IMAGE);
     let bases: Vec<u64> = (0..2000).map(|n| IMAGE + n * 0x1_0000).collect();
     *process.images.borrow_mut() = bases.iter().map(|&base| (base, 1)).collect();
@@ -168,12 +174,12 @@ fn an_unlisted_image_is_gone_when_it_is_unmapped_or_another_lies_there() {
     let mut modules = known(IMAGE, ModuleFlags::UNLISTED);
     modules.loaded(
         0,
-        Seen { base: 0x7000_0000, size: SIZE, path: vec![] },
+        ModuleSighting { base: 0x7000_0000, size: SIZE, path: vec![] },
         ModuleFlags::NOTIFIED,
         None,
-        &mut Silent,
+        &mut NoEvents,
     );
-    let mut unlisted = Unlisted::default();
+    let mut unlisted = UnlistedImages::default();
     assert_eq!(unlisted.gone(1, MS, &modules, &process), []);
     process.images.borrow_mut().clear();
     assert_eq!(unlisted.gone(2, MS, &modules, &process), [], "it is not looked at all the time");

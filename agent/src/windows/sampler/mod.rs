@@ -47,7 +47,7 @@ use stk_schema::event::{DropReason, EndReason};
 use stk_schema::guard::SAMPLERS;
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_TIME_CRITICAL};
 
-use crate::record::sampler::{Accepted, Sampler, Triggered};
+use crate::record::sampler::{Acceptance, Sampler, TriggeredSample};
 use crate::record::shared::Counters;
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{WAKE_CODE, WAKE_SAMPLER};
@@ -56,7 +56,7 @@ use crate::windows::shared::state::{SIGNALS, STATUS};
 use crate::windows::shared::worker::Worker;
 use crate::windows::system::api::{Api, ticks};
 use process::OwnProcess;
-use timer::{Timer, Woken};
+use timer::{Timer, WakeReason};
 use triggers::Triggers;
 
 /// How often a one-shot recording tries a thread that could not be sampled.
@@ -168,7 +168,7 @@ impl SamplerThread {
             );
             due = self.next_due(due, now);
             self.due.store(due, Ordering::Release);
-            while timer.wait_until(due, self.api) == Woken::Early && !SIGNALS.stopping() {
+            while timer.wait_until(due, self.api) == WakeReason::Early && !SIGNALS.stopping() {
                 self.worker.state.enter(|sampler| self.take_triggered(sampler));
             }
         }
@@ -229,8 +229,8 @@ impl SamplerThread {
 
     fn take_triggered(&self, sampler: &mut Sampler<OwnProcess>) {
         self.triggers.offer(|content| {
-            let triggered = Triggered { tid: content.tid, tag: content.tag, capture: &content.capture };
-            sampler.triggered(&triggered) == Accepted::Done
+            let triggered = TriggeredSample { tid: content.tid, tag: content.tag, capture: &content.capture };
+            sampler.triggered(&triggered) == Acceptance::Done
         });
     }
 

@@ -10,7 +10,7 @@ use windows_sys::Win32::System::Memory::{
 
 use crate::record::boost::BoostOff;
 use crate::record::code::{CODE_BYTES, CodeRead};
-use crate::record::dotnet::threads::{CONTEXT_BYTES, Managed};
+use crate::record::dotnet::threads::{CONTEXT_BYTES, ManagedState};
 use crate::record::dynamic::{Region, RegionUse};
 use crate::record::sampler::{Capture, Outcome, Target};
 use crate::record::shared::Counters;
@@ -37,15 +37,15 @@ pub struct SampledThread {
     /// Its environment block.
     pub teb: Teb,
     /// What a runtime said of it after its last sample.
-    last: Cell<LastManaged>,
+    last: Cell<LastManagedState>,
     /// What is known of the bounds of its stack.
     checked: Cell<CheckedBounds>,
 }
 
 /// What is remembered of a managed thread from sample to sample.
 #[derive(Clone, Copy, Default)]
-struct LastManaged {
-    said: Option<Managed>,
+struct LastManagedState {
+    said: Option<ManagedState>,
     ip: u64,
     sp: u64,
     /// Whether its last two samples were at the same place.
@@ -61,7 +61,7 @@ impl SampledThread {
             handle,
             tid,
             teb,
-            last: Cell::new(LastManaged::default()),
+            last: Cell::new(LastManagedState::default()),
             checked: Cell::default(),
         }
     }
@@ -90,7 +90,7 @@ impl OwnProcess {
     }
 
     /// What a runtime says of the thread; not to be asked while it is suspended.
-    fn managed(&self, thread: &SampledThread) -> Option<Managed> {
+    fn managed(&self, thread: &SampledThread) -> Option<ManagedState> {
         let table = self.dotnet.table()?;
         table.layout().read(&OwnMemory(self.api), table.find(thread.tid)?, thread.tid)
     }
@@ -98,18 +98,18 @@ impl OwnProcess {
     /// What the runtime says before a thread is suspended. Of one that seems to stand still it was
     /// said after its last sample: such a thread is read once a sample, not twice, which matters
     /// where a read takes as long as under Wine.
-    fn managed_before(&self, thread: &SampledThread) -> Option<Managed> {
+    fn managed_before(&self, thread: &SampledThread) -> Option<ManagedState> {
         let last = thread.last.get();
         if last.still && last.said.is_some() { last.said } else { self.managed(thread) }
     }
 
     /// Completes a capture with what the runtime says now, if it said the same `before`, and with
     /// the context that a Frame keeps outside of the stack.
-    fn complete_managed(&self, thread: &SampledThread, before: Managed, into: &mut Capture) {
+    fn complete_managed(&self, thread: &SampledThread, before: ManagedState, into: &mut Capture) {
         let said = self.managed(thread);
         let (ip, sp) = (into.registers[IP], into.registers[SP]);
         let last = thread.last.get();
-        thread.last.set(LastManaged { said, ip, sp, still: (ip, sp) == (last.ip, last.sp) });
+        thread.last.set(LastManagedState { said, ip, sp, still: (ip, sp) == (last.ip, last.sp) });
         into.managed = said.filter(|&after| after == before);
         let Some(managed) = into.managed else { return };
         let Some(table) = self.dotnet.table() else { return };

@@ -23,7 +23,7 @@ pub struct Timer {
 
 /// Why the sampler goes on.
 #[derive(PartialEq, Eq)]
-pub enum Woken {
+pub enum WakeReason {
     /// The time has come.
     Due,
     /// Somebody else woke the sampler.
@@ -58,10 +58,10 @@ impl Timer {
     }
 
     /// Waits until `due` (ticks), or until the sampler is woken.
-    pub fn wait_until(&self, due: u64, api: &Api) -> Woken {
+    pub fn wait_until(&self, due: u64, api: &Api) -> WakeReason {
         let now = ticks();
         if now >= due {
-            return Woken::Due;
+            return WakeReason::Due;
         }
         let units = ((due - now) as u128 * 10_000_000 / u128::from(api.frequency)) as i64;
         let wake = WAKE_SAMPLER.handle();
@@ -79,7 +79,7 @@ impl Timer {
                 }
             }
         };
-        if result == WAIT_OBJECT_0 { Woken::Early } else { Woken::Due }
+        if result == WAIT_OBJECT_0 { WakeReason::Early } else { WakeReason::Due }
     }
 }
 

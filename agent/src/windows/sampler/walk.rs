@@ -33,9 +33,9 @@ mod unsupported {
     pub enum SystemUnwinder {}
 
     /// Never held.
-    pub enum LoaderHeld {}
+    pub enum LoaderLock {}
 
-    impl Drop for LoaderHeld {
+    impl Drop for LoaderLock {
         fn drop(&mut self) {
             match *self {}
         }
@@ -48,7 +48,7 @@ mod unsupported {
         }
 
         /// As for x64.
-        pub fn hold_loader(&self) -> Option<LoaderHeld> {
+        pub fn hold_loader(&self) -> Option<LoaderLock> {
             match *self {}
         }
 
@@ -95,12 +95,12 @@ mod x64 {
     }
 
     /// The loader lock, until it is dropped.
-    pub struct LoaderHeld {
+    pub struct LoaderLock {
         unlock: LdrUnlockLoaderLock,
         cookie: usize,
     }
 
-    impl Drop for LoaderHeld {
+    impl Drop for LoaderLock {
         fn drop(&mut self) {
             // SAFETY: the cookie of the lock that this thread took.
             unsafe { (self.unlock)(0, self.cookie) };
@@ -124,13 +124,13 @@ mod x64 {
         /// Takes the loader lock, if nobody has it: the lookup needs it, and were the thread to be
         /// suspended its owner or next in line for it, all three would wait. To be held from before
         /// the suspension until after the resumption.
-        pub fn hold_loader(&self) -> Option<LoaderHeld> {
+        pub fn hold_loader(&self) -> Option<LoaderLock> {
             const TRY_ONLY: u32 = 2;
             const ACQUIRED: u32 = 1;
             let (mut disposition, mut cookie) = (0, 0);
             // SAFETY: writes the two results; it waits for nothing.
             let status = unsafe { (self.lock)(TRY_ONLY, &mut disposition, &mut cookie) };
-            (status >= 0 && disposition == ACQUIRED).then(|| LoaderHeld { unlock: self.unlock, cookie })
+            (status >= 0 && disposition == ACQUIRED).then(|| LoaderLock { unlock: self.unlock, cookie })
         }
 
         /// Walks the thread with this context as long as `held` says that it stands still, and
@@ -265,12 +265,12 @@ mod x64 {
         rip: u64,
     }
 
-    struct Place(UnsafeCell<Landing>);
+    struct LandingPlace(UnsafeCell<Landing>);
 
     // SAFETY: only the thread that GUARDED names writes and reads it.
-    unsafe impl Sync for Place {}
+    unsafe impl Sync for LandingPlace {}
 
-    static LANDING: Place = Place(UnsafeCell::new(Landing { rsp: 0, rip: 0 }));
+    static LANDING: LandingPlace = LandingPlace(UnsafeCell::new(Landing { rsp: 0, rip: 0 }));
     /// The thread whose faults are the walk's; 0 = none.
     static GUARDED: AtomicU32 = AtomicU32::new(0);
 

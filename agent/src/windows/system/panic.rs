@@ -42,7 +42,7 @@ fn keep(info: &core::panic::PanicInfo<'_>) {
         return;
     }
     // SAFETY: this thread alone moved `state` to 1.
-    let mut writer = Cut { into: unsafe { &mut *MESSAGE.text.get() }, len: 0 };
+    let mut writer = TruncatingWriter { into: unsafe { &mut *MESSAGE.text.get() }, len: 0 };
     if let Some(place) = info.location() {
         // The file's last component: the path is that of the machine that built the agent.
         let file = place.file().rsplit(['/', '\\']).next().unwrap_or("");
@@ -54,12 +54,12 @@ fn keep(info: &core::panic::PanicInfo<'_>) {
 }
 
 /// Writes as much as fits, whole characters only.
-struct Cut<'a> {
+struct TruncatingWriter<'a> {
     into: &'a mut [u8],
     len: usize,
 }
 
-impl Write for Cut<'_> {
+impl Write for TruncatingWriter<'_> {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
         for character in text.chars() {
             let mut bytes = [0; 4];

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::ptr;
 
 use crate::record::image::Memory;
-use crate::record::modules::Seen;
+use crate::record::modules::ModuleSighting;
 use crate::windows::system::api::Api;
 use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::text::wtf8;
@@ -66,7 +66,7 @@ impl Peb {
     /// The loader's list of modules, the executable first; read without the loader's lock, so that
     /// a racing load or unload can cut it short: `None` tells that it did not come back to its
     /// head.
-    pub fn modules(&self, memory: &OwnMemory) -> Option<Vec<Seen>> {
+    pub fn modules(&self, memory: &OwnMemory) -> Option<Vec<ModuleSighting>> {
         let data = memory.pointer(self.0 as u64 + offsets::LOADER_DATA)?;
         let head = data + offsets::LIST;
         let mut modules = Vec::new();
@@ -87,7 +87,7 @@ impl Peb {
                     name.clear();
                 }
                 let units = name.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
-                modules.push(Seen {
+                modules.push(ModuleSighting {
                     base,
                     size: word(&entry, offsets::SIZE) & 0xffff_ffff,
                     path: wtf8(units),

@@ -8,7 +8,7 @@ use stk_schema::event::Table;
 
 use super::{TablesRecorder, loader};
 use crate::record::image::{Image, Memory, Part};
-use crate::record::rescue::Rescued;
+use crate::record::rescue::RescueCopy;
 use crate::windows::shared::state::SIGNALS;
 
 impl TablesRecorder {
@@ -46,7 +46,7 @@ impl TablesRecorder {
 
     /// Writes the tables of the module at `base`, which is gone, from what was copied of it when it
     /// went.
-    pub(super) fn use_rescued(&mut self, base: u64, rescued: &Rescued) {
+    pub(super) fn use_rescued(&mut self, base: u64, rescued: &RescueCopy) {
         let Some(arena) = loader::arena() else { return };
         let Some(module) = self.modules.based_at(base).filter(|module| !module.has_tables()) else { return };
         let (instance, known) = (module.instance, module.identity());

@@ -12,9 +12,9 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use crate::record::changes::Change;
 use crate::record::fingerprint::Fingerprint;
-use crate::record::modules::Seen;
+use crate::record::modules::ModuleSighting;
 use crate::record::queue::Queue;
-use crate::record::rescue::{Arena, Pending, Rescued};
+use crate::record::rescue::{Arena, PendingModules, RescueCopy};
 use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::api::{Api, api, ticks};
 use crate::windows::system::memory::OwnMemory;
@@ -43,7 +43,7 @@ struct NoteRoom {
     /// Those that the tables thread has taken and what became of them may not be handed to the
     /// writer yet.
     unwritten: Queue<Note>,
-    pending: Pending,
+    pending: PendingModules,
     arena: Arena,
 }
 
@@ -52,7 +52,7 @@ struct Note {
     loaded: bool,
     print: Option<Fingerprint>,
     ticket: u64,
-    rescued: Option<Rescued>,
+    rescued: Option<RescueCopy>,
     time: u64,
     base: u64,
     size: u32,
@@ -81,7 +81,8 @@ pub fn listen(api: &Api, rescue: bool) -> bool {
     if room().is_none() {
         let Some(register) = api.register_notification else { return false };
         let (notes, unwritten) = (Queue::new(RING), Queue::new(UNWRITTEN));
-        let room = NoteRoom { notes, unwritten, pending: Pending::default(), arena: Arena::new(ARENA) };
+        let room =
+            NoteRoom { notes, unwritten, pending: PendingModules::default(), arena: Arena::new(ARENA) };
         ROOM.store(Box::into_raw(Box::new(room)), Ordering::Release);
         let mut cookie = null_mut();
         // SAFETY: the callback has the documented type and lives as long as the process, since the
@@ -122,13 +123,13 @@ pub fn tables_read(ticket: u64) {
     }
 }
 
-/// Where the bytes of a [`Rescued`] lie.
+/// Where the bytes of a [`RescueCopy`] lie.
 pub fn arena() -> Option<&'static Arena> {
     room().map(|room| &room.arena)
 }
 
-/// A [`Rescued`] is not needed any more; once for each.
-pub fn give_back(rescued: Rescued) {
+/// A [`RescueCopy`] is not needed any more; once for each.
+pub fn give_back(rescued: RescueCopy) {
     if let Some(room) = room() {
         rescued.give_back(&room.arena);
     }
@@ -175,7 +176,7 @@ fn change(note: Note) -> Change {
     let path = if path_cut { Vec::new() } else { wtf8(note.path[..usize::from(note.len)].iter().copied()) };
     Change::Loaded {
         time: note.time,
-        seen: Seen { base: note.base, size: u64::from(note.size), path },
+        seen: ModuleSighting { base: note.base, size: u64::from(note.size), path },
         path_cut,
         print: note.print.map(Box::new),
         ticket: note.ticket,
@@ -276,7 +277,7 @@ fn copy_image(room: &NoteRoom, note: &mut Note) {
             note.ticket = room.pending.loaded(note.base);
         }
     } else if room.pending.unloaded(note.base) && RESCUING.load(Ordering::Acquire) {
-        note.rescued = Rescued::copy(&memory, note.base, &room.arena);
+        note.rescued = RescueCopy::copy(&memory, note.base, &room.arena);
         if note.rescued.is_none() {
             UNRESCUED.fetch_add(1, Ordering::Relaxed);
         }

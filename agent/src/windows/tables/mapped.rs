@@ -9,7 +9,7 @@ use windows_sys::Win32::System::Threading::GetCurrentProcess;
 
 use super::loader::UnicodeString;
 use crate::record::fingerprint::Fingerprint;
-use crate::record::modules::Seen;
+use crate::record::modules::ModuleSighting;
 use crate::record::unlisted::{Mappings, dos_path};
 use crate::windows::system::api::Api;
 use crate::windows::system::memory::OwnMemory;
@@ -69,7 +69,7 @@ impl MappedImages {
 }
 
 impl Mappings for MappedImages {
-    fn image_at(&self, address: u64) -> Option<Seen> {
+    fn image_at(&self, address: u64) -> Option<ModuleSighting> {
         let info = query(address).filter(|info| info.Type == MEM_IMAGE)?;
         let base = info.AllocationBase as u64;
         let mut end = base;
@@ -79,7 +79,7 @@ impl Mappings for MappedImages {
             };
             end = (region.BaseAddress as u64).saturating_add(region.RegionSize as u64);
         }
-        Some(Seen { base, size: end - base, path: Vec::new() })
+        Some(ModuleSighting { base, size: end - base, path: Vec::new() })
     }
 
     fn listed(&self) -> Option<Vec<u64>> {

@@ -50,7 +50,7 @@ use crate::record::rescue::Tickets;
 use crate::record::sampler::ThreadCommand;
 use crate::record::shared::{Counters, REASONS};
 use crate::record::threads::Threads;
-use crate::record::unlisted::Unlisted;
+use crate::record::unlisted::UnlistedImages;
 use crate::windows::runtimes::RuntimesShared;
 use crate::windows::sampler::process::SampledThread;
 use crate::windows::shared::clock::SessionClock;
@@ -155,7 +155,7 @@ pub struct TablesRecorder {
     threads: Threads<ListedThread>,
     modules: Modules,
     changes: Changes,
-    unlisted: Unlisted,
+    unlisted: UnlistedImages,
     contents: Contents,
     /// Instances whose tables are to be read.
     unread: VecDeque<u64>,
@@ -203,7 +203,7 @@ impl TablesRecorder {
             threads: Threads::default(),
             modules: Modules::default(),
             changes: Changes::default(),
-            unlisted: Unlisted::default(),
+            unlisted: UnlistedImages::default(),
             contents: Contents::default(),
             unread: VecDeque::new(),
             tickets: Tickets::default(),

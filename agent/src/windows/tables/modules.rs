@@ -13,7 +13,7 @@ use crate::record::dotnet::descriptor;
 use crate::record::dotnet::runtime::{self, Kind};
 use crate::record::fingerprint::Fingerprint;
 use crate::record::image::Image;
-use crate::record::modules::Seen;
+use crate::record::modules::ModuleSighting;
 use crate::windows::runtimes::FoundRuntime;
 use crate::windows::shared::events::WAKE_RUNTIMES;
 use crate::windows::shared::state::SIGNALS;
@@ -123,7 +123,7 @@ impl TablesRecorder {
     }
 
     /// The headers at a module's address, if they are the module's.
-    fn read_image(&mut self, seen: &Seen) -> Option<Image> {
+    fn read_image(&mut self, seen: &ModuleSighting) -> Option<Image> {
         let image = Image::read(&self.memory, seen.base, seen.size);
         // The loader tells of an unload before it unmaps: see `changes`.
         self.changes.take(loader::next);
@@ -135,7 +135,7 @@ impl TablesRecorder {
     pub(super) fn load(
         &mut self,
         time: u64,
-        seen: Seen,
+        seen: ModuleSighting,
         flags: ModuleFlags,
         identity: (Option<Image>, Option<Box<Fingerprint>>),
         ticket: u64,

@@ -9,7 +9,7 @@ use super::mapped::MappedImages;
 use super::{TablesRecorder, loader};
 use crate::record::fingerprint::Fingerprint;
 use crate::record::image::Image;
-use crate::record::unlisted::{Found, Mappings as _};
+use crate::record::unlisted::{Mappings as _, UnlistedImage};
 use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::api::ticks;
 
@@ -40,8 +40,8 @@ impl TablesRecorder {
     }
 
     /// Records an unlisted image, unless it went while it was looked at.
-    fn load_unlisted(&mut self, found: Found, mapped: &MappedImages) -> bool {
-        let Found { mut seen, time } = found;
+    fn load_unlisted(&mut self, found: UnlistedImage, mapped: &MappedImages) -> bool {
+        let UnlistedImage { mut seen, time } = found;
         let print = Fingerprint::read(&self.memory, seen.base).map(Box::new);
         let image = Image::read(&self.memory, seen.base, seen.size);
         seen.path = mapped.path(seen.base);

@@ -5,8 +5,23 @@ use stk_format::image::Image;
 use stk_format::{BlockKind, Scratch, Trace};
 use stk_schema::event::{Event, ModuleFlags, ModuleLoad, Table};
 use stk_schema::identity::{ContentHash, Identity, PeIdentity};
+use thiserror::Error;
 
 const PAGE: u64 = 4096;
+
+/// Why an image file is not taken for a module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum MismatchError {
+    /// It has another identity.
+    #[error("the file at its path is another build: its {0} differs")]
+    OtherBuild(&'static str),
+    /// It may be another file than the one that was loaded.
+    #[error("no identity is known, and the file has changed since it was loaded")]
+    Changed,
+    /// It may have been another file when the module was loaded.
+    #[error("no identity is known, nor when it was loaded")]
+    LoadTimeUnknown,
+}
 
 /// A module instance as the trace tells it.
 #[derive(Clone, Debug)]
@@ -86,8 +101,8 @@ impl KnownModule {
     /// # Errors
     ///
     /// Why not.
-    pub fn accepts(&self, image: &Image, changed: u64, scan: &Scan) -> Result<(), String> {
-        let other = |what: &str| Err(format!("the file at its path is another build: its {what} differs"));
+    pub fn accepts(&self, image: &Image, changed: u64, scan: &Scan) -> Result<(), MismatchError> {
+        let other = |what: &'static str| Err(MismatchError::OtherBuild(what));
         if let Some(pe) = self.pe {
             for (what, known, found) in [
                 ("TimeDateStamp", pe.time_date_stamp, image.identity.time_date_stamp),
@@ -116,8 +131,8 @@ impl KnownModule {
         }
         match scan.mapped_after(self) {
             Some(mapped) if changed < mapped => Ok(()),
-            Some(_) => Err("no identity is known, and the file has changed since it was loaded".to_owned()),
-            None => Err("no identity is known, nor when it was loaded".to_owned()),
+            Some(_) => Err(MismatchError::Changed),
+            None => Err(MismatchError::LoadTimeUnknown),
         }
     }
 }

@@ -70,9 +70,9 @@ impl Files {
 }
 
 impl Disk for Files {
-    fn read(&mut self, path: &str) -> Result<DiskFile, String> {
+    fn read(&mut self, path: &str) -> Result<DiskFile, FileError> {
         self.reads.borrow_mut().push(path.to_owned());
-        self.files.get(path).cloned().ok_or_else(|| "there is none".to_owned())
+        self.files.get(path).cloned().ok_or(FileError::Missing)
     }
 
     fn put(&mut self, _: ContentHash, _: &[u8]) -> bool {
@@ -94,7 +94,7 @@ fn recorded(identities: Vec<Identity<'_>>) -> Vec<u8> {
 }
 
 /// The trace with its supplement, and what came of it.
-fn completed(file: &[u8], files: &mut Files) -> (Vec<u8>, Report) {
+fn completed(file: &[u8], files: &mut Files) -> (Vec<u8>, CompletionReport) {
     let trace = Trace::open(file).unwrap();
     let (addition, report) = complete(&trace, EMBED_UNWIND, 0, files).unwrap().expect("something lacks");
     ([&file[..addition.keep as usize], &addition.bytes].concat(), report)
@@ -147,7 +147,7 @@ fn a_file_of_another_identity_is_never_taken() {
     ] {
         let (completed, report) = completed(&recorded(known), &mut Files::with(PATH, file));
         assert_eq!(report.completed, 0, "{what}");
-        assert!(report.left[0].1.contains(what), "{:?}", report.left);
+        assert!(report.left[0].1.to_string().contains(what), "{:?}", report.left);
         assert!(added(&completed).0.is_empty(), "{what}");
     }
     let file = dll(STAMP, 7, Some(9));

@@ -7,7 +7,7 @@ const GROUP: &str = "agent";
 
 /// What inject knows by other ways.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Known {
+pub struct OwnProcessFacts {
     /// Load address of the program.
     pub image_base: u64,
     /// Lowest and one past the highest address of the stack of the thread that ran the test, by
@@ -20,7 +20,7 @@ pub struct Known {
 }
 
 /// The facts with their verdicts.
-pub fn judge(test: &SelfTest, known: &Known) -> Vec<Fact> {
+pub fn judge(test: &SelfTest, known: &OwnProcessFacts) -> Vec<Fact> {
     let mut facts = features(test);
     facts.extend(peb_lock(test));
     facts.push(loader_lock(test));
@@ -182,7 +182,7 @@ fn notification(test: &SelfTest) -> Vec<Fact> {
     ]
 }
 
-fn stack(test: &SelfTest, known: &Known) -> Fact {
+fn stack(test: &SelfTest, known: &OwnProcessFacts) -> Fact {
     let value = format!("{:#x}-{:#x}", test.stack_limit, test.stack_base);
     let Some((low, high)) = known.stack else {
         return Fact::ok(GROUP, "stack-bounds", value).but(Verdict::Unknown, "VirtualQuery failed");
@@ -193,7 +193,7 @@ fn stack(test: &SelfTest, known: &Known) -> Fact {
     Fact::check(GROUP, "stack-bounds", value, right, "the TEB's bounds are not those of the stack's memory")
 }
 
-fn thread_name(test: &SelfTest, known: &Known) -> Fact {
+fn thread_name(test: &SelfTest, known: &OwnProcessFacts) -> Fact {
     let name = "thread-name";
     let Some(given) = &known.thread_name else {
         return Fact::ok(GROUP, name, serde_json::Value::Null)
@@ -209,7 +209,7 @@ fn thread_name(test: &SelfTest, known: &Known) -> Fact {
     Fact::check(GROUP, name, read, same, "another name was read than was given")
 }
 
-fn threads(test: &SelfTest, known: &Known) -> Fact {
+fn threads(test: &SelfTest, known: &OwnProcessFacts) -> Fact {
     let fact = Fact::ok(GROUP, "threads", test.threads);
     match known.threads {
         None => fact.but(Verdict::Unknown, "the Toolhelp snapshot failed"),
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use selftest::{FEATURE_NOTIFICATION, FEATURE_PEB_LOCK};
 
-    fn good() -> (SelfTest, Known) {
+    fn good() -> (SelfTest, OwnProcessFacts) {
         let mut test = SelfTest::new(&[]);
         test.features = u32::MAX;
         test.tid = 44;
@@ -251,7 +251,7 @@ mod tests {
         test.threads = 3;
         test.thread_name_len = 4;
         test.thread_name[..4].copy_from_slice(b"name");
-        let known = Known {
+        let known = OwnProcessFacts {
             image_base: 0x1_4000_0000,
             stack: Some((0x8000, 0x1_0000)),
             thread_name: Some("name".to_owned()),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     /// The facts that are not ok when `change` is made to what is right.
-    fn spoilt(change: impl FnOnce(&mut SelfTest, &mut Known)) -> Vec<(String, Verdict)> {
+    fn spoilt(change: impl FnOnce(&mut SelfTest, &mut OwnProcessFacts)) -> Vec<(String, Verdict)> {
         let (mut test, mut known) = good();
         change(&mut test, &mut known);
         let facts = judge(&test, &known).into_iter().filter(|fact| fact.verdict != Verdict::Ok);

@@ -122,7 +122,7 @@ pub struct Summary {
 
 /// Everything that was found out.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Report {
+pub struct DoctorReport {
     /// [`VERSION`].
     pub version: u32,
     /// Version of stk.
@@ -139,9 +139,9 @@ pub struct Report {
     pub facts: Vec<Fact>,
 }
 
-impl Report {
+impl DoctorReport {
     /// A report of `facts`, found out at `time` (UTC in seconds since the Unix epoch).
-    pub fn new(arch: String, time: u64, pid: Option<u32>, facts: Vec<Fact>) -> Report {
+    pub fn new(arch: String, time: u64, pid: Option<u32>, facts: Vec<Fact>) -> DoctorReport {
         let mut summary = Summary::default();
         for fact in &facts {
             *match fact.verdict {
@@ -151,7 +151,7 @@ impl Report {
                 Verdict::Bad => &mut summary.bad,
             } += 1;
         }
-        Report { version: VERSION, stk: env!("CARGO_PKG_VERSION"), arch, time, pid, summary, facts }
+        DoctorReport { version: VERSION, stk: env!("CARGO_PKG_VERSION"), arch, time, pid, summary, facts }
     }
 
     /// JSON as `schema/doctor.schema.json` describes it.
@@ -214,14 +214,14 @@ fn shown(fact: &Fact) -> String {
 mod tests {
     use super::*;
 
-    fn report() -> Report {
+    fn report() -> DoctorReport {
         let facts = vec![
             Fact::ok("system", "processors", 8),
             Fact::ok("system", "build", "10.0.26100").note_if(true, "not tried"),
             Fact::check("agent", "peb-lock", 7, false, "the owner is another"),
             Fact::unknown("timing", "cycles", "not implemented").in_unit("cycles"),
         ];
-        Report::new("x64".to_owned(), 1_700_000_000, Some(7), facts)
+        DoctorReport::new("x64".to_owned(), 1_700_000_000, Some(7), facts)
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
             Fact::ok("system", hostile, hostile).but(Verdict::Note, hostile),
             Fact::ok("system", "modules", vec![hostile, hostile]),
         ];
-        let text = Report::new("x64".to_owned(), 0, None, facts).text();
+        let text = DoctorReport::new("x64".to_owned(), 0, None, facts).text();
         assert!(!text.contains('\u{1b}'), "{text:?}");
         assert_eq!(text.matches(r"a\u{1b}[2J\u{a}b").count(), 5, "{text}");
         // The group, two facts, an explanation, an empty line, the sum.

@@ -26,7 +26,7 @@ fn only_the_same_user_with_the_same_rights_is_a_peer() {
 
 /// A file whose properties are given; it notes whether the signature was asked for.
 #[derive(Default)]
-struct Planted {
+struct PlantedFile {
     file: bool,
     folder: bool,
     own: bool,
@@ -34,7 +34,7 @@ struct Planted {
     asked_signature: bool,
 }
 
-impl Evidence for Planted {
+impl Evidence for PlantedFile {
     fn file_is_the_systems(&mut self) -> bool {
         self.file
     }
@@ -53,31 +53,31 @@ impl Evidence for Planted {
 #[test]
 fn a_library_that_the_recorded_user_can_write_is_not_loaded_by_an_inject_above_it() {
     for (beside, named) in [(true, false), (false, false), (false, true)] {
-        assert_eq!(permit(Rank::Below, beside, named, &mut Planted::default()), None, "{beside} {named}");
+        assert_eq!(permit(Rank::Below, beside, named, &mut PlantedFile::default()), None, "{beside} {named}");
     }
     // A folder of administrators says nothing of a file in it that somebody else may write.
-    let mut planted = Planted { folder: true, ..Planted::default() };
+    let mut planted = PlantedFile { folder: true, ..PlantedFile::default() };
     assert_eq!(permit(Rank::Below, true, false, &mut planted), None);
     // What only inject's user can write counts only in a folder that inject's user has named.
-    let mut planted = Planted { own: true, ..Planted::default() };
+    let mut planted = PlantedFile { own: true, ..PlantedFile::default() };
     assert_eq!(permit(Rank::Below, true, false, &mut planted), None);
 }
 
 #[test]
 fn who_stands_behind_a_library_decides_where_its_own_dlls_may_come_from() {
     let only = |own_folder| Some(Permit { own_folder });
-    assert_eq!(permit(Rank::Peer, true, false, &mut Planted::default()), only(true));
-    assert_eq!(permit(Rank::Peer, false, true, &mut Planted::default()), only(false));
-    let both = || Planted { file: true, folder: true, ..Planted::default() };
+    assert_eq!(permit(Rank::Peer, true, false, &mut PlantedFile::default()), only(true));
+    assert_eq!(permit(Rank::Peer, false, true, &mut PlantedFile::default()), only(false));
+    let both = || PlantedFile { file: true, folder: true, ..PlantedFile::default() };
     assert_eq!(permit(Rank::Below, true, false, &mut both()), only(true));
     assert_eq!(permit(Rank::Below, false, false, &mut both()), only(false));
-    let mut open_folder = Planted { file: true, ..Planted::default() };
+    let mut open_folder = PlantedFile { file: true, ..PlantedFile::default() };
     assert_eq!(permit(Rank::Below, true, false, &mut open_folder), only(false));
     assert!(!open_folder.asked_signature);
     // Signed, in a folder that anybody writes: a DLL planted beside it must not come along.
-    let mut signed = Planted { signed: true, ..Planted::default() };
+    let mut signed = PlantedFile { signed: true, ..PlantedFile::default() };
     assert_eq!(permit(Rank::Below, true, false, &mut signed), only(false));
-    let mut own = Planted { own: true, ..Planted::default() };
+    let mut own = PlantedFile { own: true, ..PlantedFile::default() };
     assert_eq!(permit(Rank::Below, false, true, &mut own), only(false));
 }
 
@@ -132,13 +132,13 @@ fn links_are_followed_only_if_their_maker_has_inject_s_rights() {
 
 #[test]
 fn force_empties_plain_files_with_one_name_and_nothing_else() {
-    let file = Existing { regular: true, link: false, names: 1 };
+    let file = ExistingFile { regular: true, link: false, names: 1 };
     assert_eq!(replaceable(file), Ok(()));
     let refused = [
-        (Existing { link: true, ..file }, "link"),
-        (Existing { link: true, regular: false, ..file }, "link"),
-        (Existing { regular: false, ..file }, "no file"),
-        (Existing { names: 2, ..file }, "hard link"),
+        (ExistingFile { link: true, ..file }, "link"),
+        (ExistingFile { link: true, regular: false, ..file }, "link"),
+        (ExistingFile { regular: false, ..file }, "no file"),
+        (ExistingFile { names: 2, ..file }, "hard link"),
     ];
     for (existing, why) in refused {
         assert!(replaceable(existing).is_err_and(|text| text.contains(why)), "{existing:?}");

@@ -7,7 +7,7 @@ use super::remote::{self, Block, Call, Duplicate};
 use super::system;
 use crate::exports;
 use crate::failure::Failure;
-use crate::image::{self, AgentExports, Identity};
+use crate::image::{self, AgentExports, ImageIdentity};
 use crate::status;
 use std::path::{Path, PathBuf};
 use stk_schema::control::{
@@ -21,7 +21,7 @@ pub struct Agent {
     /// Where it was loaded from.
     pub path: PathBuf,
     base: u64,
-    identity: Identity,
+    identity: ImageIdentity,
     exports: AgentExports,
 }
 

@@ -1,9 +1,9 @@
 //! The trace and the image files of [`complete`](crate::complete) on disk.
 
-use super::local::{self, Elsewhere};
-use super::output::{self, Identity};
+use super::local::{self, PathRefusal};
+use super::output::{self, OutputIdentity};
 use super::system;
-use crate::complete::{self, Disk, DiskFile, MAX_FILE, Report};
+use crate::complete::{self, CompletionReport, Disk, DiskFile, FileError, MAX_FILE};
 use crate::messages;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -11,8 +11,9 @@ use std::os::windows::fs::OpenOptionsExt as _;
 use std::os::windows::io::AsRawHandle as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use stk_format::Trace;
+use stk_format::{NoSupplement, OpenError, Trace};
 use stk_schema::identity::ContentHash;
+use thiserror::Error;
 use windows_sys::Win32::Foundation::ERROR_SHARING_VIOLATION;
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_BASIC_INFO, FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_TYPE_DISK,
@@ -26,28 +27,42 @@ const NAMED: usize = 3;
 /// 1601-01-01 to 1970-01-01 in units of 100 ns.
 const UNIX_EPOCH_100NS: i64 = 116_444_736_000_000_000;
 
+/// Why a trace is not completed.
+#[derive(Debug, Error)]
+enum TraceError {
+    /// The system's reason.
+    #[error(transparent)]
+    System(#[from] io::Error),
+    #[error("another file has taken its place")]
+    Replaced,
+    #[error(transparent)]
+    Unreadable(#[from] OpenError),
+    #[error(transparent)]
+    NoSupplement(#[from] NoSupplement),
+}
+
 /// What a recording was asked to store of images.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct CompletionRequest {
     /// `EMBED_*`.
     pub embed: u32,
     /// Folder of shared tables.
     pub tables: Option<PathBuf>,
     /// The trace, as it was when the agent got it.
-    pub trace: Identity,
+    pub trace: OutputIdentity,
 }
 
 /// Completes the trace at `path`, whose recording has ended, and says on stderr what was added and
 /// what was not.
-pub fn run(path: &Path, wanted: &Wanted) {
+pub fn run(path: &Path, wanted: &CompletionRequest) {
     match try_run(path, wanted) {
         Ok(None) => {}
         Ok(Some(report)) => tell(&report),
-        Err(problem) => messages::say(&messages::not_completed(path, &problem)),
+        Err(problem) => messages::say(&messages::not_completed(path, &problem.to_string())),
     }
 }
 
-fn tell(report: &Report) {
+fn tell(report: &CompletionReport) {
     if report.completed != 0 {
         eprintln!(
             "{} of {} modules that could not be read in time were completed from their image files",
@@ -55,37 +70,34 @@ fn tell(report: &Report) {
         );
     }
     for (path, reason) in report.left.iter().take(NAMED) {
-        messages::say(&messages::no_unwind_data(path, reason));
+        messages::say(&messages::no_unwind_data(path, &reason.to_string()));
     }
     if report.left.len() > NAMED {
         eprintln!("... nor for {} others: see stk info", report.left.len() - NAMED);
     }
 }
 
-fn try_run(path: &Path, wanted: &Wanted) -> Result<Option<Report>, String> {
-    let mut file = open_trace(path).map_err(|error| error.to_string())?;
-    if Identity::of(&file).map_err(|error| error.to_string())? != wanted.trace {
-        return Err("another file has taken its place".to_owned());
+fn try_run(path: &Path, wanted: &CompletionRequest) -> Result<Option<CompletionReport>, TraceError> {
+    let mut file = open_trace(path)?;
+    if OutputIdentity::of(&file)? != wanted.trace {
+        return Err(TraceError::Replaced);
     }
-    let len = file.metadata().map_err(|error| error.to_string())?.len();
+    let len = file.metadata()?.len();
     if len == 0 {
         return Ok(None);
     }
     let made = {
         // SAFETY: the mapping lives in this block only, and nobody else can write to the file while
         // it is open here.
-        let bytes = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| error.to_string())?;
-        let trace = Trace::open(&bytes).map_err(|error| error.to_string())?;
+        let bytes = unsafe { memmap2::Mmap::map(&file) }?;
+        let trace = Trace::open(&bytes)?;
         let cut = len - trace.recorded_len();
         complete::complete(&trace, wanted.embed, cut, &mut LocalDisk { tables: wanted.tables.as_deref() })
     };
-    let Some((addition, report)) = made.map_err(|error| error.to_string())? else { return Ok(None) };
-    let mut append = || {
-        file.set_len(addition.keep)?;
-        file.seek(SeekFrom::Start(addition.keep))?;
-        file.write_all(&addition.bytes)
-    };
-    append().map_err(|error| error.to_string())?;
+    let Some((addition, report)) = made? else { return Ok(None) };
+    file.set_len(addition.keep)?;
+    file.seek(SeekFrom::Start(addition.keep))?;
+    file.write_all(&addition.bytes)?;
     Ok(Some(report))
 }
 
@@ -111,11 +123,11 @@ struct LocalDisk<'a> {
 }
 
 impl Disk for LocalDisk<'_> {
-    fn read(&mut self, path: &str) -> Result<DiskFile, String> {
+    fn read(&mut self, path: &str) -> Result<DiskFile, FileError> {
         let path = local(path)?;
         let fail = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => "there is no file at its path any more".to_owned(),
-            _ => format!("its file cannot be read ({error})"),
+            io::ErrorKind::NotFound => FileError::Missing,
+            _ => FileError::Unreadable(error.to_string()),
         };
         let options =
             OpenOptions::new().read(true).share_mode(FILE_SHARE_READ | FILE_SHARE_DELETE).open(&path);
@@ -124,10 +136,10 @@ impl Disk for LocalDisk<'_> {
         let is_disk = unsafe { GetFileType(file.as_raw_handle()) } == FILE_TYPE_DISK;
         let metadata = file.metadata().map_err(fail)?;
         if !is_disk || !metadata.is_file() {
-            return Err("its path is no regular file".to_owned());
+            return Err(FileError::NotRegular);
         }
         if metadata.len() > MAX_FILE {
-            return Err("its file is too large".to_owned());
+            return Err(FileError::TooLarge);
         }
         let changed = changed(&file).map_err(fail)?;
         let mut bytes = Vec::new();
@@ -143,12 +155,12 @@ impl Disk for LocalDisk<'_> {
 
 /// The path, if nothing of it leads off the local disks: a drive letter of a local disk, no link on
 /// the way.
-fn local(path: &str) -> Result<PathBuf, String> {
+fn local(path: &str) -> Result<PathBuf, FileError> {
     let path = PathBuf::from(path);
     match local::check_without_links(&path) {
         Ok(()) => Ok(path),
-        Err(Elsewhere::Place) => Err("its file does not lie on a local disk".to_owned()),
-        Err(Elsewhere::Link) => Err("its path leads over a link".to_owned()),
+        Err(PathRefusal::Place) => Err(FileError::NotLocal),
+        Err(PathRefusal::Link) => Err(FileError::Link),
     }
 }
 

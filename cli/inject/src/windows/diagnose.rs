@@ -71,7 +71,7 @@ pub fn smart_app_control() -> Option<u32> {
 /// The id of the newest event of `log` that names `file`; `None` also where the log cannot be read,
 /// as some only by administrators.
 fn event(log: &Log, file: &str) -> Option<u32> {
-    let api = Api::load()?;
+    let api = EventLogApi::load()?;
     let channel = system::wide(OsStr::new(log.channel));
     let query = system::wide(OsStr::new(&log.query(RECENT_S)));
     let flags = EvtQueryChannelPath | EvtQueryReverseDirection;
@@ -85,22 +85,22 @@ fn event(log: &Log, file: &str) -> Option<u32> {
 }
 
 /// The functions of wevtapi.dll, which is loaded only here.
-struct Api {
+struct EventLogApi {
     query: Query,
     next: Next,
     render: Render,
     close: Close,
 }
 
-type Any = unsafe extern "system" fn() -> isize;
+type Procedure = unsafe extern "system" fn() -> isize;
 type Query = unsafe extern "system" fn(EVT_HANDLE, *const u16, *const u16, u32) -> EVT_HANDLE;
 type Next = unsafe extern "system" fn(EVT_HANDLE, u32, *mut EVT_HANDLE, u32, u32, *mut u32) -> BOOL;
 type Render =
     unsafe extern "system" fn(EVT_HANDLE, EVT_HANDLE, u32, u32, *mut u16, *mut u32, *mut u32) -> BOOL;
 type Close = unsafe extern "system" fn(EVT_HANDLE) -> BOOL;
 
-impl Api {
-    fn load() -> Option<Api> {
+impl EventLogApi {
+    fn load() -> Option<EventLogApi> {
         // SAFETY: the names are zero-terminated; the DLL stays loaded; the types are the documented
         // signatures of these functions.
         unsafe {
@@ -108,11 +108,11 @@ impl Api {
             if dll.is_null() {
                 return None;
             }
-            Some(Api {
-                query: std::mem::transmute::<Any, Query>(GetProcAddress(dll, s!("EvtQuery"))?),
-                next: std::mem::transmute::<Any, Next>(GetProcAddress(dll, s!("EvtNext"))?),
-                render: std::mem::transmute::<Any, Render>(GetProcAddress(dll, s!("EvtRender"))?),
-                close: std::mem::transmute::<Any, Close>(GetProcAddress(dll, s!("EvtClose"))?),
+            Some(EventLogApi {
+                query: std::mem::transmute::<Procedure, Query>(GetProcAddress(dll, s!("EvtQuery"))?),
+                next: std::mem::transmute::<Procedure, Next>(GetProcAddress(dll, s!("EvtNext"))?),
+                render: std::mem::transmute::<Procedure, Render>(GetProcAddress(dll, s!("EvtRender"))?),
+                close: std::mem::transmute::<Procedure, Close>(GetProcAddress(dll, s!("EvtClose"))?),
             })
         }
     }
@@ -120,7 +120,7 @@ impl Api {
 
 /// A query's results.
 struct Results<'a> {
-    api: &'a Api,
+    api: &'a EventLogApi,
     handle: EVT_HANDLE,
 }
 

@@ -35,15 +35,15 @@ pub fn own_process() -> io::Result<OwnedHandle> {
 
 /// Guards a process until it is dropped.
 #[derive(Debug)]
-pub struct Guarding {
+pub struct GuardThread {
     stop: Arc<Event>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Guarding {
+impl GuardThread {
     /// Begins to guard a process whose agent's status is this; `None` if the agent has no board, or
     /// no thread can be had.
-    pub fn start(process: &Process, status: &AgentStatus) -> Option<Guarding> {
+    pub fn start(process: &Process, status: &AgentStatus) -> Option<GuardThread> {
         let address = Some(status.guard_board).filter(|&address| address != 0)?;
         let handle = process.handle().try_clone_to_owned().ok()?;
         let process = Process::from_handle(handle, process.pid()).ok()?;
@@ -54,11 +54,11 @@ impl Guarding {
         let stopped = stop.clone();
         let work = move || watch.run(&stopped);
         let thread = std::thread::Builder::new().name("guard".to_owned()).spawn(work).ok()?;
-        Some(Guarding { stop, thread: Some(thread) })
+        Some(GuardThread { stop, thread: Some(thread) })
     }
 }
 
-impl Drop for Guarding {
+impl Drop for GuardThread {
     fn drop(&mut self) {
         self.stop.set();
         // inject leaves no thread behind that still waits when it ends.
@@ -70,7 +70,7 @@ impl Drop for Guarding {
 
 /// One of the recorder's threads.
 #[derive(Debug, Default)]
-struct Watched {
+struct RecorderThread {
     tid: u32,
     /// `None` for a thread that had ended before it could be opened.
     handle: Option<OwnedHandle>,
@@ -82,15 +82,15 @@ struct Watch {
     process: Process,
     /// Address of the board in the process.
     board: u64,
-    watchdog: Watched,
-    samplers: [Watched; SAMPLERS],
+    watchdog: RecorderThread,
+    samplers: [RecorderThread; SAMPLERS],
     guard: Guard,
 }
 
 impl Watch {
     fn new(process: Process, board: u64) -> Watch {
-        let samplers = std::array::from_fn(|_| Watched::default());
-        Watch { process, board, watchdog: Watched::default(), samplers, guard: Guard::default() }
+        let samplers = std::array::from_fn(|_| RecorderThread::default());
+        Watch { process, board, watchdog: RecorderThread::default(), samplers, guard: Guard::default() }
     }
 
     fn run(&mut self, stop: &Event) {
@@ -117,7 +117,7 @@ impl Watch {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Watched> {
+    fn all(&self) -> impl Iterator<Item = &RecorderThread> {
         std::iter::once(&self.watchdog).chain(&self.samplers)
     }
 
@@ -156,18 +156,18 @@ impl Watch {
     }
 }
 
-impl Watched {
+impl RecorderThread {
     /// From now on this is the thread `tid`, 0 = none.
     fn open(&mut self, process: &Process, tid: u32) {
         if tid == self.tid {
             return;
         }
         *self = match open(process, tid, THREAD_SYNCHRONIZE) {
-            _ if tid == 0 => Watched::default(),
-            Ok(handle) => Watched { tid, handle: Some(handle), life: Life::Alive },
+            _ if tid == 0 => RecorderThread::default(),
+            Ok(handle) => RecorderThread { tid, handle: Some(handle), life: Life::Alive },
             // No thread has this id any more, or one of another process has it.
-            Err(error) if is_gone(&error) => Watched { tid, handle: None, life: Life::Dead },
-            Err(_) => Watched { tid, handle: None, life: Life::Absent },
+            Err(error) if is_gone(&error) => RecorderThread { tid, handle: None, life: Life::Dead },
+            Err(_) => RecorderThread { tid, handle: None, life: Life::Absent },
         };
     }
 

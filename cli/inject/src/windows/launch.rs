@@ -19,10 +19,10 @@ use windows_sys::Win32::System::Threading::{
     CREATE_SUSPENDED, OpenThread, ResumeThread, THREAD_SET_CONTEXT, THREAD_SUSPEND_RESUME, TerminateProcess,
 };
 
-/// A program that inject has started and that waits for [`Launched::resume`]. If it is dropped
-/// before, it is ended, unless it may have begun to run.
+/// A program that inject has started and that waits for [`LaunchedProgram::resume`]. If it is
+/// dropped before, it is ended, unless it may have begun to run.
 #[derive(Debug)]
-pub struct Launched {
+pub struct LaunchedProgram {
     process: Process,
     main_thread: OwnedHandle,
     stage: Cell<Stage>,
@@ -46,12 +46,12 @@ enum Stage {
     Running,
 }
 
-impl Launched {
+impl LaunchedProgram {
     /// Starts `line` (program and arguments) in inject's own console, environment and folder.
     ///
     /// # Errors
     /// A sentence for the user, with the exit code that a shell would give.
-    pub fn start(line: &[OsString]) -> Result<Launched, Failure> {
+    pub fn start(line: &[OsString]) -> Result<LaunchedProgram, Failure> {
         let [program, arguments @ ..] = line else {
             return Err(Failure::usage("no program to start: name one after --"));
         };
@@ -72,7 +72,7 @@ impl Launched {
         let process = Process::from_handle(handle, pid).map_err(|_| failed(&"it has ended"))?;
         let main_thread = only_thread(pid).map_err(|error| failed(&error))?;
         let go = Event::new().map_err(|error| failed(&error))?;
-        Ok(Launched { process, main_thread, stage: Cell::new(Stage::Suspended), go, _child: child })
+        Ok(LaunchedProgram { process, main_thread, stage: Cell::new(Stage::Suspended), go, _child: child })
     }
 
     /// The program's process.
@@ -146,7 +146,7 @@ impl Launched {
     }
 }
 
-impl Drop for Launched {
+impl Drop for LaunchedProgram {
     fn drop(&mut self) {
         match self.stage.get() {
             // SAFETY: the handle is open. The program has not come to its entry point, so nothing

@@ -13,7 +13,7 @@ use windows_sys::Win32::Storage::FileSystem::{
 
 /// Why a path is not opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Elsewhere {
+pub enum PathRefusal {
     /// It names a share, a device, a mapped drive or no file at all.
     Place,
     /// A folder on the way, or the file, is a link.
@@ -24,15 +24,15 @@ pub enum Elsewhere {
 ///
 /// # Errors
 /// Where else it leads, or may lead.
-pub fn check(path: &Path) -> Result<(), Elsewhere> {
+pub fn check(path: &Path) -> Result<(), PathRefusal> {
     const REMOVABLE: u32 = 2;
     const FIXED: u32 = 3;
     const RAM_DISK: u32 = 6;
-    let drive = path.to_str().and_then(trust::plain_drive).ok_or(Elsewhere::Place)?;
+    let drive = path.to_str().and_then(trust::plain_drive).ok_or(PathRefusal::Place)?;
     let root = system::wide(format!("{drive}:\\").as_ref());
     // SAFETY: a zero-terminated text.
     if !matches!(unsafe { GetDriveTypeW(root.as_ptr()) }, REMOVABLE | FIXED | RAM_DISK) {
-        return Err(Elsewhere::Place);
+        return Err(PathRefusal::Place);
     }
     Ok(())
 }
@@ -41,7 +41,7 @@ pub fn check(path: &Path) -> Result<(), Elsewhere> {
 ///
 /// # Errors
 /// Where else it leads, or may lead.
-pub fn check_without_links(path: &Path) -> Result<(), Elsewhere> {
+pub fn check_without_links(path: &Path) -> Result<(), PathRefusal> {
     check(path)?;
     // From the root on, so that no link is followed before it is seen.
     let mut folders: Vec<&Path> = path.ancestors().collect();
@@ -50,7 +50,7 @@ pub fn check_without_links(path: &Path) -> Result<(), Elsewhere> {
         let Ok(metadata) = part.symlink_metadata() else { break };
         if metadata.file_attributes() & FILE_ATTRIBUTE_REPARSE_POINT != 0 && metadata.file_type().is_symlink()
         {
-            return Err(Elsewhere::Link);
+            return Err(PathRefusal::Link);
         }
     }
     Ok(())

@@ -56,7 +56,7 @@ pub fn run(action: Action) -> i32 {
         Action::Record(record) => record::run(&record),
         Action::Ps { json } => list(json),
         Action::Doctor { pid, json, output, force } => {
-            doctor::run(&doctor::Question { pid, json, output, force })
+            doctor::run(&doctor::DoctorQuestion { pid, json, output, force })
         }
         Action::Stop { target, timeout_ms } => stop(&target, timeout_ms),
     };

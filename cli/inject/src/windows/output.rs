@@ -4,7 +4,7 @@
 use super::system;
 use super::token::{self, Token};
 use crate::failure::Failure;
-use crate::trust::{self, Existing};
+use crate::trust::{self, ExistingFile};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -23,19 +23,19 @@ use windows_sys::Win32::Storage::FileSystem::{
 pub struct Output {
     // In this order, since a file that is open cannot be deleted.
     file: File,
-    unwanted: Unwanted,
+    unwanted: FileRemoval,
     path: PathBuf,
-    identity: Identity,
+    identity: OutputIdentity,
 }
 
 /// What tells a file from every other one on its machine, whatever it is called: volume serial
 /// number and file index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Identity(u32, u64);
+pub struct OutputIdentity(u32, u64);
 
 /// A file to be deleted on drop.
 #[derive(Debug)]
-struct Unwanted(Option<PathBuf>);
+struct FileRemoval(Option<PathBuf>);
 
 impl Output {
     /// Creates the file, or with `force` opens one that is there; others may read but not write it
@@ -53,7 +53,7 @@ impl Output {
         // The flag has a link itself opened, not what it leads to.
         options.write(true).share_mode(FILE_SHARE_READ).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
         let (file, unwanted) = match options.clone().create_new(true).open(&path) {
-            Ok(file) => (file, Unwanted(Some(path.clone()))),
+            Ok(file) => (file, FileRemoval(Some(path.clone()))),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 if !force {
                     return Err(Failure::failed(format!(
@@ -66,11 +66,11 @@ impl Output {
                 }
                 let file = options.open(&path).map_err(fail)?;
                 trust::replaceable(existing(&file).map_err(fail)?).map_err(no)?;
-                (file, Unwanted(None))
+                (file, FileRemoval(None))
             }
             Err(error) => return Err(fail(error)),
         };
-        let identity = Identity::of(&file).map_err(fail)?;
+        let identity = OutputIdentity::of(&file).map_err(fail)?;
         Ok(Output { file, unwanted, path, identity })
     }
 
@@ -118,25 +118,25 @@ impl Output {
     }
 
     /// The agent has it now: closes our handle, leaves the file and returns its path and identity.
-    pub fn keep(mut self) -> (PathBuf, Identity) {
+    pub fn keep(mut self) -> (PathBuf, OutputIdentity) {
         self.unwanted.0 = None;
         (self.path, self.identity)
     }
 }
 
-impl Identity {
+impl OutputIdentity {
     /// That of an open file.
     ///
     /// # Errors
     /// The system's.
-    pub fn of(file: &File) -> io::Result<Identity> {
+    pub fn of(file: &File) -> io::Result<OutputIdentity> {
         let known = information(file)?;
         let index = u64::from(known.nFileIndexHigh) << 32 | u64::from(known.nFileIndexLow);
-        Ok(Identity(known.dwVolumeSerialNumber, index))
+        Ok(OutputIdentity(known.dwVolumeSerialNumber, index))
     }
 }
 
-impl Drop for Unwanted {
+impl Drop for FileRemoval {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
             // If it cannot be deleted, an empty file stays: no reason to hide the failure that led
@@ -150,11 +150,11 @@ impl Drop for Unwanted {
 ///
 /// # Errors
 /// The system's.
-pub fn existing(file: &File) -> io::Result<Existing> {
+pub fn existing(file: &File) -> io::Result<ExistingFile> {
     let known = information(file)?;
     // SAFETY: the handle is open.
     let is_disk = unsafe { GetFileType(file.as_raw_handle()) } == FILE_TYPE_DISK;
-    Ok(Existing {
+    Ok(ExistingFile {
         regular: is_disk && known.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY == 0,
         // Also what stands for a file kept elsewhere, in a cloud or a store of shared chunks: it is
         // opened as such.

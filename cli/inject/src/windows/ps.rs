@@ -16,7 +16,7 @@ use stk_schema::control;
 ///
 /// # Errors
 /// A sentence for the user, when the list cannot be had.
-pub fn processes() -> Result<Vec<list::Process>, Failure> {
+pub fn processes() -> Result<Vec<list::ProcessRow>, Failure> {
     let mut all = process::entries()?;
     all.retain(|entry| entry.pid != std::process::id());
     all.sort_by_key(|entry| entry.pid);
@@ -25,8 +25,8 @@ pub fn processes() -> Result<Vec<list::Process>, Failure> {
 
 /// What can be told of a process without opening it for more than reading, and without privileges.
 /// Of other users' processes no memory is read.
-fn describe(pid: u32, name: String) -> list::Process {
-    let mut line = list::Process {
+fn describe(pid: u32, name: String) -> list::ProcessRow {
+    let mut line = list::ProcessRow {
         pid,
         name,
         arch: None,
@@ -70,7 +70,7 @@ fn describe(pid: u32, name: String) -> list::Process {
 }
 
 /// Adds what the process's modules tell: its runtime, and what an agent in it is doing.
-fn look_into(process: &Process, line: &mut list::Process) {
+fn look_into(process: &Process, line: &mut list::ProcessRow) {
     let wanted = |index: usize, name: &str| index == 0 || name.eq_ignore_ascii_case(image::AGENT_NAME);
     let modules = process.modules_if(&wanted).unwrap_or_default();
     line.dotnet = dotnet(&modules);

@@ -4,9 +4,9 @@ use super::agent::{self, Agent, AgentFile};
 use super::complete;
 use super::console;
 use super::detach;
-use super::guard::{self, Guarding};
+use super::guard::{self, GuardThread};
 use super::handover;
-use super::launch::Launched;
+use super::launch::LaunchedProgram;
 use super::names::Names;
 use super::output::Output;
 use super::process::Process;
@@ -78,7 +78,7 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
     // Before the program is started, so that a missing agent costs nothing.
     AgentFile::open(record.dll.as_deref())?;
     let interrupted = catch_interrupts()?;
-    let launched = Launched::start(line)?;
+    let launched = LaunchedProgram::start(line)?;
     let process = launched.process();
     if let Some(other) = handover::companion(process) {
         // It starts the program anew: this one has not run one instruction.
@@ -122,11 +122,11 @@ struct Session<'a> {
     /// Whether one sample of each thread was asked for.
     once: bool,
     /// What is added to the trace after its end.
-    wanted: complete::Wanted,
+    wanted: complete::CompletionRequest,
     /// Answers the agent's questions for names until the recording ends.
     _names: Option<Names>,
     /// Watches over the recorder's threads until the process or the recording ends.
-    _guarding: Option<Guarding>,
+    _guarding: Option<GuardThread>,
 }
 
 /// What ended a recording.
@@ -144,18 +144,7 @@ impl<'a> Session<'a> {
         process: &'a Process,
         initialise: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<Session<'a>, Failure> {
-        if process.pid() == std::process::id() {
-            return Err(Failure::usage(format!("pid {} is this inject itself", process.pid())));
-        }
-        let file = AgentFile::open(record.dll.as_deref())?.placed();
-        let dll = (file.path.as_path(), &file.image);
-        refusal::check(process, Some(dll)).map_err(|refusal| refusal.failure(&process.to_string()))?;
-        file.check_exports()?;
-        if record.flags & FLAG_CHECK_WALKS != 0 && file.image.machine != MACHINE_X64 {
-            return Err(Failure::usage(
-                "--check-walks is not supported by the x86 and arm64 agents".to_owned(),
-            ));
-        }
+        let file = fitting_agent(record, process)?;
         let tables = record.tables.as_deref().map(tables_dir).transpose()?.unwrap_or_default();
         let loaded = agent::idle(process, &file)?;
         let output = Output::open(&output_path(record, process)?, record.force)?;
@@ -170,28 +159,7 @@ impl<'a> Session<'a> {
             }
         };
         output.empty()?;
-        let config = AgentConfig {
-            size: size_of::<AgentConfig>() as u32,
-            version: CONTROL_VERSION,
-            output: 0,
-            rate_mhz: record.rate_mhz,
-            max_stack_bytes: record.max_stack_bytes,
-            flags: record.flags,
-            embed: record.embed,
-            delay_ms: record.delay_ms,
-            duration_ms: record.duration_ms,
-            uuid: uuid::random(),
-            metadata: 0,
-            metadata_len: 0,
-            reserved: 0,
-            tables_dir: 0,
-            ended_event: 0,
-            status_address: 0,
-            system_error: 0,
-            reserved2: 0,
-            guard: 0,
-            max_bytes: record.max_bytes.unwrap_or_else(|| output.default_limit()),
-        };
+        let config = config(record, &output);
         let own = guard::own_process()
             .map_err(|error| Failure::failed(format!("inject cannot be its own guard: {error}")))?;
         let handles = [
@@ -204,13 +172,17 @@ impl<'a> Session<'a> {
         let (path, identity) = output.keep();
         say(&messages::recording(process, &path));
         let status = agent::read_status(process, status_address).unwrap_or(status::BLANK);
-        let guarding = Guarding::start(process, &status);
+        let guarding = GuardThread::start(process, &status);
         if guarding.is_none() {
             say(&format!(
                 "the agent publishes no board: a thread that it holds when {process} ends could not be resumed"
             ));
         }
-        let wanted = complete::Wanted { embed: record.embed, tables: record.tables.clone(), trace: identity };
+        let wanted = complete::CompletionRequest {
+            embed: record.embed,
+            tables: record.tables.clone(),
+            trace: identity,
+        };
         Ok(Session {
             process,
             agent,
@@ -347,13 +319,55 @@ impl<'a> Session<'a> {
     }
 }
 
+/// The agent's file, if it can record this process as asked.
+fn fitting_agent(record: &Record, process: &Process) -> Result<AgentFile, Failure> {
+    if process.pid() == std::process::id() {
+        return Err(Failure::usage(format!("pid {} is this inject itself", process.pid())));
+    }
+    let file = AgentFile::open(record.dll.as_deref())?.placed();
+    let dll = (file.path.as_path(), &file.image);
+    refusal::check(process, Some(dll)).map_err(|refusal| refusal.failure(&process.to_string()))?;
+    file.check_exports()?;
+    if record.flags & FLAG_CHECK_WALKS != 0 && file.image.machine != MACHINE_X64 {
+        return Err(Failure::usage("--check-walks is not supported by the x86 and arm64 agents".to_owned()));
+    }
+    Ok(file)
+}
+
+/// What the agent is asked to do; handles and addresses in its process are still to come.
+fn config(record: &Record, output: &Output) -> AgentConfig {
+    AgentConfig {
+        size: size_of::<AgentConfig>() as u32,
+        version: CONTROL_VERSION,
+        output: 0,
+        rate_mhz: record.rate_mhz,
+        max_stack_bytes: record.max_stack_bytes,
+        flags: record.flags,
+        embed: record.embed,
+        delay_ms: record.delay_ms,
+        duration_ms: record.duration_ms,
+        uuid: uuid::random(),
+        metadata: 0,
+        metadata_len: 0,
+        reserved: 0,
+        tables_dir: 0,
+        ended_event: 0,
+        status_address: 0,
+        system_error: 0,
+        reserved2: 0,
+        guard: 0,
+        max_bytes: record.max_bytes.unwrap_or_else(|| output.default_limit()),
+    }
+}
+
 fn output_path(record: &Record, process: &Process) -> Result<PathBuf, Failure> {
     let values = pattern::Values {
         name: pattern::program_name(process.name()),
         pid: process.pid(),
         time: &system::local_time(),
     };
-    let path = PathBuf::from(pattern::expand(&record.output, values).map_err(Failure::usage)?);
+    let name = pattern::expand(&record.output, values);
+    let path = PathBuf::from(name.map_err(|error| Failure::usage(error.to_string()))?);
     if path.is_dir() {
         let shown = path.display();
         let file = path.join(pattern::DEFAULT);

@@ -4,7 +4,7 @@ use super::process::{self, Process};
 use super::system;
 use super::token::{self, Token};
 use crate::image::{self, Image};
-use crate::policy::{self, Library, Policies};
+use crate::policy::{self, AgentTraits, Policies};
 pub use crate::refusal::{Machine, Refusal};
 use crate::refusal::{Standing, standing};
 use crate::sddl;
@@ -34,7 +34,7 @@ pub fn architecture(machine: Machine, dll: Option<(&Path, &Image)>) -> Result<()
 /// # Errors
 /// The policy that does not.
 pub fn policies(process: BorrowedHandle, dll: Option<(&Path, &Image)>) -> Result<(), Refusal> {
-    let library = dll.map(|(path, image)| Library {
+    let library = dll.map(|(path, image)| AgentTraits {
         cet: image.cet,
         guard_cf: image.guard_cf,
         remote: system::is_remote(path),

@@ -28,7 +28,7 @@ const DATA_ACCESS_LIBRARY: &CStr = c"1.3.6.1.4.1.311.84.4.1";
 /// machine adds.
 const EXTENSION_ONLY: u32 = 2;
 
-type Any = unsafe extern "system" fn() -> isize;
+type Procedure = unsafe extern "system" fn() -> isize;
 type Verify = unsafe extern "system" fn(HWND, *mut GUID, *mut WINTRUST_DATA) -> i32;
 type ProviderData = unsafe extern "system" fn(HANDLE) -> *mut CRYPT_PROVIDER_DATA;
 type SignerOf =
@@ -43,7 +43,7 @@ type VerifyChain = unsafe extern "system" fn(
 type Usage = unsafe extern "system" fn(*const CERT_CONTEXT, u32, *mut CTL_USAGE, *mut u32) -> BOOL;
 
 /// The functions, from DLLs that inject loads only for this.
-struct Api {
+struct SignatureApi {
     provider_data: ProviderData,
     signer: SignerOf,
     certificate: CertificateOf,
@@ -51,18 +51,24 @@ struct Api {
     usage: Usage,
 }
 
-impl Api {
-    fn load() -> Option<Api> {
+impl SignatureApi {
+    fn load() -> Option<SignatureApi> {
         let wintrust = |name| system::system_dll(c"wintrust.dll", name);
         let crypt32 = |name| system::system_dll(c"crypt32.dll", name);
         // SAFETY: the types are the documented signatures of these functions.
         unsafe {
-            Some(Api {
-                provider_data: transmute::<Any, ProviderData>(wintrust(c"WTHelperProvDataFromStateData")?),
-                signer: transmute::<Any, SignerOf>(wintrust(c"WTHelperGetProvSignerFromChain")?),
-                certificate: transmute::<Any, CertificateOf>(wintrust(c"WTHelperGetProvCertFromChain")?),
-                verify_chain: transmute::<Any, VerifyChain>(crypt32(c"CertVerifyCertificateChainPolicy")?),
-                usage: transmute::<Any, Usage>(crypt32(c"CertGetEnhancedKeyUsage")?),
+            Some(SignatureApi {
+                provider_data: transmute::<Procedure, ProviderData>(wintrust(
+                    c"WTHelperProvDataFromStateData",
+                )?),
+                signer: transmute::<Procedure, SignerOf>(wintrust(c"WTHelperGetProvSignerFromChain")?),
+                certificate: transmute::<Procedure, CertificateOf>(wintrust(
+                    c"WTHelperGetProvCertFromChain",
+                )?),
+                verify_chain: transmute::<Procedure, VerifyChain>(crypt32(
+                    c"CertVerifyCertificateChainPolicy",
+                )?),
+                usage: transmute::<Procedure, Usage>(crypt32(c"CertGetEnhancedKeyUsage")?),
             })
         }
     }
@@ -127,7 +133,7 @@ impl Api {
 /// Whether the runtime's maker, Microsoft, has signed the open file at `path` as a data access
 /// library, and it has not been changed since.
 pub fn is_data_access_library(file: &File, path: &Path) -> bool {
-    let Some(api) = Api::load() else { return false };
+    let Some(api) = SignatureApi::load() else { return false };
     // SAFETY: the verification has succeeded, and its state is closed afterwards.
     verify(path, Some(file), |error, state| error == 0 && unsafe { api.is_makers(state) }).unwrap_or(false)
 }
@@ -138,7 +144,7 @@ pub fn is_data_access_library(file: &File, path: &Path) -> bool {
 pub fn verify<T>(path: &Path, file: Option<&File>, judge: impl FnOnce(u32, HANDLE) -> T) -> Option<T> {
     let verify = system::system_dll(c"wintrust.dll", c"WinVerifyTrust")?;
     // SAFETY: this is the documented signature of WinVerifyTrust.
-    let verify = unsafe { transmute::<Any, Verify>(verify) };
+    let verify = unsafe { transmute::<Procedure, Verify>(verify) };
     let name = system::wide(path.as_os_str());
     let mut subject = WINTRUST_FILE_INFO {
         cbStruct: size_of::<WINTRUST_FILE_INFO>() as u32,

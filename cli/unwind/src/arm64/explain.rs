@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::info;
 use super::registers::NONVOLATILE;
-use super::rule::{self, Caller, Full, Slot};
+use super::rule::{self, Arm64FullRule, Arm64Slot, Caller};
 use crate::Trust;
 use crate::engine::Place;
 use crate::explain::{Explanation, fault, sum, word};
@@ -34,8 +34,8 @@ pub(crate) fn explain(place: &Place<'_>) -> Explanation {
 }
 
 /// Where the caller's registers lie.
-fn effect(full: &Full) -> String {
-    let base = |slot: Slot| if slot.from_fp { "fp" } else { "sp" };
+fn effect(full: &Arm64FullRule) -> String {
+    let base = |slot: Arm64Slot| if slot.from_fp { "fp" } else { "sp" };
     let mut text = format!("caller's sp = {}", sum(base(full.sp), full.sp.offset));
     text.push_str(match full.caller {
         Caller::Lr => ", return address in lr",

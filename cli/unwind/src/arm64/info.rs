@@ -13,7 +13,7 @@ pub(crate) struct Function {
 
 /// What undoing one instruction of a prologue, or doing one of an epilogue, does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum Arm64Operation {
     Alloc {
         size: u32,
     },
@@ -51,21 +51,24 @@ pub(crate) enum Operation {
     ClearUnwoundToCall,
 }
 
-impl Operation {
+impl Arm64Operation {
     /// Whether an instruction of the prologue or epilogue corresponds to it.
     fn is_instruction(self) -> bool {
-        !matches!(self, Operation::MachineFrame | Operation::Context | Operation::ClearUnwoundToCall)
+        !matches!(
+            self,
+            Arm64Operation::MachineFrame | Arm64Operation::Context | Arm64Operation::ClearUnwoundToCall
+        )
     }
 
     fn ends(self) -> bool {
-        matches!(self, Operation::End | Operation::EndOfScope)
+        matches!(self, Arm64Operation::End | Arm64Operation::EndOfScope)
     }
 }
 
 /// The operations that undo a frame at one place. A fixed buffer: rules are compiled without
 /// allocation.
 pub(crate) struct Sequence {
-    operations: [Operation; MAX_OPERATIONS],
+    operations: [Arm64Operation; MAX_OPERATIONS],
     len: usize,
 }
 
@@ -74,16 +77,16 @@ const MAX_OPERATIONS: usize = 96;
 
 impl Sequence {
     fn new() -> Self {
-        Sequence { operations: [Operation::End; MAX_OPERATIONS], len: 0 }
+        Sequence { operations: [Arm64Operation::End; MAX_OPERATIONS], len: 0 }
     }
 
-    fn push(&mut self, operation: Operation) -> Result<(), Fault> {
+    fn push(&mut self, operation: Arm64Operation) -> Result<(), Fault> {
         *self.operations.get_mut(self.len).ok_or(Fault::BadUnwindInfo)? = operation;
         self.len += 1;
         Ok(())
     }
 
-    pub(crate) fn operations(&self) -> &[Operation] {
+    pub(crate) fn operations(&self) -> &[Arm64Operation] {
         &self.operations[..self.len]
     }
 
@@ -175,26 +178,22 @@ fn packed(data: u32, instruction: u32) -> Result<Sequence, Fault> {
     // In the order of an epilogue: last done in the prologue first.
     let mut sequence = Sequence::new();
     if chained {
-        sequence.push(Operation::SetSp { offset: 0 })?;
-        let fp_lr = |release| Operation::Save { first: X29, count: 2, offset: 0, stride: 8, release };
-        if local <= 512 {
-            sequence.push(fp_lr(local))?;
-        } else {
-            sequence.push(fp_lr(0))?;
-        }
+        sequence.push(Arm64Operation::SetSp { offset: 0 })?;
+        let release = if local <= 512 { local } else { 0 };
+        sequence.push(Arm64Operation::Save { first: X29, count: 2, offset: 0, stride: 8, release })?;
     }
     if !chained || local > 512 {
         push_allocs(&mut sequence, local)?;
     }
     for _ in 0..homes * 4 {
-        sequence.push(Operation::Nop)?;
+        sequence.push(Arm64Operation::Nop)?;
     }
     push_saves(&mut sequence, reg_i, saves_lr != 0, fp_count, saved)?;
     if cr == 2 {
-        sequence.push(Operation::SignedLr)?;
+        sequence.push(Arm64Operation::SignedLr)?;
     }
     let prologue = sequence.len as u32;
-    sequence.push(Operation::End)?;
+    sequence.push(Arm64Operation::End)?;
     if is_fragment {
         return Ok(sequence);
     }
@@ -203,7 +202,8 @@ fn packed(data: u32, instruction: u32) -> Result<Sequence, Fault> {
         return Ok(sequence);
     }
     // An epilogue does neither restore sp from fp nor undo the homing of arguments.
-    let left_out = |operation: &Operation| matches!(operation, Operation::SetSp { .. } | Operation::Nop);
+    let left_out =
+        |operation: &Arm64Operation| matches!(operation, Arm64Operation::SetSp { .. } | Arm64Operation::Nop);
     let skipped = sequence.operations().iter().filter(|operation| left_out(operation)).count() as u32;
     let epilogue = prologue - skipped + 1;
     if let Some(done) = (instruction + epilogue).checked_sub(len)
@@ -226,13 +226,52 @@ fn push_allocs(sequence: &mut Sequence, size: u32) -> Result<(), Fault> {
     // The most that one `sub` takes here; a multiple of 16 below 4096.
     const MOST: u32 = 4080;
     if size > MOST {
-        sequence.push(Operation::Alloc { size: size - MOST })?;
-        sequence.push(Operation::Alloc { size: MOST })
+        sequence.push(Arm64Operation::Alloc { size: size - MOST })?;
+        sequence.push(Arm64Operation::Alloc { size: MOST })
     } else if size > 0 {
-        sequence.push(Operation::Alloc { size })
+        sequence.push(Arm64Operation::Alloc { size })
     } else {
         Ok(())
     }
+}
+
+/// A save of the canonical prologue: `count` neighbours, `offset` bytes above the stack pointer.
+/// The first one allocates `saved` bytes.
+fn save_run(first: Nonvolatile, count: u8, offset: u32, saved: u32) -> Arm64Operation {
+    let release = if offset == 0 { saved } else { 0 };
+    Arm64Operation::Save { first, count, offset, stride: 8, release }
+}
+
+/// The saves of x19 and up, and of lr, in the order of the prologue; gives the bytes they take.
+fn push_integer_saves(done: &mut Sequence, reg_i: u32, saves_lr: bool, saved: u32) -> Result<u32, Fault> {
+    let mut offset = 0;
+    let mut register = 19u8;
+    for _ in 0..reg_i / 2 {
+        done.push(save_run(Nonvolatile::X(register), 2, offset, saved))?;
+        offset += 16;
+        register += 2;
+    }
+    let last = Nonvolatile::X(register);
+    match (reg_i % 2 == 1, saves_lr) {
+        (true, true) => {
+            if offset == 0 {
+                // No pre-indexed form of the pair exists among the codes: the space is made first.
+                done.push(Arm64Operation::Alloc { size: saved })?;
+            }
+            done.push(Arm64Operation::SaveWithLr { first: last, offset, release: 0 })?;
+            offset += 16;
+        }
+        (true, false) => {
+            done.push(save_run(last, 1, offset, saved))?;
+            offset += 8;
+        }
+        (false, true) => {
+            done.push(save_run(Nonvolatile::X(30), 1, offset, saved))?;
+            offset += 8;
+        }
+        (false, false) => {}
+    }
+    Ok(offset)
 }
 
 /// The saves of the canonical prologue, undone in reverse. The first one done allocates `saved`
@@ -245,63 +284,19 @@ fn push_saves(
     saved: u32,
 ) -> Result<(), Fault> {
     let mut done = Sequence::new();
-    let mut offset = 0;
-    let mut register = 19u8;
-    let release = |offset: u32| if offset == 0 { saved } else { 0 };
-    for _ in 0..reg_i / 2 {
-        let first = Nonvolatile::X(register);
-        done.push(Operation::Save { first, count: 2, offset, stride: 8, release: release(offset) })?;
-        offset += 16;
-        register += 2;
-    }
-    let last = Nonvolatile::X(register);
-    match (reg_i % 2 == 1, saves_lr) {
-        (true, true) if offset == 0 => {
-            // No pre-indexed form of the pair exists among the codes: the space is made first.
-            done.push(Operation::Alloc { size: saved })?;
-            done.push(Operation::SaveWithLr { first: last, offset, release: 0 })?;
-            offset += 16;
-        }
-        (true, true) => {
-            done.push(Operation::SaveWithLr { first: last, offset, release: 0 })?;
-            offset += 16;
-        }
-        (true, false) => {
-            done.push(Operation::Save {
-                first: last,
-                count: 1,
-                offset,
-                stride: 8,
-                release: release(offset),
-            })?;
-            offset += 8;
-        }
-        (false, true) => {
-            let lr = Nonvolatile::X(30);
-            done.push(Operation::Save { first: lr, count: 1, offset, stride: 8, release: release(offset) })?;
-            offset += 8;
-        }
-        (false, false) => {}
-    }
+    let mut offset = push_integer_saves(&mut done, reg_i, saves_lr, saved)?;
     let mut register = 8u8;
     let mut left = fp_count;
     while left > 0 {
         let count = left.min(2);
-        let first = Nonvolatile::D(register);
-        done.push(Operation::Save {
-            first,
-            count: count as u8,
-            offset,
-            stride: 8,
-            release: release(offset),
-        })?;
+        done.push(save_run(Nonvolatile::D(register), count as u8, offset, saved))?;
         offset += 8 * count;
         register += count as u8;
         left -= count;
     }
     if offset == 0 && saved > 0 {
         // Nothing but homed arguments: their space is allocated alone.
-        done.push(Operation::Alloc { size: saved })?;
+        done.push(Arm64Operation::Alloc { size: saved })?;
     }
     for operation in done.operations().iter().rev() {
         sequence.push(*operation)?;
@@ -385,7 +380,7 @@ fn decode(codes: &[u8], index: usize, skip: u32) -> Result<Sequence, Fault> {
     while !rest.is_empty() {
         let (operation, len) = operation(rest)?;
         sequence.push(operation)?;
-        if operation == Operation::End {
+        if operation == Arm64Operation::End {
             sequence.skip(skip);
             return Ok(sequence);
         }
@@ -395,47 +390,47 @@ fn decode(codes: &[u8], index: usize, skip: u32) -> Result<Sequence, Fault> {
 }
 
 /// The first operation of `codes` and its length in bytes.
-fn operation(codes: &[u8]) -> Result<(Operation, usize), Fault> {
+fn operation(codes: &[u8]) -> Result<(Arm64Operation, usize), Fault> {
     let byte = |n: usize| codes.get(n).copied().map(u32::from).ok_or(Fault::BadUnwindInfo);
     let first = byte(0)?;
     let x = |n: u32| Nonvolatile::X(n as u8);
     let pair =
-        |first, count: u8, offset, release| Operation::Save { first, count, offset, stride: 8, release };
+        |first, count: u8, offset, release| Arm64Operation::Save { first, count, offset, stride: 8, release };
     // Codes of two bytes, big-endian: a register number above a six-bit (or, for `…_x` singles,
     // five-bit) offset.
     let two = || Ok::<u32, Fault>((first << 8) | byte(1)?);
     let z = |value: u32| (value & 0x3f) * 8;
     let register = |value: u32| value >> 6 & 15;
     Ok(match first {
-        0x00..=0x1f => (Operation::Alloc { size: (first & 0x1f) * 16 }, 1),
+        0x00..=0x1f => (Arm64Operation::Alloc { size: (first & 0x1f) * 16 }, 1),
         0x20..=0x3f => (pair(x(19), 2, 0, (first & 0x1f) * 8), 1),
         0x40..=0x7f => (pair(X29, 2, z(first), 0), 1),
         0x80..=0xbf => (pair(X29, 2, 0, z(first) + 8), 1),
-        0xc0..=0xc7 => (Operation::Alloc { size: (two()? & 0x7ff) * 16 }, 2),
+        0xc0..=0xc7 => (Arm64Operation::Alloc { size: (two()? & 0x7ff) * 16 }, 2),
         0xc8..=0xcb => (pair(x(19 + register(two()?)), 2, z(two()?), 0), 2),
         0xcc..=0xcf => (pair(x(19 + register(two()?)), 2, 0, z(two()?) + 8), 2),
         0xd0..=0xd3 => (pair(x(19 + register(two()?)), 1, z(two()?), 0), 2),
         0xd4..=0xd5 => (pair(x(19 + (two()? >> 5 & 15)), 1, 0, (two()? & 31) * 8 + 8), 2),
         0xd6..=0xd7 => {
             let first = x(19 + 2 * (two()? >> 6 & 7));
-            (Operation::SaveWithLr { first, offset: z(two()?), release: 0 }, 2)
+            (Arm64Operation::SaveWithLr { first, offset: z(two()?), release: 0 }, 2)
         }
         0xd8..=0xd9 => (pair(Nonvolatile::D(8 + (two()? >> 6 & 7) as u8), 2, z(two()?), 0), 2),
         0xda..=0xdb => (pair(Nonvolatile::D(8 + (two()? >> 6 & 7) as u8), 2, 0, z(two()?) + 8), 2),
         0xdc..=0xdd => (pair(Nonvolatile::D(8 + (two()? >> 6 & 7) as u8), 1, z(two()?), 0), 2),
         0xde => (pair(Nonvolatile::D(8 + (two()? >> 5 & 7) as u8), 1, 0, (two()? & 31) * 8 + 8), 2),
-        0xe0 => (Operation::Alloc { size: (byte(1)? << 16 | byte(2)? << 8 | byte(3)?) * 16 }, 4),
-        0xe1 => (Operation::SetSp { offset: 0 }, 1),
-        0xe2 => (Operation::SetSp { offset: byte(1)? * 8 }, 2),
-        0xe3 => (Operation::Nop, 1),
-        0xe4 => (Operation::End, 1),
-        0xe5 => (Operation::EndOfScope, 1),
-        0xe6 => (Operation::SaveNext, 1),
+        0xe0 => (Arm64Operation::Alloc { size: (byte(1)? << 16 | byte(2)? << 8 | byte(3)?) * 16 }, 4),
+        0xe1 => (Arm64Operation::SetSp { offset: 0 }, 1),
+        0xe2 => (Arm64Operation::SetSp { offset: byte(1)? * 8 }, 2),
+        0xe3 => (Arm64Operation::Nop, 1),
+        0xe4 => (Arm64Operation::End, 1),
+        0xe5 => (Arm64Operation::EndOfScope, 1),
+        0xe6 => (Arm64Operation::SaveNext, 1),
         0xe7 => (save_any(byte(1)?, byte(2)?)?, 3),
-        0xe9 => (Operation::MachineFrame, 1),
-        0xea => (Operation::Context, 1),
-        0xec => (Operation::ClearUnwoundToCall, 1),
-        0xfc => (Operation::SignedLr, 1),
+        0xe9 => (Arm64Operation::MachineFrame, 1),
+        0xea => (Arm64Operation::Context, 1),
+        0xec => (Arm64Operation::ClearUnwoundToCall, 1),
+        0xfc => (Arm64Operation::SignedLr, 1),
         // 0xeb is the frame of an x64 context, which only ARM64EC has.
         0xeb => return Err(Fault::OtherArchitecture),
         // 0xdf (SVE allocations), 0xe8 (the kernel's trap frame) and the reserved ones.
@@ -445,7 +440,7 @@ fn operation(codes: &[u8]) -> Result<(Operation, usize), Fault> {
 
 /// save_any_reg: `0pxrrrrr ttoooooo`: p a pair, x pre-indexed, r the register, t its kind, o the
 /// offset.
-fn save_any(second: u32, third: u32) -> Result<Operation, Fault> {
+fn save_any(second: u32, third: u32) -> Result<Arm64Operation, Fault> {
     let (is_pair, is_pre_indexed, number) = (second & 0x40 != 0, second & 0x20 != 0, (second & 31) as u8);
     let (kind, value) = (third >> 6, third & 0x3f);
     let (first, stride) = match kind {
@@ -457,10 +452,10 @@ fn save_any(second: u32, third: u32) -> Result<Operation, Fault> {
     };
     let count = if is_pair { 2 } else { 1 };
     Ok(if is_pre_indexed {
-        Operation::Save { first, count, offset: 0, stride, release: value * 16 + 16 }
+        Arm64Operation::Save { first, count, offset: 0, stride, release: value * 16 + 16 }
     } else {
         let scale = if is_pair || stride == 16 { 16 } else { 8 };
-        Operation::Save { first, count, offset: value * scale, stride, release: 0 }
+        Arm64Operation::Save { first, count, offset: value * scale, stride, release: 0 }
     })
 }
 

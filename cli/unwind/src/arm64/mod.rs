@@ -10,6 +10,6 @@ mod rule;
 mod step;
 
 pub(crate) use explain::explain;
-pub use registers::Registers;
-pub(crate) use rule::{Rule, function_range};
-pub(crate) use step::Machine;
+pub use registers::Arm64Registers;
+pub(crate) use rule::{Arm64Rule, function_range};
+pub(crate) use step::Arm64Machine;

@@ -2,7 +2,7 @@
 
 /// Integer registers, the program counter and the nonvolatile halves of the vector registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Registers {
+pub struct Arm64Registers {
     /// pc.
     pub pc: u64,
     /// sp.
@@ -13,9 +13,9 @@ pub struct Registers {
     pub d: [u64; 8],
 }
 
-/// Index of the frame pointer in [`Registers::x`].
+/// Index of the frame pointer in [`Arm64Registers::x`].
 pub(crate) const FP: usize = 29;
-/// Index of the link register in [`Registers::x`].
+/// Index of the link register in [`Arm64Registers::x`].
 pub(crate) const LR: usize = 30;
 
 /// Nonvolatile registers: x19 to x28, fp, lr, d8 to d15, in the order of a rule's slots.
@@ -49,7 +49,7 @@ impl Nonvolatile {
     }
 }
 
-impl Registers {
+impl Arm64Registers {
     pub(crate) fn nonvolatile_mut(&mut self, slot: usize) -> &mut u64 {
         if slot < 12 { &mut self.x[slot + 19] } else { &mut self.d[(slot - 12) & 7] }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::info::{self, Operation};
+use super::info::{self, Arm64Operation};
 use super::registers::{FP, LR, NONVOLATILE, Nonvolatile, slot_of};
 use crate::engine::{Place, Position};
 use crate::frame::Fault;
@@ -10,14 +10,14 @@ use crate::{ImageTables, Trust};
 
 /// An address relative to sp or fp of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct Arm64Slot {
     pub(crate) from_fp: bool,
     pub(crate) offset: i64,
 }
 
-impl Slot {
-    fn plus(self, bytes: u32) -> Slot {
-        Slot { offset: self.offset + i64::from(bytes), ..self }
+impl Arm64Slot {
+    fn plus(self, bytes: u32) -> Arm64Slot {
+        Arm64Slot { offset: self.offset + i64::from(bytes), ..self }
     }
 }
 
@@ -34,11 +34,11 @@ pub(crate) enum Caller {
 
 /// What a function's frame is like at one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Full {
+pub(crate) struct Arm64FullRule {
     /// The caller's stack pointer.
-    pub(crate) sp: Slot,
+    pub(crate) sp: Arm64Slot,
     /// Where the nonvolatile registers lie.
-    pub(crate) saved: [Option<Slot>; NONVOLATILE],
+    pub(crate) saved: [Option<Arm64Slot>; NONVOLATILE],
     pub(crate) caller: Caller,
     /// lr carries a pointer authentication code.
     pub(crate) signed: bool,
@@ -48,9 +48,9 @@ pub(crate) struct Full {
     pub(crate) thread_start: bool,
 }
 
-/// The small form of [`Full`]: everything relative to one register, in words.
+/// The small form of [`Arm64FullRule`]: everything relative to one register, in words.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Rule {
+pub(crate) struct Arm64Rule {
     pub(crate) sp: i32,
     /// Bit n: nonvolatile register n is saved.
     pub(crate) saved: u32,
@@ -64,10 +64,10 @@ pub(crate) const FROM_FP: u8 = 2;
 pub(crate) const SIGNED: u8 = 4;
 pub(crate) const LEAF: u8 = 8;
 
-impl Full {
-    pub(crate) fn leaf(trust: Trust) -> Full {
-        Full {
-            sp: Slot { from_fp: false, offset: 0 },
+impl Arm64FullRule {
+    pub(crate) fn leaf(trust: Trust) -> Arm64FullRule {
+        Arm64FullRule {
+            sp: Arm64Slot { from_fp: false, offset: 0 },
             saved: [None; NONVOLATILE],
             caller: Caller::Lr,
             signed: false,
@@ -79,14 +79,14 @@ impl Full {
 }
 
 /// The rule at a place.
-pub(crate) fn compile(place: &Place<'_>) -> Result<Full, Fault> {
+pub(crate) fn compile(place: &Place<'_>) -> Result<Arm64FullRule, Fault> {
     let inside = place.rva.wrapping_sub(place.position.back());
     let Some((function, _)) = info::find(place.image, inside)? else {
         if place.position == Position::Caller {
             return Err(Fault::NoFunction);
         }
         let thread_start = place.image.is_thread_start(place.rva);
-        return Ok(Full { thread_start, ..Full::leaf(Trust::Leaf) });
+        return Ok(Arm64FullRule { thread_start, ..Arm64FullRule::leaf(Trust::Leaf) });
     };
     let sequence = function.sequence(place.image, place.rva.wrapping_sub(function.begin))?;
     let mut full = undo(sequence.operations())?;
@@ -99,71 +99,71 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<Full, Fault> {
 }
 
 /// Carries out the operations symbolically.
-fn undo(operations: &[Operation]) -> Result<Full, Fault> {
-    let mut full = Full::leaf(Trust::UnwindInfo);
+fn undo(operations: &[Arm64Operation]) -> Result<Arm64FullRule, Fault> {
+    let mut full = Arm64FullRule::leaf(Trust::UnwindInfo);
     let mut more_pairs = 0;
     for &operation in operations {
         let pairs = std::mem::take(&mut more_pairs);
         match operation {
-            Operation::Alloc { size } => full.sp = full.sp.plus(size),
-            Operation::Save { first, count, offset, stride, release } => {
+            Arm64Operation::Alloc { size } => full.sp = full.sp.plus(size),
+            Arm64Operation::Save { first, count, offset, stride, release } => {
                 let at = full.sp.plus(offset);
                 for n in 0..count.saturating_add(2 * pairs) {
                     save(&mut full, first.after(n), at.plus(u32::from(n) * stride));
                 }
                 full.sp = full.sp.plus(release);
             }
-            Operation::SaveWithLr { first, offset, release } => {
+            Arm64Operation::SaveWithLr { first, offset, release } => {
                 let at = full.sp.plus(offset);
                 save(&mut full, first, at);
                 save(&mut full, Nonvolatile::X(LR as u8), at.plus(8));
                 full.sp = full.sp.plus(release);
             }
-            Operation::SetSp { offset } => {
+            Arm64Operation::SetSp { offset } => {
                 if full.saved[FP - 19].is_some() {
                     // fp is its caller's by now.
                     return Err(Fault::BadUnwindInfo);
                 }
-                full.sp = Slot { from_fp: true, offset: -i64::from(offset) };
+                full.sp = Arm64Slot { from_fp: true, offset: -i64::from(offset) };
             }
-            Operation::SaveNext if pairs < 9 => more_pairs = pairs + 1,
-            Operation::SaveNext => return Err(Fault::BadUnwindInfo),
-            Operation::SignedLr => full.signed = true,
-            Operation::ClearUnwoundToCall => full.exact = true,
-            Operation::MachineFrame | Operation::Context => {
+            Arm64Operation::SaveNext if pairs < 9 => more_pairs = pairs + 1,
+            Arm64Operation::SaveNext => return Err(Fault::BadUnwindInfo),
+            Arm64Operation::SignedLr => full.signed = true,
+            Arm64Operation::ClearUnwoundToCall => full.exact = true,
+            Arm64Operation::MachineFrame | Arm64Operation::Context => {
                 full.caller = match operation {
-                    Operation::Context => Caller::Context,
+                    Arm64Operation::Context => Caller::Context,
                     _ => Caller::MachineFrame,
                 };
                 full.exact = true;
                 full.trust = Trust::MachineFrame;
                 return Ok(full);
             }
-            Operation::Nop | Operation::EndOfScope | Operation::End => {}
+            Arm64Operation::Nop | Arm64Operation::EndOfScope | Arm64Operation::End => {}
         }
     }
     Ok(full)
 }
 
-fn save(full: &mut Full, register: Nonvolatile, at: Slot) {
+fn save(full: &mut Arm64FullRule, register: Nonvolatile, at: Arm64Slot) {
     if let Some(n) = slot_of(register) {
         full.saved[n] = Some(at);
     }
 }
 
 /// The small form, if there is one.
-pub(crate) fn pack(full: &Full) -> Option<Rule> {
+pub(crate) fn pack(full: &Arm64FullRule) -> Option<Arm64Rule> {
     if full.caller != Caller::Lr || full.exact {
         return None;
     }
     let flag = |on: bool, bit: u8| if on { bit } else { 0 };
-    let mut rule = Rule {
+    let mut rule = Arm64Rule {
         sp: i32::try_from(full.sp.offset).ok()?,
         flags: flag(full.thread_start, THREAD_START)
             | flag(full.sp.from_fp, FROM_FP)
             | flag(full.signed, SIGNED)
             | flag(full.trust == Trust::Leaf, LEAF),
-        ..Rule::default()
+        ..Arm64Rule::default()
     };
     for (n, slot) in full.saved.iter().enumerate() {
         let Some(slot) = slot else { continue };

@@ -1,57 +1,57 @@
 //! From one frame to its caller.
 
-use super::Registers;
+use super::Arm64Registers;
 use super::registers::{FP, LR};
-use super::rule::{self, Caller, FROM_FP, Full, LEAF, Rule, SIGNED, Slot, THREAD_START};
-use crate::engine::{Facts, Place, Position, Stepped, Unwinder, Value};
+use super::rule::{self, Arm64FullRule, Arm64Rule, Arm64Slot, Caller, FROM_FP, LEAF, SIGNED, THREAD_START};
+use crate::engine::{BaseValue, Facts, Place, Position, StepResult, Unwinder};
 use crate::frame::Fault;
 use crate::memory::Memory;
 use crate::walk::Modules;
 use crate::{Arch, Stop, Trust};
 
 /// The arm64 unwinder.
-pub(crate) struct Machine;
+pub(crate) struct Arm64Machine;
 
-impl Unwinder for Machine {
+impl Unwinder for Arm64Machine {
     const ARCH: Arch = Arch::Arm64;
-    type State = Registers;
+    type State = Arm64Registers;
     type Checkpoint = (u64, u64, u64);
     const BASE: u8 = 1;
-    type Rule = Rule;
-    type Full = Full;
+    type Rule = Arm64Rule;
+    type Full = Arm64FullRule;
 
     #[inline(always)]
-    fn ip(state: &Registers) -> u64 {
+    fn ip(state: &Arm64Registers) -> u64 {
         state.pc
     }
 
     #[inline(always)]
-    fn sp(state: &Registers) -> u64 {
+    fn sp(state: &Arm64Registers) -> u64 {
         state.sp
     }
 
-    fn registers(state: &Registers) -> crate::Registers {
+    fn registers(state: &Arm64Registers) -> crate::Registers {
         crate::Registers::Arm64(*state)
     }
 
     #[inline(always)]
-    fn checkpoint(state: &Registers) -> (u64, u64, u64) {
+    fn checkpoint(state: &Arm64Registers) -> (u64, u64, u64) {
         (state.pc, state.sp, state.x[LR])
     }
 
-    fn restore(state: &mut Registers, (pc, sp, lr): (u64, u64, u64)) {
+    fn restore(state: &mut Arm64Registers, (pc, sp, lr): (u64, u64, u64)) {
         state.pc = pc;
         state.sp = sp;
         state.x[LR] = lr;
     }
 
     #[inline(always)]
-    fn base(state: &Registers) -> Value {
-        Value::Known(state.x[FP])
+    fn base(state: &Arm64Registers) -> BaseValue {
+        BaseValue::Known(state.x[FP])
     }
 
     #[inline(always)]
-    fn facts(rule: &Rule) -> Facts {
+    fn facts(rule: &Arm64Rule) -> Facts {
         Facts {
             starts_thread: rule.flags & THREAD_START != 0,
             uses: u8::from(rule.flags & FROM_FP != 0),
@@ -59,7 +59,7 @@ impl Unwinder for Machine {
         }
     }
 
-    fn full_facts(full: &Full) -> Facts {
+    fn full_facts(full: &Arm64FullRule) -> Facts {
         let uses = full.saved.iter().flatten().chain([&full.sp]).any(|slot| slot.from_fp);
         Facts {
             starts_thread: full.thread_start,
@@ -68,21 +68,21 @@ impl Unwinder for Machine {
         }
     }
 
-    fn compile(place: &Place<'_>) -> Result<Full, Fault> {
+    fn compile(place: &Place<'_>) -> Result<Arm64FullRule, Fault> {
         rule::compile(place)
     }
 
-    fn pack(full: &Full) -> Option<Rule> {
+    fn pack(full: &Arm64FullRule) -> Option<Arm64Rule> {
         rule::pack(full)
     }
 
     #[inline(always)]
     fn apply<M: Modules>(
-        rule: &Rule,
-        registers: &mut Registers,
+        rule: &Arm64Rule,
+        registers: &mut Arm64Registers,
         memory: &Memory<'_>,
         _: &M,
-    ) -> Result<Stepped, Stop> {
+    ) -> Result<StepResult, Stop> {
         let base = if rule.flags & FROM_FP != 0 { registers.x[FP] } else { registers.sp };
         let sp = base.wrapping_add(i64::from(rule.sp) as u64);
         check_sp(registers.sp, sp, rule.saved & (1 << (LR - 19)) == 0)?;
@@ -102,29 +102,29 @@ impl Unwinder for Machine {
         registers.sp = sp;
         registers.pc = registers.x[LR];
         let trust = if rule.flags & LEAF != 0 { Trust::Leaf } else { Trust::UnwindInfo };
-        Ok(Stepped { trust, position: Position::Caller })
+        Ok(StepResult { trust, position: Position::Caller })
     }
 
     fn apply_full<M: Modules>(
-        full: &Full,
-        registers: &mut Registers,
+        full: &Arm64FullRule,
+        registers: &mut Arm64Registers,
         memory: &Memory<'_>,
         _: &M,
-    ) -> Result<Stepped, Stop> {
+    ) -> Result<StepResult, Stop> {
         step_full(full, registers, memory)
     }
 
-    fn leaf(registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
-        step_full(&Full::leaf(Trust::LeafOutside), registers, memory)
+    fn leaf(registers: &mut Arm64Registers, memory: &Memory<'_>) -> Result<StepResult, Stop> {
+        step_full(&Arm64FullRule::leaf(Trust::LeafOutside), registers, memory)
     }
 
     fn scan<M: Modules>(
-        registers: &mut Registers,
+        registers: &mut Arm64Registers,
         memory: &Memory<'_>,
         modules: &M,
         position: Position,
-    ) -> Option<Stepped> {
-        let trust = Stepped { trust: Trust::Scan, position: Position::Caller };
+    ) -> Option<StepResult> {
+        let trust = StepResult { trust: Trust::Scan, position: Position::Caller };
         if position == Position::Context
             && registers.pc != registers.x[LR]
             && is_return_address(modules, registers.x[LR])
@@ -147,9 +147,13 @@ impl Unwinder for Machine {
 }
 
 /// A step by a rule in full generality.
-fn step_full(full: &Full, registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
+fn step_full(
+    full: &Arm64FullRule,
+    registers: &mut Arm64Registers,
+    memory: &Memory<'_>,
+) -> Result<StepResult, Stop> {
     let old = *registers;
-    let address = |slot: Slot| {
+    let address = |slot: Arm64Slot| {
         let base = if slot.from_fp { old.x[FP] } else { old.sp };
         base.wrapping_add(slot.offset as u64)
     };
@@ -182,7 +186,7 @@ fn step_full(full: &Full, registers: &mut Registers, memory: &Memory<'_>) -> Res
         }
     }
     let position = if full.exact { Position::Context } else { Position::Caller };
-    Ok(Stepped { trust: full.trust, position })
+    Ok(StepResult { trust: full.trust, position })
 }
 
 /// Only the innermost function leaves the stack pointer as it is, and then its caller is in lr.
@@ -200,7 +204,7 @@ fn strip(address: u64) -> u64 {
 }
 
 /// ARM64_NT_CONTEXT: x0 to x28 at 8, fp, lr, sp and pc after them, v0 to v31 at 110h.
-fn read_context(registers: &mut Registers, at: u64, memory: &Memory<'_>) -> Result<(), Stop> {
+fn read_context(registers: &mut Arm64Registers, at: u64, memory: &Memory<'_>) -> Result<(), Stop> {
     for (n, x) in (0u64..).zip(&mut registers.x) {
         *x = memory.u64(at.saturating_add(8 + 8 * n))?;
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::x86::{FrameData, X86Tables};
 use crate::{
-    Found, ImageTables, ImageTablesBuilder, ModuleId, Registers, WalkOptions, Walker, arm64, x64, x86,
+    ImageTables, ImageTablesBuilder, LoadedModule, ModuleId, Registers, WalkOptions, Walker, arm64, x64, x86,
 };
 
 const BASE: u64 = 0x40_0000;
@@ -12,9 +12,9 @@ const STACK: u64 = 0x7000;
 struct OneModule(ImageTables);
 
 impl Modules for OneModule {
-    fn find(&self, address: u64) -> Option<Found<'_>> {
+    fn find(&self, address: u64) -> Option<LoadedModule<'_>> {
         let inside = (BASE..BASE + u64::from(self.0.size())).contains(&address);
-        inside.then_some(Found { module: ModuleId(0), base: BASE, image: &self.0, image_key: 0 })
+        inside.then_some(LoadedModule { module: ModuleId(0), base: BASE, image: &self.0, image_key: 0 })
     }
 }
 
@@ -45,7 +45,7 @@ fn x64_image(end: u32, unwind: &[u8], code: Option<&[u8]>) -> ImageTables {
 }
 
 fn x64_at(rva: u64, rbp: u64) -> Registers {
-    let mut registers = x64::Registers { ip: BASE + rva, gpr: [0; 16] };
+    let mut registers = x64::X64Registers { ip: BASE + rva, gpr: [0; 16] };
     registers.gpr[x64::RSP] = STACK;
     registers.gpr[x64::RBP] = rbp;
     Registers::X64(registers)
@@ -122,7 +122,8 @@ fn arm64_packed_and_full() {
             .build()
     };
     let at = |rva: u64| {
-        let mut registers = arm64::Registers { pc: BASE + rva, sp: STACK, ..arm64::Registers::default() };
+        let mut registers =
+            arm64::Arm64Registers { pc: BASE + rva, sp: STACK, ..arm64::Arm64Registers::default() };
         registers.x[29] = STACK;
         Registers::Arm64(registers)
     };
@@ -161,7 +162,7 @@ fn x86_ways_to_the_caller() {
             .x86(X86Tables::new(frame_data, []))
             .build()
     };
-    let mut registers = x86::Registers { ip: BASE as u32 + 0x1008, gpr: [0; 8] };
+    let mut registers = x86::X86Registers { ip: BASE as u32 + 0x1008, gpr: [0; 8] };
     registers.gpr[x86::ESP] = STACK as u32;
     registers.gpr[x86::EBP] = STACK as u32;
     let registers = Registers::X86(registers);

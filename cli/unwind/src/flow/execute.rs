@@ -3,70 +3,36 @@
 use iced_x86::{Instruction, Mnemonic, OpAccess, OpKind, Register};
 
 use super::Follower;
-use super::state::{ALIGNED, LOADED, MAX_LOADED, SP, State, Value, load, plus, push, store};
+use super::state::{ALIGNED, FlowValue, LOADED, MAX_LOADED, PathState, SP, load, plus, push, store};
 
 impl Follower<'_, '_> {
     /// Everything that does not branch.
-    pub(super) fn execute(&mut self, state: &mut State, instruction: &Instruction) {
+    pub(super) fn execute(&mut self, state: &mut PathState, instruction: &Instruction) {
         let word = i64::from(self.start.mode.bits / 8);
-        let is_word = |register: Register| register.is_gpr() && register.size() as i64 == word;
-        let number = |register: Register| register.full_register().number() & 15;
-        let op0 = instruction.op0_register();
-        let op1 = instruction.op1_register();
-        let op0_is_word = instruction.op0_kind() == OpKind::Register && is_word(op0);
-        let op1_is_word = instruction.op1_kind() == OpKind::Register && is_word(op1);
+        let (op0, op1) = (instruction.op0_register(), instruction.op1_register());
+        let op0_is_word = instruction.op0_kind() == OpKind::Register && self.is_word(op0);
+        let op1_is_word = instruction.op1_kind() == OpKind::Register && self.is_word(op1);
         match instruction.mnemonic() {
             Mnemonic::Push => {
-                let value = match instruction.op0_kind() {
-                    OpKind::Register if is_word(op0) => state.registers[number(op0)],
-                    OpKind::Memory => self.load_operand(state, instruction),
-                    kind if is_immediate(kind) => Value::Constant(instruction.immediate(0)),
-                    _ => Value::Unknown,
-                };
+                let value = self.operand(state, instruction, 0);
                 // Segment registers and 16-bit pushes move the stack pointer by what the decoder
                 // says.
                 push(state, value, i64::from(-instruction.stack_pointer_increment()));
             }
             Mnemonic::Pop => {
-                let value = match state.registers[SP] {
-                    Value::Start(base, offset) => load(state, (base, offset)),
-                    _ => Value::Unknown,
-                };
+                let value = word_at(state, state.registers[SP]);
                 state.registers[SP] =
                     plus(state.registers[SP], i64::from(instruction.stack_pointer_increment()));
-                match instruction.op0_kind() {
-                    OpKind::Register if is_word(op0) => state.registers[number(op0)] = value,
-                    OpKind::Memory => {
-                        if let Some(at) = self.memory(state, instruction) {
-                            store(state, at, value);
-                        }
-                    }
-                    _ => {}
-                }
+                self.assign(state, instruction, value);
             }
-            Mnemonic::Mov if op0_is_word => {
-                state.registers[number(op0)] = match instruction.op1_kind() {
-                    OpKind::Register if op1_is_word => state.registers[number(op1)],
-                    OpKind::Memory => self.load_operand(state, instruction),
-                    kind if is_immediate(kind) => Value::Constant(instruction.immediate(1)),
-                    _ => Value::Unknown,
-                };
-            }
-            Mnemonic::Mov if instruction.op0_kind() == OpKind::Memory => {
-                let value = match instruction.op1_kind() {
-                    OpKind::Register if op1_is_word => state.registers[number(op1)],
-                    kind if is_immediate(kind) => Value::Constant(instruction.immediate(1)),
-                    _ => Value::Unknown,
-                };
-                if let Some(at) = self.memory(state, instruction) {
-                    store(state, at, value);
-                }
+            Mnemonic::Mov if op0_is_word || instruction.op0_kind() == OpKind::Memory => {
+                let value = self.operand(state, instruction, 1);
+                self.assign(state, instruction, value);
             }
             Mnemonic::Lea if op0_is_word => {
-                state.registers[number(op0)] = match self.memory(state, instruction) {
-                    Some((base, offset)) => Value::Start(base, offset),
-                    None => Value::Unknown,
-                };
+                let address = self.memory(state, instruction);
+                state.registers[number(op0)] =
+                    address.map_or(FlowValue::Unknown, |(base, offset)| FlowValue::Start(base, offset));
             }
             Mnemonic::Add if op0_is_word && is_immediate(instruction.op1_kind()) => {
                 let n = number(op0);
@@ -80,8 +46,8 @@ impl Follower<'_, '_> {
             Mnemonic::Sub if op0_is_word && op1_is_word => {
                 let n = number(op0);
                 state.registers[n] = match state.registers[number(op1)] {
-                    Value::Constant(bytes) => plus(state.registers[n], (bytes as i64).wrapping_neg()),
-                    _ => Value::Unknown,
+                    FlowValue::Constant(bytes) => plus(state.registers[n], (bytes as i64).wrapping_neg()),
+                    _ => FlowValue::Unknown,
                 };
             }
             Mnemonic::And
@@ -91,15 +57,12 @@ impl Follower<'_, '_> {
                     && !state.aligned =>
             {
                 state.aligned = true;
-                state.registers[SP] = Value::Start(ALIGNED, 0);
+                state.registers[SP] = FlowValue::Start(ALIGNED, 0);
             }
             Mnemonic::Xchg if op0_is_word && op1_is_word => state.registers.swap(number(op0), number(op1)),
             Mnemonic::Leave => {
                 let frame = state.registers[5];
-                state.registers[5] = match frame {
-                    Value::Start(base, offset) => load(state, (base, offset)),
-                    _ => Value::Unknown,
-                };
+                state.registers[5] = word_at(state, frame);
                 state.registers[SP] = plus(frame, word);
             }
             Mnemonic::Nop | Mnemonic::Endbr32 | Mnemonic::Endbr64 => {}
@@ -108,7 +71,7 @@ impl Follower<'_, '_> {
     }
 
     /// The address of the memory operand, if it is relative to a register's first value.
-    fn memory(&self, state: &mut State, instruction: &Instruction) -> Option<(u8, i64)> {
+    fn memory(&self, state: &mut PathState, instruction: &Instruction) -> Option<(u8, i64)> {
         if matches!(instruction.memory_segment(), Register::FS | Register::GS)
             || instruction.memory_index() != Register::None
             || !instruction.memory_base().is_gpr()
@@ -124,15 +87,44 @@ impl Follower<'_, '_> {
         Some((base, offset.wrapping_add(displacement)))
     }
 
-    fn load_operand(&self, state: &mut State, instruction: &Instruction) -> Value {
-        self.memory(state, instruction).map_or(Value::Unknown, |at| load(state, at))
+    fn is_word(&self, register: Register) -> bool {
+        register.is_gpr() && register.size() == self.start.mode.bits as usize / 8
+    }
+
+    /// The value of an operand that is a whole word.
+    fn operand(&self, state: &mut PathState, instruction: &Instruction, operand: u32) -> FlowValue {
+        match instruction.op_kind(operand) {
+            OpKind::Register if self.is_word(instruction.op_register(operand)) => {
+                state.registers[number(instruction.op_register(operand))]
+            }
+            OpKind::Memory => {
+                self.memory(state, instruction).map_or(FlowValue::Unknown, |at| load(state, at))
+            }
+            kind if is_immediate(kind) => FlowValue::Constant(instruction.immediate(operand)),
+            _ => FlowValue::Unknown,
+        }
+    }
+
+    /// Gives the first operand this value.
+    fn assign(&self, state: &mut PathState, instruction: &Instruction, value: FlowValue) {
+        match instruction.op0_kind() {
+            OpKind::Register if self.is_word(instruction.op0_register()) => {
+                state.registers[number(instruction.op0_register())] = value;
+            }
+            OpKind::Memory => {
+                if let Some(at) = self.memory(state, instruction) {
+                    store(state, at, value);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// A value as an address: a base and an offset.
-    pub(super) fn base(&self, state: &mut State, value: Value) -> Option<(u8, i64)> {
+    pub(super) fn base(&self, state: &mut PathState, value: FlowValue) -> Option<(u8, i64)> {
         match value {
-            Value::Start(base, offset) => Some((base, offset)),
-            Value::Word(base, offset) if base < LOADED && self.start.mode.bits == 64 => {
+            FlowValue::Start(base, offset) => Some((base, offset)),
+            FlowValue::Word(base, offset) if base < LOADED && self.start.mode.bits == 64 => {
                 let known = state.loaded.iter().position(|word| *word == (base, offset));
                 let index = known.unwrap_or(state.loaded.len());
                 if index == state.loaded.len() && index < MAX_LOADED {
@@ -145,7 +137,7 @@ impl Follower<'_, '_> {
     }
 
     /// An instruction of which only the decoder knows what it writes.
-    fn execute_other(&mut self, state: &mut State, instruction: &Instruction) {
+    fn execute_other(&mut self, state: &mut PathState, instruction: &Instruction) {
         let writes = |access: OpAccess| {
             matches!(
                 access,
@@ -170,18 +162,31 @@ impl Follower<'_, '_> {
         for (base, index, displacement) in stored {
             if index == Register::None
                 && base.is_gpr()
-                && let Value::Start(base, offset) = state.registers[base.full_register().number() & 15]
+                && let FlowValue::Start(base, offset) = state.registers[base.full_register().number() & 15]
             {
-                store(state, (base, offset.wrapping_add(displacement as i64)), Value::Unknown);
+                store(state, (base, offset.wrapping_add(displacement as i64)), FlowValue::Unknown);
             }
         }
         for register in written.into_iter().filter(|register| register.is_gpr()) {
-            state.registers[register.full_register().number() & 15] = Value::Unknown;
+            state.registers[register.full_register().number() & 15] = FlowValue::Unknown;
         }
         if instruction.is_stack_instruction() {
             state.registers[SP] = plus(sp, i64::from(moved));
         }
     }
+}
+
+/// The word at an address that is known by a register's first value.
+fn word_at(state: &PathState, address: FlowValue) -> FlowValue {
+    match address {
+        FlowValue::Start(base, offset) => load(state, (base, offset)),
+        _ => FlowValue::Unknown,
+    }
+}
+
+/// A register's place among those of a state.
+fn number(register: Register) -> usize {
+    register.full_register().number() & 15
 }
 
 /// Whether an operand is a number in the instruction.

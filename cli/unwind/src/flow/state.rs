@@ -3,7 +3,7 @@
 
 /// What is known of a register or a word of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum FlowValue {
     Unknown,
     /// What the register held at the start, plus an offset.
     Start(u8, i64),
@@ -28,10 +28,10 @@ const MAX_STORES: usize = 192;
 
 /// A path's state before the instruction at `rva`.
 #[derive(Clone)]
-pub(super) struct State {
+pub(super) struct PathState {
     pub(super) rva: u32,
-    pub(super) registers: [Value; 16],
-    pub(super) stores: Vec<((u8, i64), Value)>,
+    pub(super) registers: [FlowValue; 16],
+    pub(super) stores: Vec<((u8, i64), FlowValue)>,
     /// Where the words lie that are the registers from [`LOADED`] on.
     pub(super) loaded: Vec<(u8, i64)>,
     /// The stack pointer was aligned: [`ALIGNED`] is in use.
@@ -40,39 +40,46 @@ pub(super) struct State {
     pub(super) depth: u32,
 }
 
+impl PathState {
+    /// At the begin of a path.
+    pub(super) fn new(rva: u32, registers: [FlowValue; 16]) -> PathState {
+        PathState { rva, registers, stores: Vec::new(), loaded: Vec::new(), aligned: false, depth: 0 }
+    }
+}
+
 /// The value that lies so many bytes further.
-pub(super) fn plus(value: Value, bytes: i64) -> Value {
+pub(super) fn plus(value: FlowValue, bytes: i64) -> FlowValue {
     match value {
-        Value::Start(base, offset) => Value::Start(base, offset.wrapping_add(bytes)),
-        Value::Constant(value) => Value::Constant(value.wrapping_add(bytes as u64)),
-        Value::Unknown | Value::Word(..) => Value::Unknown,
+        FlowValue::Start(base, offset) => FlowValue::Start(base, offset.wrapping_add(bytes)),
+        FlowValue::Constant(value) => FlowValue::Constant(value.wrapping_add(bytes as u64)),
+        FlowValue::Unknown | FlowValue::Word(..) => FlowValue::Unknown,
     }
 }
 
 /// The word at a place.
-pub(super) fn load(state: &State, at: (u8, i64)) -> Value {
+pub(super) fn load(state: &PathState, at: (u8, i64)) -> FlowValue {
     match state.stores.iter().find(|(stored, _)| *stored == at) {
         Some((_, value)) => *value,
-        None => Value::Word(at.0, at.1),
+        None => FlowValue::Word(at.0, at.1),
     }
 }
 
 /// Puts a word at a place.
-pub(super) fn store(state: &mut State, at: (u8, i64), value: Value) {
+pub(super) fn store(state: &mut PathState, at: (u8, i64), value: FlowValue) {
     if let Some((_, stored)) = state.stores.iter_mut().find(|(stored, _)| *stored == at) {
         *stored = value;
     } else if state.stores.len() < MAX_STORES {
         state.stores.push((at, value));
     } else {
         // More than is followed: this path will tell nothing.
-        state.registers[SP] = Value::Unknown;
+        state.registers[SP] = FlowValue::Unknown;
     }
 }
 
 /// Pushes a word.
-pub(super) fn push(state: &mut State, value: Value, word: i64) {
+pub(super) fn push(state: &mut PathState, value: FlowValue, word: i64) {
     state.registers[SP] = plus(state.registers[SP], -word);
-    if let Value::Start(base, offset) = state.registers[SP] {
+    if let FlowValue::Start(base, offset) = state.registers[SP] {
         store(state, (base, offset), value);
     }
 }

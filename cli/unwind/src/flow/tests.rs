@@ -35,16 +35,19 @@ fn a_frame_by_ebp_from_every_instruction() {
         [0x55, 0x8b, 0xec, 0x83, 0xec, 0x10, 0x56, 0x8b, 0x75, 0x08, 0x5e, 0x8b, 0xe5, 0x5d, 0xc2, 4, 0];
     let first = at(&code, 0);
     assert_eq!((first.return_address, first.sp, first.popped), ((ESP, 0), (ESP, 4), Some(4)));
-    assert_eq!(first.registers[EBP], Value::Start(5, 0));
+    assert_eq!(first.registers[EBP], FlowValue::Start(5, 0));
     let pushed = at(&code, 1);
-    assert_eq!((pushed.return_address, pushed.registers[EBP]), ((ESP, 4), Value::Word(ESP, 0)));
+    assert_eq!((pushed.return_address, pushed.registers[EBP]), ((ESP, 4), FlowValue::Word(ESP, 0)));
     for body in [3, 6] {
         let body = at(&code, body);
         assert_eq!((body.return_address, body.sp), ((5, 4), (5, 8)));
-        assert_eq!((body.registers[EBP], body.registers[ESI]), (Value::Word(5, 0), Value::Start(6, 0)));
+        assert_eq!(
+            (body.registers[EBP], body.registers[ESI]),
+            (FlowValue::Word(5, 0), FlowValue::Start(6, 0))
+        );
     }
     for saved in [7, 10] {
-        assert_eq!(at(&code, saved).registers[ESI], Value::Word(ESP, 0));
+        assert_eq!(at(&code, saved).registers[ESI], FlowValue::Word(ESP, 0));
     }
     assert_eq!(at(&code, 13).return_address, (ESP, 4));
     assert_eq!(at(&code, 14).return_address, (ESP, 0));
@@ -57,9 +60,9 @@ fn a_frame_by_esp_while_arguments_are_pushed() {
     let code =
         [0x53, 0x57, 0x6a, 1, 0x50, 0xe8, 8, 0, 0, 0, 0x83, 0xc4, 8, 0x5f, 0x5b, 0xc3, 0xcc, 0xcc, 0xc3];
     let one = at(&code, 4);
-    assert_eq!((one.return_address, one.registers[EDI]), ((ESP, 12), Value::Word(ESP, 4)));
+    assert_eq!((one.return_address, one.registers[EDI]), ((ESP, 12), FlowValue::Word(ESP, 4)));
     let two = at(&code, 5);
-    assert_eq!((two.return_address, two.registers[EBX]), ((ESP, 16), Value::Word(ESP, 12)));
+    assert_eq!((two.return_address, two.registers[EBX]), ((ESP, 16), FlowValue::Word(ESP, 12)));
     let after = follow_at(&code, 10, true).expect("a way");
     assert_eq!(after.return_address, (ESP, 16));
 }
@@ -69,7 +72,7 @@ fn a_callee_that_pops_its_arguments() {
     // push eax; push eax; call +9; pop esi; ret; int3 … — and at +12: ret 8
     let code = [0x50, 0x50, 0xe8, 5, 0, 0, 0, 0x5e, 0xc3, 0xcc, 0xcc, 0xcc, 0xc2, 8, 0];
     let first = at(&code, 0);
-    assert_eq!((first.return_address, first.registers[ESI]), ((ESP, 4), Value::Word(ESP, 0)));
+    assert_eq!((first.return_address, first.registers[ESI]), ((ESP, 4), FlowValue::Word(ESP, 0)));
     // After an indirect call nobody knows, unless the frame is by ebp.
     let indirect = [0x50, 0xff, 0xd0, 0x5e, 0xc3];
     assert_eq!(follow_at(&indirect, 0, false), None);
@@ -85,7 +88,10 @@ fn an_epilogue_helper_is_followed_into() {
     let code = [0xe8, 3, 0, 0, 0, 0xc3, 0xcc, 0xcc, 0x59, 0x5e, 0x8b, 0xe5, 0x5d, 0x51, 0xc3];
     let found = at(&code, 0);
     assert_eq!((found.return_address, found.sp), ((5, 4), (5, 8)));
-    assert_eq!((found.registers[EBP], found.registers[ESI]), (Value::Word(5, 0), Value::Word(ESP, 0)));
+    assert_eq!(
+        (found.registers[EBP], found.registers[ESI]),
+        (FlowValue::Word(5, 0), FlowValue::Word(ESP, 0))
+    );
 }
 
 #[test]
@@ -105,7 +111,7 @@ fn leave_and_a_frame_aligned_by_and() {
     // and esp,-16; sub esp,20h; leave; ret
     let code = [0x83, 0xe4, 0xf0, 0x83, 0xec, 0x20, 0xc9, 0xc3];
     let found = at(&code, 0);
-    assert_eq!((found.return_address, found.registers[EBP]), ((5, 4), Value::Word(5, 0)));
+    assert_eq!((found.return_address, found.registers[EBP]), ((5, 4), FlowValue::Word(5, 0)));
 }
 
 #[test]
@@ -164,5 +170,5 @@ fn x64_assembler_that_pushes_without_unwind_data() {
         after_call: false,
         code: None,
     });
-    assert_eq!(found.map(|found| found.registers[EBX]), Some(Value::Start(9, 0)));
+    assert_eq!(found.map(|found| found.registers[EBX]), Some(FlowValue::Start(9, 0)));
 }

@@ -14,9 +14,9 @@ struct Space {
 }
 
 impl Modules for Space {
-    fn find(&self, address: u64) -> Option<Found<'_>> {
+    fn find(&self, address: u64) -> Option<LoadedModule<'_>> {
         let inside = address.wrapping_sub(BASE) < 0x8000;
-        inside.then_some(Found { module: ModuleId(3), base: BASE, image: &self.image, image_key: 9 })
+        inside.then_some(LoadedModule { module: ModuleId(3), base: BASE, image: &self.image, image_key: 9 })
     }
 }
 
@@ -49,12 +49,12 @@ fn cut_off<'a>(registers: &'a Registers, stack: &'a [u8]) -> Sample<'a> {
     Sample { registers, stack, stack_start: STACK, stack_base: None, truncated: true, code_at_ip: None }
 }
 
-struct Run {
+struct WalkResult {
     frames: Vec<Frame>,
     stop: Stop,
 }
 
-fn walk(ip: u64, stack: &[u64], base: Option<u64>, truncated: bool) -> Run {
+fn walk(ip: u64, stack: &[u64], base: Option<u64>, truncated: bool) -> WalkResult {
     walk_with(ip, STACK, stack, base, truncated, WalkOptions::default())
 }
 
@@ -65,12 +65,12 @@ fn walk_with(
     stack_base: Option<u64>,
     truncated: bool,
     options: WalkOptions,
-) -> Run {
+) -> WalkResult {
     let stack: Vec<u8> = stack.iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut gpr = [0; 16];
     gpr[x64::RSP] = sp;
     gpr[x64::RBP] = STACK;
-    let registers = Registers::X64(x64::Registers { ip, gpr });
+    let registers = Registers::X64(x64::X64Registers { ip, gpr });
     let sample = Sample { stack_base, truncated, ..cut_off(&registers, &stack) };
     let mut frames = Vec::new();
     let mut walker = Walker::new(options);
@@ -87,10 +87,10 @@ fn walk_with(
     });
     assert_eq!(with_registers, stop);
     assert_eq!(again, frames);
-    Run { frames, stop }
+    WalkResult { frames, stop }
 }
 
-fn rvas(run: &Run) -> Vec<u32> {
+fn rvas(run: &WalkResult) -> Vec<u32> {
     run.frames.iter().map(|frame| frame.rva).collect()
 }
 
@@ -240,7 +240,7 @@ fn scanning_is_off_by_default_and_marked_when_on() {
         .build();
     let mut gpr = [0; 16];
     gpr[x64::RSP] = STACK;
-    let registers = Registers::X64(x64::Registers { ip: BASE + 0x1050, gpr });
+    let registers = Registers::X64(x64::X64Registers { ip: BASE + 0x1050, gpr });
     let words = [frame(77), [BASE + 0x1030, BASE + 0x1040, 0, 0, 0, 0]].concat();
     let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let sample = cut_off(&registers, &stack);
@@ -270,7 +270,7 @@ fn a_walk_goes_on_from_registers_that_something_else_found() {
     let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut gpr = [0; 16];
     gpr[x64::RSP] = STACK + 0x10;
-    let registers = Registers::X64(x64::Registers { ip: BASE + 0x1100, gpr });
+    let registers = Registers::X64(x64::X64Registers { ip: BASE + 0x1100, gpr });
     let sample = Sample { code_at_ip: Some(&[0xc3]), ..cut_off(&registers, &stack) };
     let space = Space { image };
     for (trust, second) in [(Trust::ExplicitFrame, 0x28), (Trust::ExplicitContext, 0x68)] {
@@ -299,7 +299,7 @@ fn a_function_that_has_called_another_cannot_rest_on_a_volatile_register() {
     let stack: Vec<u8> = frame(BASE + 0x2050).iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut gpr = [STACK; 16];
     gpr[10] = STACK + 0x40;
-    let registers = Registers::X64(x64::Registers { ip: BASE + 0x1050, gpr });
+    let registers = Registers::X64(x64::X64Registers { ip: BASE + 0x1050, gpr });
     let sample = cut_off(&registers, &stack);
     let mut frames = Vec::new();
     let stop = Walker::new(WalkOptions::default()).walk(&Space { image }, &sample, &mut frames);
@@ -321,7 +321,7 @@ fn frames_by_rbp() -> Space {
     Space { image }
 }
 
-struct Next {
+struct NextSample {
     rip: u64,
     sp: u64,
     rbp: u64,
@@ -330,7 +330,7 @@ struct Next {
 
 /// Walks one sample after the other with a history and checks each against a whole walk. Returns
 /// what was reused.
-fn walk_again(space: &Space, samples: &[(Next, u64)]) -> Vec<usize> {
+fn walk_again(space: &Space, samples: &[(NextSample, u64)]) -> Vec<usize> {
     let mut walker = Walker::new(WalkOptions::default());
     let mut history = History::default();
     let mut reused = Vec::new();
@@ -339,7 +339,7 @@ fn walk_again(space: &Space, samples: &[(Next, u64)]) -> Vec<usize> {
         let mut gpr = [0; 16];
         gpr[x64::RSP] = next.sp;
         gpr[x64::RBP] = next.rbp;
-        let registers = Registers::X64(x64::Registers { ip: next.rip, gpr });
+        let registers = Registers::X64(x64::X64Registers { ip: next.rip, gpr });
         let base = STACK + 0x200;
         let sample = Sample {
             registers: &registers,
@@ -361,7 +361,7 @@ fn walk_again(space: &Space, samples: &[(Next, u64)]) -> Vec<usize> {
 
 /// The stack from `sp` to the base at STACK + 200h: frames of the function at 1000h, then the one
 /// at 2000h.
-fn deep(innermost: u64, count: usize) -> Next {
+fn deep(innermost: u64, count: usize) -> NextSample {
     let mut words = vec![0u64; 8];
     let mut return_address = 0;
     for n in 0..count {
@@ -370,7 +370,7 @@ fn deep(innermost: u64, count: usize) -> Next {
         return_address = BASE + at;
     }
     words.splice(..0, frame(return_address));
-    Next { rip: innermost, sp: STACK + 0x200 - words.len() as u64 * 8, rbp: 0, words }
+    NextSample { rip: innermost, sp: STACK + 0x200 - words.len() as u64 * 8, rbp: 0, words }
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn a_caller_that_depends_on_rbp_is_taken_over_only_with_the_same_rbp() {
         words[at(slot)] = 7;
         words[at(slot + 8)] = if slot == rbp { BASE + 0x1020 } else { BASE + 0x2020 };
     }
-    let sample = |rbp| Next { rip: BASE + 0x1050, sp: base - 0x100, rbp, words: words.clone() };
+    let sample = |rbp| NextSample { rip: BASE + 0x1050, sp: base - 0x100, rbp, words: words.clone() };
     let samples = [(sample(rbp), 0), (sample(rbp), base - 0x100), (sample(rbp - 0x40), base - 0x100)];
     let reused = walk_again(&space, &samples);
     assert!(reused[1] > 0, "{reused:?}");

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::info::{self, MAX_CHAIN, RuntimeFunction, UnwindInfo};
 use super::registers::NONVOLATILE;
-use super::rule::{self, Full, Slot};
+use super::rule::{self, X64FullRule, X64Slot};
 use super::run::{self, Run};
 use crate::ImageTables;
 use crate::Trust;
@@ -73,7 +73,7 @@ fn record(image: &ImageTables, function: &RuntimeFunction) -> String {
 }
 
 /// Where in its function the place lies, as far as that matters.
-fn whereabouts(place: &Place<'_>, function: Option<&RuntimeFunction>, full: &Full) -> String {
+fn whereabouts(place: &Place<'_>, function: Option<&RuntimeFunction>, full: &X64FullRule) -> String {
     let Some(function) = function else {
         return match run::to_return(place, None) {
             Run::Returns(_) => "leaf, its code followed to the return".to_owned(),
@@ -116,8 +116,8 @@ fn whereabouts(place: &Place<'_>, function: Option<&RuntimeFunction>, full: &Ful
 }
 
 /// Where the caller's registers lie.
-fn effect(full: &Full) -> String {
-    let at = |slot: Slot| word(name(slot.register), slot.offset);
+fn effect(full: &X64FullRule) -> String {
+    let at = |slot: X64Slot| word(name(slot.register), slot.offset);
     let mut text = if full.machine_frame {
         format!("machine frame at {}", at(full.return_address))
     } else if full.trust.is_exact() {

@@ -28,7 +28,7 @@ pub(crate) struct UnwindInfo<'a> {
 
 /// What one unwind code says was done in the prologue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum X64Operation {
     Push {
         register: u8,
     },
@@ -54,7 +54,7 @@ pub(crate) enum Operation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code {
     pub(crate) offset: u8,
-    pub(crate) operation: Operation,
+    pub(crate) operation: X64Operation,
 }
 
 impl RuntimeFunction {
@@ -213,7 +213,7 @@ impl Iterator for Codes<'_> {
             // An odd number of epilogue codes is padded by an empty slot.
             self.rest = &self.rest[2..];
             self.epilogues += 1;
-            return Some(Ok(Code { offset, operation: Operation::Epilogue }));
+            return Some(Ok(Code { offset, operation: X64Operation::Epilogue }));
         }
         let slots = match (op, info) {
             (0 | 2 | 3 | 10, _) => 1,
@@ -229,25 +229,25 @@ impl Iterator for Codes<'_> {
         let Some(code) = self.rest.get(..slots * 2) else { return self.bad() };
         let short = |n: usize| u32::from(u16::from_le_bytes([code[n * 2], code[n * 2 + 1]]));
         let operation = match op {
-            0 => Operation::Push { register: info },
-            1 if info == 0 => Operation::Alloc { size: short(1) * 8 },
-            1 => Operation::Alloc { size: short(1) | short(2) << 16 },
-            2 => Operation::Alloc { size: u32::from(info) * 8 + 8 },
-            3 => Operation::SetFrameRegister,
-            4 => Operation::Save { register: info, offset: short(1) * 8 },
-            5 => Operation::Save { register: info, offset: short(1) | short(2) << 16 },
+            0 => X64Operation::Push { register: info },
+            1 if info == 0 => X64Operation::Alloc { size: short(1) * 8 },
+            1 => X64Operation::Alloc { size: short(1) | short(2) << 16 },
+            2 => X64Operation::Alloc { size: u32::from(info) * 8 + 8 },
+            3 => X64Operation::SetFrameRegister,
+            4 => X64Operation::Save { register: info, offset: short(1) * 8 },
+            5 => X64Operation::Save { register: info, offset: short(1) | short(2) << 16 },
             6 if self.version == 2 => {
                 self.epilogues += 1;
-                Operation::Epilogue
+                X64Operation::Epilogue
             }
             10 => match info {
-                0 => Operation::MachineFrame { error_code: false },
-                1 => Operation::MachineFrame { error_code: true },
+                0 => X64Operation::MachineFrame { error_code: false },
+                1 => X64Operation::MachineFrame { error_code: true },
                 _ => return self.bad(),
             },
-            _ => Operation::SaveXmm,
+            _ => X64Operation::SaveXmm,
         };
-        if operation != Operation::Epilogue {
+        if operation != X64Operation::Epilogue {
             self.epilogues = 0;
         }
         self.rest = &self.rest[slots * 2..];

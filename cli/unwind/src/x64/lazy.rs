@@ -6,24 +6,24 @@
 //! pointer after the return and the rule's slots.
 
 use super::RSP;
-use super::registers::{NONVOLATILE, RBP, Registers, nonvolatile};
-use super::rule::{self, Full, Rule};
-use super::step::{self, Machine};
-use crate::engine::{Facts, Place, Position, Stepped, Unwinder, Value};
+use super::registers::{NONVOLATILE, RBP, X64Registers, nonvolatile};
+use super::rule::{self, X64FullRule, X64Rule};
+use super::step::{self, X64Machine};
+use crate::engine::{BaseValue, Facts, Place, Position, StepResult, Unwinder};
 use crate::frame::Fault;
 use crate::memory::Memory;
 use crate::walk::Modules;
 use crate::{Arch, Stop, Trust};
 
 /// The registers of a walk, some of them still on the stack.
-pub(crate) struct State<'a> {
+pub(crate) struct X64State<'a> {
     ip: u64,
     rsp: u64,
     /// Where rbp lies on the stack; [`IN_ORIGIN`] if no step of the trail has restored it.
     rbp_slot: u64,
     /// All registers as they were before the first step of the trail.
-    origin: Registers,
-    trail: &'a mut Vec<Step>,
+    origin: X64Registers,
+    trail: &'a mut Vec<X64Step>,
 }
 
 /// Not aligned, hence no slot of a rule.
@@ -33,16 +33,16 @@ const IN_ORIGIN: u64 = u64::MAX;
 const RBP_SLOT: usize = 1;
 
 /// Where a step has left the registers that it restores.
-pub(crate) struct Step {
+pub(crate) struct X64Step {
     /// The stack pointer after the return.
     rsp: u64,
-    rule: Rule,
+    rule: X64Rule,
 }
 
-impl<'a> State<'a> {
-    pub(crate) fn new(registers: &Registers, trail: &'a mut Vec<Step>) -> Self {
+impl<'a> X64State<'a> {
+    pub(crate) fn new(registers: &X64Registers, trail: &'a mut Vec<X64Step>) -> Self {
         trail.clear();
-        State { ip: registers.ip, rsp: registers.gpr[RSP], rbp_slot: IN_ORIGIN, origin: *registers, trail }
+        X64State { ip: registers.ip, rsp: registers.gpr[RSP], rbp_slot: IN_ORIGIN, origin: *registers, trail }
     }
 
     /// The value of a register, by going back to the last step that restored it.
@@ -82,72 +82,72 @@ impl<'a> State<'a> {
 }
 
 /// The x64 unwinder that restores registers on demand.
-pub(crate) struct Lazy<'a>(std::marker::PhantomData<&'a ()>);
+pub(crate) struct X64LazyMachine<'a>(std::marker::PhantomData<&'a ()>);
 
-impl<'a> Unwinder for Lazy<'a> {
+impl<'a> Unwinder for X64LazyMachine<'a> {
     const ARCH: Arch = Arch::X64;
-    type State = State<'a>;
+    type State = X64State<'a>;
     type Checkpoint = (u64, u64);
-    type Rule = Rule;
-    const BASE: u8 = Machine::BASE;
-    type Full = Full;
+    type Rule = X64Rule;
+    const BASE: u8 = X64Machine::BASE;
+    type Full = X64FullRule;
 
     #[inline(always)]
-    fn ip(state: &State<'a>) -> u64 {
+    fn ip(state: &X64State<'a>) -> u64 {
         state.ip
     }
 
     #[inline(always)]
-    fn sp(state: &State<'a>) -> u64 {
+    fn sp(state: &X64State<'a>) -> u64 {
         state.rsp
     }
 
-    fn registers(state: &State<'a>) -> crate::Registers {
+    fn registers(state: &X64State<'a>) -> crate::Registers {
         crate::Registers::X64(state.origin)
     }
 
     #[inline(always)]
-    fn checkpoint(state: &State<'a>) -> (u64, u64) {
+    fn checkpoint(state: &X64State<'a>) -> (u64, u64) {
         (state.ip, state.rsp)
     }
 
-    fn restore(state: &mut State<'a>, (ip, rsp): (u64, u64)) {
+    fn restore(state: &mut X64State<'a>, (ip, rsp): (u64, u64)) {
         state.ip = ip;
         state.rsp = rsp;
     }
 
     #[inline(always)]
-    fn base(state: &State<'a>) -> Value {
+    fn base(state: &X64State<'a>) -> BaseValue {
         match state.rbp_slot {
-            IN_ORIGIN => Value::Known(state.origin.gpr[RBP]),
-            slot => Value::At(slot),
+            IN_ORIGIN => BaseValue::Known(state.origin.gpr[RBP]),
+            slot => BaseValue::At(slot),
         }
     }
 
     #[inline(always)]
-    fn facts(rule: &Rule) -> Facts {
-        Machine::facts(rule)
+    fn facts(rule: &X64Rule) -> Facts {
+        X64Machine::facts(rule)
     }
 
-    fn full_facts(full: &Full) -> Facts {
-        Machine::full_facts(full)
+    fn full_facts(full: &X64FullRule) -> Facts {
+        X64Machine::full_facts(full)
     }
 
-    fn compile(place: &Place<'_>) -> Result<Full, Fault> {
+    fn compile(place: &Place<'_>) -> Result<X64FullRule, Fault> {
         rule::compile(place)
     }
 
-    fn pack(full: &Full) -> Option<Rule> {
+    fn pack(full: &X64FullRule) -> Option<X64Rule> {
         rule::pack(full)
     }
 
     #[inline(always)]
-    fn hint(rule: &Rule) -> u16 {
+    fn hint(rule: &X64Rule) -> u16 {
         rule.hint()
     }
 
     #[inline(always)]
-    fn quick(rule: &Rule, hint: u16, state: &mut State<'a>, memory: &Memory<'_>) -> Option<Trust> {
+    fn quick(rule: &X64Rule, hint: u16, state: &mut X64State<'a>, memory: &Memory<'_>) -> Option<Trust> {
         let rsp = state.rsp;
         // The hint is at hand before the rule, so that the next frame's return address need not
         // wait for the rule.
@@ -168,7 +168,7 @@ impl<'a> Unwinder for Lazy<'a> {
         // Read for nothing but to bring the stack of the frames to come nearer while this one is
         // worked on.
         std::hint::black_box((memory.word(cfa.wrapping_add(512)), memory.word(cfa.wrapping_add(576))));
-        state.trail.push(Step { rsp: cfa, rule: *rule });
+        state.trail.push(X64Step { rsp: cfa, rule: *rule });
         // Whether rbp is saved cannot be foretold: chosen without a branch.
         let saved = u64::from(rule.saved() >> RBP_SLOT & 1).wrapping_neg();
         state.rbp_slot = (rule.slot(RBP_SLOT, cfa) & saved) | (state.rbp_slot & !saved);
@@ -176,11 +176,11 @@ impl<'a> Unwinder for Lazy<'a> {
     }
 
     fn apply<M: Modules>(
-        rule: &Rule,
-        state: &mut State<'a>,
+        rule: &X64Rule,
+        state: &mut X64State<'a>,
         memory: &Memory<'_>,
         _: &M,
-    ) -> Result<Stepped, Stop> {
+    ) -> Result<StepResult, Stop> {
         let base = match usize::from(rule.base()) {
             RSP => state.rsp,
             _ => state.resolve(rule.base(), memory)?,
@@ -189,30 +189,30 @@ impl<'a> Unwinder for Lazy<'a> {
         step::check(rule, state.rsp, cfa, memory)?;
         state.ip = memory.u64(cfa - 8)?;
         state.rsp = cfa;
-        state.trail.push(Step { rsp: cfa, rule: *rule });
+        state.trail.push(X64Step { rsp: cfa, rule: *rule });
         if rule.saved() >> RBP_SLOT & 1 != 0 {
             state.rbp_slot = rule.slot(RBP_SLOT, cfa);
         }
-        Ok(Stepped { trust: rule.trust(), position: Position::Caller })
+        Ok(StepResult { trust: rule.trust(), position: Position::Caller })
     }
 
     fn apply_full<M: Modules>(
-        full: &Full,
-        state: &mut State<'a>,
+        full: &X64FullRule,
+        state: &mut X64State<'a>,
         memory: &Memory<'_>,
         modules: &M,
-    ) -> Result<Stepped, Stop> {
+    ) -> Result<StepResult, Stop> {
         state.settle(memory)?;
-        let stepped = Machine::apply_full(full, &mut state.origin, memory, modules);
+        let stepped = X64Machine::apply_full(full, &mut state.origin, memory, modules);
         if stepped.is_ok() {
             state.adopt();
         }
         stepped
     }
 
-    fn leaf(state: &mut State<'a>, memory: &Memory<'_>) -> Result<Stepped, Stop> {
+    fn leaf(state: &mut X64State<'a>, memory: &Memory<'_>) -> Result<StepResult, Stop> {
         state.settle(memory)?;
-        let stepped = Machine::leaf(&mut state.origin, memory);
+        let stepped = X64Machine::leaf(&mut state.origin, memory);
         if stepped.is_ok() {
             state.adopt();
         }
@@ -220,13 +220,13 @@ impl<'a> Unwinder for Lazy<'a> {
     }
 
     fn scan<M: Modules>(
-        state: &mut State<'a>,
+        state: &mut X64State<'a>,
         memory: &Memory<'_>,
         modules: &M,
         position: Position,
-    ) -> Option<Stepped> {
+    ) -> Option<StepResult> {
         state.settle(memory).ok()?;
-        let stepped = Machine::scan(&mut state.origin, memory, modules, position)?;
+        let stepped = X64Machine::scan(&mut state.origin, memory, modules, position)?;
         state.adopt();
         Some(stepped)
     }

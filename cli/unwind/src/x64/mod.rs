@@ -12,7 +12,7 @@ mod run;
 mod step;
 
 pub(crate) use explain::explain;
-pub(crate) use lazy::{Lazy, State, Step};
-pub use registers::{RBP, RBX, RDI, RSI, RSP, Registers};
-pub(crate) use rule::{Rule, function_range};
-pub(crate) use step::Machine;
+pub(crate) use lazy::{X64LazyMachine, X64State, X64Step};
+pub use registers::{RBP, RBX, RDI, RSI, RSP, X64Registers};
+pub(crate) use rule::{X64Rule, function_range};
+pub(crate) use step::X64Machine;

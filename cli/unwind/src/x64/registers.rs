@@ -2,22 +2,22 @@
 
 /// Integer registers and the instruction pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Registers {
+pub struct X64Registers {
     /// rip.
     pub ip: u64,
     /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15: in the order of their encoding.
     pub gpr: [u64; 16],
 }
 
-/// Index of rbx in [`Registers::gpr`].
+/// Index of rbx in [`X64Registers::gpr`].
 pub const RBX: usize = 3;
-/// Index of rsp in [`Registers::gpr`].
+/// Index of rsp in [`X64Registers::gpr`].
 pub const RSP: usize = 4;
-/// Index of rbp in [`Registers::gpr`].
+/// Index of rbp in [`X64Registers::gpr`].
 pub const RBP: usize = 5;
-/// Index of rsi in [`Registers::gpr`].
+/// Index of rsi in [`X64Registers::gpr`].
 pub const RSI: usize = 6;
-/// Index of rdi in [`Registers::gpr`].
+/// Index of rdi in [`X64Registers::gpr`].
 pub const RDI: usize = 7;
 
 /// The nonvolatile registers, in the order of a rule's slots.

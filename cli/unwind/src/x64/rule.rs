@@ -2,35 +2,35 @@
 
 use std::ops::Range;
 
-use super::info::{self, Operation, RuntimeFunction, UnwindInfo};
+use super::info::{self, RuntimeFunction, UnwindInfo, X64Operation};
 use super::registers::{NONVOLATILE, nonvolatile};
 use super::run::{self, Run};
-use super::{RSP, Registers};
+use super::{RSP, X64Registers};
 use crate::cache::MOST_HINT;
 use crate::engine::{Place, Position};
-use crate::flow::{self, LOADED, Mode, Start, Value};
+use crate::flow::{self, FlowValue, LOADED, Mode, Start};
 use crate::frame::Fault;
 use crate::{ImageTables, Trust};
 
 /// An address relative to a register of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct X64Slot {
     pub(crate) register: u8,
     pub(crate) offset: i64,
 }
 
-impl Slot {
-    pub(crate) fn plus(self, bytes: i64) -> Slot {
-        Slot { offset: self.offset.wrapping_add(bytes), ..self }
+impl X64Slot {
+    pub(crate) fn plus(self, bytes: i64) -> X64Slot {
+        X64Slot { offset: self.offset.wrapping_add(bytes), ..self }
     }
 
-    pub(crate) fn address(self, registers: &Registers) -> u64 {
+    pub(crate) fn address(self, registers: &X64Registers) -> u64 {
         registers.gpr[usize::from(self.register & 15)].wrapping_add(self.offset as u64)
     }
 
-    /// As [`Slot::address`], where the register may be the word that the frame keeps
-    /// ([`Full::loaded`]).
-    pub(crate) fn address_by(self, registers: &Registers, loaded: u64) -> u64 {
+    /// As [`X64Slot::address`], where the register may be the word that the frame keeps
+    /// ([`X64FullRule::loaded`]).
+    pub(crate) fn address_by(self, registers: &X64Registers, loaded: u64) -> u64 {
         if self.register == LOADED {
             loaded.wrapping_add(self.offset as u64)
         } else {
@@ -41,22 +41,22 @@ impl Slot {
 
 /// What a function's frame is like at one place, in full generality.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Full {
+pub(crate) struct X64FullRule {
     /// Where the return address lies; for a machine frame, the interrupted instruction pointer.
-    pub(crate) return_address: Slot,
+    pub(crate) return_address: X64Slot,
     /// Bytes that the return pops besides the return address (`ret imm16`).
     pub(crate) popped: u32,
     /// The return address is the first word of a machine frame, whose fourth word is the stack
     /// pointer.
     pub(crate) machine_frame: bool,
     /// Where the nonvolatile registers lie, in the order of [`super::registers::NONVOLATILE`].
-    pub(crate) saved: [Option<Slot>; 8],
+    pub(crate) saved: [Option<X64Slot>; 8],
     /// Nonvolatile registers whose value is that of another register (plus an offset) for a while,
     /// which only assembler without unwind data does.
-    pub(crate) moved: [Option<Slot>; 8],
+    pub(crate) moved: [Option<X64Slot>; 8],
     /// Where a word of the frame lies that other places are relative to, as the register
     /// [`LOADED`]: what assembler that aligns its stack restores the stack pointer from.
-    pub(crate) loaded: Option<Slot>,
+    pub(crate) loaded: Option<X64Slot>,
     pub(crate) trust: Trust,
     pub(crate) thread_start: bool,
     /// Taken to be a leaf, but it may have pushed one register.
@@ -65,12 +65,12 @@ pub(crate) struct Full {
     pub(crate) volatile: bool,
 }
 
-impl Full {
+impl X64FullRule {
     /// Nothing pushed, nothing saved: the state at a function's first instruction and all through a
     /// leaf.
-    pub(crate) fn empty(trust: Trust) -> Full {
-        Full {
-            return_address: Slot { register: RSP as u8, offset: 0 },
+    pub(crate) fn empty(trust: Trust) -> X64FullRule {
+        X64FullRule {
+            return_address: X64Slot { register: RSP as u8, offset: 0 },
             popped: 0,
             machine_frame: false,
             saved: [None; 8],
@@ -91,14 +91,14 @@ impl Full {
 
     /// Whether the frame holds nothing but its return address.
     pub(crate) fn is_empty(&self) -> bool {
-        *self == Full { thread_start: self.thread_start, ..Full::empty(self.trust) }
+        *self == X64FullRule { thread_start: self.thread_start, ..X64FullRule::empty(self.trust) }
     }
 }
 
-/// The small form of [`Full`]: everything relative to one register, in words, within 256 KB. In
-/// whole words, since it is copied with every step.
+/// The small form of [`X64FullRule`]: everything relative to one register, in words, within 256 KB.
+/// In whole words, since it is copied with every step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Rule {
+pub(crate) struct X64Rule {
     /// From the base register to the stack pointer after the return, in bytes.
     cfa: i64,
     /// From the lowest byte: the base register, which nonvolatile registers are saved (a bit each),
@@ -116,7 +116,7 @@ const RSP_BASE: u8 = RSP as u8;
 /// The trusts that a rule can have.
 const TRUSTS: [Trust; 3] = [Trust::UnwindInfo, Trust::UnwindInfoNoCode, Trust::Leaf];
 
-impl Rule {
+impl X64Rule {
     #[inline(always)]
     pub(crate) fn base(&self) -> u8 {
         self.facts as u8 & 15
@@ -176,7 +176,7 @@ impl Rule {
 }
 
 /// The rule at a place.
-pub(crate) fn compile(place: &Place<'_>) -> Result<Full, Fault> {
+pub(crate) fn compile(place: &Place<'_>) -> Result<X64FullRule, Fault> {
     let image = place.image;
     let inside = place.rva.wrapping_sub(place.position.back());
     let Some(function) = info::find(image, inside)? else {
@@ -212,7 +212,7 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<Full, Fault> {
 }
 
 /// The small form, if there is one.
-pub(crate) fn pack(full: &Full) -> Option<Rule> {
+pub(crate) fn pack(full: &X64FullRule) -> Option<X64Rule> {
     if full.machine_frame
         || full.stub
         || full.volatile
@@ -248,7 +248,7 @@ pub(crate) fn pack(full: &Full) -> Option<Rule> {
         | (trust as u64) << 24
         | u64::from(full.thread_start) << 32
         | u64::from(below) << 40;
-    let rule = Rule { cfa: i64::from(i32::try_from(cfa).ok()?), facts, slots };
+    let rule = X64Rule { cfa: i64::from(i32::try_from(cfa).ok()?), facts, slots };
     Some(rule)
 }
 
@@ -261,17 +261,17 @@ pub(crate) fn function_range(image: &ImageTables, rva: u32) -> Option<Range<u32>
 
 /// The frame at the start of `rva`'s instruction as the unwind data has it, without looking at
 /// code.
-pub(crate) fn at_target(image: &ImageTables, rva: u32) -> Result<Full, Fault> {
+pub(crate) fn at_target(image: &ImageTables, rva: u32) -> Result<X64FullRule, Fault> {
     match info::find(image, rva)? {
         Some(function) => from_codes(image, &function, rva, Trust::UnwindInfo),
-        None => Ok(Full::empty(Trust::Leaf)),
+        None => Ok(X64FullRule::empty(Trust::Leaf)),
     }
 }
 
 /// Assembler whose frame its own exception handler knows, not its unwind codes (all of OpenSSL's):
 /// the code tells. Where it does not, the codes' word, that there is no frame, is taken for
 /// granted.
-fn told_by_its_handler(place: &Place<'_>, function: &RuntimeFunction) -> Result<Full, Fault> {
+fn told_by_its_handler(place: &Place<'_>, function: &RuntimeFunction) -> Result<X64FullRule, Fault> {
     match followed(place, Some(function.begin..function.end), Trust::Code) {
         Some(full) => Ok(full),
         None if place.position == Position::Caller => Err(Fault::BadUnwindInfo),
@@ -280,15 +280,15 @@ fn told_by_its_handler(place: &Place<'_>, function: &RuntimeFunction) -> Result<
 }
 
 /// Code without unwind data: only the innermost function may be a leaf.
-fn leaf(place: &Place<'_>) -> Result<Full, Fault> {
+fn leaf(place: &Place<'_>) -> Result<X64FullRule, Fault> {
     if place.position == Position::Caller {
         return Err(Fault::NoFunction);
     }
     let mut full = match run::to_return(place, None) {
-        Run::Returns(full) => Full { trust: Trust::Leaf, ..full },
+        Run::Returns(full) => X64FullRule { trust: Trust::Leaf, ..full },
         // Assembler without unwind data is not always the leaf that the ABI says it is.
-        Run::Stays => followed(place, None, Trust::Leaf).unwrap_or(Full::empty(Trust::Leaf)),
-        Run::Unknown => Full::empty(Trust::Leaf),
+        Run::Stays => followed(place, None, Trust::Leaf).unwrap_or(X64FullRule::empty(Trust::Leaf)),
+        Run::Unknown => X64FullRule::empty(Trust::Leaf),
     };
     full.thread_start = place.image.is_thread_start(place.rva);
     full.stub = place.image.is_stub();
@@ -297,7 +297,7 @@ fn leaf(place: &Place<'_>) -> Result<Full, Fault> {
 
 /// The frame as the code's way to its return tells it. `bounds` are the function's, where they are
 /// known.
-fn followed(place: &Place<'_>, bounds: Option<Range<u32>>, trust: Trust) -> Option<Full> {
+fn followed(place: &Place<'_>, bounds: Option<Range<u32>>, trust: Trust) -> Option<X64FullRule> {
     const MODE: Mode = Mode { bits: 64, nonvolatile: &NONVOLATILE };
     let outcome = flow::follow(&Start {
         image: place.image,
@@ -307,8 +307,8 @@ fn followed(place: &Place<'_>, bounds: Option<Range<u32>>, trust: Trust) -> Opti
         after_call: place.position == Position::Caller,
         code: place.code,
     })?;
-    let slot = |(register, offset)| Slot { register, offset };
-    let mut full = Full::empty(trust);
+    let slot = |(register, offset)| X64Slot { register, offset };
+    let mut full = X64FullRule::empty(trust);
     full.loaded = outcome.loaded.map(slot);
     full.return_address = slot(outcome.return_address);
     full.popped = outcome.popped.unwrap_or(0);
@@ -317,17 +317,17 @@ fn followed(place: &Place<'_>, bounds: Option<Range<u32>>, trust: Trust) -> Opti
     }
     for (n, register) in NONVOLATILE.into_iter().enumerate() {
         match outcome.registers[usize::from(register)] {
-            Value::Start(same, 0) if same == register => {}
-            Value::Start(base, offset) => full.moved[n] = Some(slot((base, offset))),
-            Value::Word(base, offset) => full.saved[n] = Some(slot((base, offset))),
-            Value::Unknown | Value::Constant(_) => return None,
+            FlowValue::Start(same, 0) if same == register => {}
+            FlowValue::Start(base, offset) => full.moved[n] = Some(slot((base, offset))),
+            FlowValue::Word(base, offset) => full.saved[n] = Some(slot((base, offset))),
+            FlowValue::Unknown | FlowValue::Constant(_) => return None,
         }
     }
     Some(full)
 }
 
 /// The code at the instruction pointer is not known: version 2 tells epilogues all the same.
-fn without_code(image: &ImageTables, function: &RuntimeFunction, rva: u32) -> Result<Full, Fault> {
+fn without_code(image: &ImageTables, function: &RuntimeFunction, rva: u32) -> Result<X64FullRule, Fault> {
     let info = UnwindInfo::parse(image, function.unwind)?;
     let done = if info.chained.is_none() { info.in_epilogue(function, rva) } else { None };
     let Some(done) = done else {
@@ -336,11 +336,11 @@ fn without_code(image: &ImageTables, function: &RuntimeFunction, rva: u32) -> Re
     // The described epilogue is pops in reverse order of the pushes, then the return. A pop is as
     // long as its push: one byte, or two for r8 to r15. What was saved by moves has been restored
     // before.
-    let mut full = Full::empty(Trust::UnwindInfo);
+    let mut full = X64FullRule::empty(Trust::UnwindInfo);
     let mut rsp = full.return_address;
     let mut at = 0;
     for code in info.codes() {
-        let Operation::Push { register } = code?.operation else { continue };
+        let X64Operation::Push { register } = code?.operation else { continue };
         if at >= done {
             if let Some(n) = nonvolatile(register) {
                 full.saved[n] = Some(rsp);
@@ -360,9 +360,9 @@ pub(crate) fn from_codes(
     function: &RuntimeFunction,
     rva: u32,
     trust: Trust,
-) -> Result<Full, Fault> {
-    let mut full = Full::empty(trust);
-    let mut rsp = Slot { register: RSP as u8, offset: 0 };
+) -> Result<X64FullRule, Fault> {
+    let mut full = X64FullRule::empty(trust);
+    let mut rsp = X64Slot { register: RSP as u8, offset: 0 };
     let mut frame_base = rsp;
     let mut function = *function;
     let mut done = rva.wrapping_sub(function.begin);
@@ -372,7 +372,7 @@ pub(crate) fn from_codes(
             done = u32::MAX;
         }
         if info.frame_register != 0 && frame_register_is_set(&info, done)? {
-            frame_base = Slot { register: info.frame_register, offset: -i64::from(info.frame_offset) };
+            frame_base = X64Slot { register: info.frame_register, offset: -i64::from(info.frame_offset) };
         }
         for code in info.codes() {
             let code = code?;
@@ -380,26 +380,26 @@ pub(crate) fn from_codes(
                 continue;
             }
             match code.operation {
-                Operation::Push { register } => {
+                X64Operation::Push { register } => {
                     if let Some(n) = nonvolatile(register) {
                         full.saved[n] = Some(rsp);
                     }
                     rsp = rsp.plus(8);
                 }
-                Operation::Alloc { size } => rsp = rsp.plus(i64::from(size)),
-                Operation::SetFrameRegister => rsp = frame_base,
-                Operation::Save { register, offset } => {
+                X64Operation::Alloc { size } => rsp = rsp.plus(i64::from(size)),
+                X64Operation::SetFrameRegister => rsp = frame_base,
+                X64Operation::Save { register, offset } => {
                     if let Some(n) = nonvolatile(register) {
                         full.saved[n] = Some(frame_base.plus(i64::from(offset)));
                     }
                 }
-                Operation::MachineFrame { error_code } => {
+                X64Operation::MachineFrame { error_code } => {
                     full.machine_frame = true;
                     full.trust = Trust::MachineFrame;
                     full.return_address = rsp.plus(if error_code { 8 } else { 0 });
                     return Ok(full);
                 }
-                Operation::SaveXmm | Operation::Epilogue => {}
+                X64Operation::SaveXmm | X64Operation::Epilogue => {}
             }
         }
         match info.chained {
@@ -422,7 +422,7 @@ fn frame_register_is_set(info: &UnwindInfo<'_>, done: u32) -> Result<bool, Fault
     }
     for code in info.codes() {
         let code = code?;
-        if code.operation == Operation::SetFrameRegister {
+        if code.operation == X64Operation::SetFrameRegister {
             return Ok(u32::from(code.offset) <= done);
         }
     }

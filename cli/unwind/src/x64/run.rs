@@ -12,7 +12,7 @@ use iced_x86::{
 
 use super::info::{self, RuntimeFunction};
 use super::registers::nonvolatile;
-use super::rule::{self, Full, Slot};
+use super::rule::{self, X64FullRule, X64Slot};
 use super::{RBP, RSP};
 use crate::engine::Place;
 use crate::{ImageTables, Trust};
@@ -21,7 +21,7 @@ use crate::{ImageTables, Trust};
 #[expect(clippy::large_enum_variant, reason = "returned once for each rule that is compiled")]
 pub(crate) enum Run {
     /// It returns, or leaves by a tail call.
-    Returns(Full),
+    Returns(X64FullRule),
     /// It does something that no epilogue does: the unwind codes hold.
     Stays,
     /// The code bytes are not known.
@@ -35,8 +35,8 @@ const MAX_INSTRUCTIONS: usize = 24;
 pub(crate) fn to_return(place: &Place<'_>, function: Option<(&RuntimeFunction, &RuntimeFunction)>) -> Run {
     let image = place.image;
     let mut rva = place.rva;
-    let mut rsp = Slot { register: RSP as u8, offset: 0 };
-    let mut full = Full::empty(Trust::UnwindInfo);
+    let mut rsp = X64Slot { register: RSP as u8, offset: 0 };
+    let mut full = X64FullRule::empty(Trust::UnwindInfo);
     // Whether an instruction has been seen that only an epilogue has.
     let mut releasing = false;
     for _ in 0..MAX_INSTRUCTIONS {
@@ -78,11 +78,8 @@ pub(crate) fn to_return(place: &Place<'_>, function: Option<(&RuntimeFunction, &
                 Jump::Shares => return Run::Stays,
             },
             Effect::JumpIndirect => {
-                if releasing
-                    || marked
-                    || instruction.is_ip_rel_memory_operand()
-                    || released_before(image, function, place.rva)
-                {
+                let is_tail_call = releasing || marked || instruction.is_ip_rel_memory_operand();
+                if is_tail_call || released_before(image, function, place.rva) {
                     full.return_address = rsp;
                     return Run::Returns(full);
                 }
@@ -97,12 +94,12 @@ pub(crate) fn to_return(place: &Place<'_>, function: Option<(&RuntimeFunction, &
 
 /// The frame at a place from which the code goes straight on to `push rbp; mov rbp, rsp`: not set
 /// up, or only half. `None` if it does anything with the stack or leaves before that.
-pub(crate) fn before_frame(place: &Place<'_>) -> Option<Full> {
+pub(crate) fn before_frame(place: &Place<'_>) -> Option<X64FullRule> {
     let is_set = |instruction: &Instruction| {
         instruction.mnemonic() == Mnemonic::Mov
             && (instruction.op0_register(), instruction.op1_register()) == (Register::RBP, Register::RSP)
     };
-    let mut full = Full::empty(Trust::UnwindInfo);
+    let mut full = X64FullRule::empty(Trust::UnwindInfo);
     let (first, _) = decode(place, place.rva)?;
     if is_set(&first) {
         full.saved[nonvolatile(RBP as u8)?] = Some(full.return_address);
@@ -137,7 +134,7 @@ pub(crate) fn ends_with_call(before: &[u8]) -> bool {
 /// What an instruction means to an epilogue.
 enum Effect {
     Add(i64),
-    Set(Slot),
+    Set(X64Slot),
     Pop(u8),
     Return { popped: u32 },
     Jump { target: u64 },
@@ -166,7 +163,7 @@ fn effect(instruction: &Instruction) -> Effect {
                     if instruction.memory_index() == Register::None
                         && instruction.memory_base().is_gpr64() =>
                 {
-                    Effect::Set(Slot { register, offset: displacement })
+                    Effect::Set(X64Slot { register, offset: displacement })
                 }
                 _ => Effect::Other,
             }
@@ -195,7 +192,7 @@ fn number(register: Register) -> Option<u8> {
     register.is_gpr().then(|| register.full_register().number() as u8)
 }
 
-fn restored(full: &Full, register: u8) -> bool {
+fn restored(full: &X64FullRule, register: u8) -> bool {
     nonvolatile(register).is_some_and(|n| full.saved[n].is_some())
 }
 

@@ -1,9 +1,9 @@
 //! From one frame to its caller.
 
 use super::registers::{NONVOLATILE, NONVOLATILE_BITS};
-use super::rule::{self, Full, Rule};
-use super::{RBP, RSP, Registers};
-use crate::engine::{Facts, Place, Position, Stepped, Unwinder, Value};
+use super::rule::{self, X64FullRule, X64Rule};
+use super::{RBP, RSP, X64Registers};
+use crate::engine::{BaseValue, Facts, Place, Position, StepResult, Unwinder};
 use crate::flow::LOADED;
 use crate::frame::Fault;
 use crate::memory::Memory;
@@ -11,47 +11,47 @@ use crate::walk::Modules;
 use crate::{Arch, Stop, Trust};
 
 /// The x64 unwinder.
-pub(crate) struct Machine;
+pub(crate) struct X64Machine;
 
-impl Unwinder for Machine {
+impl Unwinder for X64Machine {
     const ARCH: Arch = Arch::X64;
-    type State = Registers;
+    type State = X64Registers;
     type Checkpoint = (u64, u64);
     const BASE: u8 = NONVOLATILE_BITS[RBP];
-    type Rule = Rule;
-    type Full = Full;
+    type Rule = X64Rule;
+    type Full = X64FullRule;
 
     #[inline(always)]
-    fn ip(state: &Registers) -> u64 {
+    fn ip(state: &X64Registers) -> u64 {
         state.ip
     }
 
     #[inline(always)]
-    fn sp(state: &Registers) -> u64 {
+    fn sp(state: &X64Registers) -> u64 {
         state.gpr[RSP]
     }
 
-    fn registers(state: &Registers) -> crate::Registers {
+    fn registers(state: &X64Registers) -> crate::Registers {
         crate::Registers::X64(*state)
     }
 
     #[inline(always)]
-    fn checkpoint(state: &Registers) -> (u64, u64) {
+    fn checkpoint(state: &X64Registers) -> (u64, u64) {
         (state.ip, state.gpr[RSP])
     }
 
-    fn restore(state: &mut Registers, (ip, rsp): (u64, u64)) {
+    fn restore(state: &mut X64Registers, (ip, rsp): (u64, u64)) {
         state.ip = ip;
         state.gpr[RSP] = rsp;
     }
 
     #[inline(always)]
-    fn base(state: &Registers) -> Value {
-        Value::Known(state.gpr[RBP])
+    fn base(state: &X64Registers) -> BaseValue {
+        BaseValue::Known(state.gpr[RBP])
     }
 
     #[inline(always)]
-    fn facts(rule: &Rule) -> Facts {
+    fn facts(rule: &X64Rule) -> Facts {
         Facts {
             starts_thread: rule.starts_thread(),
             uses: NONVOLATILE_BITS[usize::from(rule.base())],
@@ -59,7 +59,7 @@ impl Unwinder for Machine {
         }
     }
 
-    fn full_facts(full: &Full) -> Facts {
+    fn full_facts(full: &X64FullRule) -> Facts {
         let slots = full.saved.iter().chain(&full.moved).chain([&full.loaded]).flatten();
         let slots = slots.chain([&full.return_address]).filter(|slot| slot.register != LOADED);
         let uses = slots.fold(0, |uses, slot| uses | NONVOLATILE_BITS[usize::from(slot.register & 15)]);
@@ -68,21 +68,21 @@ impl Unwinder for Machine {
         Facts { starts_thread: full.thread_start, uses, restores }
     }
 
-    fn compile(place: &Place<'_>) -> Result<Full, Fault> {
+    fn compile(place: &Place<'_>) -> Result<X64FullRule, Fault> {
         rule::compile(place)
     }
 
-    fn pack(full: &Full) -> Option<Rule> {
+    fn pack(full: &X64FullRule) -> Option<X64Rule> {
         rule::pack(full)
     }
 
     #[inline(always)]
     fn apply<M: Modules>(
-        rule: &Rule,
-        registers: &mut Registers,
+        rule: &X64Rule,
+        registers: &mut X64Registers,
         memory: &Memory<'_>,
         _: &M,
-    ) -> Result<Stepped, Stop> {
+    ) -> Result<StepResult, Stop> {
         let cfa = rule.cfa(registers.gpr[usize::from(rule.base())]);
         check(rule, registers.gpr[RSP], cfa, memory)?;
         let ip = memory.u64(cfa - 8)?;
@@ -94,15 +94,15 @@ impl Unwinder for Machine {
         }
         registers.ip = ip;
         registers.gpr[RSP] = cfa;
-        Ok(Stepped { trust: rule.trust(), position: Position::Caller })
+        Ok(StepResult { trust: rule.trust(), position: Position::Caller })
     }
 
     fn apply_full<M: Modules>(
-        full: &Full,
-        registers: &mut Registers,
+        full: &X64FullRule,
+        registers: &mut X64Registers,
         memory: &Memory<'_>,
         modules: &M,
-    ) -> Result<Stepped, Stop> {
+    ) -> Result<StepResult, Stop> {
         if full.stub {
             step_stub(full, registers, memory, modules)
         } else {
@@ -110,23 +110,23 @@ impl Unwinder for Machine {
         }
     }
 
-    fn leaf(registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
-        let full = Full::empty(Trust::LeafOutside);
+    fn leaf(registers: &mut X64Registers, memory: &Memory<'_>) -> Result<StepResult, Stop> {
+        let full = X64FullRule::empty(Trust::LeafOutside);
         step_full(&full, registers, memory)
     }
 
     fn scan<M: Modules>(
-        registers: &mut Registers,
+        registers: &mut X64Registers,
         memory: &Memory<'_>,
         modules: &M,
         _: Position,
-    ) -> Option<Stepped> {
+    ) -> Option<StepResult> {
         let mut at = registers.gpr[RSP].checked_next_multiple_of(8)?;
         while let Ok(word) = memory.u64(at) {
             if is_return_address(modules, word) {
                 registers.ip = word;
                 registers.gpr[RSP] = at.checked_add(8)?;
-                return Some(Stepped { trust: Trust::Scan, position: Position::Caller });
+                return Some(StepResult { trust: Trust::Scan, position: Position::Caller });
             }
             at = at.checked_add(8)?;
         }
@@ -137,19 +137,19 @@ impl Unwinder for Machine {
 /// A step out of a stub: by its rule if that leads to code, else as if it had pushed one register
 /// more.
 fn step_stub<M: Modules>(
-    full: &Full,
-    registers: &mut Registers,
+    full: &X64FullRule,
+    registers: &mut X64Registers,
     memory: &Memory<'_>,
     modules: &M,
-) -> Result<Stepped, Stop> {
-    let is_code = |registers: &Registers| modules.find(registers.ip.wrapping_sub(1)).is_some();
+) -> Result<StepResult, Stop> {
+    let is_code = |registers: &X64Registers| modules.find(registers.ip.wrapping_sub(1)).is_some();
     let before = *registers;
     let stepped = step_full(full, registers, memory);
     if stepped.is_ok() && is_code(registers) {
         return stepped;
     }
-    let leaf = Full::empty(Trust::LeafOutside);
-    let pushed = Full { return_address: leaf.return_address.plus(8), ..leaf };
+    let leaf = X64FullRule::empty(Trust::LeafOutside);
+    let pushed = X64FullRule { return_address: leaf.return_address.plus(8), ..leaf };
     let mut other = before;
     match step_full(&pushed, &mut other, memory) {
         Ok(stepped) if is_code(&other) => {
@@ -161,7 +161,11 @@ fn step_stub<M: Modules>(
 }
 
 /// A step by a rule in full generality.
-fn step_full(full: &Full, registers: &mut Registers, memory: &Memory<'_>) -> Result<Stepped, Stop> {
+fn step_full(
+    full: &X64FullRule,
+    registers: &mut X64Registers,
+    memory: &Memory<'_>,
+) -> Result<StepResult, Stop> {
     let old = *registers;
     let sp = old.gpr[RSP];
     let loaded = match full.loaded {
@@ -195,12 +199,12 @@ fn step_full(full: &Full, registers: &mut Registers, memory: &Memory<'_>) -> Res
     registers.ip = ip;
     registers.gpr[RSP] = next;
     let position = if full.trust.is_exact() { Position::Context } else { Position::Caller };
-    Ok(Stepped { trust: full.trust, position })
+    Ok(StepResult { trust: full.trust, position })
 }
 
 /// Whether the step can be taken: the stack grows, is aligned, and all that is to be read is there.
 #[inline(always)]
-pub(crate) fn check(rule: &Rule, sp: u64, cfa: u64, memory: &Memory<'_>) -> Result<(), Stop> {
+pub(crate) fn check(rule: &X64Rule, sp: u64, cfa: u64, memory: &Memory<'_>) -> Result<(), Stop> {
     if cfa <= sp || (cfa | sp) & 7 != 0 {
         return Err(bad_stack_pointer(sp, cfa));
     }
@@ -214,7 +218,7 @@ pub(crate) fn check(rule: &Rule, sp: u64, cfa: u64, memory: &Memory<'_>) -> Resu
 
 /// Names the saved register that lies below the stack pointer.
 #[cold]
-fn below(rule: &Rule, sp: u64, cfa: u64) -> Stop {
+fn below(rule: &X64Rule, sp: u64, cfa: u64) -> Stop {
     let slots = (0..8).filter(|n| rule.saved() >> n & 1 != 0).map(|n| rule.slot(n, cfa));
     // A slot that wraps around below 0 is below as well.
     let address = slots.into_iter().find(|&address| address < sp || address > cfa.saturating_add(rule.end()));

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::registers::NONVOLATILE;
-use super::rule::{self, Return, Rule, Saved, Slot};
+use super::rule::{self, RegisterSource, Return, X86Rule, X86Slot};
 use super::tables::{How, Record};
 use crate::Trust;
 use crate::engine::Place;
@@ -38,7 +38,7 @@ fn record(record: &Record) -> String {
     }
 }
 
-fn way(rule: &Rule, found_by: Option<Trust>) -> String {
+fn way(rule: &X86Rule, found_by: Option<Trust>) -> String {
     match found_by {
         Some(Trust::Code) => match &rule.code {
             Some(code) => format!("code followed to its return; {}", effect(code)),
@@ -59,14 +59,14 @@ fn way(rule: &Rule, found_by: Option<Trust>) -> String {
 
 /// Where the caller's registers lie.
 fn effect(code: &Return) -> String {
-    let at = |slot: Slot| word(name(slot.register()), i64::from(slot.offset()));
+    let at = |slot: X86Slot| word(name(slot.register()), i64::from(slot.offset()));
     let mut text = format!("return address at {}", at(code.return_address));
     for (n, saved) in code.saved.iter().enumerate() {
         let register = name(NONVOLATILE[n]);
         let _ = match saved {
-            Saved::Kept => Ok(()),
-            Saved::Word(slot) => write!(text, ", {register} at {}", at(*slot)),
-            Saved::Computed(slot) => {
+            RegisterSource::Kept => Ok(()),
+            RegisterSource::Word(slot) => write!(text, ", {register} at {}", at(*slot)),
+            RegisterSource::Computed(slot) => {
                 write!(text, ", {register} = {}", sum(name(slot.register()), i64::from(slot.offset())))
             }
         };

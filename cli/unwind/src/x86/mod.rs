@@ -14,7 +14,7 @@ mod step;
 mod tables;
 
 pub(crate) use explain::explain;
-pub use registers::{EBP, EBX, EDI, ESI, ESP, Registers};
-pub(crate) use rule::Rule;
-pub(crate) use step::{Machine, State};
+pub use registers::{EBP, EBX, EDI, ESI, ESP, X86Registers};
+pub(crate) use rule::X86Rule;
+pub(crate) use step::{X86Machine, X86State};
 pub use tables::{Fpo, FrameData, X86Tables};

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::ESP;
-use super::registers::Registers;
+use super::registers::X86Registers;
 
 /// A parsed program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,12 +49,27 @@ const MAX_STACK: usize = 16;
 
 /// What a program is given.
 pub(crate) struct Input<'a> {
-    pub(crate) registers: &'a Registers,
+    pub(crate) registers: &'a X86Registers,
     pub(crate) locals: u32,
     pub(crate) saved: u32,
     pub(crate) params: u32,
     /// `.raSearch`: where the return address was found to lie.
     pub(crate) return_address: Option<u32>,
+}
+
+impl Token {
+    /// An operator's result for two operands; `None` for a division by zero.
+    #[inline]
+    fn apply(self, left: u32, right: u32) -> Option<u32> {
+        Some(match self {
+            Token::Add => left.wrapping_add(right),
+            Token::Subtract => left.wrapping_sub(right),
+            Token::Multiply => left.wrapping_mul(right),
+            Token::Divide => left.checked_div(right)?,
+            Token::Remainder => left.checked_rem(right)?,
+            _ => left - left.checked_rem(right)?,
+        })
+    }
 }
 
 impl Program {
@@ -77,13 +92,9 @@ impl Program {
 
     /// Computes the caller's registers; `None` if a word cannot be read, a variable has no value,
     /// or the program does not give eip and esp.
-    pub(crate) fn run(&self, input: &Input<'_>, load: impl Fn(u32) -> Option<u32>) -> Option<Registers> {
+    pub(crate) fn run(&self, input: &Input<'_>, load: impl Fn(u32) -> Option<u32>) -> Option<X86Registers> {
         let mut temporaries = [None; 8];
-        let mut registers: [Option<u32>; 9] = [None; 9];
-        for (n, value) in input.registers.gpr.iter().enumerate() {
-            registers[n] = Some(*value);
-        }
-        registers[usize::from(EIP)] = Some(input.registers.ip);
+        let mut registers = numbered(input.registers);
         let (mut gave_ip, mut gave_sp) = (false, false);
         let mut stack = [Token::Number(0); MAX_STACK];
         let mut depth = 0;
@@ -123,14 +134,7 @@ impl Program {
                 _ => {
                     depth = usize::checked_sub(depth, 2)?;
                     let (left, right) = (value(stack[depth])?, value(stack[depth + 1])?);
-                    Token::Number(match token {
-                        Token::Add => left.wrapping_add(right),
-                        Token::Subtract => left.wrapping_sub(right),
-                        Token::Multiply => left.wrapping_mul(right),
-                        Token::Divide => left.checked_div(right)?,
-                        Token::Remainder => left.checked_rem(right)?,
-                        _ => left - left.checked_rem(right)?,
-                    })
+                    Token::Number(token.apply(left, right)?)
                 }
             };
             *stack.get_mut(depth)? = result;
@@ -146,6 +150,15 @@ impl Program {
         }
         Some(found)
     }
+}
+
+/// The registers by their number in a program.
+fn numbered(registers: &X86Registers) -> [Option<u32>; 9] {
+    let mut numbered = [Some(registers.ip); 9];
+    for (n, value) in registers.gpr.iter().enumerate() {
+        numbered[n] = Some(*value);
+    }
+    numbered
 }
 
 /// The program as a PDB spells it, up to what is spelt in several ways.
@@ -221,11 +234,11 @@ mod tests {
     use super::*;
     use crate::x86::{EBP, EBX, EDI, ESI};
 
-    fn registers() -> Registers {
-        Registers { ip: 0x40_1234, gpr: [1, 2, 3, 4, 0x1000, 0x1010, 7, 8] }
+    fn registers() -> X86Registers {
+        X86Registers { ip: 0x40_1234, gpr: [1, 2, 3, 4, 0x1000, 0x1010, 7, 8] }
     }
 
-    fn run(text: &str, return_address: Option<u32>, words: &[(u32, u32)]) -> Option<Registers> {
+    fn run(text: &str, return_address: Option<u32>, words: &[(u32, u32)]) -> Option<X86Registers> {
         let input = Input { registers: &registers(), locals: 8, saved: 4, params: 0, return_address };
         let load = |at| words.iter().find(|(address, _)| *address == at).map(|(_, word)| *word);
         Program::parse(text)?.run(&input, load)

@@ -2,7 +2,7 @@
 
 /// Integer registers and the instruction pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Registers {
+pub struct X86Registers {
     /// eip.
     pub ip: u32,
     /// eax, ecx, edx, ebx, esp, ebp, esi, edi: in the order of their encoding. Of a recovered
@@ -11,15 +11,15 @@ pub struct Registers {
     pub gpr: [u32; 8],
 }
 
-/// Index of ebx in [`Registers::gpr`].
+/// Index of ebx in [`X86Registers::gpr`].
 pub const EBX: usize = 3;
-/// Index of esp in [`Registers::gpr`].
+/// Index of esp in [`X86Registers::gpr`].
 pub const ESP: usize = 4;
-/// Index of ebp in [`Registers::gpr`].
+/// Index of ebp in [`X86Registers::gpr`].
 pub const EBP: usize = 5;
-/// Index of esi in [`Registers::gpr`].
+/// Index of esi in [`X86Registers::gpr`].
 pub const ESI: usize = 6;
-/// Index of edi in [`Registers::gpr`].
+/// Index of edi in [`X86Registers::gpr`].
 pub const EDI: usize = 7;
 
 /// The nonvolatile registers besides esp, in the order of a rule's places.

@@ -5,41 +5,41 @@ use std::ops::Range;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
 use super::registers::NONVOLATILE;
-use super::{ESP, Registers};
+use super::{ESP, X86Registers};
 use crate::ImageTables;
 use crate::engine::{Place, Position};
-use crate::flow::{self, Mode, Outcome, Start, Value};
+use crate::flow::{self, FlowValue, Mode, Outcome, Start};
 use crate::frame::Fault;
 
 /// A register plus an offset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Slot {
+pub(crate) struct X86Slot {
     register: u8,
     offset: i32,
 }
 
 /// Where the caller's value of a nonvolatile register is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Saved {
+pub(crate) enum RegisterSource {
     /// The register still holds it.
     #[default]
     Kept,
-    Word(Slot),
+    Word(X86Slot),
     /// Computed from another register.
-    Computed(Slot),
+    Computed(X86Slot),
 }
 
 /// How the code itself returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Return {
-    pub(crate) return_address: Slot,
-    pub(crate) sp: Slot,
-    pub(crate) saved: [Saved; 4],
+    pub(crate) return_address: X86Slot,
+    pub(crate) sp: X86Slot,
+    pub(crate) saved: [RegisterSource; 4],
 }
 
 /// Ways to find the caller of one place.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Rule {
+pub(crate) struct X86Rule {
     /// By following the code.
     pub(crate) code: Option<Return>,
     /// By the record of that number.
@@ -54,8 +54,8 @@ pub(crate) struct Rule {
     pub(crate) back: u32,
 }
 
-impl Slot {
-    pub(crate) fn address(self, registers: &Registers) -> u32 {
+impl X86Slot {
+    pub(crate) fn address(self, registers: &X86Registers) -> u32 {
         registers.gpr[usize::from(self.register & 7)].wrapping_add(self.offset as u32)
     }
 
@@ -76,7 +76,7 @@ impl Slot {
 const MODE: Mode = Mode { bits: 32, nonvolatile: &NONVOLATILE };
 
 /// The rule at a place.
-pub(crate) fn compile(place: &Place<'_>) -> Result<Rule, Fault> {
+pub(crate) fn compile(place: &Place<'_>) -> Result<X86Rule, Fault> {
     let image = place.image;
     let inside = place.rva.wrapping_sub(place.position.back());
     let bounds = image.x86().function(inside);
@@ -96,7 +96,7 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<Rule, Fault> {
     let code = outcome.as_ref().and_then(returns);
     let popped = popped.or(outcome.and_then(|outcome| u16::try_from(outcome.popped?).ok()));
     let ahead = if popped.is_none() && bounds.is_none() { popped_ahead(image, place.rva) } else { None };
-    Ok(Rule {
+    Ok(X86Rule {
         code,
         record: image.x86().find(inside).and_then(|index| u32::try_from(index).ok()),
         popped: popped.or(ahead),
@@ -107,14 +107,15 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<Rule, Fault> {
 }
 
 fn returns(outcome: &Outcome) -> Option<Return> {
-    let slot = |(register, offset): (u8, i64)| Some(Slot { register, offset: i32::try_from(offset).ok()? });
-    let mut saved = [Saved::Kept; 4];
+    let slot =
+        |(register, offset): (u8, i64)| Some(X86Slot { register, offset: i32::try_from(offset).ok()? });
+    let mut saved = [RegisterSource::Kept; 4];
     for (n, place) in saved.iter_mut().enumerate() {
         *place = match outcome.registers[usize::from(NONVOLATILE[n])] {
-            Value::Start(register, 0) if register == NONVOLATILE[n] => Saved::Kept,
-            Value::Start(register, offset) => Saved::Computed(slot((register, offset))?),
-            Value::Word(register, offset) => Saved::Word(slot((register, offset))?),
-            Value::Unknown | Value::Constant(_) => return None,
+            FlowValue::Start(register, 0) if register == NONVOLATILE[n] => RegisterSource::Kept,
+            FlowValue::Start(register, offset) => RegisterSource::Computed(slot((register, offset))?),
+            FlowValue::Word(register, offset) => RegisterSource::Word(slot((register, offset))?),
+            FlowValue::Unknown | FlowValue::Constant(_) => return None,
         };
     }
     Some(Return { return_address: slot(outcome.return_address)?, sp: slot(outcome.sp)?, saved })

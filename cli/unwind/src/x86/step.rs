@@ -4,10 +4,10 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 use super::program::Input;
 use super::registers::NONVOLATILE;
-use super::rule::{self, Return, Rule, Saved};
+use super::rule::{self, RegisterSource, Return, X86Rule};
 use super::tables::{How, Record};
-use super::{EBP, ESP, Registers};
-use crate::engine::{Facts, Place, Position, Stepped, Unwinder, Value, ends_thread};
+use super::{EBP, ESP, X86Registers};
+use crate::engine::{BaseValue, Facts, Place, Position, StepResult, Unwinder, ends_thread};
 use crate::frame::Fault;
 use crate::memory::Memory;
 use crate::walk::Modules;
@@ -15,128 +15,133 @@ use crate::{Arch, Stop, Trust};
 
 /// The registers, and what is known of the stack pointer beyond them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct State {
-    pub(crate) registers: Registers,
+pub(crate) struct X86State {
+    pub(crate) registers: X86Registers,
     /// Bytes of arguments that the called function popped, besides its return address; `None` if
     /// unknown.
     popped: Option<u16>,
-    /// That number is not certain: see [`Rule::popped_ahead`]. What rests on it must lead behind a
-    /// call instruction.
+    /// That number is not certain: see [`X86Rule::popped_ahead`]. What rests on it must lead behind
+    /// a call instruction.
     popped_ahead: bool,
     /// A function that starts threads was passed. What calls it is not exported under a known name
     /// everywhere: under Wine RtlUserThreadStart jumps to it.
     started: bool,
 }
 
-impl State {
-    pub(crate) fn new(registers: Registers) -> Self {
-        State { registers, popped: Some(0), popped_ahead: false, started: false }
+impl X86State {
+    pub(crate) fn new(registers: X86Registers) -> Self {
+        X86State { registers, popped: Some(0), popped_ahead: false, started: false }
     }
 }
 
 /// The x86 unwinder.
-pub(crate) struct Machine;
+pub(crate) struct X86Machine;
 
 /// A way to the caller, and whether what was found there says that it is right.
-struct Found {
-    registers: Registers,
+struct X86Caller {
+    registers: X86Registers,
     trust: Trust,
 }
 
-impl Unwinder for Machine {
+impl Unwinder for X86Machine {
     const ARCH: Arch = Arch::X86;
     const BASE: u8 = 1;
-    type State = State;
-    type Checkpoint = State;
-    type Rule = Rule;
-    type Full = Rule;
+    type State = X86State;
+    type Checkpoint = X86State;
+    type Rule = X86Rule;
+    type Full = X86Rule;
 
-    fn ip(state: &State) -> u64 {
+    fn ip(state: &X86State) -> u64 {
         u64::from(state.registers.ip)
     }
 
-    fn sp(state: &State) -> u64 {
+    fn sp(state: &X86State) -> u64 {
         u64::from(state.registers.gpr[ESP])
     }
 
-    fn registers(state: &State) -> crate::Registers {
+    fn registers(state: &X86State) -> crate::Registers {
         crate::Registers::X86(state.registers)
     }
 
-    fn checkpoint(state: &State) -> State {
+    fn checkpoint(state: &X86State) -> X86State {
         *state
     }
 
-    fn restore(state: &mut State, checkpoint: State) {
+    fn restore(state: &mut X86State, checkpoint: X86State) {
         *state = checkpoint;
     }
 
-    fn base(state: &State) -> Value {
-        Value::Known(u64::from(state.registers.gpr[EBP]))
+    fn base(state: &X86State) -> BaseValue {
+        BaseValue::Known(u64::from(state.registers.gpr[EBP]))
     }
 
-    fn called_thread_start(state: &State) -> bool {
+    fn called_thread_start(state: &X86State) -> bool {
         state.started
     }
 
     /// What a step rests on is not told by the rule alone: several ways are tried.
-    fn facts(rule: &Rule) -> Facts {
+    fn facts(rule: &X86Rule) -> Facts {
         Facts { starts_thread: rule.thread_start, uses: u8::MAX, restores: 0 }
     }
 
-    fn full_facts(full: &Rule) -> Facts {
+    fn full_facts(full: &X86Rule) -> Facts {
         Self::facts(full)
     }
 
-    fn compile(place: &Place<'_>) -> Result<Rule, Fault> {
+    fn compile(place: &Place<'_>) -> Result<X86Rule, Fault> {
         rule::compile(place)
     }
 
-    fn pack(full: &Rule) -> Option<Rule> {
+    fn pack(full: &X86Rule) -> Option<X86Rule> {
         Some(*full)
     }
 
     fn apply<M: Modules>(
-        rule: &Rule,
-        state: &mut State,
+        rule: &X86Rule,
+        state: &mut X86State,
         memory: &Memory<'_>,
         modules: &M,
-    ) -> Result<Stepped, Stop> {
-        let step = Step { rule, state, memory, modules };
+    ) -> Result<StepResult, Stop> {
+        let step = X86Step { rule, state, memory, modules };
         let found = step.caller()?;
         state.registers = found.registers;
         state.popped = rule.popped;
         state.popped_ahead = rule.popped_ahead;
         state.started |= rule.thread_start;
-        Ok(Stepped { trust: found.trust, position: Position::Caller })
+        Ok(StepResult { trust: found.trust, position: Position::Caller })
     }
 
     fn apply_full<M: Modules>(
-        full: &Rule,
-        state: &mut State,
+        full: &X86Rule,
+        state: &mut X86State,
         memory: &Memory<'_>,
         modules: &M,
-    ) -> Result<Stepped, Stop> {
+    ) -> Result<StepResult, Stop> {
         Self::apply(full, state, memory, modules)
     }
 
-    fn leaf(state: &mut State, memory: &Memory<'_>) -> Result<Stepped, Stop> {
+    fn leaf(state: &mut X86State, memory: &Memory<'_>) -> Result<StepResult, Stop> {
         let sp = state.registers.gpr[ESP];
         let next = sp.checked_add(4).ok_or(Stop::BadStackPointer { sp: u64::from(sp) })?;
         state.registers.ip = memory.u32(u64::from(sp))?;
         state.registers.gpr[ESP] = next;
         state.popped = None;
-        Ok(Stepped { trust: Trust::LeafOutside, position: Position::Caller })
+        Ok(StepResult { trust: Trust::LeafOutside, position: Position::Caller })
     }
 
-    fn scan<M: Modules>(state: &mut State, memory: &Memory<'_>, modules: &M, _: Position) -> Option<Stepped> {
+    fn scan<M: Modules>(
+        state: &mut X86State,
+        memory: &Memory<'_>,
+        modules: &M,
+        _: Position,
+    ) -> Option<StepResult> {
         let mut at = state.registers.gpr[ESP];
         while let Ok(word) = memory.u32(u64::from(at)) {
             if is_return_address(modules, word) == Some(Call::Known) {
                 state.registers.ip = word;
                 state.registers.gpr[ESP] = at.wrapping_add(4);
                 state.popped = None;
-                return Some(Stepped { trust: Trust::Scan, position: Position::Caller });
+                return Some(StepResult { trust: Trust::Scan, position: Position::Caller });
             }
             at = at.checked_add(4)?;
         }
@@ -153,21 +158,21 @@ enum Call {
     Unknown,
 }
 
-struct Step<'a, M> {
-    rule: &'a Rule,
-    state: &'a State,
+struct X86Step<'a, M> {
+    rule: &'a X86Rule,
+    state: &'a X86State,
     memory: &'a Memory<'a>,
     modules: &'a M,
 }
 
-impl<M: Modules> Step<'_, M> {
+impl<M: Modules> X86Step<'_, M> {
     /// Tries each way in turn. If all fail, the reason is that of the first way, except at the
     /// start of a thread: there the system ends the chain of frame pointers, and that end says more
     /// than the reasons of the other ways.
-    fn caller(&self) -> Result<Found, Stop> {
+    fn caller(&self) -> Result<X86Caller, Stop> {
         let mut stop = None;
-        let mut attempt = |found: Result<Registers, Stop>, trust: Trust| match found {
-            Ok(registers) => Some(Found { registers, trust }),
+        let mut attempt = |found: Result<X86Registers, Stop>, trust: Trust| match found {
+            Ok(registers) => Some(X86Caller { registers, trust }),
             Err(why) => {
                 stop.get_or_insert(why);
                 None
@@ -187,7 +192,7 @@ impl<M: Modules> Step<'_, M> {
             return Ok(found);
         }
         match self.by_frame_pointer() {
-            Ok(registers) => Ok(Found { registers, trust: Trust::FramePointer }),
+            Ok(registers) => Ok(X86Caller { registers, trust: Trust::FramePointer }),
             Err(end) if self.is_thread_start() && ends_thread(end) => Err(end),
             Err(why) => Err(stop.unwrap_or(why)),
         }
@@ -199,13 +204,13 @@ impl<M: Modules> Step<'_, M> {
     }
 
     /// esp behind the arguments that the called function popped, as far as that is known.
-    fn registers(&self) -> Registers {
+    fn registers(&self) -> X86Registers {
         let mut registers = self.state.registers;
         registers.gpr[ESP] = registers.gpr[ESP].wrapping_add(u32::from(self.state.popped.unwrap_or(0)));
         registers
     }
 
-    fn by_code(&self, code: &Return) -> Result<Registers, Stop> {
+    fn by_code(&self, code: &Return) -> Result<X86Registers, Stop> {
         let registers = self.registers();
         if self.state.popped.is_none() && code.return_address.is_by_esp() {
             return Err(Stop::BadStackPointer { sp: u64::from(registers.gpr[ESP]) });
@@ -216,9 +221,9 @@ impl<M: Modules> Step<'_, M> {
         for (n, saved) in code.saved.iter().enumerate() {
             let register = &mut found.gpr[usize::from(NONVOLATILE[n])];
             match saved {
-                Saved::Kept => {}
-                Saved::Word(slot) => *register = self.read(slot.address(&registers))?,
-                Saved::Computed(slot) => *register = slot.address(&registers),
+                RegisterSource::Kept => {}
+                RegisterSource::Word(slot) => *register = self.read(slot.address(&registers))?,
+                RegisterSource::Computed(slot) => *register = slot.address(&registers),
             }
         }
         self.check(&found)?;
@@ -231,7 +236,7 @@ impl<M: Modules> Step<'_, M> {
         Ok(found)
     }
 
-    fn by_record(&self, record: &Record) -> Result<Registers, Stop> {
+    fn by_record(&self, record: &Record) -> Result<X86Registers, Stop> {
         let registers = self.registers();
         match &record.how {
             How::Program(program) => {
@@ -267,7 +272,7 @@ impl<M: Modules> Step<'_, M> {
     }
 
     /// The saved frame pointer and the return address above it, both checked.
-    fn by_frame_pointer(&self) -> Result<Registers, Stop> {
+    fn by_frame_pointer(&self) -> Result<X86Registers, Stop> {
         let registers = self.registers();
         let ebp = registers.gpr[EBP];
         if ebp == 0 {
@@ -329,7 +334,7 @@ impl<M: Modules> Step<'_, M> {
     }
 
     /// The caller's stack lies above, and its address is one to return to.
-    fn check(&self, found: &Registers) -> Result<(), Stop> {
+    fn check(&self, found: &X86Registers) -> Result<(), Stop> {
         let sp = found.gpr[ESP];
         if sp <= self.state.registers.gpr[ESP] || sp & 3 != 0 {
             return Err(Stop::BadStackPointer { sp: u64::from(sp) });

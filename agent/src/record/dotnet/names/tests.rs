@@ -6,9 +6,9 @@ const MS: u64 = 10;
 const BASE: u64 = 0x1_8000_0000;
 
 #[derive(Default)]
-struct Written(Vec<(u64, u64, String)>);
+struct NameLog(Vec<(u64, u64, String)>);
 
-impl Events for Written {
+impl Events for NameLog {
     fn event(&mut self, event: &Event<'_>) {
         let Event::MethodName(name) = event else { panic!("{event:?}") };
         assert_eq!(name.source, 1);
@@ -31,7 +31,7 @@ fn asked(address: u64, mailbox: &LiveMailbox) -> Names {
     let mut names = Names::new(mailbox, MS);
     names.ask_of(BASE, Kind::Core, mailbox);
     names.want(want(address));
-    assert!(!names.step(mailbox, 0, false, &mut Written::default()));
+    assert!(!names.step(mailbox, 0, false, &mut NameLog::default()));
     names
 }
 
@@ -61,7 +61,7 @@ fn an_answer_becomes_an_event_of_the_region_that_the_host_tells() {
     assert_eq!(mailbox.slots[0].address.load(Ordering::Relaxed), 0x5010);
     assert_eq!(mailbox.count.load(Ordering::Relaxed), 1);
     answer(&mailbox, 0, SLOT_NAMED, 0x4ff0, 0x40, b"App!T.M()");
-    let mut out = Written::default();
+    let mut out = NameLog::default();
     assert!(!names.step(&mailbox, 1, false, &mut out), "not answered before the number is there");
     done(&mailbox);
     assert!(names.step(&mailbox, 2, false, &mut out));
@@ -75,7 +75,7 @@ fn a_host_that_knows_no_bounds_names_the_region_that_was_recorded() {
     let mut names = asked(0x5010, &mailbox);
     answer(&mailbox, 0, SLOT_NAMED, 0, 0, b"T.M()");
     done(&mailbox);
-    let mut out = Written::default();
+    let mut out = NameLog::default();
     names.step(&mailbox, 1, false, &mut out);
     assert_eq!(out.0, [(0x5000, 0x100, "T.M()".into())]);
 }
@@ -100,7 +100,7 @@ fn hostile_answers_are_refused_and_counted() {
         let mut names = asked(0x5010, &mailbox);
         answer(&mailbox, 0, state, base, size, name);
         done(&mailbox);
-        let mut out = Written::default();
+        let mut out = NameLog::default();
         assert!(!names.step(&mailbox, 1, false, &mut out));
         assert!(out.0.is_empty() && names.counts.refused == 1, "{state} {base:#x} {size:#x} {name:?}");
     }
@@ -112,7 +112,7 @@ fn hostile_answers_are_refused_and_counted() {
     mailbox.count.store(u32::MAX, Ordering::Relaxed);
     answer(&mailbox, 1, SLOT_NAMED, 0, 0, b"nobody asked");
     done(&mailbox);
-    let mut out = Written::default();
+    let mut out = NameLog::default();
     names.step(&mailbox, 1, false, &mut out);
     assert!(out.0.is_empty() && names.counts.refused == 1);
 }
@@ -124,7 +124,7 @@ fn more_than_one_request_holds_is_asked_in_turns_without_waiting() {
     for i in 0..SLOTS as u64 + 3 {
         names.want(want(0x1000 * (i + 1)));
     }
-    let mut out = Written::default();
+    let mut out = NameLog::default();
     names.step(&mailbox, 0, true, &mut out);
     assert_eq!(mailbox.request.load(Ordering::Relaxed), 0, "nobody is asked before it is known of what");
     names.ask_of(BASE, Kind::Framework, &mailbox);
@@ -147,7 +147,7 @@ fn a_host_that_falls_silent_is_not_waited_for() {
     let mailbox = mailbox();
     let mut names = asked(0x5010, &mailbox);
     assert!(names.is_busy(&mailbox) && !names.host_is_there(&mailbox));
-    let mut out = Written::default();
+    let mut out = NameLog::default();
     // It beats, and beats, and then no more.
     for now in [0, 2_000 * MS, 4_000 * MS] {
         mailbox.beat.fetch_add(1, Ordering::Relaxed);
@@ -171,7 +171,7 @@ fn a_host_that_beats_for_ever_and_never_answers_is_given_up() {
     let mut names = asked(0x5010, &mailbox);
     for second in 0..20 {
         mailbox.beat.fetch_add(1, Ordering::Relaxed);
-        names.step(&mailbox, second * 1_000 * MS, false, &mut Written::default());
+        names.step(&mailbox, second * 1_000 * MS, false, &mut NameLog::default());
     }
     assert_eq!((names.counts.unanswered, names.in_flight()), (1, false));
 }

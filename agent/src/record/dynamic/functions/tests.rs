@@ -20,9 +20,9 @@ struct World {
     fault: bool,
 }
 
-struct Asked<'a>(&'a [(u64, u64, u64)], &'a mut usize, bool);
+struct CountedTables<'a>(&'a [(u64, u64, u64)], &'a mut usize, bool);
 
-impl Tables for Asked<'_> {
+impl Tables for CountedTables<'_> {
     fn lookup(&mut self, address: u64) -> Lookup {
         *self.1 += 1;
         if self.2 {
@@ -48,9 +48,9 @@ impl World {
 }
 
 #[derive(Default)]
-struct Log(Vec<String>);
+struct FunctionLog(Vec<String>);
 
-impl Events for Log {
+impl Events for FunctionLog {
     fn event(&mut self, event: &Event<'_>) {
         self.0.push(match event {
             Event::CodeAdd(add) => format!(
@@ -74,7 +74,7 @@ struct Rig {
     world: World,
     functions: CodeFunctions,
     shared: Arc<Shared>,
-    log: Log,
+    log: FunctionLog,
 }
 
 impl Rig {
@@ -85,14 +85,14 @@ impl Rig {
             world: World::default(),
             functions: CodeFunctions::new(Arch::X64, ids, shared.clone(), MS),
             shared,
-            log: Log::default(),
+            log: FunctionLog::default(),
         }
     }
 
     fn see(&mut self, rva: u64, time: u64, executed: bool) -> Vec<String> {
         let World { memory, tables, asked, fault } = &mut self.world;
         let sighting = Sighting { inside: IMAGE + rva, time, executed };
-        self.functions.sighted(sighting, &mut Asked(tables, asked, *fault), memory, &mut self.log);
+        self.functions.sighted(sighting, &mut CountedTables(tables, asked, *fault), memory, &mut self.log);
         core::mem::take(&mut self.log.0)
     }
 }

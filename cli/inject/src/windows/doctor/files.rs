@@ -9,7 +9,7 @@ use std::mem::transmute;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-type Found = unsafe extern "system" fn() -> isize;
+type Procedure = unsafe extern "system" fn() -> isize;
 
 /// Looks at inject.exe, agent.dll and what else a release holds.
 pub fn gather() -> Vec<FileFacts> {
@@ -55,7 +55,7 @@ fn sha256(path: &Path) -> Option<String> {
     let mut digest = [0u8; 32];
     // SAFETY: the documented signature; pointers and lengths are those of the buffers; no key.
     let status = unsafe {
-        transmute::<Found, BCryptHash>(hash)(
+        transmute::<Procedure, BCryptHash>(hash)(
             SHA256,
             ptr::null(),
             0,

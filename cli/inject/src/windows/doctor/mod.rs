@@ -25,7 +25,7 @@ use super::agent::AgentFile;
 use super::output::Output;
 use super::system::kernel32;
 use crate::doctor::target::TargetFacts;
-use crate::doctor::{self, Fact, Report, Verdict};
+use crate::doctor::{self, DoctorReport, Fact, Verdict};
 use crate::failure::{self, Failure};
 use crate::image;
 use std::io::Write as _;
@@ -38,7 +38,7 @@ use windows_sys::core::BOOL;
 
 /// What is asked.
 #[derive(Clone, Debug, Default)]
-pub struct Question {
+pub struct DoctorQuestion {
     /// A process to look at, too.
     pub pid: Option<u32>,
     /// JSON instead of text.
@@ -53,7 +53,7 @@ pub struct Question {
 ///
 /// # Errors
 /// A sentence for the user, when the report cannot be written.
-pub fn run(question: &Question) -> Result<i32, Failure> {
+pub fn run(question: &DoctorQuestion) -> Result<i32, Failure> {
     let report = report(question.pid);
     let text = if question.json { report.json() } else { report.text() };
     match &question.output {
@@ -68,7 +68,7 @@ pub fn run(question: &Question) -> Result<i32, Failure> {
     Ok(if report.summary.bad == 0 { failure::OK } else { failure::FAILED })
 }
 
-fn report(pid: Option<u32>) -> Report {
+fn report(pid: Option<u32>) -> DoctorReport {
     let agent = AgentFile::open(None);
     // First: it may end while the rest is measured.
     let target = pid.map(|pid| target::gather(pid, agent.as_ref().ok()));
@@ -94,7 +94,7 @@ fn report(pid: Option<u32>) -> Report {
         facts.extend(doctor::target::judge(&TargetFacts { suspension_ns, ..target }));
     }
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    Report::new(image::machine_name(image::own_machine()), time, pid, facts)
+    DoctorReport::new(image::machine_name(image::own_machine()), time, pid, facts)
 }
 
 /// The words of all mitigation policies that have one.

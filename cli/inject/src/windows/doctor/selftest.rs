@@ -1,7 +1,7 @@
 //! agent.dll loaded into inject's own process, and asked what it finds there.
 
 use super::system::windows_folder;
-use crate::doctor::agent::{self, Known};
+use crate::doctor::agent::{self, OwnProcessFacts};
 use crate::doctor::{Fact, Verdict};
 use crate::windows::system::{kernel32, own, wide};
 use std::mem::{transmute, zeroed};
@@ -9,6 +9,7 @@ use std::os::windows::io::AsRawHandle;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use stk_schema::selftest::SelfTest;
+use thiserror::Error;
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, TH32CS_SNAPTHREAD, THREADENTRY32, Thread32First, Thread32Next,
@@ -20,17 +21,29 @@ use windows_sys::Win32::System::Memory::{MEMORY_BASIC_INFORMATION, VirtualQuery}
 use windows_sys::Win32::System::Threading::GetCurrentThread;
 use windows_sys::s;
 
-type Found = unsafe extern "system" fn() -> isize;
+type Procedure = unsafe extern "system" fn() -> isize;
 type Export = unsafe extern "system" fn(*mut SelfTest) -> u32;
 
 /// What the thread that runs the test is called; not ASCII, because names need not be.
 const THREAD_NAME: &str = "stk doctor größe";
 
+/// Why the agent cannot be asked.
+#[derive(Debug, Error)]
+enum LoadError {
+    #[error(
+        "agent.dll cannot be loaded, not even into inject ({0}): a code integrity policy or security software blocks it \
+         (event log Microsoft-Windows-CodeIntegrity/Operational, events 3033 and 3077)"
+    )]
+    Blocked(std::io::Error),
+    #[error("agent.dll does not export stk_agent_selftest: it is of another stk version")]
+    NoExport,
+}
+
 /// Loads the agent, runs its test on a thread of its own, and judges the answers.
 pub fn run(path: &Path) -> Vec<Fact> {
     let loaded = match load(path) {
         Ok(export) => export,
-        Err(why) => return vec![Fact::ok("agent", "loaded", false).but(Verdict::Bad, why)],
+        Err(why) => return vec![Fact::ok("agent", "loaded", false).but(Verdict::Bad, why.to_string())],
     };
     let mut facts = vec![Fact::ok("agent", "loaded", path.display().to_string())];
     let tested = std::thread::spawn(move || test(loaded)).join();
@@ -45,26 +58,20 @@ pub fn run(path: &Path) -> Vec<Fact> {
 }
 
 /// The agent's export; the DLL stays loaded.
-fn load(path: &Path) -> Result<Export, String> {
+fn load(path: &Path) -> Result<Export, LoadError> {
     let name = wide(path.as_os_str());
     // SAFETY: the path is absolute and zero-terminated.
     let module = unsafe { LoadLibraryExW(name.as_ptr(), ptr::null_mut(), LOAD_WITH_ALTERED_SEARCH_PATH) };
     if module.is_null() {
-        let error = std::io::Error::last_os_error();
-        return Err(format!(
-            "agent.dll cannot be loaded, not even into inject ({error}): a code integrity policy or security software blocks it \
-             (event log Microsoft-Windows-CodeIntegrity/Operational, events 3033 and 3077)"
-        ));
+        return Err(LoadError::Blocked(std::io::Error::last_os_error()));
     }
     // SAFETY: the module is loaded, the name zero-terminated.
     let export = unsafe { GetProcAddress(module, s!("stk_agent_selftest")) };
     // SAFETY: stk-schema declares the export so.
-    export.map(|export| unsafe { transmute::<Found, Export>(export) }).ok_or_else(|| {
-        "agent.dll does not export stk_agent_selftest: it is of another stk version".to_owned()
-    })
+    export.map(|export| unsafe { transmute::<Procedure, Export>(export) }).ok_or(LoadError::NoExport)
 }
 
-fn test(export: Export) -> Option<(Box<SelfTest>, Known)> {
+fn test(export: Export) -> Option<(Box<SelfTest>, OwnProcessFacts)> {
     let thread_name = name_own_thread();
     let probe = probe().map(|path| wide(path.as_os_str())).unwrap_or_default();
     let mut test = Box::new(SelfTest::new(&probe));
@@ -76,7 +83,7 @@ fn test(export: Export) -> Option<(Box<SelfTest>, Known)> {
     let threads = before.zip(threads());
     // SAFETY: null stands for the program itself.
     let image_base = unsafe { GetModuleHandleW(ptr::null()) } as u64;
-    Some((test, Known { image_base, stack: own_stack(), thread_name, threads }))
+    Some((test, OwnProcessFacts { image_base, stack: own_stack(), thread_name, threads }))
 }
 
 /// A small DLL of the system that is not loaded yet.
@@ -96,7 +103,7 @@ fn name_own_thread() -> Option<String> {
     let name = wide(THREAD_NAME.as_ref());
     // SAFETY: the documented signature; the pseudo handle needs no closing; the name is
     // zero-terminated.
-    let result = unsafe { transmute::<Found, Function>(function)(GetCurrentThread(), name.as_ptr()) };
+    let result = unsafe { transmute::<Procedure, Function>(function)(GetCurrentThread(), name.as_ptr()) };
     (result >= 0).then(|| THREAD_NAME.to_owned())
 }
 

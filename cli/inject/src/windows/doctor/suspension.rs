@@ -26,7 +26,7 @@ const FLAGS: u32 = 0x0040_0003;
 const FLAGS: u32 = 0x0001_0003;
 
 #[repr(C, align(16))]
-struct Aligned(CONTEXT);
+struct AlignedContext(CONTEXT);
 
 /// Suspends a spinning, a waiting and a file-calling helper.
 pub fn measure() -> Vec<Suspensions> {
@@ -65,7 +65,7 @@ fn suspend_once(helper: &Helper) -> Option<[u64; 4]> {
     let (thread, frame) = (helper.handle(), helper.frame());
     let mut stack = [0u8; COPY];
     // SAFETY: CONTEXT is plain data, for which zero is valid.
-    let mut context = Aligned(unsafe { zeroed() });
+    let mut context = AlignedContext(unsafe { zeroed() });
     context.0.ContextFlags = FLAGS as _;
     let start = Instant::now();
     // SAFETY: a thread of this process, whose handle is open with all rights. Between here and its

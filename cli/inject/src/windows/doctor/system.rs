@@ -22,7 +22,7 @@ use windows_sys::Win32::System::Threading::{GetActiveProcessorCount, GetCurrentP
 use windows_sys::core::BOOL;
 use windows_sys::w;
 
-type Found = unsafe extern "system" fn() -> isize;
+type Procedure = unsafe extern "system" fn() -> isize;
 
 /// Asks the system.
 pub fn gather() -> SystemFacts {
@@ -61,7 +61,7 @@ pub fn gather() -> SystemFacts {
 }
 
 /// A function of ntdll that not every system has.
-fn ntdll(name: &CStr) -> Option<Found> {
+fn ntdll(name: &CStr) -> Option<Procedure> {
     // SAFETY: ntdll is in every process and is never unloaded; the name is zero-terminated.
     unsafe { GetProcAddress(GetModuleHandleW(w!("ntdll.dll")), name.as_ptr().cast()) }
 }
@@ -70,7 +70,7 @@ fn wine() -> Option<String> {
     let function = ntdll(c"wine_get_version")?;
     // SAFETY: Wine's headers declare it so; the text is static.
     let text = unsafe {
-        let function = transmute::<Found, unsafe extern "C" fn() -> *const std::ffi::c_char>(function);
+        let function = transmute::<Procedure, unsafe extern "C" fn() -> *const std::ffi::c_char>(function);
         CStr::from_ptr(function())
     };
     Some(text.to_string_lossy().into_owned())
@@ -83,7 +83,7 @@ fn version() -> Option<(u32, u32, u32)> {
     let function = ntdll(c"RtlGetVersion")?;
     // SAFETY: the documented signature; the buffer is as large as it says.
     let status = unsafe {
-        transmute::<Found, unsafe extern "system" fn(*mut u32) -> i32>(function)(info.as_mut_ptr())
+        transmute::<Procedure, unsafe extern "system" fn(*mut u32) -> i32>(function)(info.as_mut_ptr())
     };
     (status >= 0).then_some((info[1], info[2], info[3]))
 }
@@ -96,8 +96,12 @@ fn query(class: u32, bytes: &mut [u8]) -> bool {
     // SAFETY: the documented signature; pointer and length are those of the slice, whose users
     // align it themselves.
     unsafe {
-        transmute::<Found, Function>(function)(class, bytes.as_mut_ptr().cast(), bytes.len() as u32, &mut len)
-            >= 0
+        transmute::<Procedure, Function>(function)(
+            class,
+            bytes.as_mut_ptr().cast(),
+            bytes.len() as u32,
+            &mut len,
+        ) >= 0
     }
 }
 
@@ -105,8 +109,8 @@ fn query(class: u32, bytes: &mut [u8]) -> bool {
 fn code_integrity() -> Option<u32> {
     const CLASS: u32 = 103;
     #[repr(align(8))]
-    struct Room([u8; 8]);
-    let mut room = Room([8, 0, 0, 0, 0, 0, 0, 0]);
+    struct CodeIntegrityRoom([u8; 8]);
+    let mut room = CodeIntegrityRoom([8, 0, 0, 0, 0, 0, 0, 0]);
     query(CLASS, &mut room.0).then(|| u32::from_le_bytes([room.0[4], room.0[5], room.0[6], room.0[7]]))
 }
 
@@ -114,8 +118,8 @@ fn code_integrity() -> Option<u32> {
 fn isolated_user_mode() -> Option<u8> {
     const CLASS: u32 = 165;
     #[repr(align(8))]
-    struct Room([u8; 16]);
-    let mut room = Room([0; 16]);
+    struct UserModeRoom([u8; 16]);
+    let mut room = UserModeRoom([0; 16]);
     query(CLASS, &mut room.0).then_some(room.0[0])
 }
 
@@ -125,7 +129,7 @@ fn efficiency_classes() -> Option<Vec<u8>> {
     const EFFICIENCY: usize = 18;
     let function = kernel32(c"GetSystemCpuSetInformation")?;
     // SAFETY: this is the documented signature.
-    let function = unsafe { transmute::<Found, Function>(function) };
+    let function = unsafe { transmute::<Procedure, Function>(function) };
     let mut bytes = vec![0u64; 32 * 1024 / 8];
     let mut len = 0;
     let room = size_of_val(&bytes[..]) as u32;

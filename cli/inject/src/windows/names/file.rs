@@ -1,10 +1,10 @@
 //! The file of a data access library: opened once, judged, and held until it is loaded, so that
 //! what was judged is what is loaded.
 
-use super::library::{Candidate, Error};
+use super::library::{LibraryCandidate, LibraryError};
 use crate::sddl;
 use crate::trust::{self, Evidence, Permit, Rank};
-use crate::windows::local::{self, Elsewhere};
+use crate::windows::local::{self, PathRefusal};
 use crate::windows::token::{self, Token};
 use crate::windows::{output, signature};
 use std::fs::File;
@@ -36,7 +36,7 @@ impl LibraryFile {
     ///
     /// # Errors
     /// Why it is not loaded.
-    pub fn open(candidate: &Candidate, rank: Rank) -> Result<Option<LibraryFile>, Error> {
+    pub fn open(candidate: &LibraryCandidate, rank: Rank) -> Result<Option<LibraryFile>, LibraryError> {
         let given = &candidate.path;
         let shown = given.display();
         // Before anything touches the path: opening a share sends credentials there. A link that
@@ -47,14 +47,14 @@ impl LibraryFile {
             Rank::Below => local::check_without_links(given),
         };
         local.map_err(|elsewhere| {
-            Error::lasting(match elsewhere {
-                Elsewhere::Place => format!("{shown} is not opened, since it is no file of a local disk"),
-                Elsewhere::Link => format!(
+            LibraryError::lasting(match elsewhere {
+                PathRefusal::Place => format!("{shown} is not opened, since it is no file of a local disk"),
+                PathRefusal::Link => format!(
                     "{shown} is not opened, since a link is on its path and the program does not run with inject's rights: {WAY_OUT}"
                 ),
             })
         })?;
-        let unreadable = |error: io::Error| Error::lasting(format!("{shown} cannot be read: {error}"));
+        let unreadable = |error: io::Error| LibraryError::lasting(format!("{shown} cannot be read: {error}"));
         let mut file = match File::options().read(true).share_mode(FILE_SHARE_READ).open(given) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(unreadable)?,
@@ -62,13 +62,13 @@ impl LibraryFile {
         let regular = output::existing(&file).is_ok_and(|existing| existing.regular);
         let path = local::real_path(&file).filter(|path| regular && local::check(path).is_ok());
         let Some(path) = path else {
-            return Err(Error::lasting(format!(
+            return Err(LibraryError::lasting(format!(
                 "{shown} is not loaded, since it is no file of a local disk"
             )));
         };
-        let mut judged = Judged { file: &file, path: &path };
+        let mut judged = LibraryEvidence { file: &file, path: &path };
         let Some(permit) = trust::permit(rank, candidate.beside, candidate.named, &mut judged) else {
-            return Err(Error::lasting(format!(
+            return Err(LibraryError::lasting(format!(
                 "{shown} is not loaded, since others can write it, Microsoft has not signed it as a data access library, and the program \
                  does not run with inject's user and rights: {WAY_OUT}"
             )));
@@ -83,18 +83,18 @@ impl LibraryFile {
 const WAY_OUT: &str = "run inject as the program's user, or name with --symbol-path a folder that only administrators and you write";
 
 /// An opened library, by what the system says of it.
-struct Judged<'a> {
+struct LibraryEvidence<'a> {
     file: &'a File,
     path: &'a Path,
 }
 
-impl Judged<'_> {
+impl LibraryEvidence<'_> {
     fn sddl(&self) -> Option<String> {
         token::sddl_of(self.file.as_handle())
     }
 }
 
-impl Evidence for Judged<'_> {
+impl Evidence for LibraryEvidence<'_> {
     fn file_is_the_systems(&mut self) -> bool {
         self.sddl().is_some_and(|sddl| sddl::only_administrators_write(&sddl))
     }

@@ -57,22 +57,22 @@ const MOST_MODULES: usize = 4096;
 
 /// Why no library can be used.
 #[derive(Debug)]
-pub struct Error {
+pub struct LibraryError {
     /// A sentence for the user.
     pub text: String,
     /// Whether it may be different a moment later.
     pub may_pass: bool,
 }
 
-impl Error {
-    pub(super) fn lasting(text: String) -> Error {
-        Error { text, may_pass: false }
+impl LibraryError {
+    pub(super) fn lasting(text: String) -> LibraryError {
+        LibraryError { text, may_pass: false }
     }
 }
 
 /// The library could not read what it needed for an answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Unread {
+pub struct ReadFailure {
     /// The library's HRESULT.
     pub code: u32,
 }
@@ -99,11 +99,13 @@ impl Library {
         runtime: u64,
         kind: u32,
         symbols: &SymbolPath,
-    ) -> Result<Library, Error> {
+    ) -> Result<Library, LibraryError> {
         if ![RUNTIME_CORE, RUNTIME_FRAMEWORK, RUNTIME_SINGLE_FILE].contains(&kind) {
-            return Err(Error::lasting(format!("a runtime of kind {kind} is not known to this inject")));
+            return Err(LibraryError::lasting(format!(
+                "a runtime of kind {kind} is not known to this inject"
+            )));
         }
-        let at = Runtime { module: process.module_path(runtime), base: runtime };
+        let at = RuntimeModule { module: process.module_path(runtime), base: runtime };
         let read = |rva: u32, buffer: &mut [u8]| {
             runtime.checked_add(rva.into()).is_some_and(|address| process.read(address, buffer))
         };
@@ -124,16 +126,16 @@ impl Library {
         }
         let shown = || places.iter().map(|place| place.path.display().to_string()).collect::<Vec<_>>();
         let text = failure.unwrap_or_else(|| format!("there is no {}", shown().join(" and no ")));
-        Err(Error::lasting(text + &symbols.in_vain(&told)))
+        Err(LibraryError::lasting(text + &symbols.in_vain(&told)))
     }
 
     fn try_open(
         process: &Process,
-        runtime: &Runtime,
+        runtime: &RuntimeModule,
         told: &runtime::Runtime,
-        candidate: &Candidate,
+        candidate: &LibraryCandidate,
         file: &LibraryFile,
-    ) -> Result<Library, Error> {
+    ) -> Result<Library, LibraryError> {
         check(told, candidate, &file.bytes)?;
         let path = &file.path;
         let title = file_name(path);
@@ -148,14 +150,15 @@ impl Library {
         };
         if library.is_null() {
             let error = std::io::Error::last_os_error();
-            return Err(Error::lasting(format!("{} cannot be loaded: {error}", path.display())));
+            return Err(LibraryError::lasting(format!("{} cannot be loaded: {error}", path.display())));
         }
         // SAFETY: the module is loaded and the name zero-terminated.
         let Some(create) = (unsafe { GetProcAddress(library, s!("CLRDataCreateInstance")) }) else {
-            return Err(Error::lasting(format!("{} is no data access library", path.display())));
+            return Err(LibraryError::lasting(format!("{} is no data access library", path.display())));
         };
         let handle = process.narrowed(PROCESS_VM_READ);
-        let handle = handle.map_err(|error| Error { text: format!("no handle: {error}"), may_pass: true })?;
+        let handle =
+            handle.map_err(|error| LibraryError { text: format!("no handle: {error}"), may_pass: true })?;
         let own_name = file_name(&runtime.module);
         // A runtime linked into a program goes by its own name all the same.
         let names =
@@ -177,7 +180,7 @@ impl Library {
             } else {
                 format!("{title} cannot read the runtime (error {code:#010x})")
             };
-            return Err(Error { text, may_pass: !mismatched });
+            return Err(LibraryError { text, may_pass: !mismatched });
         }
         let sos = object.query(&IID_SOS);
         Ok(Library { title, process: object, sos, modules: HashMap::new() })
@@ -200,7 +203,7 @@ impl Library {
     ///
     /// # Errors
     /// The library could not read the runtime's structures, which change while it reads.
-    pub fn name(&mut self, address: u64) -> Result<Option<Answer>, Unread> {
+    pub fn name(&mut self, address: u64) -> Result<Option<Answer>, ReadFailure> {
         type NameByAddress =
             unsafe extern "system" fn(Object, u64, u32, u32, *mut u32, *mut u16, *mut u64) -> HRESULT;
         let mut text = vec![0u16; NAME_UNITS];
@@ -214,7 +217,7 @@ impl Library {
         // S_FALSE is a name that was cut.
         match result {
             E_NOINTERFACE => return Ok(None),
-            ..0 => return Err(Unread { code: result as u32 }),
+            ..0 => return Err(ReadFailure { code: result as u32 }),
             _ => {}
         }
         let text = until_zero(&text);
@@ -269,10 +272,10 @@ impl Object {
 
 /// A struct that the library fills (dacprivate.h), with room for later versions of it.
 #[repr(C, align(8))]
-struct Filled([u64; 64]);
+struct ReplyBuffer([u64; 64]);
 
-impl Filled {
-    const BLANK: Filled = Filled([0; 64]);
+impl ReplyBuffer {
+    const BLANK: ReplyBuffer = ReplyBuffer([0; 64]);
 
     fn u64_at(&self, offset: usize) -> u64 {
         self.0[offset / 8]
@@ -305,8 +308,8 @@ impl CodeHeader {
 }
 
 fn code_header(sos: Object, address: u64) -> Option<CodeHeader> {
-    type CodeHeaderData = unsafe extern "system" fn(Object, u64, *mut Filled) -> HRESULT;
-    let mut data = Filled::BLANK;
+    type CodeHeaderData = unsafe extern "system" fn(Object, u64, *mut ReplyBuffer) -> HRESULT;
+    let mut data = ReplyBuffer::BLANK;
     // SAFETY: the slot's declaration; the struct has 56 bytes, and there is room for 512.
     let result = unsafe {
         let at = target::clr_address(address);
@@ -325,8 +328,8 @@ fn code_header(sos: Object, address: u64) -> Option<CodeHeader> {
 /// DacpMethodDescData.ModulePtr.
 fn method_module(sos: Object, method: u64) -> Option<u64> {
     type MethodDescData =
-        unsafe extern "system" fn(Object, u64, u64, *mut Filled, u32, *mut c_void, *mut u32) -> HRESULT;
-    let mut data = Filled::BLANK;
+        unsafe extern "system" fn(Object, u64, u64, *mut ReplyBuffer, u32, *mut c_void, *mut u32) -> HRESULT;
+    let mut data = ReplyBuffer::BLANK;
     // SAFETY: the slot's declaration; the struct has 152 bytes, and there is room for 512. No list
     // of earlier versions is asked for.
     let result = unsafe {
@@ -365,14 +368,14 @@ fn file_name(path: &Path) -> String {
 }
 
 /// The runtime's module.
-struct Runtime {
+struct RuntimeModule {
     module: PathBuf,
     base: u64,
 }
 
 /// A file that may be the library.
 #[derive(Clone)]
-pub(super) struct Candidate {
+pub(super) struct LibraryCandidate {
     pub(super) path: PathBuf,
     /// Whether it was found from where the runtime is, not on the symbol path.
     pub(super) beside: bool,
@@ -384,7 +387,7 @@ pub(super) struct Candidate {
 
 /// Where the library of a runtime belongs: beside it, or, for .NET Framework, in the system's
 /// folder of its version.
-fn beside(module: &Path, told: &runtime::Runtime) -> Vec<Candidate> {
+fn beside(module: &Path, told: &runtime::Runtime) -> Vec<LibraryCandidate> {
     let name = told.library_name();
     let mut places = vec![module.with_file_name(name)];
     if told.kind == RUNTIME_FRAMEWORK {
@@ -394,13 +397,13 @@ fn beside(module: &Path, told: &runtime::Runtime) -> Vec<Candidate> {
         let folder = windows_folder().join("Microsoft.NET").join(framework);
         places.push(folder.join(version).join(name));
     }
-    let candidate = |path| Candidate { path, beside: true, named: false, index: None };
+    let candidate = |path| LibraryCandidate { path, beside: true, named: false, index: None };
     places.into_iter().map(candidate).collect()
 }
 
 /// Where else it may lie.
-fn on_symbol_path(symbols: &SymbolPath, told: &runtime::Runtime) -> Vec<Candidate> {
-    let candidate = |found: symbol_path::Candidate| Candidate {
+fn on_symbol_path(symbols: &SymbolPath, told: &runtime::Runtime) -> Vec<LibraryCandidate> {
+    let candidate = |found: symbol_path::Candidate| LibraryCandidate {
         path: std::path::absolute(&found.path).unwrap_or(found.path),
         beside: false,
         named: found.named,
@@ -410,17 +413,18 @@ fn on_symbol_path(symbols: &SymbolPath, told: &runtime::Runtime) -> Vec<Candidat
 }
 
 /// Whether it is the library that is looked for.
-fn check(told: &runtime::Runtime, candidate: &Candidate, bytes: &[u8]) -> Result<(), Error> {
+fn check(told: &runtime::Runtime, candidate: &LibraryCandidate, bytes: &[u8]) -> Result<(), LibraryError> {
     let shown = candidate.path.display();
-    let image = Image::from_file(bytes).map_err(|error| Error::lasting(format!("{shown} is {error}")))?;
+    let image =
+        Image::from_file(bytes).map_err(|error| LibraryError::lasting(format!("{shown} is {error}")))?;
     if image.machine != image::own_machine() {
         let (theirs, ours) = (image::machine_name(image.machine), image::machine_name(image::own_machine()));
-        return Err(Error::lasting(format!("{shown} is built for {theirs}, this inject for {ours}")));
+        return Err(LibraryError::lasting(format!("{shown} is built for {theirs}, this inject for {ours}")));
     }
     if let Some(index) = candidate.index.filter(|&index| !runtime::is_of(image.identity, index)) {
         let version = told.version.map(|version| format!(" {version}")).unwrap_or_default();
         let text = format!("{shown} is not of the runtime's version{version} (its index would be {index})");
-        return Err(Error::lasting(text));
+        return Err(LibraryError::lasting(text));
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use super::system;
 use crate::names::{self, Head, Request};
 use crate::symbol_path::SymbolPath;
 use crate::trust::Rank;
-use library::{Library, Unread};
+use library::{Library, ReadFailure};
 use std::os::windows::io::AsHandle as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,11 +126,11 @@ struct Host {
 }
 
 /// The mailbox or the process is gone.
-struct Gone;
+struct MailboxLoss;
 
 /// One address of a request.
 #[derive(Clone, Copy)]
-struct Question {
+struct NameQuestion {
     address: u64,
     /// Where in the process the answer belongs.
     answer_at: u64,
@@ -151,7 +151,7 @@ impl Host {
                 Ok(false) if self.trying_since.is_some() && self.library.is_none() => TRY_MS,
                 Ok(false) if busy.is_some_and(|since: Instant| since.elapsed() < BUSY) => BUSY_MS,
                 Ok(false) => LOOK_MS,
-                Err(Gone) => return,
+                Err(MailboxLoss) => return,
             };
             if system::wait(self.process.handle().as_handle(), wait) {
                 return;
@@ -160,19 +160,19 @@ impl Host {
     }
 
     /// Looks once; true if a request was answered.
-    fn look(&mut self) -> Result<bool, Gone> {
+    fn look(&mut self) -> Result<bool, MailboxLoss> {
         let mut head = [0; HEADER_BYTES];
         if !self.process.read(self.mailbox, &mut head) {
-            return Err(Gone);
+            return Err(MailboxLoss);
         }
         match names::head(&head) {
-            Head::Unknown => Err(Gone),
+            Head::Unknown => Err(MailboxLoss),
             Head::Idle => self.beat().map(|()| false),
             Head::Asks(request) => self.serve(request),
         }
     }
 
-    fn serve(&mut self, request: Request) -> Result<bool, Gone> {
+    fn serve(&mut self, request: Request) -> Result<bool, MailboxLoss> {
         self.beat()?;
         if self.library.is_none() && self.broken.is_none() && !self.open(request)? {
             return Ok(false);
@@ -193,21 +193,21 @@ impl Host {
         Ok(true)
     }
 
-    fn questions(&self, request: Request) -> Result<Vec<Question>, Gone> {
+    fn questions(&self, request: Request) -> Result<Vec<NameQuestion>, MailboxLoss> {
         let slots = (0..request.count.min(SLOTS)).map(|index| self.mailbox + names::slot_at(index) as u64);
         slots
             .map(|slot| {
                 let mut address = [0; 8];
                 let read = self.process.read(slot, &mut address);
                 let answer_at = slot + names::ANSWER_AT as u64;
-                let question = Question { address: u64::from_le_bytes(address), answer_at };
-                read.then_some(question).ok_or(Gone)
+                let question = NameQuestion { address: u64::from_le_bytes(address), answer_at };
+                read.then_some(question).ok_or(MailboxLoss)
             })
             .collect()
     }
 
     /// Answers, with some patience; gives what could not be read.
-    fn try_to_answer(&mut self, questions: &[Question]) -> Result<Vec<Question>, Gone> {
+    fn try_to_answer(&mut self, questions: &[NameQuestion]) -> Result<Vec<NameQuestion>, MailboxLoss> {
         let mut open = questions.to_vec();
         let mut unread = Vec::new();
         for ms in TRIES_MS {
@@ -227,7 +227,7 @@ impl Host {
     }
 
     /// Answers what can be answered now; what is left could not be read.
-    fn answer(&mut self, questions: &[Question]) -> Result<Vec<Question>, Gone> {
+    fn answer(&mut self, questions: &[NameQuestion]) -> Result<Vec<NameQuestion>, MailboxLoss> {
         if let Some(library) = &mut self.library {
             library.refresh();
         }
@@ -239,7 +239,7 @@ impl Host {
                     self.named |= answer.is_some();
                     self.put(question.answer_at, &names::answer(answer.as_ref()))?;
                 }
-                Err(Unread { code }) => {
+                Err(ReadFailure { code }) => {
                     self.code = code;
                     unread.push(question);
                 }
@@ -250,7 +250,7 @@ impl Host {
     }
 
     /// Answers that there is no name, and says why.
-    fn give_up(&mut self, unread: &[Question]) -> Result<(), Gone> {
+    fn give_up(&mut self, unread: &[NameQuestion]) -> Result<(), MailboxLoss> {
         for question in unread {
             self.put(question.answer_at, &names::answer(None))?;
         }
@@ -271,7 +271,7 @@ impl Host {
     }
 
     /// Opens the library, or tries to; false if it is to be tried again.
-    fn open(&mut self, request: Request) -> Result<bool, Gone> {
+    fn open(&mut self, request: Request) -> Result<bool, MailboxLoss> {
         let since = *self.trying_since.get_or_insert_with(Instant::now);
         match Library::open(&self.process, self.rank, request.runtime, request.kind, &self.symbols) {
             Ok(library) => {
@@ -290,13 +290,13 @@ impl Host {
         Ok(true)
     }
 
-    fn beat(&mut self) -> Result<(), Gone> {
+    fn beat(&mut self) -> Result<(), MailboxLoss> {
         self.beat = self.beat.wrapping_add(1);
         let at = std::mem::offset_of!(NameMailbox, beat);
         self.put(self.mailbox + at as u64, &self.beat.to_le_bytes())
     }
 
-    fn say(&self, state: u32, text: &str) -> Result<(), Gone> {
+    fn say(&self, state: u32, text: &str) -> Result<(), MailboxLoss> {
         const ROOM: usize = 240;
         let text = names::cut(text, ROOM);
         let message = std::mem::offset_of!(NameMailbox, message);
@@ -307,7 +307,7 @@ impl Host {
         self.put(self.mailbox + at as u64, &head)
     }
 
-    fn put(&self, address: u64, bytes: &[u8]) -> Result<(), Gone> {
-        if self.process.write(address, bytes) { Ok(()) } else { Err(Gone) }
+    fn put(&self, address: u64, bytes: &[u8]) -> Result<(), MailboxLoss> {
+        if self.process.write(address, bytes) { Ok(()) } else { Err(MailboxLoss) }
     }
 }

@@ -107,14 +107,14 @@ impl Context {
     pub fn registers(&self) -> Registers {
         match self.arch {
             Arch::X64 => {
-                let mut r = x64::Registers { ip: self.ip(), gpr: [0; 16] };
+                let mut r = x64::X64Registers { ip: self.ip(), gpr: [0; 16] };
                 for (at, value) in (X64_FIRST..).step_by(8).zip(&mut r.gpr) {
                     *value = self.get(at);
                 }
                 Registers::X64(r)
             }
             Arch::Arm64 => {
-                let mut r = arm64::Registers { pc: self.ip(), sp: self.sp(), x: [0; 31], d: [0; 8] };
+                let mut r = arm64::Arm64Registers { pc: self.ip(), sp: self.sp(), x: [0; 31], d: [0; 8] };
                 for (at, value) in (ARM64_FIRST..).step_by(8).zip(&mut r.x) {
                     *value = self.get(at);
                 }
@@ -125,7 +125,7 @@ impl Context {
             }
             Arch::X86 => {
                 // The offsets of a 32-bit layout hold 32-bit values.
-                let mut r = x86::Registers { ip: self.ip() as u32, gpr: [0; 8] };
+                let mut r = x86::X86Registers { ip: self.ip() as u32, gpr: [0; 8] };
                 for ((_, at), value) in X86_NAMES.iter().zip(&mut r.gpr) {
                     *value = self.get(*at) as u32;
                 }
@@ -287,14 +287,14 @@ mod tests {
 
     #[test]
     fn the_unwinders_registers_go_there_and_back() {
-        let x64 = x64::Registers { ip: 1, gpr: std::array::from_fn(|n| 100 + n as u64) };
-        let arm64 = arm64::Registers {
+        let x64 = x64::X64Registers { ip: 1, gpr: std::array::from_fn(|n| 100 + n as u64) };
+        let arm64 = arm64::Arm64Registers {
             pc: 1,
             sp: 2,
             x: std::array::from_fn(|n| 100 + n as u64),
             d: std::array::from_fn(|n| 200 + n as u64),
         };
-        let x86 = x86::Registers { ip: 1, gpr: std::array::from_fn(|n| 100 + n as u32) };
+        let x86 = x86::X86Registers { ip: 1, gpr: std::array::from_fn(|n| 100 + n as u32) };
         for registers in [Registers::X64(x64), Registers::Arm64(arm64), Registers::X86(x86)] {
             let context = Context::from_registers(&registers);
             assert_eq!(context.registers(), registers);

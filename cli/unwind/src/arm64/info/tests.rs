@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Trust;
-use crate::arm64::rule::{self, Full, Slot};
+use crate::arm64::rule::{self, Arm64FullRule, Arm64Slot};
 use crate::engine::{Place, Position};
 use crate::{Arch, ImageTables};
 
@@ -31,24 +31,24 @@ fn record(len: u32, epilogues: &[(u32, u32)], codes: &[u8]) -> ImageTables {
     image(0x4000, &head, &padded)
 }
 
-fn at(image: &ImageTables, instruction: u32) -> Result<Full, Fault> {
+fn at(image: &ImageTables, instruction: u32) -> Result<Arm64FullRule, Fault> {
     rule::compile(&Place { image, rva: FUNCTION + instruction * 4, position: Position::Context, code: None })
 }
 
-fn sp(offset: i64) -> Slot {
-    Slot { from_fp: false, offset }
+fn sp(offset: i64) -> Arm64Slot {
+    Arm64Slot { from_fp: false, offset }
 }
 
-fn fp(offset: i64) -> Slot {
-    Slot { from_fp: true, offset }
+fn fp(offset: i64) -> Arm64Slot {
+    Arm64Slot { from_fp: true, offset }
 }
 
 /// A saved register: x19 to x30 and d8 to d15.
-fn x(full: &Full, register: usize) -> Option<Slot> {
+fn x(full: &Arm64FullRule, register: usize) -> Option<Arm64Slot> {
     full.saved[register - 19]
 }
 
-fn d(full: &Full, register: usize) -> Option<Slot> {
+fn d(full: &Arm64FullRule, register: usize) -> Option<Arm64Slot> {
     full.saved[register - 8 + 12]
 }
 
@@ -60,7 +60,7 @@ fn example_1_packed_and_chained() {
     assert_eq!(body.sp, fp(0x820));
     assert_eq!((x(&body, 29), x(&body, 30), x(&body, 19)), (Some(fp(0)), Some(fp(8)), Some(fp(0x810))));
     // The prologue, one instruction after the other.
-    assert_eq!(at(&image, 0).expect("a rule"), Full::leaf(Trust::UnwindInfo));
+    assert_eq!(at(&image, 0).expect("a rule"), Arm64FullRule::leaf(Trust::UnwindInfo));
     let one = at(&image, 1).expect("a rule");
     assert_eq!((one.sp, x(&one, 19), x(&one, 30)), (sp(0x10), Some(sp(0)), None));
     let two = at(&image, 2).expect("a rule");
@@ -75,7 +75,7 @@ fn example_1_packed_and_chained() {
     assert_eq!((add.sp, x(&add, 30), x(&add, 19)), (sp(0x820), None, Some(sp(0x810))));
     let load = at(&image, len - 2).expect("a rule");
     assert_eq!((load.sp, x(&load, 19)), (sp(0x10), Some(sp(0))));
-    assert_eq!(at(&image, len - 1).expect("a rule"), Full::leaf(Trust::UnwindInfo));
+    assert_eq!(at(&image, len - 1).expect("a rule"), Arm64FullRule::leaf(Trust::UnwindInfo));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn example_2_full_with_mirrored_epilogue() {
     assert_eq!(at(&image, 56).expect("a rule"), body);
     let popped = at(&image, 58).expect("a rule");
     assert_eq!((popped.sp, x(&popped, 19), x(&popped, 30)), (sp(0x10), Some(sp(0)), None));
-    assert_eq!(at(&image, 59).expect("a rule"), Full::leaf(Trust::UnwindInfo));
+    assert_eq!(at(&image, 59).expect("a rule"), Arm64FullRule::leaf(Trust::UnwindInfo));
     assert_eq!(at(&image, 60).expect("a rule"), body, "the epilogue has ended");
 }
 
@@ -105,7 +105,7 @@ fn example_3_variadic_and_unchained() {
     assert_eq!(at(&image, 3).expect("a rule"), body, "homing changes nothing");
     let add = at(&image, 16).expect("a rule");
     assert_eq!((add.sp, x(&add, 30)), (sp(0x50), None));
-    assert_eq!(at(&image, 17).expect("a rule"), Full::leaf(Trust::UnwindInfo));
+    assert_eq!(at(&image, 17).expect("a rule"), Arm64FullRule::leaf(Trust::UnwindInfo));
 }
 
 #[test]
@@ -267,6 +267,6 @@ fn only_the_innermost_function_keeps_its_caller_in_lr() {
     let caller = Place { image: &image, rva: FUNCTION + 200, position: Position::Caller, code: None };
     assert_eq!(rule::compile(&caller), Err(Fault::BadUnwindInfo));
     let outside = |position| rule::compile(&Place { image: &image, rva: 0x2000, position, code: None });
-    assert_eq!(outside(Position::Context), Ok(Full::leaf(Trust::Leaf)));
+    assert_eq!(outside(Position::Context), Ok(Arm64FullRule::leaf(Trust::Leaf)));
     assert_eq!(outside(Position::Caller), Err(Fault::NoFunction));
 }

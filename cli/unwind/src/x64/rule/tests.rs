@@ -15,8 +15,8 @@ const FUNCTION: u32 = 0x1000;
 const DIRECTORY: u32 = 0x3000;
 const INFO: u32 = 0x4000;
 
-fn rsp(offset: i64) -> Slot {
-    Slot { register: RSP, offset }
+fn rsp(offset: i64) -> X64Slot {
+    X64Slot { register: RSP, offset }
 }
 
 /// An image with functions given as (begin, end, unwind RVA), structures as (RVA, bytes) and code
@@ -43,15 +43,15 @@ fn one(info: &[u8], code: &[u8]) -> ImageTables {
     image(&[(FUNCTION, FUNCTION + 0x100, INFO)], &[(INFO, info)], code)
 }
 
-fn at(image: &ImageTables, offset: u32, position: Position) -> Result<Full, Fault> {
+fn at(image: &ImageTables, offset: u32, position: Position) -> Result<X64FullRule, Fault> {
     compile(&Place { image, rva: FUNCTION + offset, position, code: None })
 }
 
-fn caller(image: &ImageTables, offset: u32) -> Full {
+fn caller(image: &ImageTables, offset: u32) -> X64FullRule {
     at(image, offset, Position::Caller).expect("a rule")
 }
 
-fn context(image: &ImageTables, offset: u32) -> Full {
+fn context(image: &ImageTables, offset: u32) -> X64FullRule {
     at(image, offset, Position::Context).expect("a rule")
 }
 
@@ -116,7 +116,7 @@ fn a_frame_register_with_an_offset_gives_the_frame() {
     let code = [0x55, 0x48, 0x83, 0xec, 0x40, 0x48, 0x8d, 0x6c, 0x24, 0x20];
     let image = one(&info, &code);
     let full = caller(&image, 0x50);
-    let rbp = |offset| Slot { register: 5, offset };
+    let rbp = |offset| X64Slot { register: 5, offset };
     assert_eq!(full.saved[RBP], Some(rbp(0x40 - 0x20)));
     assert_eq!(full.return_address, rbp(0x48 - 0x20));
     // Before the lea, rsp is the base still.
@@ -186,7 +186,7 @@ fn check_epilogue(image: &ImageTables, add: u32, first_pop: u32, second_pop: u32
     assert_eq!((popped.return_address, popped.saved[R12]), (rsp(16), Some(rsp(0))));
     let popped = context(image, second_pop);
     assert_eq!((popped.return_address, popped.saved[R12], popped.saved[RBX]), (rsp(8), None, Some(rsp(0))));
-    assert_eq!(context(image, end), Full::empty(Trust::UnwindInfo));
+    assert_eq!(context(image, end), X64FullRule::empty(Trust::UnwindInfo));
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn assembler_whose_handler_knows_the_frame_is_followed_to_its_return() {
     const RAX: u8 = 0;
     const RSI_NUMBER: u8 = 6;
     let image = aligned_assembler();
-    let kept = |offset| Slot { register: LOADED, offset };
+    let kept = |offset| X64Slot { register: LOADED, offset };
     for body in [0x12, 0x14, 0x17, 0x19] {
         let full = context(&image, body);
         assert_eq!((full.trust, full.loaded), (Trust::Code, Some(rsp(0x40))), "at {body:#x}");
@@ -277,11 +277,11 @@ fn assembler_whose_handler_knows_the_frame_is_followed_to_its_return() {
     // Before anything is pushed, behind the pushes, and where the stack pointer is only in rax or
     // rsi.
     assert_eq!(context(&image, 0).return_address, rsp(0));
-    assert_eq!(context(&image, 5).return_address, Slot { register: RAX, offset: 0 });
-    assert_eq!(context(&image, 0xd).return_address, Slot { register: RAX, offset: 0 });
+    assert_eq!(context(&image, 5).return_address, X64Slot { register: RAX, offset: 0 });
+    assert_eq!(context(&image, 0xd).return_address, X64Slot { register: RAX, offset: 0 });
     let in_rsi = context(&image, 0x22);
-    assert_eq!(in_rsi.return_address, Slot { register: RSI_NUMBER, offset: 0 });
-    assert_eq!(in_rsi.saved[RBX], Some(Slot { register: RSI_NUMBER, offset: -8 }));
+    assert_eq!(in_rsi.return_address, X64Slot { register: RSI_NUMBER, offset: 0 });
+    assert_eq!(in_rsi.saved[RBX], Some(X64Slot { register: RSI_NUMBER, offset: -8 }));
     assert_eq!((context(&image, 0x29).return_address, context(&image, 0x29).loaded), (rsp(0), None));
     // Behind a call in the body too: nothing rests on a register that the called function may
     // change.
@@ -297,25 +297,25 @@ fn a_loop_that_moves_the_stack_pointer_tells_nothing() {
     for offset in [0, 4, 9, 12] {
         assert_eq!(context(&image, offset).trust, Trust::UnwindInfoNoCode, "at {offset:#x}");
     }
-    assert_eq!(context(&image, 14), Full::empty(Trust::Code));
+    assert_eq!(context(&image, 14), X64FullRule::empty(Trust::Code));
 }
 
 #[test]
 fn assembler_whose_handler_knows_the_frame_is_doubted_without_its_code() {
     let image = one(&[9, 0, 0, 0, 0, 0x50, 0, 0], &[]);
-    assert_eq!(context(&image, 0x12), Full::empty(Trust::UnwindInfoNoCode));
+    assert_eq!(context(&image, 0x12), X64FullRule::empty(Trust::UnwindInfoNoCode));
     assert_eq!(at(&image, 0x14, Position::Caller), Err(Fault::BadUnwindInfo));
 }
 
-struct One {
+struct AssemblerSpace {
     base: u64,
     image: ImageTables,
 }
 
-impl crate::Modules for One {
-    fn find(&self, address: u64) -> Option<crate::Found<'_>> {
+impl crate::Modules for AssemblerSpace {
+    fn find(&self, address: u64) -> Option<crate::LoadedModule<'_>> {
         let inside = address.wrapping_sub(self.base) < 0x8000;
-        inside.then_some(crate::Found {
+        inside.then_some(crate::LoadedModule {
             module: crate::ModuleId(0),
             base: self.base,
             image: &self.image,
@@ -333,10 +333,10 @@ fn a_frame_by_a_word_that_it_keeps_is_read_from_the_stack() {
     words[8] = stack_start + 40 * 8;
     words[38..41].copy_from_slice(&[0xb0b, 0xb0a, base + u64::from(FUNCTION) + 0x14]);
     let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let mut registers = Registers::default();
+    let mut registers = X64Registers::default();
     (registers.ip, registers.gpr[4]) = (base + u64::from(FUNCTION) + 0x12, stack_start);
     let registers = crate::Registers::X64(registers);
-    let space = One { base, image: aligned_assembler() };
+    let space = AssemblerSpace { base, image: aligned_assembler() };
     let input = Sample {
         registers: &registers,
         stack: &stack,
@@ -434,7 +434,7 @@ fn an_early_return_inside_the_declared_prologue_is_one() {
 fn only_the_innermost_function_can_be_a_leaf() {
     let image = one(&[1, 0, 0, 0], &[]);
     let outside = |position| compile(&Place { image: &image, rva: 0x1800, position, code: None });
-    assert_eq!(outside(Position::Context), Ok(Full::empty(Trust::Leaf)));
+    assert_eq!(outside(Position::Context), Ok(X64FullRule::empty(Trust::Leaf)));
     assert_eq!(outside(Position::Caller), Err(Fault::NoFunction));
 }
 
@@ -467,7 +467,7 @@ fn version_2_tells_epilogues_without_code_bytes() {
         );
         let full = context(&image, start + 2);
         assert_eq!((full.return_address, full.saved[R12], full.saved[RBX]), (rsp(8), None, Some(rsp(0))));
-        assert_eq!(context(&image, start + 3), Full::empty(Trust::UnwindInfo));
+        assert_eq!(context(&image, start + 3), X64FullRule::empty(Trust::UnwindInfo));
     }
     let body = context(&image, 0x50);
     assert_eq!((body.return_address, body.trust), (rsp(0x38), Trust::UnwindInfoNoCode));
@@ -503,7 +503,7 @@ fn among_many_functions_of_one_entry_the_code_tells_whether_the_frame_is_set_up(
         assert_eq!(set_up(&code, offset), (rsp(0), None), "+{offset}");
     }
     assert_eq!(set_up(&code, 9), (rsp(8), Some(rsp(0))), "half");
-    let frame = |offset| Slot { register: 5, offset };
+    let frame = |offset| X64Slot { register: 5, offset };
     for offset in [12, 13, 14] {
         assert_eq!(set_up(&code, offset), (frame(8), Some(frame(0))), "+{offset}");
     }

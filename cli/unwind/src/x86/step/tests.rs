@@ -1,25 +1,25 @@
 //! Walks over an x86 image at 400000h: which way finds the caller, and what is checked.
 
 use super::*;
-use crate::walk::Found as InModule;
+use crate::walk::LoadedModule;
 use crate::x86::{Fpo, FrameData, X86Tables};
-use crate::{Frame, ImageTables, ModuleId, Registers as AnyRegisters, Sample, WalkOptions, Walker};
+use crate::{Frame, ImageTables, ModuleId, Registers, Sample, WalkOptions, Walker};
 
 const BASE: u64 = 0x40_0000;
 const STACK: u64 = 0x10_0000;
 
-struct Space(ImageTables);
+struct X86Space(ImageTables);
 
-impl Modules for Space {
-    fn find(&self, address: u64) -> Option<InModule<'_>> {
+impl Modules for X86Space {
+    fn find(&self, address: u64) -> Option<LoadedModule<'_>> {
         let inside = address.wrapping_sub(BASE) < 0x8000;
-        inside.then_some(InModule { module: ModuleId(0), base: BASE, image: &self.0, image_key: 0 })
+        inside.then_some(LoadedModule { module: ModuleId(0), base: BASE, image: &self.0, image_key: 0 })
     }
 }
 
 /// Code at 1000h whose way to the return cannot be followed (a loop), and call sites before 2010h
 /// and 2020h.
-fn space(tables: X86Tables, extra: &[(u32, &[u8])]) -> Space {
+fn space(tables: X86Tables, extra: &[(u32, &[u8])]) -> X86Space {
     let mut caller = vec![0x90; 0x100];
     for at in [0x10, 0x20, 0x30] {
         caller[at - 5] = 0xe8;
@@ -34,12 +34,12 @@ fn space(tables: X86Tables, extra: &[(u32, &[u8])]) -> Space {
     for (rva, code) in extra {
         image = image.range(*rva, *code);
     }
-    Space(image.build())
+    X86Space(image.build())
 }
 
-fn walk(space: &Space, ip: u32, gpr: [u32; 8], stack: &[u32]) -> (Vec<Frame>, Stop) {
+fn walk(space: &X86Space, ip: u32, gpr: [u32; 8], stack: &[u32]) -> (Vec<Frame>, Stop) {
     let bytes: Vec<u8> = stack.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let registers = AnyRegisters::X86(Registers { ip: BASE as u32 + ip, gpr });
+    let registers = Registers::X86(X86Registers { ip: BASE as u32 + ip, gpr });
     let sample = Sample {
         registers: &registers,
         stack: &bytes,
