@@ -2,7 +2,7 @@
 
 use super::{NameSources, Placement, Site};
 use crate::runtimes::dotnet::{Line, Lines};
-use crate::runtimes::{self, Ambiguous, Method, MethodId, Methods};
+use crate::runtimes::{self, Ambiguity, Method, MethodId, Methods};
 use std::sync::Arc;
 use stk_schema::event::ModuleFlags;
 
@@ -37,7 +37,7 @@ pub(super) enum MethodAt {
         reason: Option<Arc<str>>,
     },
     /// Several methods were there, and nothing tells which of them is meant.
-    Ambiguous(Ambiguous),
+    Ambiguous(Ambiguity),
 }
 
 impl MethodAt {
@@ -100,7 +100,7 @@ impl<'a> MethodFinder<'a> {
 
     /// Why it is none of several methods.
     pub fn ambiguity(&self, method: &MethodAt) -> Option<String> {
-        let MethodAt::Ambiguous(Ambiguous { methods }) = method else { return None };
+        let MethodAt::Ambiguous(Ambiguity { methods }) = method else { return None };
         let [one, other] = methods.map(|id| &self.methods.map.get(id).name);
         Some(format!("at different times {one} and {other} were at this address"))
     }

@@ -6,8 +6,8 @@
 //! that very frame ([`FrameClass`]). And the contract's own walk, which crosses native code by
 //! Frames alone, must come to no managed frame that ours does not have ([`StepClass`]).
 
-use crate::runtimes::dotnet::contract::{Context, ExplicitFrame, FrameKind, Reason, State};
-use crate::runtimes::dotnet::explicit::{ExplicitFrames, SampleCode, Told, kind_name, memory};
+use crate::runtimes::dotnet::contract::{Context, ContractError, ExplicitFrame, ExplicitKind, FrameState};
+use crate::runtimes::dotnet::explicit::{ExplicitFrames, FrameReport, SampleCode, kind_name, memory};
 use crate::runtimes::{self, MethodMap};
 use crate::stack::StackWalker;
 use crate::trace::{Managed, SampleCopy, Trace, take_managed};
@@ -289,7 +289,7 @@ impl Checks {
         let context = Context::from_registers(sample.registers);
         for step in contract.stack_walk(&memory, code, context, managed.thread.frame) {
             let (class, what) = match step {
-                Ok(step) if step.state == State::Frameless => {
+                Ok(step) if step.state == FrameState::Frameless => {
                     let (ip, sp) = (step.context.ip(), step.context.sp());
                     (ours.step(ip, sp), format!("{ip:#x} (sp {sp:#x})"))
                 }
@@ -361,18 +361,18 @@ impl Ours<'_> {
 }
 
 /// The class of an explicit Frame. `first`: no Frame before it in the chain agrees.
-fn frame_class(told: &Told, ours: &Ours<'_>, truncated: bool, first: bool) -> FrameClass {
+fn frame_class(told: &FrameReport, ours: &Ours<'_>, truncated: bool, first: bool) -> FrameClass {
     let ExplicitFrame { address, kind, .. } = told.frame;
     let claims = match &told.leads_to {
         Ok(None) => return FrameClass::HoldsNone,
         Ok(Some((ip, sp))) => match ours.find(*ip, *sp) {
             Some(true) => return FrameClass::Agrees,
-            Some(false) if kind == Some(FrameKind::InlinedCallFrame) => return FrameClass::StackAllocated,
+            Some(false) if kind == Some(ExplicitKind::InlinedCallFrame) => return FrameClass::StackAllocated,
             _ if ours.ended_below(address) => return FrameClass::WalkEndedBelow,
             _ => Some((*ip, *sp)),
         },
-        Err(Reason::NotDescribed(_)) => return FrameClass::NotDescribed,
-        Err(Reason::Unread { .. }) if truncated || keeps_context_elsewhere(kind) => {
+        Err(ContractError::NotDescribed(_)) => return FrameClass::NotDescribed,
+        Err(ContractError::Unread { .. }) if truncated || keeps_context_elsewhere(kind) => {
             return FrameClass::NotCaptured;
         }
         Err(_) => None,
@@ -389,9 +389,11 @@ fn frame_class(told: &Told, ours: &Ours<'_>, truncated: bool, first: bool) -> Fr
 }
 
 /// Whether a Frame's registers lie outside of the stack by design.
-fn keeps_context_elsewhere(kind: Option<FrameKind>) -> bool {
+fn keeps_context_elsewhere(kind: Option<ExplicitKind>) -> bool {
     matches!(
         kind,
-        Some(FrameKind::ResumableFrame | FrameKind::RedirectedThreadFrame | FrameKind::FuncEvalFrame)
+        Some(
+            ExplicitKind::ResumableFrame | ExplicitKind::RedirectedThreadFrame | ExplicitKind::FuncEvalFrame
+        )
     )
 }

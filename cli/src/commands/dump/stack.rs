@@ -2,7 +2,7 @@
 
 use crate::image::{ModuleImage, holder_name, image_of};
 use crate::runtimes::Methods;
-use crate::runtimes::dotnet::explicit::{ExplicitFrames, Told, kind_name};
+use crate::runtimes::dotnet::explicit::{ExplicitFrames, FrameReport, kind_name};
 use crate::stack::{
     self, End, FoldOptions, FoldState, Folded, FrameId, FrameKind, NameSource, NameSources, NamedFrame,
     Names, Placement, Site, StackWalker, StopReason, folded_name,
@@ -171,7 +171,7 @@ fn explicit_frames(
         Ok(told) => told,
         Err(reason) => return (Vec::new(), Some(reason.to_owned())),
     };
-    let row = |told: Told| {
+    let row = |told: FrameReport| {
         let (leads_to, problem) = match told.leads_to {
             Ok(leads_to) => (leads_to, None),
             Err(reason) => (None, Some(reason.to_string())),

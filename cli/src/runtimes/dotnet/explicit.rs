@@ -5,7 +5,7 @@
 //! that end in a gap ([`ExplicitFrames::go_on`]).
 
 use super::contract::{
-    Code, Context, Contract, Descriptor, ExplicitFrame, Fragments, FrameKind, MethodRef, Reason,
+    Code, Context, Contract, ContractError, Descriptor, ExplicitFrame, ExplicitKind, Fragments, MethodRef,
 };
 use crate::runtimes::MethodMap;
 use crate::trace::{Managed, Timeline};
@@ -96,7 +96,7 @@ impl ExplicitFrames {
         sample: &Sample<'_>,
         managed: &Managed,
         methods: &MethodMap,
-    ) -> Result<(Vec<Told>, Option<Reason>), &str> {
+    ) -> Result<(Vec<FrameReport>, Option<ContractError>), &str> {
         let contract = self.contract()?;
         let memory = memory(sample, managed);
         let unknown = Context::new(contract.descriptor().arch());
@@ -112,7 +112,7 @@ impl ExplicitFrames {
                 Ok(Some(method)) => named(method, methods),
                 Err(reason) => Err(reason.to_string()),
             };
-            told.push(Told { frame, leads_to, method });
+            told.push(FrameReport { frame, leads_to, method });
         }
         Ok((told, None))
     }
@@ -120,12 +120,12 @@ impl ExplicitFrames {
 
 /// What an explicit Frame says.
 #[derive(Debug)]
-pub struct Told {
+pub struct FrameReport {
     /// Which one.
     pub frame: ExplicitFrame,
     /// The instruction pointer and the stack pointer of the managed code that it stands for; `None`
     /// if it holds none (at this moment).
-    pub leads_to: Result<Option<(u64, u64)>, Reason>,
+    pub leads_to: Result<Option<(u64, u64)>, ContractError>,
     /// The method that it names, empty if its kind names none; or why that is not known.
     pub method: Result<String, String>,
 }
@@ -136,11 +136,13 @@ pub fn kind_name(frame: ExplicitFrame) -> String {
 }
 
 /// Whether a Frame holds the registers of interrupted code, not a return address.
-pub fn is_interrupted(kind: Option<FrameKind>) -> bool {
+pub fn is_interrupted(kind: Option<ExplicitKind>) -> bool {
     matches!(
         kind,
         Some(
-            FrameKind::ResumableFrame | FrameKind::RedirectedThreadFrame | FrameKind::FaultingExceptionFrame
+            ExplicitKind::ResumableFrame
+                | ExplicitKind::RedirectedThreadFrame
+                | ExplicitKind::FaultingExceptionFrame
         )
     )
 }
@@ -228,7 +230,7 @@ impl<M: Modules> Code for SampleCode<'_, M> {
         Some(methods.get(id).id).filter(|id| *id != 0)
     }
 
-    fn unwind(&self, context: &mut Context) -> Result<(), Reason> {
+    fn unwind(&self, context: &mut Context) -> Result<(), ContractError> {
         let registers = context.registers();
         let from = Sample { registers: &registers, ..*self.sample };
         let exact =
@@ -252,7 +254,7 @@ impl<M: Modules> Code for SampleCode<'_, M> {
                 *context = Context::from_registers(&caller);
                 Ok(())
             }
-            None => Err(Reason::NotUnwound { ip: registers.ip(), why: stop.as_str().to_owned() }),
+            None => Err(ContractError::NotUnwound { ip: registers.ip(), why: stop.as_str().to_owned() }),
         }
     }
 }
