@@ -2,7 +2,7 @@
 
 use super::symbols::SymbolOptions;
 use super::{Exit, Progress, SelectArgs, count, warn};
-use crate::image::{self, Elsewhere, ModuleImage};
+use crate::image::{self, ImageSearch, ModuleImage};
 use crate::model::Image;
 use crate::profile::{BuildOptions, MissingSymbols, Profile, Runs, build, fold, missing_symbols, symbolize};
 use crate::runtimes;
@@ -174,7 +174,7 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
 
 /// Loads the images of a trace, logs what could not be used and warns of what is not at hand.
 pub fn load_images(trace: &Trace<'_>, store: &SymbolStore) -> Vec<ModuleImage> {
-    let elsewhere = Elsewhere {
+    let elsewhere = ImageSearch {
         file: &|image| find_image(store, image),
         code: &|image| store.find_image_here(&image.path, image.time_date_stamp, image.size),
         frames: &|image| find_frames(&trace.source, store, image),

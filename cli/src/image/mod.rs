@@ -80,7 +80,7 @@ pub enum ImageSource {
 
 /// Where to look for what a trace does not carry of its images.
 #[derive(Clone, Copy)]
-pub struct Elsewhere<'a> {
+pub struct ImageSearch<'a> {
     /// A file of the image; its identity is checked by who reads it. Asked where the trace carries
     /// no unwind data; of x86, which has none, where it carries no code.
     pub file: &'a (dyn Fn(&Image) -> Option<PathBuf> + Sync),
@@ -91,13 +91,14 @@ pub struct Elsewhere<'a> {
     pub frames: &'a (dyn Fn(&Image) -> Option<X86Tables> + Sync),
 }
 
-impl Elsewhere<'static> {
+impl ImageSearch<'static> {
     /// Nowhere: the trace alone.
-    pub const NOWHERE: Elsewhere<'static> = Elsewhere { file: &|_| None, code: &|_| None, frames: &|_| None };
+    pub const NOWHERE: ImageSearch<'static> =
+        ImageSearch { file: &|_| None, code: &|_| None, frames: &|_| None };
 }
 
 /// Loads every image of a trace, an image a task.
-pub fn load_images(trace: &Trace<'_>, elsewhere: &Elsewhere<'_>) -> Vec<ModuleImage> {
+pub fn load_images(trace: &Trace<'_>, elsewhere: &ImageSearch<'_>) -> Vec<ModuleImage> {
     let arch = arch(trace.header().arch);
     let records = &trace.timeline.images;
     let wanted = records.iter().flat_map(|record| record.tables.iter().map(|table| table.hash));
@@ -105,9 +106,9 @@ pub fn load_images(trace: &Trace<'_>, elsewhere: &Elsewhere<'_>) -> Vec<ModuleIm
     records.par_iter().map(|record| load(record, arch, &blobs, elsewhere)).collect()
 }
 
-type Loaded = HashMap<ContentHash, Result<Vec<u8>, BlobProblem>>;
+type BlobResults = HashMap<ContentHash, Result<Vec<u8>, BlobProblem>>;
 
-fn load(record: &ImageRecord, arch: Arch, blobs: &Loaded, elsewhere: &Elsewhere<'_>) -> ModuleImage {
+fn load(record: &ImageRecord, arch: Arch, blobs: &BlobResults, elsewhere: &ImageSearch<'_>) -> ModuleImage {
     let mut problems = Vec::new();
     let parts = Parts::of(record, blobs, &mut problems);
     let frames = if arch == Arch::X86 { (elsewhere.frames)(&record.image) } else { None }.unwrap_or_default();
@@ -140,7 +141,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(record: &ImageRecord, blobs: &'a Loaded, problems: &mut Vec<String>) -> Parts<'a> {
+    fn of(record: &ImageRecord, blobs: &'a BlobResults, problems: &mut Vec<String>) -> Parts<'a> {
         let mut parts = Parts::default();
         for table in &record.tables {
             let bytes = match blobs.get(&table.hash) {

@@ -29,7 +29,7 @@ impl Headers {
         Headers::parse_with_sections(bytes).map(|(headers, _)| headers)
     }
 
-    fn parse_with_sections(bytes: &[u8]) -> Option<(Headers, Vec<Section>)> {
+    fn parse_with_sections(bytes: &[u8]) -> Option<(Headers, Vec<PeSection>)> {
         let dos = pe::ImageDosHeader::parse(bytes).ok()?;
         let offset = u64::from(dos.nt_headers_offset());
         match object::read::pe::optional_header_magic(bytes).ok()? {
@@ -40,7 +40,7 @@ impl Headers {
     }
 }
 
-fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers, Vec<Section>)> {
+fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers, Vec<PeSection>)> {
     let (headers, directories) = H::parse(bytes, &mut offset).ok()?;
     let directory = |index| {
         let found = directories.get(index).map(|directory| directory.address_range());
@@ -58,7 +58,7 @@ fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers
         let section = |section: &pe::ImageSectionHeader| {
             let (start, len) = section.pe_file_range();
             let start = start as usize;
-            Section {
+            PeSection {
                 name: section.name,
                 rva: section.virtual_address.get(LE),
                 executable: section.characteristics.get(LE) & pe::IMAGE_SCN_MEM_EXECUTE != 0,
@@ -80,7 +80,7 @@ fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers
 
 /// Where a section lies in memory and in the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Section {
+pub(super) struct PeSection {
     /// Padded with zeros.
     pub name: [u8; 8],
     pub rva: u32,
@@ -91,7 +91,7 @@ pub(super) struct Section {
 /// An image file.
 pub(super) struct File {
     pub headers: Headers,
-    pub sections: Vec<Section>,
+    pub sections: Vec<PeSection>,
 }
 
 impl File {
@@ -108,7 +108,7 @@ impl File {
         let (Some(_), Some(data), Some(text)) = (named(b".symtab\0"), named(b".rdata\0"), text) else {
             return Vec::new();
         };
-        let placement = go::Placement { image_base: self.headers.image_base, text: text.rva };
+        let placement = go::GoPlacement { image_base: self.headers.image_base, text: text.rva };
         let range = data.file_range.start..data.file_range.end.min(bytes.len());
         bytes.get(range).map_or_else(Vec::new, |data| go::stack_starts(data, placement))
     }

@@ -1,7 +1,7 @@
 //! Frames in methods that a language runtime told of.
 
 use super::{FrameKey, Placement, Profile};
-use crate::image::{Elsewhere, load_images};
+use crate::image::{ImageSearch, load_images};
 use crate::profile::{BuildOptions, FrameId, FrameKind, NameSource, build, symbolize};
 use crate::runtimes::{self, Methods};
 use crate::stack::NameSources;
@@ -44,7 +44,7 @@ fn profile(addresses: &[u64], more: &[Event<'_>]) -> (Profile, Methods) {
     more.iter().for_each(|event| builder.meta(time, event));
     let file = builder.finish();
     let trace = Trace::read(&file, "test.stk").unwrap();
-    let images = load_images(&trace, &Elsewhere::NOWHERE);
+    let images = load_images(&trace, &ImageSearch::NOWHERE);
     let (mut profile, _) = build(&trace, &images, &BuildOptions::default(), &AtomicU64::new(0)).unwrap();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/dotnet/mixed");
     let mut store = SymbolStore::new(SymbolPath::default());

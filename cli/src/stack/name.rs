@@ -7,7 +7,7 @@ use crate::image::ModuleImage;
 use crate::model::{DYNAMIC_CODE, Image, ImageId, recorded_arch};
 use crate::runtimes::{MethodKind, Methods};
 use crate::symbols::{
-    Demangle, ModuleKey, ModuleSymbols, Resolved, Source, Symbolizer, demangle, undecorate_x86,
+    Demangle, ModuleKey, ModuleSymbols, Resolution, Source, Symbolizer, demangle, undecorate_x86,
 };
 use crate::trace::Trace;
 use rayon::prelude::*;
@@ -68,7 +68,7 @@ pub fn name(sources: &NameSources<'_>, sites: &[Site]) -> Names {
 /// What code in an image is called.
 pub enum ImageName<'a> {
     /// As its symbols say.
-    Symbols(Resolved<'a>),
+    Symbols(Resolution<'a>),
     /// By the exported function that holds it.
     Export {
         /// The function as the image has it.
@@ -85,7 +85,7 @@ pub enum ImageName<'a> {
 /// What the code at `rva` in an image is called: by its symbols, else by the exported function that
 /// holds it, else by its offset.
 pub fn image_name<'a>(
-    symbols: Option<Resolved<'a>>,
+    symbols: Option<Resolution<'a>>,
     image: Option<&'a ModuleImage>,
     rva: u32,
     style: Demangle,
@@ -318,7 +318,7 @@ const NO_MEMORY: &str = "(left out: --max-memory)";
 const TEXT: usize = 96;
 
 /// Adds the functions of an address; `texts` are the ids of the module's texts that are known.
-fn add_symbols(symbols: &mut FrameSymbols, found: Resolved<'_>, texts: &mut [Option<StrId>]) {
+fn add_symbols(symbols: &mut FrameSymbols, found: Resolution<'_>, texts: &mut [Option<StrId>]) {
     let FrameSymbols { strings, named, source, aliases, .. } = symbols;
     let mut text = |id: u32| *texts[id as usize].get_or_insert_with(|| strings.intern(found.text(id)));
     for frame in found.stored() {

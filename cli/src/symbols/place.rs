@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::listing;
-use super::local::{self, Unresolved};
+use super::local::{self, PathProblem};
 use crate::map::MappedFile;
 
 /// Who vouches for a place.
@@ -125,8 +125,8 @@ impl Place {
             return Ok(path.to_path_buf());
         }
         local::resolve(path).map_err(|unresolved| match unresolved {
-            Unresolved::Io(error) => OpenError::Io(error),
-            Unresolved::Elsewhere { at, what } => {
+            PathProblem::Io(error) => OpenError::Io(error),
+            PathProblem::Elsewhere { at, what } => {
                 let (path, at) = (path.display(), at.display());
                 let why = format!(
                     "{path} is passed over, because {at} is on {what}, not on this machine: name it with -y"

@@ -62,10 +62,10 @@ fn allowed(path: &str, named: &SymbolPath) -> Result<PathBuf, String> {
     }
     match local::resolve(path) {
         Ok(path) => Ok(path),
-        Err(local::Unresolved::Elsewhere { at, what }) => {
+        Err(local::PathProblem::Elsewhere { at, what }) => {
             Err(format!("leads to {}, on {what}: name its folder with -y", at.display()))
         }
-        Err(local::Unresolved::Io(error)) => Err(format!("cannot be opened: {error}")),
+        Err(local::PathProblem::Io(error)) => Err(format!("cannot be opened: {error}")),
     }
 }
 

@@ -16,7 +16,7 @@ use ureq::{Agent, Body};
 
 use super::cab;
 use super::cache::write_atomically;
-use super::pace::{Pace, PacedReader, TooSlow};
+use super::pace::{Pace, PacedReader, Slowness};
 use super::places::first_tier;
 use super::redirect;
 pub use super::server_error::ServerError;
@@ -86,7 +86,7 @@ impl Default for ClientOptions {
 
 /// A file on its way from a server.
 #[derive(Clone, Copy)]
-struct Fetched<'a> {
+struct Download<'a> {
     /// File name without folders.
     name: &'a str,
     /// Says what is wrong with its bytes.
@@ -136,7 +136,7 @@ impl Client {
         on_bytes: OnBytes<'_>,
     ) -> Result<PathBuf, ServerError> {
         let target = store.join(name).join(id).join(name);
-        let file = Fetched { name, check, target: &target, on_bytes };
+        let file = Download { name, check, target: &target, on_bytes };
         let folder = format!("{base}/{}/{}", escape(name), escape(id));
         if self.known_missing(&folder) {
             return Err(ServerError::KnownMissing(folder));
@@ -175,7 +175,7 @@ impl Client {
     }
 
     /// Gets a file from one folder of the server: as it is, packed, or where `file.ptr` points.
-    fn fetch_from(&self, base: &str, folder: &str, file: Fetched<'_>) -> Result<(), ServerError> {
+    fn fetch_from(&self, base: &str, folder: &str, file: Download<'_>) -> Result<(), ServerError> {
         let plain = format!("{folder}/{}", escape(file.name));
         let packed = packed_name(file.name).map(|packed| format!("{folder}/{}", escape(&packed)));
         for url in [Some(plain), packed].into_iter().flatten() {
@@ -189,7 +189,7 @@ impl Client {
 
     /// `file.ptr` says where on the same server the file lies. Pointers to other places (a share, a
     /// drive, another server) are refused: a server must not make this machine open what it names.
-    fn follow_pointer(&self, base: &str, folder: &str, file: Fetched<'_>) -> Result<(), ServerError> {
+    fn follow_pointer(&self, base: &str, folder: &str, file: Download<'_>) -> Result<(), ServerError> {
         let url = format!("{folder}/file.ptr");
         let mut response = self.request(&url)?;
         let mut text = String::new();
@@ -206,7 +206,7 @@ impl Client {
     }
 
     /// Downloads, unpacks, checks, and only then gives the file its name.
-    fn download(&self, url: &str, file: Fetched<'_>) -> Result<(), ServerError> {
+    fn download(&self, url: &str, file: Download<'_>) -> Result<(), ServerError> {
         let mut last = None;
         for attempt in 0..=self.options.retries {
             if attempt != 0 {
@@ -235,7 +235,7 @@ impl Client {
     }
 
     /// Writes to `out` what comes from one address, unpacked and checked.
-    fn receive(&self, url: &str, file: Fetched<'_>, out: &mut File) -> Result<(), ServerError> {
+    fn receive(&self, url: &str, file: Download<'_>, out: &mut File) -> Result<(), ServerError> {
         let cache_error = |error| ServerError::Cache { path: PathBuf::from(file.name), error };
         let mut response = self.request(url)?;
         self.copy_body(url, file, &mut response, out)?;
@@ -259,7 +259,7 @@ impl Client {
     fn copy_body(
         &self,
         url: &str,
-        file: Fetched<'_>,
+        file: Download<'_>,
         response: &mut Response<Body>,
         out: &mut File,
     ) -> Result<(), ServerError> {
@@ -379,7 +379,7 @@ fn shown(url: &str, at: &str) -> String {
 /// Why a body ended that is not whole.
 fn body_error(url: &str, got: u64, announced: Option<u64>, error: &io::Error) -> ServerError {
     let url = url.to_owned();
-    if let Some(slow) = error.get_ref().and_then(|inner| inner.downcast_ref::<TooSlow>()) {
+    if let Some(slow) = error.get_ref().and_then(|inner| inner.downcast_ref::<Slowness>()) {
         return ServerError::TooSlow { url, got: slow.got, seconds: slow.waited.as_secs_f64() };
     }
     match announced {

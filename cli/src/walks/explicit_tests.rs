@@ -1,7 +1,7 @@
 //! Explicit Frames that are right, of another moment, or wrong.
 
 use super::explicit::{Comparison, FrameClass, StepClass};
-use crate::image::{Elsewhere, load_images};
+use crate::image::{ImageSearch, load_images};
 use crate::testing::{self, Image, Moment, in_function};
 use crate::trace::Trace;
 use std::sync::atomic::AtomicU64;
@@ -74,7 +74,7 @@ impl Scene {
         builder.push(&testing::managed(thread, TIME, self.head));
         let file = builder.finish();
         let trace = Trace::read(&file, "test.stk").unwrap();
-        let images = load_images(&trace, &Elsewhere::NOWHERE);
+        let images = load_images(&trace, &ImageSearch::NOWHERE);
         let found = super::compare(&trace, &images, &AtomicU64::new(0));
         assert_eq!((found.samples, found.walks, found.damage.len()), (1, 0, 0));
         assert_eq!(found.explicit.samples, 1);

@@ -1,7 +1,7 @@
 //! Walks that are known to be right, wrong or unknowable, each against the class that it must get.
 
 use super::*;
-use crate::image::{Elsewhere, load_images};
+use crate::image::{ImageSearch, load_images};
 use crate::testing::{self, Image, Moment, in_function};
 use stk_schema::event::RunState;
 
@@ -64,7 +64,7 @@ impl Scene {
         builder.push(&Event::CheckWalk(CheckWalk { thread, ..walk.clone() }));
         let file = builder.finish();
         let trace = Trace::read(&file, "test.stk").unwrap();
-        let images = load_images(&trace, &Elsewhere::NOWHERE);
+        let images = load_images(&trace, &ImageSearch::NOWHERE);
         let found = compare(&trace, &images, &AtomicU64::new(0));
         assert_eq!((found.samples, found.walks, found.damage.len()), (1, 1, 0));
         found

@@ -2,7 +2,7 @@
 
 use super::stack::{self, Stack};
 use super::text;
-use crate::image::{Elsewhere, load_images};
+use crate::image::{ImageSearch, load_images};
 use crate::runtimes;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::stack::{FoldOptions, FrameChoice, NameSources, StackWalker};
@@ -41,7 +41,7 @@ fn shown(options: FoldOptions) -> Vec<String> {
     builder.meta(1500, &Event::MethodName(name));
     let file = builder.finish();
     let trace = Trace::read(&file, "test.stk").unwrap();
-    let images = load_images(&trace, &Elsewhere::NOWHERE);
+    let images = load_images(&trace, &ImageSearch::NOWHERE);
     let (taken, _) = snapshots(&trace, trace.last(), &|_| true);
     let methods = runtimes::methods(&trace);
     let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);

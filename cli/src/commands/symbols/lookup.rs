@@ -8,7 +8,7 @@ use crate::model::file_name;
 use crate::stack::{ImageName, image_name, offset_name};
 use crate::symbols::pdb::PdbFile;
 use crate::symbols::{
-    Demangle, Identity, ImageFile, Location, ModuleKey, ModuleSymbols, Reason, Resolved, Source, Symbolizer,
+    Demangle, Identity, ImageFile, Location, ModuleKey, ModuleSymbols, Reason, Resolution, Source, Symbolizer,
 };
 use anyhow::Context;
 use serde_json::json;
@@ -243,7 +243,7 @@ fn text(shown: &Shown<'_>, out: &mut String) {
     }
 }
 
-fn symbols_text(rva: &str, found: &Resolved<'_>, out: &mut String) {
+fn symbols_text(rva: &str, found: &Resolution<'_>, out: &mut String) {
     use std::fmt::Write as _;
     for (n, frame) in found.frames().enumerate() {
         let address = if n == 0 { rva } else { "" };

@@ -4,7 +4,7 @@
 use super::exit_of;
 use crate::commands::traces::Traces;
 use crate::commands::{Exit, Out, Progress, TablesArgs, count, guarded, report, span};
-use crate::image::{Elsewhere, load_images};
+use crate::image::{ImageSearch, load_images};
 use crate::trace::Trace;
 use crate::walks::{Class, Comparison, Example, Side, compare, explicit};
 use serde::Serialize;
@@ -50,7 +50,7 @@ fn one(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<
     let mut trace = file.read()?;
     tables.give(&mut trace);
     progress.add_total(trace.sample_blocks().count() as u64);
-    let images = load_images(&trace, &Elsewhere::NOWHERE);
+    let images = load_images(&trace, &ImageSearch::NOWHERE);
     let found = compare(&trace, &images, progress.done());
     if found.walks == 0 && found.explicit.samples == 0 {
         anyhow::bail!(

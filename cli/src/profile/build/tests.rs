@@ -1,6 +1,6 @@
 //! Traces made by hand, and the profiles that they must give.
 
-use crate::image::{Elsewhere, load_images};
+use crate::image::{ImageSearch, load_images};
 use crate::profile::{BuildOptions, NodeId, Placement, Profile, Run, RunFlags, Runs, build};
 use crate::testing::{self, FIRST_FUNCTION, Image, in_function};
 use crate::trace::Trace;
@@ -14,7 +14,7 @@ const STACK: u64 = 0x10_0000;
 
 fn profile_with(file: &[u8], options: &BuildOptions) -> (Profile, Runs) {
     let trace = Trace::read(file, "test.stk").unwrap();
-    let images = load_images(&trace, &Elsewhere::NOWHERE);
+    let images = load_images(&trace, &ImageSearch::NOWHERE);
     build(&trace, &images, options, &AtomicU64::new(0)).unwrap()
 }
 
