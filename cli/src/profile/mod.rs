@@ -31,7 +31,7 @@ pub use fold::fold;
 pub(crate) use functions::Modules;
 pub use functions::{Function, FunctionId, Functions};
 pub use runs::{Batch, Run, RunFlags, Runs};
-pub use symbolize::{Missing, MissingSymbols, missing_symbols, symbolize};
+pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
 pub use tree::{CallTree, Node, NodeId, Visit};
 
 pub use crate::stack::{

@@ -57,7 +57,7 @@ pub fn name(sources: &NameSources<'_>, sites: &[Site]) -> Names {
     let finder = MethodFinder::new(sources);
     let methods: Vec<MethodAt> = sites.par_iter().map(|site| finder.find(site)).collect();
     let symbols = ImageSymbols::look_up(sources, sites.iter().zip(&methods));
-    let mut writer = Writer { sources, finder, symbols, names: Names::default() };
+    let mut writer = NameWriter { sources, finder, symbols, names: Names::default() };
     writer.names.symbols.starts.push(0);
     for (site, method) in sites.iter().zip(methods) {
         writer.site(site, method);
@@ -180,14 +180,14 @@ impl ImageSymbols {
 }
 
 /// Collects the names of sites, in their order.
-struct Writer<'a> {
+struct NameWriter<'a> {
     sources: &'a NameSources<'a>,
     finder: MethodFinder<'a>,
     symbols: ImageSymbols,
     names: Names,
 }
 
-impl Writer<'_> {
+impl NameWriter<'_> {
     fn site(&mut self, site: &Site, method: MethodAt) {
         if method.is_named() {
             return self.method(site, method);

@@ -14,7 +14,7 @@ use stk_schema::identity::ContentHash;
 /// Where the BLOBs of a trace lie. They are decoded on demand.
 #[derive(Default, Debug)]
 pub struct Blobs {
-    known: HashMap<ContentHash, Location>,
+    known: HashMap<ContentHash, BlobLocation>,
     /// Where those lie that the trace does not carry.
     folders: TableFolders,
     /// Bytes that BLOB blocks take in the file.
@@ -22,7 +22,7 @@ pub struct Blobs {
 }
 
 #[derive(Default, Debug)]
-struct Location {
+struct BlobLocation {
     total: u64,
     /// Positions in the trace's list of blocks, ascending.
     blocks: Vec<usize>,

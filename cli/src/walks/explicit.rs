@@ -10,7 +10,7 @@ use crate::runtimes::dotnet::contract::{Context, ContractError, ExplicitFrame, E
 use crate::runtimes::dotnet::explicit::{ExplicitFrames, FrameReport, SampleCode, kind_name, memory};
 use crate::runtimes::{self, MethodMap};
 use crate::stack::StackWalker;
-use crate::trace::{Managed, SampleCopy, Trace, take_managed};
+use crate::trace::{ManagedState, SampleCopy, Trace, take_managed};
 use std::collections::BTreeMap;
 use stk_format::Sample;
 use stk_schema::event::Event;
@@ -181,7 +181,7 @@ pub(super) struct Waiting {
     thread: u64,
     pub(super) time: u64,
     kept: SampleCopy,
-    managed: Option<Managed>,
+    managed: Option<ManagedState>,
 }
 
 impl Waiting {
@@ -278,7 +278,7 @@ impl Checks {
     fn steps<M: Modules>(
         &self,
         waiting: &Waiting,
-        managed: &Managed,
+        managed: &ManagedState,
         ours: &Ours<'_>,
         code: &SampleCode<'_, M>,
         out: &mut Comparison,

@@ -4,8 +4,8 @@ use crate::image::{ModuleImage, holder_name, image_of};
 use crate::runtimes::Methods;
 use crate::runtimes::dotnet::explicit::{ExplicitFrames, FrameReport, kind_name};
 use crate::stack::{
-    self, End, FoldOptions, FoldState, Folded, FrameId, FrameKind, NameSource, NameSources, NamedFrame,
-    Names, Placement, Site, StackWalker, StopReason, folded_name,
+    self, FoldOptions, FoldOutcome, FoldState, FrameId, FrameKind, NameSource, NameSources, NamedFrame,
+    Names, Placement, Site, StackEnd, StackWalker, StopReason, folded_name,
 };
 use crate::trace::{Snapshot, Thread, Trace};
 use stk_schema::event::RunState;
@@ -21,7 +21,7 @@ pub(super) struct Stack {
     pub(super) state: RunState,
     /// Innermost first.
     pub(super) frames: Vec<Walked>,
-    pub(super) end: End,
+    pub(super) end: StackEnd,
     /// The module to blame for its end; empty if none is.
     pub(super) end_module: String,
     /// The runtime's explicit Frames, innermost first.
@@ -114,7 +114,7 @@ pub(super) fn walk(
     let Inputs { trace, images, explicit, methods } = *inputs;
     let timeline = &trace.timeline;
     let thread = timeline.thread(snapshot.thread).map(|at| &timeline.threads[at]);
-    let unknown = |reason| stack_of(snapshot, thread, End::without_walk(reason));
+    let unknown = |reason| stack_of(snapshot, thread, StackEnd::without_walk(reason));
     if !snapshot.modules_known {
         return unknown(StopReason::ModulesUnknown);
     }
@@ -211,7 +211,7 @@ fn argument_bytes(trace: &Trace<'_>, images: &[ModuleImage], frame: &Frame, arch
     }
 }
 
-fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>, end: End) -> Stack {
+fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>, end: StackEnd) -> Stack {
     Stack {
         instance: snapshot.thread,
         tid: thread.map_or(0, |thread| thread.tid),
@@ -277,8 +277,8 @@ pub(super) fn fold(stack: &mut Stack, options: FoldOptions) {
     let mut state = FoldState::default();
     for walked in stack.frames.iter_mut().rev() {
         let folded = options.next(&mut state, walked.kind);
-        walked.hidden = folded == Folded::Left;
-        if folded == Folded::Begins {
+        walked.hidden = folded == FoldOutcome::Left;
+        if folded == FoldOutcome::Begins {
             walked.names = vec![Name { has_module: true, ..Name::only(folded_name(&walked.module)) }];
         }
     }

@@ -1,14 +1,14 @@
 //! The data contract applied to a trace: what the explicit Frames of its samples say.
 //!
 //! Gets the descriptor that a runtime published (RUNTIME_INFO), a sample with its stack, and what
-//! the runtime said of its thread ([`Managed`]); gives the chain of Frames, and goes on with walks
+//! the runtime said of its thread ([`ManagedState`]); gives the chain of Frames, and goes on with walks
 //! that end in a gap ([`ExplicitFrames::go_on`]).
 
 use super::contract::{
     Code, Context, Contract, ContractError, Descriptor, ExplicitFrame, ExplicitKind, Fragments, MethodRef,
 };
 use crate::runtimes::MethodMap;
-use crate::trace::{Managed, Timeline};
+use crate::trace::{ManagedState, Timeline};
 use std::cell::RefCell;
 use stk_schema::Arch;
 use stk_unwind::{Frame, Modules, Registers, Sample, Stop, Trust, WalkOptions, Walker};
@@ -61,7 +61,7 @@ impl ExplicitFrames {
         space: &M,
         walker: &mut Walker,
         sample: &Sample<'_>,
-        managed: &Managed,
+        managed: &ManagedState,
         (mut sp, mut stop): (u64, Stop),
         mut each: impl FnMut(&Frame, &Registers),
     ) -> Stop {
@@ -94,7 +94,7 @@ impl ExplicitFrames {
     pub fn frames(
         &self,
         sample: &Sample<'_>,
-        managed: &Managed,
+        managed: &ManagedState,
         methods: &MethodMap,
     ) -> Result<(Vec<FrameReport>, Option<ContractError>), &str> {
         let contract = self.contract()?;
@@ -174,7 +174,7 @@ fn read(arch: Arch, json: &[u8], pointer_data: &[u8]) -> Result<Contract, String
 }
 
 /// The memory that a sample holds.
-pub fn memory<'a>(sample: &Sample<'a>, managed: &'a Managed) -> Fragments<'a> {
+pub fn memory<'a>(sample: &Sample<'a>, managed: &'a ManagedState) -> Fragments<'a> {
     let mut memory = Fragments::new();
     memory.add(sample.stack_start, sample.stack);
     for (address, bytes) in &managed.outside {
