@@ -6,7 +6,7 @@ use crate::profile::{BuildOptions, FrameId, FrameKind, NameSource, build, symbol
 use crate::runtimes::{self, Methods};
 use crate::stack::NameSources;
 use crate::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
-use crate::testing::{self, Image};
+use crate::testing::{self, TestImage};
 use crate::trace::Trace;
 use std::io::Read;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn profile(addresses: &[u64], more: &[Event<'_>]) -> (Profile, Methods) {
     flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut stream).unwrap();
     let mut builder = testing::trace();
     // An image where ready-to-run code lies; an export covers the same address.
-    let mut library = Image::new(r"C:\dotnet\System.Private.CoreLib.dll", 700);
+    let mut library = TestImage::new(r"C:\dotnet\System.Private.CoreLib.dll", 700);
     let number = (0xb900 - testing::FIRST_FUNCTION) / testing::FUNCTION_SIZE;
     library.exports = vec![("NotThisOne", number)];
     library.load(&mut builder, 0, SLEEP - 0xb900);

@@ -180,8 +180,8 @@ impl ShownTrace {
     }
 }
 
-fn shown_explicit(trace: &Trace<'_>, found: &explicit::Comparison) -> ShownExplicit {
-    let notes = |counted: &explicit::Counted| -> Vec<ShownNote> {
+fn shown_explicit(trace: &Trace<'_>, found: &explicit::ExplicitComparison) -> ShownExplicit {
+    let notes = |counted: &explicit::ClassCount| -> Vec<ShownNote> {
         let note = |(thread, time, text): &(u64, u64, String)| ShownNote {
             tid: tid(trace, *thread),
             time_ns: trace.clock.ns(*time),
@@ -189,7 +189,7 @@ fn shown_explicit(trace: &Trace<'_>, found: &explicit::Comparison) -> ShownExpli
         };
         counted.examples.iter().map(note).collect()
     };
-    let shown = |class, meaning, counted: &explicit::Counted| ShownCount {
+    let shown = |class, meaning, counted: &explicit::ClassCount| ShownCount {
         class,
         meaning,
         count: counted.count,

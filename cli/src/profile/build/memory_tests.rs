@@ -32,7 +32,7 @@ fn samples(runs: &Runs) -> u64 {
 fn recursion(samples: u32, callers: u32, in_block: u32) -> Vec<u8> {
     let mut builder = crate::testing::trace();
     let (base, stack) = (0x1_4000_0000, 0x100_0000);
-    crate::testing::Image::new(r"C:\app\app.exe", 2_000).load(&mut builder, 0, base);
+    crate::testing::TestImage::new(r"C:\app\app.exe", 2_000).load(&mut builder, 0, base);
     let thread = builder.thread(0, 1, "eins", stack);
     for i in 0..samples {
         let mut calls = vec![crate::testing::in_function(base, 0); 2_000];

@@ -144,8 +144,8 @@ fn inlined_call_frame_without_a_call_changes_nothing() {
 
 #[test]
 fn software_exception_frame_gives_the_callee_saved_registers_of_its_context() {
-    type Case = (Arch, &'static [(&'static str, u64)], &'static [&'static str]);
-    let saved: [Case; 2] = [
+    type ArchCase = (Arch, &'static [(&'static str, u64)], &'static [&'static str]);
+    let saved: [ArchCase; 2] = [
         (
             Arch::X64,
             &[("Rip", MANAGED), ("Rsp", 0x9000), ("Rbp", 1), ("Rbx", 2), ("R12", 3), ("Rcx", 4)],
