@@ -13,13 +13,14 @@ use gimli::{
 };
 use object::pe;
 use object::read::pe::{ImageNtHeaders, PeFile};
+use thiserror::Error;
 
 use super::coff::{add_sizeless, code_sections, coff_symbols, sections};
-use super::image::ImageFile;
+use super::image::{ImageFile, ImageFileError};
 use super::index::build::{
     FunctionRecord, IndexBuilder, InlineRow, InlineSite, LineRow, NONE, RecordKind, StringId,
 };
-use super::index::{IndexHeader, Origin, SymbolIndex};
+use super::index::{IndexError, IndexHeader, Origin, SymbolIndex};
 
 type DwarfSlice<'d> = EndianSlice<'d, LittleEndian>;
 type Dwarf<'d> = gimli::Dwarf<DwarfSlice<'d>>;
@@ -36,12 +37,30 @@ const KEPT_UNITS: usize = 64;
 /// rows only.
 const MAX_INLINE_ROWS: usize = 1 << 20;
 
+/// Why an image gives no index of its own symbols.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ImageIndexError {
+    /// Its headers cannot be read.
+    #[error(transparent)]
+    Headers(#[from] ImageFileError),
+    /// Its sections cannot be read.
+    #[error(transparent)]
+    Sections(object::read::Error),
+    /// Its DWARF cannot be read.
+    #[error(transparent)]
+    Dwarf(gimli::Error),
+    /// No index can hold its symbols.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+}
+
 /// Reads what an image says of its own code; nothing if it says nothing.
 ///
 /// # Errors
 ///
 /// Says why the image cannot be read. A damaged unit is left out and counted in the index's header.
-pub fn image_index(data: &[u8]) -> Result<Option<SymbolIndex>, String> {
+pub fn image_index(data: &[u8]) -> Result<Option<SymbolIndex>, ImageIndexError> {
     let image = ImageFile::parse(data)?;
     let header = IndexHeader {
         guid: [0; 16],
@@ -63,14 +82,14 @@ fn read<H: ImageNtHeaders>(
     data: &[u8],
     image: &ImageFile,
     mut header: IndexHeader,
-) -> Result<Option<SymbolIndex>, String> {
-    let file = PeFile::<H>::parse(data).map_err(|error| error.to_string())?;
+) -> Result<Option<SymbolIndex>, ImageIndexError> {
+    let file = PeFile::<H>::parse(data).map_err(ImageIndexError::Sections)?;
     let mut builder = IndexBuilder::new(data.len());
     let sections = sections(&file, &mut builder);
     let section = |id: gimli::SectionId| -> Result<DwarfSlice<'_>, gimli::Error> {
         Ok(EndianSlice::new(sections.get(id.name().as_bytes()).unwrap_or(&&[][..]), LittleEndian))
     };
-    let dwarf = Dwarf::load(section).map_err(|error| error.to_string())?;
+    let dwarf = Dwarf::load(section).map_err(ImageIndexError::Dwarf)?;
     let (symbols, all) = coff_symbols(&file, image.image_base, data.len());
     let mut reader = DwarfReader {
         mangled: symbols.iter().filter(|symbol| is_mangled(symbol.1)).copied().collect(),
@@ -100,7 +119,7 @@ fn read<H: ImageNtHeaders>(
     if builder.ranges().len() == 0 {
         return Ok(None);
     }
-    builder.finish(header).map(Some).map_err(|error| error.to_string())
+    Ok(Some(builder.finish(header)?))
 }
 
 /// Itanium, Rust or MSVC; with the underscore that x86 puts before C names.

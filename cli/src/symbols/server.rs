@@ -19,7 +19,8 @@ use super::cache::write_atomically;
 use super::pace::{Pace, PacedReader, Slowness};
 use super::places::first_tier;
 use super::redirect;
-pub use super::server_error::ServerError;
+pub use super::redirect::RedirectError;
+pub use super::server_error::{ServerError, WrongFile};
 use crate::map::MappedFile;
 
 /// Microsoft's public symbol server, for `--ms-symbols`.
@@ -90,7 +91,7 @@ struct Download<'a> {
     /// File name without folders.
     name: &'a str,
     /// Says what is wrong with its bytes.
-    check: &'a dyn Fn(&[u8]) -> Result<(), String>,
+    check: &'a dyn Fn(&[u8]) -> Result<(), WrongFile>,
     /// Where it is to lie.
     target: &'a Path,
     on_bytes: OnBytes<'a>,
@@ -132,7 +133,7 @@ impl Client {
         name: &str,
         id: &str,
         store: &Path,
-        check: &dyn Fn(&[u8]) -> Result<(), String>,
+        check: &dyn Fn(&[u8]) -> Result<(), WrongFile>,
         on_bytes: OnBytes<'_>,
     ) -> Result<PathBuf, ServerError> {
         let target = store.join(name).join(id).join(name);
@@ -198,10 +199,8 @@ impl Client {
             .read_to_string(&mut text)
             .map_err(|error| body_error(&url, 0, None, &error))?;
         let pointer = pointer_path(&text).ok_or_else(|| ServerError::NotFound(url.clone()))?;
-        let address = pointer_url(base, pointer).ok_or_else(|| ServerError::Wrong {
-            url,
-            reason: format!("file.ptr points to {pointer:?}, which is outside the server"),
-        })?;
+        let address = pointer_url(base, pointer)
+            .ok_or_else(|| ServerError::Wrong { url, reason: WrongFile::Pointer(pointer.to_owned()) })?;
         self.download(&address, file)
     }
 
@@ -244,7 +243,7 @@ impl Client {
             let mut unpacked = tempfile::tempfile().map_err(cache_error)?;
             cab::expand(&map, self.options.max_size, &mut unpacked).map_err(|error| ServerError::Wrong {
                 url: url.to_owned(),
-                reason: format!("the packed file {error}"),
+                reason: WrongFile::Packed(error),
             })?;
             drop(map);
             unpacked.seek(SeekFrom::Start(0)).map_err(cache_error)?;
@@ -317,8 +316,7 @@ impl Client {
             self.note_redirect(&at, &next);
             at = next;
         }
-        let reason = format!("redirects more than {} times", redirect::MOST);
-        Err(ServerError::Redirect { url: shown(url, &at), reason })
+        Err(ServerError::Redirect { url: shown(url, &at), reason: RedirectError::TooMany })
     }
 
     fn get(&self, url: &str, total: Duration) -> Result<Response<Body>, ServerError> {

@@ -15,7 +15,7 @@ use super::place::{OpenError, Place, Trust};
 use super::places::{first_tier, image_folder, safe_file_name};
 use super::pointer;
 use super::portable_pdb::assembly_debug;
-use super::server::{Client, ClientOptions, OnBytes, packed_name};
+use super::server::{Client, ClientOptions, OnBytes, WrongFile, packed_name};
 use crate::map::MappedFile;
 use crate::model::file_name;
 
@@ -232,7 +232,7 @@ impl SymbolStore {
         let here = match place.is_there() {
             Ok(here) => here,
             Err(elsewhere) => {
-                search.skipped.push(elsewhere);
+                search.skipped.push(elsewhere.to_string());
                 return false;
             }
         };
@@ -285,7 +285,7 @@ impl SymbolStore {
                 false
             }
             Err(refusal) => {
-                search.skipped.push(refusal);
+                search.skipped.push(refusal.to_string());
                 false
             }
         }
@@ -356,8 +356,8 @@ impl SymbolStore {
         let id = wanted.identity.to_string();
         let check = |data: &[u8]| match fits(data, &wanted.identity) {
             Ok(()) => Ok(()),
-            Err(Misfit::OtherBuild(found)) => Err(format!("sent another build ({found} instead of {id})")),
-            Err(Misfit::Unreadable(error)) => Err(format!("what came {error}")),
+            Err(Misfit::OtherBuild(found)) => Err(WrongFile::OtherBuild { found, wanted: wanted.identity }),
+            Err(Misfit::Unreadable(error)) => Err(WrongFile::Unreadable(error)),
         };
         for element in &self.path.elements {
             match element {
@@ -433,7 +433,7 @@ fn try_file(place: &Place, path: PathBuf, wanted: &WantedFile<'_>, search: &mut 
             return false;
         }
         Err(OpenError::Elsewhere(why)) => {
-            search.skipped.push(why);
+            search.skipped.push(why.to_string());
             return false;
         }
     };

@@ -45,7 +45,7 @@ pub(super) fn text(trace: &Trace<'_>, stack: &DumpStack, frames: FrameChoice) ->
     }
     if let Some(reason) = stack.explicit_end.as_ref().filter(|_| with_explicit) {
         let which = if stack.explicit.is_empty() { "no" } else { "no further" };
-        let _ = writeln!(text, "  ({which} explicit Frames: {})", printable(reason));
+        let _ = writeln!(text, "  ({which} explicit Frames: {})", printable(&reason.to_string()));
     }
     if frames == FrameChoice::Managed && stack.frames.iter().all(|walked| walked.hidden) {
         text.push_str("  (no managed frames)\n");
@@ -65,6 +65,6 @@ fn explicit_row(text: &mut String, frame: &DumpExplicitFrame, digits: usize) {
     let _ = match method {
         Ok(method) if method.is_empty() => writeln!(text),
         Ok(method) => writeln!(text, " {}", printable(method)),
-        Err(reason) => writeln!(text, " ({})", printable(reason)),
+        Err(reason) => writeln!(text, " ({})", printable(&reason.to_string())),
     };
 }

@@ -48,7 +48,7 @@ struct ExplicitJson<'a> {
     /// Empty if its kind names none.
     method: &'a str,
     /// What is not known of it and why.
-    problem: Option<&'a str>,
+    problem: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -137,7 +137,7 @@ fn explicit_frame(frame: &DumpExplicitFrame) -> ExplicitJson<'_> {
         ip: frame.leads_to.map(|(ip, _)| hex(ip)),
         sp: frame.leads_to.map(|(_, sp)| hex(sp)),
         method: frame.method.as_deref().unwrap_or_default(),
-        problem: frame.method.as_ref().err().map(String::as_str),
+        problem: frame.method.as_ref().err().map(ToString::to_string),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::image::{ModuleImage, holder_name, image_of};
 use crate::runtimes::Methods;
-use crate::runtimes::dotnet::explicit::{ExplicitFrames, FrameReport, kind_name};
+use crate::runtimes::dotnet::explicit::{ExplicitFrames, FrameReport, MethodProblem, kind_name};
 use crate::stack::{
     self, FoldOptions, FoldOutcome, FoldState, FrameId, FrameKind, NameSource, NameSources, NamedFrame,
     Names, Placement, Site, StackEnd, StackWalker, StopReason, folded_name,
@@ -39,7 +39,7 @@ pub(super) struct DumpExplicitFrame {
     /// Instruction pointer and stack pointer of the code that it stands for, if it holds them.
     pub(super) leads_to: Option<(u64, u64)>,
     /// The method that it names, empty if its kind names none; or what is not known of it and why.
-    pub(super) method: Result<String, String>,
+    pub(super) method: Result<String, MethodProblem>,
 }
 
 /// A frame with the registers at it.
@@ -161,7 +161,7 @@ fn explicit_frames(
     methods: &Methods,
 ) -> (Vec<DumpExplicitFrame>, Option<String>) {
     let managed = match (explicit.contract(), &snapshot.managed) {
-        (Err(reason), _) => return (Vec::new(), Some(reason.to_owned())),
+        (Err(reason), _) => return (Vec::new(), Some(reason.to_string())),
         (Ok(_), None) => {
             return (Vec::new(), Some("the runtime told nothing of this thread at this sample".to_owned()));
         }
@@ -169,19 +169,14 @@ fn explicit_frames(
     };
     let (told, broken) = match explicit.frames(sample, managed, &methods.map) {
         Ok(told) => told,
-        Err(reason) => return (Vec::new(), Some(reason.to_owned())),
+        Err(reason) => return (Vec::new(), Some(reason.to_string())),
     };
     let row = |told: FrameReport| {
-        let (leads_to, problem) = match told.leads_to {
-            Ok(leads_to) => (leads_to, None),
-            Err(reason) => (None, Some(reason.to_string())),
+        let (leads_to, method) = match told.leads_to {
+            Ok(leads_to) => (leads_to, told.method),
+            Err(reason) => (None, Err(reason.into())),
         };
-        DumpExplicitFrame {
-            address: told.frame.address,
-            kind: kind_name(told.frame),
-            leads_to,
-            method: problem.map_or(told.method, Err),
-        }
+        DumpExplicitFrame { address: told.frame.address, kind: kind_name(told.frame), leads_to, method }
     };
     (told.into_iter().map(row).collect(), broken.map(|reason| reason.to_string()))
 }
