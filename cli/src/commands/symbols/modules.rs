@@ -218,8 +218,8 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// What `work` gives of each module, some at once. A panic is that module's failure: it is reported,
-/// and the module is left out.
+/// What `work` gives of each module, some at once. A panic is that module's failure: it is
+/// reported, and the module is left out.
 fn each<'a, T: Send>(
     modules: &'a [TraceModule],
     exit: Exit,

@@ -1,8 +1,8 @@
 //! The data contract applied to a trace: what the explicit Frames of its samples say.
 //!
 //! Gets the descriptor that a runtime published (RUNTIME_INFO), a sample with its stack, and what
-//! the runtime said of its thread ([`ManagedState`]); gives the chain of Frames, and goes on with walks
-//! that end in a gap ([`ExplicitFrames::go_on`]).
+//! the runtime said of its thread ([`ManagedState`]); gives the chain of Frames, and goes on with
+//! walks that end in a gap ([`ExplicitFrames::go_on`]).
 
 use super::contract::{
     Code, Context, Contract, ContractError, Descriptor, DescriptorError, ExplicitFrame, ExplicitKind,

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! 0    magic "STKSYMIX", version u32, header length u32 (256), total length u64
-//! 24   GUID [16], age u32, machine u32, time stamp u32, image size u32, origin u32, damaged parts u32
-//! 64   ten sections (offset u64, length u64): buckets, row low bytes, rows, nodes, ranges, aliases, omap,
-//!      string ends, strings, chunk hashes
+//! 24   GUID [16], age u32, machine u32, time stamp u32, image size u32, origin u32,
+//!      damaged parts u32
+//! 64   ten sections (offset u64, length u64): buckets, row low bytes, rows, nodes, ranges,
+//!      aliases, omap, string ends, strings, chunk hashes
 //! 248  xxh3-64 of the bytes before
 //! 256  the sections, each at a multiple of 8
 //! ```

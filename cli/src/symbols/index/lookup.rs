@@ -46,7 +46,8 @@ impl SymbolIndex {
     ///
     /// # Errors
     ///
-    /// [`IndexError::Damaged`] if a part of a mapped index that the lookup needs does not match its hash.
+    /// [`IndexError::Damaged`] if a part of a mapped index that the lookup needs does not match its
+    /// hash.
     pub fn lookup(&self, rva: u32) -> Result<Option<Hit<'_>>, IndexError> {
         let Some(linked) = self.linked_rva(rva)? else { return Ok(None) };
         let found = self.read_row(self.row_before(linked, self.block(linked)?)?, linked)?;

@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! "Nettrace"  u32 20  "!FastSerialization.1"
-//! object*     5 (begin)  5 1 (begin type, null type)  u32 version  u32 oldest reader  u32 length  name  6 (end type)
-//!             fields  6 (end)
+//! object*     5 (begin)  5 1 (begin type, null type)  u32 version  u32 oldest reader
+//!             u32 length  name  6 (end type)  fields  6 (end)
 //! 1 (null)    the end
 //! ```
 //!
