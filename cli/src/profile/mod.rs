@@ -152,11 +152,7 @@ pub struct CodeInfo {
     pub base: u64,
     /// Bytes.
     pub size: u64,
-    /// Whether it has no unwind data.
-    pub stub: bool,
-    /// Nanoseconds since trace start.
-    pub add_ns: u64,
-    /// Nanoseconds since trace start; `None` = to the end.
+    /// When it went, in nanoseconds since trace start; `None` = never.
     pub remove_ns: Option<u64>,
 }
 

@@ -120,11 +120,6 @@ impl Blobs {
         self.known.len()
     }
 
-    /// Bytes of all BLOBs together.
-    pub fn total_bytes(&self) -> u64 {
-        self.known.values().map(|location| location.total).sum()
-    }
-
     /// Reads BLOBs; each block that holds a piece is decoded once. What the trace does not carry
     /// comes from the folders.
     pub fn read(

@@ -249,8 +249,6 @@ impl<'i> Merger<'i> {
                 instance: code.instance,
                 base: code.base,
                 size: code.size,
-                stub: code.is_stub(),
-                add_ns: clock.ns(code.add),
                 remove_ns: code.remove.map(|remove| clock.ns(remove)),
             })
             .collect();
