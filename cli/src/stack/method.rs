@@ -1,9 +1,8 @@
 //! Which methods of language runtimes code lies in.
 
 use super::{NameSources, Placement, Site};
-use crate::runtimes::dotnet::{Line, Lines};
+use crate::runtimes::dotnet::{Line, LineError, Lines};
 use crate::runtimes::{self, Ambiguity, Method, MethodId, Methods};
-use std::sync::Arc;
 use stk_schema::event::ModuleFlags;
 
 /// Finds methods for sites.
@@ -34,7 +33,7 @@ pub(super) enum MethodAt {
         address: u64,
         line: Option<Line>,
         /// Why there is no line.
-        reason: Option<Arc<str>>,
+        reason: Option<LineError>,
     },
     /// Several methods were there, and nothing tells which of them is meant.
     Ambiguous(Ambiguity),

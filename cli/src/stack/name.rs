@@ -226,7 +226,7 @@ impl NameWriter<'_> {
         };
         let module = self.finder.module_name(method).map(|name| self.text(name));
         self.names.symbols.facts.push(FrameFacts { kind, tier: method.tier, module });
-        let reason = reason.map(|reason| self.text(&reason));
+        let reason = reason.map(|reason| self.text(&reason.to_string()));
         let inside = address.saturating_sub(method.base) + u64::from(!site.exact);
         self.end(NameSource::Runtime, reason, u32::try_from(inside).ok());
     }

@@ -35,7 +35,7 @@ pub struct SymbolStore {
 }
 
 /// A bundle, or what is wrong with it.
-type OpenBundle = Result<Arc<Bundle>, Arc<str>>;
+type OpenBundle = Result<Arc<Bundle>, Arc<io::Error>>;
 
 /// Where people keep symbols on Windows. On a stock system everybody may make and fill that folder.
 #[cfg(windows)]
@@ -326,7 +326,7 @@ impl SymbolStore {
     /// Opens a bundle, or gives the one that is open.
     fn open_bundle(&self, path: &Path) -> OpenBundle {
         let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = || Bundle::open(path).map(Arc::new).map_err(|error: io::Error| error.to_string().into());
+        let open = || Bundle::open(path).map(Arc::new).map_err(Arc::new);
         bundles.entry(path.to_path_buf()).or_insert_with(open).clone()
     }
 
