@@ -114,7 +114,7 @@ impl<'a> MethodFinder<'a> {
                 };
                 MethodAt::Method { id, address, line, reason }
             }
-            Err(ambiguous) => MethodAt::Ambiguous(ambiguous),
+            Err(ambiguity) => MethodAt::Ambiguous(ambiguity),
         }
     }
 }
