@@ -3,7 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stk::runtimes::dotnet::contract::{Code, Context, Contract, Descriptor, Fragments, ContractError, token_of};
+use stk::runtimes::dotnet::contract::{
+    Code, Context, Contract, ContractError, Descriptor, Fragments, token_of,
+};
 use stk_schema::Arch;
 
 const DESCRIPTOR: &[u8] = include_bytes!("../../data/dotnet/coreclr-10.0.9-x64.descriptor.json");
