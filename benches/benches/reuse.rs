@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use stk::image::{AddressSpace, Elsewhere, ModuleImage, load_images};
+use stk::image::{AddressSpace, ImageSearch, ModuleImage, load_images};
 use stk::trace::{Trace, TraceFile, registers};
 use stk_benches::cpu_time;
 use stk_format::{Decoded, Scratch};
@@ -66,7 +66,7 @@ impl Recorded {
 fn measure(file: &Path) -> Result<()> {
     let opened = TraceFile::open(file)?;
     let trace = opened.read()?;
-    let images = load_images(&trace, &Elsewhere::NOWHERE);
+    let images = load_images(&trace, &ImageSearch::NOWHERE);
     let samples = decode(&trace)?;
     ensure!(!samples.is_empty(), "no samples");
     let (whole, again) = (walk_whole(&trace, &images, &samples), walk_again(&trace, &images, &samples));

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 use std::process::ExitCode;
-use stk::image::{AddressSpace, Elsewhere, load_images};
+use stk::image::{AddressSpace, ImageSearch, load_images};
 use stk::trace::{TraceFile, registers};
 use stk_format::Sample;
 use stk_format::synth::grow::{Frame, Grow, grow};
@@ -37,7 +37,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     }
     let file = TraceFile::open(Path::new(input))?;
     let trace = file.read()?;
-    let images = load_images(&trace, &Elsewhere::NOWHERE);
+    let images = load_images(&trace, &ImageSearch::NOWHERE);
     let mut view = trace.timeline.view();
     let mut walker = Walker::new(WalkOptions::default());
     let mut frames = Vec::new();

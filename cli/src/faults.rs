@@ -16,7 +16,7 @@ use std::{mem, ptr};
 /// A mapping that is watched. Entries are never freed, only used again, so the handler can walk the
 /// list at any time.
 #[derive(Debug)]
-struct Entry {
+struct WatchEntry {
     taken: AtomicBool,
     /// Address of the first byte; 0 = no mapping.
     start: AtomicUsize,
@@ -25,11 +25,11 @@ struct Entry {
     /// Address from which the mapping reads as zeros; `usize::MAX` = nowhere.
     lost: AtomicUsize,
     /// Written once, before the entry is in the list.
-    next: AtomicPtr<Entry>,
+    next: AtomicPtr<WatchEntry>,
 }
 
 /// The newest entry.
-static ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
+static ENTRIES: AtomicPtr<WatchEntry> = AtomicPtr::new(ptr::null_mut());
 /// Bytes of a page.
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
 /// What handled SIGBUS before.
@@ -37,7 +37,7 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Watches a mapping until it is dropped. Drop it before the mapping.
 #[derive(Debug)]
-pub(crate) struct Watch(&'static Entry);
+pub(crate) struct Watch(&'static WatchEntry);
 
 impl Watch {
     /// Watches a mapped file.
@@ -68,7 +68,7 @@ impl Drop for Watch {
 }
 
 /// All entries, newest first.
-fn entries() -> impl Iterator<Item = &'static Entry> {
+fn entries() -> impl Iterator<Item = &'static WatchEntry> {
     let mut at = ENTRIES.load(Ordering::Acquire);
     std::iter::from_fn(move || {
         // SAFETY: the list holds null or pointers to entries that were leaked, thus valid for ever
@@ -79,15 +79,16 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
     })
 }
 
-fn free_entry() -> Option<&'static Entry> {
-    let take =
-        |entry: &&Entry| !entry.taken.load(Ordering::Relaxed) && !entry.taken.swap(true, Ordering::Acquire);
+fn free_entry() -> Option<&'static WatchEntry> {
+    let take = |entry: &&WatchEntry| {
+        !entry.taken.load(Ordering::Relaxed) && !entry.taken.swap(true, Ordering::Acquire)
+    };
     entries().find(take)
 }
 
 /// A new entry, in the list.
-fn add_entry() -> &'static Entry {
-    let entry: &'static Entry = Box::leak(Box::new(Entry {
+fn add_entry() -> &'static WatchEntry {
+    let entry: &'static WatchEntry = Box::leak(Box::new(WatchEntry {
         taken: AtomicBool::new(true),
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
@@ -134,7 +135,7 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
 
 /// Puts zeros from the page of `address` to the end of the mapping that holds it; false: it does
 /// not, or they cannot be had.
-fn replace(entry: &Entry, address: usize) -> bool {
+fn replace(entry: &WatchEntry, address: usize) -> bool {
     let (start, end) = (entry.start.load(Ordering::Acquire), entry.end.load(Ordering::Relaxed));
     if start == 0 || !(start..end).contains(&address) {
         return false;
@@ -170,8 +171,8 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
         match handler {
             libc::SIG_DFL | libc::SIG_IGN => drop(libc::signal(signal, libc::SIG_DFL)),
             _ if informed => {
-                type Informed = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-                mem::transmute::<usize, Informed>(handler)(signal, info, context);
+                type InfoHandler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+                mem::transmute::<usize, InfoHandler>(handler)(signal, info, context);
             }
             _ => mem::transmute::<usize, extern "C" fn(libc::c_int)>(handler)(signal),
         }

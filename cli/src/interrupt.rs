@@ -27,7 +27,7 @@ fn made() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 pub struct TemporaryFile {
     /// `None` once it has its name.
     file: Option<tempfile::NamedTempFile>,
-    _kept: Kept,
+    _kept: MadePath,
 }
 
 /// A temporary folder that goes, with what is in it, when it is dropped or the program is
@@ -36,14 +36,14 @@ pub struct TemporaryFile {
 #[derive(Debug)]
 pub struct TemporaryFolder {
     folder: tempfile::TempDir,
-    _kept: Kept,
+    _kept: MadePath,
 }
 
 /// An entry of [`MADE`].
 #[derive(Debug)]
-struct Kept(PathBuf);
+struct MadePath(PathBuf);
 
-impl Drop for Kept {
+impl Drop for MadePath {
     fn drop(&mut self) {
         made().remove(&self.0);
     }
@@ -60,7 +60,7 @@ pub fn file(builder: &tempfile::Builder<'_, '_>, folder: &Path) -> io::Result<Te
     let file = builder.tempfile_in(folder)?;
     let path = file.path().to_owned();
     made.insert(path.clone());
-    Ok(TemporaryFile { file: Some(file), _kept: Kept(path) })
+    Ok(TemporaryFile { file: Some(file), _kept: MadePath(path) })
 }
 
 /// Makes a temporary folder where the system keeps such.
@@ -74,7 +74,7 @@ pub fn folder() -> io::Result<TemporaryFolder> {
     let folder = tempfile::Builder::new().prefix("stk-").tempdir()?;
     let path = folder.path().to_owned();
     made.insert(path.clone());
-    Ok(TemporaryFolder { folder, _kept: Kept(path) })
+    Ok(TemporaryFolder { folder, _kept: MadePath(path) })
 }
 
 impl TemporaryFile {

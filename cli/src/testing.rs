@@ -24,7 +24,7 @@ const EDATA: u32 = 0xD_0000;
 
 /// An x64 image whose functions all do `sub rsp, 28h`.
 #[derive(Clone, Debug)]
-pub struct Image {
+pub struct TestImage {
     pub path: &'static str,
     pub functions: u32,
     /// Exported names and the functions they name.
@@ -33,9 +33,9 @@ pub struct Image {
     pub guid: u8,
 }
 
-impl Image {
-    pub fn new(path: &'static str, functions: u32) -> Image {
-        Image { path, functions, exports: Vec::new(), guid: 0 }
+impl TestImage {
+    pub fn new(path: &'static str, functions: u32) -> TestImage {
+        TestImage { path, functions, exports: Vec::new(), guid: 0 }
     }
 
     /// RVA of a function.
@@ -78,7 +78,7 @@ impl Image {
 
     /// RUNTIME_FUNCTION records (x64 exception handling, "struct RUNTIME_FUNCTION").
     fn pdata(&self) -> Vec<u8> {
-        let record = |n| [Image::function(n), Image::function(n) + FUNCTION_SIZE, XDATA];
+        let record = |n| [TestImage::function(n), TestImage::function(n) + FUNCTION_SIZE, XDATA];
         (0..self.functions).flat_map(record).flat_map(u32::to_le_bytes).collect()
     }
 
@@ -93,7 +93,7 @@ impl Image {
             .iter()
             .flat_map(|word: &u32| word.to_le_bytes())
             .collect();
-        out.extend(sorted.iter().flat_map(|(_, n)| Image::function(*n).to_le_bytes()));
+        out.extend(sorted.iter().flat_map(|(_, n)| TestImage::function(*n).to_le_bytes()));
         let mut at = texts;
         for (name, _) in &sorted {
             out.extend(at.to_le_bytes());
@@ -118,17 +118,17 @@ pub const NTDLL: u64 = 0x7ff8_0000_0000;
 pub const KERNEL32: u64 = 0x7ff7_0000_0000;
 
 pub fn load_system(builder: &mut TraceBuilder) {
-    let mut ntdll = Image::new(r"C:\Windows\System32\ntdll.dll", 4);
+    let mut ntdll = TestImage::new(r"C:\Windows\System32\ntdll.dll", 4);
     ntdll.exports = vec![("RtlUserThreadStart", 0), ("NtWaitForSingleObject", 2)];
     ntdll.load(builder, 0, NTDLL);
-    let mut kernel32 = Image::new(r"C:\Windows\System32\kernel32.dll", 4);
+    let mut kernel32 = TestImage::new(r"C:\Windows\System32\kernel32.dll", 4);
     kernel32.exports = vec![("BaseThreadInitThunk", 0)];
     kernel32.load(builder, 0, KERNEL32);
 }
 
 /// The address behind the call in function `n` of an image at `base`.
 pub fn in_function(base: u64, n: u32) -> u64 {
-    base + u64::from(Image::function(n) + AFTER_CALL)
+    base + u64::from(TestImage::function(n) + AFTER_CALL)
 }
 
 /// The stack of a thread that was started by the system and called `calls`, outermost first:

@@ -8,7 +8,7 @@ mod testing;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use stk_format::{BlockKind, Trace};
-use testing::{Image, in_function};
+use testing::{TestImage, in_function};
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
@@ -39,7 +39,7 @@ fn stdout(output: &Output) -> String {
 /// Two threads, several blocks.
 fn trace() -> Vec<u8> {
     let mut builder = testing::trace();
-    Image::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
+    TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
     let threads = [builder.thread(0, 11, "Fäden", STACK), builder.thread(0, 12, "worker", 2 * STACK)];
     for i in 1..=200u64 {
         for (t, &thread) in threads.iter().enumerate() {
@@ -364,7 +364,7 @@ fn clrstack_says_why_it_shows_no_explicit_frames() {
     let dir = folder();
     let text = |name: &str, version: Option<&[u8]>| {
         let mut builder = testing::trace();
-        let module = Image::new(r"C:\app\coreclr.dll", 16).load(&mut builder, 0, BASE);
+        let module = TestImage::new(r"C:\app\coreclr.dll", 16).load(&mut builder, 0, BASE);
         if let Some(version) = version {
             let info = RuntimeInfo {
                 module,
@@ -419,7 +419,7 @@ fn info_lists_the_functions_that_no_list_of_the_runtime_names() {
     use stk_schema::event::{CodeAdd, CodeKind, Event, MethodName, RuntimeInfo};
     let dir = folder();
     let mut builder = testing::trace();
-    let module = Image::new(r"C:\app\coreclr.dll", 16).load(&mut builder, 0, BASE);
+    let module = TestImage::new(r"C:\app\coreclr.dll", 16).load(&mut builder, 0, BASE);
     let (version, note) = (&b"3.1.2"[..], &b""[..]);
     let info = RuntimeInfo { module, time: 0, kind: 1, version, descriptor: b"", pointer_data: b"", note };
     builder.meta(0, &Event::RuntimeInfo(info));
@@ -531,7 +531,7 @@ fn a_module_of_which_only_the_path_is_known_gets_no_names_and_the_reason() {
 fn dump_prints_the_stacks_of_a_moment() {
     let dir = folder();
     let mut builder = testing::trace();
-    Image::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
+    TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 11, "worker", STACK);
     testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
     testing::sample(&mut builder, thread, 20_000, STACK, &[in_function(BASE, 1), in_function(BASE, 2)]);
@@ -567,7 +567,7 @@ fn tables_in_a_shared_folder_are_found_there_and_missed_by_name() {
     let tables = dir.path().join("tables");
     std::fs::create_dir(&tables).unwrap();
     let mut builder = testing::trace();
-    let app = Image::new(r"C:\app\app.exe", 16);
+    let app = TestImage::new(r"C:\app\app.exe", 16);
     let instance = app.load_without_tables(&mut builder, 0, BASE);
     app.with_tables(|parts| {
         builder.tables_elsewhere(0, instance, parts);
@@ -636,7 +636,7 @@ fn tables_in_a_shared_folder_are_found_there_and_missed_by_name() {
 fn dump_tells_utc_time_and_arguments_and_explains_each_frame() {
     let dir = folder();
     let mut builder = testing::trace();
-    Image::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
+    TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 11, "worker", STACK);
     testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
     write(dir.path(), "a.stk", &builder.finish());
@@ -653,7 +653,7 @@ fn dump_tells_utc_time_and_arguments_and_explains_each_frame() {
 
     let explained = stdout(&stk(dir.path(), &["dump", "a.stk", "--explain"]));
     // The second function, at 0x1040: its RUNTIME_FUNCTION, its UNWIND_INFO and `sub rsp, 28h`, as
-    // testing::Image makes them.
+    // testing::TestImage makes them.
     let says = "UNWIND_INFO v1 at 0xc0000 of function 0x1040..0x1080, prologue 0x4";
     assert!(explained.contains(says) && explained.contains("return address at [rsp+0x28]"), "{explained}");
 
@@ -681,7 +681,7 @@ fn dump_of_a_live_process_says_what_to_do_elsewhere() {
 fn an_interrupt_leaves_nothing_half_made_and_exits_with_130() {
     let dir = folder();
     let mut builder = testing::trace();
-    Image::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
+    TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 11, "worker", STACK);
     // Each sample ends a slice and begins another: an output of many megabytes.
     for i in 1..=100_000u64 {

@@ -15,7 +15,7 @@ use stk::commands::{Exit, answer};
 use stk_format::synth::{Parts, Random, mutate};
 use stk_format::{BlockKind, Scratch, Trace};
 use stk_schema::event::*;
-use testing::{Image, in_function};
+use testing::{TestImage, in_function};
 
 /// Traces in all; ten times as many with `STK_LONG=1`.
 const TRACES: usize = 5_000;
@@ -40,7 +40,7 @@ const COMMANDS: [&[&str]; 9] = [
 /// A trace with an event of every kind that readers keep.
 fn everything() -> Vec<u8> {
     let mut builder = testing::trace();
-    let module = Image::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
+    let module = TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 11, "main", STACK);
     let bytes = b"bytes".as_slice();
     builder.meta(0, &testing::runtime(module, br#"{"version":0}"#));

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use stk::image::{Elsewhere, load_images};
+use stk::image::{ImageSearch, load_images};
 use stk::profile::{BuildOptions, Profile, build, symbolize};
 use stk::runtimes::{self, dotnet::explicit::ExplicitFrames};
 use stk::stack::{FrameId, NameSources, Names, Placement, Site, StackWalker, name};
@@ -36,7 +36,7 @@ fn by_place(profile: &Profile) -> HashMap<(Placement, bool), Frame> {
 fn compared(trace: &str, moment_ns: u64) -> usize {
     let file = TraceFile::open(&kept(trace)).unwrap();
     let trace = file.read().unwrap();
-    let images = load_images(&trace, &Elsewhere::NOWHERE);
+    let images = load_images(&trace, &ImageSearch::NOWHERE);
     let methods = runtimes::methods(&trace);
     let store = SymbolStore::new(SymbolPath::from(kept("").as_path()));
     let symbolizer = Symbolizer::new(store, Demangle::Short);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use stk::symbols::pdb::PdbFile;
-use stk::symbols::server::{Client, ClientOptions, ServerError};
+use stk::symbols::server::{Client, ClientOptions, ServerError, WrongFile};
 use stk::symbols::{SymbolCache, SymbolPath, SymbolStore, pdb_id};
 
 /// What the server does with a path.
@@ -185,7 +185,7 @@ impl Setting {
         let client = Client::new(options, Some(self.folder.path().join("missing")));
         let check = |data: &[u8]| match PdbFile::open(data) {
             Ok(pdb) if pdb.identity().matches(&self.guid, self.age) => Ok(()),
-            _ => Err("is another build".to_owned()),
+            _ => Err(WrongFile::Unreadable("is another build".to_owned())),
         };
         client.fetch(&self.server.base, "busy.pdb", &self.id(), &self.store(), &check, &|_, _, _| {})
     }

@@ -194,7 +194,7 @@ mod unix {
         let (_folder, path, len) = trace();
         let whole = TraceFile::open(&path).unwrap();
         let whole = whole.read().unwrap();
-        let images = stk::image::load_images(&whole, &stk::image::Elsewhere::NOWHERE);
+        let images = stk::image::load_images(&whole, &stk::image::ImageSearch::NOWHERE);
         let (profile, _) = build(&whole, &images, &BuildOptions::default(), &Default::default()).unwrap();
         assert_eq!(profile.losses.damaged_blocks, Vec::<String>::new());
         shorten(&path, len / 2);

@@ -24,7 +24,7 @@ Examples:
   stk convert app.stk -o app.chrome.json --from 2s --until 5s --thread worker
   stk convert app.stk --to speedscope -o - | gzip > app.speedscope.json.gz
   stk convert lab/*.stk --to parquet -o lab.parquet -y 'srv*symbols'")]
-pub struct Args {
+pub struct ConvertArgs {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -51,7 +51,7 @@ pub struct Args {
     profile: ProfileArgs,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     args.profile.check()?;
     let format = format(args)?;
     let tasks = tasks(args, format)?;
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     // threads; what threads are left over help within a task.
     let lanes = tasks.len().min(jobs);
     let next = AtomicUsize::new(0);
-    let endings: Mutex<Vec<(usize, Ending)>> = Mutex::new(Vec::new());
+    let endings: Mutex<Vec<(usize, ConvertOutcome)>> = Mutex::new(Vec::new());
     let work = || -> anyhow::Result<()> {
         let pool = super::pool(u16::try_from(jobs.div_ceil(lanes)).ok())?;
         loop {
@@ -91,9 +91,9 @@ struct Task<'a> {
 }
 
 /// How the conversion of one trace ended: how it went, and what is still to be said of it.
-type Ending = anyhow::Result<(Exit, Vec<String>)>;
+type ConvertOutcome = anyhow::Result<(Exit, Vec<String>)>;
 
-fn convert(task: &Task<'_>, format: Format, args: &Args, progress: &Progress) -> Ending {
+fn convert(task: &Task<'_>, format: Format, args: &ConvertArgs, progress: &Progress) -> ConvertOutcome {
     let loaded = load(task.file, &args.profile, progress)?;
     let options =
         Options { lines: args.lines, chrome_style: args.chrome_style, denormalized: args.denormalized };
@@ -111,7 +111,7 @@ fn convert(task: &Task<'_>, format: Format, args: &Args, progress: &Progress) ->
 }
 
 /// Says how it went.
-fn tell(ending: &Ending) -> Exit {
+fn tell(ending: &ConvertOutcome) -> Exit {
     match ending {
         Ok((exit, lines)) => {
             lines.iter().for_each(|line| eprintln!("{line}"));
@@ -124,7 +124,7 @@ fn tell(ending: &Ending) -> Exit {
     }
 }
 
-fn format(args: &Args) -> anyhow::Result<Format> {
+fn format(args: &ConvertArgs) -> anyhow::Result<Format> {
     let named = args.output.as_deref().filter(|path| *path != Path::new("-"));
     let told = args.to.or_else(|| Format::from_path(named?));
     match (told, named) {
@@ -138,7 +138,7 @@ fn format(args: &Args) -> anyhow::Result<Format> {
 }
 
 /// Gives each trace its destination.
-fn tasks(args: &Args, format: Format) -> anyhow::Result<Vec<Task<'_>>> {
+fn tasks(args: &ConvertArgs, format: Format) -> anyhow::Result<Vec<Task<'_>>> {
     let output = args.output.as_deref();
     let task = |file, destination| Task { file, destination };
     if output == Some(Path::new("-")) {

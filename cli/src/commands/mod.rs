@@ -17,7 +17,7 @@ mod values;
 mod verify;
 
 pub use pipeline::{
-    Loaded, ProfileArgs, SymbolArgs, TablesArgs, check_symbols, closing_lines, load, load_images,
+    LoadedProfile, ProfileArgs, SymbolArgs, TablesArgs, check_symbols, closing_lines, load, load_images,
 };
 pub use progress::Progress;
 pub use select::SelectArgs;
@@ -108,15 +108,15 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Print the stacks of all threads at a moment
-    Dump(dump::Args),
+    Dump(dump::DumpArgs),
     /// Say what was recorded: what, when, where, modules, threads, samples, losses
-    Info(info::Args),
+    Info(info::InfoArgs),
     /// Say where the time went: functions, modules, threads, and what is wrong with the stacks
     Stats(stats::StatsArgs),
     /// Convert traces to other formats
-    Convert(convert::Args),
+    Convert(convert::ConvertArgs),
     /// Check every block of traces and say what is lost
-    Verify(verify::Args),
+    Verify(verify::VerifyArgs),
     /// Where names come from: list, fetch, bundle, check, lookup, cache
     Symbols(symbols::SymbolsArgs),
 }

@@ -2,7 +2,7 @@
 
 use super::symbols::SymbolOptions;
 use super::{Exit, Progress, SelectArgs, count, warn};
-use crate::image::{self, Elsewhere, ModuleImage};
+use crate::image::{self, ImageSearch, ModuleImage};
 use crate::model::Image;
 use crate::profile::{BuildOptions, MissingSymbols, Profile, Runs, build, fold, missing_symbols, symbolize};
 use crate::runtimes;
@@ -128,7 +128,7 @@ impl ProfileArgs {
 
 /// A trace made into a profile.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedProfile {
     /// Everything but the runs.
     pub profile: Profile,
     /// The runs.
@@ -145,7 +145,7 @@ pub struct Loaded {
 /// # Errors
 ///
 /// When the file cannot be read at all, or a chosen thread is not in it.
-pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Result<Loaded> {
+pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Result<LoadedProfile> {
     let file = args.tables.open(path)?;
     let mut trace = file.read()?;
     args.tables.give(&mut trace);
@@ -169,12 +169,12 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
     let missing = missing_symbols(&profile, &runs)?;
     fold(&mut profile, &mut runs, args.fold.options());
     let damaged = trace.lost_blocks || !profile.losses.damaged_blocks.is_empty();
-    Ok(Loaded { profile, runs, missing, exit: if damaged { Exit::Damaged } else { Exit::Ok } })
+    Ok(LoadedProfile { profile, runs, missing, exit: if damaged { Exit::Damaged } else { Exit::Ok } })
 }
 
 /// Loads the images of a trace, logs what could not be used and warns of what is not at hand.
 pub fn load_images(trace: &Trace<'_>, store: &SymbolStore) -> Vec<ModuleImage> {
-    let elsewhere = Elsewhere {
+    let elsewhere = ImageSearch {
         file: &|image| find_image(store, image),
         code: &|image| store.find_image_here(&image.path, image.time_date_stamp, image.size),
         frames: &|image| find_frames(&trace.source, store, image),
@@ -238,7 +238,7 @@ const SHOWN: usize = 8;
 const WIDEST: usize = 60;
 
 /// What was lost and what could not be named, for standard error: lines as they are printed.
-pub fn closing_lines(loaded: &Loaded) -> Vec<String> {
+pub fn closing_lines(loaded: &LoadedProfile) -> Vec<String> {
     let mut lines = warnings(&loaded.profile);
     let missing = &loaded.missing;
     if missing.modules.is_empty() {
@@ -301,7 +301,7 @@ fn warnings(profile: &Profile) -> Vec<String> {
 
 /// Whether a profile has the symbols that `--require-symbols` asks for; if not, the line that says
 /// so.
-pub fn check_symbols(loaded: &Loaded, args: &ProfileArgs) -> (Exit, Option<String>) {
+pub fn check_symbols(loaded: &LoadedProfile, args: &ProfileArgs) -> (Exit, Option<String>) {
     let share = 100.0 * loaded.missing.share();
     match args.require_symbols {
         Some(required) if share < required => {

@@ -50,11 +50,11 @@ mod tests {
             let mut text: String = all[..count].iter().map(|trace| traces.next(trace).unwrap()).collect();
             text.push_str(&traces.end());
             #[derive(Serialize)]
-            struct Whole<'a> {
+            struct TracesDocument<'a> {
                 version: u32,
                 traces: &'a [serde_json::Value],
             }
-            let whole = Whole { version: 3, traces: &all[..count] };
+            let whole = TracesDocument { version: 3, traces: &all[..count] };
             assert_eq!(text, serde_json::to_string_pretty(&whole).unwrap() + "\n");
         }
     }

@@ -22,7 +22,7 @@ Examples:
   stk verify app.stk
   stk verify *.stk && echo all whole
   stk verify --walks checked.stk    (recorded with inject --check-walks, or of a .NET process)")]
-pub struct Args {
+pub struct VerifyArgs {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -41,7 +41,7 @@ pub struct Args {
     tables: TablesArgs,
 }
 
-pub(super) fn run(args: &Args, out: Out<'_>) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &VerifyArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let pool = super::pool(args.jobs)?;
     let progress = Progress::new("blocks");
     if args.walks {

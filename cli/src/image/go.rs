@@ -18,7 +18,7 @@ const HEADER_LEN: usize = 8;
 
 /// The image in which a table lies, as far as its addresses need it.
 #[derive(Clone, Copy)]
-pub(super) struct Placement {
+pub(super) struct GoPlacement {
     /// Preferred load address: the table's start of text is absolute.
     pub image_base: u64,
     /// RVA of the first executable section: from Go 1.26 on the table does not tell where text
@@ -28,12 +28,12 @@ pub(super) struct Placement {
 
 /// The code ranges (RVAs) of the functions in which stacks start, by the table in `data`, a section
 /// of a Go program. Empty if there is no table, or one that makes no sense.
-pub(super) fn stack_starts(data: &[u8], placement: Placement) -> Vec<Range<u32>> {
+pub(super) fn stack_starts(data: &[u8], placement: GoPlacement) -> Vec<Range<u32>> {
     let candidates = (0..data.len()).step_by(ALIGNMENT);
     // A section can be full of headers that share one table.
     let mut room = data.len();
     candidates
-        .filter_map(|at| Table::parse(&data[at..]))
+        .filter_map(|at| GoTable::parse(&data[at..]))
         .map_while(|table| {
             room = room.checked_sub(table.functions.min(data.len() / 8) + 1)?;
             Some(table.starts(placement))
@@ -44,7 +44,7 @@ pub(super) fn stack_starts(data: &[u8], placement: Placement) -> Vec<Range<u32>>
 }
 
 /// The table of functions.
-struct Table<'a> {
+struct GoTable<'a> {
     bytes: &'a [u8],
     functions: usize,
     text_start: u64,
@@ -54,8 +54,8 @@ struct Table<'a> {
     table: usize,
 }
 
-impl<'a> Table<'a> {
-    fn parse(bytes: &'a [u8]) -> Option<Table<'a>> {
+impl<'a> GoTable<'a> {
+    fn parse(bytes: &'a [u8]) -> Option<GoTable<'a>> {
         let [0xf0 | 0xf1, 0xff, 0xff, 0xff, 0, 0, 1 | 4, word @ (4 | 8)] =
             *bytes.first_chunk::<HEADER_LEN>()?
         else {
@@ -65,10 +65,10 @@ impl<'a> Table<'a> {
         let field = |n: usize| read(bytes, HEADER_LEN + n * word, word);
         let functions = usize::try_from(field(0)?).ok().filter(|&count| count <= MAX_FUNCTIONS)?;
         let offset = |n: usize| usize::try_from(field(n)?).ok().filter(|&offset| offset < bytes.len());
-        Some(Table { bytes, functions, text_start: field(2)?, names: offset(3)?, table: offset(7)? })
+        Some(GoTable { bytes, functions, text_start: field(2)?, names: offset(3)?, table: offset(7)? })
     }
 
-    fn starts(&self, placement: Placement) -> Option<Vec<Range<u32>>> {
+    fn starts(&self, placement: GoPlacement) -> Option<Vec<Range<u32>>> {
         let text = match self.text_start {
             0 => placement.text,
             absolute => u32::try_from(absolute.checked_sub(placement.image_base)?).ok()?,
@@ -146,7 +146,7 @@ mod tests {
         (0xa0, "runtime.goexit1"),
         (0xc0, "x"),
     ];
-    const PLACEMENT: Placement = Placement { image_base: 0x1_4000_0000, text: 0x1000 };
+    const PLACEMENT: GoPlacement = GoPlacement { image_base: 0x1_4000_0000, text: 0x1000 };
 
     #[test]
     fn start_functions_are_found_by_their_whole_names() {

@@ -8,10 +8,11 @@ mod pe;
 mod space;
 
 use crate::map::MappedFile;
-use crate::model::{Image, arch};
+use crate::model::{Image, arch, image_id};
 use crate::trace::{BlobProblem, ImageRecord, Trace};
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use stk_schema::event::TableKind;
 use stk_schema::identity::ContentHash;
 use stk_unwind::x86::X86Tables;
 use stk_unwind::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
+use thiserror::Error;
 
 pub use pe::Exports;
 pub use space::{AddressSpace, base_of, holder_name, image_of};
@@ -80,7 +82,7 @@ pub enum ImageSource {
 
 /// Where to look for what a trace does not carry of its images.
 #[derive(Clone, Copy)]
-pub struct Elsewhere<'a> {
+pub struct ImageSearch<'a> {
     /// A file of the image; its identity is checked by who reads it. Asked where the trace carries
     /// no unwind data; of x86, which has none, where it carries no code.
     pub file: &'a (dyn Fn(&Image) -> Option<PathBuf> + Sync),
@@ -91,13 +93,14 @@ pub struct Elsewhere<'a> {
     pub frames: &'a (dyn Fn(&Image) -> Option<X86Tables> + Sync),
 }
 
-impl Elsewhere<'static> {
+impl ImageSearch<'static> {
     /// Nowhere: the trace alone.
-    pub const NOWHERE: Elsewhere<'static> = Elsewhere { file: &|_| None, code: &|_| None, frames: &|_| None };
+    pub const NOWHERE: ImageSearch<'static> =
+        ImageSearch { file: &|_| None, code: &|_| None, frames: &|_| None };
 }
 
 /// Loads every image of a trace, an image a task.
-pub fn load_images(trace: &Trace<'_>, elsewhere: &Elsewhere<'_>) -> Vec<ModuleImage> {
+pub fn load_images(trace: &Trace<'_>, elsewhere: &ImageSearch<'_>) -> Vec<ModuleImage> {
     let arch = arch(trace.header().arch);
     let records = &trace.timeline.images;
     let wanted = records.iter().flat_map(|record| record.tables.iter().map(|table| table.hash));
@@ -105,9 +108,9 @@ pub fn load_images(trace: &Trace<'_>, elsewhere: &Elsewhere<'_>) -> Vec<ModuleIm
     records.par_iter().map(|record| load(record, arch, &blobs, elsewhere)).collect()
 }
 
-type Loaded = HashMap<ContentHash, Result<Vec<u8>, BlobProblem>>;
+type BlobResults = HashMap<ContentHash, Result<Vec<u8>, BlobProblem>>;
 
-fn load(record: &ImageRecord, arch: Arch, blobs: &Loaded, elsewhere: &Elsewhere<'_>) -> ModuleImage {
+fn load(record: &ImageRecord, arch: Arch, blobs: &BlobResults, elsewhere: &ImageSearch<'_>) -> ModuleImage {
     let mut problems = Vec::new();
     let parts = Parts::of(record, blobs, &mut problems);
     let frames = if arch == Arch::X86 { (elsewhere.frames)(&record.image) } else { None }.unwrap_or_default();
@@ -140,7 +143,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(record: &ImageRecord, blobs: &'a Loaded, problems: &mut Vec<String>) -> Parts<'a> {
+    fn of(record: &ImageRecord, blobs: &'a BlobResults, problems: &mut Vec<String>) -> Parts<'a> {
         let mut parts = Parts::default();
         for table in &record.tables {
             let bytes = match blobs.get(&table.hash) {
@@ -199,7 +202,7 @@ impl<'a> Parts<'a> {
                 let directory = headers.map(|headers| headers.exports).filter(|&(_, len)| len != 0);
                 let (start, len) = directory.unwrap_or((rva, bytes.len() as u32));
                 pe::exports(bytes, rva, start, len).unwrap_or_else(|problem| {
-                    problems.push(problem);
+                    problems.push(problem.to_string());
                     Exports::default()
                 })
             }
@@ -252,34 +255,60 @@ impl FileImage {
     }
 }
 
+/// Why an image file is of no use.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// It cannot be opened.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It is something else.
+    #[error("is not a PE image")]
+    NotPe,
+    /// Nothing says which build was loaded.
+    #[error("cannot be compared: the trace has no identity of the module")]
+    NoIdentity,
+    /// Another build was loaded.
+    #[error("is {found}, not {wanted}")]
+    OtherBuild {
+        /// What it is, as symbol servers write it.
+        found: String,
+        /// What was loaded.
+        wanted: String,
+    },
+    /// `stk` does not know its processor.
+    #[error("is for a processor that is not supported")]
+    UnknownProcessor,
+}
+
 /// Reads an image file, whichever it is.
 ///
 /// # Errors
 ///
-/// Why it cannot be read, for people.
-pub fn open_image(path: &Path) -> Result<ModuleImage, String> {
-    let map = MappedFile::open_plain(path).map_err(|error| error.to_string())?;
-    let file = pe::File::parse(&map).ok_or("is not a PE image")?;
+/// Why it cannot be read.
+pub fn open_image(path: &Path) -> Result<ModuleImage, ImageError> {
+    let map = MappedFile::open_plain(path)?;
+    let file = pe::File::parse(&map).ok_or(ImageError::NotPe)?;
     Ok(file_image(map, file)?.image(X86Tables::default(), path.to_owned()))
 }
 
 /// Reads an image file, if it is the one that was loaded.
-fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, String> {
-    let map = MappedFile::open_plain(path).map_err(|error| error.to_string())?;
-    let file = pe::File::parse(&map).ok_or("is not a PE image")?;
+fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, ImageError> {
+    let map = MappedFile::open_plain(path)?;
+    let file = pe::File::parse(&map).ok_or(ImageError::NotPe)?;
     let (stamp, size) = (file.headers.time_date_stamp, file.headers.size_of_image);
     if !wanted.is_identified() {
-        return Err("cannot be compared: the trace has no identity of the module".into());
+        return Err(ImageError::NoIdentity);
     }
     if (stamp, size) != (wanted.time_date_stamp, wanted.size) {
-        return Err(format!("is {stamp:08X}{size:x}, not {}", wanted.code_id));
+        return Err(ImageError::OtherBuild { found: image_id(stamp, size), wanted: wanted.code_id.clone() });
     }
     file_image(map, file)
 }
 
-fn file_image(map: MappedFile, file: pe::File) -> Result<FileImage, String> {
+fn file_image(map: MappedFile, file: pe::File) -> Result<FileImage, ImageError> {
     let size = file.headers.size_of_image;
-    let arch = file.headers.arch.ok_or("is for a processor that is not supported")?;
+    let arch = file.headers.arch.ok_or(ImageError::UnknownProcessor)?;
     let exports = file.exports(&map).unwrap_or_default();
     let (exception_rva, exception_len) = file.headers.exceptions;
     let stack_starts = file.go_stack_starts(&map);

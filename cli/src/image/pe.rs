@@ -7,6 +7,7 @@ use object::pe;
 use object::read::pe::{ExportTable, ImageNtHeaders, ImageOptionalHeader};
 use std::ops::Range;
 use stk_unwind::Arch;
+use thiserror::Error;
 
 /// What the PE headers say (PE format, "Optional header data directories").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +30,7 @@ impl Headers {
         Headers::parse_with_sections(bytes).map(|(headers, _)| headers)
     }
 
-    fn parse_with_sections(bytes: &[u8]) -> Option<(Headers, Vec<Section>)> {
+    fn parse_with_sections(bytes: &[u8]) -> Option<(Headers, Vec<PeSection>)> {
         let dos = pe::ImageDosHeader::parse(bytes).ok()?;
         let offset = u64::from(dos.nt_headers_offset());
         match object::read::pe::optional_header_magic(bytes).ok()? {
@@ -40,7 +41,7 @@ impl Headers {
     }
 }
 
-fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers, Vec<Section>)> {
+fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers, Vec<PeSection>)> {
     let (headers, directories) = H::parse(bytes, &mut offset).ok()?;
     let directory = |index| {
         let found = directories.get(index).map(|directory| directory.address_range());
@@ -58,7 +59,7 @@ fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers
         let section = |section: &pe::ImageSectionHeader| {
             let (start, len) = section.pe_file_range();
             let start = start as usize;
-            Section {
+            PeSection {
                 name: section.name,
                 rva: section.virtual_address.get(LE),
                 executable: section.characteristics.get(LE) & pe::IMAGE_SCN_MEM_EXECUTE != 0,
@@ -80,7 +81,7 @@ fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers
 
 /// Where a section lies in memory and in the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Section {
+pub(super) struct PeSection {
     /// Padded with zeros.
     pub name: [u8; 8],
     pub rva: u32,
@@ -91,7 +92,7 @@ pub(super) struct Section {
 /// An image file.
 pub(super) struct File {
     pub headers: Headers,
-    pub sections: Vec<Section>,
+    pub sections: Vec<PeSection>,
 }
 
 impl File {
@@ -108,7 +109,7 @@ impl File {
         let (Some(_), Some(data), Some(text)) = (named(b".symtab\0"), named(b".rdata\0"), text) else {
             return Vec::new();
         };
-        let placement = go::Placement { image_base: self.headers.image_base, text: text.rva };
+        let placement = go::GoPlacement { image_base: self.headers.image_base, text: text.rva };
         let range = data.file_range.start..data.file_range.end.min(bytes.len());
         bytes.get(range).map_or_else(Vec::new, |data| go::stack_starts(data, placement))
     }
@@ -125,6 +126,20 @@ impl File {
 /// Names of an image's exported functions: RVA and name, sorted.
 pub type Exports = Vec<(u32, Box<str>)>;
 
+/// Why an export directory cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub(super) enum ExportsError {
+    /// It does not lie where it is said to.
+    #[error("export directory: outside the recorded bytes")]
+    Outside,
+    /// It makes no sense.
+    #[error("export directory: {0}")]
+    Damaged(object::read::Error),
+    /// It holds the same bytes again and again.
+    #[error("export directory: its names overlap")]
+    Overlap,
+}
+
 /// No real image exports more; a forged count ends here.
 const MAX_EXPORTS: usize = 1 << 20;
 /// No real name is longer.
@@ -132,12 +147,11 @@ const MAX_NAME: usize = 8 << 10;
 
 /// Reads the export directory at RVA `start`, `len` bytes long, within `bytes`, which begin at
 /// `bytes_rva`. Forwarders and functions without a name are left out.
-pub(super) fn exports(bytes: &[u8], bytes_rva: u32, start: u32, len: u32) -> Result<Exports, String> {
-    let problem = |what: &dyn std::fmt::Display| format!("export directory: {what}");
-    let offset = start.checked_sub(bytes_rva).ok_or_else(|| problem(&"outside the recorded bytes"))?;
+pub(super) fn exports(bytes: &[u8], bytes_rva: u32, start: u32, len: u32) -> Result<Exports, ExportsError> {
+    let offset = start.checked_sub(bytes_rva).ok_or(ExportsError::Outside)?;
     // Its names may lie behind it, so the slice goes on to the end.
-    let data = bytes.get(offset as usize..).ok_or_else(|| problem(&"outside the recorded bytes"))?;
-    let table = ExportTable::parse(data, start).map_err(|error| problem(&error))?;
+    let data = bytes.get(offset as usize..).ok_or(ExportsError::Outside)?;
+    let table = ExportTable::parse(data, start).map_err(ExportsError::Damaged)?;
     let mut exports = Exports::new();
     let mut room = data.len();
     for (name, ordinal) in table.name_iter().take(MAX_EXPORTS) {
@@ -153,7 +167,7 @@ pub(super) fn exports(bytes: &[u8], bytes_rva: u32, start: u32, len: u32) -> Res
         // looked for in all of them.
         room = match room.checked_sub(name.map_or(data.len() / 16, <[u8]>::len)) {
             Some(room) => room,
-            None => return Err(problem(&"its names overlap")),
+            None => return Err(ExportsError::Overlap),
         };
         let Some(name) = name else { continue };
         exports.push((target, String::from_utf8_lossy(&name[..name.len().min(MAX_NAME)]).into()));

@@ -71,7 +71,7 @@ struct Track {
 }
 
 /// What to do about a run.
-struct Step {
+struct SliceStep {
     /// Time without samples before it, from the previous end; a new thread always has one.
     gap: Option<u64>,
     start_ns: u64,
@@ -79,7 +79,7 @@ struct Step {
 
 impl Track {
     /// The place of a run, or `None` if its time is covered already.
-    fn step(&mut self, profile: &Profile, thread: u32, run: &Run) -> Option<Step> {
+    fn step(&mut self, profile: &Profile, thread: u32, run: &Run) -> Option<SliceStep> {
         let tid = profile.threads[thread as usize].tid;
         let previous_end = self.end_ns;
         let new_thread = self.thread != Some(thread);
@@ -90,7 +90,7 @@ impl Track {
             return None;
         }
         *self = Track { thread: Some(thread), pid: profile.trace.pid, tid, end_ns };
-        Some(Step { gap: (new_thread || start_ns > previous_end).then_some(previous_end), start_ns })
+        Some(SliceStep { gap: (new_thread || start_ns > previous_end).then_some(previous_end), start_ns })
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) const FORMAT: Description = Description {
 };
 
 fn create(to: Destination, _: &Options) -> anyhow::Result<Box<dyn Writer>> {
-    Ok(Box::new(Folded {
+    Ok(Box::new(FoldedWriter {
         sink: single(Format::Folded, to)?,
         thread: None,
         end_ns: 0,
@@ -32,7 +32,7 @@ fn create(to: Destination, _: &Options) -> anyhow::Result<Box<dyn Writer>> {
     }))
 }
 
-struct Folded {
+struct FoldedWriter {
     sink: Sink,
     /// The thread that `end_ns` is of.
     thread: Option<u32>,
@@ -42,7 +42,7 @@ struct Folded {
     weights: HashMap<(Option<NodeId>, StopId), u64>,
 }
 
-impl Writer for Folded {
+impl Writer for FoldedWriter {
     fn begin(&mut self, _: &Profile) -> anyhow::Result<()> {
         Ok(())
     }
@@ -66,8 +66,8 @@ impl Writer for Folded {
 
     fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary> {
         let functions = Functions::new(profile, false);
-        let names = Names::new(profile, &functions);
-        let mut stacks = Stacks::default();
+        let names = FoldedNames::new(profile, &functions);
+        let mut stacks = NameStacks::default();
         let (mut unfolder, mut stack) = (Unfolder::default(), Vec::new());
         for ((node, stop), weight_ns) in self.weights.drain() {
             stack.clear();
@@ -86,7 +86,7 @@ fn add(sum: &mut u64, ns: u64) {
 }
 
 /// What functions and ends of incomplete stacks are called.
-struct Names {
+struct FoldedNames {
     /// Distinct texts, sorted.
     texts: Vec<String>,
     /// By function, an index in `texts`.
@@ -95,8 +95,8 @@ struct Names {
     stops: Vec<Option<u32>>,
 }
 
-impl Names {
-    fn new(profile: &Profile, functions: &Functions) -> Names {
+impl FoldedNames {
+    fn new(profile: &Profile, functions: &Functions) -> FoldedNames {
         let functions: Vec<String> = functions.list().iter().map(|function| field(&function.name)).collect();
         let stop = |stop| incomplete(stop).map(|text| field(&text));
         let stops: Vec<Option<String>> = profile.stops.iter().map(stop).collect();
@@ -106,7 +106,7 @@ impl Names {
         let index = |text: &String| texts.binary_search(text).unwrap_or_else(|at| at) as u32;
         let functions = functions.iter().map(index).collect();
         let stops = stops.iter().map(|text| text.as_ref().map(index)).collect();
-        Names { texts, functions, stops }
+        FoldedNames { texts, functions, stops }
     }
 
     /// A stack's indices in `texts`, root first.
@@ -132,20 +132,20 @@ fn is_count(word: &str) -> bool {
 }
 
 /// Distinct stacks of names. Stacks have numbers; the stack without a frame is number 0.
-struct Stacks {
+struct NameStacks {
     /// The stack that a stack becomes by a call of the function with this name.
     calls: BTreeMap<(u32, u32), u32>,
     /// Nanoseconds by stack.
     weights_ns: Vec<u64>,
 }
 
-impl Default for Stacks {
-    fn default() -> Stacks {
-        Stacks { calls: BTreeMap::new(), weights_ns: vec![0] }
+impl Default for NameStacks {
+    fn default() -> NameStacks {
+        NameStacks { calls: BTreeMap::new(), weights_ns: vec![0] }
     }
 }
 
-impl Stacks {
+impl NameStacks {
     fn add(&mut self, names: impl Iterator<Item = u32>, weight_ns: u64) {
         let mut stack = 0;
         for name in names {

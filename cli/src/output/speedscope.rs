@@ -28,14 +28,14 @@ const WEIGHTS_IN_MEMORY: usize = 4 << 20;
 pub(super) struct Speedscope {
     sink: Sink,
     by_line: bool,
-    frames: Option<Frames>,
+    frames: Option<SharedFrames>,
     /// Threads written so far, in the file's order.
     written: Vec<u32>,
-    thread: Option<Thread>,
+    thread: Option<ThreadProfile>,
 }
 
 /// The shared frames, and how to make stacks of them.
-struct Frames {
+struct SharedFrames {
     functions: Functions,
     /// Frame that says why a stack is incomplete, by stop; `None` = it is complete.
     stops: Vec<Option<FunctionId>>,
@@ -43,11 +43,11 @@ struct Frames {
 }
 
 /// The profile in the making.
-struct Thread {
+struct ThreadProfile {
     /// Time up to which samples were taken, nanoseconds since trace start.
     end_ns: u64,
     /// The last stack, whose weight may still grow.
-    pending: Option<Pending>,
+    pending: Option<PendingStack>,
     /// The stack at hand; kept for its memory.
     stack: Vec<FunctionId>,
     samples: u64,
@@ -56,7 +56,7 @@ struct Thread {
 }
 
 #[derive(Default)]
-struct Pending {
+struct PendingStack {
     /// What it was made from: equal origin, equal stack. `None` = a time without samples.
     origin: Option<(Option<NodeId>, StopId)>,
     stack: Vec<FunctionId>,
@@ -75,7 +75,7 @@ impl Writer for Speedscope {
     }
 
     fn begin(&mut self, profile: &Profile) -> anyhow::Result<()> {
-        let frames = Frames::new(profile, self.by_line);
+        let frames = SharedFrames::new(profile, self.by_line);
         let sink = &mut self.sink;
         sink.put(
             b"{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\n\"shared\":{\"frames\":[",
@@ -119,7 +119,8 @@ impl Writer for Speedscope {
                         done.close(&mut self.sink)?;
                     }
                     let label = profile.threads[batch.thread as usize].label();
-                    let opened = Thread::open(&mut self.sink, &label, self.written.is_empty(), run.first_ns);
+                    let opened =
+                        ThreadProfile::open(&mut self.sink, &label, self.written.is_empty(), run.first_ns);
                     self.written.push(batch.thread);
                     other.insert(opened)
                 }
@@ -136,7 +137,7 @@ impl Writer for Speedscope {
         let sink = &mut self.sink;
         if self.written.is_empty() {
             // The viewer shows profile 0 without looking whether there is one.
-            Thread::open(sink, "no samples", true, 0).close(sink)?;
+            ThreadProfile::open(sink, "no samples", true, 0).close(sink)?;
         }
         let busiest = busiest_first(profile);
         let active = busiest.iter().find_map(|b| self.written.iter().position(|w| w == b)).unwrap_or(0);
@@ -151,8 +152,8 @@ impl Writer for Speedscope {
     }
 }
 
-impl Frames {
-    fn new(profile: &Profile, by_line: bool) -> Frames {
+impl SharedFrames {
+    fn new(profile: &Profile, by_line: bool) -> SharedFrames {
         let functions = Functions::new(profile, by_line);
         let mut next = functions.list().len() as u32;
         let stops = profile
@@ -165,7 +166,7 @@ impl Frames {
                 })
             })
             .collect();
-        Frames { functions, stops, unfolder: Unfolder::default() }
+        SharedFrames { functions, stops, unfolder: Unfolder::default() }
     }
 
     /// The stack of a run, root first.
@@ -178,15 +179,15 @@ impl Frames {
     }
 }
 
-impl Thread {
-    fn open(sink: &mut Sink, label: &str, first: bool, start_ns: u64) -> Thread {
+impl ThreadProfile {
+    fn open(sink: &mut Sink, label: &str, first: bool, start_ns: u64) -> ThreadProfile {
         sink.put(if first { b"\n" } else { b",\n" });
         sink.put(b"{\"type\":\"sampled\",\"name\":");
         json::string(&mut sink.buffer, label);
         sink.put(b",\"unit\":\"nanoseconds\",\"startValue\":");
         json::number(&mut sink.buffer, start_ns);
         sink.put(b",\"samples\":[");
-        Thread {
+        ThreadProfile {
             end_ns: start_ns,
             pending: None,
             stack: Vec::new(),
@@ -200,7 +201,7 @@ impl Thread {
         &mut self,
         sink: &mut Sink,
         profile: &Profile,
-        frames: &mut Frames,
+        frames: &mut SharedFrames,
         run: &Run,
     ) -> anyhow::Result<()> {
         // A clock that the recorder had to correct may make runs overlap by a little; time is
@@ -241,7 +242,7 @@ impl Thread {
         self.write_pending(sink)?;
         let mut pending = self.pending.take().unwrap_or_default();
         std::mem::swap(&mut pending.stack, &mut self.stack);
-        self.pending = Some(Pending { origin, weight_ns, ..pending });
+        self.pending = Some(PendingStack { origin, weight_ns, ..pending });
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use super::{CallTree, Node, NodeId, Profile, Runs};
 use crate::stack::{
-    FoldOptions, FoldState, Folded, FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable,
+    FoldOptions, FoldOutcome, FoldState, FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable,
     NameSource, NamedFrame, Placement, StrId, folded_name,
 };
 
@@ -15,15 +15,15 @@ pub fn fold(profile: &mut Profile, runs: &mut Runs, options: FoldOptions) {
     let titles = titles.iter().map(|title| profile.symbols.strings.intern(title)).collect();
     let mut folder = Folder::new(profile, titles);
     let mut tree = CallTree::default();
-    let mut states: Vec<State> = Vec::with_capacity(profile.tree.nodes().len());
+    let mut states: Vec<FoldedStack> = Vec::with_capacity(profile.tree.nodes().len());
     for node in profile.tree.nodes() {
         // A parent comes before its children.
-        let above = node.parent.map_or(State::default(), |parent| states[parent.0 as usize]);
+        let above = node.parent.map_or(FoldedStack::default(), |parent| states[parent.0 as usize]);
         let mut state = above;
         let frame = match options.next(&mut state.fold, profile.kind(node.frame)) {
-            Folded::Left => None,
-            Folded::Shown => Some(folder.frame(node.frame)),
-            Folded::Begins => Some(folder.stand_in(node.frame)),
+            FoldOutcome::Left => None,
+            FoldOutcome::Shown => Some(folder.frame(node.frame)),
+            FoldOutcome::Begins => Some(folder.stand_in(node.frame)),
         };
         if let Some(frame) = frame {
             state.node = Some(tree.intern(Node { parent: above.node, frame }));
@@ -38,7 +38,7 @@ pub fn fold(profile: &mut Profile, runs: &mut Runs, options: FoldOptions) {
 
 /// A stack after folding.
 #[derive(Clone, Copy, Default)]
-struct State {
+struct FoldedStack {
     node: Option<NodeId>,
     fold: FoldState,
 }

@@ -60,14 +60,14 @@ enum Home {
     Module(u32),
 }
 
-struct Entry {
+struct FunctionEntry {
     key: Key,
     /// The modules with code of it, by first appearance; at least one.
     modules: Vec<u32>,
-    line: Seen<u32>,
+    line: ValueSet<u32>,
 }
 
-impl Entry {
+impl FunctionEntry {
     fn module(&self) -> u32 {
         self.modules.first().copied().unwrap_or(0)
     }
@@ -75,18 +75,18 @@ impl Entry {
 
 /// One value, or several, or none.
 #[derive(Clone, Copy)]
-enum Seen<T> {
+enum ValueSet<T> {
     Nothing,
     One(T),
     Several,
 }
 
-impl<T: PartialEq + Copy> Seen<T> {
+impl<T: PartialEq + Copy> ValueSet<T> {
     fn add(&mut self, value: T) {
         *self = match *self {
-            Seen::Nothing => Seen::One(value),
-            Seen::One(old) if old == value => Seen::One(old),
-            _ => Seen::Several,
+            ValueSet::Nothing => ValueSet::One(value),
+            ValueSet::One(old) if old == value => ValueSet::One(old),
+            _ => ValueSet::Several,
         }
     }
 }
@@ -99,7 +99,7 @@ impl Functions {
         let frames = profile.frames.keys();
         let files = files_of(profile, &modules);
         let mut ids: HashMap<Key, FunctionId> = HashMap::new();
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<FunctionEntry> = Vec::new();
         let mut starts = Vec::with_capacity(frames.len() + 1);
         let mut of_frames = Vec::new();
         for (i, frame) in frames.iter().enumerate() {
@@ -108,7 +108,7 @@ impl Functions {
             let guessed = frame.trust == Trust::Scan;
             for name in profile.symbols.names(FrameId(i as u32)).iter().rev() {
                 let file = name.file.or_else(|| match files.get(&(name.function, module)) {
-                    Some(Seen::One(file)) => Some(*file),
+                    Some(ValueSet::One(file)) => Some(*file),
                     _ => None,
                 });
                 let key = Key {
@@ -118,7 +118,7 @@ impl Functions {
                     line: name.line.filter(|_| by_line),
                 };
                 let id = *ids.entry(key).or_insert_with(|| {
-                    entries.push(Entry { key, modules: vec![module], line: Seen::Nothing });
+                    entries.push(FunctionEntry { key, modules: vec![module], line: ValueSet::Nothing });
                     FunctionId(entries.len() as u32 - 1)
                 });
                 let entry = &mut entries[id.0 as usize];
@@ -127,7 +127,7 @@ impl Functions {
                 }
                 match name.line {
                     Some(line) => entry.line.add(line),
-                    None => entry.line = Seen::Several,
+                    None => entry.line = ValueSet::Several,
                 }
                 of_frames.push(id);
             }
@@ -183,7 +183,7 @@ impl Modules {
 }
 
 /// The name of a function, which others may have too.
-fn plain_name(profile: &Profile, entry: &Entry) -> String {
+fn plain_name(profile: &Profile, entry: &FunctionEntry) -> String {
     let mut name = profile.symbols.strings.get(entry.key.name).to_owned();
     if let Some(line) = entry.key.line {
         name.push_str(&format!(":{line}"));
@@ -195,12 +195,12 @@ fn plain_name(profile: &Profile, entry: &Entry) -> String {
 }
 
 /// The source files of each name in each module.
-fn files_of(profile: &Profile, modules: &Modules) -> HashMap<(StrId, u32), Seen<StrId>> {
-    let mut files: HashMap<(StrId, u32), Seen<StrId>> = HashMap::new();
+fn files_of(profile: &Profile, modules: &Modules) -> HashMap<(StrId, u32), ValueSet<StrId>> {
+    let mut files: HashMap<(StrId, u32), ValueSet<StrId>> = HashMap::new();
     for (&module, id) in modules.of_frames.iter().zip((0..).map(FrameId)) {
         for name in profile.symbols.names(id) {
             if let Some(file) = name.file {
-                files.entry((name.function, module)).or_insert(Seen::Nothing).add(file);
+                files.entry((name.function, module)).or_insert(ValueSet::Nothing).add(file);
             }
         }
     }
@@ -208,14 +208,14 @@ fn files_of(profile: &Profile, modules: &Modules) -> HashMap<(StrId, u32), Seen<
 }
 
 /// The functions with their names and places.
-fn described(profile: &Profile, modules: &Modules, entries: &[Entry]) -> Vec<Function> {
+fn described(profile: &Profile, modules: &Modules, entries: &[FunctionEntry]) -> Vec<Function> {
     let plain: Vec<String> = entries.iter().map(|entry| plain_name(profile, entry)).collect();
     let mut uses: HashMap<(&str, u32), u32> = HashMap::new();
     for (entry, plain) in entries.iter().zip(&plain) {
         *uses.entry((plain, entry.module())).or_default() += 1;
     }
     let names = unique_names(profile, modules, entries);
-    let function = |((entry, name), plain): ((&Entry, String), &String)| {
+    let function = |((entry, name), plain): ((&FunctionEntry, String), &String)| {
         let shared = uses[&(plain.as_str(), entry.module())] > 1;
         let name_in_module = if shared { name.clone() } else { plain.clone() };
         let module = modules.names[entry.module() as usize].clone();
@@ -224,7 +224,7 @@ fn described(profile: &Profile, modules: &Modules, entries: &[Entry]) -> Vec<Fun
             Home::Module(_) => Some(module.clone()).filter(|module| !module.is_empty()),
         };
         let line = match (entry.key.home, entry.line) {
-            (Home::File(_), Seen::One(line)) => Some(line),
+            (Home::File(_), ValueSet::One(line)) => Some(line),
             _ => None,
         };
         Function { name, name_in_module, file, line, module, modules: entry.modules.len() as u32 }
@@ -233,33 +233,34 @@ fn described(profile: &Profile, modules: &Modules, entries: &[Entry]) -> Vec<Fun
 }
 
 /// Adds to names that several functions have what tells them apart, as little as will do.
-fn unique_names(profile: &Profile, modules: &Modules, entries: &[Entry]) -> Vec<String> {
+fn unique_names(profile: &Profile, modules: &Modules, entries: &[FunctionEntry]) -> Vec<String> {
     let text = |id| profile.symbols.strings.get(id);
-    let plain = |entry: &Entry| plain_name(profile, entry);
-    let module = |entry: &Entry| match entry.modules.as_slice() {
+    let plain = |entry: &FunctionEntry| plain_name(profile, entry);
+    let module = |entry: &FunctionEntry| match entry.modules.as_slice() {
         [only] => Some(modules.names[*only as usize].as_str()).filter(|m| !m.is_empty()),
         _ => None,
     };
-    let file = |entry: &Entry| match entry.key.home {
+    let file = |entry: &FunctionEntry| match entry.key.home {
         Home::File(file) => Some(text(file)),
         Home::Module(_) => None,
     };
     let base = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
-    let bracket = |entry: &Entry, parts: [Option<String>; 2]| {
+    let bracket = |entry: &FunctionEntry, parts: [Option<String>; 2]| {
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         if parts.is_empty() { plain(entry) } else { format!("{} [{}]", plain(entry), parts.join(", ")) }
     };
-    let module_or_file = |entry: &Entry| match (module(entry), file(entry)) {
+    let module_or_file = |entry: &FunctionEntry| match (module(entry), file(entry)) {
         (None, Some(file)) => bracket(entry, [Some(base(file)), None]),
         (module, _) => bracket(entry, [module.map(str::to_owned), None]),
     };
     let module_and_file =
-        |entry: &Entry| bracket(entry, [module(entry).map(str::to_owned), file(entry).map(base)]);
-    let full =
-        |entry: &Entry| bracket(entry, [module(entry).map(str::to_owned), file(entry).map(str::to_owned)]);
+        |entry: &FunctionEntry| bracket(entry, [module(entry).map(str::to_owned), file(entry).map(base)]);
+    let full = |entry: &FunctionEntry| {
+        bracket(entry, [module(entry).map(str::to_owned), file(entry).map(str::to_owned)])
+    };
 
     let mut names: Vec<String> = entries.iter().map(plain).collect();
-    let levels: [&dyn Fn(&Entry) -> String; 3] = [&module_or_file, &module_and_file, &full];
+    let levels: [&dyn Fn(&FunctionEntry) -> String; 3] = [&module_or_file, &module_and_file, &full];
     for level in levels {
         let mut uses: HashMap<&str, u32> = HashMap::new();
         for name in &names {

@@ -1,12 +1,12 @@
 //! Frames in methods that a language runtime told of.
 
 use super::{FrameKey, Placement, Profile};
-use crate::image::{Elsewhere, load_images};
+use crate::image::{ImageSearch, load_images};
 use crate::profile::{BuildOptions, FrameId, FrameKind, NameSource, build, symbolize};
 use crate::runtimes::{self, Methods};
 use crate::stack::NameSources;
 use crate::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
-use crate::testing::{self, Image};
+use crate::testing::{self, TestImage};
 use crate::trace::Trace;
 use std::io::Read;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn profile(addresses: &[u64], more: &[Event<'_>]) -> (Profile, Methods) {
     flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut stream).unwrap();
     let mut builder = testing::trace();
     // An image where ready-to-run code lies; an export covers the same address.
-    let mut library = Image::new(r"C:\dotnet\System.Private.CoreLib.dll", 700);
+    let mut library = TestImage::new(r"C:\dotnet\System.Private.CoreLib.dll", 700);
     let number = (0xb900 - testing::FIRST_FUNCTION) / testing::FUNCTION_SIZE;
     library.exports = vec![("NotThisOne", number)];
     library.load(&mut builder, 0, SLEEP - 0xb900);
@@ -44,7 +44,7 @@ fn profile(addresses: &[u64], more: &[Event<'_>]) -> (Profile, Methods) {
     more.iter().for_each(|event| builder.meta(time, event));
     let file = builder.finish();
     let trace = Trace::read(&file, "test.stk").unwrap();
-    let images = load_images(&trace, &Elsewhere::NOWHERE);
+    let images = load_images(&trace, &ImageSearch::NOWHERE);
     let (mut profile, _) = build(&trace, &images, &BuildOptions::default(), &AtomicU64::new(0)).unwrap();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/dotnet/mixed");
     let mut store = SymbolStore::new(SymbolPath::default());

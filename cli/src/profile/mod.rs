@@ -31,7 +31,7 @@ pub use fold::fold;
 pub(crate) use functions::Modules;
 pub use functions::{Function, FunctionId, Functions};
 pub use runs::{Batch, Run, RunFlags, Runs};
-pub use symbolize::{Missing, MissingSymbols, missing_symbols, symbolize};
+pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
 pub use tree::{CallTree, Node, NodeId, Visit};
 
 pub use crate::stack::{
@@ -152,11 +152,7 @@ pub struct CodeInfo {
     pub base: u64,
     /// Bytes.
     pub size: u64,
-    /// Whether it has no unwind data.
-    pub stub: bool,
-    /// Nanoseconds since trace start.
-    pub add_ns: u64,
-    /// Nanoseconds since trace start; `None` = to the end.
+    /// When it went, in nanoseconds since trace start; `None` = never.
     pub remove_ns: Option<u64>,
 }
 

@@ -60,7 +60,7 @@ const DEFAULT_LIMIT: usize = 512 << 10;
 /// ends with it.
 #[derive(Debug)]
 pub struct Runs {
-    threads: Vec<Thread>,
+    threads: Vec<ThreadRuns>,
     /// Runs in memory, all threads together.
     held: usize,
     limit: usize,
@@ -70,7 +70,7 @@ pub struct Runs {
 }
 
 #[derive(Default, Debug)]
-struct Thread {
+struct ThreadRuns {
     /// What was spilled, earlier than `held`.
     spilled: Vec<Segment>,
     held: Vec<Run>,
@@ -109,7 +109,7 @@ impl Runs {
     pub fn push(&mut self, thread: u32, run: Run) -> io::Result<()> {
         let i = thread as usize;
         if self.threads.len() <= i {
-            self.threads.resize_with(i + 1, Thread::default);
+            self.threads.resize_with(i + 1, ThreadRuns::default);
         }
         if self.held == self.limit {
             self.spill()?;

@@ -21,7 +21,7 @@ pub fn symbolize(profile: &mut Profile, sources: &NameSources<'_>) {
 
 /// How many samples hold at least one frame whose module has no symbols.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Missing {
+pub struct MissingModule {
     /// Module's file name.
     pub module: String,
     /// Samples with a frame in it that has no better name than an export or an offset.
@@ -40,7 +40,7 @@ pub struct MissingSymbols {
     /// Frames of all samples that have a name from symbols.
     pub named: u64,
     /// Modules without symbols, by samples affected.
-    pub modules: Vec<Missing>,
+    pub modules: Vec<MissingModule>,
 }
 
 impl MissingSymbols {
@@ -80,9 +80,9 @@ pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymb
             by_reason.entry((image, reason)).or_default().1 += 1;
         }
     }
-    let mut modules: Vec<Missing> = by_reason
+    let mut modules: Vec<MissingModule> = by_reason
         .into_iter()
-        .map(|((image, reason), (samples, frames))| Missing {
+        .map(|((image, reason), (samples, frames))| MissingModule {
             module: profile.images[image.0 as usize].name.clone(),
             samples,
             frames,

@@ -1,6 +1,6 @@
 //! Distinct stacks.
 
-use crate::stack::{FrameId, Interned};
+use crate::stack::{FrameId, Interner};
 
 /// Index of a node in [`CallTree`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -18,7 +18,7 @@ pub struct Node {
 /// Distinct stacks as a tree. A parent's id is always smaller than its children's.
 #[derive(Default, Debug)]
 pub struct CallTree {
-    nodes: Interned<Node>,
+    nodes: Interner<Node>,
 }
 
 impl CallTree {

@@ -132,7 +132,7 @@ impl Span {
 
 /// Several methods were at an address, and nothing tells which of them was there at the time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ambiguous {
+pub struct Ambiguity {
     /// Two of them.
     pub methods: [MethodId; 2],
 }
@@ -239,7 +239,7 @@ impl MethodMap {
     /// # Errors
     ///
     /// When several did and nothing tells which.
-    pub fn find(&self, address: u64, from: u64, until: u64) -> Result<Option<MethodId>, Ambiguous> {
+    pub fn find(&self, address: u64, from: u64, until: u64) -> Result<Option<MethodId>, Ambiguity> {
         let after = self.order.partition_point(|&(i, _)| self.methods[i as usize].base <= address);
         let fits = self.order[..after]
             .iter()
@@ -257,7 +257,7 @@ impl MethodMap {
             ([], _) => Ok(None),
             ([only], _) => Ok(Some(*only)),
             (_, 1) => Ok(certain().next()),
-            ([one, other, ..], _) => Err(Ambiguous { methods: [*one, *other] }),
+            ([one, other, ..], _) => Err(Ambiguity { methods: [*one, *other] }),
         }
     }
 }

@@ -9,7 +9,7 @@
 pub mod dotnet;
 mod methods;
 
-pub use methods::{Ambiguous, CodeLines, ManagedModule, Method, MethodId, MethodKind, MethodMap, Span};
+pub use methods::{Ambiguity, CodeLines, ManagedModule, Method, MethodId, MethodKind, MethodMap, Span};
 
 use crate::model::ImageId;
 use crate::symbols::SymbolStore;

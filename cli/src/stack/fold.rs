@@ -27,13 +27,13 @@ pub struct FoldOptions {
 /// How far a stack is folded, going from the root to the leaf.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct FoldState {
-    /// Whether the nearest frame that was not [`Folded::Left`] stands for a runtime's.
+    /// Whether the nearest frame that was not [`FoldOutcome::Left`] stands for a runtime's.
     in_runtime: bool,
 }
 
 /// What becomes of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Folded {
+pub enum FoldOutcome {
     /// It stays.
     Shown,
     /// It goes.
@@ -50,15 +50,15 @@ impl FoldOptions {
     }
 
     /// What becomes of the next frame, which is of this kind.
-    pub fn next(&self, state: &mut FoldState, kind: FrameKind) -> Folded {
+    pub fn next(&self, state: &mut FoldState, kind: FrameKind) -> FoldOutcome {
         let folded = self.of(kind, state.in_runtime);
-        if folded != Folded::Left {
-            state.in_runtime = folded == Folded::Begins;
+        if folded != FoldOutcome::Left {
+            state.in_runtime = folded == FoldOutcome::Begins;
         }
         folded
     }
 
-    fn of(&self, kind: FrameKind, in_runtime: bool) -> Folded {
+    fn of(&self, kind: FrameKind, in_runtime: bool) -> FoldOutcome {
         let managed = matches!(kind, FrameKind::Managed | FrameKind::Stub);
         let chosen = match self.frames {
             FrameChoice::All => true,
@@ -66,11 +66,11 @@ impl FoldOptions {
             FrameChoice::Managed => managed,
         };
         match kind {
-            _ if !chosen => Folded::Left,
-            FrameKind::Stub if self.hide_runtime => Folded::Left,
-            FrameKind::Runtime if self.hide_runtime && in_runtime => Folded::Left,
-            FrameKind::Runtime if self.hide_runtime => Folded::Begins,
-            _ => Folded::Shown,
+            _ if !chosen => FoldOutcome::Left,
+            FrameKind::Stub if self.hide_runtime => FoldOutcome::Left,
+            FrameKind::Runtime if self.hide_runtime && in_runtime => FoldOutcome::Left,
+            FrameKind::Runtime if self.hide_runtime => FoldOutcome::Begins,
+            _ => FoldOutcome::Shown,
         }
     }
 }
@@ -91,7 +91,7 @@ mod tests {
     fn each_choice_keeps_its_kinds() {
         let kept = |frames| {
             let options = FoldOptions { frames, hide_runtime: false };
-            KINDS.map(|kind| options.next(&mut FoldState::default(), kind) == Folded::Shown)
+            KINDS.map(|kind| options.next(&mut FoldState::default(), kind) == FoldOutcome::Shown)
         };
         assert_eq!(kept(FrameChoice::All), [true; 5]);
         assert_eq!(kept(FrameChoice::Native), [true, false, false, true, true]);
@@ -115,7 +115,7 @@ mod tests {
         ];
         let mut state = FoldState::default();
         let folded = stack.map(|kind| options.next(&mut state, kind));
-        use Folded::{Begins, Left, Shown};
+        use FoldOutcome::{Begins, Left, Shown};
         assert_eq!(folded, [Shown, Begins, Left, Shown, Left, Begins, Left, Left, Shown, Begins]);
     }
 }

@@ -36,7 +36,7 @@ pub struct FrameKey {
 /// Distinct frames in order of first appearance.
 #[derive(Default, Debug)]
 pub struct FrameTable {
-    keys: Interned<FrameKey>,
+    keys: Interner<FrameKey>,
 }
 
 impl FrameTable {
@@ -68,21 +68,21 @@ impl Placement {
 /// is stored once: there can be millions of nodes. Its hasher is seeded at random, so that no trace
 /// can be made to collide, and nothing depends on its order.
 #[derive(Debug)]
-pub(crate) struct Interned<T> {
+pub(crate) struct Interner<T> {
     pub(crate) values: Vec<T>,
     ids: HashTable<u32>,
     hasher: DefaultHashBuilder,
 }
 
-impl<T> Default for Interned<T> {
+impl<T> Default for Interner<T> {
     fn default() -> Self {
-        Interned { values: Vec::new(), ids: HashTable::new(), hasher: DefaultHashBuilder::default() }
+        Interner { values: Vec::new(), ids: HashTable::new(), hasher: DefaultHashBuilder::default() }
     }
 }
 
-impl<T: Copy + Eq + Hash> Interned<T> {
+impl<T: Copy + Eq + Hash> Interner<T> {
     pub(crate) fn intern(&mut self, value: T) -> u32 {
-        let Interned { values, ids, hasher } = self;
+        let Interner { values, ids, hasher } = self;
         let entry = ids.entry(
             hasher.hash_one(value),
             |&id| values[id as usize] == value,

@@ -1,9 +1,8 @@
 //! Which methods of language runtimes code lies in.
 
 use super::{NameSources, Placement, Site};
-use crate::runtimes::dotnet::{Line, Lines};
-use crate::runtimes::{self, Ambiguous, Method, MethodId, Methods};
-use std::sync::Arc;
+use crate::runtimes::dotnet::{Line, LineError, Lines};
+use crate::runtimes::{self, Ambiguity, Method, MethodId, Methods};
 use stk_schema::event::ModuleFlags;
 
 /// Finds methods for sites.
@@ -34,10 +33,10 @@ pub(super) enum MethodAt {
         address: u64,
         line: Option<Line>,
         /// Why there is no line.
-        reason: Option<Arc<str>>,
+        reason: Option<LineError>,
     },
     /// Several methods were there, and nothing tells which of them is meant.
-    Ambiguous(Ambiguous),
+    Ambiguous(Ambiguity),
 }
 
 impl MethodAt {
@@ -100,7 +99,7 @@ impl<'a> MethodFinder<'a> {
 
     /// Why it is none of several methods.
     pub fn ambiguity(&self, method: &MethodAt) -> Option<String> {
-        let MethodAt::Ambiguous(Ambiguous { methods }) = method else { return None };
+        let MethodAt::Ambiguous(Ambiguity { methods }) = method else { return None };
         let [one, other] = methods.map(|id| &self.methods.map.get(id).name);
         Some(format!("at different times {one} and {other} were at this address"))
     }
@@ -115,7 +114,7 @@ impl<'a> MethodFinder<'a> {
                 };
                 MethodAt::Method { id, address, line, reason }
             }
-            Err(ambiguous) => MethodAt::Ambiguous(ambiguous),
+            Err(ambiguity) => MethodAt::Ambiguous(ambiguity),
         }
     }
 }

@@ -19,9 +19,9 @@ mod name;
 mod symbols;
 mod walk;
 
-pub use fold::{FoldOptions, FoldState, Folded, FrameChoice, folded_name};
-pub(crate) use frame::Interned;
+pub use fold::{FoldOptions, FoldOutcome, FoldState, FrameChoice, folded_name};
+pub(crate) use frame::Interner;
 pub use frame::{FrameId, FrameKey, FrameTable, Placement};
 pub use name::{ImageName, NameSources, Names, Site, image_name, name, offset_name};
 pub use symbols::{FrameFacts, FrameKind, FrameSymbols, NameSource, NamedFrame, StrId, Strings};
-pub use walk::{End, StackWalker, StopReason, ThreadStack};
+pub use walk::{StackEnd, StackWalker, StopReason, ThreadStack};

@@ -7,7 +7,7 @@ use crate::image::ModuleImage;
 use crate::model::{DYNAMIC_CODE, Image, ImageId, recorded_arch};
 use crate::runtimes::{MethodKind, Methods};
 use crate::symbols::{
-    Demangle, ModuleKey, ModuleSymbols, Resolved, Source, Symbolizer, demangle, undecorate_x86,
+    Demangle, ModuleKey, ModuleSymbols, Resolution, Source, Symbolizer, demangle, undecorate_x86,
 };
 use crate::trace::Trace;
 use rayon::prelude::*;
@@ -57,7 +57,7 @@ pub fn name(sources: &NameSources<'_>, sites: &[Site]) -> Names {
     let finder = MethodFinder::new(sources);
     let methods: Vec<MethodAt> = sites.par_iter().map(|site| finder.find(site)).collect();
     let symbols = ImageSymbols::look_up(sources, sites.iter().zip(&methods));
-    let mut writer = Writer { sources, finder, symbols, names: Names::default() };
+    let mut writer = NameWriter { sources, finder, symbols, names: Names::default() };
     writer.names.symbols.starts.push(0);
     for (site, method) in sites.iter().zip(methods) {
         writer.site(site, method);
@@ -68,7 +68,7 @@ pub fn name(sources: &NameSources<'_>, sites: &[Site]) -> Names {
 /// What code in an image is called.
 pub enum ImageName<'a> {
     /// As its symbols say.
-    Symbols(Resolved<'a>),
+    Symbols(Resolution<'a>),
     /// By the exported function that holds it.
     Export {
         /// The function as the image has it.
@@ -85,7 +85,7 @@ pub enum ImageName<'a> {
 /// What the code at `rva` in an image is called: by its symbols, else by the exported function that
 /// holds it, else by its offset.
 pub fn image_name<'a>(
-    symbols: Option<Resolved<'a>>,
+    symbols: Option<Resolution<'a>>,
     image: Option<&'a ModuleImage>,
     rva: u32,
     style: Demangle,
@@ -180,14 +180,14 @@ impl ImageSymbols {
 }
 
 /// Collects the names of sites, in their order.
-struct Writer<'a> {
+struct NameWriter<'a> {
     sources: &'a NameSources<'a>,
     finder: MethodFinder<'a>,
     symbols: ImageSymbols,
     names: Names,
 }
 
-impl Writer<'_> {
+impl NameWriter<'_> {
     fn site(&mut self, site: &Site, method: MethodAt) {
         if method.is_named() {
             return self.method(site, method);
@@ -226,7 +226,7 @@ impl Writer<'_> {
         };
         let module = self.finder.module_name(method).map(|name| self.text(name));
         self.names.symbols.facts.push(FrameFacts { kind, tier: method.tier, module });
-        let reason = reason.map(|reason| self.text(&reason));
+        let reason = reason.map(|reason| self.text(&reason.to_string()));
         let inside = address.saturating_sub(method.base) + u64::from(!site.exact);
         self.end(NameSource::Runtime, reason, u32::try_from(inside).ok());
     }
@@ -318,7 +318,7 @@ const NO_MEMORY: &str = "(left out: --max-memory)";
 const TEXT: usize = 96;
 
 /// Adds the functions of an address; `texts` are the ids of the module's texts that are known.
-fn add_symbols(symbols: &mut FrameSymbols, found: Resolved<'_>, texts: &mut [Option<StrId>]) {
+fn add_symbols(symbols: &mut FrameSymbols, found: Resolution<'_>, texts: &mut [Option<StrId>]) {
     let FrameSymbols { strings, named, source, aliases, .. } = symbols;
     let mut text = |id: u32| *texts[id as usize].get_or_insert_with(|| strings.intern(found.text(id)));
     for frame in found.stored() {

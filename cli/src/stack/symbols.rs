@@ -97,7 +97,7 @@ impl NameSource {
     }
 }
 
-/// Names of all frames, parallel to [`FrameTable`].
+/// Names of all frames, parallel to [`FrameTable`](super::FrameTable).
 #[derive(Default, Debug)]
 pub struct FrameSymbols {
     /// Texts.

@@ -4,7 +4,7 @@
 use super::cost::FRAME;
 use crate::image::{AddressSpace, ModuleImage};
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
-use crate::trace::{Managed, Trace, View};
+use crate::trace::{ManagedState, Trace, View};
 use serde::{Serialize, Serializer};
 use stk_unwind::{Frame, History, ModuleId, Registers, Sample, Stop, StopKind, WalkOptions, Walker};
 
@@ -32,7 +32,7 @@ pub struct ThreadStack {
 
 /// Why there are no more frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct End {
+pub struct StackEnd {
     /// What stacks are grouped by.
     pub reason: StopReason,
     /// How the walk that is to blame ended; `None` if there was none.
@@ -81,20 +81,20 @@ impl Serialize for StopReason {
     }
 }
 
-impl End {
+impl StackEnd {
     /// The end of a stack that was not walked.
-    pub fn without_walk(reason: StopReason) -> End {
-        End { reason, stop: None }
+    pub fn without_walk(reason: StopReason) -> StackEnd {
+        StackEnd { reason, stop: None }
     }
 
     /// The end of a walk that stopped so; `beyond`: of the frames beyond that gap, if there are
     /// any.
-    fn of(stop: Stop, beyond: Option<Stop>) -> End {
+    fn of(stop: Stop, beyond: Option<Stop>) -> StackEnd {
         match beyond {
             // What the stack lacks is still to blame on what the first walk stumbled over.
-            Some(Stop::ThreadStart) => End { reason: StopReason::PastGap, stop: Some(stop) },
-            Some(last) => End { reason: StopReason::Walk(last.kind()), stop: Some(last) },
-            None => End { reason: StopReason::Walk(stop.kind()), stop: Some(stop) },
+            Some(Stop::ThreadStart) => StackEnd { reason: StopReason::PastGap, stop: Some(stop) },
+            Some(last) => StackEnd { reason: StopReason::Walk(last.kind()), stop: Some(last) },
+            None => StackEnd { reason: StopReason::Walk(stop.kind()), stop: Some(stop) },
         }
     }
 
@@ -147,8 +147,8 @@ impl ThreadStack {
     }
 
     /// Why there are no more frames than those of the walk that stopped so.
-    pub fn end(&self, stop: Stop) -> End {
-        End::of(stop, self.beyond_stop)
+    pub fn end(&self, stop: Stop) -> StackEnd {
+        StackEnd::of(stop, self.beyond_stop)
     }
 }
 
@@ -189,9 +189,9 @@ impl<'i> StackWalker<'i> {
         &mut self,
         sample: &Sample<'_>,
         time: u64,
-        managed: Option<&Managed>,
+        managed: Option<&ManagedState>,
         mut each: impl FnMut(&Frame, &Registers),
-    ) -> End {
+    ) -> StackEnd {
         self.view.go(time);
         let (mut sp, mut found) = (0, 1);
         let space = AddressSpace::new(&self.view, self.images);
@@ -202,7 +202,7 @@ impl<'i> StackWalker<'i> {
         });
         self.found += found;
         let beyond = managed.and_then(|managed| self.beyond(sample, managed, (sp, stop), each));
-        End::of(stop, beyond)
+        StackEnd::of(stop, beyond)
     }
 
     /// Walks a thread's next sample at `time` by its code alone, and of its stack only what
@@ -232,7 +232,13 @@ impl<'i> StackWalker<'i> {
     }
 
     /// Finds the frames beyond the gap in which the latest walk ended, which was of this sample.
-    pub fn go_on(&mut self, sample: &Sample<'_>, managed: &Managed, stop: Stop, stack: &mut ThreadStack) {
+    pub fn go_on(
+        &mut self,
+        sample: &Sample<'_>,
+        managed: &ManagedState,
+        stop: Stop,
+        stack: &mut ThreadStack,
+    ) {
         let sp = stack.history.frames().last().map_or(0, |frame| frame.sp);
         let beyond = &mut stack.beyond;
         stack.beyond_stop = self.beyond(sample, managed, (sp, stop), |frame, _| beyond.push(*frame));
@@ -242,7 +248,7 @@ impl<'i> StackWalker<'i> {
     fn beyond(
         &mut self,
         sample: &Sample<'_>,
-        managed: &Managed,
+        managed: &ManagedState,
         end: (u64, Stop),
         mut each: impl FnMut(&Frame, &Registers),
     ) -> Option<Stop> {

@@ -15,7 +15,7 @@ use crate::stack::StopReason;
 use serde::{Serialize, Serializer};
 use stk_schema::event::RunState;
 use stk_unwind::Trust;
-use sums::Tables;
+use sums::StatsTables;
 
 /// Version of the JSON, which `schema/stats.schema.json` describes. It grows when a field changes
 /// its meaning or goes away, not when one is added.
@@ -260,7 +260,7 @@ pub fn collect(
     file_bytes: Option<u64>,
     options: &StatsOptions,
 ) -> anyhow::Result<Stats> {
-    let mut tables = Tables::new(profile, options.running_only);
+    let mut tables = StatsTables::new(profile, options.running_only);
     runs.for_each(|batch: Batch<'_>| -> anyhow::Result<()> {
         tables.add(&batch);
         Ok(())

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use stk_schema::event::RunState;
 
 /// Sums per thread, stop reason and stack, filled run by run.
-pub(super) struct Tables<'a> {
+pub(super) struct StatsTables<'a> {
     profile: &'a Profile,
     running_only: bool,
     threads: Vec<ThreadStats>,
@@ -25,7 +25,7 @@ pub(super) struct Tables<'a> {
 }
 
 /// Tables that are ready to print.
-pub(super) struct Summary {
+pub(super) struct StatsSummary {
     pub counted_ns: u64,
     pub distinct_stacks: u64,
     pub functions_by_self: Vec<FunctionStats>,
@@ -38,8 +38,8 @@ pub(super) struct Summary {
     pub frames: FrameStats,
 }
 
-impl<'a> Tables<'a> {
-    pub fn new(profile: &'a Profile, running_only: bool) -> Tables<'a> {
+impl<'a> StatsTables<'a> {
+    pub fn new(profile: &'a Profile, running_only: bool) -> StatsTables<'a> {
         let threads = profile
             .threads
             .iter()
@@ -54,7 +54,7 @@ impl<'a> Tables<'a> {
             .collect();
         let stops = vec![0; profile.stops.len()];
         let nodes = vec![Amount::default(); profile.tree.nodes().len()];
-        Tables { profile, running_only, threads, stops, counted_ns: 0, nodes }
+        StatsTables { profile, running_only, threads, stops, counted_ns: 0, nodes }
     }
 
     pub fn add(&mut self, batch: &Batch<'_>) {
@@ -74,7 +74,7 @@ impl<'a> Tables<'a> {
         }
     }
 
-    pub fn finish(mut self, top: usize) -> Summary {
+    pub fn finish(mut self, top: usize) -> StatsSummary {
         let distinct_stacks = self.nodes.iter().filter(|amount| amount.samples > 0).count() as u64;
         let functions = Functions::new(self.profile, false);
         let modules_of = functions.modules();
@@ -108,7 +108,7 @@ impl<'a> Tables<'a> {
         self.threads.sort_by_key(|t| {
             (Reverse((t.all.samples - t.states.waiting.samples, t.all.samples)), t.instance)
         });
-        Summary {
+        StatsSummary {
             counted_ns: self.counted_ns,
             distinct_stacks,
             functions_by_self,
@@ -249,14 +249,14 @@ fn ranked(all: &[Sums], time: fn(&Sums) -> u64, other: fn(&Sums) -> u64, top: us
 
 /// Frames of one module that have no certain name for one cause.
 #[derive(Default)]
-struct Unnamed {
+struct UnnamedFrames {
     frames: u64,
     addresses: HashSet<FrameId>,
 }
 
 fn frame_stats(profile: &Profile, modules: &Modules, walk: &Walk, top: usize) -> FrameStats {
     let symbols = &profile.symbols;
-    let mut unnamed: HashMap<(&str, &str, bool), Unnamed> = HashMap::new();
+    let mut unnamed: HashMap<(&str, &str, bool), UnnamedFrames> = HashMap::new();
     let (mut all, mut exports, mut unresolved) = (0, 0, 0);
     for (node, amount) in profile.tree.nodes().iter().zip(&walk.through) {
         all += amount.samples;

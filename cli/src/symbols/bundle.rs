@@ -96,7 +96,7 @@ impl Bundle {
         let Some(frames) = self.members.get(&key).and_then(|range| self.file.get(range.clone())) else {
             return Ok(None);
         };
-        let mut reader = Frames::new(frames, self.room(frames.len())?);
+        let mut reader = ZstdFrames::new(frames, self.room(frames.len())?);
         let mut found = None;
         walk(&mut reader, |name, entry| {
             if name.as_ref() != Some(&key) {
@@ -210,7 +210,7 @@ fn list_frames(data: &[u8]) -> io::Result<Option<HashMap<String, Range<usize>>>>
         let frame = frame.ok_or_else(|| invalid("is no intact .tar.zst".to_owned()))?;
         let content = zstd_safe::get_frame_content_size(frame).ok().flatten();
         let mut head = Vec::new();
-        Frames::new(frame, u64::MAX).take(BLOCK).read_to_end(&mut head)?;
+        ZstdFrames::new(frame, u64::MAX).take(BLOCK).read_to_end(&mut head)?;
         if head.iter().any(|&byte| byte != 0) {
             let Some((name, size)) = first_file(&head) else { return Ok(None) };
             let whole = size.checked_next_multiple_of(BLOCK).and_then(|len| len.checked_add(BLOCK));
@@ -238,7 +238,7 @@ fn first_file(head: &[u8]) -> Option<(String, u64)> {
 /// The members of any `.tar.zst`, all found from its beginning.
 fn list_stream(data: &[u8]) -> io::Result<HashMap<String, Range<usize>>> {
     let mut members = HashMap::new();
-    walk(Frames::new(data, unpacked_limit(data.len())), |name, _| {
+    walk(ZstdFrames::new(data, unpacked_limit(data.len())), |name, _| {
         name.map_or(Ok(()), |name| insert(&mut members, name, 0..data.len()))?;
         Ok(true)
     })?;
@@ -254,7 +254,7 @@ fn insert(members: &mut HashMap<String, Range<usize>>, name: String, frames: Ran
 }
 
 /// Unpacks zstd frames that follow each other.
-struct Frames<'d> {
+struct ZstdFrames<'d> {
     context: DCtx<'static>,
     input: &'d [u8],
     /// Whether a frame has begun and not ended.
@@ -264,9 +264,9 @@ struct Frames<'d> {
     limit: u64,
 }
 
-impl<'d> Frames<'d> {
-    fn new(input: &'d [u8], limit: u64) -> Frames<'d> {
-        Frames { context: DCtx::create(), input, open: false, made: 0, limit }
+impl<'d> ZstdFrames<'d> {
+    fn new(input: &'d [u8], limit: u64) -> ZstdFrames<'d> {
+        ZstdFrames { context: DCtx::create(), input, open: false, made: 0, limit }
     }
 
     /// Reads the frame to its end, where its checksum is.
@@ -277,7 +277,7 @@ impl<'d> Frames<'d> {
     }
 }
 
-impl Read for Frames<'_> {
+impl Read for ZstdFrames<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             if buffer.is_empty() || (self.input.is_empty() && !self.open) {

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! <cache>/index/<format version>/<file name>/<identity>-<fingerprint>.stksym
-//! <cache>/store/<file name>/<identity>/<file name>                               (a symbol store)
-//! <cache>/missing/<hash of the address>                                          (negative answers)
+//! <cache>/store/<file name>/<identity>/<file name>                              (a symbol store)
+//! <cache>/missing/<hash of the address>                                         (negative answers)
 //! ```
 //!
 //! A file is written under a temporary name and renamed: nobody sees a part of it, and several

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use object::read::pe::{ImageNtHeaders, PeFile};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionFlags, SymbolKind, pe};
 
-use super::index::build::{Function, IndexBuilder, RecordKind};
+use super::index::build::{FunctionRecord, IndexBuilder, RecordKind};
 
 /// Contents of sections by name. Names can lie in the string table, and there they can overlap.
 pub(super) fn sections<'d, H: ImageNtHeaders>(
@@ -88,6 +88,6 @@ pub(super) fn add_sizeless(
         let Some(section) = code[..after].last().filter(|section| start < section.1) else { continue };
         let name = builder.string(name);
         let end = next.min(section.1);
-        builder.add(&Function { start, end, name, kind, lines: &[], sites: &[], inlined: &[] });
+        builder.add(&FunctionRecord { start, end, name, kind, lines: &[], sites: &[], inlined: &[] });
     }
 }

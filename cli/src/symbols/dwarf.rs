@@ -13,16 +13,19 @@ use gimli::{
 };
 use object::pe;
 use object::read::pe::{ImageNtHeaders, PeFile};
+use thiserror::Error;
 
 use super::coff::{add_sizeless, code_sections, coff_symbols, sections};
-use super::image::ImageFile;
-use super::index::build::{Function, IndexBuilder, InlineRow, InlineSite, LineRow, NONE, RecordKind, StrId};
-use super::index::{IndexHeader, Origin, SymbolIndex};
+use super::image::{ImageFile, ImageFileError};
+use super::index::build::{
+    FunctionRecord, IndexBuilder, InlineRow, InlineSite, LineRow, NONE, RecordKind, StringId,
+};
+use super::index::{IndexError, IndexHeader, Origin, SymbolIndex};
 
-type Slice<'d> = EndianSlice<'d, LittleEndian>;
-type Dwarf<'d> = gimli::Dwarf<Slice<'d>>;
-type Unit<'d> = gimli::Unit<Slice<'d>>;
-type Entry<'d> = DebuggingInformationEntry<Slice<'d>>;
+type DwarfSlice<'d> = EndianSlice<'d, LittleEndian>;
+type Dwarf<'d> = gimli::Dwarf<DwarfSlice<'d>>;
+type Unit<'d> = gimli::Unit<DwarfSlice<'d>>;
+type DwarfEntry<'d> = DebuggingInformationEntry<DwarfSlice<'d>>;
 
 /// References from an entry to the one that has its name.
 const MAX_REFERENCES: u32 = 16;
@@ -34,12 +37,30 @@ const KEPT_UNITS: usize = 64;
 /// rows only.
 const MAX_INLINE_ROWS: usize = 1 << 20;
 
+/// Why an image gives no index of its own symbols.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ImageIndexError {
+    /// Its headers cannot be read.
+    #[error(transparent)]
+    Headers(#[from] ImageFileError),
+    /// Its sections cannot be read.
+    #[error(transparent)]
+    Sections(object::read::Error),
+    /// Its DWARF cannot be read.
+    #[error(transparent)]
+    Dwarf(gimli::Error),
+    /// No index can hold its symbols.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+}
+
 /// Reads what an image says of its own code; nothing if it says nothing.
 ///
 /// # Errors
 ///
 /// Says why the image cannot be read. A damaged unit is left out and counted in the index's header.
-pub fn image_index(data: &[u8]) -> Result<Option<SymbolIndex>, String> {
+pub fn image_index(data: &[u8]) -> Result<Option<SymbolIndex>, ImageIndexError> {
     let image = ImageFile::parse(data)?;
     let header = IndexHeader {
         guid: [0; 16],
@@ -61,16 +82,16 @@ fn read<H: ImageNtHeaders>(
     data: &[u8],
     image: &ImageFile,
     mut header: IndexHeader,
-) -> Result<Option<SymbolIndex>, String> {
-    let file = PeFile::<H>::parse(data).map_err(|error| error.to_string())?;
+) -> Result<Option<SymbolIndex>, ImageIndexError> {
+    let file = PeFile::<H>::parse(data).map_err(ImageIndexError::Sections)?;
     let mut builder = IndexBuilder::new(data.len());
     let sections = sections(&file, &mut builder);
-    let section = |id: gimli::SectionId| -> Result<Slice<'_>, gimli::Error> {
+    let section = |id: gimli::SectionId| -> Result<DwarfSlice<'_>, gimli::Error> {
         Ok(EndianSlice::new(sections.get(id.name().as_bytes()).unwrap_or(&&[][..]), LittleEndian))
     };
-    let dwarf = Dwarf::load(section).map_err(|error| error.to_string())?;
+    let dwarf = Dwarf::load(section).map_err(ImageIndexError::Dwarf)?;
     let (symbols, all) = coff_symbols(&file, image.image_base, data.len());
-    let mut reader = Reader {
+    let mut reader = DwarfReader {
         mangled: symbols.iter().filter(|symbol| is_mangled(symbol.1)).copied().collect(),
         dwarf: &dwarf,
         base: image.image_base,
@@ -98,7 +119,7 @@ fn read<H: ImageNtHeaders>(
     if builder.ranges().len() == 0 {
         return Ok(None);
     }
-    builder.finish(header).map(Some).map_err(|error| error.to_string())
+    Ok(Some(builder.finish(header)?))
 }
 
 /// Itanium, Rust or MSVC; with the underscore that x86 puts before C names.
@@ -106,7 +127,7 @@ fn is_mangled(name: &[u8]) -> bool {
     [&b"_Z"[..], b"__Z", b"_R", b"__R", b"?"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-struct Reader<'a, 'd> {
+struct DwarfReader<'a, 'd> {
     /// Mangled names of the COFF symbol table: they qualify functions whose entries have a plain
     /// name only.
     mangled: HashMap<u32, &'a [u8]>,
@@ -115,7 +136,7 @@ struct Reader<'a, 'd> {
     size: u32,
     builder: &'a mut IndexBuilder,
     /// Headers of the units, sorted by offset.
-    headers: Vec<UnitHeader<Slice<'d>>>,
+    headers: Vec<UnitHeader<DwarfSlice<'d>>>,
     /// Where tables of abbreviations begin, sorted.
     tables: Vec<usize>,
     /// Those that were read.
@@ -126,9 +147,9 @@ struct Reader<'a, 'd> {
 }
 
 /// A function that is being read.
-struct Open {
+struct OpenFunction {
     depth: isize,
-    name: StrId,
+    name: StringId,
     ranges: Vec<(u32, u32)>,
     sites: Vec<InlineSite>,
     /// (site, range) of every inline site.
@@ -138,9 +159,9 @@ struct Open {
 }
 
 /// The files of a unit by their number in its line table.
-type Files = Vec<StrId>;
+type Files = Vec<StringId>;
 
-impl<'d> Reader<'_, 'd> {
+impl<'d> DwarfReader<'_, 'd> {
     fn units(&mut self) {
         let mut headers = self.dwarf.units();
         loop {
@@ -205,7 +226,7 @@ impl<'d> Reader<'_, 'd> {
         };
         let mut entries = unit.entries();
         // Functions can be nested in others (lambdas, Go closures).
-        let mut open: Vec<Open> = Vec::new();
+        let mut open: Vec<OpenFunction> = Vec::new();
         while let Some(entry) = entries.next_dfs()? {
             let depth = entry.depth();
             if !self.builder.spend(entry.attrs().len()) {
@@ -222,7 +243,7 @@ impl<'d> Reader<'_, 'd> {
                     let ranges = self.ranges(unit, entry)?;
                     let name = self.name(unit, entry, 0).unwrap_or(NONE);
                     let (sites, site_ranges, around) = Default::default();
-                    open.push(Open { depth, name, ranges, sites, site_ranges, around });
+                    open.push(OpenFunction { depth, name, ranges, sites, site_ranges, around });
                 }
                 gimli::DW_TAG_inlined_subroutine => {
                     let ranges = self.ranges(unit, entry)?;
@@ -259,7 +280,7 @@ impl<'d> Reader<'_, 'd> {
         Ok(())
     }
 
-    fn close(&mut self, function: Open, lines: &[LineRow]) {
+    fn close(&mut self, function: OpenFunction, lines: &[LineRow]) {
         if function.name == NONE || function.ranges.is_empty() {
             return;
         }
@@ -288,7 +309,7 @@ impl<'d> Reader<'_, 'd> {
                 .filter(|inlined| inlined.row.start < end && inlined.row.end > start)
                 .copied()
                 .collect();
-            self.builder.add(&Function {
+            self.builder.add(&FunctionRecord {
                 start,
                 end,
                 name,
@@ -302,7 +323,7 @@ impl<'d> Reader<'_, 'd> {
 
     /// Ranges of an entry as rvas, those outside the image left out (a linker sets dropped
     /// functions to 0).
-    fn ranges(&mut self, unit: &Unit<'d>, entry: &Entry<'d>) -> gimli::Result<Vec<(u32, u32)>> {
+    fn ranges(&mut self, unit: &Unit<'d>, entry: &DwarfEntry<'d>) -> gimli::Result<Vec<(u32, u32)>> {
         let mut ranges = Vec::new();
         let mut iter = self.dwarf.die_ranges(unit, entry)?;
         while let Some(range) = iter.next()? {
@@ -324,7 +345,7 @@ impl<'d> Reader<'_, 'd> {
     }
 
     /// The linkage name of an entry or of the one that it refers to, else its plain name.
-    fn name(&mut self, unit: &Unit<'d>, entry: &Entry<'d>, depth: u32) -> Option<StrId> {
+    fn name(&mut self, unit: &Unit<'d>, entry: &DwarfEntry<'d>, depth: u32) -> Option<StringId> {
         for attribute in [gimli::DW_AT_linkage_name, gimli::DW_AT_MIPS_linkage_name] {
             if let Some(value) = entry.attr_value(attribute) {
                 let text = self.text(unit, value)?;
@@ -350,7 +371,7 @@ impl<'d> Reader<'_, 'd> {
         Some(self.builder.string(text))
     }
 
-    fn text(&mut self, unit: &Unit<'d>, value: AttributeValue<Slice<'d>>) -> Option<&'d [u8]> {
+    fn text(&mut self, unit: &Unit<'d>, value: AttributeValue<DwarfSlice<'d>>) -> Option<&'d [u8]> {
         match self.dwarf.attr_string(unit, value) {
             Ok(text) => Some(text.slice()),
             Err(_) => {
@@ -360,15 +381,16 @@ impl<'d> Reader<'_, 'd> {
         }
     }
 
-    fn name_at(&mut self, unit: &Unit<'d>, offset: UnitOffset, depth: u32) -> Option<StrId> {
+    fn name_at(&mut self, unit: &Unit<'d>, offset: UnitOffset, depth: u32) -> Option<StringId> {
         let entry = unit.entry(offset).ok()?;
         self.builder.spend(entry.attrs().len());
         self.name(unit, &entry, depth + 1)
     }
 
-    fn name_in_other_unit(&mut self, offset: gimli::DebugInfoOffset, depth: u32) -> Option<StrId> {
-        let starts =
-            |header: &UnitHeader<Slice<'d>>| header.debug_info_offset().is_some_and(|at| at.0 <= offset.0);
+    fn name_in_other_unit(&mut self, offset: gimli::DebugInfoOffset, depth: u32) -> Option<StringId> {
+        let starts = |header: &UnitHeader<DwarfSlice<'d>>| {
+            header.debug_info_offset().is_some_and(|at| at.0 <= offset.0)
+        };
         let number = self.headers.partition_point(starts).checked_sub(1)?;
         let inner = offset.to_unit_offset(&self.headers[number])?;
         let unit = self.kept_unit(number)?;
@@ -411,7 +433,7 @@ impl<'d> Reader<'_, 'd> {
             files.push(name.unwrap_or(NONE));
         }
         let mut rows: Vec<LineRow> = Vec::new();
-        let mut last: Option<(u32, StrId, u32)> = None;
+        let mut last: Option<(u32, StringId, u32)> = None;
         let mut iter = program.rows();
         while let Some((_, row)) = iter.next_row()? {
             if !self.builder.spend(size_of::<LineRow>() / 4) {
@@ -434,9 +456,9 @@ impl<'d> Reader<'_, 'd> {
     fn path(
         &mut self,
         unit: &Unit<'d>,
-        header: &gimli::LineProgramHeader<Slice<'d>>,
-        file: &gimli::FileEntry<Slice<'d>>,
-    ) -> Option<StrId> {
+        header: &gimli::LineProgramHeader<DwarfSlice<'d>>,
+        file: &gimli::FileEntry<DwarfSlice<'d>>,
+    ) -> Option<StringId> {
         let absolute =
             |part: &[u8]| part.first().is_some_and(|c| b"/\\".contains(c)) || part.get(1) == Some(&b':');
         let mut path: Vec<u8> = self.text(unit, file.path_name())?.to_vec();

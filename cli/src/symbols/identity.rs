@@ -10,7 +10,7 @@ use stk_schema::identity::CodeView;
 
 /// A file that is looked for: a symbol file or image of exactly one build.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct WantedFile<'a> {
     /// File name without folders.
     pub name: &'a str,
     /// Which build.
@@ -60,7 +60,7 @@ pub enum Identity {
 const MAX_PORTABLE: usize = 256 << 20;
 
 /// Why a file is not the one that is wanted.
-pub(super) enum Unfit {
+pub(super) enum Misfit {
     OtherBuild(Identity),
     Unreadable(String),
 }
@@ -84,32 +84,32 @@ impl std::fmt::Display for Identity {
 /// # Errors
 ///
 /// Says why it is not.
-pub(super) fn fits(data: &[u8], wanted: &Identity) -> Result<(), Unfit> {
+pub(super) fn fits(data: &[u8], wanted: &Identity) -> Result<(), Misfit> {
     match wanted {
         Identity::Pdb { guid, age } => {
-            let pdb = PdbFile::open(data).map_err(|error| Unfit::Unreadable(error.to_string()))?;
+            let pdb = PdbFile::open(data).map_err(|error| Misfit::Unreadable(error.to_string()))?;
             let found = pdb.identity();
             let other = Identity::Pdb { guid: found.guid, age: found.age };
-            if found.matches(guid, *age) { Ok(()) } else { Err(Unfit::OtherBuild(other)) }
+            if found.matches(guid, *age) { Ok(()) } else { Err(Misfit::OtherBuild(other)) }
         }
         Identity::PortablePdb { guid } => {
             if data.starts_with(b"Microsoft C/C++ MSF") {
-                return Err(Unfit::Unreadable(
+                return Err(Misfit::Unreadable(
                     "is a Windows PDB: lines of managed code are read from portable ones only".to_owned(),
                 ));
             }
             if data.len() > MAX_PORTABLE {
-                return Err(Unfit::Unreadable("is larger than any portable PDB".to_owned()));
+                return Err(Misfit::Unreadable("is larger than any portable PDB".to_owned()));
             }
-            let found = PortablePdb::guid_of(data).map_err(|error| Unfit::Unreadable(error.to_string()))?;
+            let found = PortablePdb::guid_of(data).map_err(|error| Misfit::Unreadable(error.to_string()))?;
             let other = Identity::PortablePdb { guid: found };
-            if found == *guid { Ok(()) } else { Err(Unfit::OtherBuild(other)) }
+            if found == *guid { Ok(()) } else { Err(Misfit::OtherBuild(other)) }
         }
         Identity::Image { .. } => {
             let (time_date_stamp, size_of_image) =
-                image_identity(data).ok_or_else(|| Unfit::Unreadable("is not a PE image".to_owned()))?;
+                image_identity(data).ok_or_else(|| Misfit::Unreadable("is not a PE image".to_owned()))?;
             let found = Identity::Image { time_date_stamp, size_of_image };
-            if found == *wanted { Ok(()) } else { Err(Unfit::OtherBuild(found)) }
+            if found == *wanted { Ok(()) } else { Err(Misfit::OtherBuild(found)) }
         }
     }
 }

@@ -5,6 +5,7 @@ use object::pe;
 use object::read::pe::{ImageNtHeaders, ImageOptionalHeader, PeFile};
 use object::{Object as _, ReadRef};
 use stk_schema::Arch;
+use thiserror::Error;
 
 /// An image file's identity and names.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +28,18 @@ pub struct ImageFile {
     pub exports: Vec<(u32, Box<str>)>,
 }
 
+/// Why the headers of an image cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum ImageFileError {
+    /// It is something else.
+    #[error("is not a PE image")]
+    NotPe,
+    /// Its headers make no sense.
+    #[error("is a damaged PE image: {0}")]
+    Damaged(object::read::Error),
+}
+
 /// No real image exports more; a forged count ends here.
 const MAX_EXPORTS: usize = 1 << 20;
 
@@ -36,17 +49,17 @@ impl ImageFile {
     /// # Errors
     ///
     /// Says why the headers cannot be read.
-    pub fn parse(data: &[u8]) -> Result<ImageFile, String> {
+    pub fn parse(data: &[u8]) -> Result<ImageFile, ImageFileError> {
         match object::read::pe::optional_header_magic(data) {
             Ok(pe::IMAGE_NT_OPTIONAL_HDR64_MAGIC) => parse::<pe::ImageNtHeaders64>(data),
             Ok(pe::IMAGE_NT_OPTIONAL_HDR32_MAGIC) => parse::<pe::ImageNtHeaders32>(data),
-            _ => Err("is not a PE image".to_owned()),
+            _ => Err(ImageFileError::NotPe),
         }
     }
 }
 
-fn parse<H: ImageNtHeaders>(data: &[u8]) -> Result<ImageFile, String> {
-    let file = PeFile::<H>::parse(data).map_err(|error| format!("is a damaged PE image: {error}"))?;
+fn parse<H: ImageNtHeaders>(data: &[u8]) -> Result<ImageFile, ImageFileError> {
+    let file = PeFile::<H>::parse(data).map_err(ImageFileError::Damaged)?;
     let headers = file.nt_headers();
     let machine = headers.file_header().machine.get(LE);
     let arch = match machine {

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Why a path cannot be used as a place of this machine.
 #[derive(Debug)]
-pub(super) enum Unresolved {
+pub(super) enum PathProblem {
     /// It leads elsewhere: from where on, and what is there.
     Elsewhere { at: PathBuf, what: String },
     /// It is not there, or the system does not give it.
@@ -33,8 +33,8 @@ const MAX_WALKED: usize = 1 << 12;
 /// # Errors
 ///
 /// That it is not there, or not on this machine; what is elsewhere has not been touched.
-pub(super) fn resolve(path: &Path) -> Result<PathBuf, Unresolved> {
-    let path = std::path::absolute(path).map_err(Unresolved::Io)?;
+pub(super) fn resolve(path: &Path) -> Result<PathBuf, PathProblem> {
+    let path = std::path::absolute(path).map_err(PathProblem::Io)?;
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return walk(PathBuf::new(), parts(&path), &elsewhere);
     };
@@ -63,7 +63,7 @@ fn walk(
     mut at: PathBuf,
     mut rest: Vec<OsString>,
     elsewhere: &dyn Fn(&Path) -> Option<String>,
-) -> Result<PathBuf, Unresolved> {
+) -> Result<PathBuf, PathProblem> {
     let mut links = 0;
     while let Some(part) = rest.pop() {
         let next = if part == ".." { at.parent().unwrap_or(&at).to_path_buf() } else { at.join(&part) };
@@ -73,20 +73,20 @@ fn walk(
             continue;
         }
         if let Some(what) = elsewhere(&next) {
-            return Err(Unresolved::Elsewhere { at: next, what });
+            return Err(PathProblem::Elsewhere { at: next, what });
         }
         // Roots and drives are no links; without its root `\\?\C:` is the disk itself.
         let root = next.file_name().is_none();
-        if root || !next.symlink_metadata().map_err(Unresolved::Io)?.file_type().is_symlink() {
+        if root || !next.symlink_metadata().map_err(PathProblem::Io)?.file_type().is_symlink() {
             at = next;
             continue;
         }
         links += 1;
         if links > MAX_LINKS {
-            return Err(Unresolved::Io(io::Error::other("leads through too many links")));
+            return Err(PathProblem::Io(io::Error::other("leads through too many links")));
         }
         // Relative targets go on from `at`, absolute ones replace it.
-        rest.extend(parts(&next.read_link().map_err(Unresolved::Io)?));
+        rest.extend(parts(&next.read_link().map_err(PathProblem::Io)?));
     }
     Ok(at)
 }
@@ -345,7 +345,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     /// As if a folder `net` were an automount.
-    fn outcome(folder: &Path, path: &str) -> Result<PathBuf, Unresolved> {
+    fn outcome(folder: &Path, path: &str) -> Result<PathBuf, PathProblem> {
         let net = folder.join("net");
         let elsewhere = |path: &Path| path.starts_with(&net).then(|| "autofs".to_owned());
         walk(PathBuf::new(), parts(&folder.join(path)), &elsewhere)
@@ -370,18 +370,18 @@ mod tests {
         assert_eq!(found, folder.join("here/sub/x.pdb"));
         for path in ["net", "net/evil/x.pdb", "here/out/x.pdb", "here/x.pdb", "here/link/../../net/none"] {
             let outcome = outcome(&folder, path);
-            let Err(Unresolved::Elsewhere { at, what }) = outcome else { panic!("{path}: {outcome:?}") };
+            let Err(PathProblem::Elsewhere { at, what }) = outcome else { panic!("{path}: {outcome:?}") };
             assert_eq!((at, what.as_str()), (folder.join("net"), "autofs"), "{path}");
         }
-        assert!(matches!(outcome(&folder, "loop/x"), Err(Unresolved::Io(_))));
+        assert!(matches!(outcome(&folder, "loop/x"), Err(PathProblem::Io(_))));
         let missing = outcome(&folder, "here/none/x").unwrap_err();
-        assert!(matches!(missing, Unresolved::Io(error) if error.kind() == io::ErrorKind::NotFound));
+        assert!(matches!(missing, PathProblem::Io(error) if error.kind() == io::ErrorKind::NotFound));
     }
 
     #[test]
     fn what_is_no_storage_is_not_looked_into() {
         if cfg!(target_os = "linux") {
-            assert!(matches!(resolve(Path::new("/proc/self/mem")), Err(Unresolved::Elsewhere { .. })));
+            assert!(matches!(resolve(Path::new("/proc/self/mem")), Err(PathProblem::Elsewhere { .. })));
             assert!(resolve(Path::new("/proc/self/cwd/x")).is_err());
         }
         assert!(resolve(Path::new(env!("CARGO_MANIFEST_DIR"))).is_ok());
@@ -401,7 +401,7 @@ mod tests {
             r"\\?\GLOBALROOT\x",
             r"Q:\x.pdb",
         ] {
-            assert!(matches!(resolve(Path::new(path)), Err(Unresolved::Elsewhere { .. })), "{path}");
+            assert!(matches!(resolve(Path::new(path)), Err(PathProblem::Elsewhere { .. })), "{path}");
         }
         let folder = tempfile::tempdir().unwrap();
         assert!(resolve(folder.path()).is_ok());

@@ -6,7 +6,7 @@
 
 /// An entry of an access control list (Microsoft, "ACE").
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Entry {
+struct AccessEntry {
     /// ACE_HEADER.AceType.
     kind: u8,
     /// ACCESS_MASK.
@@ -34,7 +34,7 @@ const OWNERS: [&str; 2] = ["S-1-3-0", "S-1-3-4"];
 /// Why others than `me` and the system may write, if they may. `entries` is nothing where there is
 /// no list: all may do all. Entries that only what is made in the folder inherits count too;
 /// entries that deny are not relied on.
-fn judge(owner: &str, me: &str, entries: Option<&[Entry]>) -> Option<String> {
+fn judge(owner: &str, me: &str, entries: Option<&[AccessEntry]>) -> Option<String> {
     let trusted = |sid: &str| sid == me || SYSTEM.contains(&sid);
     if !trusted(owner) {
         return Some(format!("it belongs to another user ({owner})"));
@@ -63,7 +63,7 @@ pub(super) fn others_may_write(folder: &std::path::Path) -> Option<String> {
 #[cfg(windows)]
 #[allow(unsafe_code)]
 mod system {
-    use super::{ALLOWED, ALLOWED_CALLBACK, Entry};
+    use super::{ALLOWED, ALLOWED_CALLBACK, AccessEntry};
     use std::io;
     use std::os::windows::ffi::OsStrExt;
     use std::path::Path;
@@ -79,7 +79,7 @@ mod system {
     use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 
     /// Owner and list of a folder.
-    pub(super) fn security(folder: &Path) -> io::Result<(String, Option<Vec<Entry>>)> {
+    pub(super) fn security(folder: &Path) -> io::Result<(String, Option<Vec<AccessEntry>>)> {
         let name: Vec<u16> = folder.as_os_str().encode_wide().chain([0]).collect();
         let (mut owner, mut list, mut descriptor): (PSID, *mut ACL, _) = (null_mut(), null_mut(), null_mut());
         // SAFETY: the name ends with NUL; the system writes one pointer to each place that is
@@ -111,7 +111,7 @@ mod system {
     /// # Safety
     ///
     /// `list` is null or a valid list.
-    unsafe fn entries(list: *const ACL) -> io::Result<Option<Vec<Entry>>> {
+    unsafe fn entries(list: *const ACL) -> io::Result<Option<Vec<AccessEntry>>> {
         if list.is_null() {
             return Ok(None);
         }
@@ -127,12 +127,12 @@ mod system {
                 let entry = entry.cast::<ACCESS_ALLOWED_ACE>();
                 let kind = (*entry).Header.AceType;
                 if !matches!(kind, ALLOWED | ALLOWED_CALLBACK) {
-                    return Ok(Entry { kind, mask: 0, sid: String::new() });
+                    return Ok(AccessEntry { kind, mask: 0, sid: String::new() });
                 }
                 let sid = text(ptr::addr_of_mut!((*entry).SidStart).cast())?;
-                Ok(Entry { kind, mask: (*entry).Mask, sid })
+                Ok(AccessEntry { kind, mask: (*entry).Mask, sid })
             };
-            (0..u32::from((*list).AceCount)).map(read).collect::<io::Result<Vec<Entry>>>().map(Some)
+            (0..u32::from((*list).AceCount)).map(read).collect::<io::Result<Vec<AccessEntry>>>().map(Some)
         }
     }
 
@@ -200,8 +200,8 @@ mod tests {
     const ME: &str = "S-1-5-21-1-2-3-1001";
     const ADMINISTRATORS: &str = "S-1-5-32-544";
 
-    fn allow(sid: &str, mask: u32) -> Entry {
-        Entry { kind: ALLOWED, mask, sid: sid.to_owned() }
+    fn allow(sid: &str, mask: u32) -> AccessEntry {
+        AccessEntry { kind: ALLOWED, mask, sid: sid.to_owned() }
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
             allow(ADMINISTRATORS, 0x1f01ff),
             allow("S-1-3-0", 0x1000_0000),
             allow("S-1-5-32-545", 0x1200a9),
-            Entry { kind: DENIED, mask: 0x1f01ff, sid: "S-1-1-0".to_owned() },
+            AccessEntry { kind: DENIED, mask: 0x1f01ff, sid: "S-1-1-0".to_owned() },
         ];
         assert_eq!(judge(ADMINISTRATORS, ME, Some(&list)), None);
         assert_eq!(judge(ME, ME, Some(&list)), None);
@@ -238,7 +238,7 @@ mod tests {
     fn another_owner_no_list_and_unknown_entries_are_not_trusted() {
         assert!(judge("S-1-5-21-1-2-3-1002", ME, Some(&[])).is_some());
         assert!(judge(ME, ME, None).is_some());
-        let unknown = Entry { kind: 5, mask: 0, sid: String::new() };
+        let unknown = AccessEntry { kind: 5, mask: 0, sid: String::new() };
         assert!(judge(ME, ME, Some(&[unknown])).is_some());
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct PacedReader<R> {
 /// What came in the period in which the sender was given up.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("only {got} bytes came in {} s", waited.as_secs_f64())]
-pub(super) struct TooSlow {
+pub(super) struct Slowness {
     pub(super) got: u64,
     pub(super) waited: Duration,
 }
@@ -43,7 +43,7 @@ impl<R: Read> Read for PacedReader<R> {
         self.got += len as u64;
         if self.waited >= self.pace.period {
             if len != 0 && self.got < self.pace.bytes {
-                return Err(io::Error::other(TooSlow { got: self.got, waited: self.waited }));
+                return Err(io::Error::other(Slowness { got: self.got, waited: self.waited }));
             }
             (self.waited, self.got) = (Duration::ZERO, 0);
         }

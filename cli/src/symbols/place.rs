@@ -7,8 +7,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use thiserror::Error;
+
 use super::listing;
-use super::local::{self, Unresolved};
+use super::local::{self, PathProblem};
 use crate::map::MappedFile;
 
 /// Who vouches for a place.
@@ -29,22 +31,26 @@ pub(super) struct Place {
     pub(super) trust: Trust,
 }
 
-/// Why a file is not opened.
-#[derive(Debug)]
-pub(super) enum OpenError {
-    /// It does not lie on this machine: a sentence that names the way out.
-    Elsewhere(String),
-    /// What the system says, or that it is no plain file.
-    Io(io::Error),
+/// That a path leads to another machine.
+#[derive(Debug, Error)]
+#[error("{path} is passed over, because {at} is on {what}, not on this machine: name it with -y")]
+pub(super) struct ElsewhereError {
+    path: PathBuf,
+    /// From where on it does.
+    at: PathBuf,
+    /// What is there.
+    what: String,
 }
 
-impl std::fmt::Display for OpenError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            OpenError::Elsewhere(why) => f.write_str(why),
-            OpenError::Io(error) => error.fmt(f),
-        }
-    }
+/// Why a file is not opened.
+#[derive(Debug, Error)]
+pub(super) enum OpenError {
+    /// It does not lie on this machine.
+    #[error(transparent)]
+    Elsewhere(ElsewhereError),
+    /// What the system says, or that it is no plain file.
+    #[error(transparent)]
+    Io(io::Error),
 }
 
 impl Place {
@@ -62,8 +68,8 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// That it does not lie on this machine, in words.
-    pub(super) fn is_there(&self) -> Result<bool, String> {
+    /// That it does not lie on this machine.
+    pub(super) fn is_there(&self) -> Result<bool, ElsewhereError> {
         match self.real(&self.folder) {
             Ok(path) => Ok(path.is_dir()),
             Err(OpenError::Elsewhere(why)) => Err(why),
@@ -125,13 +131,9 @@ impl Place {
             return Ok(path.to_path_buf());
         }
         local::resolve(path).map_err(|unresolved| match unresolved {
-            Unresolved::Io(error) => OpenError::Io(error),
-            Unresolved::Elsewhere { at, what } => {
-                let (path, at) = (path.display(), at.display());
-                let why = format!(
-                    "{path} is passed over, because {at} is on {what}, not on this machine: name it with -y"
-                );
-                OpenError::Elsewhere(why)
+            PathProblem::Io(error) => OpenError::Io(error),
+            PathProblem::Elsewhere { at, what } => {
+                OpenError::Elsewhere(ElsewhereError { path: path.to_path_buf(), at, what })
             }
         })
     }

@@ -5,67 +5,110 @@
 //! below a folder that the path names, or on a share of which the path names a folder. Pointers of
 //! servers have their own rule (`server`).
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::local;
+use thiserror::Error;
+
+use super::local::{self, PathProblem};
 use super::path::SymbolPath;
-use super::place::{OpenError, Place, Trust};
+use super::place::{ElsewhereError, OpenError, Place, Trust};
 use super::server::pointer_path;
 
 /// Bytes of a pointer that are read; paths are shorter.
 const MAX_POINTER: u64 = 4096;
 
+/// Why a pointer is not followed, and what to do.
+#[derive(Debug, Error)]
+pub(super) enum PointerError {
+    /// It does not lie on this machine.
+    #[error(transparent)]
+    Elsewhere(ElsewhereError),
+    /// The rules forbid it, or it makes no sense.
+    #[error("{pointer} is not followed, because {why}")]
+    Refused { pointer: PathBuf, why: PointerRefusal },
+}
+
+/// What is wrong with a pointer.
+#[derive(Debug, Error)]
+pub(super) enum PointerRefusal {
+    #[error("nobody has named its folder: name it with -y")]
+    Unnamed,
+    #[error(transparent)]
+    Io(io::Error),
+    #[error("it is no text")]
+    NoText,
+    #[error("{path:?} {why}")]
+    Target { path: String, why: TargetRefusal },
+}
+
+/// What is wrong with the path that a pointer names.
+#[derive(Debug, Error)]
+pub(super) enum TargetRefusal {
+    #[error("is a device")]
+    Device,
+    #[error("is on a share that the symbol path does not name: name it with -y")]
+    Share,
+    #[error("is no absolute path of this machine")]
+    Relative,
+    #[error("leads to {at}, on {what}: name its folder with -y")]
+    Elsewhere { at: PathBuf, what: String },
+    #[error("cannot be opened: {0}")]
+    Io(io::Error),
+}
+
 /// The file that a pointer names; nothing if it names none.
 ///
 /// # Errors
 ///
-/// Why it is not followed, and what to do, in words.
-pub(super) fn target(place: &Place, pointer: &Path, named: &SymbolPath) -> Result<Option<PathBuf>, String> {
-    let refuse = |why: String| format!("{} is not followed, because {why}", pointer.display());
+/// Why it is not followed.
+pub(super) fn target(
+    place: &Place,
+    pointer: &Path,
+    named: &SymbolPath,
+) -> Result<Option<PathBuf>, PointerError> {
+    let refuse = |why| PointerError::Refused { pointer: pointer.to_path_buf(), why };
     if place.trust != Trust::Named {
-        return Err(refuse("nobody has named its folder: name it with -y".to_owned()));
+        return Err(refuse(PointerRefusal::Unnamed));
     }
     let file = match place.open(pointer) {
         Ok(file) => file,
-        Err(OpenError::Io(error)) => return Err(refuse(format!("{error}"))),
-        Err(OpenError::Elsewhere(why)) => return Err(why),
+        Err(OpenError::Io(error)) => return Err(refuse(PointerRefusal::Io(error))),
+        Err(OpenError::Elsewhere(why)) => return Err(PointerError::Elsewhere(why)),
     };
     let mut text = String::new();
     if (&file[..]).take(MAX_POINTER).read_to_string(&mut text).is_err() {
-        return Err(refuse("it is no text".to_owned()));
+        return Err(refuse(PointerRefusal::NoText));
     }
     let Some(path) = pointer_path(&text) else { return Ok(None) };
     match allowed(path, named) {
         Ok(path) => Ok(Some(path)),
-        Err(why) => Err(refuse(format!("{path:?} {why}"))),
+        Err(why) => Err(refuse(PointerRefusal::Target { path: path.to_owned(), why })),
     }
 }
 
 /// The path of a pointer, if it may be opened.
-fn allowed(path: &str, named: &SymbolPath) -> Result<PathBuf, String> {
+fn allowed(path: &str, named: &SymbolPath) -> Result<PathBuf, TargetRefusal> {
     if let Some(share) = share(path) {
         let named =
             named.folders().filter_map(Path::to_str).any(|folder| self::share(folder) == Some(share.clone()));
         return match (share, named) {
-            (Share::Device, _) => Err("is a device".to_owned()),
+            (Share::Device, _) => Err(TargetRefusal::Device),
             (Share::Named(..), true) if cfg!(windows) => Ok(PathBuf::from(path)),
-            _ => Err("is on a share that the symbol path does not name: name it with -y".to_owned()),
+            _ => Err(TargetRefusal::Share),
         };
     }
     let path = Path::new(path);
     if !path.is_absolute() || path.components().any(|part| part == std::path::Component::ParentDir) {
-        return Err("is no absolute path of this machine".to_owned());
+        return Err(TargetRefusal::Relative);
     }
     if named.folders().any(|folder| path.starts_with(folder)) {
         return Ok(path.to_path_buf());
     }
     match local::resolve(path) {
         Ok(path) => Ok(path),
-        Err(local::Unresolved::Elsewhere { at, what }) => {
-            Err(format!("leads to {}, on {what}: name its folder with -y", at.display()))
-        }
-        Err(local::Unresolved::Io(error)) => Err(format!("cannot be opened: {error}")),
+        Err(PathProblem::Elsewhere { at, what }) => Err(TargetRefusal::Elsewhere { at, what }),
+        Err(PathProblem::Io(error)) => Err(TargetRefusal::Io(error)),
     }
 }
 
@@ -124,7 +167,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let own = file.path().canonicalize().unwrap();
         let none = SymbolPath::default();
-        assert_eq!(allowed(own.to_str().unwrap(), &none), Ok(own.clone()));
+        assert_eq!(allowed(own.to_str().unwrap(), &none).unwrap(), own);
         assert!(allowed("/proc/self/mem", &none).is_err());
         assert!(allowed("/proc/self/mem", &SymbolPath::parse("/proc/self")).is_ok());
         assert!(allowed("/proc/self/../x", &SymbolPath::parse("/proc/self")).is_err());

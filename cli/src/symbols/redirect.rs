@@ -1,9 +1,31 @@
 //! Where a server's redirect may lead: to an HTTP or HTTPS address, never from HTTPS to HTTP.
 
+use thiserror::Error;
 use ureq::http::Uri;
 
 /// Redirects that one request follows.
 pub(super) const MOST: usize = 8;
+
+/// Why a redirect is not followed.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum RedirectError {
+    /// It leads nowhere.
+    #[error("redirects to {0:?}, which is no address")]
+    NoAddress(String),
+    /// It leads to a file, or to a service of another kind.
+    #[error("redirects to {0:?}, which is neither HTTP nor HTTPS")]
+    NotHttp(String),
+    /// What comes from there could have been changed on the way.
+    #[error("redirects to {0:?}, which leaves HTTPS")]
+    LeavesHttps(String),
+    /// It would have credentials sent.
+    #[error("redirects to {0:?}, which names a user")]
+    NamesUser(String),
+    /// It leads on and on.
+    #[error("redirects more than {MOST} times")]
+    TooMany,
+}
 
 /// The address that a `Location` means, seen from the address `from` (RFC 9110, 10.2.2; RFC 3986,
 /// 5.2; dots stay).
@@ -11,24 +33,24 @@ pub(super) const MOST: usize = 8;
 /// # Errors
 ///
 /// Says why it is not followed.
-pub(super) fn target(from: &str, location: &str) -> Result<String, String> {
-    let refused = |why: &str| Err(format!("redirects to {location:?}, which {why}"));
+pub(super) fn target(from: &str, location: &str) -> Result<String, RedirectError> {
+    let refused = |why: fn(String) -> RedirectError| Err(why(location.to_owned()));
     let place = location.split('#').next().unwrap_or_default().trim();
     if place.is_empty() || place.contains(['\\', ' ']) {
-        return refused("is no address");
+        return refused(RedirectError::NoAddress);
     }
     let address = match scheme(place) {
-        Some(scheme) if !is_http(scheme) => return refused("is neither HTTP nor HTTPS"),
+        Some(scheme) if !is_http(scheme) => return refused(RedirectError::NotHttp),
         Some(_) => place.to_owned(),
         None => resolve(from, place),
     };
     if is_https(from) && !is_https(&address) {
-        return refused("leaves HTTPS");
+        return refused(RedirectError::LeavesHttps);
     }
     match address.parse::<Uri>().ok().as_ref().and_then(Uri::authority) {
-        Some(authority) if authority.as_str().contains('@') => refused("names a user"),
+        Some(authority) if authority.as_str().contains('@') => refused(RedirectError::NamesUser),
         Some(authority) if !authority.host().is_empty() => Ok(address),
-        _ => refused("is no address"),
+        _ => refused(RedirectError::NoAddress),
     }
 }
 
@@ -88,8 +110,8 @@ mod tests {
                 Err(_) => assert_eq!("refused", expected, "{location}"),
             }
         }
-        assert_eq!(target("http://a.test", "y").as_deref(), Ok("http://a.test/y"));
-        assert_eq!(target("http://a.test/x", "https://b.test/").as_deref(), Ok("https://b.test/"));
+        assert_eq!(target("http://a.test", "y").unwrap(), "http://a.test/y");
+        assert_eq!(target("http://a.test/x", "https://b.test/").unwrap(), "https://b.test/");
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub struct Location<'a> {
 
 /// What was found for one address.
 #[derive(Clone, Copy, Debug)]
-pub struct Resolved<'a> {
+pub struct Resolution<'a> {
     symbols: &'a ModuleSymbols,
     at: StoredAddress,
     /// Where the names come from.
@@ -102,18 +102,18 @@ impl ModuleSymbols {
     }
 
     /// What was found for the address with this number in the list that was asked for.
-    pub fn get(&self, n: usize) -> Option<Resolved<'_>> {
+    pub fn get(&self, n: usize) -> Option<Resolution<'_>> {
         let at = *self.addresses.get(n)?;
         let StoredAddress { source, displacement, .. } = at;
         let reason = match source {
             Source::Pdb | Source::Dwarf => None,
             Source::None => self.reason.as_ref().or(self.not_covered.as_ref()),
         };
-        Some(Resolved { symbols: self, at, source, reason, displacement })
+        Some(Resolution { symbols: self, at, source, reason, displacement })
     }
 }
 
-impl<'a> Resolved<'a> {
+impl<'a> Resolution<'a> {
     /// A text by its number.
     pub(crate) fn text(&self, id: u32) -> &'a str {
         &self.symbols.texts[id as usize]
@@ -153,7 +153,7 @@ impl<'a> Resolved<'a> {
 }
 
 /// Collects the results of one module.
-pub(super) struct Writer {
+pub(super) struct SymbolWriter {
     demangle: Demangle,
     arch: Arch,
     texts: Vec<Box<str>>,
@@ -166,10 +166,10 @@ pub(super) struct Writer {
     addresses: Vec<StoredAddress>,
 }
 
-impl Writer {
+impl SymbolWriter {
     /// Nothing yet of this module.
-    pub(super) fn new(demangle: Demangle, module: &ModuleKey<'_>) -> Writer {
-        Writer {
+    pub(super) fn new(demangle: Demangle, module: &ModuleKey<'_>) -> SymbolWriter {
+        SymbolWriter {
             demangle,
             arch: module.arch,
             texts: Vec::new(),
@@ -281,7 +281,7 @@ impl Writer {
         reason: Option<Reason>,
         not_covered: Option<Reason>,
     ) -> ModuleSymbols {
-        let Writer { texts, frames, aliases, addresses, .. } = self;
+        let SymbolWriter { texts, frames, aliases, addresses, .. } = self;
         ModuleSymbols { file, reason, not_covered, texts, frames, aliases, addresses }
     }
 }

@@ -16,10 +16,11 @@ use ureq::{Agent, Body};
 
 use super::cab;
 use super::cache::write_atomically;
-use super::pace::{Pace, PacedReader, TooSlow};
+use super::pace::{Pace, PacedReader, Slowness};
 use super::places::first_tier;
 use super::redirect;
-pub use super::server_error::ServerError;
+pub use super::redirect::RedirectError;
+pub use super::server_error::{ServerError, WrongFile};
 use crate::map::MappedFile;
 
 /// Microsoft's public symbol server, for `--ms-symbols`.
@@ -86,11 +87,11 @@ impl Default for ClientOptions {
 
 /// A file on its way from a server.
 #[derive(Clone, Copy)]
-struct Fetched<'a> {
+struct Download<'a> {
     /// File name without folders.
     name: &'a str,
     /// Says what is wrong with its bytes.
-    check: &'a dyn Fn(&[u8]) -> Result<(), String>,
+    check: &'a dyn Fn(&[u8]) -> Result<(), WrongFile>,
     /// Where it is to lie.
     target: &'a Path,
     on_bytes: OnBytes<'a>,
@@ -132,11 +133,11 @@ impl Client {
         name: &str,
         id: &str,
         store: &Path,
-        check: &dyn Fn(&[u8]) -> Result<(), String>,
+        check: &dyn Fn(&[u8]) -> Result<(), WrongFile>,
         on_bytes: OnBytes<'_>,
     ) -> Result<PathBuf, ServerError> {
         let target = store.join(name).join(id).join(name);
-        let file = Fetched { name, check, target: &target, on_bytes };
+        let file = Download { name, check, target: &target, on_bytes };
         let folder = format!("{base}/{}/{}", escape(name), escape(id));
         if self.known_missing(&folder) {
             return Err(ServerError::KnownMissing(folder));
@@ -175,7 +176,7 @@ impl Client {
     }
 
     /// Gets a file from one folder of the server: as it is, packed, or where `file.ptr` points.
-    fn fetch_from(&self, base: &str, folder: &str, file: Fetched<'_>) -> Result<(), ServerError> {
+    fn fetch_from(&self, base: &str, folder: &str, file: Download<'_>) -> Result<(), ServerError> {
         let plain = format!("{folder}/{}", escape(file.name));
         let packed = packed_name(file.name).map(|packed| format!("{folder}/{}", escape(&packed)));
         for url in [Some(plain), packed].into_iter().flatten() {
@@ -189,7 +190,7 @@ impl Client {
 
     /// `file.ptr` says where on the same server the file lies. Pointers to other places (a share, a
     /// drive, another server) are refused: a server must not make this machine open what it names.
-    fn follow_pointer(&self, base: &str, folder: &str, file: Fetched<'_>) -> Result<(), ServerError> {
+    fn follow_pointer(&self, base: &str, folder: &str, file: Download<'_>) -> Result<(), ServerError> {
         let url = format!("{folder}/file.ptr");
         let mut response = self.request(&url)?;
         let mut text = String::new();
@@ -198,15 +199,13 @@ impl Client {
             .read_to_string(&mut text)
             .map_err(|error| body_error(&url, 0, None, &error))?;
         let pointer = pointer_path(&text).ok_or_else(|| ServerError::NotFound(url.clone()))?;
-        let address = pointer_url(base, pointer).ok_or_else(|| ServerError::Wrong {
-            url,
-            reason: format!("file.ptr points to {pointer:?}, which is outside the server"),
-        })?;
+        let address = pointer_url(base, pointer)
+            .ok_or_else(|| ServerError::Wrong { url, reason: WrongFile::Pointer(pointer.to_owned()) })?;
         self.download(&address, file)
     }
 
     /// Downloads, unpacks, checks, and only then gives the file its name.
-    fn download(&self, url: &str, file: Fetched<'_>) -> Result<(), ServerError> {
+    fn download(&self, url: &str, file: Download<'_>) -> Result<(), ServerError> {
         let mut last = None;
         for attempt in 0..=self.options.retries {
             if attempt != 0 {
@@ -235,7 +234,7 @@ impl Client {
     }
 
     /// Writes to `out` what comes from one address, unpacked and checked.
-    fn receive(&self, url: &str, file: Fetched<'_>, out: &mut File) -> Result<(), ServerError> {
+    fn receive(&self, url: &str, file: Download<'_>, out: &mut File) -> Result<(), ServerError> {
         let cache_error = |error| ServerError::Cache { path: PathBuf::from(file.name), error };
         let mut response = self.request(url)?;
         self.copy_body(url, file, &mut response, out)?;
@@ -244,7 +243,7 @@ impl Client {
             let mut unpacked = tempfile::tempfile().map_err(cache_error)?;
             cab::expand(&map, self.options.max_size, &mut unpacked).map_err(|error| ServerError::Wrong {
                 url: url.to_owned(),
-                reason: format!("the packed file {error}"),
+                reason: WrongFile::Packed(error),
             })?;
             drop(map);
             unpacked.seek(SeekFrom::Start(0)).map_err(cache_error)?;
@@ -259,7 +258,7 @@ impl Client {
     fn copy_body(
         &self,
         url: &str,
-        file: Fetched<'_>,
+        file: Download<'_>,
         response: &mut Response<Body>,
         out: &mut File,
     ) -> Result<(), ServerError> {
@@ -317,8 +316,7 @@ impl Client {
             self.note_redirect(&at, &next);
             at = next;
         }
-        let reason = format!("redirects more than {} times", redirect::MOST);
-        Err(ServerError::Redirect { url: shown(url, &at), reason })
+        Err(ServerError::Redirect { url: shown(url, &at), reason: RedirectError::TooMany })
     }
 
     fn get(&self, url: &str, total: Duration) -> Result<Response<Body>, ServerError> {
@@ -379,7 +377,7 @@ fn shown(url: &str, at: &str) -> String {
 /// Why a body ended that is not whole.
 fn body_error(url: &str, got: u64, announced: Option<u64>, error: &io::Error) -> ServerError {
     let url = url.to_owned();
-    if let Some(slow) = error.get_ref().and_then(|inner| inner.downcast_ref::<TooSlow>()) {
+    if let Some(slow) = error.get_ref().and_then(|inner| inner.downcast_ref::<Slowness>()) {
         return ServerError::TooSlow { url, got: slow.got, seconds: slow.waited.as_secs_f64() };
     }
     match announced {

@@ -5,6 +5,32 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::identity::Identity;
+use super::redirect::RedirectError;
+
+/// What is wrong with a server's answer.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WrongFile {
+    /// It is of another build.
+    #[error("sent another build ({found} instead of {wanted})")]
+    OtherBuild {
+        /// What came.
+        found: Identity,
+        /// What was asked for.
+        wanted: Identity,
+    },
+    /// It is no such file: what is wrong with it.
+    #[error("what came {0}")]
+    Unreadable(String),
+    /// Its `file.ptr` names another place.
+    #[error("file.ptr points to {0:?}, which is outside the server")]
+    Pointer(String),
+    /// It cannot be unpacked.
+    #[error("the packed file {0}")]
+    Packed(io::Error),
+}
+
 /// Why a server gave no file.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -55,7 +81,7 @@ pub enum ServerError {
         /// Address.
         url: String,
         /// Where it leads, and what is wrong with that.
-        reason: String,
+        reason: RedirectError,
     },
     /// The answer is shorter than announced.
     #[error("{url}: the answer ended after {got} of {announced} bytes: try again")]
@@ -81,7 +107,7 @@ pub enum ServerError {
         /// Address.
         url: String,
         /// What is wrong with it.
-        reason: String,
+        reason: WrongFile,
     },
     /// The cache cannot be written.
     #[error("{path}: {error}: name another folder with --symbol-cache")]

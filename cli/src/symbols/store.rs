@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::bundle::{Bundle, is_bundle};
 use super::cab;
 use super::cache::{SymbolCache, write_atomically};
-use super::identity::{Identity, Unfit, Wanted, fits};
+use super::identity::{Identity, Misfit, WantedFile, fits};
 use super::path::{PathElement, Store, SymbolPath};
 use super::place::{OpenError, Place, Trust};
 use super::places::{first_tier, image_folder, safe_file_name};
 use super::pointer;
 use super::portable_pdb::assembly_debug;
-use super::server::{Client, ClientOptions, OnBytes, packed_name};
+use super::server::{Client, ClientOptions, OnBytes, WrongFile, packed_name};
 use crate::map::MappedFile;
 use crate::model::file_name;
 
@@ -35,7 +35,7 @@ pub struct SymbolStore {
 }
 
 /// A bundle, or what is wrong with it.
-type OpenBundle = Result<Arc<Bundle>, Arc<str>>;
+type OpenBundle = Result<Arc<Bundle>, Arc<io::Error>>;
 
 /// Where people keep symbols on Windows. On a stock system everybody may make and fill that folder.
 #[cfg(windows)]
@@ -177,7 +177,7 @@ impl SymbolStore {
         time_date_stamp: u32,
         size_of_image: u32,
     ) -> Option<PathBuf> {
-        let wanted = Wanted {
+        let wanted = WantedFile {
             name: safe_file_name(file_name(image_path))?,
             identity: Identity::Image { time_date_stamp, size_of_image },
         };
@@ -194,7 +194,7 @@ impl SymbolStore {
             search.unreadable.push((PathBuf::from(name), "is no usable file name".to_owned()));
             return search;
         };
-        let wanted = Wanted { name, identity };
+        let wanted = WantedFile { name, identity };
         for place in self.all_places(image_path) {
             if self.look_in(&place, &wanted, &mut search) {
                 return search;
@@ -225,14 +225,14 @@ impl SymbolStore {
     }
 
     /// Looks into one folder (flat, two-tier store, three-tier store) or bundle.
-    fn look_in(&self, place: &Place, wanted: &Wanted<'_>, search: &mut Search) -> bool {
+    fn look_in(&self, place: &Place, wanted: &WantedFile<'_>, search: &mut Search) -> bool {
         if place.trust == Trust::Named && is_bundle(&place.folder) && place.folder.is_file() {
             return self.look_in_bundle(&place.folder, wanted, search);
         }
         let here = match place.is_there() {
             Ok(here) => here,
             Err(elsewhere) => {
-                search.skipped.push(elsewhere);
+                search.skipped.push(elsewhere.to_string());
                 return false;
             }
         };
@@ -258,7 +258,13 @@ impl SymbolStore {
 
     /// Looks into the folder of one identity in a store: the file, the packed file, a pointer to
     /// it.
-    fn look_in_store(&self, place: &Place, folder: &Path, wanted: &Wanted<'_>, search: &mut Search) -> bool {
+    fn look_in_store(
+        &self,
+        place: &Place,
+        folder: &Path,
+        wanted: &WantedFile<'_>,
+        search: &mut Search,
+    ) -> bool {
         if let Some(path) = place.file(folder, wanted.name) {
             return try_file(place, path, wanted, search);
         }
@@ -279,7 +285,7 @@ impl SymbolStore {
                 false
             }
             Err(refusal) => {
-                search.skipped.push(refusal);
+                search.skipped.push(refusal.to_string());
                 false
             }
         }
@@ -287,7 +293,7 @@ impl SymbolStore {
 
     /// Looks into a bundle. What it holds is unpacked into the cache's store, once, or into a
     /// temporary file.
-    fn look_in_bundle(&self, path: &Path, wanted: &Wanted<'_>, search: &mut Search) -> bool {
+    fn look_in_bundle(&self, path: &Path, wanted: &WantedFile<'_>, search: &mut Search) -> bool {
         let id = wanted.identity.to_string();
         let bundle = match self.open_bundle(path) {
             Ok(bundle) => bundle,
@@ -307,9 +313,9 @@ impl SymbolStore {
         let file = match (kept.filter(|file| fits(file, &wanted.identity).is_ok()), &place) {
             (Some(kept), _) => Ok(kept),
             (None, Some(place)) => keep(place, wanted, unpack).and_then(|()| {
-                MappedFile::open_plain(place).map_err(|error| Unfit::Unreadable(error.to_string()))
+                MappedFile::open_plain(place).map_err(|error| Misfit::Unreadable(error.to_string()))
             }),
-            (None, None) => temporary(unpack).map_err(|error| Unfit::Unreadable(error.to_string())),
+            (None, None) => temporary(unpack).map_err(|error| Misfit::Unreadable(error.to_string())),
         };
         match file {
             Ok(file) => accept(place.unwrap_or(member), file, wanted, search),
@@ -320,26 +326,26 @@ impl SymbolStore {
     /// Opens a bundle, or gives the one that is open.
     fn open_bundle(&self, path: &Path) -> OpenBundle {
         let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = || Bundle::open(path).map(Arc::new).map_err(|error: io::Error| error.to_string().into());
+        let open = || Bundle::open(path).map(Arc::new).map_err(Arc::new);
         bundles.entry(path.to_path_buf()).or_insert_with(open).clone()
     }
 
     /// Where a two-tier store keeps a file.
-    fn place_in(&self, store: &Path, wanted: &Wanted<'_>) -> PathBuf {
+    fn place_in(&self, store: &Path, wanted: &WantedFile<'_>) -> PathBuf {
         store.join(wanted.name).join(wanted.identity.to_string()).join(wanted.name)
     }
 
     /// Unpacks a cabinet into the cache's store, if it holds what is wanted.
-    fn unpack(&self, place: &Place, packed: &Path, wanted: &Wanted<'_>) -> Result<PathBuf, Unfit> {
+    fn unpack(&self, place: &Place, packed: &Path, wanted: &WantedFile<'_>) -> Result<PathBuf, Misfit> {
         let none = "is packed, and there is no cache folder to unpack it to";
-        let cache = self.cache.as_ref().ok_or_else(|| Unfit::Unreadable(none.to_owned()))?;
+        let cache = self.cache.as_ref().ok_or_else(|| Misfit::Unreadable(none.to_owned()))?;
         let target = self.place_in(&cache.store(), wanted);
-        let file = place.open(packed).map_err(|error| Unfit::Unreadable(error.to_string()))?;
+        let file = place.open(packed).map_err(|error| Misfit::Unreadable(error.to_string()))?;
         keep(&target, wanted, |out| cab::expand(&file, MAX_UNPACKED, out).map(drop))?;
         Ok(target)
     }
 
-    fn ask_servers(&self, wanted: &Wanted<'_>, search: &mut Search, on_bytes: OnBytes<'_>) {
+    fn ask_servers(&self, wanted: &WantedFile<'_>, search: &mut Search, on_bytes: OnBytes<'_>) {
         let Some(client) = &self.client else { return };
         let default = self.cache.as_ref().map(SymbolCache::store);
         let place = |store: &Store| match store {
@@ -350,8 +356,8 @@ impl SymbolStore {
         let id = wanted.identity.to_string();
         let check = |data: &[u8]| match fits(data, &wanted.identity) {
             Ok(()) => Ok(()),
-            Err(Unfit::OtherBuild(found)) => Err(format!("sent another build ({found} instead of {id})")),
-            Err(Unfit::Unreadable(error)) => Err(format!("what came {error}")),
+            Err(Misfit::OtherBuild(found)) => Err(WrongFile::OtherBuild { found, wanted: wanted.identity }),
+            Err(Misfit::Unreadable(error)) => Err(WrongFile::Unreadable(error)),
         };
         for element in &self.path.elements {
             match element {
@@ -386,9 +392,9 @@ impl SymbolStore {
 /// place stands for.
 fn keep(
     place: &Path,
-    wanted: &Wanted<'_>,
+    wanted: &WantedFile<'_>,
     write: impl FnOnce(&mut File) -> io::Result<()>,
-) -> Result<(), Unfit> {
+) -> Result<(), Misfit> {
     let mut unfit = None;
     let written = write_atomically(place, |out| {
         write(out)?;
@@ -403,7 +409,7 @@ fn keep(
         let folders = place.ancestors().skip(1).take(2);
         folders.for_each(|folder| drop(std::fs::remove_dir(folder)));
     }
-    written.map_err(|error| unfit.unwrap_or_else(|| Unfit::Unreadable(error.to_string())))
+    written.map_err(|error| unfit.unwrap_or_else(|| Misfit::Unreadable(error.to_string())))
 }
 
 /// A file without a name, which goes when it is closed.
@@ -415,7 +421,7 @@ fn temporary(write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<Mapp
 
 /// Takes a file if it is the one that is wanted; else notes why not, and throws it away if it lies
 /// in the cache.
-fn try_file(place: &Place, path: PathBuf, wanted: &Wanted<'_>, search: &mut Search) -> bool {
+fn try_file(place: &Place, path: PathBuf, wanted: &WantedFile<'_>, search: &mut Search) -> bool {
     let file = match place.open(&path) {
         Ok(file) => file,
         Err(OpenError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -427,7 +433,7 @@ fn try_file(place: &Place, path: PathBuf, wanted: &Wanted<'_>, search: &mut Sear
             return false;
         }
         Err(OpenError::Elsewhere(why)) => {
-            search.skipped.push(why);
+            search.skipped.push(why.to_string());
             return false;
         }
     };
@@ -439,7 +445,7 @@ fn try_file(place: &Place, path: PathBuf, wanted: &Wanted<'_>, search: &mut Sear
 }
 
 /// Takes an open file if it is the one that is wanted; else notes why not.
-fn accept(path: PathBuf, file: MappedFile, wanted: &Wanted<'_>, search: &mut Search) -> bool {
+fn accept(path: PathBuf, file: MappedFile, wanted: &WantedFile<'_>, search: &mut Search) -> bool {
     match fits(&file, &wanted.identity) {
         Ok(()) => {
             search.found = Some(FoundFile { path, file });
@@ -450,10 +456,10 @@ fn accept(path: PathBuf, file: MappedFile, wanted: &Wanted<'_>, search: &mut Sea
 }
 
 /// Notes why a file is not the one that is wanted.
-fn note(path: PathBuf, unfit: Unfit, search: &mut Search) -> bool {
+fn note(path: PathBuf, unfit: Misfit, search: &mut Search) -> bool {
     match unfit {
-        Unfit::OtherBuild(found) => search.mismatched.push((path, found)),
-        Unfit::Unreadable(error) => search.unreadable.push((path, error)),
+        Misfit::OtherBuild(found) => search.mismatched.push((path, found)),
+        Misfit::Unreadable(error) => search.unreadable.push((path, error)),
     }
     false
 }

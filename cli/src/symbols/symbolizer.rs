@@ -11,7 +11,7 @@ use super::names::Demangle;
 use super::pdb::PdbFile;
 use super::places::safe_file_name;
 use super::reason::{Reason, unreadable};
-use super::resolved::{ModuleSymbols, Writer};
+use super::resolved::{ModuleSymbols, SymbolWriter};
 use super::store::SymbolStore;
 use crate::map::MappedFile;
 use crate::model::{image_id, pdb_id};
@@ -122,7 +122,7 @@ impl Symbolizer {
         index: &SymbolIndex,
     ) -> Result<ModuleSymbols, IndexError> {
         self.lookups.fetch_add(rvas.len() as u64, Ordering::Relaxed);
-        let mut writer = Writer::new(self.demangle, module);
+        let mut writer = SymbolWriter::new(self.demangle, module);
         let mut known = TextMap::new(index);
         index.lookup_all(rvas, |n, hit| writer.address(rvas[n], hit, index, &mut known))?;
         Ok(writer.finish(
@@ -133,7 +133,7 @@ impl Symbolizer {
     }
 
     fn nameless(&self, module: &ModuleKey<'_>, rvas: &[u32], reason: Reason) -> ModuleSymbols {
-        let mut writer = Writer::new(self.demangle, module);
+        let mut writer = SymbolWriter::new(self.demangle, module);
         rvas.iter().for_each(|&rva| writer.without_symbols(rva));
         writer.finish(None, Some(reason), None)
     }

@@ -14,7 +14,7 @@ use stk_schema::identity::ContentHash;
 /// Where the BLOBs of a trace lie. They are decoded on demand.
 #[derive(Default, Debug)]
 pub struct Blobs {
-    known: HashMap<ContentHash, Location>,
+    known: HashMap<ContentHash, BlobLocation>,
     /// Where those lie that the trace does not carry.
     folders: TableFolders,
     /// Bytes that BLOB blocks take in the file.
@@ -22,7 +22,7 @@ pub struct Blobs {
 }
 
 #[derive(Default, Debug)]
-struct Location {
+struct BlobLocation {
     total: u64,
     /// Positions in the trace's list of blocks, ascending.
     blocks: Vec<usize>,
@@ -118,11 +118,6 @@ impl Blobs {
     /// Number of distinct BLOBs.
     pub fn count(&self) -> usize {
         self.known.len()
-    }
-
-    /// Bytes of all BLOBs together.
-    pub fn total_bytes(&self) -> u64 {
-        self.known.values().map(|location| location.total).sum()
     }
 
     /// Reads BLOBs; each block that holds a piece is decoded once. What the trace does not carry

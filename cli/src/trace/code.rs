@@ -92,10 +92,10 @@ fn tables(add: &CodeAdd<'_>, arch: Arch) -> ImageTables {
 }
 
 /// Bytes by RVA, and where the exception directory lies among them.
-type Unwind = (Vec<(u32, Vec<u8>)>, (u32, u32));
+type UnwindBytes = (Vec<(u32, Vec<u8>)>, (u32, u32));
 
 /// The RUNTIME_FUNCTION and its UNWIND_INFOs, moved to RVAs behind the region.
-fn x64(add: &CodeAdd<'_>, size: u32) -> Option<Unwind> {
+fn x64(add: &CodeAdd<'_>, size: u32) -> Option<UnwindBytes> {
     let [begin, end, unwind_rva] = words(add.function)?;
     // RVAs of the event are relative to its image base, those here to the region.
     let moved = u32::try_from(add.base.checked_sub(add.image_base)?).ok()?;
@@ -155,7 +155,7 @@ fn unwind_len(info: &[u8]) -> Option<(Option<usize>, usize)> {
 }
 
 /// The packed record, or the .xdata moved behind the region.
-fn arm64(add: &CodeAdd<'_>, size: u32) -> Option<Unwind> {
+fn arm64(add: &CodeAdd<'_>, size: u32) -> Option<UnwindBytes> {
     let [_, data] = words(add.function)?;
     let at = size.next_multiple_of(8);
     let mut ranges = Vec::new();
@@ -180,14 +180,14 @@ fn words<const N: usize>(bytes: &[u8]) -> Option<[u32; N]> {
 
 /// A region comes or goes.
 #[derive(Clone, Copy, Debug)]
-struct Change {
+struct RegionChange {
     time: u64,
     adds: bool,
     region: u32,
 }
 
 /// What is somewhere for a time.
-pub(super) trait Mapped {
+pub(super) trait Extent {
     /// First and last address.
     fn span(&self) -> (u64, u64);
     /// When it comes.
@@ -196,7 +196,7 @@ pub(super) trait Mapped {
     fn goes(&mut self) -> &mut Option<u64>;
 }
 
-impl Mapped for CodeRegion {
+impl Extent for CodeRegion {
     fn span(&self) -> (u64, u64) {
         (self.base, self.last())
     }
@@ -212,7 +212,7 @@ impl Mapped for CodeRegion {
 
 /// Ends each where another takes its place, told or not: then no two overlap at any moment. They
 /// are sorted by the time when they come.
-pub(super) fn end_overlapped<T: Mapped>(all: &mut [T]) {
+pub(super) fn end_overlapped<T: Extent>(all: &mut [T]) {
     let mut live: BTreeMap<u64, usize> = BTreeMap::new();
     for at in 0..all.len() {
         let ((base, last), comes) = (all[at].span(), all[at].comes());
@@ -234,7 +234,7 @@ pub(super) fn end_overlapped<T: Mapped>(all: &mut [T]) {
 /// The regions of a timeline in the orders in which they are asked for.
 #[derive(Default, Debug)]
 pub(super) struct CodeIndex {
-    changes: Vec<Change>,
+    changes: Vec<RegionChange>,
     /// Regions by base, each with the highest last address of it and all before it.
     by_base: Vec<(u64, u64, u32)>,
 }
@@ -249,9 +249,9 @@ impl CodeIndex {
             if region.size == 0 || region.remove.is_some_and(|remove| remove <= region.add) {
                 continue;
             }
-            index.changes.push(Change { time: region.add, adds: true, region: at as u32 });
+            index.changes.push(RegionChange { time: region.add, adds: true, region: at as u32 });
             if let Some(time) = region.remove {
-                index.changes.push(Change { time, adds: false, region: at as u32 });
+                index.changes.push(RegionChange { time, adds: false, region: at as u32 });
             }
             index.by_base.push((region.base, region.last(), at as u32));
         }
@@ -299,7 +299,7 @@ impl LiveCode {
         start.abs_diff(end) as u64
     }
 
-    fn change(&mut self, timeline: &Timeline, change: &Change, comes: bool) {
+    fn change(&mut self, timeline: &Timeline, change: &RegionChange, comes: bool) {
         let base = timeline.code[change.region as usize].base;
         if comes {
             self.live.insert(base, change.region);

@@ -8,7 +8,7 @@ use stk_unwind::Registers;
 
 /// What a runtime said of a thread at a sample.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Managed {
+pub struct ManagedState {
     /// The runtime's own view of the thread.
     pub thread: ManagedThread,
     /// Memory outside the captured stack that its Frames refer to: address and bytes.
@@ -20,18 +20,18 @@ const MOST_OUTSIDE: usize = 16;
 
 /// Follows what is said of one thread through a block.
 #[derive(Debug)]
-pub struct Managing {
+pub struct ManagedTracker {
     /// Thread instance.
     pub thread: u64,
     /// Of its latest sample.
-    pub latest: Option<Managed>,
+    pub latest: Option<ManagedState>,
     time: u64,
 }
 
-impl Managing {
+impl ManagedTracker {
     /// Nothing is known yet.
-    pub fn new(thread: u64) -> Managing {
-        Managing { thread, latest: None, time: 0 }
+    pub fn new(thread: u64) -> ManagedTracker {
+        ManagedTracker { thread, latest: None, time: 0 }
     }
 
     /// Takes the next event of a block.
@@ -49,10 +49,10 @@ impl Managing {
 }
 
 /// Takes an event behind the sample of `thread` at `time`; whether it belongs to that sample.
-pub fn take(managed: &mut Option<Managed>, thread: u64, time: u64, event: &Event<'_>) -> bool {
+pub fn take(managed: &mut Option<ManagedState>, thread: u64, time: u64, event: &Event<'_>) -> bool {
     match (event, managed) {
         (Event::ManagedThread(said), managed) if (said.thread, said.time) == (thread, time) => {
-            *managed = Some(Managed { thread: *said, outside: Vec::new() });
+            *managed = Some(ManagedState { thread: *said, outside: Vec::new() });
             true
         }
         (Event::Memory(memory), Some(managed)) if (memory.thread, memory.time) == (thread, time) => {

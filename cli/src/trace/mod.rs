@@ -28,13 +28,14 @@ pub use blobs::{BlobPlace, BlobProblem, Blobs};
 pub use budget::Budget;
 pub use clock::Clock;
 pub use code::CodeRegion;
-pub use managed::{Managed, Managing, SampleCopy, take as take_managed};
+pub use managed::{ManagedState, ManagedTracker, SampleCopy, take as take_managed};
 pub use registers::{registers, walk_input};
 pub use runtime_events::{NamedCode, Nettrace, RuntimeEvents, runtime_events};
 pub use snapshot::{Snapshot, snapshots};
 pub use tables::{TableFolders, TableProblem};
 pub use timeline::{
-    End, ImageRecord, Live, Mark, Module, Runtime, Thread, Timeline, TimelineBuilder, View, drop_reason_name,
+    ImageRecord, LiveModule, Mark, Module, RecordingEnd, Runtime, Thread, Timeline, TimelineBuilder, View,
+    drop_reason_name,
 };
 
 use crate::map::MappedFile;

@@ -1,6 +1,6 @@
 //! The stacks of all threads at one moment.
 
-use super::{Managed, SampleCopy, Trace, take_managed};
+use super::{ManagedState, SampleCopy, Trace, take_managed};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_format::{BlockRef, Decoded, Sample, Samples, Scratch};
 use stk_schema::event::{Event, RunState, ThreadFlags};
@@ -21,7 +21,7 @@ pub struct Snapshot {
     /// Whether modules were known.
     pub modules_known: bool,
     /// What a language runtime said of the thread then.
-    pub managed: Option<Managed>,
+    pub managed: Option<ManagedState>,
 }
 
 impl Snapshot {

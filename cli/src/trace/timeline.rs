@@ -9,9 +9,9 @@ mod view;
 
 pub use build::TimelineBuilder;
 pub(super) use view::destination;
-pub use view::{Live, View};
+pub use view::{LiveModule, View};
 
-use super::code::{CodeIndex, CodeRegion, Mapped};
+use super::code::{CodeIndex, CodeRegion, Extent};
 use crate::model::{Image, ImageId};
 use std::collections::BTreeMap;
 use stk_schema::event::{DropReason, ModuleFlags, Table, ThreadFlags};
@@ -49,12 +49,12 @@ pub struct Timeline {
     /// Exceptions seen.
     pub exceptions: u64,
     /// How the recording ended.
-    pub end: Option<End>,
+    pub end: Option<RecordingEnd>,
     /// Events of unknown type, skipped.
     pub unknown_events: u64,
     /// Latest time seen.
     pub last: u64,
-    changes: Vec<Change>,
+    changes: Vec<ModuleChange>,
     pub(super) code_index: CodeIndex,
 }
 
@@ -90,7 +90,7 @@ pub struct Module {
     pub unload: Option<u64>,
 }
 
-impl Mapped for Module {
+impl Extent for Module {
     fn span(&self) -> (u64, u64) {
         (self.base, self.base.saturating_add(self.size - 1))
     }
@@ -157,7 +157,7 @@ pub struct Runtime {
 
 /// How the recording ended.
 #[derive(Clone, Debug)]
-pub struct End {
+pub struct RecordingEnd {
     /// When, in ticks.
     pub time: u64,
     /// `EndReason` as a number.
@@ -172,7 +172,7 @@ pub struct End {
 
 /// A module comes or goes.
 #[derive(Clone, Copy, Debug)]
-struct Change {
+struct ModuleChange {
     time: u64,
     loads: bool,
     module: u32,

@@ -6,11 +6,11 @@
 //! that very frame ([`FrameClass`]). And the contract's own walk, which crosses native code by
 //! Frames alone, must come to no managed frame that ours does not have ([`StepClass`]).
 
-use crate::runtimes::dotnet::contract::{Context, ExplicitFrame, FrameKind, Reason, State};
-use crate::runtimes::dotnet::explicit::{ExplicitFrames, SampleCode, Told, kind_name, memory};
+use crate::runtimes::dotnet::contract::{Context, ContractError, ExplicitFrame, ExplicitKind, FrameState};
+use crate::runtimes::dotnet::explicit::{ExplicitFrames, FrameReport, SampleCode, kind_name, memory};
 use crate::runtimes::{self, MethodMap};
 use crate::stack::StackWalker;
-use crate::trace::{Managed, SampleCopy, Trace, take_managed};
+use crate::trace::{ManagedState, SampleCopy, Trace, take_managed};
 use std::collections::BTreeMap;
 use stk_format::Sample;
 use stk_schema::event::Event;
@@ -125,15 +125,15 @@ impl StepClass {
 
 /// How many there are of a class, and the first of them by block.
 #[derive(Default, Debug)]
-pub struct Counted {
+pub struct ClassCount {
     /// How many.
     pub count: u64,
     /// Thread instance, time in ticks, and what it is.
     pub examples: Vec<(u64, u64, String)>,
 }
 
-impl Counted {
-    fn add(&mut self, other: Counted) {
+impl ClassCount {
+    fn add(&mut self, other: ClassCount) {
         self.count += other.count;
         let room = EXAMPLES.saturating_sub(self.examples.len());
         self.examples.extend(other.examples.into_iter().take(room));
@@ -142,18 +142,18 @@ impl Counted {
 
 /// What became of all explicit Frames of a trace.
 #[derive(Default, Debug)]
-pub struct Comparison {
+pub struct ExplicitComparison {
     /// Samples of which the runtime said something.
     pub samples: u64,
     /// Explicit Frames by class.
-    pub frames: BTreeMap<FrameClass, Counted>,
+    pub frames: BTreeMap<FrameClass, ClassCount>,
     /// Chains that do not end as they should.
-    pub broken: Counted,
+    pub broken: ClassCount,
     /// Steps of the contract's walks by class.
-    pub steps: BTreeMap<StepClass, Counted>,
+    pub steps: BTreeMap<StepClass, ClassCount>,
 }
 
-impl Comparison {
+impl ExplicitComparison {
     /// What nothing explains.
     pub fn unexplained(&self) -> u64 {
         let frames = self.frames.get(&FrameClass::Unexplained).map_or(0, |counted| counted.count);
@@ -161,7 +161,7 @@ impl Comparison {
         frames + steps + self.broken.count
     }
 
-    pub(super) fn add(&mut self, other: Comparison) {
+    pub(super) fn add(&mut self, other: ExplicitComparison) {
         self.samples += other.samples;
         other
             .frames
@@ -177,18 +177,18 @@ impl Comparison {
 
 /// A sample of which a runtime may say something yet.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingSample {
     thread: u64,
     pub(super) time: u64,
     kept: SampleCopy,
-    managed: Option<Managed>,
+    managed: Option<ManagedState>,
 }
 
-impl Waiting {
+impl WaitingSample {
     /// A copy of a sample; `None` if its registers are not known.
-    pub(super) fn of(sample: &Sample<'_>) -> Option<Waiting> {
+    pub(super) fn of(sample: &Sample<'_>) -> Option<WaitingSample> {
         let kept = SampleCopy::of(sample)?;
-        Some(Waiting { thread: sample.thread, time: sample.time, kept, managed: None })
+        Some(WaitingSample { thread: sample.thread, time: sample.time, kept, managed: None })
     }
 
     /// Takes an event, if it belongs to the sample.
@@ -225,17 +225,17 @@ impl Checks {
     /// Compares a sample; `time` is its time in nanoseconds since the trace's start.
     pub(super) fn check(
         &self,
-        waiting: &Waiting,
+        waiting: &WaitingSample,
         time: u64,
         walker: &mut StackWalker<'_>,
-        out: &mut Comparison,
+        out: &mut ExplicitComparison,
     ) {
         let Some(managed) = &waiting.managed else { return };
         out.samples += 1;
         let sample = &waiting.kept.sample();
         let mut ours = Vec::new();
         let stop = walker.walk_code(sample, waiting.time, &mut ours);
-        let ours = Ours { frames: &ours, stop };
+        let ours = OwnWalk { frames: &ours, stop };
         let space = walker.space(waiting.time);
         let code = SampleCode::new(&space, sample, Some((&self.methods, time)));
         let Ok((told, broken)) = self.explicit.frames(sample, managed, &self.methods) else { return };
@@ -277,11 +277,11 @@ impl Checks {
     /// The contract's own walk beside ours.
     fn steps<M: Modules>(
         &self,
-        waiting: &Waiting,
-        managed: &Managed,
-        ours: &Ours<'_>,
+        waiting: &WaitingSample,
+        managed: &ManagedState,
+        ours: &OwnWalk<'_>,
         code: &SampleCode<'_, M>,
-        out: &mut Comparison,
+        out: &mut ExplicitComparison,
     ) {
         let Ok(contract) = self.explicit.contract() else { return };
         let sample = &waiting.kept.sample();
@@ -289,7 +289,7 @@ impl Checks {
         let context = Context::from_registers(sample.registers);
         for step in contract.stack_walk(&memory, code, context, managed.thread.frame) {
             let (class, what) = match step {
-                Ok(step) if step.state == State::Frameless => {
+                Ok(step) if step.state == FrameState::Frameless => {
                     let (ip, sp) = (step.context.ip(), step.context.sp());
                     (ours.step(ip, sp), format!("{ip:#x} (sp {sp:#x})"))
                 }
@@ -306,7 +306,7 @@ impl Checks {
     }
 }
 
-fn count(counted: &mut Counted, waiting: &Waiting, example: impl FnOnce() -> String) {
+fn count(counted: &mut ClassCount, waiting: &WaitingSample, example: impl FnOnce() -> String) {
     counted.count += 1;
     if counted.examples.len() < EXAMPLES {
         counted.examples.push((waiting.thread, waiting.time, example()));
@@ -314,12 +314,12 @@ fn count(counted: &mut Counted, waiting: &Waiting, example: impl FnOnce() -> Str
 }
 
 /// Our walk.
-struct Ours<'a> {
+struct OwnWalk<'a> {
     frames: &'a [Frame],
     stop: Stop,
 }
 
-impl Ours<'_> {
+impl OwnWalk<'_> {
     /// The frame of this instruction pointer and stack pointer; or the one of this instruction
     /// pointer whose stack frame holds that stack pointer, which begins lower: false.
     fn find(&self, ip: u64, sp: u64) -> Option<bool> {
@@ -361,18 +361,18 @@ impl Ours<'_> {
 }
 
 /// The class of an explicit Frame. `first`: no Frame before it in the chain agrees.
-fn frame_class(told: &Told, ours: &Ours<'_>, truncated: bool, first: bool) -> FrameClass {
+fn frame_class(told: &FrameReport, ours: &OwnWalk<'_>, truncated: bool, first: bool) -> FrameClass {
     let ExplicitFrame { address, kind, .. } = told.frame;
     let claims = match &told.leads_to {
         Ok(None) => return FrameClass::HoldsNone,
         Ok(Some((ip, sp))) => match ours.find(*ip, *sp) {
             Some(true) => return FrameClass::Agrees,
-            Some(false) if kind == Some(FrameKind::InlinedCallFrame) => return FrameClass::StackAllocated,
+            Some(false) if kind == Some(ExplicitKind::InlinedCallFrame) => return FrameClass::StackAllocated,
             _ if ours.ended_below(address) => return FrameClass::WalkEndedBelow,
             _ => Some((*ip, *sp)),
         },
-        Err(Reason::NotDescribed(_)) => return FrameClass::NotDescribed,
-        Err(Reason::Unread { .. }) if truncated || keeps_context_elsewhere(kind) => {
+        Err(ContractError::NotDescribed(_)) => return FrameClass::NotDescribed,
+        Err(ContractError::Unread { .. }) if truncated || keeps_context_elsewhere(kind) => {
             return FrameClass::NotCaptured;
         }
         Err(_) => None,
@@ -389,9 +389,11 @@ fn frame_class(told: &Told, ours: &Ours<'_>, truncated: bool, first: bool) -> Fr
 }
 
 /// Whether a Frame's registers lie outside of the stack by design.
-fn keeps_context_elsewhere(kind: Option<FrameKind>) -> bool {
+fn keeps_context_elsewhere(kind: Option<ExplicitKind>) -> bool {
     matches!(
         kind,
-        Some(FrameKind::ResumableFrame | FrameKind::RedirectedThreadFrame | FrameKind::FuncEvalFrame)
+        Some(
+            ExplicitKind::ResumableFrame | ExplicitKind::RedirectedThreadFrame | ExplicitKind::FuncEvalFrame
+        )
     )
 }

@@ -1,8 +1,8 @@
 //! Explicit Frames that are right, of another moment, or wrong.
 
-use super::explicit::{Comparison, FrameClass, StepClass};
-use crate::image::{Elsewhere, load_images};
-use crate::testing::{self, Image, Moment, in_function};
+use super::explicit::{ExplicitComparison, FrameClass, StepClass};
+use crate::image::{ImageSearch, load_images};
+use crate::testing::{self, Moment, TestImage, in_function};
 use crate::trace::Trace;
 use std::sync::atomic::AtomicU64;
 use stk_schema::event::{Event, MethodName, RunState};
@@ -17,7 +17,7 @@ const END: u64 = u64::MAX;
 /// Two managed functions (1 and 3) that each called native code (2 and 4) with an InlinedCallFrame:
 /// in 4, called from 3, called from 2, called from 1. Frames are larger than those of other tests,
 /// to hold the explicit ones.
-struct Scene {
+struct ExplicitScene {
     words: Vec<u64>,
     sp: u64,
     ip: u64,
@@ -29,8 +29,8 @@ struct Scene {
 /// Words of a frame of `testing`: `sub rsp, 28h` and the return address.
 const FRAME: usize = 6;
 
-impl Scene {
-    fn new() -> Scene {
+impl ExplicitScene {
+    fn new() -> ExplicitScene {
         // The explicit Frames lie in the stack frames of the functions that call; 28h bytes cannot
         // hold them, so each lies in its own function's frame as far as it goes and is not written
         // to beyond.
@@ -46,15 +46,15 @@ impl Scene {
             let back = words[frame - 1];
             words[frame..frame + 5].copy_from_slice(&[1, next, 0, address(frame), back]);
         }
-        Scene { head: address(frames[0]), words, sp, ip, frames }
+        ExplicitScene { head: address(frames[0]), words, sp, ip, frames }
     }
 
-    fn compare(&self) -> Comparison {
+    fn compare(&self) -> ExplicitComparison {
         let mut builder = testing::trace();
-        let module = Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+        let module = TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
         builder.meta(0, &testing::runtime(module, DESCRIPTOR));
         for n in [1, 3] {
-            let base = BASE + u64::from(Image::function(n));
+            let base = BASE + u64::from(TestImage::function(n));
             let name = MethodName {
                 time: 0,
                 base,
@@ -65,7 +65,7 @@ impl Scene {
             builder.meta(0, &Event::MethodName(name));
         }
         let thread = builder.thread(0, 1, "main", STACK);
-        let Scene { ip, sp, words, .. } = self;
+        let ExplicitScene { ip, sp, words, .. } = self;
         // xor eax, eax: no epilogue.
         let code = &[0x31, 0xc0, 0x31, 0xc0];
         let state = RunState::Waiting;
@@ -74,7 +74,7 @@ impl Scene {
         builder.push(&testing::managed(thread, TIME, self.head));
         let file = builder.finish();
         let trace = Trace::read(&file, "test.stk").unwrap();
-        let images = load_images(&trace, &Elsewhere::NOWHERE);
+        let images = load_images(&trace, &ImageSearch::NOWHERE);
         let found = super::compare(&trace, &images, &AtomicU64::new(0));
         assert_eq!((found.samples, found.walks, found.damage.len()), (1, 0, 0));
         assert_eq!(found.explicit.samples, 1);
@@ -82,17 +82,17 @@ impl Scene {
     }
 }
 
-fn frames(found: &Comparison) -> Vec<(FrameClass, u64)> {
+fn frames(found: &ExplicitComparison) -> Vec<(FrameClass, u64)> {
     found.frames.iter().map(|(class, counted)| (*class, counted.count)).collect()
 }
 
-fn steps(found: &Comparison) -> Vec<(StepClass, u64)> {
+fn steps(found: &ExplicitComparison) -> Vec<(StepClass, u64)> {
     found.steps.iter().map(|(class, counted)| (*class, counted.count)).collect()
 }
 
 #[test]
 fn frames_that_lead_to_what_was_walked_agree() {
-    let found = Scene::new().compare();
+    let found = ExplicitScene::new().compare();
     assert_eq!(frames(&found), [(FrameClass::Agrees, 2)]);
     assert_eq!(steps(&found), [(StepClass::Agrees, 2)]);
     assert_eq!(found.unexplained(), 0);
@@ -100,7 +100,7 @@ fn frames_that_lead_to_what_was_walked_agree() {
 
 #[test]
 fn a_frame_behind_one_that_agrees_has_no_excuse() {
-    let mut scene = Scene::new();
+    let mut scene = ExplicitScene::new();
     // Another return address within a managed function.
     scene.words[scene.frames[1] + 4] += 4;
     let found = scene.compare();
@@ -111,7 +111,7 @@ fn a_frame_behind_one_that_agrees_has_no_excuse() {
 
 #[test]
 fn a_stack_allocation_below_the_call_is_told_apart() {
-    let mut scene = Scene::new();
+    let mut scene = ExplicitScene::new();
     scene.words[scene.frames[1] + 3] += 8;
     let found = scene.compare();
     assert_eq!(frames(&found), [(FrameClass::Agrees, 1), (FrameClass::StackAllocated, 1)]);
@@ -120,7 +120,7 @@ fn a_stack_allocation_below_the_call_is_told_apart() {
 
 #[test]
 fn a_head_whose_call_is_not_under_way_is_of_another_moment() {
-    let mut scene = Scene::new();
+    let mut scene = ExplicitScene::new();
     scene.words[scene.frames[0] + 4] = in_function(BASE, 1) + 4;
     let found = scene.compare();
     assert_eq!(frames(&found), [(FrameClass::Agrees, 1), (FrameClass::OutOfDate, 1)]);
@@ -129,7 +129,7 @@ fn a_head_whose_call_is_not_under_way_is_of_another_moment() {
 
 #[test]
 fn a_head_in_the_very_call_that_leads_elsewhere_is_not_explained_away() {
-    let mut scene = Scene::new();
+    let mut scene = ExplicitScene::new();
     // The same call, but with its stack frame somewhere above.
     scene.words[scene.frames[0] + 3] = STACK - 8;
     let found = scene.compare();
@@ -139,7 +139,7 @@ fn a_head_in_the_very_call_that_leads_elsewhere_is_not_explained_away() {
 #[test]
 fn a_chain_that_breaks_behind_a_frame_that_agrees_is_told() {
     for link in [0x1234, STACK + 0x100, 0] {
-        let mut scene = Scene::new();
+        let mut scene = ExplicitScene::new();
         scene.words[scene.frames[0] + 1] = link;
         let found = scene.compare();
         assert_eq!(frames(&found), [(FrameClass::Agrees, 1)], "{link:#x}");
@@ -149,7 +149,7 @@ fn a_chain_that_breaks_behind_a_frame_that_agrees_is_told() {
 
 #[test]
 fn calls_that_are_over_hold_nothing() {
-    let mut scene = Scene::new();
+    let mut scene = ExplicitScene::new();
     scene.words[scene.frames[0] + 4] = 0;
     let found = scene.compare();
     assert_eq!(frames(&found), [(FrameClass::Agrees, 1), (FrameClass::HoldsNone, 1)]);

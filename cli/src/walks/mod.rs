@@ -48,7 +48,7 @@ pub struct Comparison {
     /// Differences by class.
     pub differences: BTreeMap<Class, Differences>,
     /// How explicit Frames agree with our walks.
-    pub explicit: explicit::Comparison,
+    pub explicit: explicit::ExplicitComparison,
     /// Blocks that could not be read to their end.
     pub damage: Vec<String>,
 }
@@ -139,7 +139,7 @@ pub fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> C
         let compare = |block: &&BlockRef| {
             let idle = || workers.lock().unwrap_or_else(PoisonError::into_inner);
             let worker = idle().pop();
-            let mut worker = worker.unwrap_or_else(|| Worker::new(trace, images, &checks));
+            let mut worker = worker.unwrap_or_else(|| ComparisonWorker::new(trace, images, &checks));
             let part = worker.block(block);
             idle().push(worker);
             done.fetch_add(1, Ordering::Relaxed);
@@ -162,7 +162,7 @@ pub fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> C
 }
 
 /// What a task keeps from block to block.
-struct Worker<'t> {
+struct ComparisonWorker<'t> {
     trace: &'t Trace<'t>,
     walker: StackWalker<'t>,
     /// Walks the places that a proof needs; apart, since its rules are made without the sample's
@@ -173,9 +173,13 @@ struct Worker<'t> {
     checks: &'t explicit::Checks,
 }
 
-impl<'t> Worker<'t> {
-    fn new(trace: &'t Trace<'t>, images: &'t [ModuleImage], checks: &'t explicit::Checks) -> Worker<'t> {
-        Worker {
+impl<'t> ComparisonWorker<'t> {
+    fn new(
+        trace: &'t Trace<'t>,
+        images: &'t [ModuleImage],
+        checks: &'t explicit::Checks,
+    ) -> ComparisonWorker<'t> {
+        ComparisonWorker {
             trace,
             checks,
             walker: StackWalker::new(trace, images, checks.explicit(), WalkOptions::default()),
@@ -212,7 +216,7 @@ impl<'t> Worker<'t> {
         // Time and slot of the last sample of each thread that has no walk yet.
         let mut last: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
         // The latest sample, until what a runtime said of it has been read.
-        let mut waiting: Option<explicit::Waiting> = None;
+        let mut waiting: Option<explicit::WaitingSample> = None;
         while let Some(decoded) = samples.next()? {
             *cost += self.walker.take_cost();
             if *cost > most_cost {
@@ -231,7 +235,7 @@ impl<'t> Worker<'t> {
                     out.samples += 1;
                     last.insert(sample.thread, (sample.time, sample.slot));
                     if block.metadata_known && self.checks.can_be_made() {
-                        waiting = explicit::Waiting::of(&sample);
+                        waiting = explicit::WaitingSample::of(&sample);
                     }
                     continue;
                 }
@@ -257,7 +261,7 @@ impl<'t> Worker<'t> {
     }
 
     /// Compares the explicit Frames of a sample with our walk; what that cost.
-    fn check(&mut self, waiting: &explicit::Waiting, out: &mut Comparison) -> u64 {
+    fn check(&mut self, waiting: &explicit::WaitingSample, out: &mut Comparison) -> u64 {
         let time = self.trace.clock.ns(waiting.time);
         self.checks.check(waiting, time, &mut self.walker, &mut out.explicit);
         // The contract's own walk of the same stack takes some times as long.

@@ -1,8 +1,8 @@
 //! Walks that are known to be right, wrong or unknowable, each against the class that it must get.
 
 use super::*;
-use crate::image::{Elsewhere, load_images};
-use crate::testing::{self, Image, Moment, in_function};
+use crate::image::{ImageSearch, load_images};
+use crate::testing::{self, Moment, TestImage, in_function};
 use stk_schema::event::RunState;
 
 const BASE: u64 = 0x1_4000_0000;
@@ -53,7 +53,7 @@ impl Scene {
 
     fn compare(&self) -> Comparison {
         let mut builder = testing::trace();
-        let mut image = Image::new(r"C:\app\app.exe", 6);
+        let mut image = TestImage::new(r"C:\app\app.exe", 6);
         image.exports = vec![("KiUserApcDispatcher", 5)];
         image.load(&mut builder, 0, BASE);
         let thread = builder.thread(0, 1, "eins", STACK);
@@ -64,7 +64,7 @@ impl Scene {
         builder.push(&Event::CheckWalk(CheckWalk { thread, ..walk.clone() }));
         let file = builder.finish();
         let trace = Trace::read(&file, "test.stk").unwrap();
-        let images = load_images(&trace, &Elsewhere::NOWHERE);
+        let images = load_images(&trace, &ImageSearch::NOWHERE);
         let found = compare(&trace, &images, &AtomicU64::new(0));
         assert_eq!((found.samples, found.walks, found.damage.len()), (1, 1, 0));
         found
@@ -101,8 +101,8 @@ fn an_epilogue_that_the_system_missed_is_proved_by_running_it() {
         (Class::EpilogueMissed, 1)
     );
     // jmp to the start of the function behind the next one.
-    let from = Image::function(2) + testing::AFTER_CALL;
-    let distance = (Image::function(4) - from - 5) as i32;
+    let from = TestImage::function(2) + testing::AFTER_CALL;
+    let distance = (TestImage::function(4) - from - 5) as i32;
     let jump = [&[0xe9][..], &distance.to_le_bytes()].concat();
     assert_eq!(Scene::epilogue(&calls(), &jump).taken_for_body().differs(), (Class::TailJumpMissed, 1));
     // rex.W jmp rax
@@ -126,7 +126,7 @@ fn where_the_system_is_right_the_difference_is_not_explained_away() {
 #[test]
 fn assembler_that_is_no_leaf_is_proved_by_where_its_code_leads() {
     // Behind the functions that have unwind data: mov eax,ecx; add rsp,28h; ret
-    let calls = [in_function(BASE, 0), BASE + u64::from(Image::function(10))];
+    let calls = [in_function(BASE, 0), BASE + u64::from(TestImage::function(10))];
     let mut scene = Scene::new(&calls);
     scene.code = vec![0x89, 0xc8, 0x48, 0x83, 0xc4, 0x28, 0xc3];
     assert_eq!(scene.compare().equal, 1);
@@ -148,7 +148,7 @@ fn assembler_that_is_no_leaf_is_proved_by_where_its_code_leads() {
 fn a_system_call_that_was_interrupted_is_a_leaf_for_us_and_the_end_for_the_system() {
     // A stub behind the functions that have unwind data, interrupted by the one that the system
     // enters: the stub's caller lies where it was interrupted.
-    let stub = BASE + u64::from(Image::function(10));
+    let stub = BASE + u64::from(TestImage::function(10));
     let mut scene = Scene::new(&[in_function(BASE, 0), in_function(BASE, 1), in_function(BASE, 5)]);
     scene.words.insert(FRAME as usize / 8 - 1, stub);
     scene.sp -= 8;
@@ -206,7 +206,7 @@ fn dynamic_code_is_told_from_code_that_nobody_knows() {
 #[test]
 fn a_call_at_the_end_of_its_function_belongs_to_it() {
     // The return address is that of function 2, whose first instruction has no frame yet.
-    let calls = [in_function(BASE, 0), BASE + u64::from(Image::function(2)), in_function(BASE, 3)];
+    let calls = [in_function(BASE, 0), BASE + u64::from(TestImage::function(2)), in_function(BASE, 3)];
     assert_eq!(Scene::new(&calls).compare().equal, 1);
     let mut scene = Scene::new(&calls);
     let sp = scene.walk.frames[1].1;

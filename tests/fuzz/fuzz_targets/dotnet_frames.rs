@@ -3,7 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stk::runtimes::dotnet::contract::{Code, Context, Contract, Descriptor, Fragments, Reason, token_of};
+use stk::runtimes::dotnet::contract::{
+    Code, Context, Contract, ContractError, Descriptor, Fragments, token_of,
+};
 use stk_schema::Arch;
 
 const DESCRIPTOR: &[u8] = include_bytes!("../../data/dotnet/coreclr-10.0.9-x64.descriptor.json");
@@ -22,9 +24,9 @@ impl Code for Any {
         (ip & 2 == 2).then_some(STACK + (ip >> 3) % 4096)
     }
 
-    fn unwind(&self, context: &mut Context) -> Result<(), Reason> {
+    fn unwind(&self, context: &mut Context) -> Result<(), ContractError> {
         if context.ip() & 4 == 4 {
-            return Err(Reason::Refused("this address"));
+            return Err(ContractError::Refused("this address"));
         }
         context.set_sp(context.sp().wrapping_add(context.ip() >> 8 & 0xff));
         context.set_ip(context.ip().rotate_right(9));

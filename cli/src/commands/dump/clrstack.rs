@@ -5,7 +5,7 @@
 //! the same stack; gives both in the order of their addresses. SOS shows the Frame of a call under
 //! way twice, before the managed frame that holds it; here it is shown once.
 
-use super::stack::{Explicit, Stack};
+use super::stack::{DumpExplicitFrame, DumpStack};
 use super::text::{doubt, ending, explain, heading, site};
 use crate::stack::{FrameChoice, FrameKind};
 use crate::trace::Trace;
@@ -13,7 +13,7 @@ use std::fmt::Write;
 use stk_schema::text::printable;
 
 /// A thread's stack: Child SP, IP, Call Site. `frames` says which were wanted.
-pub(super) fn text(trace: &Trace<'_>, stack: &Stack, frames: FrameChoice) -> String {
+pub(super) fn text(trace: &Trace<'_>, stack: &DumpStack, frames: FrameChoice) -> String {
     let digits = 2 * trace.header().arch.pointer_size();
     let mut text =
         format!("{}\n{:>digits$} {:>digits$} Call Site\n", heading(trace, stack), "Child SP", "IP");
@@ -45,7 +45,7 @@ pub(super) fn text(trace: &Trace<'_>, stack: &Stack, frames: FrameChoice) -> Str
     }
     if let Some(reason) = stack.explicit_end.as_ref().filter(|_| with_explicit) {
         let which = if stack.explicit.is_empty() { "no" } else { "no further" };
-        let _ = writeln!(text, "  ({which} explicit Frames: {})", printable(reason));
+        let _ = writeln!(text, "  ({which} explicit Frames: {})", printable(&reason.to_string()));
     }
     if frames == FrameChoice::Managed && stack.frames.iter().all(|walked| walked.hidden) {
         text.push_str("  (no managed frames)\n");
@@ -55,8 +55,8 @@ pub(super) fn text(trace: &Trace<'_>, stack: &Stack, frames: FrameChoice) -> Str
 
 /// `[InlinedCallFrame: 000000b5c8d7e918] Module!Type.Method(signature)`; its IP is that of the code
 /// which it stands for.
-fn explicit_row(text: &mut String, frame: &Explicit, digits: usize) {
-    let Explicit { address, kind, leads_to, method } = frame;
+fn explicit_row(text: &mut String, frame: &DumpExplicitFrame, digits: usize) {
+    let DumpExplicitFrame { address, kind, leads_to, method } = frame;
     let ip = match leads_to {
         Some((ip, _)) => format!("{ip:0digits$x}"),
         None => "-".repeat(digits),
@@ -65,6 +65,6 @@ fn explicit_row(text: &mut String, frame: &Explicit, digits: usize) {
     let _ = match method {
         Ok(method) if method.is_empty() => writeln!(text),
         Ok(method) => writeln!(text, " {}", printable(method)),
-        Err(reason) => writeln!(text, " ({})", printable(reason)),
+        Err(reason) => writeln!(text, " ({})", printable(&reason.to_string())),
     };
 }

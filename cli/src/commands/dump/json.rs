@@ -1,7 +1,7 @@
 //! Stacks for programs.
 
 use super::super::utc;
-use super::stack::{Explicit, Stack, state_name};
+use super::stack::{DumpExplicitFrame, DumpStack, state_name};
 use crate::trace::Trace;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use stk_unwind::Registers;
 /// The JSON output, which `schema/dump.schema.json` describes. Its version grows when a field
 /// changes its meaning or goes; new fields may come at any time.
 #[derive(Serialize)]
-struct Document<'a> {
+struct DumpDocument<'a> {
     version: u32,
     trace: &'a str,
     time_ns: u64,
@@ -48,7 +48,7 @@ struct ExplicitJson<'a> {
     /// Empty if its kind names none.
     method: &'a str,
     /// What is not known of it and why.
-    problem: Option<&'a str>,
+    problem: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -100,7 +100,7 @@ struct ExplainJson<'a> {
     rule: &'a str,
 }
 
-pub(super) fn document(trace: &Trace<'_>, time: u64, stacks: &[Stack]) -> anyhow::Result<String> {
+pub(super) fn document(trace: &Trace<'_>, time: u64, stacks: &[DumpStack]) -> anyhow::Result<String> {
     let threads = stacks
         .iter()
         .map(|stack| ThreadJson {
@@ -120,7 +120,7 @@ pub(super) fn document(trace: &Trace<'_>, time: u64, stacks: &[Stack]) -> anyhow
             explicit_end: stack.explicit_end.as_deref(),
         })
         .collect();
-    let document = Document {
+    let document = DumpDocument {
         version: 1,
         trace: &trace.source,
         time_ns: trace.clock.ns(time),
@@ -130,14 +130,14 @@ pub(super) fn document(trace: &Trace<'_>, time: u64, stacks: &[Stack]) -> anyhow
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-fn explicit_frame(frame: &Explicit) -> ExplicitJson<'_> {
+fn explicit_frame(frame: &DumpExplicitFrame) -> ExplicitJson<'_> {
     ExplicitJson {
         address: hex(frame.address),
         kind: &frame.kind,
         ip: frame.leads_to.map(|(ip, _)| hex(ip)),
         sp: frame.leads_to.map(|(_, sp)| hex(sp)),
         method: frame.method.as_deref().unwrap_or_default(),
-        problem: frame.method.as_ref().err().map(String::as_str),
+        problem: frame.method.as_ref().err().map(ToString::to_string),
     }
 }
 
@@ -149,7 +149,7 @@ fn hex_bytes(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn frame(stack: &Stack, i: usize) -> FrameJson<'_> {
+fn frame(stack: &DumpStack, i: usize) -> FrameJson<'_> {
     let walked = &stack.frames[i];
     let caller = stack.frames.get(i + 1);
     let (outermost, inline) =

@@ -23,7 +23,7 @@ use crate::stack::{NameSources, StackWalker};
 use crate::symbols::Symbolizer;
 use crate::trace::{beyond_memory, snapshots};
 use clap::ValueEnum;
-use stack::Stack;
+use stack::DumpStack;
 use std::path::{Path, PathBuf};
 use stk_unwind::WalkOptions;
 
@@ -37,7 +37,7 @@ Examples:
   stk dump app.stk --style clrstack --frames managed
   stk dump --pid 4404                           the process as it is now (on Windows)
   stk dump once.stk --style json | jq '.threads[].frames[0].function'")]
-pub struct Args {
+pub struct DumpArgs {
     /// Trace
     #[arg(value_name = "FILE", required_unless_present = "pid", conflicts_with = "pid")]
     file: Option<PathBuf>,
@@ -83,7 +83,7 @@ enum Style {
     Json,
 }
 
-pub(super) fn run(args: &Args, out: Out<'_>) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &DumpArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     match (&args.file, args.pid) {
         (Some(file), _) => guarded(file, || dump(args, file, out)),
         (None, Some(pid)) => live::with_sample(pid, |file| guarded(file, || dump(args, file, out))),
@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args, out: Out<'_>) -> anyhow::Result<Exit> {
     }
 }
 
-fn dump(args: &Args, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
+fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let file = args.tables.open(path)?;
     let mut trace = file.read()?;
     args.tables.give(&mut trace);
@@ -107,8 +107,8 @@ fn dump(args: &Args, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let methods = runtimes::methods(&trace);
     let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
     let mut walker = StackWalker::new(&trace, &images, &explicit, options);
-    let inputs = stack::Inputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };
-    let mut stacks: Vec<Stack> = Vec::new();
+    let inputs = stack::DumpInputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };
+    let mut stacks: Vec<DumpStack> = Vec::new();
     for snapshot in &taken {
         let stack = stack::walk(&inputs, &mut walker, snapshot, time, args.explain);
         if trace.budget.take(stack.memory()) {

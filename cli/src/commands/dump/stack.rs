@@ -2,17 +2,17 @@
 
 use crate::image::{ModuleImage, holder_name, image_of};
 use crate::runtimes::Methods;
-use crate::runtimes::dotnet::explicit::{ExplicitFrames, Told, kind_name};
+use crate::runtimes::dotnet::explicit::{ExplicitFrames, FrameReport, MethodProblem, kind_name};
 use crate::stack::{
-    self, End, FoldOptions, FoldState, Folded, FrameId, FrameKind, NameSource, NameSources, NamedFrame,
-    Names, Placement, Site, StackWalker, StopReason, folded_name,
+    self, FoldOptions, FoldOutcome, FoldState, FrameId, FrameKind, NameSource, NameSources, NamedFrame,
+    Names, Placement, Site, StackEnd, StackWalker, StopReason, folded_name,
 };
 use crate::trace::{Snapshot, Thread, Trace};
 use stk_schema::event::RunState;
 use stk_unwind::{Arch, Explanation, Frame, Registers, Sample, explain};
 
 /// A thread's walked stack.
-pub(super) struct Stack {
+pub(super) struct DumpStack {
     pub(super) instance: u64,
     pub(super) tid: u32,
     pub(super) name: String,
@@ -20,18 +20,18 @@ pub(super) struct Stack {
     pub(super) until: u64,
     pub(super) state: RunState,
     /// Innermost first.
-    pub(super) frames: Vec<Walked>,
-    pub(super) end: End,
+    pub(super) frames: Vec<DumpFrame>,
+    pub(super) end: StackEnd,
     /// The module to blame for its end; empty if none is.
     pub(super) end_module: String,
     /// The runtime's explicit Frames, innermost first.
-    pub(super) explicit: Vec<Explicit>,
+    pub(super) explicit: Vec<DumpExplicitFrame>,
     /// Why there are none, or no more.
     pub(super) explicit_end: Option<String>,
 }
 
 /// A runtime's explicit Frame.
-pub(super) struct Explicit {
+pub(super) struct DumpExplicitFrame {
     /// Where on the stack it lies.
     pub(super) address: u64,
     /// The name of its kind.
@@ -39,11 +39,11 @@ pub(super) struct Explicit {
     /// Instruction pointer and stack pointer of the code that it stands for, if it holds them.
     pub(super) leads_to: Option<(u64, u64)>,
     /// The method that it names, empty if its kind names none; or what is not known of it and why.
-    pub(super) method: Result<String, String>,
+    pub(super) method: Result<String, MethodProblem>,
 }
 
 /// A frame with the registers at it.
-pub(super) struct Walked {
+pub(super) struct DumpFrame {
     pub(super) frame: Frame,
     pub(super) registers: Registers,
     /// Stack bytes from its stack pointer to its caller's, if all were captured.
@@ -82,7 +82,7 @@ impl Name {
     }
 }
 
-impl Stack {
+impl DumpStack {
     /// What it takes in memory with its names, in bytes.
     pub(super) fn memory(&self) -> usize {
         let frames = self.frames.iter();
@@ -92,11 +92,11 @@ impl Stack {
 
 /// What a frame takes beside its stack bytes and the name of its module: its registers, its names,
 /// and the lines that are printed of it.
-const FRAME: usize = size_of::<Walked>() + 1024;
+const FRAME: usize = size_of::<DumpFrame>() + 1024;
 
 /// What stacks are made of.
 #[derive(Clone, Copy)]
-pub(super) struct Inputs<'a> {
+pub(super) struct DumpInputs<'a> {
     pub(super) trace: &'a Trace<'a>,
     pub(super) images: &'a [ModuleImage],
     pub(super) explicit: &'a ExplicitFrames,
@@ -105,25 +105,25 @@ pub(super) struct Inputs<'a> {
 
 /// Walks a stack at `time`, in ticks.
 pub(super) fn walk(
-    inputs: &Inputs<'_>,
+    inputs: &DumpInputs<'_>,
     walker: &mut StackWalker<'_>,
     snapshot: &Snapshot,
     time: u64,
     explained: bool,
-) -> Stack {
-    let Inputs { trace, images, explicit, methods } = *inputs;
+) -> DumpStack {
+    let DumpInputs { trace, images, explicit, methods } = *inputs;
     let timeline = &trace.timeline;
     let thread = timeline.thread(snapshot.thread).map(|at| &timeline.threads[at]);
-    let unknown = |reason| stack_of(snapshot, thread, End::without_walk(reason));
+    let unknown = |reason| stack_of(snapshot, thread, StackEnd::without_walk(reason));
     if !snapshot.modules_known {
         return unknown(StopReason::ModulesUnknown);
     }
     let Some(copy) = &snapshot.sample else { return unknown(StopReason::RegistersUnknown) };
     let sample = copy.sample();
     let time = snapshot.until.min(time);
-    let mut frames: Vec<Walked> = Vec::new();
+    let mut frames: Vec<DumpFrame> = Vec::new();
     let end = walker.walk(&sample, time, snapshot.managed.as_ref(), |frame, registers| {
-        frames.push(Walked {
+        frames.push(DumpFrame {
             frame: *frame,
             registers: *registers,
             bytes: Vec::new(),
@@ -150,7 +150,7 @@ pub(super) fn walk(
     }
     let (explicit, explicit_end) = explicit_frames(explicit, &sample, snapshot, methods);
     let end_module = end.module().map_or("", |module| holder_name(timeline, module)).to_owned();
-    Stack { frames, end_module, explicit, explicit_end, ..stack_of(snapshot, thread, end) }
+    DumpStack { frames, end_module, explicit, explicit_end, ..stack_of(snapshot, thread, end) }
 }
 
 /// The explicit Frames of a thread, and why there are none or no more.
@@ -159,9 +159,9 @@ fn explicit_frames(
     sample: &Sample<'_>,
     snapshot: &Snapshot,
     methods: &Methods,
-) -> (Vec<Explicit>, Option<String>) {
+) -> (Vec<DumpExplicitFrame>, Option<String>) {
     let managed = match (explicit.contract(), &snapshot.managed) {
-        (Err(reason), _) => return (Vec::new(), Some(reason.to_owned())),
+        (Err(reason), _) => return (Vec::new(), Some(reason.to_string())),
         (Ok(_), None) => {
             return (Vec::new(), Some("the runtime told nothing of this thread at this sample".to_owned()));
         }
@@ -169,19 +169,14 @@ fn explicit_frames(
     };
     let (told, broken) = match explicit.frames(sample, managed, &methods.map) {
         Ok(told) => told,
-        Err(reason) => return (Vec::new(), Some(reason.to_owned())),
+        Err(reason) => return (Vec::new(), Some(reason.to_string())),
     };
-    let row = |told: Told| {
-        let (leads_to, problem) = match told.leads_to {
-            Ok(leads_to) => (leads_to, None),
-            Err(reason) => (None, Some(reason.to_string())),
+    let row = |told: FrameReport| {
+        let (leads_to, method) = match told.leads_to {
+            Ok(leads_to) => (leads_to, told.method),
+            Err(reason) => (None, Err(reason.into())),
         };
-        Explicit {
-            address: told.frame.address,
-            kind: kind_name(told.frame),
-            leads_to,
-            method: problem.map_or(told.method, Err),
-        }
+        DumpExplicitFrame { address: told.frame.address, kind: kind_name(told.frame), leads_to, method }
     };
     (told.into_iter().map(row).collect(), broken.map(|reason| reason.to_string()))
 }
@@ -211,8 +206,8 @@ fn argument_bytes(trace: &Trace<'_>, images: &[ModuleImage], frame: &Frame, arch
     }
 }
 
-fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>, end: End) -> Stack {
-    Stack {
+fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>, end: StackEnd) -> DumpStack {
+    DumpStack {
         instance: snapshot.thread,
         tid: thread.map_or(0, |thread| thread.tid),
         name: thread.map(|thread| thread.name.clone()).unwrap_or_default(),
@@ -228,7 +223,7 @@ fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>, end: End) -> Stack {
 }
 
 /// Names all frames; gives how many texts are left out for lack of memory.
-pub(super) fn name(sources: &NameSources<'_>, stacks: &mut [Stack]) -> u64 {
+pub(super) fn name(sources: &NameSources<'_>, stacks: &mut [DumpStack]) -> u64 {
     let (timeline, clock) = (&sources.trace.timeline, sources.trace.clock);
     let sites: Vec<Site> = stacks
         .iter()
@@ -273,12 +268,12 @@ fn names_of(names: &Names, id: FrameId) -> Vec<Name> {
 }
 
 /// Hides the frames that are not wanted.
-pub(super) fn fold(stack: &mut Stack, options: FoldOptions) {
+pub(super) fn fold(stack: &mut DumpStack, options: FoldOptions) {
     let mut state = FoldState::default();
     for walked in stack.frames.iter_mut().rev() {
         let folded = options.next(&mut state, walked.kind);
-        walked.hidden = folded == Folded::Left;
-        if folded == Folded::Begins {
+        walked.hidden = folded == FoldOutcome::Left;
+        if folded == FoldOutcome::Begins {
             walked.names = vec![Name { has_module: true, ..Name::only(folded_name(&walked.module)) }];
         }
     }

@@ -1,13 +1,13 @@
 //! Stacks that go through a language runtime: named and folded.
 
-use super::stack::{self, Stack};
+use super::stack::{self, DumpStack};
 use super::text;
-use crate::image::{Elsewhere, load_images};
+use crate::image::{ImageSearch, load_images};
 use crate::runtimes;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::stack::{FoldOptions, FrameChoice, NameSources, StackWalker};
 use crate::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
-use crate::testing::{self, FUNCTION_SIZE, Image, in_function};
+use crate::testing::{self, FUNCTION_SIZE, TestImage, in_function};
 use crate::trace::{Trace, snapshots};
 use stk_schema::event::{Event, MethodName};
 use stk_unwind::WalkOptions;
@@ -20,10 +20,10 @@ const RUNTIME: u64 = 0x7FFE_0000_0000;
 /// `BaseThreadInitThunk`, coreclr 1, coreclr 2, app 1 (managed), coreclr 3, app 2.
 fn shown(options: FoldOptions) -> Vec<String> {
     let mut builder = testing::trace();
-    let mut app = Image::new(r"C:\app\app.dll", 8);
+    let mut app = TestImage::new(r"C:\app\app.dll", 8);
     app.exports = vec![("One", 1), ("Two", 2)];
     app.load(&mut builder, 0, APP);
-    let mut runtime = Image::new(r"C:\dotnet\coreclr.dll", 8);
+    let mut runtime = TestImage::new(r"C:\dotnet\coreclr.dll", 8);
     runtime.exports = vec![("Enter", 1), ("Invoke", 2), ("Leave", 3)];
     runtime.load(&mut builder, 0, RUNTIME);
     let thread = builder.thread(0, 1, "main", STACK);
@@ -35,19 +35,19 @@ fn shown(options: FoldOptions) -> Vec<String> {
         in_function(APP, 2),
     ];
     testing::sample(&mut builder, thread, 1000, STACK, &calls);
-    let base = APP + u64::from(Image::function(1));
+    let base = APP + u64::from(TestImage::function(1));
     let name =
         MethodName { time: 1500, base, size: FUNCTION_SIZE.into(), source: 1, name: b"App!T.M(int32)" };
     builder.meta(1500, &Event::MethodName(name));
     let file = builder.finish();
     let trace = Trace::read(&file, "test.stk").unwrap();
-    let images = load_images(&trace, &Elsewhere::NOWHERE);
+    let images = load_images(&trace, &ImageSearch::NOWHERE);
     let (taken, _) = snapshots(&trace, trace.last(), &|_| true);
     let methods = runtimes::methods(&trace);
     let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
     let mut walker = StackWalker::new(&trace, &images, &explicit, WalkOptions::default());
-    let inputs = stack::Inputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };
-    let mut stacks: Vec<Stack> = taken
+    let inputs = stack::DumpInputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };
+    let mut stacks: Vec<DumpStack> = taken
         .iter()
         .map(|snapshot| stack::walk(&inputs, &mut walker, snapshot, trace.last(), false))
         .collect();

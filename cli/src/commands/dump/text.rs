@@ -1,7 +1,7 @@
 //! Stacks for people: `k` like the debuggers', and `plain`.
 
 use super::super::{span, utc};
-use super::stack::{Name, Stack, Walked, state_name};
+use super::stack::{DumpFrame, DumpStack, Name, state_name};
 use crate::stack::StopReason;
 use crate::trace::Trace;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use stk_unwind::Frame;
 
 /// Like WinDbg's `k`: Child-SP (x86: ChildEBP), RetAddr, Call Site as `module!function+0x12 [file @
 /// line]`.
-pub(super) fn k(trace: &Trace<'_>, stack: &Stack) -> String {
+pub(super) fn k(trace: &Trace<'_>, stack: &DumpStack) -> String {
     let wide = trace.header().arch.pointer_size() == 8;
     let address = |value: u64| {
         if wide { format!("{:08x}`{:08x}", value >> 32, value & 0xFFFF_FFFF) } else { format!("{value:08x}") }
@@ -41,7 +41,7 @@ pub(super) fn k(trace: &Trace<'_>, stack: &Stack) -> String {
 }
 
 /// One line a frame: `"foo.dll"! path\foo.cpp(56): function`.
-pub(super) fn plain(trace: &Trace<'_>, stack: &Stack) -> String {
+pub(super) fn plain(trace: &Trace<'_>, stack: &DumpStack) -> String {
     let mut text = format!("{}\n", heading(trace, stack));
     for walked in stack.frames.iter().filter(|walked| !walked.hidden) {
         for name in &walked.names {
@@ -64,7 +64,7 @@ pub(super) fn plain(trace: &Trace<'_>, stack: &Stack) -> String {
 }
 
 /// UTC time first, as logs have it.
-pub(super) fn heading(trace: &Trace<'_>, stack: &Stack) -> String {
+pub(super) fn heading(trace: &Trace<'_>, stack: &DumpStack) -> String {
     let clock = trace.clock;
     let mut text = utc(trace.header().utc_start.saturating_add(clock.ns(stack.until)));
     let _ = write!(text, " thread {}", stack.tid);
@@ -78,7 +78,7 @@ pub(super) fn heading(trace: &Trace<'_>, stack: &Stack) -> String {
     text
 }
 
-pub(super) fn ending(stack: &Stack) -> String {
+pub(super) fn ending(stack: &DumpStack) -> String {
     let end = &stack.end;
     if end.reason.is_complete() {
         return String::new();
@@ -113,7 +113,7 @@ pub(super) fn doubt(frame: &Frame) -> String {
 }
 
 /// How the frame's caller was found, on a line of its own.
-pub(super) fn explain(walked: &Walked, text: &mut String) {
+pub(super) fn explain(walked: &DumpFrame, text: &mut String) {
     if let Some(explanation) = &walked.explanation {
         let _ = writeln!(text, "    {}", printable(&explanation.to_string()));
     }

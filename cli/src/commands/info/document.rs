@@ -2,7 +2,7 @@
 //! from.
 
 use super::code::DynamicCode;
-use super::methods::Methods;
+use super::methods::MethodNames;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub(super) struct Info {
     pub unknown_events: u64,
     pub supplement: Option<SupplementInfo>,
     pub blocks: BTreeMap<&'static str, BlockInfo>,
-    pub embedded: Embedded,
+    pub embedded: EmbeddedTables,
     pub metadata: Vec<(String, String)>,
     pub runtimes: Vec<RuntimeInfo>,
     /// Names that the recorder got from .NET's data access library.
@@ -41,9 +41,9 @@ pub(super) struct Info {
     pub marks: usize,
     pub exceptions: u64,
     pub dynamic_code: DynamicCode,
-    pub methods: Option<Methods>,
+    pub methods: Option<MethodNames>,
     pub redacted_words: BTreeMap<String, u64>,
-    pub threads: Vec<ThreadInfo>,
+    pub threads: Vec<ThreadSummary>,
     pub modules: Vec<ModuleInfo>,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct BlockInfo {
 
 /// What of the images the trace carries. A table that several images share counts once.
 #[derive(Default, Serialize)]
-pub(super) struct Embedded {
+pub(super) struct EmbeddedTables {
     /// Bytes by kind of table.
     pub tables: BTreeMap<&'static str, u64>,
     /// Bytes that all of it takes in the file.
@@ -94,12 +94,12 @@ pub(super) struct Embedded {
     pub images_without: usize,
     /// Tables that the trace does not carry itself: those in a folder given with --tables, and
     /// those that are not at hand.
-    pub in_folders: Tables,
-    pub not_at_hand: Tables,
+    pub in_folders: TableTotals,
+    pub not_at_hand: TableTotals,
 }
 
 #[derive(Default, Serialize)]
-pub(super) struct Tables {
+pub(super) struct TableTotals {
     pub tables: u64,
     pub bytes: u64,
 }
@@ -112,7 +112,7 @@ pub(super) struct RuntimeInfo {
 }
 
 #[derive(Serialize)]
-pub(super) struct ThreadInfo {
+pub(super) struct ThreadSummary {
     pub tid: u32,
     pub name: String,
     pub start_ns: Option<u64>,

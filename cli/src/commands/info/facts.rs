@@ -3,7 +3,8 @@
 
 use super::code::DynamicCode;
 use super::document::{
-    BlockInfo, Embedded, EndInfo, Info, ModuleInfo, RateInfo, RuntimeInfo, SupplementInfo, ThreadInfo,
+    BlockInfo, EmbeddedTables, EndInfo, Info, ModuleInfo, RateInfo, RuntimeInfo, SupplementInfo,
+    ThreadSummary,
 };
 use super::methods;
 use crate::commands::{TablesArgs, utc};
@@ -101,9 +102,9 @@ fn supplement(trace: &Trace<'_>) -> Option<SupplementInfo> {
     })
 }
 
-fn threads(trace: &Trace<'_>) -> Vec<ThreadInfo> {
+fn threads(trace: &Trace<'_>) -> Vec<ThreadSummary> {
     let clock = trace.clock;
-    let threads = trace.timeline.threads.iter().map(|thread| ThreadInfo {
+    let threads = trace.timeline.threads.iter().map(|thread| ThreadSummary {
         tid: thread.tid,
         name: thread.name.clone(),
         start_ns: (!thread.flags.contains(ThreadFlags::AT_START)).then(|| clock.ns(thread.start)),
@@ -144,8 +145,8 @@ fn modules(trace: &Trace<'_>) -> Vec<ModuleInfo> {
     modules.collect()
 }
 
-fn embedded(trace: &Trace<'_>) -> Embedded {
-    let mut embedded = Embedded { stored_bytes: trace.blobs.stored_bytes, ..Embedded::default() };
+fn embedded(trace: &Trace<'_>) -> EmbeddedTables {
+    let mut embedded = EmbeddedTables { stored_bytes: trace.blobs.stored_bytes, ..EmbeddedTables::default() };
     let mut seen = HashSet::new();
     for record in &trace.timeline.images {
         for table in &record.tables {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// The names of a trace's functions made at run time.
 #[derive(Serialize)]
-pub(super) struct Methods {
+pub(super) struct MethodNames {
     /// Lists of methods that were read.
     lists: usize,
     /// Methods in them, at however many addresses.
@@ -17,14 +17,14 @@ pub(super) struct Methods {
     /// Functions made at run time that samples showed.
     functions: usize,
     /// Those of them that no list names.
-    unnamed: Vec<Unnamed>,
+    unnamed: Vec<UnnamedFunction>,
     /// What is wrong with the lists.
     problems: Vec<String>,
 }
 
 /// A function that samples showed and no list names.
 #[derive(Serialize)]
-struct Unnamed {
+struct UnnamedFunction {
     /// Its first address.
     address: String,
     size: u64,
@@ -34,7 +34,7 @@ struct Unnamed {
 }
 
 /// The methods of a trace of a .NET process; `None` of any other.
-pub(super) fn of(trace: &Trace<'_>) -> Option<Methods> {
+pub(super) fn of(trace: &Trace<'_>) -> Option<MethodNames> {
     if trace.timeline.runtimes.is_empty() {
         return None;
     }
@@ -59,9 +59,14 @@ pub(super) fn of(trace: &Trace<'_>) -> Option<Methods> {
                 Some(_) => "the runtime's lists leave it out",
             },
         };
-        Some(Unnamed { address: format!("{:#x}", region.base), size: region.size, seen_ns: from, reason })
+        Some(UnnamedFunction {
+            address: format!("{:#x}", region.base),
+            size: region.size,
+            seen_ns: from,
+            reason,
+        })
     });
-    Some(Methods {
+    Some(MethodNames {
         lists: methods.streams,
         listed: methods.map.methods().len(),
         functions: functions.len(),
@@ -70,9 +75,9 @@ pub(super) fn of(trace: &Trace<'_>) -> Option<Methods> {
     })
 }
 
-impl Methods {
+impl MethodNames {
     pub(super) fn text(&self) -> String {
-        let Methods { lists, listed, functions, unnamed, .. } = self;
+        let MethodNames { lists, listed, functions, unnamed, .. } = self;
         format!(
             "{} listed in {} lists; {} of the {} functions seen have names",
             count(*listed as u64),
@@ -89,7 +94,7 @@ impl Methods {
         }
         let shown = if all { self.unnamed.len() } else { LISTED };
         for unnamed in self.unnamed.iter().take(shown) {
-            let Unnamed { address, size, seen_ns, reason } = unnamed;
+            let UnnamedFunction { address, size, seen_ns, reason } = unnamed;
             line("", &format!("unnamed {address} ({size} bytes), seen at {}: {reason}", span(*seen_ns)));
         }
         if self.unnamed.len() > shown {

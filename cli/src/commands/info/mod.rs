@@ -28,7 +28,7 @@ const LISTED: usize = 40;
 Examples:
   stk info app.stk
   stk info --json *.stk | jq '.traces[].samples'")]
-pub struct Args {
+pub struct InfoArgs {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -42,7 +42,7 @@ pub struct Args {
     tables: TablesArgs,
 }
 
-pub(super) fn run(args: &Args, out: Out<'_>) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &InfoArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let mut exit = Exit::Ok;
     let mut document = Traces::new(VERSION);
     let mut first = true;

@@ -2,7 +2,7 @@
 //! threads and modules.
 
 use super::LISTED;
-use super::document::{Embedded, Info, SupplementInfo, Tables};
+use super::document::{EmbeddedTables, Info, SupplementInfo, TableTotals};
 use crate::commands::{count, size, span};
 use std::fmt::Write;
 use stk_schema::text::printable;
@@ -154,9 +154,9 @@ fn embedded_text(info: &Info) -> String {
 }
 
 /// The tables that the trace does not carry itself.
-fn apart_text(embedded: &Embedded) -> Option<String> {
-    let Embedded { in_folders, not_at_hand, .. } = embedded;
-    let text = |tables: &Tables, where_: &str| {
+fn apart_text(embedded: &EmbeddedTables) -> Option<String> {
+    let EmbeddedTables { in_folders, not_at_hand, .. } = embedded;
+    let text = |tables: &TableTotals, where_: &str| {
         format!("{} tables ({}) {where_}", count(tables.tables), size(tables.bytes))
     };
     let parts = [

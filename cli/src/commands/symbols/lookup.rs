@@ -9,7 +9,7 @@ use crate::stack::{ImageName, image_name, offset_name};
 use crate::symbols::pdb::PdbFile;
 use crate::symbols::pdb_records::{Agreement, PdbRecords};
 use crate::symbols::{
-    Demangle, Identity, ImageFile, Location, ModuleKey, ModuleSymbols, Reason, Resolved, Source, Symbolizer,
+    Demangle, Identity, ImageFile, Location, ModuleKey, ModuleSymbols, Reason, Resolution, Source, Symbolizer,
 };
 use anyhow::Context;
 use serde_json::json;
@@ -189,7 +189,7 @@ pub(super) fn lookup(args: &LookupArgs) -> anyhow::Result<Exit> {
     for (n, &rva) in rvas.iter().enumerate() {
         if let Some(found) = resolved.get(n) {
             let name = image_name(Some(found), image.as_ref(), rva, args.demangle);
-            let named = Shown { rva, module, name, reason: found.reason };
+            let named = NamedAddress { rva, module, name, reason: found.reason };
             if args.json { json_line(&named, &mut out) } else { text(&named, &mut out) }
         }
         if out.len() > 1 << 20 {
@@ -267,7 +267,7 @@ fn read_rvas(arguments: &[String]) -> anyhow::Result<Vec<u32>> {
 }
 
 /// An address with its name.
-struct Shown<'a> {
+struct NamedAddress<'a> {
     rva: u32,
     /// File name of the image or PDB.
     module: &'a str,
@@ -281,7 +281,7 @@ fn export_text(function: &str, displacement: u32) -> String {
     if displacement == 0 { function.to_owned() } else { offset_name(function, displacement.into()) }
 }
 
-fn json_line(shown: &Shown<'_>, out: &mut String) {
+fn json_line(shown: &NamedAddress<'_>, out: &mut String) {
     let frame = |frame: Location<'_>| {
         json!({
             "function": frame.function, "file": frame.file, "line": frame.line, "inline": frame.inline,
@@ -310,7 +310,7 @@ fn json_line(shown: &Shown<'_>, out: &mut String) {
     out.push('\n');
 }
 
-fn text(shown: &Shown<'_>, out: &mut String) {
+fn text(shown: &NamedAddress<'_>, out: &mut String) {
     use std::fmt::Write as _;
     let rva = format!("{:#x}", shown.rva);
     match &shown.name {
@@ -327,7 +327,7 @@ fn text(shown: &Shown<'_>, out: &mut String) {
     }
 }
 
-fn symbols_text(rva: &str, found: &Resolved<'_>, out: &mut String) {
+fn symbols_text(rva: &str, found: &Resolution<'_>, out: &mut String) {
     use std::fmt::Write as _;
     for (n, frame) in found.frames().enumerate() {
         let address = if n == 0 { rva } else { "" };

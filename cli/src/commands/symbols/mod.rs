@@ -13,11 +13,11 @@ use std::path::PathBuf;
 #[derive(clap::Args, Debug)]
 pub struct SymbolsArgs {
     #[command(subcommand)]
-    command: Command,
+    command: SymbolsCommand,
 }
 
 #[derive(clap::Subcommand, Debug)]
-enum Command {
+enum SymbolsCommand {
     /// List every module of traces: its identity, the frames that need it, where its symbols are or
     /// why not
     List(modules::ListArgs),
@@ -54,12 +54,12 @@ struct CacheArgs {
 /// A usage error, a file that cannot be read, or that standard output cannot be written.
 pub fn run(args: &SymbolsArgs) -> anyhow::Result<Exit> {
     match &args.command {
-        Command::List(args) => modules::list(args),
-        Command::Fetch(args) => modules::fetch(args),
-        Command::Bundle(args) => modules::bundle(args),
-        Command::Check(args) => lookup::check(args),
-        Command::Lookup(args) => lookup::lookup(args),
-        Command::Cache(args) => cache(args),
+        SymbolsCommand::List(args) => modules::list(args),
+        SymbolsCommand::Fetch(args) => modules::fetch(args),
+        SymbolsCommand::Bundle(args) => modules::bundle(args),
+        SymbolsCommand::Check(args) => lookup::check(args),
+        SymbolsCommand::Lookup(args) => lookup::lookup(args),
+        SymbolsCommand::Cache(args) => cache(args),
     }
 }
 

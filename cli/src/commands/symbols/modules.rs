@@ -82,20 +82,20 @@ pub(super) struct BundleArgs {
 }
 
 /// A module that some of the traces hold.
-struct Module {
+struct TraceModule {
     image: Image,
     /// Distinct frames in it, over all traces.
     frames: u64,
 }
 
 #[derive(Serialize)]
-struct Document {
+struct ListDocument {
     version: u32,
-    modules: Vec<Listed>,
+    modules: Vec<ModuleRow>,
 }
 
 #[derive(Serialize)]
-struct Listed {
+struct ModuleRow {
     name: String,
     path: String,
     code_id: String,
@@ -123,7 +123,7 @@ pub(super) fn list(args: &ListArgs) -> anyhow::Result<Exit> {
     let (modules, exit) = modules_of(&args.files, &args.tables, &store);
     let (listed, exit) = each(&modules, exit, |module| listed(module, &store));
     if args.json {
-        let document = Document { version: 1, modules: listed };
+        let document = ListDocument { version: 1, modules: listed };
         print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
         return Ok(exit);
     }
@@ -218,14 +218,14 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// What `work` gives of each module, some at once. A panic is that module's failure: it is reported,
-/// and the module is left out.
+/// What `work` gives of each module, some at once. A panic is that module's failure: it is
+/// reported, and the module is left out.
 fn each<'a, T: Send>(
-    modules: &'a [Module],
+    modules: &'a [TraceModule],
     exit: Exit,
-    work: impl Fn(&'a Module) -> T + Sync,
+    work: impl Fn(&'a TraceModule) -> T + Sync,
 ) -> (Vec<T>, Exit) {
-    let work = |module: &'a Module| guarded(Path::new(&module.image.path), || Ok(work(module)));
+    let work = |module: &'a TraceModule| guarded(Path::new(&module.image.path), || Ok(work(module)));
     let results: Vec<anyhow::Result<T>> = modules.par_iter().map(work).collect();
     let count = results.len();
     let found = results.into_iter().filter_map(|result| result.inspect_err(report).ok());
@@ -293,11 +293,11 @@ impl Symbols {
     }
 }
 
-fn listed(module: &Module, store: &SymbolStore) -> Listed {
+fn listed(module: &TraceModule, store: &SymbolStore) -> ModuleRow {
     let image = &module.image;
     let symbols = find(image, store, &|_, _, _| {});
     let found = symbols.found();
-    Listed {
+    ModuleRow {
         name: image.name.clone(),
         path: image.path.clone(),
         code_id: image.code_id.clone(),
@@ -315,7 +315,7 @@ fn listed(module: &Module, store: &SymbolStore) -> Listed {
 }
 
 /// All modules of the traces, each image once, those with the most frames first.
-fn modules_of(traces: &[PathBuf], tables: &TablesArgs, store: &SymbolStore) -> (Vec<Module>, Exit) {
+fn modules_of(traces: &[PathBuf], tables: &TablesArgs, store: &SymbolStore) -> (Vec<TraceModule>, Exit) {
     let progress = Progress::new("samples");
     merged(traces, |path| read(path, tables, store, &progress))
 }
@@ -324,17 +324,17 @@ fn modules_of(traces: &[PathBuf], tables: &TablesArgs, store: &SymbolStore) -> (
 /// reported and passed over.
 fn merged(
     traces: &[PathBuf],
-    read: impl Fn(&Path) -> anyhow::Result<(Vec<Module>, Exit)>,
-) -> (Vec<Module>, Exit) {
-    let mut modules: BTreeMap<(String, u64), Module> = BTreeMap::new();
+    read: impl Fn(&Path) -> anyhow::Result<(Vec<TraceModule>, Exit)>,
+) -> (Vec<TraceModule>, Exit) {
+    let mut modules: BTreeMap<(String, u64), TraceModule> = BTreeMap::new();
     let mut exit = Exit::Ok;
     for path in traces {
         match guarded(path, || read(path)) {
             Ok((found, ending)) => {
                 exit = exit.worse(ending);
-                for Module { image, frames } in found {
+                for TraceModule { image, frames } in found {
                     let key = (image.path.clone(), image.identity_hash);
-                    modules.entry(key).or_insert(Module { image, frames: 0 }).frames += frames;
+                    modules.entry(key).or_insert(TraceModule { image, frames: 0 }).frames += frames;
                 }
             }
             Err(error) => {
@@ -343,7 +343,7 @@ fn merged(
             }
         }
     }
-    let mut modules: Vec<Module> = modules.into_values().collect();
+    let mut modules: Vec<TraceModule> = modules.into_values().collect();
     modules.sort_by(|a, b| b.frames.cmp(&a.frames).then_with(|| a.image.path.cmp(&b.image.path)));
     (modules, exit)
 }
@@ -354,7 +354,7 @@ fn read(
     tables: &TablesArgs,
     store: &SymbolStore,
     progress: &Progress,
-) -> anyhow::Result<(Vec<Module>, Exit)> {
+) -> anyhow::Result<(Vec<TraceModule>, Exit)> {
     let file = tables.open(path)?;
     let mut trace = file.read()?;
     tables.give(&mut trace);
@@ -370,7 +370,7 @@ fn read(
             frames[image.0 as usize] += 1;
         }
     }
-    let modules = profile.images.into_iter().zip(frames).map(|(image, frames)| Module { image, frames });
+    let modules = profile.images.into_iter().zip(frames).map(|(image, frames)| TraceModule { image, frames });
     Ok((modules.collect(), if damaged { Exit::Damaged } else { Exit::Ok }))
 }
 
@@ -378,8 +378,8 @@ fn read(
 mod tests {
     use super::*;
 
-    fn module(path: &str) -> Module {
-        Module { image: Image { path: path.to_owned(), ..Image::default() }, frames: 1 }
+    fn module(path: &str) -> TraceModule {
+        TraceModule { image: Image { path: path.to_owned(), ..Image::default() }, frames: 1 }
     }
 
     #[test]

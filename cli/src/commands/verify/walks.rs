@@ -4,7 +4,7 @@
 use super::exit_of;
 use crate::commands::traces::Traces;
 use crate::commands::{Exit, Out, Progress, TablesArgs, count, guarded, report, span};
-use crate::image::{Elsewhere, load_images};
+use crate::image::{ImageSearch, load_images};
 use crate::trace::Trace;
 use crate::walks::{Class, Comparison, Example, Side, compare, explicit};
 use serde::Serialize;
@@ -45,12 +45,12 @@ pub(super) fn run(
     Ok(exit)
 }
 
-fn one(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<(ShownTrace, Exit)> {
+fn one(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<(WalksJson, Exit)> {
     let file = tables.open(path)?;
     let mut trace = file.read()?;
     tables.give(&mut trace);
     progress.add_total(trace.sample_blocks().count() as u64);
-    let images = load_images(&trace, &Elsewhere::NOWHERE);
+    let images = load_images(&trace, &ImageSearch::NOWHERE);
     let found = compare(&trace, &images, progress.done());
     if found.walks == 0 && found.explicit.samples == 0 {
         anyhow::bail!(
@@ -65,12 +65,12 @@ fn one(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<
     } else {
         Exit::Ok
     };
-    Ok((ShownTrace::new(&trace, &found), exit))
+    Ok((WalksJson::new(&trace, &found), exit))
 }
 
 /// A trace's comparison as it is shown.
 #[derive(Serialize)]
-struct ShownTrace {
+struct WalksJson {
     trace: String,
     process: String,
     /// What recorded and walked: Wine's version, or the system's build.
@@ -84,36 +84,36 @@ struct ShownTrace {
     unmatched: u64,
     different: u64,
     unexplained: u64,
-    classes: Vec<ShownClass>,
-    explicit: ShownExplicit,
+    classes: Vec<ClassJson>,
+    explicit: ExplicitWalksJson,
     damage: Vec<String>,
 }
 
 /// What .NET says of its stacks beside our walks.
 #[derive(Serialize)]
-struct ShownExplicit {
+struct ExplicitWalksJson {
     /// Samples of which the runtime said something.
     samples: u64,
     unexplained: u64,
     /// Explicit Frames.
-    frames: Vec<ShownCount>,
+    frames: Vec<CountJson>,
     /// Steps of the contract's own walk.
-    steps: Vec<ShownCount>,
+    steps: Vec<CountJson>,
     /// Chains that do not end as they should.
     broken: u64,
-    broken_examples: Vec<ShownNote>,
+    broken_examples: Vec<NoteJson>,
 }
 
 #[derive(Serialize)]
-struct ShownCount {
+struct CountJson {
     class: &'static str,
     meaning: &'static str,
     count: u64,
-    examples: Vec<ShownNote>,
+    examples: Vec<NoteJson>,
 }
 
 #[derive(Serialize)]
-struct ShownNote {
+struct NoteJson {
     tid: u32,
     /// Since the trace's start.
     time_ns: u64,
@@ -121,39 +121,39 @@ struct ShownNote {
 }
 
 #[derive(Serialize)]
-struct ShownClass {
+struct ClassJson {
     class: &'static str,
     explained: bool,
     meaning: &'static str,
     count: u64,
-    examples: Vec<ShownExample>,
+    examples: Vec<ExampleJson>,
 }
 
 #[derive(Serialize)]
-struct ShownExample {
+struct ExampleJson {
     tid: u32,
     /// Since the trace's start.
     time_ns: u64,
     frame: usize,
-    before: Option<ShownSide>,
-    ours: Option<ShownSide>,
-    system: Option<ShownSide>,
+    before: Option<SideJson>,
+    ours: Option<SideJson>,
+    system: Option<SideJson>,
     stop: &'static str,
     /// At the sample's instruction pointer, hexadecimal.
     code: String,
 }
 
 #[derive(Serialize)]
-struct ShownSide {
+struct SideJson {
     /// `module+0xrva`, or the address outside of modules.
     at: String,
     ip: String,
     sp: String,
 }
 
-impl ShownTrace {
-    fn new(trace: &Trace<'_>, found: &Comparison) -> ShownTrace {
-        let class = |(class, differences): (&Class, &crate::walks::Differences)| ShownClass {
+impl WalksJson {
+    fn new(trace: &Trace<'_>, found: &Comparison) -> WalksJson {
+        let class = |(class, differences): (&Class, &crate::walks::Differences)| ClassJson {
             class: class.as_str(),
             explained: *class != Class::Unexplained,
             meaning: class.meaning(),
@@ -161,7 +161,7 @@ impl ShownTrace {
             examples: differences.examples.iter().map(|example| shown_example(trace, example)).collect(),
         };
         let system = trace.fact("wine").map(|version| format!("Wine {version}"));
-        ShownTrace {
+        WalksJson {
             trace: trace.source.clone(),
             process: trace.process(),
             system: system.or_else(|| trace.fact("os.build").map(str::to_owned)).unwrap_or_default(),
@@ -180,22 +180,22 @@ impl ShownTrace {
     }
 }
 
-fn shown_explicit(trace: &Trace<'_>, found: &explicit::Comparison) -> ShownExplicit {
-    let notes = |counted: &explicit::Counted| -> Vec<ShownNote> {
-        let note = |(thread, time, text): &(u64, u64, String)| ShownNote {
+fn shown_explicit(trace: &Trace<'_>, found: &explicit::ExplicitComparison) -> ExplicitWalksJson {
+    let notes = |counted: &explicit::ClassCount| -> Vec<NoteJson> {
+        let note = |(thread, time, text): &(u64, u64, String)| NoteJson {
             tid: tid(trace, *thread),
             time_ns: trace.clock.ns(*time),
             text: text.clone(),
         };
         counted.examples.iter().map(note).collect()
     };
-    let shown = |class, meaning, counted: &explicit::Counted| ShownCount {
+    let shown = |class, meaning, counted: &explicit::ClassCount| CountJson {
         class,
         meaning,
         count: counted.count,
         examples: notes(counted),
     };
-    ShownExplicit {
+    ExplicitWalksJson {
         samples: found.samples,
         unexplained: found.unexplained(),
         frames: found.frames.iter().map(|(class, n)| shown(class.as_str(), class.meaning(), n)).collect(),
@@ -210,8 +210,8 @@ fn tid(trace: &Trace<'_>, thread: u64) -> u32 {
     timeline.thread(thread).map_or(0, |at| timeline.threads[at].tid)
 }
 
-fn shown_example(trace: &Trace<'_>, example: &Example) -> ShownExample {
-    ShownExample {
+fn shown_example(trace: &Trace<'_>, example: &Example) -> ExampleJson {
+    ExampleJson {
         tid: tid(trace, example.thread),
         time_ns: trace.clock.ns(example.time),
         frame: example.frame,
@@ -223,17 +223,17 @@ fn shown_example(trace: &Trace<'_>, example: &Example) -> ShownExample {
     }
 }
 
-fn shown_side(side: &Side) -> ShownSide {
+fn shown_side(side: &Side) -> SideJson {
     let at = if side.module.is_empty() {
         format!("{:#x}", side.rva)
     } else {
         format!("{}+{:#x}", side.module, side.rva)
     };
-    ShownSide { at, ip: format!("{:#x}", side.ip), sp: format!("{:#x}", side.sp) }
+    SideJson { at, ip: format!("{:#x}", side.ip), sp: format!("{:#x}", side.sp) }
 }
 
 /// As people read it.
-fn text(shown: &ShownTrace) -> String {
+fn text(shown: &WalksJson) -> String {
     let mut text = String::new();
     if shown.walks == 0 {
         explicit_text(&mut text, shown);
@@ -274,7 +274,7 @@ fn text(shown: &ShownTrace) -> String {
     text
 }
 
-fn explicit_text(text: &mut String, shown: &ShownTrace) {
+fn explicit_text(text: &mut String, shown: &WalksJson) {
     let explicit = &shown.explicit;
     if explicit.samples == 0 {
         return;
@@ -288,7 +288,7 @@ fn explicit_text(text: &mut String, shown: &ShownTrace) {
         count(explicit.samples),
         count(explicit.unexplained),
     );
-    let notes = |text: &mut String, notes: &[ShownNote]| {
+    let notes = |text: &mut String, notes: &[NoteJson]| {
         for note in notes {
             let _ = writeln!(text, "           thread {} at {}: {}", note.tid, span(note.time_ns), note.text);
         }
@@ -308,8 +308,8 @@ fn explicit_text(text: &mut String, shown: &ShownTrace) {
     }
 }
 
-fn example_text(text: &mut String, example: &ShownExample) {
-    let side = |side: &Option<ShownSide>| match side {
+fn example_text(text: &mut String, example: &ExampleJson) {
+    let side = |side: &Option<SideJson>| match side {
         Some(side) => format!("{} (sp {})", side.at, side.sp),
         None => format!("ends ({})", example.stop),
     };

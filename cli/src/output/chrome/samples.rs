@@ -3,7 +3,7 @@
 use super::super::sink::Sink;
 use super::super::unfold::incomplete;
 use super::super::{Summary, Writer, finish_for, json};
-use super::stacks::{Origin, Stacks, What};
+use super::stacks::{NodeLabel, StackOrigin, Stacks};
 use super::{OBJECT, Track, VIEWERS, by_track, other_data, preamble};
 use crate::profile::{Batch, Functions, Profile};
 use anyhow::Context;
@@ -24,7 +24,7 @@ pub(in super::super) struct Samples {
     track: Track,
     stacks: Stacks,
     /// Parent and content of each frame, by id.
-    list: Vec<(u32, What)>,
+    list: Vec<(u32, NodeLabel)>,
     last: Option<u32>,
     written: u64,
 }
@@ -68,7 +68,7 @@ impl Samples {
     }
 
     /// The frame of a stack, new or known.
-    fn frame_of(&mut self, profile: &Profile, origin: Origin) -> anyhow::Result<u32> {
+    fn frame_of(&mut self, profile: &Profile, origin: StackOrigin) -> anyhow::Result<u32> {
         let functions = self.functions.as_ref().context("samples before begin")?;
         let list = &mut self.list;
         let frame = self.stacks.node_of(profile, functions, origin, NO_PARENT, |parent, what| {
@@ -119,13 +119,13 @@ impl Writer for Samples {
             json::number(&mut sink.buffer, (GAP as usize + 1 + i) as u64);
             sink.put(b"\":{\"name\":");
             match what {
-                What::Function(id) => {
+                NodeLabel::Function(id) => {
                     let function = &functions.list()[id.0 as usize];
                     json::string(&mut sink.buffer, &function.name);
                     sink.put(b",\"category\":");
                     json::string(&mut sink.buffer, &function.module);
                 }
-                What::Incomplete(stop) => {
+                NodeLabel::Incomplete(stop) => {
                     let text = incomplete(&profile.stops[stop.0 as usize]).unwrap_or_default();
                     json::string(&mut sink.buffer, &text);
                     sink.put(b",\"category\":\"\"");

@@ -3,7 +3,7 @@
 use super::super::sink::Sink;
 use super::super::unfold::incomplete;
 use super::super::{Summary, Writer, finish_for, json};
-use super::stacks::{Origin, What};
+use super::stacks::{NodeLabel, StackOrigin};
 use super::{OBJECT, Track, VIEWERS, address, by_track, other_data, preamble, time};
 use crate::profile::{Batch, FrameId, Functions, NameSource, Profile, Run};
 use anyhow::Context;
@@ -20,7 +20,7 @@ pub(in super::super) struct Slices {
     /// Slices that are open on the track, root first.
     open: Vec<Slice>,
     /// What they were last made from.
-    origin: Option<Origin>,
+    origin: Option<StackOrigin>,
     frames: Vec<FrameId>,
     levels: Vec<Level>,
 }
@@ -28,13 +28,13 @@ pub(in super::super) struct Slices {
 /// A level of a stack.
 #[derive(Clone, Copy)]
 struct Level {
-    what: What,
+    what: NodeLabel,
     /// Frame, and index of its name in `FrameSymbols::names`.
     frame: Option<(FrameId, usize)>,
 }
 
 struct Slice {
-    what: What,
+    what: NodeLabel,
     /// The frame last seen, whose details are in the fields below already.
     frame: Option<(FrameId, usize)>,
     /// Lowest and highest line.
@@ -60,7 +60,7 @@ impl Slices {
         let functions = self.functions.as_ref().context("samples before begin")?;
         self.levels.clear();
         if incomplete(&profile.stops[run.stop.0 as usize]).is_some() {
-            self.levels.push(Level { what: What::Incomplete(run.stop), frame: None });
+            self.levels.push(Level { what: NodeLabel::Incomplete(run.stop), frame: None });
         }
         let Some(node) = run.node else { return Ok(()) };
         self.frames.clear();
@@ -69,7 +69,7 @@ impl Slices {
             let of_frame = functions.of(frame);
             for (i, &function) in of_frame.iter().enumerate() {
                 let frame = Some((frame, of_frame.len() - 1 - i));
-                self.levels.push(Level { what: What::Function(function), frame });
+                self.levels.push(Level { what: NodeLabel::Function(function), frame });
             }
         }
         Ok(())
@@ -175,7 +175,7 @@ impl Slice {
     }
 
     fn arguments(&self, sink: &mut Sink, profile: &Profile, functions: &Functions) {
-        let (What::Function(id), Some((frame, name))) = (self.what, self.frame) else { return };
+        let (NodeLabel::Function(id), Some((frame, name))) = (self.what, self.frame) else { return };
         let function = &functions.list()[id.0 as usize];
         let named = profile.symbols.names(frame)[name];
         sink.put(b"\"module\":");
@@ -221,15 +221,15 @@ fn event(
     track: &Track,
     functions: &Functions,
     phase: &[u8],
-    what: What,
+    what: NodeLabel,
     at_ns: u64,
 ) {
     sink.put(b",\n{\"ph\":\"");
     sink.put(phase);
     sink.put(b"\",\"name\":");
     match what {
-        What::Function(id) => json::string(&mut sink.buffer, &functions.list()[id.0 as usize].name),
-        What::Incomplete(stop) => {
+        NodeLabel::Function(id) => json::string(&mut sink.buffer, &functions.list()[id.0 as usize].name),
+        NodeLabel::Incomplete(stop) => {
             json::string(&mut sink.buffer, &incomplete(&profile.stops[stop.0 as usize]).unwrap_or_default());
         }
     }

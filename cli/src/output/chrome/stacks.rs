@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 /// What a node, or a slice, shows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum What {
+pub(super) enum NodeLabel {
     /// A function.
     Function(FunctionId),
     /// At the root of a stack: why it does not reach the thread's start.
@@ -15,14 +15,14 @@ pub(super) enum What {
 }
 
 /// What a stack is made from: equal origin, equal stack.
-pub(super) type Origin = (Option<NodeId>, StopId);
+pub(super) type StackOrigin = (Option<NodeId>, StopId);
 
 /// Numbers nodes by (parent, what).
 #[derive(Default)]
 pub(super) struct Stacks {
     unfolder: Unfolder,
-    nodes: HashMap<(u32, What), u32>,
-    known: HashMap<Origin, u32>,
+    nodes: HashMap<(u32, NodeLabel), u32>,
+    known: HashMap<StackOrigin, u32>,
     stack: Vec<FunctionId>,
 }
 
@@ -39,9 +39,9 @@ impl Stacks {
         &mut self,
         profile: &Profile,
         functions: &Functions,
-        origin: Origin,
+        origin: StackOrigin,
         root: u32,
-        mut new: impl FnMut(u32, What) -> u32,
+        mut new: impl FnMut(u32, NodeLabel) -> u32,
     ) -> u32 {
         if let Some(&id) = self.known.get(&origin) {
             return id;
@@ -51,9 +51,9 @@ impl Stacks {
         if let Some(node) = node {
             self.unfolder.unfold(profile, functions, node, &mut self.stack);
         }
-        let incomplete = incomplete(&profile.stops[stop.0 as usize]).map(|_| What::Incomplete(stop));
+        let incomplete = incomplete(&profile.stops[stop.0 as usize]).map(|_| NodeLabel::Incomplete(stop));
         let mut parent = root;
-        for what in incomplete.into_iter().chain(self.stack.iter().map(|&id| What::Function(id))) {
+        for what in incomplete.into_iter().chain(self.stack.iter().map(|&id| NodeLabel::Function(id))) {
             parent = *self.nodes.entry((parent, what)).or_insert_with(|| new(parent, what));
         }
         self.known.insert(origin, parent);

@@ -3,7 +3,7 @@
 use super::super::sink::Sink;
 use super::super::unfold::incomplete;
 use super::super::{Summary, Writer, finish_for, json};
-use super::stacks::{Origin, Stacks, What};
+use super::stacks::{NodeLabel, StackOrigin, Stacks};
 use super::{Track, VIEWERS, address, by_track, preamble, time};
 use crate::profile::{Batch, Functions, Profile};
 use anyhow::Context;
@@ -120,18 +120,18 @@ impl V8 {
     }
 
     /// The node of a stack, new or known.
-    fn node_of(&mut self, profile: &Profile, origin: Origin) -> anyhow::Result<u32> {
+    fn node_of(&mut self, profile: &Profile, origin: StackOrigin) -> anyhow::Result<u32> {
         let functions = self.functions.as_ref().context("samples before begin")?;
         let (nodes, last) = (&mut self.chunk.nodes, &mut self.last_node);
         Ok(self.stacks.node_of(profile, functions, origin, ROOT, |parent, what| {
             *last += 1;
             match what {
-                What::Function(id) => {
+                NodeLabel::Function(id) => {
                     let function = &functions.list()[id.0 as usize];
                     let file = function.file.as_deref().unwrap_or("");
                     node(nodes, *last, Some(parent), &function.name, file, function.line);
                 }
-                What::Incomplete(stop) => {
+                NodeLabel::Incomplete(stop) => {
                     let text = incomplete(&profile.stops[stop.0 as usize]).unwrap_or_default();
                     node(nodes, *last, Some(parent), &text, "", None);
                 }

@@ -6,7 +6,7 @@
 
 use super::super::{Options, Summary, Writer};
 use super::ids::{self, Ids};
-use super::table::{self, KEY_VALUE, NAMED_FRAME, Names, TableWriter, column, list, structs};
+use super::table::{self, KEY_VALUE, NAMED_FRAME, SharedTexts, TableWriter, column, list, structs};
 use crate::profile::{Batch, FrameId, NodeId, Placement, Profile, Run, RunFlags, StrId};
 use anyhow::Context;
 use polars::prelude::{Column, IdxSize};
@@ -200,7 +200,7 @@ impl Rows {
     fn columns(self, profile: &Profile, denormalized: bool) -> anyhow::Result<Vec<Column>> {
         let rows = self.thread.len();
         let trace = &profile.trace;
-        let same = |name, text: &str| Names::single(text).column(name, &vec![0; rows]);
+        let same = |name, text: &str| SharedTexts::single(text).column(name, &vec![0; rows]);
         let of_threads = |each: &dyn Fn(usize) -> i64| -> Vec<i64> {
             self.thread.iter().map(|&thread| each(thread as usize)).collect()
         };
@@ -212,7 +212,7 @@ impl Rows {
             column("pid", vec![i64::from(trace.pid); rows]),
             column("thread", of_threads(&|i| profile.threads[i].instance as i64)),
             column("tid", of_threads(&|i| profile.threads[i].tid.into())),
-            Names::new(profile.threads.iter().map(|t| t.name.as_str()))
+            SharedTexts::new(profile.threads.iter().map(|t| t.name.as_str()))
                 .column("thread_name", &self.thread)?,
             column("ts_ns", self.ts_ns.clone()),
             column("last_ns", self.last_ns),
@@ -229,8 +229,10 @@ impl Rows {
             column("truncated", self.truncated),
             column("triggered", self.triggered),
             column("tables_pending", self.tables_pending),
-            Names::new(profile.stops.iter().map(|s| s.reason.as_str())).column("stop_reason", &self.stop)?,
-            Names::new(profile.stops.iter().map(|s| s.module.as_str())).column("stop_module", &self.stop)?,
+            SharedTexts::new(profile.stops.iter().map(|s| s.reason.as_str()))
+                .column("stop_reason", &self.stop)?,
+            SharedTexts::new(profile.stops.iter().map(|s| s.module.as_str()))
+                .column("stop_module", &self.stop)?,
         ];
         if denormalized {
             let mut offsets = vec![0];
@@ -258,7 +260,7 @@ fn named_frames(profile: &Profile, names: &[(FrameId, u32)]) -> anyhow::Result<p
 }
 
 fn write_stacks(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow::Result<()> {
-    let trace = Names::single(&profile.trace.trace_id);
+    let trace = SharedTexts::single(&profile.trace.trace_id);
     let trusts: Vec<&str> = profile.frames.keys().iter().map(|key| key.trust.as_str()).collect();
     let stacks = ids.stacks();
     for stacks in stacks.chunks(DESCRIBING_ROWS) {
@@ -274,7 +276,7 @@ fn write_stacks(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow
         }
         let locations = column("", frames.iter().map(|&frame| ids.location(frame)).collect::<Vec<_>>());
         let indices: Vec<IdxSize> = frames.iter().map(|frame| frame.0).collect();
-        let trusts = Names::new(trusts.iter().copied()).column("", &indices)?;
+        let trusts = SharedTexts::new(trusts.iter().copied()).column("", &indices)?;
         table.write(vec![
             trace.column("trace_id", &vec![0; stacks.len()])?,
             column("stack_id", stacks.iter().map(|&(id, _)| id).collect::<Vec<_>>()),
@@ -287,7 +289,7 @@ fn write_stacks(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow
 }
 
 fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow::Result<()> {
-    let trace = Names::single(&profile.trace.trace_id);
+    let trace = SharedTexts::single(&profile.trace.trace_id);
     let symbols = &profile.symbols;
     let text = |id: StrId| symbols.strings.get(id);
     let rows: Vec<(i64, FrameId, usize)> = ids
@@ -348,7 +350,7 @@ fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow
 }
 
 fn write_modules(table: &mut TableWriter, profile: &Profile) -> anyhow::Result<()> {
-    let trace = Names::single(&profile.trace.trace_id);
+    let trace = SharedTexts::single(&profile.trace.trace_id);
     for modules in profile.modules.chunks(DESCRIBING_ROWS) {
         let images: Vec<_> = modules.iter().map(|m| &profile.images[m.image.0 as usize]).collect();
         table.write(vec![
@@ -370,7 +372,7 @@ fn write_modules(table: &mut TableWriter, profile: &Profile) -> anyhow::Result<(
 }
 
 fn write_threads(table: &mut TableWriter, profile: &Profile) -> anyhow::Result<()> {
-    let trace = Names::single(&profile.trace.trace_id);
+    let trace = SharedTexts::single(&profile.trace.trace_id);
     for threads in profile.threads.chunks(DESCRIBING_ROWS) {
         table.write(vec![
             trace.column("trace_id", &vec![0; threads.len()])?,

@@ -21,7 +21,7 @@ pub(super) struct Ids {
 
 /// What a location id stands for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Location {
+enum LocationKey {
     Image(u64, u32),
     /// In code made at run time: its instance, and the address.
     Code(u64, u64),
@@ -30,7 +30,7 @@ enum Location {
 
 impl Ids {
     pub fn new(profile: &Profile) -> anyhow::Result<Ids> {
-        let mut known: HashMap<i64, Location> = HashMap::new();
+        let mut known: HashMap<i64, LocationKey> = HashMap::new();
         let mut distinct = Vec::new();
         let mut locations = Vec::with_capacity(profile.frames.keys().len());
         for (i, &key) in profile.frames.keys().iter().enumerate() {
@@ -122,7 +122,7 @@ pub(super) fn looked_up(profile: &Profile, key: FrameKey) -> u64 {
     }
 }
 
-fn location(profile: &Profile, key: FrameKey) -> (Location, i64) {
+fn location(profile: &Profile, key: FrameKey) -> (LocationKey, i64) {
     let at = looked_up(profile, key);
     match key.place {
         Placement::Image(image, _) => {
@@ -130,7 +130,7 @@ fn location(profile: &Profile, key: FrameKey) -> (Location, i64) {
             let mut bytes = [0; 16];
             bytes[..8].copy_from_slice(&identity.to_le_bytes());
             bytes[8..].copy_from_slice(&at.to_le_bytes());
-            (Location::Image(identity, at as u32), xxh3_64(&bytes) as i64)
+            (LocationKey::Image(identity, at as u32), xxh3_64(&bytes) as i64)
         }
         Placement::Code(region, _) => {
             // Nor does one in code that this process alone had, which others may replace at the
@@ -140,14 +140,14 @@ fn location(profile: &Profile, key: FrameKey) -> (Location, i64) {
             bytes.extend_from_slice(profile.trace.trace_id.as_bytes());
             bytes.extend_from_slice(&instance.to_le_bytes());
             bytes.extend_from_slice(&at.to_le_bytes());
-            (Location::Code(instance, at), xxh3_64(&bytes) as i64)
+            (LocationKey::Code(instance, at), xxh3_64(&bytes) as i64)
         }
         Placement::Unknown(_) => {
             // Such an address means nothing in another trace.
             let mut bytes = b"address:".to_vec();
             bytes.extend_from_slice(profile.trace.trace_id.as_bytes());
             bytes.extend_from_slice(&at.to_le_bytes());
-            (Location::Address(at), xxh3_64(&bytes) as i64)
+            (LocationKey::Address(at), xxh3_64(&bytes) as i64)
         }
     }
 }

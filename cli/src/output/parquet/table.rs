@@ -133,15 +133,15 @@ pub(super) fn structs(name: &str, fields: Vec<Column>) -> anyhow::Result<Series>
 }
 
 /// Texts that many rows share.
-pub(super) struct Names(Series);
+pub(super) struct SharedTexts(Series);
 
-impl Names {
-    pub fn new<'a>(texts: impl Iterator<Item = &'a str>) -> Names {
-        Names(Series::new("".into(), texts.collect::<Vec<_>>()))
+impl SharedTexts {
+    pub fn new<'a>(texts: impl Iterator<Item = &'a str>) -> SharedTexts {
+        SharedTexts(Series::new("".into(), texts.collect::<Vec<_>>()))
     }
 
-    pub fn single(text: &str) -> Names {
-        Names::new(std::iter::once(text))
+    pub fn single(text: &str) -> SharedTexts {
+        SharedTexts::new(std::iter::once(text))
     }
 
     /// A column of the texts at these indices.

@@ -1,11 +1,11 @@
 //! One SAMPLES block: decoded, walked and interned in a call tree of its own, on whatever thread
 //! has time.
 
-use super::Inputs;
-use super::gap::Held;
+use super::BuildInputs;
+use super::gap::PendingStep;
 use crate::profile::{CallTree, FrameKey, FrameTable, Node, NodeId, RunFlags};
 use crate::stack::{StackWalker, StopReason, ThreadStack, cost};
-use crate::trace::{Managed, Managing, Mark, SampleCopy, take_managed};
+use crate::trace::{ManagedState, ManagedTracker, Mark, SampleCopy, take_managed};
 use std::collections::HashMap;
 use stk_format::{BlockError, BlockRef, Decoded, ImageBudget, Same, Samples, Scratch};
 use stk_schema::event::{Event, RunState};
@@ -69,7 +69,7 @@ pub(super) struct Step {
     /// In the unit of the header.
     pub cpu: i64,
     pub state: RunState,
-    pub stack: Stack,
+    pub stack: StepStack,
 }
 
 impl Step {
@@ -118,16 +118,16 @@ pub(super) fn partition(len: u64, before: impl Fn(u64) -> bool) -> u64 {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stack {
+pub(super) enum StepStack {
     /// A stack of this block.
-    Known(Walked),
+    Known(BlockStack),
     /// That of the thread's last sample in the SAMPLES block with this ordinal.
     LastOf(u64),
 }
 
 /// A walked stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Walked {
+pub(super) struct BlockStack {
     pub node: Option<NodeId>,
     /// Index in [`BlockProfile::stops`].
     pub stop: u16,
@@ -135,8 +135,8 @@ pub(super) struct Walked {
 }
 
 /// What a worker keeps from block to block.
-pub(super) struct Worker<'i> {
-    inputs: &'i Inputs<'i>,
+pub(super) struct BlockWorker<'i> {
+    inputs: &'i BuildInputs<'i>,
     scratch: Scratch,
     walker: StackWalker<'i>,
     slots: Vec<Slot>,
@@ -151,23 +151,23 @@ pub(super) struct Slot {
     /// Most frames that it had in this block.
     pub(super) deepest: usize,
     /// What a runtime said of the thread at that time.
-    pub(super) managed: Option<Managed>,
+    pub(super) managed: Option<ManagedState>,
     pub(super) flags: RunFlags,
     /// From when on its last walk may mean something else, in ticks.
     pub(super) expires: u64,
     pub(super) thread: u64,
-    pub(super) last: Option<Walked>,
+    pub(super) last: Option<BlockStack>,
     /// Index of its latest step.
     pub(super) step: Option<usize>,
     /// Walked in this block.
     pub(super) live: bool,
 }
 
-impl<'i> Worker<'i> {
-    pub fn new(inputs: &'i Inputs<'i>, budget: &ImageBudget) -> Worker<'i> {
+impl<'i> BlockWorker<'i> {
+    pub fn new(inputs: &'i BuildInputs<'i>, budget: &ImageBudget) -> BlockWorker<'i> {
         let mut options = WalkOptions::default();
         options.scan = inputs.options.scan;
-        Worker {
+        BlockWorker {
             inputs,
             scratch: Scratch::with_budget(budget),
             walker: StackWalker::new(inputs.trace, inputs.images, &inputs.explicit, options),
@@ -216,14 +216,14 @@ impl<'i> Worker<'i> {
     pub fn again(&mut self, block: &BlockRef, thread: u64, time: u64) -> BlockProfile {
         let (mut reader, samples) = self.read(block);
         if let Ok(mut samples) = samples {
-            let mut managing = Managing::new(thread);
+            let mut managing = ManagedTracker::new(thread);
             while let Ok(Some(decoded)) = samples.next() {
                 managing.see(&decoded);
             }
             let last = samples.slot_of(thread).and_then(|slot| samples.last_sample(slot));
             if let Some(mut sample) = last {
                 sample.time = time;
-                let stack = Stack::Known(reader.walk(&sample, managing.latest));
+                let stack = StepStack::Known(reader.walk(&sample, managing.latest));
                 let expires = reader.slots[sample.slot as usize].expires;
                 let step = Step {
                     thread,
@@ -243,8 +243,8 @@ impl<'i> Worker<'i> {
         reader.out
     }
 
-    fn read<'w>(&'w mut self, block: &BlockRef) -> (Reader<'w, 'i>, Result<Samples<'w>, BlockError>) {
-        let Worker { inputs, scratch, walker, slots } = self;
+    fn read<'w>(&'w mut self, block: &BlockRef) -> (BlockReader<'w, 'i>, Result<Samples<'w>, BlockError>) {
+        let BlockWorker { inputs, scratch, walker, slots } = self;
         // What threads left behind in other blocks goes when it takes as much as a block.
         if slots.iter().map(Slot::memory).sum::<usize>() > MEMORY {
             slots.clear();
@@ -255,7 +255,7 @@ impl<'i> Worker<'i> {
         }
         let stored = block.header.stored_len as usize;
         let most = stored.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY).min(MOST_MEMORY);
-        let reader = Reader {
+        let reader = BlockReader {
             inputs,
             walker,
             slots,
@@ -273,15 +273,15 @@ impl<'i> Worker<'i> {
 }
 
 /// A block being read.
-pub(super) struct Reader<'w, 'i> {
-    pub(super) inputs: &'i Inputs<'i>,
+pub(super) struct BlockReader<'w, 'i> {
+    pub(super) inputs: &'i BuildInputs<'i>,
     pub(super) walker: &'w mut StackWalker<'i>,
     pub(super) slots: &'w mut Vec<Slot>,
     /// Whether modules are known.
     pub(super) known: bool,
     pub(super) stop_ids: HashMap<StopKey, u16>,
     /// The latest sample, if its walk may go on by what follows it.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<PendingStep>,
     /// Frames that the slots hold.
     pub(super) walked: usize,
     /// Bytes of the marks.
@@ -303,7 +303,7 @@ impl Slot {
 /// Bytes of a frame in a slot: as it was walked, how it changes, its node.
 const FRAME_MEMORY: usize = 2 * (size_of::<Frame>() + 24) + size_of::<NodeId>();
 
-impl Reader<'_, '_> {
+impl BlockReader<'_, '_> {
     /// Bytes that what was read of the block takes.
     fn memory(&self) -> usize {
         let BlockProfile { frames, tree, steps, dropped, .. } = &self.out;
@@ -352,16 +352,16 @@ impl Reader<'_, '_> {
                     samples: 1,
                     cpu: sample.cpu_delta.unwrap_or(0),
                     state: sample.state,
-                    stack: Stack::LastOf(0),
+                    stack: StepStack::LastOf(0),
                 };
                 if let Ok(stop) = stop
                     && self.walker.may_go_on(stop)
                     && let Some(kept) = SampleCopy::of(&sample)
                 {
-                    self.held = Some(Held { slot: at, step, stop, kept, managed: None });
+                    self.held = Some(PendingStep { slot: at, step, stop, kept, managed: None });
                     return;
                 }
-                step.stack = Stack::Known(self.finish(at, stop, sample.time));
+                step.stack = StepStack::Known(self.finish(at, stop, sample.time));
                 self.push(Some(at), step);
             }
             // The caller's: it needs what the slot holds.
@@ -375,7 +375,7 @@ impl Reader<'_, '_> {
                         samples: idle.ticks,
                         cpu: 0,
                         state: idle.state,
-                        stack: Stack::LastOf(idle.block),
+                        stack: StepStack::LastOf(idle.block),
                     };
                     self.push(None, step);
                 }
@@ -395,16 +395,16 @@ impl Reader<'_, '_> {
             samples: same.ticks,
             cpu: same.cpu_delta.unwrap_or(0),
             state: same.state,
-            stack: Stack::LastOf(0),
+            stack: StepStack::LastOf(0),
         };
         let mut rest = Some(step);
         while let Some(next) = rest.take() {
             let Some(slot) = self.slots.get(at).filter(|slot| slot.live) else { return };
             let Some(walked) = slot.last else { return };
-            let walked = Walked { flags: walked.flags - RunFlags::TRIGGERED, ..walked };
+            let walked = BlockStack { flags: walked.flags - RunFlags::TRIGGERED, ..walked };
             (step, rest) = next.split(slot.expires);
             if step.samples != 0 {
-                step.stack = Stack::Known(walked);
+                step.stack = StepStack::Known(walked);
                 self.push(Some(at), step);
             }
             if let Some(rest) = &rest

@@ -1,7 +1,7 @@
 //! Stacks through code that was made at run time.
 
 use super::tests::{names, profile, runs_of, stop};
-use crate::testing::{self, Image, in_function};
+use crate::testing::{self, TestImage, in_function};
 use stk_format::synth::TraceBuilder;
 use stk_schema::event::{CodeAdd, CodeKind, Event, RunState};
 
@@ -16,7 +16,7 @@ const INFO: [u8; 8] = [0x01, 0x04, 0x01, 0x00, 0x04, 0x42, 0, 0];
 /// A trace with an application and a thread.
 fn trace() -> (TraceBuilder, u64) {
     let mut builder = testing::trace();
-    Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 1, "", STACK);
     (builder, thread)
 }

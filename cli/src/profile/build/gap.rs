@@ -2,11 +2,11 @@
 //! that follows the sample.
 
 use super::block::Step;
-use crate::trace::{Managed, SampleCopy};
+use crate::trace::{ManagedState, SampleCopy};
 use stk_unwind::Stop;
 
 /// A step that is not told yet.
-pub(super) struct Held {
+pub(super) struct PendingStep {
     /// Its slot in the block.
     pub slot: usize,
     /// All but its stack.
@@ -16,5 +16,5 @@ pub(super) struct Held {
     /// What was captured.
     pub kept: SampleCopy,
     /// What was said of its thread since.
-    pub managed: Option<Managed>,
+    pub managed: Option<ManagedState>,
 }

@@ -2,7 +2,7 @@
 
 use super::tests::{names, profile, runs_of, stop};
 use crate::profile::{Profile, Run};
-use crate::testing::{self, Image, in_function};
+use crate::testing::{self, TestImage, in_function};
 use stk_format::synth::TraceBuilder;
 use stk_schema::event::{Event, Memory};
 use stk_unwind::Trust;
@@ -18,7 +18,7 @@ const END_OF_CHAIN: u64 = u64::MAX;
 
 fn trace(descriptor: &[u8]) -> (TraceBuilder, u64) {
     let mut builder = testing::trace();
-    let module = Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    let module = TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     builder.meta(0, &testing::runtime(module, descriptor));
     let thread = builder.thread(0, 1, "main", STACK);
     (builder, thread)

@@ -1,7 +1,7 @@
 //! What a profile may take in memory.
 
 use super::tests::walk_about;
-use crate::image::{Elsewhere, load_images};
+use crate::image::{ImageSearch, load_images};
 use crate::profile::{BuildOptions, Profile, Runs, build};
 use crate::stack::{NameSources, StopReason};
 use crate::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 fn within(file: &[u8], memory: u64) -> (Trace<'_>, Profile, Runs) {
     let mut trace = Trace::read(file, "test.stk").unwrap();
     trace.budget = Budget::new(memory);
-    let images = load_images(&trace, &Elsewhere::NOWHERE);
+    let images = load_images(&trace, &ImageSearch::NOWHERE);
     let (profile, runs) = build(&trace, &images, &BuildOptions::default(), &AtomicU64::new(0)).unwrap();
     (trace, profile, runs)
 }
@@ -32,7 +32,7 @@ fn samples(runs: &Runs) -> u64 {
 fn recursion(samples: u32, callers: u32, in_block: u32) -> Vec<u8> {
     let mut builder = crate::testing::trace();
     let (base, stack) = (0x1_4000_0000, 0x100_0000);
-    crate::testing::Image::new(r"C:\app\app.exe", 2_000).load(&mut builder, 0, base);
+    crate::testing::TestImage::new(r"C:\app\app.exe", 2_000).load(&mut builder, 0, base);
     let thread = builder.thread(0, 1, "eins", stack);
     for i in 0..samples {
         let mut calls = vec![crate::testing::in_function(base, 0); 2_000];
@@ -114,7 +114,7 @@ fn names_beyond_the_memory_are_left_out_and_told() {
     let file = walk_about(50, 100, 20);
     let (mut trace, mut profile, _) = within(&file, u64::MAX);
     trace.budget = Budget::new(1000);
-    let images = load_images(&trace, &Elsewhere::NOWHERE);
+    let images = load_images(&trace, &ImageSearch::NOWHERE);
     let methods = crate::runtimes::methods(&trace);
     let store = SymbolStore::new(SymbolPath::default());
     let symbolizer = Symbolizer::new(store, Demangle::default());

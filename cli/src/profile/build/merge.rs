@@ -1,8 +1,8 @@
 //! Blocks merged in order: one call tree, one list of runs a thread.
 
-use super::block::{BlockProfile, Cut, Stack, Step, Walked, Worker};
+use super::block::{BlockProfile, BlockStack, BlockWorker, Cut, Step, StepStack};
 use super::facts::{dropped, trace_info};
-use super::{Inputs, PlacedBlock};
+use super::{BuildInputs, PlacedBlock};
 use crate::image::holder_name;
 use crate::profile::{
     CallTree, CodeInfo, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance, Node, NodeId,
@@ -17,7 +17,7 @@ use stk_schema::event::{ModuleFlags, RunState, ThreadFlags};
 
 /// Merges block after block.
 pub(super) struct Merger<'i> {
-    inputs: &'i Inputs<'i>,
+    inputs: &'i BuildInputs<'i>,
     frames: FrameTable,
     tree: CallTree,
     stops: Vec<StopInfo>,
@@ -47,7 +47,7 @@ pub(super) struct Merger<'i> {
     broken: HashSet<u64>,
     /// Walks stacks again whose modules went while their thread was idle: made when the first is
     /// met.
-    walker: Option<Worker<'i>>,
+    walker: Option<BlockWorker<'i>>,
 }
 
 /// What things take in memory with what is made of them later, in bytes: a stack, a frame with its
@@ -62,29 +62,29 @@ const STOP: usize = 128;
 struct ThreadState {
     /// The run that its next sample ends or goes on with; its weight is not known yet.
     open: Option<Run>,
-    last: Option<Last>,
+    last: Option<LastSample>,
 }
 
 /// A thread's last sample.
 #[derive(Clone, Copy)]
-struct Last {
+struct LastSample {
     /// Ordinal of the block that holds it.
     block: u64,
-    stack: Merged,
+    stack: ProfileStack,
     /// From when on the stack may mean something else, in ticks.
     expires: u64,
 }
 
 /// A stack in the profile's ids.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Merged {
+struct ProfileStack {
     node: Option<NodeId>,
     stop: StopId,
     flags: RunFlags,
 }
 
 impl<'i> Merger<'i> {
-    pub fn new(inputs: &'i Inputs<'i>) -> Merger<'i> {
+    pub fn new(inputs: &'i BuildInputs<'i>) -> Merger<'i> {
         let clock = inputs.trace.clock;
         let threads: Vec<ThreadInfo> = inputs
             .trace
@@ -166,7 +166,7 @@ impl<'i> Merger<'i> {
             self.break_runs()?;
         }
         let ordinal = placed.block.header.ordinal;
-        let mut local = Local::new(&block);
+        let mut local = BlockIds::new(&block);
         for (n, step) in block.steps.iter().enumerate() {
             if !self.pay() {
                 let left_out =
@@ -176,13 +176,13 @@ impl<'i> Merger<'i> {
             }
             let thread = self.thread(step.thread);
             match step.stack {
-                Stack::Known(walked) => {
+                StepStack::Known(walked) => {
                     let stack = self.merged(&block, &mut local, walked);
                     self.states[thread as usize].last =
-                        Some(Last { block: ordinal, stack, expires: u64::MAX });
+                        Some(LastSample { block: ordinal, stack, expires: u64::MAX });
                     self.step(thread, step, stack)?;
                 }
-                Stack::LastOf(cited) => self.idle(thread, *step, cited)?,
+                StepStack::LastOf(cited) => self.idle(thread, *step, cited)?,
             }
         }
         for &(thread, expires) in &block.expires {
@@ -249,8 +249,6 @@ impl<'i> Merger<'i> {
                 instance: code.instance,
                 base: code.base,
                 size: code.size,
-                stub: code.is_stub(),
-                add_ns: clock.ns(code.add),
                 remove_ns: code.remove.map(|remove| clock.ns(remove)),
             })
             .collect();
@@ -285,7 +283,7 @@ impl<'i> Merger<'i> {
     }
 
     /// Takes samples of a thread.
-    fn step(&mut self, thread: u32, step: &Step, stack: Merged) -> io::Result<()> {
+    fn step(&mut self, thread: u32, step: &Step, stack: ProfileStack) -> io::Result<()> {
         if step.samples == 0 {
             return Ok(());
         }
@@ -358,9 +356,13 @@ impl<'i> Merger<'i> {
             let Some(last) = last.filter(|_| !self.broken.contains(&cited)) else {
                 self.losses.lost_idle_spans += 1;
                 let stop = self.stop(StopInfo { reason: StopReason::StackLost, module: String::new() });
-                return self.step(thread, &next, Merged { node: None, stop, flags: RunFlags::STACK_LOST });
+                return self.step(
+                    thread,
+                    &next,
+                    ProfileStack { node: None, stop, flags: RunFlags::STACK_LOST },
+                );
             };
-            let stack = Merged { flags: last.stack.flags - RunFlags::TRIGGERED, ..last.stack };
+            let stack = ProfileStack { flags: last.stack.flags - RunFlags::TRIGGERED, ..last.stack };
             let (before, from) = next.split(last.expires);
             self.step(thread, &before, stack)?;
             if let Some(from) = &from {
@@ -372,20 +374,20 @@ impl<'i> Merger<'i> {
     }
 
     /// Walks a thread's last sample of a block among the modules of a later time.
-    fn walk_again(&mut self, cited: u64, step: &Step) -> Option<Last> {
+    fn walk_again(&mut self, cited: u64, step: &Step) -> Option<LastSample> {
         let inputs = self.inputs;
         let block = inputs.trace.blocks().samples_block(cited)?;
-        let walker = self.walker.get_or_insert_with(|| Worker::new(inputs, &ImageBudget::default()));
+        let walker = self.walker.get_or_insert_with(|| BlockWorker::new(inputs, &ImageBudget::default()));
         let again = walker.again(block, step.thread, step.first);
         self.cost_left = self.cost_left.saturating_sub(again.cost);
-        let Stack::Known(walked) = again.steps.first()?.stack else { return None };
-        let stack = self.merged(&again, &mut Local::new(&again), walked);
+        let StepStack::Known(walked) = again.steps.first()?.stack else { return None };
+        let stack = self.merged(&again, &mut BlockIds::new(&again), walked);
         let expires = again.expires.first().map_or(u64::MAX, |(_, expires)| *expires);
-        Some(Last { block: cited, stack, expires })
+        Some(LastSample { block: cited, stack, expires })
     }
 
     /// A block's stack in the profile's ids.
-    fn merged(&mut self, block: &BlockProfile, local: &mut Local, walked: Walked) -> Merged {
+    fn merged(&mut self, block: &BlockProfile, local: &mut BlockIds, walked: BlockStack) -> ProfileStack {
         let stop = match local.stops[usize::from(walked.stop)] {
             Some(stop) => stop,
             None => {
@@ -397,12 +399,16 @@ impl<'i> Merger<'i> {
                 stop
             }
         };
-        Merged { node: walked.node.map(|node| self.node(block, local, node)), stop, flags: walked.flags }
+        ProfileStack {
+            node: walked.node.map(|node| self.node(block, local, node)),
+            stop,
+            flags: walked.flags,
+        }
     }
 
     /// A block's node in the profile's ids: goes up to the first caller that is known, then down
     /// again.
-    fn node(&mut self, block: &BlockProfile, local: &mut Local, leaf: NodeId) -> NodeId {
+    fn node(&mut self, block: &BlockProfile, local: &mut BlockIds, leaf: NodeId) -> NodeId {
         let nodes = block.tree.nodes();
         let mut next = Some(leaf);
         let mut parent = None;
@@ -472,16 +478,16 @@ impl<'i> Merger<'i> {
 }
 
 /// What of a block is in the profile already.
-struct Local {
+struct BlockIds {
     frames: Vec<Option<FrameId>>,
     nodes: Vec<Option<NodeId>>,
     stops: Vec<Option<StopId>>,
     path: Vec<NodeId>,
 }
 
-impl Local {
-    fn new(block: &BlockProfile) -> Local {
-        Local {
+impl BlockIds {
+    fn new(block: &BlockProfile) -> BlockIds {
+        BlockIds {
             frames: vec![None; block.frames.keys().len()],
             nodes: vec![None; block.tree.nodes().len()],
             stops: vec![None; block.stops.len()],

@@ -8,7 +8,7 @@ mod gap;
 mod merge;
 mod walk;
 
-use self::block::{BlockProfile, Step, Worker, partition};
+use self::block::{BlockProfile, BlockWorker, Step, partition};
 use self::merge::Merger;
 use super::{Profile, Runs};
 use crate::image::ModuleImage;
@@ -51,7 +51,7 @@ pub fn build(
     options: &BuildOptions,
     done: &AtomicU64,
 ) -> io::Result<(Profile, Runs)> {
-    let inputs = Inputs::new(trace, images, options);
+    let inputs = BuildInputs::new(trace, images, options);
     let blocks = wanted_blocks(&inputs);
     let budget = ImageBudget::default();
     let workers = Mutex::new(Vec::new());
@@ -96,7 +96,7 @@ struct PlacedBlock {
 }
 
 /// What all workers share.
-struct Inputs<'i> {
+struct BuildInputs<'i> {
     trace: &'i Trace<'i>,
     images: &'i [ModuleImage],
     options: &'i BuildOptions,
@@ -108,8 +108,8 @@ struct Inputs<'i> {
     explicit: ExplicitFrames,
 }
 
-impl<'i> Inputs<'i> {
-    fn new(trace: &'i Trace<'i>, images: &'i [ModuleImage], options: &'i BuildOptions) -> Inputs<'i> {
+impl<'i> BuildInputs<'i> {
+    fn new(trace: &'i Trace<'i>, images: &'i [ModuleImage], options: &'i BuildOptions) -> BuildInputs<'i> {
         let modules = &trace.timeline.modules;
         let late: Vec<usize> =
             (0..modules.len()).filter(|&i| modules[i].load > trace.header().clock_start).collect();
@@ -117,7 +117,7 @@ impl<'i> Inputs<'i> {
             || modules.iter().any(|module| module.unload.is_some())
             || !trace.timeline.code.is_empty();
         let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
-        Inputs { trace, images, options, late, changes, explicit }
+        BuildInputs { trace, images, options, late, changes, explicit }
     }
 
     fn wants_thread(&self, instance: u64) -> bool {
@@ -178,7 +178,7 @@ impl<'i> Inputs<'i> {
 
 /// The SAMPLES blocks that can matter: all that begin before the end of the wanted time, since a
 /// thread that is idle in it may have its stack in any of them.
-fn wanted_blocks(inputs: &Inputs<'_>) -> Vec<PlacedBlock> {
+fn wanted_blocks(inputs: &BuildInputs<'_>) -> Vec<PlacedBlock> {
     let mut blocks = Vec::new();
     let mut next = 0;
     let mut lost = false;
@@ -197,16 +197,16 @@ fn wanted_blocks(inputs: &Inputs<'_>) -> Vec<PlacedBlock> {
 
 /// Walks a few blocks, a block a task.
 fn walk_window<'i>(
-    inputs: &'i Inputs<'i>,
+    inputs: &'i BuildInputs<'i>,
     blocks: &[PlacedBlock],
     budget: &ImageBudget,
-    workers: &Mutex<Vec<Worker<'i>>>,
+    workers: &Mutex<Vec<BlockWorker<'i>>>,
 ) -> Vec<BlockProfile> {
     // No worker panics while it holds the lock, which is only held for a push or a pop.
     let idle = || workers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let walk = |block: &PlacedBlock| {
         let worker = idle().pop();
-        let mut worker = worker.unwrap_or_else(|| Worker::new(inputs, budget));
+        let mut worker = worker.unwrap_or_else(|| BlockWorker::new(inputs, budget));
         let profile = worker.block(&block.block);
         idle().push(worker);
         profile

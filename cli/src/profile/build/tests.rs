@@ -1,8 +1,8 @@
 //! Traces made by hand, and the profiles that they must give.
 
-use crate::image::{Elsewhere, load_images};
+use crate::image::{ImageSearch, load_images};
 use crate::profile::{BuildOptions, NodeId, Placement, Profile, Run, RunFlags, Runs, build};
-use crate::testing::{self, FIRST_FUNCTION, Image, in_function};
+use crate::testing::{self, FIRST_FUNCTION, TestImage, in_function};
 use crate::trace::Trace;
 use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
@@ -14,7 +14,7 @@ const STACK: u64 = 0x10_0000;
 
 fn profile_with(file: &[u8], options: &BuildOptions) -> (Profile, Runs) {
     let trace = Trace::read(file, "test.stk").unwrap();
-    let images = load_images(&trace, &Elsewhere::NOWHERE);
+    let images = load_images(&trace, &ImageSearch::NOWHERE);
     build(&trace, &images, options, &AtomicU64::new(0)).unwrap()
 }
 
@@ -57,7 +57,7 @@ pub(super) fn stop(profile: &Profile, run: &Run) -> &'static str {
 /// One thread that goes from function to function, a sample a millisecond.
 pub(super) fn walk_about(samples: u64, functions: u32, cut_every: u64) -> Vec<u8> {
     let mut builder = testing::trace();
-    Image::new(r"C:\app\app.exe", functions).load(&mut builder, 0, BASE);
+    TestImage::new(r"C:\app\app.exe", functions).load(&mut builder, 0, BASE);
     let threads = [builder.thread(0, 1, "eins", STACK), builder.thread(0, 2, "zwei", 2 * STACK)];
     for i in 0..samples {
         for (t, &thread) in threads.iter().enumerate() {
@@ -77,7 +77,7 @@ pub(super) fn walk_about(samples: u64, functions: u32, cut_every: u64) -> Vec<u8
 #[test]
 fn a_stack_reaches_the_thread_start_by_recorded_unwind_data() {
     let mut builder = testing::trace();
-    Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 4711, "worker", STACK);
     testing::sample(
         &mut builder,
@@ -104,7 +104,7 @@ fn a_stack_reaches_the_thread_start_by_recorded_unwind_data() {
 #[test]
 fn equal_samples_make_one_run_that_lasts_until_the_next_stack() {
     let mut builder = testing::trace();
-    Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 1, "", STACK);
     for i in 1..=3 {
         testing::sample(&mut builder, thread, i * 10_000, STACK, &[in_function(BASE, 1)]);
@@ -125,14 +125,14 @@ fn the_same_address_belongs_to_the_module_that_is_loaded_at_the_time() {
     let mut builder = testing::trace();
     let thread = builder.thread(0, 1, "", STACK);
     let at = |n| in_function(BASE, n);
-    let first = Image::new(r"C:\app\first.dll", 8).load(&mut builder, 5_000, BASE);
+    let first = TestImage::new(r"C:\app\first.dll", 8).load(&mut builder, 5_000, BASE);
     testing::sample(&mut builder, thread, 10_000, STACK, &[at(1)]);
     builder.unload(15_000, first);
     testing::sample(&mut builder, thread, 20_000, STACK, &[at(2)]);
-    let second = Image::new(r"C:\app\second.dll", 8).load(&mut builder, 25_000, BASE);
+    let second = TestImage::new(r"C:\app\second.dll", 8).load(&mut builder, 25_000, BASE);
     testing::sample(&mut builder, thread, 30_000, STACK, &[at(1)]);
     builder.unload(35_000, second);
-    Image::new(r"C:\app\first.dll", 8).load(&mut builder, 36_000, BASE);
+    TestImage::new(r"C:\app\first.dll", 8).load(&mut builder, 36_000, BASE);
     testing::sample(&mut builder, thread, 40_000, STACK, &[at(1)]);
     let (profile, runs) = profile(&builder.finish());
     let leaves: Vec<String> =
@@ -147,7 +147,7 @@ fn an_unchanged_stack_changes_its_meaning_when_its_module_goes() {
     let file = |cut: bool| {
         let mut builder = testing::trace();
         let idle = builder.thread(0, 1, "", STACK);
-        let first = Image::new(r"C:\app\first.dll", 8).load(&mut builder, 5_000, BASE);
+        let first = TestImage::new(r"C:\app\first.dll", 8).load(&mut builder, 5_000, BASE);
         testing::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 1)]);
         builder.same(idle, 20_000, RunState::Waiting);
         builder.cut();
@@ -161,7 +161,7 @@ fn an_unchanged_stack_changes_its_meaning_when_its_module_goes() {
         builder.same(idle, 50_000, RunState::Waiting);
         builder.same(idle, 60_000, RunState::Waiting);
         builder.unload(35_000, first);
-        Image::new(r"C:\app\second.dll", 8).load(&mut builder, 45_000, BASE);
+        TestImage::new(r"C:\app\second.dll", 8).load(&mut builder, 45_000, BASE);
         builder.same(idle, 70_000, RunState::Waiting);
         builder.finish()
     };
@@ -189,7 +189,7 @@ fn an_unchanged_stack_changes_its_meaning_when_its_module_goes() {
 #[test]
 fn an_idle_thread_keeps_the_stack_of_the_block_that_is_cited() {
     let mut builder = testing::trace();
-    Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let idle = builder.thread(0, 1, "idle", STACK);
     let busy = builder.thread(0, 2, "busy", 2 * STACK);
     testing::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 5)]);
@@ -248,7 +248,7 @@ fn walking_only_what_changed_gives_what_walking_everything_gives() {
 fn a_lost_block_costs_its_samples_and_the_idle_spans_that_cite_it() {
     let build_file = || {
         let mut builder = testing::trace();
-        Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+        TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
         let idle = builder.thread(0, 1, "", STACK);
         let busy = builder.thread(0, 2, "", 2 * STACK);
         testing::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 5)]);
@@ -282,7 +282,7 @@ fn a_lost_block_costs_its_samples_and_the_idle_spans_that_cite_it() {
 #[test]
 fn a_module_without_tables_ends_the_walk_and_is_named() {
     let mut builder = testing::trace();
-    Image::new(r"C:\app\bare.dll", 8).load_without_tables(&mut builder, 0, BASE);
+    TestImage::new(r"C:\app\bare.dll", 8).load_without_tables(&mut builder, 0, BASE);
     let thread = builder.thread(0, 1, "", STACK);
     testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1), in_function(BASE, 2)]);
     let (profile, runs) = profile(&builder.finish());
@@ -294,7 +294,7 @@ fn a_module_without_tables_ends_the_walk_and_is_named() {
 #[test]
 fn a_time_range_takes_what_lies_in_it_also_of_idle_spans() {
     let mut builder = testing::trace();
-    Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let idle = builder.thread(0, 1, "", STACK);
     let busy = builder.thread(0, 2, "", 2 * STACK);
     testing::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 5)]);
@@ -367,7 +367,7 @@ fn every_prefix_of_a_trace_gives_a_profile_without_a_panic() {
 fn samples_before_which_a_meta_block_is_lost_have_no_known_modules() {
     let mut builder = testing::trace();
     let thread = builder.thread(0, 1, "", STACK);
-    Image::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
     builder.cut();
     builder.meta(15_000, &Event::Mark(Mark { time: 15_000, thread: 0, tag: 1, text: b"" }));

@@ -1,16 +1,16 @@
 //! A sample's stack within a block: walked, then interned.
 
-use super::block::{Reader, Slot, Stack, Walked};
-use super::gap::Held;
+use super::block::{BlockReader, BlockStack, Slot, StepStack};
+use super::gap::PendingStep;
 use crate::profile::{FrameKey, Node, NodeId, Placement, RunFlags};
-use crate::stack::{End, StopReason, cost};
-use crate::trace::{Managed, SampleCopy, registers, walk_input};
+use crate::stack::{StackEnd, StopReason, cost};
+use crate::trace::{ManagedState, SampleCopy, registers, walk_input};
 use stk_format::Sample;
 use stk_unwind::Stop;
 
-impl Reader<'_, '_> {
+impl BlockReader<'_, '_> {
     /// Walks a sample, as far as it goes with what the runtime said of its thread.
-    pub(super) fn walk(&mut self, sample: &Sample<'_>, managed: Option<Managed>) -> Walked {
+    pub(super) fn walk(&mut self, sample: &Sample<'_>, managed: Option<ManagedState>) -> BlockStack {
         let at = sample.slot as usize;
         let stop = self.walk_code(sample);
         if let (Ok(stop), Some(managed)) = (stop, managed) {
@@ -24,12 +24,12 @@ impl Reader<'_, '_> {
 
     /// Ends what was held back: what follows its sample has been read.
     pub(super) fn release(&mut self) {
-        let Some(Held { slot, mut step, stop, kept, managed }) = self.held.take() else { return };
+        let Some(PendingStep { slot, mut step, stop, kept, managed }) = self.held.take() else { return };
         if let Some(managed) = managed {
             self.walker.go_on(&kept.sample(), &managed, stop, &mut self.slots[slot].stack);
             self.slots[slot].managed = Some(managed);
         }
-        step.stack = Stack::Known(self.finish(slot, Ok(stop), step.first));
+        step.stack = StepStack::Known(self.finish(slot, Ok(stop), step.first));
         self.push(Some(slot), step);
     }
 
@@ -75,14 +75,14 @@ impl Reader<'_, '_> {
     }
 
     /// Interns what was walked at `time`.
-    pub(super) fn finish(&mut self, at: usize, stop: Result<Stop, StopReason>, time: u64) -> Walked {
+    pub(super) fn finish(&mut self, at: usize, stop: Result<Stop, StopReason>, time: u64) -> BlockStack {
         let (node, end) = match stop {
             Ok(stop) => (self.intern(at), self.slots[at].stack.end(stop)),
-            Err(reason) => (None, End::without_walk(reason)),
+            Err(reason) => (None, StackEnd::without_walk(reason)),
         };
         let stop = self.stop((end.reason, end.module()));
         let slot = &mut self.slots[at];
-        let walked = Walked { node, stop, flags: slot.flags };
+        let walked = BlockStack { node, stop, flags: slot.flags };
         slot.last = Some(walked);
         slot.expires = self.inputs.expires(slot.stack.frames(), slot.stack.stops(), time);
         self.out.cost += cost::LATE_MODULE * self.inputs.late.len() as u64;
@@ -92,7 +92,7 @@ impl Reader<'_, '_> {
     /// Interns the frames of the last walk from the root on; those that were taken over from the
     /// walk before have their nodes.
     fn intern(&mut self, at: usize) -> Option<NodeId> {
-        let Reader { slots, out, inputs, walked, .. } = self;
+        let BlockReader { slots, out, inputs, walked, .. } = self;
         let Slot { stack, nodes, deepest, .. } = &mut slots[at];
         nodes.truncate(stack.reused());
         let mut parent = nodes.last().copied();

@@ -22,7 +22,7 @@ pub(super) enum Event {
     /// How a method's code maps to its IL. Has no address: it is told beside the method.
     IlMap(IlMap),
     /// A module came or is there.
-    Module(Module),
+    Module(ModuleEvent),
     /// What runtime it is.
     Runtime { version: [u16; 4] },
 }
@@ -54,7 +54,7 @@ pub(super) struct IlMap {
 
 /// ModuleLoad, DomainModuleLoad and their kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Module {
+pub(super) struct ModuleEvent {
     pub id: u64,
     pub il_path: String,
     /// GUID and path of the portable PDB (or the Windows PDB); the events of a domain's modules do
@@ -170,7 +170,7 @@ fn module(mut cursor: Cursor<'_>, between: usize, has_pdb: bool) -> Option<Event
     } else {
         None
     };
-    Some(Event::Module(Module { id, il_path, pdb }))
+    Some(Event::Module(ModuleEvent { id, il_path, pdb }))
 }
 
 /// RuntimeInformationStart, RuntimeInformationDCStart.

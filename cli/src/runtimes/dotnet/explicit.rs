@@ -1,25 +1,71 @@
 //! The data contract applied to a trace: what the explicit Frames of its samples say.
 //!
 //! Gets the descriptor that a runtime published (RUNTIME_INFO), a sample with its stack, and what
-//! the runtime said of its thread ([`Managed`]); gives the chain of Frames, and goes on with walks
-//! that end in a gap ([`ExplicitFrames::go_on`]).
+//! the runtime said of its thread ([`ManagedState`]); gives the chain of Frames, and goes on with
+//! walks that end in a gap ([`ExplicitFrames::go_on`]).
 
 use super::contract::{
-    Code, Context, Contract, Descriptor, ExplicitFrame, Fragments, FrameKind, MethodRef, Reason,
+    Code, Context, Contract, ContractError, Descriptor, DescriptorError, ExplicitFrame, ExplicitKind,
+    Fragments, MethodRef,
 };
 use crate::runtimes::MethodMap;
-use crate::trace::{Managed, Timeline};
+use crate::trace::{ManagedState, Timeline};
 use std::cell::RefCell;
 use stk_schema::Arch;
 use stk_unwind::{Frame, Modules, Registers, Sample, Stop, Trust, WalkOptions, Walker};
+use thiserror::Error;
 
 /// Gaps of one stack that are crossed at most.
 const MOST_GAPS: usize = 64;
 
+/// Why nothing can be said of the explicit Frames of a trace.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum ContractProblem {
+    /// The trace has no runtime of that kind.
+    #[error("the trace tells of no runtime with explicit Frames")]
+    NoRuntime,
+    /// Its runtime is too old.
+    #[error("the runtime ({version}) publishes no data contract")]
+    Unpublished {
+        /// The runtime's version.
+        version: String,
+    },
+    /// The runtime's descriptor cannot be read.
+    #[error("the runtime's data contract cannot be read: {0}")]
+    Descriptor(DescriptorError),
+    /// It describes stacks in a way that is not known.
+    #[error("version {0} of the data contract StackWalk is not known")]
+    UnknownVersion(u32),
+    /// It does not describe stacks.
+    #[error("the runtime's data contract has no StackWalk")]
+    NoStackWalk,
+}
+
+/// Why it is not known which method an explicit Frame names.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum MethodProblem {
+    /// No list of methods has it.
+    #[error("MethodDesc {0:#x} is in no list of methods")]
+    Unlisted(u64),
+    /// The Frame names it by its place in a table.
+    #[error("slot {slot} of MethodTable {method_table:#x}, which was not recorded")]
+    Slot {
+        /// Address of the table.
+        method_table: u64,
+        /// Place in it.
+        slot: u64,
+    },
+    /// The Frame cannot be read.
+    #[error(transparent)]
+    Contract(#[from] ContractError),
+}
+
 /// What can be said of the explicit Frames of a trace.
 #[derive(Debug)]
 pub struct ExplicitFrames {
-    contract: Result<Contract, String>,
+    contract: Result<Contract, ContractProblem>,
 }
 
 impl ExplicitFrames {
@@ -31,9 +77,9 @@ impl ExplicitFrames {
             (Some(runtime), _) => read(arch, &runtime.descriptor, &runtime.pointer_data),
             (None, Some(runtime)) => {
                 let version = if runtime.version.is_empty() { "this version" } else { &runtime.version };
-                Err(format!("the runtime ({version}) publishes no data contract"))
+                Err(ContractProblem::Unpublished { version: version.to_owned() })
             }
-            (None, None) => Err("the trace tells of no runtime with explicit Frames".to_owned()),
+            (None, None) => Err(ContractProblem::NoRuntime),
         };
         ExplicitFrames { contract }
     }
@@ -42,9 +88,9 @@ impl ExplicitFrames {
     ///
     /// # Errors
     ///
-    /// Why there is none, for people.
-    pub fn contract(&self) -> Result<&Contract, &str> {
-        self.contract.as_ref().map_err(String::as_str)
+    /// Why there is none.
+    pub fn contract(&self) -> Result<&Contract, &ContractProblem> {
+        self.contract.as_ref()
     }
 
     /// Whether a walk that stopped so may be gone on with.
@@ -61,7 +107,7 @@ impl ExplicitFrames {
         space: &M,
         walker: &mut Walker,
         sample: &Sample<'_>,
-        managed: &Managed,
+        managed: &ManagedState,
         (mut sp, mut stop): (u64, Stop),
         mut each: impl FnMut(&Frame, &Registers),
     ) -> Stop {
@@ -94,9 +140,9 @@ impl ExplicitFrames {
     pub fn frames(
         &self,
         sample: &Sample<'_>,
-        managed: &Managed,
+        managed: &ManagedState,
         methods: &MethodMap,
-    ) -> Result<(Vec<Told>, Option<Reason>), &str> {
+    ) -> Result<(Vec<FrameReport>, Option<ContractError>), &ContractProblem> {
         let contract = self.contract()?;
         let memory = memory(sample, managed);
         let unknown = Context::new(contract.descriptor().arch());
@@ -110,9 +156,9 @@ impl ExplicitFrames {
             let method = match contract.method_of_frame(&memory, frame) {
                 Ok(None) => Ok(String::new()),
                 Ok(Some(method)) => named(method, methods),
-                Err(reason) => Err(reason.to_string()),
+                Err(reason) => Err(MethodProblem::Contract(reason)),
             };
-            told.push(Told { frame, leads_to, method });
+            told.push(FrameReport { frame, leads_to, method });
         }
         Ok((told, None))
     }
@@ -120,14 +166,14 @@ impl ExplicitFrames {
 
 /// What an explicit Frame says.
 #[derive(Debug)]
-pub struct Told {
+pub struct FrameReport {
     /// Which one.
     pub frame: ExplicitFrame,
     /// The instruction pointer and the stack pointer of the managed code that it stands for; `None`
     /// if it holds none (at this moment).
-    pub leads_to: Result<Option<(u64, u64)>, Reason>,
+    pub leads_to: Result<Option<(u64, u64)>, ContractError>,
     /// The method that it names, empty if its kind names none; or why that is not known.
-    pub method: Result<String, String>,
+    pub method: Result<String, MethodProblem>,
 }
 
 /// What the kind of a Frame is called; one that the descriptor does not name, by its identifier.
@@ -136,11 +182,13 @@ pub fn kind_name(frame: ExplicitFrame) -> String {
 }
 
 /// Whether a Frame holds the registers of interrupted code, not a return address.
-pub fn is_interrupted(kind: Option<FrameKind>) -> bool {
+pub fn is_interrupted(kind: Option<ExplicitKind>) -> bool {
     matches!(
         kind,
         Some(
-            FrameKind::ResumableFrame | FrameKind::RedirectedThreadFrame | FrameKind::FaultingExceptionFrame
+            ExplicitKind::ResumableFrame
+                | ExplicitKind::RedirectedThreadFrame
+                | ExplicitKind::FaultingExceptionFrame
         )
     )
 }
@@ -149,30 +197,27 @@ fn trust_of(frame: ExplicitFrame) -> Trust {
     if is_interrupted(frame.kind) { Trust::ExplicitContext } else { Trust::ExplicitFrame }
 }
 
-fn named(method: MethodRef, methods: &MethodMap) -> Result<String, String> {
+fn named(method: MethodRef, methods: &MethodMap) -> Result<String, MethodProblem> {
     match method {
         MethodRef::MethodDesc(id) => {
             let name = methods.name_of(id).map(str::to_owned);
-            name.ok_or_else(|| format!("MethodDesc {id:#x} is in no list of methods"))
+            name.ok_or(MethodProblem::Unlisted(id))
         }
-        MethodRef::Slot { method_table, slot } => {
-            Err(format!("slot {slot} of MethodTable {method_table:#x}, which was not recorded"))
-        }
+        MethodRef::Slot { method_table, slot } => Err(MethodProblem::Slot { method_table, slot }),
     }
 }
 
-fn read(arch: Arch, json: &[u8], pointer_data: &[u8]) -> Result<Contract, String> {
-    let descriptor = Descriptor::parse(arch, json, pointer_data)
-        .map_err(|error| format!("the runtime's data contract cannot be read: {error}"))?;
+fn read(arch: Arch, json: &[u8], pointer_data: &[u8]) -> Result<Contract, ContractProblem> {
+    let descriptor = Descriptor::parse(arch, json, pointer_data).map_err(ContractProblem::Descriptor)?;
     match descriptor.contract("StackWalk") {
         Some(1) => Ok(Contract::new(descriptor)),
-        Some(version) => Err(format!("version {version} of the data contract StackWalk is not known")),
-        None => Err("the runtime's data contract has no StackWalk".to_owned()),
+        Some(version) => Err(ContractProblem::UnknownVersion(version)),
+        None => Err(ContractProblem::NoStackWalk),
     }
 }
 
 /// The memory that a sample holds.
-pub fn memory<'a>(sample: &Sample<'a>, managed: &'a Managed) -> Fragments<'a> {
+pub fn memory<'a>(sample: &Sample<'a>, managed: &'a ManagedState) -> Fragments<'a> {
     let mut memory = Fragments::new();
     memory.add(sample.stack_start, sample.stack);
     for (address, bytes) in &managed.outside {
@@ -228,7 +273,7 @@ impl<M: Modules> Code for SampleCode<'_, M> {
         Some(methods.get(id).id).filter(|id| *id != 0)
     }
 
-    fn unwind(&self, context: &mut Context) -> Result<(), Reason> {
+    fn unwind(&self, context: &mut Context) -> Result<(), ContractError> {
         let registers = context.registers();
         let from = Sample { registers: &registers, ..*self.sample };
         let exact =
@@ -252,7 +297,7 @@ impl<M: Modules> Code for SampleCode<'_, M> {
                 *context = Context::from_registers(&caller);
                 Ok(())
             }
-            None => Err(Reason::NotUnwound { ip: registers.ip(), why: stop.as_str().to_owned() }),
+            None => Err(ContractError::NotUnwound { ip: registers.ip(), why: stop.as_str().to_owned() }),
         }
     }
 }

@@ -3,9 +3,11 @@
 
 use crate::model::{file_name, pdb_id};
 use crate::runtimes::{ManagedModule, MethodId, Methods};
-use crate::symbols::SymbolStore;
-use crate::symbols::portable_pdb::{self, IlPlace, PortablePdb};
+use crate::symbols::portable_pdb::{self, IlPlace, PortablePdb, PortablePdbError};
+use crate::symbols::{Identity, SymbolStore};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use thiserror::Error;
 
 /// IL offsets with a meaning of their own (dotnet/runtime, `ICorDebugInfo::MappingTypes`).
 const NO_IL: i32 = -1;
@@ -18,7 +20,96 @@ pub struct Lines<'a> {
     methods: &'a Methods,
     store: &'a SymbolStore,
     /// By module.
-    pdbs: Vec<OnceLock<Result<PortablePdb, Arc<str>>>>,
+    pdbs: Vec<OnceLock<Result<PortablePdb, Arc<ModulePdbError>>>>,
+}
+
+/// Why an address in a method has no line.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum LineError {
+    /// The recorder asked the data access library for the method.
+    #[error("its name is from the data access library, which tells no lines")]
+    NameOnly,
+    /// No compiler made it from a file.
+    #[error("was made at run time: it has no source")]
+    NoSource,
+    /// No list of modules has its module.
+    #[error("its module is unknown")]
+    UnknownModule,
+    /// Its module's PDB cannot be read.
+    #[error(transparent)]
+    Pdb(Arc<ModulePdbError>),
+    /// The runtime did not say which IL its code was made of.
+    #[error("the runtime gave no IL map of it")]
+    NoIlMap,
+    /// The address is in code that the runtime added.
+    #[error("no IL belongs to the address")]
+    NoIl,
+    /// The address is taken for the epilogue's, and cannot be.
+    #[error("the runtime's IL map does not tell of its call")]
+    NoCall,
+    /// The compiler wrote no line for the IL.
+    #[error("its PDB has no line for it")]
+    NoLine,
+}
+
+/// Why a module's PDB cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum ModulePdbError {
+    /// Its assembly has none.
+    #[error("{0} names no PDB")]
+    Unnamed(String),
+    /// A file is no such PDB, or is damaged.
+    #[error("{path}: {error}")]
+    Damaged {
+        /// The PDB.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: PortablePdbError,
+    },
+    /// The PDB inside the assembly is damaged.
+    #[error("{assembly}: the PDB inside {error}")]
+    DamagedInside {
+        /// The assembly.
+        assembly: PathBuf,
+        /// What is wrong with its PDB.
+        error: PortablePdbError,
+    },
+    /// The PDB inside the assembly is not packed as it should be.
+    #[error("{assembly}: the PDB inside cannot be unpacked")]
+    Packed {
+        /// The assembly.
+        assembly: PathBuf,
+    },
+    /// The only file of that name cannot be read.
+    #[error("{path}: {error}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: String,
+    },
+    /// No place holds it.
+    #[error("{name} ({id}) was not found")]
+    NotFound {
+        /// Its file name.
+        name: String,
+        /// GUID and age as symbol servers write them.
+        id: String,
+    },
+    /// A file of that name is of another build.
+    #[error("{name} ({id}) was not found; {path} is {found}")]
+    OtherBuild {
+        /// Its file name.
+        name: String,
+        /// GUID and age as symbol servers write them.
+        id: String,
+        /// The file.
+        path: PathBuf,
+        /// Which build that is.
+        found: Identity,
+    },
 }
 
 /// A source line.
@@ -43,44 +134,44 @@ impl<'a> Lines<'a> {
     /// # Errors
     ///
     /// Why there is none.
-    pub fn line(&self, id: MethodId, address: u64, is_call: bool) -> Result<Line, Arc<str>> {
+    pub fn line(&self, id: MethodId, address: u64, is_call: bool) -> Result<Line, LineError> {
         let method = self.methods.map.get(id);
         let Some(module) = method.module.filter(|_| method.token != 0) else {
             // What the runtime lists itself has its number.
             return Err(match method.id {
-                0 => "its name is from the data access library, which tells no lines".into(),
-                _ => "was made at run time: it has no source".into(),
+                0 => LineError::NameOnly,
+                _ => LineError::NoSource,
             });
         };
         let pdb = self.pdb(module)?;
-        let Some(lines) = &method.lines else { return Err("the runtime gave no IL map of it".into()) };
+        let Some(lines) = &method.lines else { return Err(LineError::NoIlMap) };
         let native = u32::try_from(address.saturating_sub(method.base)).unwrap_or(u32::MAX);
         let place = match lines.il_offset(native) {
-            None | Some(NO_IL) => return Err("no IL belongs to the address".into()),
+            None | Some(NO_IL) => return Err(LineError::NoIl),
             Some(PROLOGUE) => IlPlace::Offset(0),
-            Some(EPILOGUE) if is_call => return Err("the runtime's IL map does not tell of its call".into()),
+            Some(EPILOGUE) if is_call => return Err(LineError::NoCall),
             Some(EPILOGUE) => IlPlace::Epilogue,
             Some(offset) => match u32::try_from(offset) {
                 Ok(offset) => IlPlace::Offset(offset),
-                Err(_) => return Err("no IL belongs to the address".into()),
+                Err(_) => return Err(LineError::NoIl),
             },
         };
         let line = pdb.line(method.token, place);
-        line.map(|(file, line)| Line { file, line }).ok_or_else(|| "its PDB has no line for it".into())
+        line.map(|(file, line)| Line { file, line }).ok_or(LineError::NoLine)
     }
 
-    fn pdb(&self, module: u32) -> Result<&PortablePdb, Arc<str>> {
-        let pdb = self.pdbs.get(module as usize).ok_or("its module is unknown")?;
-        let known = pdb.get_or_init(|| find(self.store, &self.methods.modules[module as usize]));
-        known.as_ref().map_err(Arc::clone)
+    fn pdb(&self, module: u32) -> Result<&PortablePdb, LineError> {
+        let pdb = self.pdbs.get(module as usize).ok_or(LineError::UnknownModule)?;
+        let known =
+            pdb.get_or_init(|| find(self.store, &self.methods.modules[module as usize]).map_err(Arc::new));
+        known.as_ref().map_err(|error| LineError::Pdb(error.clone()))
     }
 }
 
 /// Finds and reads the PDB of a module: a file of its own, or inside the assembly.
-fn find(store: &SymbolStore, module: &ManagedModule) -> Result<PortablePdb, Arc<str>> {
-    let assembly = module.file_name();
+fn find(store: &SymbolStore, module: &ManagedModule) -> Result<PortablePdb, ModulePdbError> {
     if module.pdb_guid == [0; 16] {
-        return Err(format!("{assembly} names no PDB").into());
+        return Err(ModulePdbError::Unnamed(module.file_name().to_owned()));
     }
     let name = if module.pdb_path.is_empty() {
         format!("{}.pdb", module.stem())
@@ -90,22 +181,25 @@ fn find(store: &SymbolStore, module: &ManagedModule) -> Result<PortablePdb, Arc<
     let mut search = store.find_portable_pdb(&name, &module.pdb_guid, &module.path);
     if let Some(found) = search.found.take() {
         return PortablePdb::parse(found.file)
-            .map_err(|error| format!("{}: {error}", found.path.display()).into());
+            .map_err(|error| ModulePdbError::Damaged { path: found.path, error });
     }
     if let Some(found) = store.find_assembly(&module.path, &module.pdb_guid) {
         let embedded = portable_pdb::assembly_debug(&found.file).and_then(|debug| debug.embedded);
         if let Some(packed) = embedded {
-            let unpacked =
-                portable_pdb::inflate(packed).ok_or("the PDB inside cannot be unpacked".to_owned());
-            return unpacked
-                .and_then(|data| PortablePdb::parse(data).map_err(|error| format!("the PDB inside {error}")))
-                .map_err(|error| format!("{}: {error}", found.path.display()).into());
+            let assembly = found.path;
+            return match portable_pdb::inflate(packed) {
+                Some(data) => PortablePdb::parse(data)
+                    .map_err(|error| ModulePdbError::DamagedInside { assembly, error }),
+                None => Err(ModulePdbError::Packed { assembly }),
+            };
         }
     }
-    if let Some((path, error)) = search.unreadable.first() {
-        return Err(format!("{}: {error}", path.display()).into());
+    if let Some((path, error)) = search.unreadable.into_iter().next() {
+        return Err(ModulePdbError::Unreadable { path, error });
     }
     let id = pdb_id(&module.pdb_guid, u32::MAX);
-    let other = search.mismatched.first().map(|(path, found)| format!("; {} is {found}", path.display()));
-    Err(format!("{name} ({id}) was not found{}", other.unwrap_or_default()).into())
+    Err(match search.mismatched.into_iter().next() {
+        Some((path, found)) => ModulePdbError::OtherBuild { name, id, path, found },
+        None => ModulePdbError::NotFound { name, id },
+    })
 }

@@ -19,7 +19,7 @@ mod lines;
 pub mod nettrace;
 mod rundown;
 
-pub use lines::{Line, Lines};
+pub use lines::{Line, LineError, Lines, ModulePdbError};
 
 use super::{Method, MethodKind, Methods, Span};
 use crate::model::{ImageId, shortened};

@@ -63,7 +63,7 @@ fn a_short_name_is_found_without_unpacking_what_stands_before() {
 fn a_bundle_of_one_frame_is_read_too() {
     let (_folder, bundle) = file(&packed(&files()));
     let mut plain = Vec::new();
-    Frames::new(&bundle.file, u64::MAX).read_to_end(&mut plain).unwrap();
+    ZstdFrames::new(&bundle.file, u64::MAX).read_to_end(&mut plain).unwrap();
     let mut writer = FrameWriter { context: CCtx::create(), buffer: vec![0; 1000], out: Vec::new() };
     writer.write_all(&plain).unwrap();
     writer.end().unwrap();

@@ -4,7 +4,7 @@
 //! byte. `gimli` reads them all into a table with some 90 bytes for each. No form takes no byte at
 //! all there, so the header's length bounds the table.
 
-use super::{Dwarf, Entry};
+use super::{Dwarf, DwarfEntry};
 use gimli::{AttributeValue, DebugLineOffset, Reader as _, Section as _};
 
 /// Longest header that is read, in bytes. The longest real ones have some thousand files and a
@@ -16,7 +16,7 @@ const MOST: usize = 1 << 20;
 /// # Errors
 ///
 /// When one is too long or damaged.
-pub(super) fn check(dwarf: &Dwarf<'_>, root: &Entry<'_>) -> gimli::Result<()> {
+pub(super) fn check(dwarf: &Dwarf<'_>, root: &DwarfEntry<'_>) -> gimli::Result<()> {
     for attribute in root.attrs() {
         if let AttributeValue::DebugLineRef(offset) = attribute.value()
             && length(dwarf, offset)? > MOST

@@ -58,14 +58,14 @@ impl RecordKind {
 }
 
 /// A string in the builder's table, by its number.
-pub(crate) type StrId = u32;
+pub(crate) type StringId = u32;
 
 /// A line row: addresses `start..end` come from `line` of `file`. Line 0 means none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LineRow {
     pub(crate) start: u32,
     pub(crate) end: u32,
-    pub(crate) file: StrId,
+    pub(crate) file: StringId,
     pub(crate) line: u32,
 }
 
@@ -75,13 +75,13 @@ pub(crate) struct InlineSite {
     /// Index of the site that it is inlined into, below its own; [`NONE`] for the function itself.
     pub(crate) parent: u32,
     /// Name of the inlined function.
-    pub(crate) name: StrId,
+    pub(crate) name: StringId,
     /// File of the inlined function, for addresses without a row of their own.
-    pub(crate) file: StrId,
+    pub(crate) file: StringId,
     /// Line of the call, where the symbol file states it apart from line rows (DWARF); else 0.
     pub(crate) call_line: u32,
     /// File of the call, likewise, or [`NONE`].
-    pub(crate) call_file: StrId,
+    pub(crate) call_file: StringId,
 }
 
 /// One row of an inline site.
@@ -92,10 +92,10 @@ pub(crate) struct InlineRow {
 }
 
 /// A function as the symbol file describes it.
-pub(crate) struct Function<'a> {
+pub(crate) struct FunctionRecord<'a> {
     pub(crate) start: u32,
     pub(crate) end: u32,
-    pub(crate) name: StrId,
+    pub(crate) name: StringId,
     pub(crate) kind: RecordKind,
     /// The function's own rows, sorted by start; those outside the function are ignored.
     pub(crate) lines: &'a [LineRow],
@@ -105,10 +105,10 @@ pub(crate) struct Function<'a> {
 
 /// A range of code with the rows that describe it.
 #[derive(Clone, Copy)]
-pub(super) struct Span {
+pub(super) struct CodeSpan {
     pub(super) start: u32,
     pub(super) end: u32,
-    pub(super) name: StrId,
+    pub(super) name: StringId,
     pub(super) kind: RecordKind,
     first_row: u32,
     row_count: u32,
@@ -124,9 +124,9 @@ pub(super) struct Row {
 
 /// One frame of a chain; `parent` is the frame that it is inlined into.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Node {
-    pub(super) name: StrId,
-    pub(super) file: StrId,
+pub(super) struct ChainNode {
+    pub(super) name: StringId,
+    pub(super) file: StringId,
     pub(super) parent: u32,
     /// With a parent: the line of the call in it. Without: the index of the span.
     pub(super) extra: u32,
@@ -134,10 +134,10 @@ pub(super) struct Node {
 
 /// Collects the contents of one symbol file.
 pub(crate) struct IndexBuilder {
-    strings: Strings,
-    spans: Vec<Span>,
+    strings: StringTable,
+    spans: Vec<CodeSpan>,
     rows: Vec<Row>,
-    nodes: Vec<Node>,
+    nodes: Vec<ChainNode>,
     omap: Vec<(u32, u32)>,
     scratch: Scratch,
     /// Bytes of the file.
@@ -151,10 +151,10 @@ pub(crate) struct IndexBuilder {
 /// Buffers that are used again for each function.
 #[derive(Default)]
 struct Scratch {
-    nodes: HashMap<Node, u32, foldhash::fast::FixedState>,
+    nodes: HashMap<ChainNode, u32, foldhash::fast::FixedState>,
     inlined: Vec<InlineRow>,
     boundaries: Vec<u32>,
-    active: Vec<Active>,
+    active: Vec<ActiveSite>,
     chain: Vec<u32>,
     depths: Vec<u32>,
     /// Number of each site's row among the active ones, if it has one here.
@@ -162,7 +162,7 @@ struct Scratch {
 }
 
 #[derive(Clone, Copy)]
-struct Active {
+struct ActiveSite {
     depth: u32,
     site: u32,
     row: LineRow,
@@ -178,7 +178,7 @@ impl IndexBuilder {
             stored,
             room: Some(room),
             last_rva,
-            strings: Strings::default(),
+            strings: StringTable::default(),
             spans: Vec::new(),
             rows: Vec::new(),
             nodes: Vec::new(),
@@ -206,7 +206,7 @@ impl IndexBuilder {
     }
 
     /// The id of a string; bytes that are not UTF-8 are replaced.
-    pub(crate) fn string(&mut self, bytes: &[u8]) -> StrId {
+    pub(crate) fn string(&mut self, bytes: &[u8]) -> StringId {
         if !self.spend(bytes.len()) && !self.strings.ends.is_empty() {
             return 0;
         }
@@ -218,7 +218,7 @@ impl IndexBuilder {
     }
 
     /// The string with this id.
-    pub(crate) fn text(&self, id: StrId) -> &str {
+    pub(crate) fn text(&self, id: StringId) -> &str {
         self.strings.get(id)
     }
 
@@ -229,7 +229,7 @@ impl IndexBuilder {
     }
 
     /// Ranges added so far, in the order in which they were added: start, end, name, kind.
-    pub(crate) fn ranges(&self) -> impl ExactSizeIterator<Item = (u32, u32, StrId, RecordKind)> + '_ {
+    pub(crate) fn ranges(&self) -> impl ExactSizeIterator<Item = (u32, u32, StringId, RecordKind)> + '_ {
         self.ranges_from(0)
     }
 
@@ -237,14 +237,17 @@ impl IndexBuilder {
     pub(crate) fn ranges_from(
         &self,
         first: usize,
-    ) -> impl ExactSizeIterator<Item = (u32, u32, StrId, RecordKind)> + '_ {
+    ) -> impl ExactSizeIterator<Item = (u32, u32, StringId, RecordKind)> + '_ {
         let spans = self.spans.get(first..).unwrap_or_default();
         spans.iter().map(|span| (span.start, span.end, span.name, span.kind))
     }
 
     /// Adds a function. One without a range, or behind the end of any image, is ignored.
-    pub(crate) fn add(&mut self, function: &Function<'_>) {
-        if function.start >= function.end || function.end > self.last_rva || !self.spend(size_of::<Span>()) {
+    pub(crate) fn add(&mut self, function: &FunctionRecord<'_>) {
+        if function.start >= function.end
+            || function.end > self.last_rva
+            || !self.spend(size_of::<CodeSpan>())
+        {
             return;
         }
         let first_row = self.rows.len();
@@ -259,7 +262,7 @@ impl IndexBuilder {
         } else {
             self.add_inlined_rows(function, lines, span);
         }
-        self.spans.push(Span {
+        self.spans.push(CodeSpan {
             start: function.start,
             end: function.end,
             name: function.name,
@@ -269,7 +272,7 @@ impl IndexBuilder {
         });
     }
 
-    fn add_plain_rows(&mut self, function: &Function<'_>, lines: &[LineRow], span: u32) {
+    fn add_plain_rows(&mut self, function: &FunctionRecord<'_>, lines: &[LineRow], span: u32) {
         let first = self.rows.len();
         let mut at = function.start;
         for line in lines {
@@ -295,13 +298,13 @@ impl IndexBuilder {
         &mut self,
         first: usize,
         at: u32,
-        function: &Function<'_>,
+        function: &FunctionRecord<'_>,
         span: u32,
-        file: StrId,
+        file: StringId,
         line: u32,
     ) {
         let file = if line == 0 { NONE } else { file };
-        let node = self.node(Node { name: function.name, file, parent: NONE, extra: span });
+        let node = self.node(ChainNode { name: function.name, file, parent: NONE, extra: span });
         self.push_row(first, Row { start: at, node, line });
     }
 
@@ -316,12 +319,12 @@ impl IndexBuilder {
         }
     }
 
-    fn node(&mut self, node: Node) -> u32 {
+    fn node(&mut self, node: ChainNode) -> u32 {
         if let Some(&known) = self.scratch.nodes.get(&node) {
             return known;
         }
         // Counted twice: among the nodes, and in the function's map of them.
-        self.spend(2 * size_of::<Node>());
+        self.spend(2 * size_of::<ChainNode>());
         self.nodes.push(node);
         let number = (self.nodes.len() - 1) as u32;
         self.scratch.nodes.insert(node, number);
@@ -329,7 +332,7 @@ impl IndexBuilder {
     }
 
     /// Sweeps over the addresses at which any level's row begins or ends.
-    fn add_inlined_rows(&mut self, function: &Function<'_>, lines: &[LineRow], span: u32) {
+    fn add_inlined_rows(&mut self, function: &FunctionRecord<'_>, lines: &[LineRow], span: u32) {
         let first = self.rows.len();
         let mut scratch = std::mem::take(&mut self.scratch);
         self.scratch.nodes = std::mem::take(&mut scratch.nodes);
@@ -371,7 +374,7 @@ impl IndexBuilder {
                 next_inlined += 1;
                 let depth = scratch.depths.get(inlined.site as usize).copied().unwrap_or(0);
                 if depth != 0 && scratch.active.len() < MAX_ACTIVE {
-                    scratch.active.push(Active { depth, site: inlined.site, row: inlined.row });
+                    scratch.active.push(ActiveSite { depth, site: inlined.site, row: inlined.row });
                 }
             }
             // The deepest site decides; its ancestors are in the chain even where they have no row
@@ -406,7 +409,7 @@ impl IndexBuilder {
     fn chain_row(
         &mut self,
         at: u32,
-        function: &Function<'_>,
+        function: &FunctionRecord<'_>,
         span: u32,
         own: Option<&LineRow>,
         scratch: &Scratch,
@@ -414,7 +417,7 @@ impl IndexBuilder {
         let sites = function.sites;
         let (mut file, mut line) =
             own.filter(|own| own.line != 0).map_or((NONE, 0), |own| (own.file, own.line));
-        let call = |inner: Option<&u32>, file: &mut StrId, line: &mut u32| {
+        let call = |inner: Option<&u32>, file: &mut StringId, line: &mut u32| {
             // DWARF states the call's place; a PDB leaves it to the caller's own row.
             if let Some(site) = inner.and_then(|&site| sites.get(site as usize)).filter(|s| s.call_line != 0)
             {
@@ -423,7 +426,7 @@ impl IndexBuilder {
         };
         let mut inner = scratch.chain.iter().rev();
         call(inner.clone().next(), &mut file, &mut line);
-        let mut node = self.node(Node { name: function.name, file, parent: NONE, extra: span });
+        let mut node = self.node(ChainNode { name: function.name, file, parent: NONE, extra: span });
         while let Some(&site) = inner.next() {
             let record = sites[site as usize];
             let row =
@@ -431,7 +434,7 @@ impl IndexBuilder {
             let call_line = line;
             (file, line) = row.map_or((record.file, 0), |row| (row.file, row.line));
             call(inner.clone().next(), &mut file, &mut line);
-            node = self.node(Node { name: record.name, file, parent: node, extra: call_line });
+            node = self.node(ChainNode { name: record.name, file, parent: node, extra: call_line });
         }
         Row { start: at, node, line }
     }
@@ -500,15 +503,15 @@ impl IndexBuilder {
 
 /// Distinct strings, numbered in the order of their first use.
 #[derive(Default)]
-pub(super) struct Strings {
+pub(super) struct StringTable {
     pub(super) bytes: Vec<u8>,
     /// Where each string ends in `bytes`; it begins where the one before ends.
     pub(super) ends: Vec<u32>,
-    table: HashTable<StrId>,
+    table: HashTable<StringId>,
 }
 
-impl Strings {
-    fn intern(&mut self, text: &str) -> StrId {
+impl StringTable {
+    fn intern(&mut self, text: &str) -> StringId {
         let hash = xxh3_64(text.as_bytes());
         let (bytes, ends) = (&self.bytes, &self.ends);
         if let Some(&id) = self.table.find(hash, |&id| at(bytes, ends, id) == text.as_bytes()) {
@@ -518,7 +521,7 @@ impl Strings {
         if self.bytes.len() >= MAX_STRINGS {
             return 0;
         }
-        let id = self.ends.len() as StrId;
+        let id = self.ends.len() as StringId;
         self.bytes.extend_from_slice(text.as_bytes());
         self.ends.push(self.bytes.len() as u32);
         let (bytes, ends) = (&self.bytes, &self.ends);
@@ -526,12 +529,12 @@ impl Strings {
         id
     }
 
-    fn get(&self, id: StrId) -> &str {
+    fn get(&self, id: StringId) -> &str {
         std::str::from_utf8(at(&self.bytes, &self.ends, id)).unwrap_or("")
     }
 }
 
-fn at<'b>(bytes: &'b [u8], ends: &[u32], id: StrId) -> &'b [u8] {
+fn at<'b>(bytes: &'b [u8], ends: &[u32], id: StringId) -> &'b [u8] {
     let n = id as usize;
     let start = n.checked_sub(1).and_then(|before| ends.get(before)).map_or(0, |&end| end as usize);
     let end = ends.get(n).map_or(start, |&end| end as usize);

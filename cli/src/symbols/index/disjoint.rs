@@ -1,10 +1,10 @@
 //! Which range an address belongs to, where ranges overlap.
 
-use super::build::Span;
+use super::build::CodeSpan;
 
 /// Cuts the ranges into disjoint pieces (start, end, range), sorted by address: at each address the
 /// lowest kind wins, then the range that begins last, then the one that was added first.
-pub(super) fn disjoint(spans: &[Span]) -> Vec<(u32, u32, u32)> {
+pub(super) fn disjoint(spans: &[CodeSpan]) -> Vec<(u32, u32, u32)> {
     let mut pieces: Vec<(u32, u32, u32)> = Vec::new();
     let mut order: Vec<u32> = (0..spans.len() as u32).collect();
     order.sort_by_key(|&n| (spans[n as usize].kind, spans[n as usize].start, std::cmp::Reverse(n)));
@@ -21,7 +21,7 @@ pub(super) fn disjoint(spans: &[Span]) -> Vec<(u32, u32, u32)> {
 
 /// Pieces of one kind of range: a later beginning interrupts an earlier range, which goes on behind
 /// it.
-fn nested(spans: &[Span], sorted: &[u32]) -> Vec<(u32, u32, u32)> {
+fn nested(spans: &[CodeSpan], sorted: &[u32]) -> Vec<(u32, u32, u32)> {
     let mut pieces: Vec<(u32, u32, u32)> = Vec::with_capacity(sorted.len());
     let mut open: Vec<u32> = Vec::new();
     let mut at = 0u32;

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! 0    magic "STKSYMIX", version u32, header length u32 (256), total length u64
-//! 24   GUID [16], age u32, machine u32, time stamp u32, image size u32, origin u32, damaged parts u32
-//! 64   ten sections (offset u64, length u64): buckets, row low bytes, rows, nodes, ranges, aliases, omap,
-//!      string ends, strings, chunk hashes
+//! 24   GUID [16], age u32, machine u32, time stamp u32, image size u32, origin u32,
+//!      damaged parts u32
+//! 64   ten sections (offset u64, length u64): buckets, row low bytes, rows, nodes, ranges,
+//!      aliases, omap, string ends, strings, chunk hashes
 //! 248  xxh3-64 of the bytes before
 //! 256  the sections, each at a multiple of 8
 //! ```
@@ -31,7 +32,7 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::build::{NONE, Node, RecordKind, Span, Strings};
+use super::build::{ChainNode, CodeSpan, NONE, RecordKind, StringTable};
 use super::{IndexError, IndexHeader, Origin};
 use crate::model::bytes::{u32_at, u64_at};
 
@@ -48,7 +49,7 @@ const HEADER_HASH: usize = HEADER - 8;
 /// Sections in the order of the table.
 #[derive(Clone, Copy)]
 #[repr(usize)]
-pub(super) enum Section {
+pub(super) enum IndexSection {
     Buckets,
     RowLows,
     Rows,
@@ -67,7 +68,7 @@ pub(super) struct FlatParts {
     buckets: Vec<u32>,
     lows: Vec<u8>,
     rows: Vec<(u32, u32)>,
-    nodes: Vec<Node>,
+    nodes: Vec<ChainNode>,
     ranges: Vec<[u32; 4]>,
     aliases: Vec<[u32; 3]>,
 }
@@ -85,7 +86,7 @@ impl FlatParts {
         self.rows.push((node, line));
     }
 
-    pub(super) fn push_span(&mut self, span: &Span) -> u32 {
+    pub(super) fn push_span(&mut self, span: &CodeSpan) -> u32 {
         self.ranges.push([span.start, span.end, span.name, span.kind as u32]);
         (self.ranges.len() - 1) as u32
     }
@@ -94,7 +95,7 @@ impl FlatParts {
     pub(super) fn copy_node(
         &mut self,
         old: u32,
-        nodes: &[Node],
+        nodes: &[ChainNode],
         new_nodes: &mut [u32],
         new_spans: &[u32],
     ) -> u32 {
@@ -129,7 +130,7 @@ impl FlatParts {
 pub(super) fn write(
     header: &IndexHeader,
     parts: FlatParts,
-    strings: Strings,
+    strings: StringTable,
     omap: &[(u32, u32)],
 ) -> Result<Vec<u8>, IndexError> {
     let row_count = u32::try_from(parts.rows.len()).map_err(|_| IndexError::TooLarge)?;
@@ -150,23 +151,23 @@ pub(super) fn write(
         table: [(0, 0); SECTIONS],
     };
     out.bytes.resize(HEADER, 0);
-    out.words(Section::Buckets, parts.buckets.into_iter().chain([row_count]).map(|bucket| [bucket]));
-    out.section(Section::RowLows, |bytes| bytes.extend_from_slice(&parts.lows));
+    out.words(IndexSection::Buckets, parts.buckets.into_iter().chain([row_count]).map(|bucket| [bucket]));
+    out.section(IndexSection::RowLows, |bytes| bytes.extend_from_slice(&parts.lows));
     drop(parts.lows);
-    out.words(Section::Rows, parts.rows.into_iter().map(|(node, line)| [node, line]));
+    out.words(IndexSection::Rows, parts.rows.into_iter().map(|(node, line)| [node, line]));
     out.words(
-        Section::Nodes,
+        IndexSection::Nodes,
         parts.nodes.into_iter().map(|node| [node.name, node.file, node.parent, node.extra]),
     );
-    out.words(Section::Ranges, parts.ranges);
-    out.words(Section::Aliases, parts.aliases);
-    out.words(Section::Omap, omap.iter().map(|&(from, to)| [from, to]));
-    out.words(Section::StringEnds, strings.ends.into_iter().map(|end| [end]));
-    out.section(Section::Strings, |bytes| bytes.extend_from_slice(&strings.bytes));
+    out.words(IndexSection::Ranges, parts.ranges);
+    out.words(IndexSection::Aliases, parts.aliases);
+    out.words(IndexSection::Omap, omap.iter().map(|&(from, to)| [from, to]));
+    out.words(IndexSection::StringEnds, strings.ends.into_iter().map(|end| [end]));
+    out.section(IndexSection::Strings, |bytes| bytes.extend_from_slice(&strings.bytes));
     drop(strings.bytes);
     out.bytes.resize(out.bytes.len().next_multiple_of(8), 0);
     let hashes: Vec<u64> = out.bytes[HEADER..].chunks(CHUNK).map(xxh3_64).collect();
-    out.section(Section::Chunks, |bytes| {
+    out.section(IndexSection::Chunks, |bytes| {
         hashes.iter().for_each(|hash| bytes.extend_from_slice(&hash.to_le_bytes()));
     });
     write_header(&mut out.bytes, header, &out.table);
@@ -180,14 +181,14 @@ struct Output {
 }
 
 impl Output {
-    fn section(&mut self, section: Section, write: impl FnOnce(&mut Vec<u8>)) {
+    fn section(&mut self, section: IndexSection, write: impl FnOnce(&mut Vec<u8>)) {
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
         let start = self.bytes.len();
         write(&mut self.bytes);
         self.table[section as usize] = (start as u64, (self.bytes.len() - start) as u64);
     }
 
-    fn words<const N: usize>(&mut self, section: Section, records: impl IntoIterator<Item = [u32; N]>) {
+    fn words<const N: usize>(&mut self, section: IndexSection, records: impl IntoIterator<Item = [u32; N]>) {
         self.section(section, |bytes| {
             for record in records {
                 record.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
@@ -243,8 +244,8 @@ pub(super) fn read_header(data: &[u8]) -> Result<(IndexHeader, [(usize, usize); 
             })
             .ok_or(IndexError::Damaged("section table"))?;
     }
-    let body = sections[Section::Chunks as usize].0 - HEADER;
-    if sections[Section::Chunks as usize].1 != body.div_ceil(CHUNK) * 8 {
+    let body = sections[IndexSection::Chunks as usize].0 - HEADER;
+    if sections[IndexSection::Chunks as usize].1 != body.div_ceil(CHUNK) * 8 {
         return Err(IndexError::Damaged("chunk hashes"));
     }
     let header = IndexHeader {

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use super::build::NONE;
-use super::flat::Section;
+use super::flat::IndexSection;
 use super::{Hit, IndexError, SymbolIndex, word};
 
 /// Addresses that take their steps together. Their waits overlap in full from about a dozen on;
@@ -30,15 +30,15 @@ const NUMBERS: [u8; PIECE] = {
 
 /// What a row says: the innermost node of its chain, and the line there.
 #[derive(Clone, Copy)]
-struct Found {
+struct RowHit {
     node: u32,
     line: u32,
     /// As linked.
     rva: u32,
 }
 
-impl Found {
-    const NOTHING: Found = Found { node: NONE, line: 0, rva: 0 };
+impl RowHit {
+    const NOTHING: RowHit = RowHit { node: NONE, line: 0, rva: 0 };
 }
 
 impl SymbolIndex {
@@ -46,7 +46,8 @@ impl SymbolIndex {
     ///
     /// # Errors
     ///
-    /// [`IndexError::Damaged`] if a part of a mapped index that the lookup needs does not match its hash.
+    /// [`IndexError::Damaged`] if a part of a mapped index that the lookup needs does not match its
+    /// hash.
     pub fn lookup(&self, rva: u32) -> Result<Option<Hit<'_>>, IndexError> {
         let Some(linked) = self.linked_rva(rva)? else { return Ok(None) };
         let found = self.read_row(self.row_before(linked, self.block(linked)?)?, linked)?;
@@ -67,7 +68,7 @@ impl SymbolIndex {
     ) -> Result<(), IndexError> {
         let mut first = 0;
         for group in rvas.chunks(GROUP) {
-            let mut found = [Found::NOTHING; GROUP];
+            let mut found = [RowHit::NOTHING; GROUP];
             self.find_group(group, &mut found)?;
             self.touch_chains(&found);
             for (n, &found) in found.iter().take(group.len()).enumerate() {
@@ -79,7 +80,7 @@ impl SymbolIndex {
     }
 
     /// The rows of a group: the same steps as of [`SymbolIndex::lookup`], each for all.
-    fn find_group(&self, rvas: &[u32], found: &mut [Found; GROUP]) -> Result<(), IndexError> {
+    fn find_group(&self, rvas: &[u32], found: &mut [RowHit; GROUP]) -> Result<(), IndexError> {
         let mut linked = [None; GROUP];
         let mut blocks = [(0, 0); GROUP];
         let mut rows = [0; GROUP];
@@ -103,8 +104,8 @@ impl SymbolIndex {
     /// Reads the nodes of all chains of a group, level by level, so that walking each chain
     /// afterwards finds them at hand. A chain alone is a chain of waits too: a node says where the
     /// next one is.
-    fn touch_chains(&self, found: &[Found; GROUP]) {
-        let (start, len) = self.sections[Section::Nodes as usize];
+    fn touch_chains(&self, found: &[RowHit; GROUP]) {
+        let (start, len) = self.sections[IndexSection::Nodes as usize];
         let nodes = self.data().get(start..start + len).unwrap_or(&[]);
         let mut open = found.map(|found| found.node);
         let mut count = GROUP;
@@ -130,11 +131,11 @@ impl SymbolIndex {
     #[inline]
     fn block(&self, linked: u32) -> Result<(usize, usize), IndexError> {
         let bucket = (linked >> 8) as usize;
-        if bucket + 1 >= self.len(Section::Buckets) / 4 {
-            let rows = self.len(Section::RowLows);
+        if bucket + 1 >= self.len(IndexSection::Buckets) / 4 {
+            let rows = self.len(IndexSection::RowLows);
             return Ok((rows, rows));
         }
-        let bounds = self.bytes(Section::Buckets, bucket * 4, 8)?;
+        let bounds = self.bytes(IndexSection::Buckets, bucket * 4, 8)?;
         Ok((word(bounds, 0) as usize, word(bounds, 4) as usize))
     }
 
@@ -142,12 +143,12 @@ impl SymbolIndex {
     #[inline]
     fn row_before(&self, linked: u32, (from, to): (usize, usize)) -> Result<usize, IndexError> {
         let len = to.checked_sub(from).ok_or(IndexError::Damaged("buckets"))?;
-        let block = self.bytes(Section::RowLows, from, len)?;
+        let block = self.bytes(IndexSection::RowLows, from, len)?;
         let low = linked as u8;
         // Blocks hold a few dozen rows: counting all is faster than searching, and counting a whole
         // piece, of which bytes behind the block count for nothing, is faster than ending where the
         // block does.
-        let (start, _) = self.sections[Section::RowLows as usize];
+        let (start, _) = self.sections[IndexSection::RowLows as usize];
         let whole = self.data().get(start + from..).and_then(|bytes| bytes.first_chunk::<PIECE>());
         let count = match whole {
             Some(piece) if len <= PIECE => count_in_piece(piece, len, low),
@@ -158,14 +159,14 @@ impl SymbolIndex {
 
     /// The row before the number that [`SymbolIndex::row_before`] gave.
     #[inline]
-    fn read_row(&self, row: usize, rva: u32) -> Result<Found, IndexError> {
-        let Some(row) = row.checked_sub(1) else { return Ok(Found::NOTHING) };
-        let row = self.bytes(Section::Rows, row * 8, 8)?;
-        Ok(Found { node: word(row, 0), line: word(row, 4), rva })
+    fn read_row(&self, row: usize, rva: u32) -> Result<RowHit, IndexError> {
+        let Some(row) = row.checked_sub(1) else { return Ok(RowHit::NOTHING) };
+        let row = self.bytes(IndexSection::Rows, row * 8, 8)?;
+        Ok(RowHit { node: word(row, 0), line: word(row, 4), rva })
     }
 
     #[inline]
-    fn hit(&self, Found { node, line, rva }: Found) -> Result<Option<Hit<'_>>, IndexError> {
+    fn hit(&self, RowHit { node, line, rva }: RowHit) -> Result<Option<Hit<'_>>, IndexError> {
         if node == NONE {
             return Ok(None);
         }
@@ -176,14 +177,14 @@ impl SymbolIndex {
     /// Leads an image's rva to the one that the symbols are given for.
     #[inline]
     fn linked_rva(&self, rva: u32) -> Result<Option<u32>, IndexError> {
-        match self.len(Section::Omap) {
+        match self.len(IndexSection::Omap) {
             0 => Ok(Some(rva)),
             len => self.through_omap(rva, len),
         }
     }
 
     fn through_omap(&self, rva: u32, len: usize) -> Result<Option<u32>, IndexError> {
-        let omap = self.bytes(Section::Omap, 0, len)?;
+        let omap = self.bytes(IndexSection::Omap, 0, len)?;
         let (mut low, mut high) = (0, len / 8);
         while low < high {
             let middle = (low + high) / 2;
@@ -212,14 +213,14 @@ impl SymbolIndex {
     #[cold]
     fn check_nodes(&self, mut node: u32) -> Result<(), IndexError> {
         loop {
-            let bytes = self.bytes(Section::Nodes, node as usize * 16, 16)?;
+            let bytes = self.bytes(IndexSection::Nodes, node as usize * 16, 16)?;
             self.check_string(word(bytes, 0))?;
             if word(bytes, 4) != NONE {
                 self.check_string(word(bytes, 4))?;
             }
             match word(bytes, 8) {
                 NONE => {
-                    let range = self.bytes(Section::Ranges, word(bytes, 12) as usize * 16, 16)?;
+                    let range = self.bytes(IndexSection::Ranges, word(bytes, 12) as usize * 16, 16)?;
                     return self.check_string(word(range, 8));
                 }
                 // Parents come before their children, so this ends.

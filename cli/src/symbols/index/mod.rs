@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use self::build::NONE;
 pub use self::build::RecordKind;
 pub use self::flat::VERSION as FORMAT_VERSION;
-use self::flat::{CHUNK, HEADER, SECTIONS, Section};
+use self::flat::{CHUNK, HEADER, IndexSection, SECTIONS};
 pub use self::texts::TextMap;
 use crate::map::MappedFile;
 use crate::model::bytes::{u32_at, u64_at};
@@ -191,8 +191,8 @@ impl SymbolIndex {
     pub fn open(file: MappedFile) -> Result<SymbolIndex, IndexError> {
         let (header, sections) = flat::read_header(&file)?;
         let flags = |count: usize| (0..count).map(|_| AtomicU8::new(0)).collect();
-        let checked = flags(sections[Section::Chunks as usize].1 / 8);
-        let chains = flags(sections[Section::Nodes as usize].1.div_ceil(16 * 8));
+        let checked = flags(sections[IndexSection::Chunks as usize].1 / 8);
+        let chains = flags(sections[IndexSection::Nodes as usize].1.div_ceil(16 * 8));
         Ok(SymbolIndex { bytes: Storage::Mapped(file), header, sections, checked, chains })
     }
 
@@ -208,7 +208,7 @@ impl SymbolIndex {
 
     /// Every range of code in the index, by address.
     pub fn ranges(&self) -> impl Iterator<Item = Range<'_>> + '_ {
-        (0..(self.len(Section::Ranges) / 16) as u32).filter_map(|number| self.range(number))
+        (0..(self.len(IndexSection::Ranges) / 16) as u32).filter_map(|number| self.range(number))
     }
 
     /// Checks every part of a mapped index.
@@ -223,7 +223,7 @@ impl SymbolIndex {
     fn check_string(&self, id: u32) -> Result<(), IndexError> {
         let (start, end) = self.string_bounds(id)?;
         let len = end.checked_sub(start).ok_or(IndexError::Damaged("string ends"))?;
-        self.bytes(Section::Strings, start, len).map(drop)
+        self.bytes(IndexSection::Strings, start, len).map(drop)
     }
 
     /// Where a string begins and ends.
@@ -231,10 +231,10 @@ impl SymbolIndex {
         let at = id as usize * 4;
         Ok(match at.checked_sub(4) {
             Some(before) => {
-                let bounds = self.bytes(Section::StringEnds, before, 8)?;
+                let bounds = self.bytes(IndexSection::StringEnds, before, 8)?;
                 (word(bounds, 0) as usize, word(bounds, 4) as usize)
             }
-            None => (0, word(self.bytes(Section::StringEnds, 0, 4)?, 0) as usize),
+            None => (0, word(self.bytes(IndexSection::StringEnds, 0, 4)?, 0) as usize),
         })
     }
 
@@ -245,17 +245,17 @@ impl SymbolIndex {
 
     /// How many strings there are: every [`TextId`] lies below.
     fn text_count(&self) -> usize {
-        self.len(Section::StringEnds) / 4
+        self.len(IndexSection::StringEnds) / 4
     }
 
     fn string(&self, id: u32) -> Option<&str> {
         let (start, end) = self.string_bounds(id).ok()?;
-        let bytes = self.bytes(Section::Strings, start, end.checked_sub(start)?).ok()?;
+        let bytes = self.bytes(IndexSection::Strings, start, end.checked_sub(start)?).ok()?;
         std::str::from_utf8(bytes).ok()
     }
 
     fn range(&self, number: u32) -> Option<Range<'_>> {
-        let bytes = self.bytes(Section::Ranges, number as usize * 16, 16).ok()?;
+        let bytes = self.bytes(IndexSection::Ranges, number as usize * 16, 16).ok()?;
         Some(Range {
             start: word(bytes, 0),
             end: word(bytes, 4),
@@ -266,13 +266,13 @@ impl SymbolIndex {
     }
 
     #[inline]
-    fn len(&self, section: Section) -> usize {
+    fn len(&self, section: IndexSection) -> usize {
         self.sections[section as usize].1
     }
 
     /// Bytes of a section, their chunks checked.
     #[inline]
-    fn bytes(&self, section: Section, at: usize, len: usize) -> Result<&[u8], IndexError> {
+    fn bytes(&self, section: IndexSection, at: usize, len: usize) -> Result<&[u8], IndexError> {
         let (start, size) = self.sections[section as usize];
         let end = at.checked_add(len).filter(|&end| end <= size).ok_or(IndexError::Damaged("reference"))?;
         let (from, to) = (start + at, start + end);
@@ -297,7 +297,7 @@ impl SymbolIndex {
 
     fn check_chunk(&self, chunk: usize) -> Result<(), IndexError> {
         let damaged = IndexError::Damaged("contents");
-        let (chunks, _) = self.sections[Section::Chunks as usize];
+        let (chunks, _) = self.sections[IndexSection::Chunks as usize];
         let from = HEADER + chunk * CHUNK;
         let bytes = self.data().get(from..chunks.min(from + CHUNK)).ok_or(damaged)?;
         if u64_at(self.data(), chunks + chunk * 8) != Some(xxh3_64(bytes)) {
@@ -325,14 +325,14 @@ impl<'i> Hit<'i> {
     /// The same without their strings: for many addresses, of which most share theirs.
     #[inline]
     pub fn raw_frames(&self) -> RawFrames<'i> {
-        let (start, len) = self.index.sections[Section::Nodes as usize];
+        let (start, len) = self.index.sections[IndexSection::Nodes as usize];
         let nodes = self.index.data().get(start..start + len).unwrap_or(&[]);
         RawFrames { nodes, node: self.node, line: self.line }
     }
 
     /// The range of code that holds the address.
     pub fn range(&self) -> Option<Range<'i>> {
-        let nodes = |node: u32| self.index.bytes(Section::Nodes, node as usize * 16, 16).ok();
+        let nodes = |node: u32| self.index.bytes(IndexSection::Nodes, node as usize * 16, 16).ok();
         let mut node = nodes(self.node)?;
         while word(node, 8) != NONE {
             node = nodes(word(node, 8))?;
@@ -355,7 +355,7 @@ impl<'i> Hit<'i> {
 impl<'i> Range<'i> {
     /// Further names of the same code: functions folded into this one, other public names.
     pub fn aliases(&self, index: &'i SymbolIndex) -> Vec<(&'i str, RecordKind)> {
-        let Ok(table) = index.bytes(Section::Aliases, 0, index.len(Section::Aliases)) else {
+        let Ok(table) = index.bytes(IndexSection::Aliases, 0, index.len(IndexSection::Aliases)) else {
             return Vec::new();
         };
         let (mut low, mut high) = (0, table.len() / 12);

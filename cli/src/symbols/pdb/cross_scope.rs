@@ -17,7 +17,7 @@ const DEBUG_S_CROSSSCOPEEXPORTS: u32 = 0xf8;
 const BORROWED: u32 = 0x8000_0000;
 
 /// Number in the PDB by number in the object file.
-type Exports = HashMap<u32, u32, foldhash::fast::FixedState>;
+type ModuleExports = HashMap<u32, u32, foldhash::fast::FixedState>;
 
 /// What object files lend to each other. Each one's list is read when it is first asked for.
 pub(super) struct CrossScope<'a, 'm> {
@@ -27,7 +27,7 @@ pub(super) struct CrossScope<'a, 'm> {
     by_name: OnceCell<HashMap<Vec<u8>, usize, foldhash::fast::FixedState>>,
     /// Number of the module by its name's offset.
     lenders: HashMap<u32, Option<usize>, foldhash::fast::FixedState>,
-    exports: HashMap<usize, Exports, foldhash::fast::FixedState>,
+    exports: HashMap<usize, ModuleExports, foldhash::fast::FixedState>,
 }
 
 /// What one object file borrows: of each lender its name's offset and the borrowed ids, 4 bytes
@@ -96,7 +96,7 @@ impl<'a, 'm> CrossScope<'a, 'm> {
     }
 
     /// A module without a list, or with a damaged one, lends nothing.
-    fn read_exports(&self, module: usize) -> Exports {
+    fn read_exports(&self, module: usize) -> ModuleExports {
         let data = self.dbi.modules.get(module).and_then(|module| module.c13(self.msf));
         let body = data.as_deref().and_then(|c13| {
             subsections(c13).find(|(kind, _)| *kind == DEBUG_S_CROSSSCOPEEXPORTS).map(|(_, body)| body)

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::PdbError;
-use super::msf::{Msf, Stream};
+use super::msf::{Msf, MsfStream};
 use crate::model::bytes::{c_str_at, u16_at, u32_at};
 
 /// Stream number that means "none".
@@ -23,13 +23,13 @@ pub(super) struct Dbi {
     /// Stream of all global symbol records, publics among them.
     pub(super) symbol_records: Option<u32>,
     /// The object files that were linked.
-    pub(super) modules: Vec<Module>,
+    pub(super) modules: Vec<DbiModule>,
     /// Which part of which section each module contributed, sorted by address.
     pub(super) contributions: Vec<Contribution>,
     /// The image's sections as the linker knew them: those of symbol addresses.
-    pub(super) sections: Vec<Section>,
+    pub(super) sections: Vec<DbiSection>,
     /// Those that are not empty, sorted by address.
-    sorted_sections: Vec<Section>,
+    sorted_sections: Vec<DbiSection>,
     /// Modules that claim another one's stream: they are left out.
     pub(super) damaged: u32,
     /// (rva in the image, rva as linked), sorted; empty unless a post-link tool moved code.
@@ -39,7 +39,7 @@ pub(super) struct Dbi {
 }
 
 /// One object file.
-pub(super) struct Module {
+pub(super) struct DbiModule {
     /// Its name: the object file's path, or that within a library.
     pub(super) name: Vec<u8>,
     /// Its symbol and line stream.
@@ -52,7 +52,7 @@ pub(super) struct Module {
     pub(super) c13_bytes: u32,
 }
 
-impl Module {
+impl DbiModule {
     /// Its C13 line information; `None` if there is none or it does not lie in the file.
     pub(super) fn c13<'m>(&self, msf: &'m Msf<'m>) -> Option<Cow<'m, [u8]>> {
         let at = (self.symbol_bytes as usize).checked_add(self.c11_bytes as usize)?;
@@ -78,7 +78,7 @@ pub(super) struct Contribution {
 
 /// One section.
 #[derive(Clone, Copy)]
-pub(super) struct Section {
+pub(super) struct DbiSection {
     /// Rva of its first byte.
     pub(super) start: u32,
     /// Size in memory.
@@ -89,7 +89,7 @@ pub(super) struct Section {
 
 impl Dbi {
     /// Decodes the DBI stream and the section headers and OMAP streams that it names.
-    pub(super) fn read(msf: &Msf<'_>, stream: Stream<'_>) -> Result<Dbi, PdbError> {
+    pub(super) fn read(msf: &Msf<'_>, stream: MsfStream<'_>) -> Result<Dbi, PdbError> {
         let dbi = stream.read_all()?;
         let word = |at| u32_at(&dbi, at).ok_or(PdbError::corrupt("DBI header", at));
         let half = |at| u16_at(&dbi, at).ok_or(PdbError::corrupt("DBI header", at));
@@ -172,12 +172,12 @@ impl Dbi {
     }
 }
 
-fn section_rva(sections: &[Section], section: u16, offset: u32) -> Option<u32> {
+fn section_rva(sections: &[DbiSection], section: u16, offset: u32) -> Option<u32> {
     let section = sections.get(usize::from(section).checked_sub(1)?)?;
     (offset <= section.size).then(|| section.start.checked_add(offset)).flatten()
 }
 
-fn read_modules(data: &[u8]) -> Result<Vec<Module>, PdbError> {
+fn read_modules(data: &[u8]) -> Result<Vec<DbiModule>, PdbError> {
     let mut modules = Vec::new();
     let mut at = 0usize;
     while at + 64 <= data.len() {
@@ -185,7 +185,7 @@ fn read_modules(data: &[u8]) -> Result<Vec<Module>, PdbError> {
         let number = u16_at(data, at + 34).ok_or_else(bad)?;
         let [symbol_bytes, c11_bytes, c13_bytes] = [36, 40, 44].map(|n| u32_at(data, at + n).unwrap_or(0));
         let module_name = c_str_at(data, at + 64).ok_or_else(bad)?;
-        modules.push(Module {
+        modules.push(DbiModule {
             name: module_name.to_vec(),
             stream: (number != NO_STREAM).then_some(u32::from(number)),
             symbol_bytes,
@@ -201,7 +201,7 @@ fn read_modules(data: &[u8]) -> Result<Vec<Module>, PdbError> {
 
 /// A stream belongs to one module. Of those that claim the same one the first has it: a file of
 /// many such modules would be read again and again. Gives how many others there were.
-fn leave_out_repeated_streams(modules: &mut [Module]) -> u32 {
+fn leave_out_repeated_streams(modules: &mut [DbiModule]) -> u32 {
     let mut known = HashSet::new();
     let repeated = modules.iter_mut().filter_map(|module| {
         let number = module.stream?;
@@ -210,7 +210,7 @@ fn leave_out_repeated_streams(modules: &mut [Module]) -> u32 {
     repeated.count() as u32
 }
 
-fn read_contributions(data: &[u8], sections: &[Section]) -> Vec<Contribution> {
+fn read_contributions(data: &[u8], sections: &[DbiSection]) -> Vec<Contribution> {
     let size = match u32_at(data, 0) {
         Some(CONTRIBUTIONS_V60) => 28,
         Some(CONTRIBUTIONS_V2) => 32,
@@ -228,13 +228,13 @@ fn read_contributions(data: &[u8], sections: &[Section]) -> Vec<Contribution> {
     contributions
 }
 
-fn read_sections(data: &[u8]) -> Vec<Section> {
+fn read_sections(data: &[u8]) -> Vec<DbiSection> {
     data.chunks_exact(40)
         .take(usize::from(u16::MAX))
         .filter_map(|header| {
             let [virtual_size, start, raw_size, flags] = [8, 12, 16, 36].map(|at| u32_at(header, at));
             let (virtual_size, raw_size) = (virtual_size?, raw_size?);
-            Some(Section {
+            Some(DbiSection {
                 start: start?,
                 size: if virtual_size == 0 { raw_size } else { virtual_size },
                 executable: flags? & MEM_EXECUTE != 0,

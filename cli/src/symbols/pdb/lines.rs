@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::FileNames;
 use super::dbi::Dbi;
 use crate::model::bytes::{slice_at, u32_at};
-use crate::symbols::index::build::{IndexBuilder, LineRow, NONE, StrId};
+use crate::symbols::index::build::{IndexBuilder, LineRow, NONE, StringId};
 
 const DEBUG_S_IGNORE: u32 = 0x8000_0000;
 const DEBUG_S_LINES: u32 = 0xf2;
@@ -22,7 +22,7 @@ pub(super) struct ModuleLines<'d> {
     /// sorted.
     inlinees: Vec<(u32, u32, u32)>,
     checksums: &'d [u8],
-    files: HashMap<u32, StrId, foldhash::fast::FixedState>,
+    files: HashMap<u32, StringId, foldhash::fast::FixedState>,
     /// Blocks that were damaged and left out.
     pub(super) damaged: u32,
 }
@@ -64,7 +64,12 @@ impl<'d> ModuleLines<'d> {
     }
 
     /// The name of the file whose checksum entry is at `offset`.
-    pub(super) fn file(&mut self, offset: u32, names: &FileNames<'_>, builder: &mut IndexBuilder) -> StrId {
+    pub(super) fn file(
+        &mut self,
+        offset: u32,
+        names: &FileNames<'_>,
+        builder: &mut IndexBuilder,
+    ) -> StringId {
         if let Some(&file) = self.files.get(&offset) {
             return file;
         }

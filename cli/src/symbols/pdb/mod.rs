@@ -23,7 +23,7 @@ use thiserror::Error;
 use self::dbi::Dbi;
 pub use self::frames::FrameRecords;
 use self::msf::Msf;
-use self::types::Names;
+use self::types::TypeNames;
 use super::index::build::IndexBuilder;
 use super::index::{IndexError, IndexHeader, Origin, SymbolIndex};
 use crate::model::bytes::{c_str_within, slice_at, u32_at};
@@ -162,7 +162,7 @@ impl<'d> PdbFile<'d> {
         let dbi = Dbi::read(&self.msf, stream)?;
         let ids = self.msf.stream(STREAM_IDS);
         let types = self.msf.stream(STREAM_TYPES);
-        let function_names = Names::open(&self.msf, ids, types);
+        let function_names = TypeNames::open(&self.msf, ids, types);
         let names = self.names()?;
         let files = FileNames::open(&names);
 

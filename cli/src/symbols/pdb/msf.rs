@@ -24,7 +24,7 @@ pub(super) struct Msf<'d> {
 
 /// One stream of the container.
 #[derive(Clone, Copy)]
-pub(super) struct Stream<'m> {
+pub(super) struct MsfStream<'m> {
     msf: &'m Msf<'m>,
     size: usize,
     pages: &'m [u8],
@@ -76,18 +76,18 @@ impl<'d> Msf<'d> {
     }
 
     /// The stream of that number, or nothing if the directory lists none.
-    pub(super) fn stream(&self, number: u32) -> Option<Stream<'_>> {
+    pub(super) fn stream(&self, number: u32) -> Option<MsfStream<'_>> {
         let &(size, at) = self.streams.get(number as usize)?;
         if size == NO_STREAM {
             return None;
         }
         let size = size as usize;
         let pages = self.directory.get(at as usize..at as usize + size.div_ceil(self.page_size) * 4)?;
-        Some(Stream { msf: self, size, pages })
+        Some(MsfStream { msf: self, size, pages })
     }
 }
 
-impl<'m> Stream<'m> {
+impl<'m> MsfStream<'m> {
     /// Length in bytes.
     pub(super) fn len(&self) -> usize {
         self.size

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 
 use super::FileNames;
 use super::cross_scope::{CrossScope, Imports};
-use super::dbi::{Dbi, Module};
+use super::dbi::{Dbi, DbiModule};
 use super::lines::{ModuleLines, SiteRow, site_rows};
 use super::msf::Msf;
-use super::types::Names;
+use super::types::TypeNames;
 use crate::model::bytes::{c_str_at, slice_at, u16_at, u32_at};
 use crate::symbols::index::build::{
-    Function, IndexBuilder, InlineRow, InlineSite, LineRow, NONE, RecordKind, StrId,
+    FunctionRecord, IndexBuilder, InlineRow, InlineSite, LineRow, NONE, RecordKind, StringId,
 };
 
 const S_END: u16 = 0x0006;
@@ -48,12 +48,12 @@ const NAMELESS: &[u8] = b"<inline function>";
 pub(super) fn read<'m>(
     msf: &'m Msf<'m>,
     dbi: &Dbi,
-    function_names: &Names<'m>,
+    function_names: &TypeNames<'m>,
     files: &FileNames<'_>,
     builder: &mut IndexBuilder,
     let_go: &dyn Fn(),
 ) -> u32 {
-    let mut reader = Reader {
+    let mut reader = RecordReader {
         dbi,
         function_names,
         files,
@@ -91,13 +91,13 @@ pub(super) fn read<'m>(
     reader.damaged + u32::from(reader.builder.is_exhausted())
 }
 
-struct Reader<'a, 'm> {
+struct RecordReader<'a, 'm> {
     dbi: &'a Dbi,
-    function_names: &'a Names<'m>,
+    function_names: &'a TypeNames<'m>,
     files: &'a FileNames<'a>,
     builder: &'a mut IndexBuilder,
     /// By the id in the PDB.
-    inlinee_names: HashMap<u32, StrId, foldhash::fast::FixedState>,
+    inlinee_names: HashMap<u32, StringId, foldhash::fast::FixedState>,
     cross_scope: CrossScope<'a, 'm>,
     scopes: Vec<Scope>,
     sites: Vec<InlineSite>,
@@ -116,7 +116,7 @@ struct Reader<'a, 'm> {
 #[derive(Clone, Copy)]
 enum Scope {
     /// A procedure or a piece of separated code.
-    Code(Code),
+    Code(CodeRecord),
     /// An inline site by its number, and the number of the one around it.
     Site {
         outer: u32,
@@ -125,10 +125,10 @@ enum Scope {
 }
 
 #[derive(Clone, Copy)]
-struct Code {
+struct CodeRecord {
     start: u32,
     end: u32,
-    name: StrId,
+    name: StringId,
     kind: RecordKind,
     /// Offset of the record that the separated chunks name as their parent.
     record: u32,
@@ -140,8 +140,8 @@ struct Trampoline {
     target: u32,
 }
 
-impl<'a, 'm> Reader<'a, 'm> {
-    fn module(&mut self, msf: &'m Msf<'m>, module: &Module) {
+impl<'a, 'm> RecordReader<'a, 'm> {
+    fn module(&mut self, msf: &'m Msf<'m>, module: &DbiModule) {
         let Some(stream) = module.stream.and_then(|number| msf.stream(number)) else { return };
         let (Some(symbols), Some(c13)) = (stream.read(0, module.symbol_bytes as usize), module.c13(msf))
         else {
@@ -219,14 +219,14 @@ impl<'a, 'm> Reader<'a, 'm> {
     }
 
     /// Opens a procedure; one that the linker dropped has no place and gets an empty range.
-    fn push_code(&mut self, start: Option<u32>, len: u32, name: StrId, kind: RecordKind, record: u32) {
+    fn push_code(&mut self, start: Option<u32>, len: u32, name: StringId, kind: RecordKind, record: u32) {
         let range = start.and_then(|start| Some((start, start.checked_add(len)?)));
         let (start, end) = range.unwrap_or((0, 0));
-        self.scopes.push(Scope::Code(Code { start, end, name, kind, record }));
+        self.scopes.push(Scope::Code(CodeRecord { start, end, name, kind, record }));
     }
 
     /// The name of an inlined function by its id in the module that `imports` is of.
-    fn inlinee_name(&mut self, inlinee: u32, imports: &Imports<'_>) -> StrId {
+    fn inlinee_name(&mut self, inlinee: u32, imports: &Imports<'_>) -> StringId {
         let Some(id) = self.cross_scope.resolve(inlinee, imports, self.files) else {
             return self.builder.string(NAMELESS);
         };
@@ -243,7 +243,7 @@ impl<'a, 'm> Reader<'a, 'm> {
     fn inline_site(
         &mut self,
         inlinee: u32,
-        name: StrId,
+        name: StringId,
         outer: u32,
         annotations: &[u8],
         lines: &mut ModuleLines<'_>,
@@ -265,7 +265,7 @@ impl<'a, 'm> Reader<'a, 'm> {
         number
     }
 
-    fn end_code(&mut self, code: &Code, symbols: &[u8], lines: &mut ModuleLines<'_>) {
+    fn end_code(&mut self, code: &CodeRecord, symbols: &[u8], lines: &mut ModuleLines<'_>) {
         self.inlined.clear();
         let site_rows = std::mem::take(&mut self.site_rows);
         for &(site, row) in &site_rows {
@@ -285,7 +285,7 @@ impl<'a, 'm> Reader<'a, 'm> {
             self.inlined.push(InlineRow { site, row: LineRow { start, end, file, line: row.line } });
         }
         self.site_rows = site_rows;
-        self.builder.add(&Function {
+        self.builder.add(&FunctionRecord {
             start: code.start,
             end: code.end,
             name: code.name,
@@ -297,7 +297,7 @@ impl<'a, 'm> Reader<'a, 'm> {
     }
 
     /// The procedure that a piece of separated code belongs to.
-    fn parent_name(&mut self, symbols: &[u8], parent: u32) -> StrId {
+    fn parent_name(&mut self, symbols: &[u8], parent: u32) -> StringId {
         let record = Records { data: symbols, at: parent as usize }.next();
         let name = record.filter(|record| is_procedure(record.1)).and_then(|record| c_str_at(record.2, 35));
         self.builder.string(name.unwrap_or(b"<separated code>"))
@@ -333,7 +333,7 @@ impl<'a, 'm> Reader<'a, 'm> {
         if self.trampolines.is_empty() {
             return;
         }
-        let mut targets: HashMap<u32, StrId> = HashMap::new();
+        let mut targets: HashMap<u32, StringId> = HashMap::new();
         for (start, _, name, kind) in self.builder.ranges() {
             if kind == RecordKind::Procedure {
                 targets.entry(start).or_insert(name);
@@ -395,9 +395,9 @@ impl<'a, 'm> Reader<'a, 'm> {
         }
     }
 
-    fn add_range(&mut self, start: u32, end: u32, name: StrId, kind: RecordKind) {
+    fn add_range(&mut self, start: u32, end: u32, name: StringId, kind: RecordKind) {
         let lines = &self.loose_lines;
-        self.builder.add(&Function { start, end, name, kind, lines, sites: &[], inlined: &[] });
+        self.builder.add(&FunctionRecord { start, end, name, kind, lines, sites: &[], inlined: &[] });
     }
 
     /// Remembers rows outside the ranges that their module has added from number `first` on.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
 
 use super::PdbError;
-use super::msf::{Msf, Stream};
+use super::msf::{Msf, MsfStream};
 use crate::model::bytes::{c_str_at, u16_at, u32_at};
 
 const LF_FUNC_ID: u16 = 0x1601;
@@ -32,7 +32,7 @@ const MAX_NAME: usize = 1 << 16;
 
 /// A TPI or IPI stream: records that are found by index.
 struct TypeStream<'m> {
-    stream: Stream<'m>,
+    stream: MsfStream<'m>,
     first_index: u32,
     end_index: u32,
     records: usize,
@@ -42,19 +42,23 @@ struct TypeStream<'m> {
 }
 
 /// The two streams together.
-pub(super) struct Names<'m> {
+pub(super) struct TypeNames<'m> {
     ids: Option<TypeStream<'m>>,
-    types_stream: Option<Stream<'m>>,
+    types_stream: Option<MsfStream<'m>>,
     msf: &'m Msf<'m>,
     types: OnceCell<Option<TypeStream<'m>>>,
     /// Records that were passed over, and what else took as long.
     work: Cell<usize>,
 }
 
-impl<'m> Names<'m> {
+impl<'m> TypeNames<'m> {
     /// Opens the two streams; either may be missing.
-    pub(super) fn open(msf: &'m Msf<'m>, ids: Option<Stream<'m>>, types: Option<Stream<'m>>) -> Names<'m> {
-        Names {
+    pub(super) fn open(
+        msf: &'m Msf<'m>,
+        ids: Option<MsfStream<'m>>,
+        types: Option<MsfStream<'m>>,
+    ) -> TypeNames<'m> {
+        TypeNames {
             ids: ids.and_then(|stream| TypeStream::open(msf, stream).ok()),
             types_stream: types,
             msf,
@@ -135,7 +139,7 @@ impl<'m> Names<'m> {
 }
 
 impl<'m> TypeStream<'m> {
-    fn open(msf: &'m Msf<'m>, stream: Stream<'m>) -> Result<TypeStream<'m>, PdbError> {
+    fn open(msf: &'m Msf<'m>, stream: MsfStream<'m>) -> Result<TypeStream<'m>, PdbError> {
         let bad = || PdbError::corrupt("type stream header", 0);
         let header = stream.read(0, 56).ok_or_else(bad)?;
         let word = |at: usize| u32_at(&header, at).unwrap_or(0);

@@ -17,7 +17,7 @@ const WIDE_BLOB: u8 = 4;
 
 /// A table.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) struct Table {
+pub(super) struct MetadataTable {
     start: usize,
     row: usize,
     pub rows: u32,
@@ -25,16 +25,16 @@ pub(super) struct Table {
 
 /// Where everything is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Layout {
+pub(super) struct MetadataLayout {
     pub guid: [u8; 16],
-    documents: Table,
-    pub methods: Table,
+    documents: MetadataTable,
+    pub methods: MetadataTable,
     blobs: Range<usize>,
     wide_blob: bool,
 }
 
-impl Layout {
-    pub fn parse(data: &[u8]) -> Result<Layout, PortablePdbError> {
+impl MetadataLayout {
+    pub fn parse(data: &[u8]) -> Result<MetadataLayout, PortablePdbError> {
         if !data.starts_with(&SIGNATURE) {
             return Err(NotPortable);
         }
@@ -43,8 +43,13 @@ impl Layout {
         let tables = streams.tables.ok_or(Corrupted("it has no tables"))?;
         let blobs = streams.blobs.ok_or(Corrupted("it has no blobs"))?;
         let guid = Cursor::new(&data[pdb]).guid().ok_or(Corrupted("its id ends early"))?;
-        let mut layout =
-            Layout { guid, documents: Table::default(), methods: Table::default(), blobs, wide_blob: false };
+        let mut layout = MetadataLayout {
+            guid,
+            documents: MetadataTable::default(),
+            methods: MetadataTable::default(),
+            blobs,
+            wide_blob: false,
+        };
         layout.tables(data, tables).ok_or(Corrupted("its tables end early"))?;
         Ok(layout)
     }
@@ -73,7 +78,7 @@ impl Layout {
         let mut table = |rows: u32, row: usize| {
             let start = stream.start + cursor.at();
             cursor.bytes(row.checked_mul(rows as usize)?)?;
-            Some(Table { start, row, rows })
+            Some(MetadataTable { start, row, rows })
         };
         self.documents = table(rows[DOCUMENT], 2 * blob + 2 * guid)?;
         self.methods = table(rows[METHOD_DEBUG_INFORMATION], document + blob)?;
@@ -106,7 +111,7 @@ impl Layout {
     }
 }
 
-impl Table {
+impl MetadataTable {
     /// The bytes of a row, counted from 1.
     fn get<'a>(&self, data: &'a [u8], row: u32) -> Option<&'a [u8]> {
         if row == 0 || row > self.rows {

@@ -12,15 +12,15 @@ pub use embedded::{AssemblyDebug, assembly_debug, inflate};
 
 use crate::map::MappedFile;
 use crate::model::bytes::Cursor;
-use metadata::Layout;
-use sequence::{Methods, VisiblePoint};
+use metadata::MetadataLayout;
+use sequence::{MethodPoints, VisiblePoint};
 
 /// A portable PDB.
 #[derive(Debug)]
 pub struct PortablePdb {
     data: MappedFile,
-    layout: Layout,
-    methods: Methods,
+    layout: MetadataLayout,
+    methods: MethodPoints,
 }
 
 /// What is asked for in a method's IL.
@@ -52,8 +52,8 @@ impl PortablePdb {
     /// When the bytes are no portable PDB.
     pub fn parse(data: impl Into<MappedFile>) -> Result<PortablePdb, PortablePdbError> {
         let data = data.into();
-        let layout = Layout::parse(&data)?;
-        let methods = Methods::new(data.len());
+        let layout = MetadataLayout::parse(&data)?;
+        let methods = MethodPoints::new(data.len());
         Ok(PortablePdb { data, layout, methods })
     }
 
@@ -63,7 +63,7 @@ impl PortablePdb {
     ///
     /// As of [`PortablePdb::parse`].
     pub fn guid_of(data: &[u8]) -> Result<[u8; 16], PortablePdbError> {
-        Layout::parse(data).map(|layout| layout.guid)
+        MetadataLayout::parse(data).map(|layout| layout.guid)
     }
 
     /// GUID: that of the CodeView record of its assembly.

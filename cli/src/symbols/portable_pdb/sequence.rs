@@ -26,7 +26,7 @@ pub(super) struct VisiblePoint {
 
 /// The points of methods that were asked for, in the order of their offsets.
 #[derive(Debug)]
-pub(super) struct Methods(Mutex<PointCache>);
+pub(super) struct MethodPoints(Mutex<PointCache>);
 
 #[derive(Debug)]
 struct PointCache {
@@ -38,11 +38,11 @@ struct PointCache {
     room: usize,
 }
 
-impl Methods {
+impl MethodPoints {
     /// For a file of so many bytes.
-    pub fn new(stored: usize) -> Methods {
+    pub fn new(stored: usize) -> MethodPoints {
         let room = stored.saturating_mul(EXPANSION).saturating_add(LEAST_ROOM);
-        Methods(Mutex::new(PointCache { points: HashMap::new(), kept: 0, room }))
+        MethodPoints(Mutex::new(PointCache { points: HashMap::new(), kept: 0, room }))
     }
 
     /// The points in `blob`, which lies in `data`. `None`: it makes no sense, or the methods
@@ -150,13 +150,13 @@ mod tests {
     fn methods_whose_points_overlap_are_read_as_often_as_the_file_allows_and_each_once() {
         // Every 2 is a number, and every one of them can begin a list of points up to the end.
         let data = vec![2; 1 << 20];
-        let methods = Methods::new(data.len());
+        let methods = MethodPoints::new(data.len());
         let decode = |n: usize| methods.decode(&data, &data[n..], 1);
         let whole = decode(0).unwrap();
         assert!(whole.len() > data.len() / 8);
         let read = (0..200).filter(|&n| decode(n).is_some()).count();
         assert!((2..=EXPANSION + 1).contains(&read), "{read}");
-        let methods = Methods::new(data.len());
+        let methods = MethodPoints::new(data.len());
         assert!((0..200).all(|_| methods.decode(&data, &data, 1).is_some_and(|points| points == whole)));
     }
 }

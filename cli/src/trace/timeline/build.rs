@@ -1,7 +1,7 @@
 //! The timeline out of events, taken in the order in which they are stored.
 
 use super::image::image_record;
-use super::{Change, End, Mark, Module, Runtime, Thread, Timeline};
+use super::{Mark, Module, ModuleChange, RecordingEnd, Runtime, Thread, Timeline};
 use crate::model::{Image, ImageId};
 use crate::trace::budget::Budget;
 use crate::trace::code::{CodeIndex, CodeRegion, end_overlapped};
@@ -17,7 +17,7 @@ pub struct TimelineBuilder {
     timeline: Timeline,
     images: HashMap<ImageKey, ImageId>,
     /// Header hashes by what else is known of an image; none where there are several.
-    header_hashes: HashMap<Identified, Option<ContentHash>>,
+    header_hashes: HashMap<ImageIdentity, Option<ContentHash>>,
     /// Tables that are told already.
     tables: HashSet<(ImageId, Table)>,
     /// Hashes of the facts that are told already.
@@ -42,7 +42,7 @@ pub struct TimelineBuilder {
 }
 
 /// Path, PDB identity and PE identity.
-type Identified = (String, String, PeIdentity);
+type ImageIdentity = (String, String, PeIdentity);
 
 /// What keeping a record costs beside its texts, in bytes.
 const RECORD: usize = 256;
@@ -217,7 +217,7 @@ impl TimelineBuilder {
             Event::Exception(_) => self.timeline.exceptions += 1,
             Event::End(end) => {
                 self.timeline.last = self.timeline.last.max(end.time);
-                self.timeline.end = Some(End {
+                self.timeline.end = Some(RecordingEnd {
                     time: end.time,
                     reason: end.reason,
                     samples: end.samples,
@@ -241,9 +241,9 @@ impl TimelineBuilder {
             if module.unload.is_some_and(|unload| unload <= module.load) {
                 continue;
             }
-            timeline.changes.push(Change { time: module.load, loads: true, module: i as u32 });
+            timeline.changes.push(ModuleChange { time: module.load, loads: true, module: i as u32 });
             if let Some(time) = module.unload {
-                timeline.changes.push(Change { time, loads: false, module: i as u32 });
+                timeline.changes.push(ModuleChange { time, loads: false, module: i as u32 });
             }
         }
         // At one moment what goes makes room for what comes.

@@ -2,7 +2,7 @@
 
 use super::Timeline;
 use crate::model::ImageId;
-use crate::trace::code::{LiveCode, Mapped as _};
+use crate::trace::code::{Extent as _, LiveCode};
 use std::collections::BTreeMap;
 
 /// The modules and the dynamic code that are there at a moment. Going to another moment, later or
@@ -12,7 +12,7 @@ pub struct View<'t> {
     timeline: &'t Timeline,
     next: usize,
     /// By address.
-    live: Vec<Live>,
+    live: Vec<LiveModule>,
     code: LiveCode,
     /// What going to other moments has cost, in nanoseconds by the list below.
     cost: u64,
@@ -25,7 +25,7 @@ const MANY: usize = 16;
 
 /// A module of a [`View`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Live {
+pub struct LiveModule {
     /// First address.
     pub base: u64,
     /// Last address, inclusive.
@@ -54,7 +54,8 @@ impl<'t> View<'t> {
         let steps = start.abs_diff(end);
         self.next = end;
         if steps > MANY && steps > self.live.len() / MANY {
-            let mut live: BTreeMap<u64, Live> = self.live.iter().map(|live| (live.base, *live)).collect();
+            let mut live: BTreeMap<u64, LiveModule> =
+                self.live.iter().map(|live| (live.base, *live)).collect();
             self.cost += CHANGE * (live.len() + steps) as u64;
             self.changes(start, end, |comes, module| {
                 if comes {
@@ -83,12 +84,12 @@ impl<'t> View<'t> {
 
     /// Makes the changes from number `start` on up to before `end`; takes them back where `end`
     /// comes first.
-    fn changes(&self, start: usize, end: usize, mut change: impl FnMut(bool, Live)) {
+    fn changes(&self, start: usize, end: usize, mut change: impl FnMut(bool, LiveModule)) {
         let Timeline { changes, modules, .. } = self.timeline;
         let mut one = |at: usize, forward: bool| {
             let module = &modules[changes[at].module as usize];
             let (base, last) = module.span();
-            let live = Live { base, last, module: changes[at].module, image: module.image };
+            let live = LiveModule { base, last, module: changes[at].module, image: module.image };
             change(changes[at].loads == forward, live);
         };
         if start <= end {
@@ -105,7 +106,7 @@ impl<'t> View<'t> {
     }
 
     /// The module that holds `address`.
-    pub fn find(&self, address: u64) -> Option<&Live> {
+    pub fn find(&self, address: u64) -> Option<&LiveModule> {
         let after = self.live.partition_point(|live| live.base <= address);
         self.live[..after].last().filter(|live| address <= live.last)
     }
@@ -126,7 +127,7 @@ impl<'t> View<'t> {
     }
 
     /// The modules, by address.
-    pub fn live(&self) -> &[Live] {
+    pub fn live(&self) -> &[LiveModule] {
         &self.live
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Descriptor, Memory, Reason};
+use super::{ContractError, Descriptor, Memory};
 
 /// Most Frames of a chain that are followed.
 const MAX_FRAMES: usize = 65_536;
@@ -11,7 +11,7 @@ const MAX_FRAMES: usize = 65_536;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // named as the runtime names them
 #[non_exhaustive]
-pub enum FrameKind {
+pub enum ExplicitKind {
     InlinedCallFrame,
     SoftwareExceptionFrame,
     FramedMethodFrame,
@@ -39,64 +39,64 @@ pub enum FrameKind {
     ExceptionFilterFrame,
 }
 
-impl FrameKind {
+impl ExplicitKind {
     /// Every kind.
-    pub const ALL: [FrameKind; 25] = [
-        FrameKind::InlinedCallFrame,
-        FrameKind::SoftwareExceptionFrame,
-        FrameKind::FramedMethodFrame,
-        FrameKind::CLRToCOMMethodFrame,
-        FrameKind::PInvokeCalliFrame,
-        FrameKind::PrestubMethodFrame,
-        FrameKind::StubDispatchFrame,
-        FrameKind::CallCountingHelperFrame,
-        FrameKind::ExternalMethodFrame,
-        FrameKind::DynamicHelperFrame,
-        FrameKind::FuncEvalFrame,
-        FrameKind::ResumableFrame,
-        FrameKind::RedirectedThreadFrame,
-        FrameKind::FaultingExceptionFrame,
-        FrameKind::HijackFrame,
-        FrameKind::TailCallFrame,
-        FrameKind::InterpreterFrame,
-        FrameKind::UnmanagedToManagedFrame,
-        FrameKind::ComMethodFrame,
-        FrameKind::ComPrestubMethodFrame,
-        FrameKind::ProtectValueClassFrame,
-        FrameKind::DebuggerClassInitMarkFrame,
-        FrameKind::DebuggerExitFrame,
-        FrameKind::DebuggerU2MCatchHandlerFrame,
-        FrameKind::ExceptionFilterFrame,
+    pub const ALL: [ExplicitKind; 25] = [
+        ExplicitKind::InlinedCallFrame,
+        ExplicitKind::SoftwareExceptionFrame,
+        ExplicitKind::FramedMethodFrame,
+        ExplicitKind::CLRToCOMMethodFrame,
+        ExplicitKind::PInvokeCalliFrame,
+        ExplicitKind::PrestubMethodFrame,
+        ExplicitKind::StubDispatchFrame,
+        ExplicitKind::CallCountingHelperFrame,
+        ExplicitKind::ExternalMethodFrame,
+        ExplicitKind::DynamicHelperFrame,
+        ExplicitKind::FuncEvalFrame,
+        ExplicitKind::ResumableFrame,
+        ExplicitKind::RedirectedThreadFrame,
+        ExplicitKind::FaultingExceptionFrame,
+        ExplicitKind::HijackFrame,
+        ExplicitKind::TailCallFrame,
+        ExplicitKind::InterpreterFrame,
+        ExplicitKind::UnmanagedToManagedFrame,
+        ExplicitKind::ComMethodFrame,
+        ExplicitKind::ComPrestubMethodFrame,
+        ExplicitKind::ProtectValueClassFrame,
+        ExplicitKind::DebuggerClassInitMarkFrame,
+        ExplicitKind::DebuggerExitFrame,
+        ExplicitKind::DebuggerU2MCatchHandlerFrame,
+        ExplicitKind::ExceptionFilterFrame,
     ];
 
     /// The name of the runtime's class.
     pub const fn as_str(self) -> &'static str {
         match self {
-            FrameKind::InlinedCallFrame => "InlinedCallFrame",
-            FrameKind::SoftwareExceptionFrame => "SoftwareExceptionFrame",
-            FrameKind::FramedMethodFrame => "FramedMethodFrame",
-            FrameKind::CLRToCOMMethodFrame => "CLRToCOMMethodFrame",
-            FrameKind::PInvokeCalliFrame => "PInvokeCalliFrame",
-            FrameKind::PrestubMethodFrame => "PrestubMethodFrame",
-            FrameKind::StubDispatchFrame => "StubDispatchFrame",
-            FrameKind::CallCountingHelperFrame => "CallCountingHelperFrame",
-            FrameKind::ExternalMethodFrame => "ExternalMethodFrame",
-            FrameKind::DynamicHelperFrame => "DynamicHelperFrame",
-            FrameKind::FuncEvalFrame => "FuncEvalFrame",
-            FrameKind::ResumableFrame => "ResumableFrame",
-            FrameKind::RedirectedThreadFrame => "RedirectedThreadFrame",
-            FrameKind::FaultingExceptionFrame => "FaultingExceptionFrame",
-            FrameKind::HijackFrame => "HijackFrame",
-            FrameKind::TailCallFrame => "TailCallFrame",
-            FrameKind::InterpreterFrame => "InterpreterFrame",
-            FrameKind::UnmanagedToManagedFrame => "UnmanagedToManagedFrame",
-            FrameKind::ComMethodFrame => "ComMethodFrame",
-            FrameKind::ComPrestubMethodFrame => "ComPrestubMethodFrame",
-            FrameKind::ProtectValueClassFrame => "ProtectValueClassFrame",
-            FrameKind::DebuggerClassInitMarkFrame => "DebuggerClassInitMarkFrame",
-            FrameKind::DebuggerExitFrame => "DebuggerExitFrame",
-            FrameKind::DebuggerU2MCatchHandlerFrame => "DebuggerU2MCatchHandlerFrame",
-            FrameKind::ExceptionFilterFrame => "ExceptionFilterFrame",
+            ExplicitKind::InlinedCallFrame => "InlinedCallFrame",
+            ExplicitKind::SoftwareExceptionFrame => "SoftwareExceptionFrame",
+            ExplicitKind::FramedMethodFrame => "FramedMethodFrame",
+            ExplicitKind::CLRToCOMMethodFrame => "CLRToCOMMethodFrame",
+            ExplicitKind::PInvokeCalliFrame => "PInvokeCalliFrame",
+            ExplicitKind::PrestubMethodFrame => "PrestubMethodFrame",
+            ExplicitKind::StubDispatchFrame => "StubDispatchFrame",
+            ExplicitKind::CallCountingHelperFrame => "CallCountingHelperFrame",
+            ExplicitKind::ExternalMethodFrame => "ExternalMethodFrame",
+            ExplicitKind::DynamicHelperFrame => "DynamicHelperFrame",
+            ExplicitKind::FuncEvalFrame => "FuncEvalFrame",
+            ExplicitKind::ResumableFrame => "ResumableFrame",
+            ExplicitKind::RedirectedThreadFrame => "RedirectedThreadFrame",
+            ExplicitKind::FaultingExceptionFrame => "FaultingExceptionFrame",
+            ExplicitKind::HijackFrame => "HijackFrame",
+            ExplicitKind::TailCallFrame => "TailCallFrame",
+            ExplicitKind::InterpreterFrame => "InterpreterFrame",
+            ExplicitKind::UnmanagedToManagedFrame => "UnmanagedToManagedFrame",
+            ExplicitKind::ComMethodFrame => "ComMethodFrame",
+            ExplicitKind::ComPrestubMethodFrame => "ComPrestubMethodFrame",
+            ExplicitKind::ProtectValueClassFrame => "ProtectValueClassFrame",
+            ExplicitKind::DebuggerClassInitMarkFrame => "DebuggerClassInitMarkFrame",
+            ExplicitKind::DebuggerExitFrame => "DebuggerExitFrame",
+            ExplicitKind::DebuggerU2MCatchHandlerFrame => "DebuggerU2MCatchHandlerFrame",
+            ExplicitKind::ExceptionFilterFrame => "ExceptionFilterFrame",
         }
     }
 
@@ -104,29 +104,29 @@ impl FrameKind {
     pub const fn is_transition(self) -> bool {
         matches!(
             self,
-            FrameKind::FramedMethodFrame
-                | FrameKind::CLRToCOMMethodFrame
-                | FrameKind::PInvokeCalliFrame
-                | FrameKind::PrestubMethodFrame
-                | FrameKind::StubDispatchFrame
-                | FrameKind::CallCountingHelperFrame
-                | FrameKind::ExternalMethodFrame
-                | FrameKind::DynamicHelperFrame
+            ExplicitKind::FramedMethodFrame
+                | ExplicitKind::CLRToCOMMethodFrame
+                | ExplicitKind::PInvokeCalliFrame
+                | ExplicitKind::PrestubMethodFrame
+                | ExplicitKind::StubDispatchFrame
+                | ExplicitKind::CallCountingHelperFrame
+                | ExplicitKind::ExternalMethodFrame
+                | ExplicitKind::DynamicHelperFrame
         )
     }
 }
 
 /// The identifiers of one build of the runtime.
 #[derive(Debug, Clone)]
-pub(super) struct Kinds(HashMap<u64, FrameKind>);
+pub(super) struct Kinds(HashMap<u64, ExplicitKind>);
 
 impl Kinds {
     pub(super) fn new(descriptor: &Descriptor) -> Kinds {
-        let identifier = |kind: FrameKind| descriptor.number(&format!("{}Identifier", kind.as_str()));
-        Kinds(FrameKind::ALL.into_iter().filter_map(|kind| Some((identifier(kind)?, kind))).collect())
+        let identifier = |kind: ExplicitKind| descriptor.number(&format!("{}Identifier", kind.as_str()));
+        Kinds(ExplicitKind::ALL.into_iter().filter_map(|kind| Some((identifier(kind)?, kind))).collect())
     }
 
-    pub(super) fn of(&self, identifier: u64) -> Option<FrameKind> {
+    pub(super) fn of(&self, identifier: u64) -> Option<ExplicitKind> {
         self.0.get(&identifier).copied()
     }
 }
@@ -139,7 +139,7 @@ pub struct ExplicitFrame {
     /// Its identifier as found.
     pub identifier: u64,
     /// Its kind; `None` if the runtime's descriptor does not name it.
-    pub kind: Option<FrameKind>,
+    pub kind: Option<ExplicitKind>,
 }
 
 /// Follows a thread's Frames, the innermost first.
@@ -152,7 +152,7 @@ pub struct Chain<'a, M> {
     at: Option<u64>,
     left: usize,
     /// Why the chain broke off, until the iterator has said so.
-    broken: Option<Reason>,
+    broken: Option<ContractError>,
 }
 
 impl<'a, M: Memory> Chain<'a, M> {
@@ -176,12 +176,12 @@ impl<'a, M: Memory> Chain<'a, M> {
     /// # Errors
     ///
     /// Its memory is not known.
-    pub fn current(&self) -> Result<Option<ExplicitFrame>, Reason> {
+    pub fn current(&self) -> Result<Option<ExplicitFrame>, ContractError> {
         let Some(address) = self.at else { return Ok(None) };
         let identifier = self
             .memory
             .number(address, self.descriptor.pointer_size())
-            .ok_or(Reason::Unread { what: "a Frame's identifier", address })?;
+            .ok_or(ContractError::Unread { what: "a Frame's identifier", address })?;
         Ok(Some(ExplicitFrame { address, identifier, kind: self.kinds.of(identifier) }))
     }
 
@@ -191,20 +191,21 @@ impl<'a, M: Memory> Chain<'a, M> {
     ///
     /// The link is not known, or leads down the stack: Frames are pushed as the stack grows, so
     /// that a chain which does not go up is damaged or cyclic. The chain is then at its end.
-    pub fn advance(&mut self) -> Result<(), Reason> {
+    pub fn advance(&mut self) -> Result<(), ContractError> {
         let Some(address) = self.at.take() else { return Ok(()) };
-        let offset = self.descriptor.offset("Frame", "Next").ok_or(Reason::NotDescribed("Frame.Next"))?;
+        let offset =
+            self.descriptor.offset("Frame", "Next").ok_or(ContractError::NotDescribed("Frame.Next"))?;
         let link = address.wrapping_add(offset);
         let next = self
             .memory
             .number(link, self.descriptor.pointer_size())
-            .ok_or(Reason::Unread { what: "a Frame's link", address: link })?;
+            .ok_or(ContractError::Unread { what: "a Frame's link", address: link })?;
         if next == terminator(self.descriptor) {
             return Ok(());
         }
         self.left -= 1;
         if next <= address || self.left == 0 {
-            return Err(Reason::BrokenChain { address, next });
+            return Err(ContractError::BrokenChain { address, next });
         }
         self.at = Some(next);
         Ok(())
@@ -212,7 +213,7 @@ impl<'a, M: Memory> Chain<'a, M> {
 }
 
 impl<M: Memory> Iterator for Chain<'_, M> {
-    type Item = Result<ExplicitFrame, Reason>;
+    type Item = Result<ExplicitFrame, ContractError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(reason) = self.broken.take() {

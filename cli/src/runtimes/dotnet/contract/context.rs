@@ -17,7 +17,7 @@ pub struct Context {
 }
 
 /// The layout of one architecture's CONTEXT, offsets in bytes.
-struct Layout {
+struct ContextLayout {
     size: usize,
     flags: u64,
     ip: u64,
@@ -27,9 +27,12 @@ struct Layout {
     xstate: u32,
 }
 
-const X64: Layout = Layout { size: 0x4d0, flags: 0x30, ip: 0xf8, sp: 0x98, fp: 0xa0, xstate: 0x40 };
-const ARM64: Layout = Layout { size: 0x390, flags: 0, ip: 0x108, sp: 0x100, fp: 0xf0, xstate: 0x20 };
-const X86: Layout = Layout { size: 0x2cc, flags: 0, ip: 0xb8, sp: 0xc4, fp: 0xb4, xstate: 0x40 };
+const X64: ContextLayout =
+    ContextLayout { size: 0x4d0, flags: 0x30, ip: 0xf8, sp: 0x98, fp: 0xa0, xstate: 0x40 };
+const ARM64: ContextLayout =
+    ContextLayout { size: 0x390, flags: 0, ip: 0x108, sp: 0x100, fp: 0xf0, xstate: 0x20 };
+const X86: ContextLayout =
+    ContextLayout { size: 0x2cc, flags: 0, ip: 0xb8, sp: 0xc4, fp: 0xb4, xstate: 0x40 };
 
 /// In the order of their numbers, from offset 0x78.
 const X64_NAMES: [&str; 16] = [
@@ -222,7 +225,7 @@ impl Context {
     }
 }
 
-fn layout(arch: Arch) -> &'static Layout {
+fn layout(arch: Arch) -> &'static ContextLayout {
     match arch {
         Arch::X64 => &X64,
         Arch::Arm64 => &ARM64,

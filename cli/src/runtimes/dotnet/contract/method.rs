@@ -3,8 +3,8 @@
 
 use stk_schema::Arch;
 
-use super::update::{Reader, field_path};
-use super::{Descriptor, ExplicitFrame, FrameKind, Memory, Reason};
+use super::update::{FieldReader, field_path};
+use super::{ContractError, Descriptor, ExplicitFrame, ExplicitKind, Memory};
 
 /// What identifies a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,27 +26,30 @@ pub enum MethodRef {
 ///
 /// A field that the Frame ought to have is not described or was not captured.
 pub(super) fn of_frame<M: Memory>(
-    reader: &Reader<'_, M>,
+    reader: &FieldReader<'_, M>,
     frame: ExplicitFrame,
-) -> Result<Option<MethodRef>, Reason> {
+) -> Result<Option<MethodRef>, ContractError> {
     let method_desc = |value: u64| (value != 0).then_some(MethodRef::MethodDesc(value));
     match frame.kind {
-        Some(FrameKind::PInvokeCalliFrame) => Ok(None),
-        Some(FrameKind::StubDispatchFrame) => stub_dispatch(reader, frame.address),
-        Some(FrameKind::InlinedCallFrame) => {
+        Some(ExplicitKind::PInvokeCalliFrame) => Ok(None),
+        Some(ExplicitKind::StubDispatchFrame) => stub_dispatch(reader, frame.address),
+        Some(ExplicitKind::InlinedCallFrame) => {
             Ok(inlined_datum(reader, frame.address)?.map(MethodRef::MethodDesc))
         }
         Some(kind) if kind.is_transition() => {
             let pointer = reader
                 .pointer_if_described(frame.address, field_path!("FramedMethodFrame", "MethodDescPtr"))?;
-            pointer.map(method_desc).ok_or(Reason::NotDescribed("FramedMethodFrame.MethodDescPtr"))
+            pointer.map(method_desc).ok_or(ContractError::NotDescribed("FramedMethodFrame.MethodDescPtr"))
         }
         _ => Ok(None),
     }
 }
 
 /// Its MethodDesc or, where that is null, the slot that is being dispatched.
-fn stub_dispatch<M: Memory>(reader: &Reader<'_, M>, address: u64) -> Result<Option<MethodRef>, Reason> {
+fn stub_dispatch<M: Memory>(
+    reader: &FieldReader<'_, M>,
+    address: u64,
+) -> Result<Option<MethodRef>, ContractError> {
     let field = field_path!("StubDispatchFrame", "MethodDescPtr");
     let method_desc = match reader.pointer_if_described(address, field)? {
         Some(value) => Some(value),
@@ -57,7 +60,7 @@ fn stub_dispatch<M: Memory>(reader: &Reader<'_, M>, address: u64) -> Result<Opti
         return Ok(Some(MethodRef::MethodDesc(value)));
     }
     match reader.pointer_if_described(address, field_path!("StubDispatchFrame", "RepresentativeMTPtr"))? {
-        None if method_desc.is_none() => Err(Reason::NotDescribed("StubDispatchFrame.MethodDescPtr")),
+        None if method_desc.is_none() => Err(ContractError::NotDescribed("StubDispatchFrame.MethodDescPtr")),
         None | Some(0) => Ok(None),
         Some(method_table) => {
             let slot = reader.read(address, field_path!("StubDispatchFrame", "RepresentativeSlot"), 4)?;
@@ -67,13 +70,13 @@ fn stub_dispatch<M: Memory>(reader: &Reader<'_, M>, address: u64) -> Result<Opti
 }
 
 /// The MethodDesc in an InlinedCallFrame's datum, which holds other things too.
-fn inlined_datum<M: Memory>(reader: &Reader<'_, M>, address: u64) -> Result<Option<u64>, Reason> {
+fn inlined_datum<M: Memory>(reader: &FieldReader<'_, M>, address: u64) -> Result<Option<u64>, ContractError> {
     if !reader.has_active_call(address)? {
         return Ok(None);
     }
     let datum = reader
         .pointer_if_described(address, field_path!("InlinedCallFrame", "Datum"))?
-        .ok_or(Reason::NotDescribed("InlinedCallFrame.Datum"))?;
+        .ok_or(ContractError::NotDescribed("InlinedCallFrame.Datum"))?;
     let is_method = if reader.descriptor.arch() == Arch::X86 {
         // A small number is the size of the arguments.
         datum & !0xffff != 0
@@ -90,12 +93,17 @@ fn inlined_datum<M: Memory>(reader: &Reader<'_, M>, address: u64) -> Result<Opti
 /// # Errors
 ///
 /// The descriptor lacks a field, or the memory was not recorded.
-pub fn token_of<M: Memory>(descriptor: &Descriptor, memory: &M, method_desc: u64) -> Result<u32, Reason> {
-    let reader = Reader { descriptor, memory };
-    let global = |name: &'static str| descriptor.number(name).ok_or(Reason::NotDescribed(name));
+pub fn token_of<M: Memory>(
+    descriptor: &Descriptor,
+    memory: &M,
+    method_desc: u64,
+) -> Result<u32, ContractError> {
+    let reader = FieldReader { descriptor, memory };
+    let global = |name: &'static str| descriptor.number(name).ok_or(ContractError::NotDescribed(name));
     let bits = global("MethodDescTokenRemainderBitCount")?.min(24);
     let alignment = global("MethodDescAlignment")?;
-    let chunk_size = descriptor.size("MethodDescChunk").ok_or(Reason::NotDescribed("MethodDescChunk"))?;
+    let chunk_size =
+        descriptor.size("MethodDescChunk").ok_or(ContractError::NotDescribed("MethodDescChunk"))?;
     let index = reader.read(method_desc, field_path!("MethodDesc", "ChunkIndex"), 1)?;
     let chunk = method_desc.wrapping_sub(chunk_size).wrapping_sub(index.wrapping_mul(alignment));
     let remainder = reader.read(method_desc, field_path!("MethodDesc", "Flags3AndTokenRemainder"), 2)?;
@@ -108,7 +116,7 @@ pub fn token_of<M: Memory>(descriptor: &Descriptor, memory: &M, method_desc: u64
 
 /// Whether a method takes an interop MethodDesc as a hidden argument: stubs from managed code to
 /// COM, and P/Invoke stubs that no delegate made. `None` where its MethodDesc was not recorded.
-pub(super) fn has_md_context_arg<M: Memory>(reader: &Reader<'_, M>, method_desc: u64) -> Option<bool> {
+pub(super) fn has_md_context_arg<M: Memory>(reader: &FieldReader<'_, M>, method_desc: u64) -> Option<bool> {
     const CLASSIFICATION: u64 = 7;
     const DYNAMIC: u64 = 7;
     const STATIC: u64 = 0x1000;

@@ -28,9 +28,9 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use chain::{Chain, ExplicitFrame, FrameKind};
+pub use chain::{Chain, ExplicitFrame, ExplicitKind};
 pub use context::Context;
 pub use descriptor::{Descriptor, DescriptorError, TypeInfo};
 pub use memory::{Fragments, Memory};
 pub use method::{MethodRef, token_of};
-pub use walk::{Code, Contract, Reason, StackFrame, StackWalk, State};
+pub use walk::{Code, Contract, ContractError, FrameState, StackFrame, StackWalk};

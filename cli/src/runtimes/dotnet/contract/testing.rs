@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use stk_schema::Arch;
 
-use super::{Code, Context, Contract, Descriptor, Memory, Reason};
+use super::{Code, Context, Contract, ContractError, Descriptor, Memory};
 
 /// Bytes that were written; everything else is unknown.
 #[derive(Default)]
@@ -45,7 +45,7 @@ impl Process {
             Arch::Arm64 => "arm64",
             Arch::X86 => "x86",
         };
-        let kinds: Vec<String> = super::FrameKind::ALL
+        let kinds: Vec<String> = super::ExplicitKind::ALL
             .iter()
             .enumerate()
             .map(|(n, kind)| format!("\"{}Identifier\":[\"{:#x}\",\"nuint\"]", kind.as_str(), n + 1))
@@ -77,9 +77,9 @@ impl Process {
     }
 
     /// Writes a Frame's identifier and link; `next` 0 ends the chain.
-    pub fn frame(&mut self, address: u64, kind: super::FrameKind, next: u64) {
+    pub fn frame(&mut self, address: u64, kind: super::ExplicitKind, next: u64) {
         let identifier =
-            super::FrameKind::ALL.iter().position(|known| *known == kind).expect("a kind") as u64 + 1;
+            super::ExplicitKind::ALL.iter().position(|known| *known == kind).expect("a kind") as u64 + 1;
         self.pointer(address, identifier);
         let end = if self.pointer_size() == 4 { u64::from(u32::MAX) } else { u64::MAX };
         self.field(address, "Frame", "Next", if next == 0 { end } else { next });
@@ -122,12 +122,12 @@ impl Code for MockCode {
         self.methods.get(&start).copied()
     }
 
-    fn unwind(&self, context: &mut Context) -> Result<(), Reason> {
+    fn unwind(&self, context: &mut Context) -> Result<(), ContractError> {
         let from = (context.ip(), context.sp());
         let (ip, sp) = self
             .callers
             .get(&from)
-            .ok_or(Reason::NotUnwound { ip: from.0, why: "the test knows no caller".into() })?;
+            .ok_or(ContractError::NotUnwound { ip: from.0, why: "the test knows no caller".into() })?;
         context.set_ip(*ip);
         context.set_sp(*sp);
         Ok(())

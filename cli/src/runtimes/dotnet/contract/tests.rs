@@ -65,11 +65,11 @@ fn managed() -> MockCode {
 }
 
 /// The context that a thread in native code comes to through the one Frame at 0x8000.
-fn through(process: &Process, before: Context) -> Result<Context, Reason> {
+fn through(process: &Process, before: Context) -> Result<Context, ContractError> {
     let code = managed();
     let mut walk = process.contract.stack_walk(&process.memory, &code, before, 0x8000);
     let first = walk.next().expect("the thread's own context")?;
-    assert_eq!(first.state, State::Frame);
+    assert_eq!(first.state, FrameState::Frame);
     assert_eq!(process.contract.frame_address(&first), Some(0x8000));
     walk.next().expect("the context that the Frame holds").map(|frame| frame.context)
 }
@@ -89,7 +89,7 @@ fn native(arch: Arch) -> Context {
     context(arch, all)
 }
 
-fn process(arch: Arch, kind: FrameKind) -> Process {
+fn process(arch: Arch, kind: ExplicitKind) -> Process {
     let mut process = Process::new(
         arch,
         match arch {
@@ -109,7 +109,7 @@ fn registers(context: &Context, names: &[&str]) -> Vec<u64> {
 #[test]
 fn inlined_call_frame_gives_ip_sp_and_fp_alone() {
     for arch in [Arch::X64, Arch::Arm64, Arch::X86] {
-        let mut process = process(arch, FrameKind::InlinedCallFrame);
+        let mut process = process(arch, ExplicitKind::InlinedCallFrame);
         process.field(0x8000, "InlinedCallFrame", "CallerReturnAddress", MANAGED + 4);
         process.field(0x8000, "InlinedCallFrame", "CallSiteSP", 0x8100);
         process.field(0x8000, "InlinedCallFrame", "CalleeSavedFP", 0x8200);
@@ -123,7 +123,7 @@ fn inlined_call_frame_gives_ip_sp_and_fp_alone() {
         let walk = process.contract.stack_walk(&process.memory, &code, native(arch), 0x8000);
         let steps: Vec<_> = walk.map(Result::unwrap).collect();
         let states: Vec<_> = steps.iter().map(|step| step.state).collect();
-        assert_eq!(states, [State::Frame, State::SkippedFrame, State::Frameless], "{arch:?}");
+        assert_eq!(states, [FrameState::Frame, FrameState::SkippedFrame, FrameState::Frameless], "{arch:?}");
         assert_eq!(steps[1].context, expected, "{arch:?}");
         assert_eq!(steps[2].context, expected, "{arch:?}");
     }
@@ -132,7 +132,7 @@ fn inlined_call_frame_gives_ip_sp_and_fp_alone() {
 #[test]
 fn inlined_call_frame_without_a_call_changes_nothing() {
     for arch in [Arch::X64, Arch::Arm64] {
-        let mut process = process(arch, FrameKind::InlinedCallFrame);
+        let mut process = process(arch, ExplicitKind::InlinedCallFrame);
         process.field(0x8000, "InlinedCallFrame", "CallerReturnAddress", 0);
         let code = managed();
         let walk = process.contract.stack_walk(&process.memory, &code, native(arch), 0x8000);
@@ -144,8 +144,8 @@ fn inlined_call_frame_without_a_call_changes_nothing() {
 
 #[test]
 fn software_exception_frame_gives_the_callee_saved_registers_of_its_context() {
-    type Case = (Arch, &'static [(&'static str, u64)], &'static [&'static str]);
-    let saved: [Case; 2] = [
+    type ArchCase = (Arch, &'static [(&'static str, u64)], &'static [&'static str]);
+    let saved: [ArchCase; 2] = [
         (
             Arch::X64,
             &[("Rip", MANAGED), ("Rsp", 0x9000), ("Rbp", 1), ("Rbx", 2), ("R12", 3), ("Rcx", 4)],
@@ -158,7 +158,7 @@ fn software_exception_frame_gives_the_callee_saved_registers_of_its_context() {
         ),
     ];
     for (arch, stored, names) in saved {
-        let mut process = process(arch, FrameKind::SoftwareExceptionFrame);
+        let mut process = process(arch, ExplicitKind::SoftwareExceptionFrame);
         process.context(0x8000 + 288, 0, stored);
         let context = through(&process, native(arch)).unwrap();
         // The last is volatile: it stays the thread's.
@@ -168,7 +168,7 @@ fn software_exception_frame_gives_the_callee_saved_registers_of_its_context() {
 
 #[test]
 fn transition_frames_give_the_block_and_the_stack_behind_it() {
-    let kinds = FrameKind::ALL.into_iter().filter(|kind| kind.is_transition());
+    let kinds = ExplicitKind::ALL.into_iter().filter(|kind| kind.is_transition());
     for kind in kinds {
         for (arch, names, size) in [
             (Arch::X64, ["Rip", "Rsp", "Rbp", "Rbx", "R12", "Rcx"], 72),
@@ -212,7 +212,7 @@ fn func_eval_frame_gives_its_whole_context_unless_it_was_not_hijacked() {
         [(Arch::X64, "Rip", "Rcx", "EvalDuringException", 0), (Arch::Arm64, "Pc", "X1", "EvalUsesHijack", 1)]
     {
         for value in [0, 1] {
-            let mut process = process(arch, FrameKind::FuncEvalFrame);
+            let mut process = process(arch, ExplicitKind::FuncEvalFrame);
             process.field(0x8000, "FuncEvalFrame", "DebuggerEvalPtr", 0xa000);
             process.context(0xa000, 0, &[(ip, MANAGED), (volatile, 77)]);
             let at = process.contract.descriptor().offset("DebuggerEval", flag).unwrap();
@@ -235,13 +235,13 @@ fn func_eval_frame_gives_its_whole_context_unless_it_was_not_hijacked() {
 
 #[test]
 fn resumable_and_redirected_frames_give_the_context_that_they_point_to() {
-    for kind in [FrameKind::ResumableFrame, FrameKind::RedirectedThreadFrame] {
+    for kind in [ExplicitKind::ResumableFrame, ExplicitKind::RedirectedThreadFrame] {
         for (arch, ip, volatile) in [(Arch::X64, "Rip", "Rcx"), (Arch::Arm64, "Pc", "X1")] {
             let mut process = process(arch, kind);
             process.field(0x8000, "ResumableFrame", "TargetContextPtr", 0xdead_0000);
             assert_eq!(
                 through(&process, native(arch)),
-                Err(Reason::Unread { what: "ResumableFrame.TargetContext", address: 0xdead_0000 })
+                Err(ContractError::Unread { what: "ResumableFrame.TargetContext", address: 0xdead_0000 })
             );
             process.context(0xdead_0000, 0, &[(ip, MANAGED), (volatile, 77)]);
             let context = through(&process, native(arch)).unwrap();
@@ -255,18 +255,21 @@ fn faulting_exception_frame_gives_its_context_without_extended_state() {
     for (arch, ip, flags, kept) in
         [(Arch::X64, "Rip", 0x10_005f, 0x10_001f), (Arch::Arm64, "Pc", 0x40_0027, 0x40_0007)]
     {
-        let mut process = process(arch, FrameKind::FaultingExceptionFrame);
+        let mut process = process(arch, ExplicitKind::FaultingExceptionFrame);
         process.context(0x8000 + 32, flags, &[(ip, MANAGED)]);
         let context = through(&process, native(arch)).unwrap();
         assert_eq!((context.ip(), context.flags()), (MANAGED, kept), "{arch:?}");
     }
-    let x86 = process(Arch::X86, FrameKind::FaultingExceptionFrame);
-    assert_eq!(through(&x86, native(Arch::X86)), Err(Reason::Refused("FaultingExceptionFrame of x86")));
+    let x86 = process(Arch::X86, ExplicitKind::FaultingExceptionFrame);
+    assert_eq!(
+        through(&x86, native(Arch::X86)),
+        Err(ContractError::Refused("FaultingExceptionFrame of x86"))
+    );
 }
 
 #[test]
 fn hijack_frame_on_windows_x64_states_the_stack_pointer() {
-    let mut process = process(Arch::X64, FrameKind::HijackFrame);
+    let mut process = process(Arch::X64, ExplicitKind::HijackFrame);
     process.field(0x8000, "HijackFrame", "ReturnAddress", MANAGED);
     process.field(0x8000, "HijackFrame", "HijackArgsPtr", 0x8400);
     for (register, value) in
@@ -284,7 +287,7 @@ fn hijack_frame_on_windows_x64_states_the_stack_pointer() {
 fn hijack_frame_elsewhere_has_the_stack_right_behind_its_arguments() {
     // x64 without the stack pointer: other systems than Windows.
     let mut unix = Process::new(Arch::X64, &X64.replace(",\"Rsp\":80", ""));
-    unix.frame(0x8000, FrameKind::HijackFrame, 0);
+    unix.frame(0x8000, ExplicitKind::HijackFrame, 0);
     unix.field(0x8000, "HijackFrame", "ReturnAddress", MANAGED);
     unix.field(0x8000, "HijackFrame", "HijackArgsPtr", 0x8400);
     for n in 0..8 {
@@ -294,7 +297,7 @@ fn hijack_frame_elsewhere_has_the_stack_right_behind_its_arguments() {
     assert_eq!(registers(&context, &["Rip", "Rsp", "Rdi", "R15"]), [MANAGED, 0x8400 + 96, 100, 107]);
 
     // 104 bytes of arguments, padded to 112: the stack is aligned to 16 bytes.
-    let mut arm64 = process(Arch::Arm64, FrameKind::HijackFrame);
+    let mut arm64 = process(Arch::Arm64, ExplicitKind::HijackFrame);
     arm64.field(0x8000, "HijackFrame", "ReturnAddress", MANAGED);
     arm64.field(0x8000, "HijackFrame", "HijackArgsPtr", 0x8400);
     for (register, value) in [("Fp", 1), ("Lr", 2), ("X19", 3), ("X28", 4), ("X0", 5)] {
@@ -304,7 +307,7 @@ fn hijack_frame_elsewhere_has_the_stack_right_behind_its_arguments() {
     let names = ["Pc", "Sp", "Fp", "X19", "X28", "X0", "X20"];
     assert_eq!(registers(&context, &names), [MANAGED, 0x8400 + 112, 1, 3, 4, 5, 0xb2]);
 
-    let mut x86 = process(Arch::X86, FrameKind::HijackFrame);
+    let mut x86 = process(Arch::X86, ExplicitKind::HijackFrame);
     x86.field(0x8000, "HijackFrame", "ReturnAddress", MANAGED);
     x86.field(0x8000, "HijackFrame", "HijackArgsPtr", 0x8400);
     for (register, value) in [("Edi", 1), ("Esi", 2), ("Ebx", 3), ("Ebp", 4), ("Eax", 5)] {
@@ -317,7 +320,7 @@ fn hijack_frame_elsewhere_has_the_stack_right_behind_its_arguments() {
 
 #[test]
 fn tail_call_frame_is_of_x86_alone() {
-    let mut x86 = process(Arch::X86, FrameKind::TailCallFrame);
+    let mut x86 = process(Arch::X86, ExplicitKind::TailCallFrame);
     x86.field(0x8000, "TailCallFrame", "ReturnAddress", MANAGED);
     for (register, value) in [("Edi", 1), ("Esi", 2), ("Ebx", 3), ("Ebp", 4)] {
         x86.field(0x8000 + 8, "CalleeSavedRegisters", register, value);
@@ -327,15 +330,15 @@ fn tail_call_frame_is_of_x86_alone() {
         registers(&context, &["Eip", "Esp", "Edi", "Esi", "Ebx", "Ebp"]),
         [MANAGED, 0x8000 + 28, 1, 2, 3, 4]
     );
-    let x64 = process(Arch::X64, FrameKind::TailCallFrame);
-    assert!(matches!(through(&x64, native(Arch::X64)), Err(Reason::Refused(_))));
+    let x64 = process(Arch::X64, ExplicitKind::TailCallFrame);
+    assert!(matches!(through(&x64, native(Arch::X64)), Err(ContractError::Refused(_))));
 }
 
 #[test]
 fn frames_that_hold_no_registers_are_passed() {
-    let mut process = process(Arch::X64, FrameKind::DebuggerClassInitMarkFrame);
-    process.frame(0x8000, FrameKind::DebuggerClassInitMarkFrame, 0x8100);
-    process.frame(0x8100, FrameKind::SoftwareExceptionFrame, 0);
+    let mut process = process(Arch::X64, ExplicitKind::DebuggerClassInitMarkFrame);
+    process.frame(0x8000, ExplicitKind::DebuggerClassInitMarkFrame, 0x8100);
+    process.frame(0x8100, ExplicitKind::SoftwareExceptionFrame, 0);
     process.context(0x8100 + 288, 0, &[("Rip", MANAGED), ("Rsp", 0x9000)]);
     // An identifier that the runtime does not name.
     process.pointer(0x8000, 0x777);
@@ -352,7 +355,7 @@ fn frames_that_hold_no_registers_are_passed() {
 /// SoftwareExceptionFrame with B's context.
 #[test]
 fn the_documents_simple_example() {
-    let mut process = process(Arch::X64, FrameKind::SoftwareExceptionFrame);
+    let mut process = process(Arch::X64, ExplicitKind::SoftwareExceptionFrame);
     process.context(0x8000 + 288, 0, &[("Rip", MANAGED), ("Rsp", 0x9000)]);
     let mut code = managed();
     code.callers.insert((MANAGED, 0x9000), (NATIVE + 0x100, 0x9100));
@@ -362,7 +365,7 @@ fn the_documents_simple_example() {
     let told: Vec<_> = steps.iter().map(|step| (step.state, step.context.ip(), step.context.sp())).collect();
     // The document returns C as well; the runtime's own reader, whose code the contract is, ends
     // before it.
-    assert_eq!(told, [(State::Frame, NATIVE, 0x7f00), (State::Frameless, MANAGED, 0x9000)]);
+    assert_eq!(told, [(FrameState::Frame, NATIVE, 0x7f00), (FrameState::Frameless, MANAGED, 0x9000)]);
     assert_eq!(process.contract.frame_address(&steps[1]), None);
     let method = |step| process.contract.method_of(&process.memory, &code, step);
     assert_eq!(method(&steps[0]), Ok(None));
@@ -373,7 +376,7 @@ fn the_documents_simple_example() {
 /// InlinedCallFrame.
 #[test]
 fn the_documents_skipped_frame_example() {
-    let mut process = process(Arch::X64, FrameKind::InlinedCallFrame);
+    let mut process = process(Arch::X64, ExplicitKind::InlinedCallFrame);
     process.field(0x8000, "InlinedCallFrame", "CallerReturnAddress", MANAGED + 0x208);
     process.field(0x8000, "InlinedCallFrame", "CallSiteSP", 0x7f80);
     process.field(0x8000, "InlinedCallFrame", "CalleeSavedFP", 0x8040);
@@ -390,7 +393,7 @@ fn the_documents_skipped_frame_example() {
     let steps: Vec<_> = walk.map(Result::unwrap).collect();
     let told: Vec<_> =
         steps.iter().map(|step| (step.state, (step.context.ip(), step.context.sp()))).collect();
-    assert_eq!(told, [(State::Frameless, a), (State::SkippedFrame, b), (State::Frameless, b)]);
+    assert_eq!(told, [(FrameState::Frameless, a), (FrameState::SkippedFrame, b), (FrameState::Frameless, b)]);
     let methods: Vec<_> = steps
         .iter()
         .map(|step| process.contract.method_of(&process.memory, &code, step).unwrap().unwrap())
@@ -402,7 +405,7 @@ fn the_documents_skipped_frame_example() {
 /// InlinedCallFrame.
 #[test]
 fn an_interop_stub_is_told_as_the_method_that_it_calls() {
-    let mut process = process(Arch::X64, FrameKind::InlinedCallFrame);
+    let mut process = process(Arch::X64, ExplicitKind::InlinedCallFrame);
     process.field(0x8000, "InlinedCallFrame", "CallerReturnAddress", MANAGED + 8);
     process.field(0x8000, "InlinedCallFrame", "CallSiteSP", 0x7f80);
     process.field(0x8000, "InlinedCallFrame", "CalleeSavedFP", 0);
@@ -415,7 +418,7 @@ fn an_interop_stub_is_told_as_the_method_that_it_calls() {
     let told = |process: &Process| {
         let walk = process.contract.stack_walk(&process.memory, &code, native(Arch::X64), 0x8000);
         let steps: Vec<_> = walk.map(Result::unwrap).collect();
-        assert_eq!(steps[1].state, State::SkippedFrame);
+        assert_eq!(steps[1].state, FrameState::SkippedFrame);
         process.contract.method_of(&process.memory, &code, &steps[1])
     };
     // Classification 7: made at run time. Stub, static, kind 1: managed to native.
@@ -438,16 +441,16 @@ fn an_interop_stub_is_told_as_the_method_that_it_calls() {
 
 #[test]
 fn a_frames_method_is_in_its_field_its_slot_or_nowhere() {
-    let mut process = process(Arch::X64, FrameKind::PrestubMethodFrame);
+    let mut process = process(Arch::X64, ExplicitKind::PrestubMethodFrame);
     let of = |process: &Process| {
         let frame = process.contract.frames(&process.memory, 0x8000).next().unwrap().unwrap();
         process.contract.method_of_frame(&process.memory, frame)
     };
     process.field(0x8000, "FramedMethodFrame", "MethodDescPtr", 0x4440);
     assert_eq!(of(&process), Ok(Some(MethodRef::MethodDesc(0x4440))));
-    process.frame(0x8000, FrameKind::PInvokeCalliFrame, 0);
+    process.frame(0x8000, ExplicitKind::PInvokeCalliFrame, 0);
     assert_eq!(of(&process), Ok(None));
-    process.frame(0x8000, FrameKind::StubDispatchFrame, 0);
+    process.frame(0x8000, ExplicitKind::StubDispatchFrame, 0);
     assert_eq!(of(&process), Ok(Some(MethodRef::MethodDesc(0x4440))));
     process.field(0x8000, "StubDispatchFrame", "MethodDescPtr", 0);
     process.field(0x8000, "StubDispatchFrame", "RepresentativeMTPtr", 0x3330);
@@ -455,24 +458,24 @@ fn a_frames_method_is_in_its_field_its_slot_or_nowhere() {
     assert_eq!(of(&process), Ok(Some(MethodRef::Slot { method_table: 0x3330, slot: 5 })));
     process.field(0x8000, "StubDispatchFrame", "RepresentativeMTPtr", 0);
     assert_eq!(of(&process), Ok(None));
-    process.frame(0x8000, FrameKind::HijackFrame, 0);
+    process.frame(0x8000, ExplicitKind::HijackFrame, 0);
     assert_eq!(of(&process), Ok(None));
 
     // What 10.0 leaves out of its descriptor is told by name.
     let mut bare =
         Process::new(Arch::X64, &X64.replace(",\"MethodDescPtr\":24", "").replace(",\"Datum\":16", ""));
-    bare.frame(0x8000, FrameKind::PrestubMethodFrame, 0);
-    assert_eq!(of(&bare), Err(Reason::NotDescribed("FramedMethodFrame.MethodDescPtr")));
-    bare.frame(0x8000, FrameKind::InlinedCallFrame, 0);
+    bare.frame(0x8000, ExplicitKind::PrestubMethodFrame, 0);
+    assert_eq!(of(&bare), Err(ContractError::NotDescribed("FramedMethodFrame.MethodDescPtr")));
+    bare.frame(0x8000, ExplicitKind::InlinedCallFrame, 0);
     bare.field(0x8000, "InlinedCallFrame", "CallerReturnAddress", 0);
     assert_eq!(of(&bare), Ok(None), "no call is under way");
     bare.field(0x8000, "InlinedCallFrame", "CallerReturnAddress", 1);
-    assert_eq!(of(&bare), Err(Reason::NotDescribed("InlinedCallFrame.Datum")));
+    assert_eq!(of(&bare), Err(ContractError::NotDescribed("InlinedCallFrame.Datum")));
 }
 
 #[test]
 fn a_method_desc_states_its_token() {
-    let mut process = process(Arch::X64, FrameKind::HijackFrame);
+    let mut process = process(Arch::X64, ExplicitKind::HijackFrame);
     // Third in its chunk, 5 units of 8 bytes behind the chunk's 24: token 06|abc|123.
     let method = 0x6000 + 24 + 5 * 8;
     process.memory.put(method, &0xf123u16.to_le_bytes());
@@ -483,21 +486,21 @@ fn a_method_desc_states_its_token() {
     process.memory.forget(0x6000 + 18);
     assert_eq!(
         token(&process),
-        Err(Reason::Unread { what: "MethodDescChunk.FlagsAndTokenRange", address: 0x6000 + 18 })
+        Err(ContractError::Unread { what: "MethodDescChunk.FlagsAndTokenRange", address: 0x6000 + 18 })
     );
 }
 
 #[test]
 fn a_checkpoint_is_the_first_frame_above_that_leads_to_managed_code() {
-    let mut process = process(Arch::X64, FrameKind::InlinedCallFrame);
-    process.frame(0x8000, FrameKind::InlinedCallFrame, 0x8800);
+    let mut process = process(Arch::X64, ExplicitKind::InlinedCallFrame);
+    process.frame(0x8000, ExplicitKind::InlinedCallFrame, 0x8800);
     for (address, ip) in [(0x8000, MANAGED), (0x8800, MANAGED + 0x20)] {
         process.field(address, "InlinedCallFrame", "CallerReturnAddress", ip);
         // The Frame is a local of the function that calls: its stack pointer lies below.
         process.field(address, "InlinedCallFrame", "CallSiteSP", address - 0x100);
         process.field(address, "InlinedCallFrame", "CalleeSavedFP", 0);
     }
-    process.frame(0x8800, FrameKind::InlinedCallFrame, 0);
+    process.frame(0x8800, ExplicitKind::InlinedCallFrame, 0);
     let code = managed();
     let at = |sp| {
         let found = process.contract.checkpoint(&process.memory, &code, &native(Arch::X64), 0x8000, sp);
@@ -517,20 +520,20 @@ fn hostile_chains_and_unwinding_end_with_a_reason() {
         let walk = process.contract.stack_walk(&process.memory, &code, native(Arch::X64), head);
         walk.collect::<Result<Vec<_>, _>>().map(|steps| steps.len())
     };
-    let mut process = process(Arch::X64, FrameKind::DebuggerExitFrame);
+    let mut process = process(Arch::X64, ExplicitKind::DebuggerExitFrame);
     // A Frame that links to itself, to one below, to nowhere.
-    process.frame(0x8000, FrameKind::DebuggerExitFrame, 0x8000);
-    assert_eq!(walk(&process, 0x8000), Err(Reason::BrokenChain { address: 0x8000, next: 0x8000 }));
-    process.frame(0x8000, FrameKind::DebuggerExitFrame, 0x7000);
-    assert_eq!(walk(&process, 0x8000), Err(Reason::BrokenChain { address: 0x8000, next: 0x7000 }));
-    process.frame(0x8000, FrameKind::DebuggerExitFrame, 0x9000);
-    assert!(matches!(walk(&process, 0x8000), Err(Reason::Unread { address: 0x9000, .. })));
-    assert!(matches!(walk(&process, 0xffff_ffff_ffff_fff0), Err(Reason::Unread { .. })));
+    process.frame(0x8000, ExplicitKind::DebuggerExitFrame, 0x8000);
+    assert_eq!(walk(&process, 0x8000), Err(ContractError::BrokenChain { address: 0x8000, next: 0x8000 }));
+    process.frame(0x8000, ExplicitKind::DebuggerExitFrame, 0x7000);
+    assert_eq!(walk(&process, 0x8000), Err(ContractError::BrokenChain { address: 0x8000, next: 0x7000 }));
+    process.frame(0x8000, ExplicitKind::DebuggerExitFrame, 0x9000);
+    assert!(matches!(walk(&process, 0x8000), Err(ContractError::Unread { address: 0x9000, .. })));
+    assert!(matches!(walk(&process, 0xffff_ffff_ffff_fff0), Err(ContractError::Unread { .. })));
     // No Frames at all.
     assert_eq!(walk(&process, u64::MAX), Ok(0));
     assert_eq!(walk(&process, 0), Ok(0));
     let frames: Vec<_> = process.contract.frames(&process.memory, 0x8000).collect();
-    assert!(matches!(frames.as_slice(), [Ok(_), Err(Reason::Unread { address: 0x9000, .. })]));
+    assert!(matches!(frames.as_slice(), [Ok(_), Err(ContractError::Unread { address: 0x9000, .. })]));
 
     // Managed code whose unwinding stands still, and one that cannot be unwound.
     let mut code = managed();
@@ -539,9 +542,9 @@ fn hostile_chains_and_unwinding_end_with_a_reason() {
         let walk = process.contract.stack_walk(&process.memory, code, start(), u64::MAX);
         walk.collect::<Vec<_>>()
     };
-    assert!(matches!(steps(&code).as_slice(), [Ok(_), Err(Reason::NotUnwound { .. })]));
+    assert!(matches!(steps(&code).as_slice(), [Ok(_), Err(ContractError::NotUnwound { .. })]));
     code.callers.insert((MANAGED, 0x7000), (MANAGED, 0x7000));
-    assert!(matches!(steps(&code).as_slice(), [Ok(_), Err(Reason::NoProgress { ip: MANAGED })]));
+    assert!(matches!(steps(&code).as_slice(), [Ok(_), Err(ContractError::NoProgress { ip: MANAGED })]));
 }
 
 /// CoreCLR 10.0.9's own descriptor: what it says of the things that a walk needs, checked against

@@ -3,52 +3,58 @@
 
 use stk_schema::Arch;
 
-use super::{Context, Descriptor, ExplicitFrame, FrameKind, Memory, Reason};
+use super::{Context, ContractError, Descriptor, ExplicitFrame, ExplicitKind, Memory};
 
 /// Reads the fields of the runtime's structures.
-pub(super) struct Reader<'a, M> {
+pub(super) struct FieldReader<'a, M> {
     pub descriptor: &'a Descriptor,
     pub memory: &'a M,
 }
 
-impl<M: Memory> Reader<'_, M> {
+impl<M: Memory> FieldReader<'_, M> {
     /// The address of a field.
-    fn field(&self, base: u64, path: Path) -> Result<u64, Reason> {
-        let offset = self.descriptor.offset(path.0, path.1).ok_or(Reason::NotDescribed(path.2))?;
+    fn field(&self, base: u64, path: FieldPath) -> Result<u64, ContractError> {
+        let offset = self.descriptor.offset(path.0, path.1).ok_or(ContractError::NotDescribed(path.2))?;
         Ok(base.wrapping_add(offset))
     }
 
     /// A pointer-sized field.
-    fn pointer(&self, base: u64, path: Path) -> Result<u64, Reason> {
+    fn pointer(&self, base: u64, path: FieldPath) -> Result<u64, ContractError> {
         self.number(base, path, self.descriptor.pointer_size())
     }
 
-    fn number(&self, base: u64, path: Path, size: u64) -> Result<u64, Reason> {
+    fn number(&self, base: u64, path: FieldPath, size: u64) -> Result<u64, ContractError> {
         let address = self.field(base, path)?;
-        self.memory.number(address, size).ok_or(Reason::Unread { what: path.2, address })
+        self.memory.number(address, size).ok_or(ContractError::Unread { what: path.2, address })
     }
 
-    fn size(&self, type_name: &'static str) -> Result<u64, Reason> {
-        self.descriptor.size(type_name).ok_or(Reason::NotDescribed(type_name))
+    fn size(&self, type_name: &'static str) -> Result<u64, ContractError> {
+        self.descriptor.size(type_name).ok_or(ContractError::NotDescribed(type_name))
     }
 
     /// A stored CONTEXT.
-    fn context(&self, address: u64, what: &'static str) -> Result<Context, Reason> {
-        Context::read(self.descriptor.arch(), self.memory, address).ok_or(Reason::Unread { what, address })
+    fn context(&self, address: u64, what: &'static str) -> Result<Context, ContractError> {
+        Context::read(self.descriptor.arch(), self.memory, address)
+            .ok_or(ContractError::Unread { what, address })
     }
 
     /// Copies a structure whose fields are registers.
-    fn registers(&self, base: u64, type_name: &'static str, context: &mut Context) -> Result<(), Reason> {
-        let info = self.descriptor.type_info(type_name).ok_or(Reason::NotDescribed(type_name))?;
+    fn registers(
+        &self,
+        base: u64,
+        type_name: &'static str,
+        context: &mut Context,
+    ) -> Result<(), ContractError> {
+        let info = self.descriptor.type_info(type_name).ok_or(ContractError::NotDescribed(type_name))?;
         for (name, offset) in info.fields() {
             let address = base.wrapping_add(offset);
             let value = self
                 .memory
                 .number(address, self.descriptor.pointer_size())
-                .ok_or(Reason::Unread { what: type_name, address })?;
+                .ok_or(ContractError::Unread { what: type_name, address })?;
             // HijackArgs holds more than registers (the structure of callee-saved ones, on x64).
             if !context.set_register(name, value) && type_name != HIJACK_ARGS {
-                return Err(Reason::UnknownRegister(type_name));
+                return Err(ContractError::UnknownRegister(type_name));
             }
         }
         Ok(())
@@ -56,7 +62,7 @@ impl<M: Memory> Reader<'_, M> {
 }
 
 /// A type, its field, and both as they are shown.
-type Path = (&'static str, &'static str, &'static str);
+type FieldPath = (&'static str, &'static str, &'static str);
 
 macro_rules! field_path {
     ($type:literal, $field:literal) => {
@@ -68,43 +74,43 @@ pub(super) use field_path;
 const CALLEE_SAVED: &str = "CalleeSavedRegisters";
 const HIJACK_ARGS: &str = "HijackArgs";
 
-impl<M: Memory> Reader<'_, M> {
+impl<M: Memory> FieldReader<'_, M> {
     /// Brings `context` to the managed code that `frame` stands for. Frames that hold no registers
     /// leave it alone.
-    pub fn update(&self, frame: ExplicitFrame, context: &mut Context) -> Result<(), Reason> {
+    pub fn update(&self, frame: ExplicitFrame, context: &mut Context) -> Result<(), ContractError> {
         let Some(kind) = frame.kind else { return Ok(()) };
         let address = frame.address;
         match kind {
-            FrameKind::InlinedCallFrame => self.inlined_call(address, context),
-            FrameKind::SoftwareExceptionFrame => self.software_exception(address, context),
+            ExplicitKind::InlinedCallFrame => self.inlined_call(address, context),
+            ExplicitKind::SoftwareExceptionFrame => self.software_exception(address, context),
             _ if kind.is_transition() => self.transition(address, context),
-            FrameKind::FuncEvalFrame => self.func_eval(address, context),
-            FrameKind::ResumableFrame | FrameKind::RedirectedThreadFrame => {
+            ExplicitKind::FuncEvalFrame => self.func_eval(address, context),
+            ExplicitKind::ResumableFrame | ExplicitKind::RedirectedThreadFrame => {
                 let stored = self.pointer(address, field_path!("ResumableFrame", "TargetContextPtr"))?;
                 *context = self.context(stored, "ResumableFrame.TargetContext")?;
                 Ok(())
             }
-            FrameKind::FaultingExceptionFrame => self.faulting_exception(address, context),
-            FrameKind::HijackFrame => self.hijack(address, context),
-            FrameKind::TailCallFrame => self.tail_call(address, context),
-            FrameKind::InterpreterFrame => Err(Reason::Refused("InterpreterFrame")),
+            ExplicitKind::FaultingExceptionFrame => self.faulting_exception(address, context),
+            ExplicitKind::HijackFrame => self.hijack(address, context),
+            ExplicitKind::TailCallFrame => self.tail_call(address, context),
+            ExplicitKind::InterpreterFrame => Err(ContractError::Refused("InterpreterFrame")),
             _ => Ok(()),
         }
     }
 
     /// Whether an InlinedCallFrame's call is under way.
-    pub fn has_active_call(&self, address: u64) -> Result<bool, Reason> {
+    pub fn has_active_call(&self, address: u64) -> Result<bool, ContractError> {
         let active = self.pointer(address, field_path!("InlinedCallFrame", "CallerReturnAddress"))? != 0;
         let on_x86 = self.descriptor.arch() == Arch::X86;
         Ok(active && (!on_x86 || self.pointer(address, field_path!("InlinedCallFrame", "CallSiteSP"))? != 0))
     }
 
     /// The return address that an InlinedCallFrame holds.
-    pub fn inlined_return_address(&self, address: u64) -> Result<u64, Reason> {
+    pub fn inlined_return_address(&self, address: u64) -> Result<u64, ContractError> {
         self.pointer(address, field_path!("InlinedCallFrame", "CallerReturnAddress"))
     }
 
-    fn inlined_call(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
+    fn inlined_call(&self, address: u64, context: &mut Context) -> Result<(), ContractError> {
         if !self.has_active_call(address)? {
             return Ok(());
         }
@@ -119,12 +125,13 @@ impl<M: Memory> Reader<'_, M> {
 
     /// The stored context gives the instruction pointer, the stack pointer and the callee-saved
     /// registers.
-    fn software_exception(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
+    fn software_exception(&self, address: u64, context: &mut Context) -> Result<(), ContractError> {
         let at = self.field(address, field_path!("SoftwareExceptionFrame", "TargetContext"))?;
         let stored = self.context(at, "SoftwareExceptionFrame.TargetContext")?;
-        let saved = self.descriptor.type_info(CALLEE_SAVED).ok_or(Reason::NotDescribed(CALLEE_SAVED))?;
+        let saved =
+            self.descriptor.type_info(CALLEE_SAVED).ok_or(ContractError::NotDescribed(CALLEE_SAVED))?;
         for (name, _) in saved.fields() {
-            let value = stored.register(name).ok_or(Reason::UnknownRegister(CALLEE_SAVED))?;
+            let value = stored.register(name).ok_or(ContractError::UnknownRegister(CALLEE_SAVED))?;
             context.set_register(name, value);
         }
         context.set_ip(stored.ip());
@@ -135,7 +142,7 @@ impl<M: Memory> Reader<'_, M> {
     /// The TransitionBlock lies lowest on the stack of what it stands for: the caller's stack
     /// begins where it ends. (x86: before the callee's arguments are removed, which takes GCInfo to
     /// know.)
-    fn transition(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
+    fn transition(&self, address: u64, context: &mut Context) -> Result<(), ContractError> {
         let block = self.pointer(address, field_path!("FramedMethodFrame", "TransitionBlockPtr"))?;
         let ip = self.pointer(block, field_path!("TransitionBlock", "ReturnAddress"))?;
         let saved = self.field(block, field_path!("TransitionBlock", "CalleeSavedRegisters"))?;
@@ -147,7 +154,7 @@ impl<M: Memory> Reader<'_, M> {
     }
 
     /// The whole stored context, unless the evaluation runs within exception processing.
-    fn func_eval(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
+    fn func_eval(&self, address: u64, context: &mut Context) -> Result<(), ContractError> {
         let eval = self.pointer(address, field_path!("FuncEvalFrame", "DebuggerEvalPtr"))?;
         // .NET 9 and 10 say the one, later ones the other.
         let untouched = if self.descriptor.offset("DebuggerEval", "EvalUsesHijack").is_some() {
@@ -163,9 +170,9 @@ impl<M: Memory> Reader<'_, M> {
         Ok(())
     }
 
-    fn faulting_exception(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
+    fn faulting_exception(&self, address: u64, context: &mut Context) -> Result<(), ContractError> {
         if self.descriptor.arch() == Arch::X86 {
-            return Err(Reason::Refused("FaultingExceptionFrame of x86"));
+            return Err(ContractError::Refused("FaultingExceptionFrame of x86"));
         }
         let at = self.field(address, field_path!("FaultingExceptionFrame", "TargetContext"))?;
         *context = self.context(at, "FaultingExceptionFrame.TargetContext")?;
@@ -173,7 +180,7 @@ impl<M: Memory> Reader<'_, M> {
         Ok(())
     }
 
-    fn hijack(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
+    fn hijack(&self, address: u64, context: &mut Context) -> Result<(), ContractError> {
         let ip = self.pointer(address, field_path!("HijackFrame", "ReturnAddress"))?;
         let args = self.pointer(address, field_path!("HijackFrame", "HijackArgsPtr"))?;
         let after = |size: u64| args.wrapping_add(size);
@@ -204,9 +211,9 @@ impl<M: Memory> Reader<'_, M> {
     }
 
     /// Only x86 Windows has these; the stack goes on right after the Frame.
-    fn tail_call(&self, address: u64, context: &mut Context) -> Result<(), Reason> {
+    fn tail_call(&self, address: u64, context: &mut Context) -> Result<(), ContractError> {
         if self.descriptor.arch() != Arch::X86 {
-            return Err(Reason::Refused("TailCallFrame on another architecture than x86"));
+            return Err(ContractError::Refused("TailCallFrame on another architecture than x86"));
         }
         let ip = self.pointer(address, field_path!("TailCallFrame", "ReturnAddress"))?;
         let saved = self.field(address, field_path!("TailCallFrame", "CalleeSavedRegisters"))?;
@@ -218,12 +225,12 @@ impl<M: Memory> Reader<'_, M> {
     }
 
     /// As [`number`](Self::number), for the other files of this module.
-    pub fn read(&self, base: u64, path: Path, size: u64) -> Result<u64, Reason> {
+    pub fn read(&self, base: u64, path: FieldPath, size: u64) -> Result<u64, ContractError> {
         self.number(base, path, size)
     }
 
     /// As [`pointer`](Self::pointer), where the descriptor may lack the field.
-    pub fn pointer_if_described(&self, base: u64, path: Path) -> Result<Option<u64>, Reason> {
+    pub fn pointer_if_described(&self, base: u64, path: FieldPath) -> Result<Option<u64>, ContractError> {
         match self.descriptor.offset(path.0, path.1) {
             Some(_) => self.pointer(base, path).map(Some),
             None => Ok(None),

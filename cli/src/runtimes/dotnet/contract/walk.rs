@@ -1,8 +1,8 @@
 //! The walk: managed code is unwound, native code is crossed with the next explicit Frame.
 
 use super::chain::Kinds;
-use super::update::Reader;
-use super::{Chain, Context, Descriptor, ExplicitFrame, FrameKind, Memory, MethodRef, method};
+use super::update::FieldReader;
+use super::{Chain, Context, Descriptor, ExplicitFrame, ExplicitKind, Memory, MethodRef, method};
 
 /// Most steps of one walk.
 const MAX_STEPS: usize = 65_536;
@@ -20,14 +20,14 @@ pub trait Code {
     /// # Errors
     ///
     /// The reason why that cannot be done: no unwind data, memory that was not captured, or
-    /// [`Reason::Refused`]`("GCInfo")` for x86, whose managed code has no other unwind data.
-    fn unwind(&self, context: &mut Context) -> Result<(), Reason>;
+    /// [`ContractError::Refused`]`("GCInfo")` for x86, whose managed code has no other unwind data.
+    fn unwind(&self, context: &mut Context) -> Result<(), ContractError>;
 }
 
 /// Why a walk, or a question about a Frame, has no (further) answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum ContractError {
     /// Memory that was not captured.
     #[error("{what} at {address:#x} was not recorded")]
     Unread {
@@ -74,7 +74,7 @@ pub enum Reason {
 
 /// What a frame of the walk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum FrameState {
     /// The context is in managed code.
     Frameless,
     /// The context is in native code; the explicit Frame is what leads on.
@@ -89,14 +89,14 @@ pub struct StackFrame {
     /// The registers. Not complete where they come from a Frame: see [`Context`].
     pub context: Context,
     /// What it is.
-    pub state: State,
+    pub state: FrameState,
     frame: Option<ExplicitFrame>,
 }
 
 impl StackFrame {
     /// The explicit Frame that this step stands at; `None` for managed frames.
     pub fn frame(&self) -> Option<ExplicitFrame> {
-        if self.state == State::Frameless { None } else { self.frame }
+        if self.state == FrameState::Frameless { None } else { self.frame }
     }
 }
 
@@ -133,9 +133,9 @@ impl Contract {
         context: Context,
         head: u64,
     ) -> StackWalk<'a, M, C> {
-        let reader = Reader { descriptor: &self.descriptor, memory };
+        let reader = FieldReader { descriptor: &self.descriptor, memory };
         let chain = self.frames(memory, head);
-        StackWalk { reader, code, context, chain, next: Next::Start, left: MAX_STEPS }
+        StackWalk { reader, code, context, chain, next: NextStep::Start, left: MAX_STEPS }
     }
 
     /// GetFrameAddress: the address of the explicit Frame that a step stands at.
@@ -146,7 +146,7 @@ impl Contract {
     /// GetFrameName: the name of the kind that an identifier means; empty if the runtime does not
     /// name it.
     pub fn frame_name(&self, identifier: u64) -> &'static str {
-        self.kinds.of(identifier).map_or("", FrameKind::as_str)
+        self.kinds.of(identifier).map_or("", ExplicitKind::as_str)
     }
 
     /// GetMethodDescPtr of a Frame: the method that it names, if its kind names one.
@@ -159,8 +159,8 @@ impl Contract {
         &self,
         memory: &M,
         frame: ExplicitFrame,
-    ) -> Result<Option<MethodRef>, Reason> {
-        method::of_frame(&Reader { descriptor: &self.descriptor, memory }, frame)
+    ) -> Result<Option<MethodRef>, ContractError> {
+        method::of_frame(&FieldReader { descriptor: &self.descriptor, memory }, frame)
     }
 
     /// GetMethodDescPtr of a step: the method of the managed code, or of the Frame. Where an
@@ -175,12 +175,12 @@ impl Contract {
         memory: &M,
         code: &C,
         step: &StackFrame,
-    ) -> Result<Option<MethodRef>, Reason> {
+    ) -> Result<Option<MethodRef>, ContractError> {
         let Some(frame) = step.frame() else {
             return Ok(code.method_desc(step.context.ip()).map(MethodRef::MethodDesc));
         };
-        let reader = Reader { descriptor: &self.descriptor, memory };
-        if step.state == State::SkippedFrame && frame.kind == Some(FrameKind::InlinedCallFrame) {
+        let reader = FieldReader { descriptor: &self.descriptor, memory };
+        if step.state == FrameState::SkippedFrame && frame.kind == Some(ExplicitKind::InlinedCallFrame) {
             let caller = reader.inlined_return_address(frame.address)?;
             let stub = code.is_managed(caller).then(|| code.method_desc(caller)).flatten();
             if stub.and_then(|stub| method::has_md_context_arg(&reader, stub)) == Some(true) {
@@ -188,11 +188,11 @@ impl Contract {
                 let size = self
                     .descriptor
                     .size("InlinedCallFrame")
-                    .ok_or(Reason::NotDescribed("InlinedCallFrame"))?;
+                    .ok_or(ContractError::NotDescribed("InlinedCallFrame"))?;
                 let address = frame.address.wrapping_add(size);
                 let method = memory
                     .number(address, self.descriptor.pointer_size())
-                    .ok_or(Reason::Unread { what: "the interop MethodDesc", address })?;
+                    .ok_or(ContractError::Unread { what: "the interop MethodDesc", address })?;
                 return Ok((method != 0).then_some(MethodRef::MethodDesc(method)));
             }
         }
@@ -210,8 +210,8 @@ impl Contract {
         memory: &M,
         frame: ExplicitFrame,
         context: &Context,
-    ) -> Result<Option<(u64, u64)>, Reason> {
-        let reader = Reader { descriptor: &self.descriptor, memory };
+    ) -> Result<Option<(u64, u64)>, ContractError> {
+        let reader = FieldReader { descriptor: &self.descriptor, memory };
         let mut there = context.clone();
         reader.update(frame, &mut there)?;
         Ok((there != *context).then(|| (there.ip(), there.sp())))
@@ -228,7 +228,7 @@ impl Contract {
         head: u64,
         sp: u64,
     ) -> Option<(ExplicitFrame, Context)> {
-        let reader = Reader { descriptor: &self.descriptor, memory };
+        let reader = FieldReader { descriptor: &self.descriptor, memory };
         let frames = self.frames(memory, head).map_while(Result::ok);
         frames.filter(|frame| frame.address >= sp).find_map(|frame| {
             let mut there = context.clone();
@@ -240,39 +240,39 @@ impl Contract {
 
 /// What the next step begins with.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum NextStep {
     Start,
     /// Leave the step of this state.
-    Leave(State),
+    Leave(FrameState),
     End,
 }
 
 /// A walk under way; made by [`Contract::stack_walk`]. After an error it is at its end.
 pub struct StackWalk<'a, M, C> {
-    reader: Reader<'a, M>,
+    reader: FieldReader<'a, M>,
     code: &'a C,
     context: Context,
     chain: Chain<'a, M>,
-    next: Next,
+    next: NextStep,
     left: usize,
 }
 
 impl<M: Memory, C: Code> StackWalk<'_, M, C> {
     /// Leaves a step: unwinds, or takes a Frame off the chain.
-    fn leave(&mut self, state: State) -> Result<(), Reason> {
+    fn leave(&mut self, state: FrameState) -> Result<(), ContractError> {
         match state {
-            State::Frameless => {
+            FrameState::Frameless => {
                 let caller = self.caller()?;
                 self.context = caller;
                 Ok(())
             }
-            State::SkippedFrame => self.chain.advance(),
-            State::Frame => {
+            FrameState::SkippedFrame => self.chain.advance(),
+            FrameState::Frame => {
                 let Some(frame) = self.chain.current()? else { return Ok(()) };
                 self.reader.update(frame, &mut self.context)?;
                 // The InlinedCallFrame of a call under way lies within the frame that it leads to:
                 // it is skipped there.
-                let stays = frame.kind == Some(FrameKind::InlinedCallFrame)
+                let stays = frame.kind == Some(ExplicitKind::InlinedCallFrame)
                     && self.reader.has_active_call(frame.address)?;
                 if stays && self.code.is_managed(self.context.ip()) {
                     return Ok(());
@@ -283,55 +283,55 @@ impl<M: Memory, C: Code> StackWalk<'_, M, C> {
     }
 
     /// The caller of the managed code that the context is in.
-    fn caller(&self) -> Result<Context, Reason> {
+    fn caller(&self) -> Result<Context, ContractError> {
         let mut caller = self.context.clone();
         self.code.unwind(&mut caller)?;
         if caller.sp() <= self.context.sp() {
-            return Err(Reason::NoProgress { ip: self.context.ip() });
+            return Err(ContractError::NoProgress { ip: self.context.ip() });
         }
         Ok(caller)
     }
 
     /// What the walk stands at now; `None` at its end.
-    fn state(&self) -> Result<Option<State>, Reason> {
+    fn state(&self) -> Result<Option<FrameState>, ContractError> {
         let frame = self.chain.address();
         if !self.code.is_managed(self.context.ip()) {
-            return Ok(frame.map(|_| State::Frame));
+            return Ok(frame.map(|_| FrameState::Frame));
         }
-        let Some(address) = frame else { return Ok(Some(State::Frameless)) };
+        let Some(address) = frame else { return Ok(Some(FrameState::Frameless)) };
         // A Frame below the caller's stack lies within this stack frame.
-        Ok(Some(if address < self.caller()?.sp() { State::SkippedFrame } else { State::Frameless }))
+        Ok(Some(if address < self.caller()?.sp() { FrameState::SkippedFrame } else { FrameState::Frameless }))
     }
 
-    fn step(&mut self) -> Result<Option<StackFrame>, Reason> {
-        self.left = self.left.checked_sub(1).ok_or(Reason::TooLong)?;
+    fn step(&mut self) -> Result<Option<StackFrame>, ContractError> {
+        self.left = self.left.checked_sub(1).ok_or(ContractError::TooLong)?;
         let state = match self.next {
-            Next::End => return Ok(None),
+            NextStep::End => return Ok(None),
             // The first frame is told as it is; Frames within it are told after.
-            Next::Start if self.code.is_managed(self.context.ip()) => Some(State::Frameless),
-            Next::Start => self.chain.address().map(|_| State::Frame),
-            Next::Leave(state) => {
+            NextStep::Start if self.code.is_managed(self.context.ip()) => Some(FrameState::Frameless),
+            NextStep::Start => self.chain.address().map(|_| FrameState::Frame),
+            NextStep::Leave(state) => {
                 self.leave(state)?;
                 self.state()?
             }
         };
         let Some(state) = state else {
-            self.next = Next::End;
+            self.next = NextStep::End;
             return Ok(None);
         };
-        self.next = Next::Leave(state);
-        let frame = if state == State::Frameless { None } else { self.chain.current()? };
+        self.next = NextStep::Leave(state);
+        let frame = if state == FrameState::Frameless { None } else { self.chain.current()? };
         Ok(Some(StackFrame { context: self.context.clone(), state, frame }))
     }
 }
 
 impl<M: Memory, C: Code> Iterator for StackWalk<'_, M, C> {
-    type Item = Result<StackFrame, Reason>;
+    type Item = Result<StackFrame, ContractError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let step = self.step();
         if step.is_err() {
-            self.next = Next::End;
+            self.next = NextStep::End;
             self.left = 1;
         }
         step.transpose()

@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! "Nettrace"  u32 20  "!FastSerialization.1"
-//! object*     5 (begin)  5 1 (begin type, null type)  u32 version  u32 oldest reader  u32 length  name  6 (end type)
-//!             fields  6 (end)
+//! object*     5 (begin)  5 1 (begin type, null type)  u32 version  u32 oldest reader
+//!             u32 length  name  6 (end type)  fields  6 (end)
 //! 1 (null)    the end
 //! ```
 //!
@@ -59,13 +59,13 @@ pub struct Outcome {
     /// Blocks that could not be read to their end.
     pub damaged_blocks: u64,
     /// Why the stream was not read to its end marker; `None` if it was.
-    pub broken: Option<Broken>,
+    pub broken: Option<NettraceError>,
 }
 
 /// Why a stream could not be read to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Broken {
+pub enum NettraceError {
     /// The bytes are of something else.
     #[error("is no NetTrace stream")]
     NotNettrace,
@@ -95,7 +95,7 @@ const LONGEST_NAME: usize = 64;
 
 /// Reads a stream as far as it can be read and hands every event of a known type to `visit`.
 pub fn read<'a>(stream: &'a [u8], mut visit: impl FnMut(&EventType, &Record<'a>)) -> Outcome {
-    let mut reader = Reader { outcome: Outcome::default(), types: HashMap::new(), visit: &mut visit };
+    let mut reader = NettraceReader { outcome: Outcome::default(), types: HashMap::new(), visit: &mut visit };
     let mut cursor = Cursor::new(stream);
     reader.outcome.broken = reader.objects(&mut cursor).err();
     reader.outcome
@@ -110,41 +110,41 @@ pub fn read_header(stream: &[u8]) -> Option<Header> {
     if name == b"Trace" { trace_header(&mut cursor) } else { None }
 }
 
-struct Reader<'v, 'a> {
+struct NettraceReader<'v, 'a> {
     outcome: Outcome,
     /// Event types by the id that the stream gives them.
     types: HashMap<u32, EventType>,
     visit: &'v mut dyn FnMut(&EventType, &Record<'a>),
 }
 
-impl<'a> Reader<'_, 'a> {
-    fn objects(&mut self, cursor: &mut Cursor<'a>) -> Result<(), Broken> {
+impl<'a> NettraceReader<'_, 'a> {
+    fn objects(&mut self, cursor: &mut Cursor<'a>) -> Result<(), NettraceError> {
         if cursor.left() < MAGIC.len() {
-            return Err(Broken::Truncated(0));
+            return Err(NettraceError::Truncated(0));
         }
         if cursor.bytes(MAGIC.len()) != Some(MAGIC) {
-            return Err(Broken::NotNettrace);
+            return Err(NettraceError::NotNettrace);
         }
         loop {
             let start = cursor.at();
             match cursor.u8() {
                 Some(NULL) => return Ok(()),
                 Some(BEGIN) => {}
-                Some(_) => return Err(Broken::Corrupted(start)),
-                None => return Err(Broken::Truncated(start)),
+                Some(_) => return Err(NettraceError::Corrupted(start)),
+                None => return Err(NettraceError::Truncated(start)),
             }
             if !self.object(cursor, start)? {
-                return Err(Broken::Truncated(start));
+                return Err(NettraceError::Truncated(start));
             }
         }
     }
 
     /// Reads an object whose first tag has been read. False: it is not all there.
-    fn object(&mut self, cursor: &mut Cursor<'a>, start: usize) -> Result<bool, Broken> {
+    fn object(&mut self, cursor: &mut Cursor<'a>, start: usize) -> Result<bool, NettraceError> {
         let Some((version, name)) = object_type(cursor, start)? else { return Ok(false) };
         if name == b"Trace" {
             if version != VERSION {
-                return Err(Broken::Version(version));
+                return Err(NettraceError::Version(version));
             }
             let Some(header) = trace_header(cursor) else { return Ok(false) };
             self.outcome.header = Some(header);
@@ -164,7 +164,7 @@ impl<'a> Reader<'_, 'a> {
         }
         match cursor.u8() {
             Some(END) => Ok(true),
-            Some(_) => Err(Broken::Corrupted(cursor.at() - 1)),
+            Some(_) => Err(NettraceError::Corrupted(cursor.at() - 1)),
             None => Ok(false),
         }
     }
@@ -172,7 +172,7 @@ impl<'a> Reader<'_, 'a> {
     /// Reads a block; kinds that are not needed (stacks, sequence points) and unknown ones are
     /// passed over.
     fn block(&mut self, name: &[u8], block: &'a [u8]) {
-        let Reader { outcome, types, visit } = self;
+        let NettraceReader { outcome, types, visit } = self;
         let read = match name {
             b"MetadataBlock" => blocks::events(block, |record| {
                 if let Some((id, known)) = event_type(record.payload) {
@@ -193,7 +193,7 @@ impl<'a> Reader<'_, 'a> {
 }
 
 /// Version and name of an object. `None`: it is not all there.
-fn object_type<'a>(cursor: &mut Cursor<'a>, start: usize) -> Result<Option<(u32, &'a [u8])>, Broken> {
+fn object_type<'a>(cursor: &mut Cursor<'a>, start: usize) -> Result<Option<(u32, &'a [u8])>, NettraceError> {
     let mut read = || {
         let tags = cursor.bytes(2)?;
         let version = cursor.u32()?;
@@ -203,12 +203,12 @@ fn object_type<'a>(cursor: &mut Cursor<'a>, start: usize) -> Result<Option<(u32,
     };
     let Some((tags, version, len)) = read() else { return Ok(None) };
     if tags != [BEGIN, NULL] || len > LONGEST_NAME {
-        return Err(Broken::Corrupted(start));
+        return Err(NettraceError::Corrupted(start));
     }
     let Some(name) = cursor.bytes(len) else { return Ok(None) };
     match cursor.u8() {
         Some(END) => Ok(Some((version, name))),
-        Some(_) => Err(Broken::Corrupted(cursor.at() - 1)),
+        Some(_) => Err(NettraceError::Corrupted(cursor.at() - 1)),
         None => Ok(None),
     }
 }

@@ -71,9 +71,9 @@ fn full(id: u8, thread: u8, time: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Event, thread, time, payload.
-type Seen = (u32, u64, u64, Vec<u8>);
+type EventRow = (u32, u64, u64, Vec<u8>);
 
-fn collect(stream: &[u8]) -> (Vec<Seen>, Outcome) {
+fn collect(stream: &[u8]) -> (Vec<EventRow>, Outcome) {
     let mut events = Vec::new();
     let outcome = read(stream, |kind, record| {
         events.push((kind.id, record.thread, record.time, record.payload.to_vec()));
@@ -168,18 +168,18 @@ fn a_stream_cut_off_anywhere_is_called_truncated() {
     let stream = described().block("EventBlock", 20, 1, &full(5, 1, 1, b"x")).end();
     for len in 0..stream.len() {
         let outcome = collect(&stream[..len]).1;
-        assert!(matches!(outcome.broken, Some(Broken::Truncated(_))), "{len}: {outcome:?}");
+        assert!(matches!(outcome.broken, Some(NettraceError::Truncated(_))), "{len}: {outcome:?}");
     }
 }
 
 #[test]
 fn other_bytes_and_other_versions_are_refused_by_name() {
-    assert_eq!(collect(&[b'x'; 64]).1.broken, Some(Broken::NotNettrace));
+    assert_eq!(collect(&[b'x'; 64]).1.broken, Some(NettraceError::NotNettrace));
     let mut stream = Builder(MAGIC.to_vec());
     stream.begin("Trace", 6);
     stream.0.extend([0; 64]);
-    assert_eq!(collect(&stream.0).1.broken, Some(Broken::Version(6)));
+    assert_eq!(collect(&stream.0).1.broken, Some(NettraceError::Version(6)));
     let mut stream = described().0;
     stream.push(99);
-    assert!(matches!(collect(&stream).1.broken, Some(Broken::Corrupted(_))));
+    assert!(matches!(collect(&stream).1.broken, Some(NettraceError::Corrupted(_))));
 }

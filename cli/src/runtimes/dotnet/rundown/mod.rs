@@ -57,7 +57,7 @@ impl Rundown {
     ) -> Outcome {
         let header = nettrace::read_header(bytes);
         let times = header.as_ref().map_or(Times::OfEvents, times);
-        let mut stream = Stream::default();
+        let mut stream = RundownStream::default();
         let Rundown { budget, left_out, .. } = self;
         let outcome = nettrace::read(bytes, |kind, record| {
             if let Some(event) = events::decode(kind, record.payload) {
@@ -77,7 +77,7 @@ impl Rundown {
     }
 
     /// Turns what a stream told into methods. Its modules may come after their methods.
-    fn join(&mut self, stream: Stream) {
+    fn join(&mut self, stream: RundownStream) {
         let mut ids: HashMap<u64, u32> = HashMap::new();
         for (id, module) in stream.modules {
             let next = self.modules.len() as u32;
@@ -91,12 +91,12 @@ impl Rundown {
         let stems: Vec<String> = self.modules.iter().map(stem).collect();
         for change in stream.changes {
             match change {
-                Change::Method(told) => {
+                CodeChange::Method(told) => {
                     let module = ids.get(&told.code.module).copied();
                     let module = module.filter(|_| !told.code.is_dynamic());
                     self.map.add(method(told, module, &stems));
                 }
-                Change::Unload { start, time } => self.map.remove(start, time),
+                CodeChange::Unload { start, time } => self.map.remove(start, time),
             }
         }
     }
@@ -104,58 +104,58 @@ impl Rundown {
 
 /// What one stream tells.
 #[derive(Default)]
-struct Stream {
-    changes: Vec<Change>,
+struct RundownStream {
+    changes: Vec<CodeChange>,
     /// By the runtime's id.
     modules: HashMap<u64, ManagedModule>,
     /// What each thread told last.
-    last: HashMap<u64, Last>,
+    last: HashMap<u64, LastEvent>,
 }
 
-enum Change {
-    Method(Told),
+enum CodeChange {
+    Method(MethodRecord),
     Unload { start: u64, time: u64 },
 }
 
 /// A method as it was told.
-struct Told {
+struct MethodRecord {
     code: Box<MethodCode>,
     lines: Option<Arc<CodeLines>>,
     span: Span,
 }
 
 /// The last event of a thread that concerns a method.
-enum Last {
+enum LastEvent {
     /// A map; the method may follow.
     Map(IlMap),
     /// A method (index in `changes`); its map may follow.
     Method(usize),
 }
 
-impl Stream {
+impl RundownStream {
     fn event(&mut self, thread: u64, time: u64, event: Event) {
         match event {
             Event::Method { loaded, method } => {
                 let lines = match self.last.remove(&thread) {
-                    Some(Last::Map(map)) if map.method == method.id && !map.after => Some(map.offsets),
+                    Some(LastEvent::Map(map)) if map.method == method.id && !map.after => Some(map.offsets),
                     _ => None,
                 };
                 let lines = lines.map(|offsets| Arc::new(CodeLines { offsets }));
                 let span = if loaded { Span::from(time) } else { Span::seen(time) };
-                self.last.insert(thread, Last::Method(self.changes.len()));
-                self.changes.push(Change::Method(Told { code: method, lines, span }));
+                self.last.insert(thread, LastEvent::Method(self.changes.len()));
+                self.changes.push(CodeChange::Method(MethodRecord { code: method, lines, span }));
             }
             Event::IlMap(map) => match self.last.remove(&thread) {
-                Some(Last::Method(at)) if map.after && self.wants(at, map.method) => {
-                    if let Change::Method(told) = &mut self.changes[at] {
+                Some(LastEvent::Method(at)) if map.after && self.wants(at, map.method) => {
+                    if let CodeChange::Method(told) = &mut self.changes[at] {
                         told.lines = Some(Arc::new(CodeLines { offsets: map.offsets }));
                     }
                 }
                 _ => {
-                    self.last.insert(thread, Last::Map(map));
+                    self.last.insert(thread, LastEvent::Map(map));
                 }
             },
-            Event::MethodUnload { start } => self.changes.push(Change::Unload { start, time }),
+            Event::MethodUnload { start } => self.changes.push(CodeChange::Unload { start, time }),
             Event::Module(module) => {
                 let known = self.modules.entry(module.id).or_default();
                 if (1..=MAX_PATH).contains(&module.il_path.len()) {
@@ -171,13 +171,13 @@ impl Stream {
 
     /// Whether the method at `at` is `id` and has no map yet.
     fn wants(&self, at: usize, id: u64) -> bool {
-        matches!(&self.changes[at], Change::Method(told) if told.code.id == id && told.lines.is_none())
+        matches!(&self.changes[at], CodeChange::Method(told) if told.code.id == id && told.lines.is_none())
     }
 }
 
 /// A method of a module; `stems`: the names of all modules.
-fn method(told: Told, module: Option<u32>, stems: &[String]) -> Method {
-    let Told { code, lines, span } = told;
+fn method(told: MethodRecord, module: Option<u32>, stems: &[String]) -> Method {
+    let MethodRecord { code, lines, span } = told;
     let stem = match module.map(|module| stems[module as usize].as_str()) {
         Some(stem) if !stem.is_empty() => stem,
         _ if code.is_dynamic() => DYNAMIC,

@@ -131,7 +131,7 @@ fn map(method: u64, after: bool, native: u32) -> Event {
 }
 
 fn maps_of(events: impl IntoIterator<Item = (u64, Event)>) -> Vec<Option<u32>> {
-    let mut stream = Stream::default();
+    let mut stream = RundownStream::default();
     for (thread, event) in events {
         stream.event(thread, 0, event);
     }
