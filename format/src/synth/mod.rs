@@ -14,7 +14,6 @@
 
 use crate::blob;
 pub mod damage;
-pub mod grow;
 mod mutate;
 mod parts;
 mod random;
