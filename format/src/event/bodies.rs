@@ -20,8 +20,8 @@ macro_rules! variant {
 }
 
 /// Implements [`Body`] for an enum from one table: `TYPE Variant { field: Codec, … } check;` is a
-/// row; the check, if there is one, looks at all fields together. `else` names the variant for types
-/// that are not in the table.
+/// row; the check, if there is one, looks at all fields together. `else` names the variant for
+/// types that are not in the table.
 macro_rules! bodies {
     (
         $enum:ident, $rows:ident, else ($unknown:ident, $rest:ident) [$($else:tt)*]

@@ -19,7 +19,7 @@ mod parts;
 mod random;
 
 pub use mutate::{Choices, mutate};
-pub use parts::{Part, Parts, StoredEvent};
+pub use parts::{Parts, StoredBlock, StoredEvent};
 pub use random::Random;
 
 use crate::block::{BlockBuffer, Rejected};
