@@ -13,7 +13,8 @@ target=${CARGO_TARGET_DIR:-target}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cargo build -q --release -p stk --bin stk --example grow
+cargo build -q --release -p stk --bin stk
+cargo build -q --release -p stk-benches --example grow
 for n in $((samples / 2)) "$samples"; do
   "$target/release/examples/grow" "$trace" "$work/grown.stk" "$n" 25
   python3 - "$target/release/stk" "$work/grown.stk" "$n" "$(dirname "$trace")" <<'PYTHON'

@@ -11,7 +11,8 @@
 //! encoder.begin(&mut block, now)
 //!   encoder.sample(&mut block, &mut image, &raw)      a captured thread
 //!   encoder.same(&mut block, &mut image, now, state)  a thread known not to have run
-//! encoder.flush_idle(&mut block, &mut image)          every image, before the block is cut (and when a thread ends)
+//! encoder.flush_idle(&mut block, &mut image)          every image, before the block is cut
+//!                                                     (and when a thread ends)
 //! ```
 //!
 //! `put` has the stored form; here is what is remembered of a thread and what becomes of a sample.

@@ -29,7 +29,8 @@ pub const RUNTIME_SINGLE_FILE: u32 = 3;
 
 /// [`NameMailbox::host_state`]: no host has looked here.
 pub const HOST_NONE: u32 = 0;
-/// [`NameMailbox::host_state`]: a host looks, and has not needed the library yet, or `message` says what it waits for.
+/// [`NameMailbox::host_state`]: a host looks, and has not needed the library yet, or `message` says
+/// what it waits for.
 pub const HOST_LOOKS: u32 = 1;
 /// [`NameMailbox::host_state`]: the library answers; `message` is what it is.
 pub const HOST_ANSWERS: u32 = 2;

@@ -62,7 +62,7 @@ pub struct Column {
 
 /// A table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Table {
+pub struct ParquetTable {
     /// Name, also of its folder.
     pub name: &'static str,
     /// What a row is.
@@ -82,7 +82,7 @@ const fn nullable(name: &'static str, kind: ColumnType, doc: &'static str) -> Co
 const TRACE_ID: Column = column("trace_id", Text, "The trace: 32 hex digits");
 
 /// `samples`.
-pub const SAMPLES: Table = Table {
+pub const SAMPLES: ParquetTable = ParquetTable {
     name: "samples",
     doc: "Consecutive samples of one thread with the same stack, state and flags (`samples` says how many; mostly 1 in a \
           busy thread)",
@@ -115,7 +115,7 @@ pub const SAMPLES: Table = Table {
 pub const SAMPLES_FRAMES: Column = column("frames", NamedFrames, "The stack with names, root first");
 
 /// `stacks`.
-pub const STACKS: Table = Table {
+pub const STACKS: ParquetTable = ParquetTable {
     name: "stacks",
     doc: "A distinct stack",
     columns: &[
@@ -128,7 +128,7 @@ pub const STACKS: Table = Table {
 };
 
 /// `frames`.
-pub const FRAMES: Table = Table {
+pub const FRAMES: ParquetTable = ParquetTable {
     name: "frames",
     doc: "A name at a location: the function itself or one inlined into it",
     columns: &[
@@ -178,7 +178,7 @@ pub const FRAMES: Table = Table {
 };
 
 /// `modules`.
-pub const MODULES: Table = Table {
+pub const MODULES: ParquetTable = ParquetTable {
     name: "modules",
     doc: "An image at an address for a time",
     columns: &[
@@ -198,7 +198,7 @@ pub const MODULES: Table = Table {
 };
 
 /// `threads`.
-pub const THREADS: Table = Table {
+pub const THREADS: ParquetTable = ParquetTable {
     name: "threads",
     doc: "A thread from its start to its end",
     columns: &[
@@ -214,7 +214,7 @@ pub const THREADS: Table = Table {
 };
 
 /// `traces`.
-pub const TRACES: Table = Table {
+pub const TRACES: ParquetTable = ParquetTable {
     name: "traces",
     doc: "A trace; its file is written last, so that a trace listed here is complete in the other tables",
     columns: &[
@@ -241,4 +241,4 @@ pub const TRACES: Table = Table {
 };
 
 /// Every table.
-pub const ALL: [Table; 6] = [SAMPLES, STACKS, FRAMES, MODULES, THREADS, TRACES];
+pub const ALL: [ParquetTable; 6] = [SAMPLES, STACKS, FRAMES, MODULES, THREADS, TRACES];

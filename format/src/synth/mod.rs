@@ -14,13 +14,12 @@
 
 use crate::blob;
 pub mod damage;
-pub mod grow;
 mod mutate;
 mod parts;
 mod random;
 
 pub use mutate::{Choices, mutate};
-pub use parts::{Part, Parts, StoredEvent};
+pub use parts::{Parts, StoredBlock, StoredEvent};
 pub use random::Random;
 
 use crate::block::{BlockBuffer, Rejected};

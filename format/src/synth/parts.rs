@@ -17,19 +17,19 @@ pub struct Parts {
     /// The file header.
     pub header: FileHeader,
     /// Its blocks, in file order.
-    pub blocks: Vec<Part>,
+    pub blocks: Vec<StoredBlock>,
 }
 
 /// A block: its header and its events.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct StoredBlock {
     /// Written as it is, but for the lengths, the codec and the checksums.
     pub header: BlockHeader,
     /// Its events in stored order.
     pub events: Vec<StoredEvent>,
     /// How many times it is written, under sequence numbers that follow each other.
     pub times: u32,
-    /// What takes the place of its events: see [`Part::seal`].
+    /// What takes the place of its events: see [`StoredBlock::seal`].
     sealed: Option<Sealed>,
 }
 
@@ -61,21 +61,21 @@ impl Parts {
     pub fn take_apart(file: &[u8]) -> Option<Parts> {
         let trace = Trace::open(file).ok()?;
         let parts = trace.blocks().iter().filter(|block| block.header.kind != BlockKind::Index);
-        let parts = parts.filter_map(|block| Part::read(&block.header, file, block.offset));
+        let parts = parts.filter_map(|block| StoredBlock::read(&block.header, file, block.offset));
         Some(Parts { header: *trace.header(), blocks: parts.collect() })
     }
 
     /// Appends a block of `kind` whose events begin at `time` (ticks), numbered as a recorder would
     /// number it.
-    pub fn block(&mut self, kind: BlockKind, time: u64) -> &mut Part {
+    pub fn block(&mut self, kind: BlockKind, time: u64) -> &mut StoredBlock {
         let like = self.blocks.iter().rev().find(|block| block.header.kind == kind);
         let ordinal = like.map_or(0, |block| block.header.ordinal.wrapping_add(block.times.into()));
-        let told = |block: &&Part| matches!(block.header.kind, BlockKind::Meta | BlockKind::State);
+        let told = |block: &&StoredBlock| matches!(block.header.kind, BlockKind::Meta | BlockKind::State);
         let last_meta = self.blocks.iter().rev().find(told).map_or(u64::MAX, |block| block.header.seq);
         let last = self.blocks.last();
         let seq = last.map_or(0, |block| block.header.seq.wrapping_add(block.times.into()));
         let header = BlockHeader { kind, seq, ordinal, last_meta, first: time, last: time, ..self.empty() };
-        self.blocks.push(Part { header, events: Vec::new(), times: 1, sealed: None });
+        self.blocks.push(StoredBlock { header, events: Vec::new(), times: 1, sealed: None });
         let last = self.blocks.len() - 1;
         &mut self.blocks[last]
     }
@@ -119,8 +119,8 @@ impl Parts {
     }
 }
 
-impl Part {
-    fn read(header: &BlockHeader, file: &[u8], offset: u64) -> Option<Part> {
+impl StoredBlock {
+    fn read(header: &BlockHeader, file: &[u8], offset: u64) -> Option<StoredBlock> {
         let at = usize::try_from(offset).ok()? + BLOCK_HEADER_LEN;
         let stored = file.get(at..)?.get(..header.stored_len as usize)?;
         let mut raw = vec![0; header.raw_len as usize];
@@ -130,11 +130,11 @@ impl Part {
         while let Ok(Some((kind, body, _))) = split.next() {
             events.push(StoredEvent { kind, body: body.to_vec() });
         }
-        Some(Part { header: *header, events, times: 1, sealed: None })
+        Some(StoredBlock { header: *header, events, times: 1, sealed: None })
     }
 
     /// Appends an event, whatever it says.
-    pub fn push(&mut self, event: &Event) -> &mut Part {
+    pub fn push(&mut self, event: &Event) -> &mut StoredBlock {
         self.events.extend(StoredEvent::of(event, self.header.first));
         self
     }

@@ -3,7 +3,6 @@
 mod common;
 mod damage;
 mod foreign;
-mod grown;
 mod hostile;
 mod kept;
 mod kept_list;

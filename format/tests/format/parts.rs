@@ -1,7 +1,7 @@
 //! Traces taken apart, changed and put together again.
 
 use std::collections::BTreeSet;
-use stk_format::synth::{Part, Parts, Random, StoredEvent, TraceBuilder, mutate};
+use stk_format::synth::{Parts, Random, StoredBlock, StoredEvent, TraceBuilder, mutate};
 use stk_format::{BlockKind, Scratch, Trace};
 use stk_schema::Arch;
 use stk_schema::event::{Event, Metadata, kind};
@@ -20,7 +20,7 @@ fn trace() -> Vec<u8> {
 /// The blocks of a file without the index: kind, events, samples and decompressed bytes.
 fn contents(file: &[u8]) -> Vec<(BlockKind, u32, u32, Vec<u8>)> {
     let parts = Parts::take_apart(file).unwrap();
-    let of = |part: &Part| (part.header.kind, part.header.events, part.header.samples, part.raw());
+    let of = |part: &StoredBlock| (part.header.kind, part.header.events, part.header.samples, part.raw());
     parts.blocks.iter().map(of).collect()
 }
 

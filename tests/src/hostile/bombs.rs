@@ -7,7 +7,7 @@ mod stacks;
 use super::{BASE, STACK, THREAD, small_parts, thread};
 use stk_format::BlockKind;
 use stk_format::blob::content_hash;
-use stk_format::synth::{Part, Parts, StoredEvent};
+use stk_format::synth::{Parts, StoredBlock, StoredEvent};
 use stk_schema::event::*;
 use stk_schema::identity::{CodeView, ContentHash, Identity, PeIdentity};
 use stk_schema::limits;
@@ -113,7 +113,7 @@ fn full(parts: &mut Parts, kind: BlockKind, event: &Event<'_>, times: usize) {
 fn many<'e>(parts: &mut Parts, kind: BlockKind, count: usize, make: impl Fn(u64) -> Event<'e>) {
     let mut left = 0..count as u64;
     while !left.is_empty() {
-        let block: &mut Part = parts.block(kind, 600_000);
+        let block: &mut StoredBlock = parts.block(kind, 600_000);
         let mut raw = 0;
         while raw < limits::MAX_BLOCK_RAW - 2 * TEXT - 1024
             && let Some(i) = left.next()
@@ -199,7 +199,7 @@ const KEYFRAME: u64 = 2;
 const TRUNCATED: u64 = 0x40;
 
 /// A SAMPLES block whose slots are those threads.
-fn samples(parts: &mut Parts, threads: impl Iterator<Item = u64>) -> &mut Part {
+fn samples(parts: &mut Parts, threads: impl Iterator<Item = u64>) -> &mut StoredBlock {
     let block = parts.block(BlockKind::Samples, 600_000);
     let slot = |(slot, thread)| StoredEvent::of_numbers(kind::SLOT, &[slot, thread, 1]);
     block.events.extend((0..).zip(threads).map(slot));

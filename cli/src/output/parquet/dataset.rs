@@ -79,7 +79,7 @@ impl Dataset {
     fn table(
         &self,
         profile: &Profile,
-        table: &tables::Table,
+        table: &tables::ParquetTable,
         more: &[tables::Column],
     ) -> anyhow::Result<TableWriter> {
         match &self.goal {

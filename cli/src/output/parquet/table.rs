@@ -26,7 +26,7 @@ impl TableWriter {
     /// A file of `table` with `more` columns at the end.
     pub fn create(
         path: &Path,
-        table: &tables::Table,
+        table: &tables::ParquetTable,
         more: &[tables::Column],
     ) -> anyhow::Result<TableWriter> {
         let cannot = || format!("{}: cannot be written", path.display());

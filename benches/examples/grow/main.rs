@@ -1,8 +1,15 @@
-//! Makes a large trace of a small real one: `cargo run --release -p stk --example grow -- IN.stk
-//! OUT.stk [SAMPLES [DEPTH]]`.
+//! Makes a large trace of a small real one: `cargo run --release -p stk-benches --example grow --
+//! IN.stk OUT.stk [SAMPLES [DEPTH]]`.
 //!
 //! For measurements that need a million samples of real code; prints what was made of what.
 
+mod growth;
+mod pieces;
+#[cfg(test)]
+mod tests;
+
+use growth::{Grow, grow};
+use pieces::Frame;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
@@ -10,7 +17,6 @@ use std::process::ExitCode;
 use stk::image::{AddressSpace, ImageSearch, load_images};
 use stk::trace::{TraceFile, registers};
 use stk_format::Sample;
-use stk_format::synth::grow::{Frame, Grow, grow};
 use stk_unwind::{WalkOptions, Walker};
 
 fn main() -> ExitCode {

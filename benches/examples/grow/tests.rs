@@ -1,8 +1,9 @@
 //! A grown trace is made of the real trace's frames and nothing else.
 
+use super::growth::{Grow, grow};
+use super::pieces::Frame;
 use std::collections::HashSet;
 use stk_format::synth::TraceBuilder;
-use stk_format::synth::grow::{Frame, Grow, grow};
 use stk_format::{BlockKind, Decoded, Sample, Scratch, Trace};
 use stk_schema::Arch;
 
