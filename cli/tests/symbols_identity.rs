@@ -66,7 +66,7 @@ impl Setting {
 }
 
 fn bundle(path: &Path, guid: [u8; 16], contents: &[u8]) {
-    let mut writer = BundleWriter::new(std::fs::File::create(path).unwrap()).unwrap();
+    let mut writer = BundleWriter::new(std::fs::File::create(path).unwrap());
     writer.add("busy.pdb", &pdb_id(&guid, identity().1), contents).unwrap();
     writer.finish().unwrap();
 }

@@ -14,7 +14,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zstd_safe::{CCtx, CParameter, DCtx, InBuffer, OutBuffer};
+use zstd::stream::{read, write};
+use zstd::zstd_safe::{find_frame_compressed_size, get_error_name, get_frame_content_size};
 
 use crate::map::MappedFile;
 
@@ -96,7 +97,7 @@ impl Bundle {
         let Some(frames) = self.members.get(&key).and_then(|range| self.file.get(range.clone())) else {
             return Ok(None);
         };
-        let mut reader = ZstdFrames::new(frames, self.room(frames.len())?);
+        let mut reader = ZstdFrames::new(frames, self.room(frames.len())?)?;
         let mut found = None;
         walk(&mut reader, |name, entry| {
             if name.as_ref() != Some(&key) {
@@ -110,7 +111,7 @@ impl Bundle {
         })?;
         let len =
             found.ok_or_else(|| invalid("is damaged: a file that was listed is not there".to_owned()))?;
-        reader.finish_frame()?;
+        reader.finish()?;
         if frames.len() == self.file.len() {
             self.left.fetch_sub(reader.made.min(self.left.load(Ordering::Relaxed)), Ordering::Relaxed);
         }
@@ -132,8 +133,8 @@ fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-fn zstd_error(code: usize) -> io::Error {
-    invalid(format!("is no intact .tar.zst: {}", zstd_safe::get_error_name(code)))
+fn not_intact(why: impl std::fmt::Display) -> io::Error {
+    invalid(format!("is no intact .tar.zst: {why}"))
 }
 
 fn member_key(name: &str, id: &str) -> String {
@@ -205,12 +206,12 @@ fn list_frames(data: &[u8]) -> io::Result<Option<HashMap<String, Range<usize>>>>
     let mut at = 0;
     while at < data.len() {
         let rest = &data[at..];
-        let len = zstd_safe::find_frame_compressed_size(rest).map_err(zstd_error)?;
+        let len = find_frame_compressed_size(rest).map_err(|code| not_intact(get_error_name(code)))?;
         let frame = rest.get(..len).filter(|frame| !frame.is_empty());
         let frame = frame.ok_or_else(|| invalid("is no intact .tar.zst".to_owned()))?;
-        let content = zstd_safe::get_frame_content_size(frame).ok().flatten();
+        let content = get_frame_content_size(frame).ok().flatten();
         let mut head = Vec::new();
-        ZstdFrames::new(frame, u64::MAX).take(BLOCK).read_to_end(&mut head)?;
+        ZstdFrames::new(frame, u64::MAX)?.take(BLOCK).read_to_end(&mut head)?;
         if head.iter().any(|&byte| byte != 0) {
             let Some((name, size)) = first_file(&head) else { return Ok(None) };
             let whole = size.checked_next_multiple_of(BLOCK).and_then(|len| len.checked_add(BLOCK));
@@ -238,7 +239,7 @@ fn first_file(head: &[u8]) -> Option<(String, u64)> {
 /// The members of any `.tar.zst`, all found from its beginning.
 fn list_stream(data: &[u8]) -> io::Result<HashMap<String, Range<usize>>> {
     let mut members = HashMap::new();
-    walk(ZstdFrames::new(data, unpacked_limit(data.len())), |name, _| {
+    walk(ZstdFrames::new(data, unpacked_limit(data.len()))?, |name, _| {
         name.map_or(Ok(()), |name| insert(&mut members, name, 0..data.len()))?;
         Ok(true)
     })?;
@@ -255,50 +256,34 @@ fn insert(members: &mut HashMap<String, Range<usize>>, name: String, frames: Ran
 
 /// Unpacks zstd frames that follow each other.
 struct ZstdFrames<'d> {
-    context: DCtx<'static>,
-    input: &'d [u8],
-    /// Whether a frame has begun and not ended.
-    open: bool,
+    frames: read::Decoder<'static, &'d [u8]>,
     /// Bytes unpacked so far, and at most.
     made: u64,
     limit: u64,
 }
 
 impl<'d> ZstdFrames<'d> {
-    fn new(input: &'d [u8], limit: u64) -> ZstdFrames<'d> {
-        ZstdFrames { context: DCtx::create(), input, open: false, made: 0, limit }
+    fn new(input: &'d [u8], limit: u64) -> io::Result<ZstdFrames<'d>> {
+        Ok(ZstdFrames { frames: read::Decoder::with_buffer(input)?, made: 0, limit })
     }
 
-    /// Reads the frame to its end, where its checksum is.
-    fn finish_frame(&mut self) -> io::Result<()> {
-        let mut rest = vec![0; 1 << 16];
-        while self.open && self.read(&mut rest)? != 0 {}
-        Ok(())
+    /// Reads to the end, where the last frame's checksum is.
+    fn finish(&mut self) -> io::Result<()> {
+        io::copy(self, &mut io::sink()).map(drop)
     }
 }
 
 impl Read for ZstdFrames<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if buffer.is_empty() || (self.input.is_empty() && !self.open) {
-                return Ok(0);
-            }
-            let (mut input, mut output) = (InBuffer::around(self.input), OutBuffer::around(&mut *buffer));
-            let hint = self.context.decompress_stream(&mut output, &mut input).map_err(zstd_error)?;
-            let (used, made) = (input.pos(), output.pos());
-            self.input = &self.input[used..];
-            self.open = hint != 0;
-            self.made += made as u64;
-            if self.made > self.limit {
-                return Err(invalid(format!("expands to more than {} bytes", self.limit)));
-            }
-            if made != 0 {
-                return Ok(made);
-            }
-            if self.open && self.input.is_empty() {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive is cut off"));
-            }
+        let made = self.frames.read(buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), "the archive is cut off"),
+            _ => not_intact(error),
+        })?;
+        self.made += made as u64;
+        if self.made > self.limit {
+            return Err(invalid(format!("expands to more than {} bytes", self.limit)));
         }
+        Ok(made)
     }
 }
 
@@ -309,16 +294,8 @@ pub struct BundleWriter<W: Write> {
 
 impl<W: Write> BundleWriter<W> {
     /// Nothing is written before the first file.
-    ///
-    /// # Errors
-    ///
-    /// When zstd refuses its parameters.
-    pub fn new(out: W) -> io::Result<BundleWriter<W>> {
-        let mut context = CCtx::create();
-        context.set_parameter(CParameter::CompressionLevel(LEVEL)).map_err(zstd_error)?;
-        context.set_parameter(CParameter::ChecksumFlag(true)).map_err(zstd_error)?;
-        let buffer = vec![0; CCtx::out_size()];
-        Ok(BundleWriter { tar: tar::Builder::new(FrameWriter { context, buffer, out }) })
+    pub fn new(out: W) -> BundleWriter<W> {
+        BundleWriter { tar: tar::Builder::new(FrameWriter::Between(out)) }
     }
 
     /// Adds a file. `name` must be safe as a file name ([`super::safe_file_name`]), `id` its
@@ -349,52 +326,59 @@ impl<W: Write> BundleWriter<W> {
     /// What the output says.
     pub fn finish(mut self) -> io::Result<W> {
         self.tar.get_mut().begin(None)?;
-        let mut frames = self.tar.into_inner()?;
-        frames.end()?;
-        frames.out.flush()?;
-        Ok(frames.out)
+        let frames = self.tar.into_inner()?;
+        let mut out = frames.into_output()?;
+        out.flush()?;
+        Ok(out)
     }
 }
 
 /// Packs what is written between `begin` and `end` into one zstd frame.
-struct FrameWriter<W: Write> {
-    context: CCtx<'static>,
-    buffer: Vec<u8>,
-    out: W,
+enum FrameWriter<W: Write> {
+    /// No frame is open.
+    Between(W),
+    /// A frame that has begun.
+    Open(write::Encoder<'static, W>),
+    /// A write failed.
+    Failed,
 }
 
 impl<W: Write> FrameWriter<W> {
+    /// Begins a frame of so many bytes, if that is known.
     fn begin(&mut self, size: Option<u64>) -> io::Result<()> {
-        self.context.set_pledged_src_size(size).map(drop).map_err(zstd_error)
+        let mut encoder =
+            write::Encoder::new(std::mem::replace(self, FrameWriter::Failed).into_output()?, LEVEL)?;
+        encoder.include_checksum(true)?;
+        encoder.set_pledged_src_size(size)?;
+        *self = FrameWriter::Open(encoder);
+        Ok(())
     }
 
     fn end(&mut self) -> io::Result<()> {
-        loop {
-            let mut output = OutBuffer::around(&mut self.buffer[..]);
-            let left = self.context.end_stream(&mut output).map_err(zstd_error)?;
-            let made = output.pos();
-            self.out.write_all(&self.buffer[..made])?;
-            if left == 0 {
-                return Ok(());
-            }
+        *self = FrameWriter::Between(std::mem::replace(self, FrameWriter::Failed).into_output()?);
+        Ok(())
+    }
+
+    /// Ends the frame that is open, and gives the output.
+    fn into_output(self) -> io::Result<W> {
+        match self {
+            FrameWriter::Between(out) => Ok(out),
+            FrameWriter::Open(encoder) => encoder.finish(),
+            FrameWriter::Failed => Err(io::Error::other("the bundle was not written whole")),
         }
     }
 }
 
 impl<W: Write> Write for FrameWriter<W> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let mut input = InBuffer::around(data);
-        while input.pos() < data.len() {
-            let mut output = OutBuffer::around(&mut self.buffer[..]);
-            self.context.compress_stream(&mut output, &mut input).map_err(zstd_error)?;
-            let made = output.pos();
-            self.out.write_all(&self.buffer[..made])?;
+        match self {
+            FrameWriter::Open(encoder) => encoder.write(data),
+            FrameWriter::Between(_) | FrameWriter::Failed => Err(io::Error::other("no frame is open")),
         }
-        Ok(data.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+        Ok(())
     }
 }
 

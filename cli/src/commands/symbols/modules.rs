@@ -201,7 +201,7 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
     let output = args.output.display();
     if is_bundle(&args.output) {
         write_atomically(&args.output, |out| {
-            let mut bundle = BundleWriter::new(out)?;
+            let mut bundle = BundleWriter::new(out);
             files.iter().try_for_each(|((name, id), found)| bundle.add(name, id, &found.file))?;
             bundle.finish().map(drop)
         })

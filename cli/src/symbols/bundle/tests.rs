@@ -29,7 +29,7 @@ fn files() -> Vec<(String, String, Vec<u8>)> {
 }
 
 fn packed(files: &[(String, String, Vec<u8>)]) -> Vec<u8> {
-    let mut writer = BundleWriter::new(Vec::new()).unwrap();
+    let mut writer = BundleWriter::new(Vec::new());
     files.iter().for_each(|(name, id, data)| writer.add(name, id, data).unwrap());
     writer.finish().unwrap()
 }
@@ -63,11 +63,8 @@ fn a_short_name_is_found_without_unpacking_what_stands_before() {
 fn a_bundle_of_one_frame_is_read_too() {
     let (_folder, bundle) = file(&packed(&files()));
     let mut plain = Vec::new();
-    ZstdFrames::new(&bundle.file, u64::MAX).read_to_end(&mut plain).unwrap();
-    let mut writer = FrameWriter { context: CCtx::create(), buffer: vec![0; 1000], out: Vec::new() };
-    writer.write_all(&plain).unwrap();
-    writer.end().unwrap();
-    let (_folder, bundle) = file(&writer.out);
+    ZstdFrames::new(&bundle.file, u64::MAX).unwrap().read_to_end(&mut plain).unwrap();
+    let (_folder, bundle) = file(&frame(std::iter::once(plain)));
     for (name, id, data) in files() {
         assert!(contents(&bundle, &name, &id) == Some(data), "{name}");
     }
@@ -123,10 +120,9 @@ fn archive(members: &[(tar::EntryType, &str, u64, &[u8])]) -> Vec<u8> {
 }
 
 fn frame(plain: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
-    let mut writer = FrameWriter { context: CCtx::create(), buffer: vec![0; 1 << 16], out: Vec::new() };
+    let mut writer = write::Encoder::new(Vec::new(), 1).unwrap();
     plain.for_each(|piece| writer.write_all(&piece).unwrap());
-    writer.end().unwrap();
-    writer.out
+    writer.finish().unwrap()
 }
 
 fn open(bytes: &[u8]) -> io::Result<Bundle> {
