@@ -669,5 +669,6 @@ int main(int argc, char **argv)
     leaving = 1;
     SetEvent(event);
     printf("joined %d\n", WaitForMultipleObjects(5, threads, TRUE, 5000) == WAIT_OBJECT_0);
+    fflush(stdout);
     return 0;
 }
