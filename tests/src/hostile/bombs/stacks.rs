@@ -123,8 +123,8 @@ pub(super) fn long_module(parts: &mut Parts, samples: usize) {
     taken_apart(builder, parts);
 }
 
-/// Each frame is in another module than its neighbours, and no two samples share a root: nearly every
-/// stack goes through other modules.
+/// Each frame is in another module than its neighbours, and no two samples share a root: nearly
+/// every stack goes through other modules.
 pub(super) fn many_modules(parts: &mut Parts, samples: usize) {
     const MODULES: usize = 2_000;
     const MODULE_SIZE: u32 = 0x1_0000;
