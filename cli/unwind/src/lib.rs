@@ -50,8 +50,8 @@
 //!     }
 //! }
 //!
-//! // One function at RVA 0x1000: `sub rsp,28h; …; add rsp,28h; ret`, its RUNTIME_FUNCTION and its
-//! // UNWIND_INFO.
+//! // One function at RVA 0x1000: `sub rsp,28h; …; add rsp,28h; ret`, its RUNTIME_FUNCTION and
+//! // its UNWIND_INFO.
 //! let record = [0x1000u32, 0x1010, 0x2010];
 //! let record: Vec<u8> = record.iter().flat_map(|word| word.to_le_bytes()).collect();
 //! let image = ImageTables::new(Arch::X64, 0x3000)

@@ -68,8 +68,8 @@ pub(super) struct CheckArgs {
     #[arg(long, value_name = "PDB", num_args = 1.., conflicts_with_all = ["image", "pdb"])]
     records: Vec<PathBuf>,
     /// Print JSON: {"match": bool, "image": …, "wants": identity or null, "wants_name": …, "pdb":
-    /// …, "has": identity}; with --records one line a PDB: {"file": …, "agreement": {"rvas": …,
-    /// "wrong_names": …, …, "examples": […]}}
+    /// …, "has": identity}; with --records one line a PDB: {"file": …, "agreement":
+    /// {"rvas": …, "wrong_names": …, …, "examples": […]}}
     #[arg(long)]
     json: bool,
 }
