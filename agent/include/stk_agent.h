@@ -30,7 +30,7 @@ extern "C" {
 #define STK_FLAG_CHECK_WALKS 2u            /* also walk each sample in the target (diagnostic; x64 only) */
 #define STK_FLAG_UNGUARDED 4u              /* no guard process: the host calls stk_agent_stop before the process exits */
 #define STK_FLAG_NO_COMMAND_LINE 8u        /* leave the process's command line out of the trace's metadata */
-#define STK_FLAG_TEST_FREEZE 0x07000000u   /* fault injection for tests: the sampler stops for ever in this phase (<< 24) */
+#define STK_FLAG_TEST_FREEZE 0x0f000000u   /* fault injection for tests: a phase (<< 24), see stk_schema::control */
 #define STK_FLAG_TEST_PANIC 0x80000000u    /* fault injection for tests */
 
 /* stk_agent_config.embed */

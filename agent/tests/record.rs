@@ -320,6 +320,19 @@ fn samples(found: &[(u64, StoredSample)]) -> Vec<(u64, Vec<u8>)> {
         .collect()
 }
 
+/// At the end of the process the arena has little room: a thread that waits to be sampled costs
+/// memory, and will never be sampled.
+#[test]
+fn the_end_takes_no_thread_that_waits_to_be_sampled() {
+    let mut rig = Rig::new(1000);
+    rig.add(1, 100);
+    rig.pass(1);
+    rig.add(2, 100);
+    rig.sampler.finish();
+    assert_eq!(rig.sampler.threads(), 1);
+    assert!(rig.commands.pop().is_some());
+}
+
 #[test]
 fn a_sample_is_followed_by_its_walk_and_an_unchanged_pass_by_none() {
     let mut rig = Rig::new(4);

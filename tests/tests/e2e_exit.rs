@@ -2,7 +2,7 @@
 //! how.
 
 use std::time::{Duration, Instant};
-use stk_schema::control::TEST_FREEZE_WRITER;
+use stk_schema::control::{TEST_FREEZE_WRITER, TEST_PANIC_AT_EXIT};
 use stk_schema::event::EndReason;
 use stk_tests::recorded::Recorded;
 use stk_tests::wine::{self, Folder, Inject, Program};
@@ -129,5 +129,28 @@ fn the_end_is_written_where_the_writer_was_terminated_between_two_blocks() {
     let recorded = Recorded::open(&trace);
     assert!(recorded.damage.is_empty(), "{:?}", recorded.damage);
     assert_eq!(recorded.end.map(|end| end.0), Some(EndReason::ProcessExit as u64));
+    assert!(!recorded.samples.is_empty());
+}
+
+/// The agent's own failure in the thread that ends the process must not keep the process.
+#[test]
+fn a_panic_of_the_agent_at_the_end_of_the_process_does_not_keep_it() {
+    let folder = Folder::new("panic");
+    let home = wine::path("STK_ENDS_DIR");
+    let go = folder.file("go");
+    let arguments = ["exit", "0", &wine::windows_path(&go)];
+    let mut program = Program::ready(&folder, &home, &home.join("ends.exe"), &arguments);
+    let panic = TEST_PANIC_AT_EXIT.to_string();
+    let mut inject =
+        Inject::start(&folder, &["--pid", &program.pid(), "-o", "ends.stk", "--test-freeze", &panic]);
+    inject.wait_until_recording();
+    // Time for the first samples.
+    std::thread::sleep(Duration::from_secs(1));
+    std::fs::write(&go, "").expect("writable");
+    assert_eq!(program.wait().code(), Some(4));
+    inject.finish().says("ended with exit code 4").says("a test asked for this");
+    let recorded = Recorded::open(&folder.file("ends.stk"));
+    assert!(recorded.damage.is_empty(), "{:?}", recorded.damage);
+    assert!(recorded.end.is_none());
     assert!(!recorded.samples.is_empty());
 }

@@ -291,9 +291,10 @@ struct RecordArgs {
     begun_event: Option<u64>,
 
     /// Fault injection for the tests: the sampler stops for ever in this phase of a suspension
-    /// (stk_schema::guard) after a second; 8 = the writer, between two blocks.
+    /// (stk_schema::guard) after a second; 8 = the writer, between two blocks; 9 =
+    /// the agent panics where the process ends.
     #[arg(long, hide = true, value_name = "PHASE", default_value_t = 0,
-          value_parser = clap::value_parser!(u32).range(..=8))]
+          value_parser = clap::value_parser!(u32).range(..=9))]
     test_freeze: u32,
 
     /// Fault injection for the tests: the agent panics after a second.

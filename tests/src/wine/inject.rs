@@ -1,6 +1,6 @@
 //! inject.exe at work.
 
-use super::{Folder, Machine, command, path, read_lossy, terminate, wait_for};
+use super::{Folder, Machine, command, path, read_lossy, terminate, wait_for, wait_for_or_tell};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -150,9 +150,9 @@ impl Inject {
 
     /// Waits for its end.
     pub fn finish(mut self) -> Finished {
-        let status = wait_for(&format!("{} to end", self.line), || {
-            self.child.try_wait().expect("a child can be waited for")
-        });
+        let (line, err) = (format!("{} to end", self.line), self.err.clone());
+        let ended = || self.child.try_wait().expect("a child can be waited for");
+        let status = wait_for_or_tell(&line, ended, || read_lossy(&err));
         Finished {
             line: self.line.clone(),
             code: status.code(),

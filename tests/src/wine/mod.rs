@@ -92,13 +92,20 @@ pub fn windows_path(path: &Path) -> String {
 ///
 /// # Panics
 /// After [`PATIENCE`], naming what was waited for.
-pub fn wait_for<T>(name: &str, mut what: impl FnMut() -> Option<T>) -> T {
+pub fn wait_for<T>(name: &str, what: impl FnMut() -> Option<T>) -> T {
+    wait_for_or_tell(name, what, String::new)
+}
+
+/// As [`wait_for`]; the panic also says what `tell` gives.
+fn wait_for_or_tell<T>(name: &str, mut what: impl FnMut() -> Option<T>, tell: impl FnOnce() -> String) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = what() {
             return found;
         }
-        assert!(start.elapsed() < PATIENCE, "waited in vain for {name}");
+        if start.elapsed() >= PATIENCE {
+            panic!("waited in vain for {name}\n{}", tell());
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -84,6 +84,7 @@ mod x64 {
         Api, LdrLockLoaderLock, LdrUnlockLoaderLock, RtlLookupFunctionEntry, RtlVirtualUnwind,
     };
     use crate::windows::system::context::Context;
+    use crate::windows::system::landing::{Landing, guarded};
 
     /// RtlLookupFunctionEntry and RtlVirtualUnwind, and the handler for faults in them.
     pub struct SystemUnwinder {
@@ -257,20 +258,13 @@ mod x64 {
         }
     }
 
-    /// Where the sampler goes on after a fault: stack pointer and instruction pointer, written by
-    /// [`guarded`].
-    #[repr(C)]
-    struct Landing {
-        rsp: u64,
-        rip: u64,
-    }
-
+    /// Where the sampler goes on after a fault.
     struct LandingPlace(UnsafeCell<Landing>);
 
     // SAFETY: only the thread that GUARDED names writes and reads it.
     unsafe impl Sync for LandingPlace {}
 
-    static LANDING: LandingPlace = LandingPlace(UnsafeCell::new(Landing { rsp: 0, rip: 0 }));
+    static LANDING: LandingPlace = LandingPlace(UnsafeCell::new(Landing::EMPTY));
     /// The thread whose faults are the walk's; 0 = none.
     static GUARDED: AtomicU32 = AtomicU32::new(0);
 
@@ -296,96 +290,8 @@ mod x64 {
         // SAFETY: this is the guarded thread, and `guarded` wrote the landing before anything could
         // fault.
         let landing = unsafe { &*LANDING.0.get() };
-        context.Rip = landing.rip;
-        context.Rsp = landing.rsp;
+        context.Rip = landing.ip as u64;
+        context.Rsp = landing.sp as u64;
         EXCEPTION_CONTINUE_EXECUTION
-    }
-
-    /// Calls `body(argument)`; 0 if it returned, 1 if it was left by way of `landing`. By hand,
-    /// since no compiler must assume anything of what `body` had changed when it was left: all
-    /// nonvolatile registers are saved here.
-    #[unsafe(naked)]
-    unsafe extern "system" fn guarded(
-        body: unsafe extern "system" fn(*mut c_void),
-        argument: *mut c_void,
-        landing: *mut Landing,
-    ) -> u32 {
-        // 0x20 shadow space, 0xa0 for xmm6 to xmm15, 8 padding; above them eight registers and the
-        // return address.
-        core::arch::naked_asm!(
-            ".seh_proc {guarded}",
-            "push rbp",
-            ".seh_pushreg rbp",
-            "push rbx",
-            ".seh_pushreg rbx",
-            "push rsi",
-            ".seh_pushreg rsi",
-            "push rdi",
-            ".seh_pushreg rdi",
-            "push r12",
-            ".seh_pushreg r12",
-            "push r13",
-            ".seh_pushreg r13",
-            "push r14",
-            ".seh_pushreg r14",
-            "push r15",
-            ".seh_pushreg r15",
-            "sub rsp, 0xc8",
-            ".seh_stackalloc 0xc8",
-            "movaps [rsp + 0x20], xmm6",
-            ".seh_savexmm xmm6, 0x20",
-            "movaps [rsp + 0x30], xmm7",
-            ".seh_savexmm xmm7, 0x30",
-            "movaps [rsp + 0x40], xmm8",
-            ".seh_savexmm xmm8, 0x40",
-            "movaps [rsp + 0x50], xmm9",
-            ".seh_savexmm xmm9, 0x50",
-            "movaps [rsp + 0x60], xmm10",
-            ".seh_savexmm xmm10, 0x60",
-            "movaps [rsp + 0x70], xmm11",
-            ".seh_savexmm xmm11, 0x70",
-            "movaps [rsp + 0x80], xmm12",
-            ".seh_savexmm xmm12, 0x80",
-            "movaps [rsp + 0x90], xmm13",
-            ".seh_savexmm xmm13, 0x90",
-            "movaps [rsp + 0xa0], xmm14",
-            ".seh_savexmm xmm14, 0xa0",
-            "movaps [rsp + 0xb0], xmm15",
-            ".seh_savexmm xmm15, 0xb0",
-            ".seh_endprologue",
-            "mov [r8], rsp",
-            "lea rax, [rip + 2f]",
-            "mov [r8 + 8], rax",
-            "mov rax, rcx",
-            "mov rcx, rdx",
-            "call rax",
-            "xor eax, eax",
-            "jmp 3f",
-            "2:",
-            "mov eax, 1",
-            "3:",
-            "movaps xmm6, [rsp + 0x20]",
-            "movaps xmm7, [rsp + 0x30]",
-            "movaps xmm8, [rsp + 0x40]",
-            "movaps xmm9, [rsp + 0x50]",
-            "movaps xmm10, [rsp + 0x60]",
-            "movaps xmm11, [rsp + 0x70]",
-            "movaps xmm12, [rsp + 0x80]",
-            "movaps xmm13, [rsp + 0x90]",
-            "movaps xmm14, [rsp + 0xa0]",
-            "movaps xmm15, [rsp + 0xb0]",
-            "add rsp, 0xc8",
-            "pop r15",
-            "pop r14",
-            "pop r13",
-            "pop r12",
-            "pop rdi",
-            "pop rsi",
-            "pop rbx",
-            "pop rbp",
-            "ret",
-            ".seh_endproc",
-            guarded = sym guarded,
-        )
     }
 }

@@ -30,6 +30,7 @@ use crate::windows::shared::events::{ENDED, WAKE_TABLES, close, wake_all};
 use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS};
 use crate::windows::system::files::OutputFile;
 use crate::windows::system::heap;
+use crate::windows::system::landing::survive_panic;
 use crate::windows::tables::{TABLES_MS, hints};
 use crate::windows::watchdog::WatchdogThread;
 use crate::windows::workers::Workers;
@@ -102,8 +103,13 @@ pub fn process_exit() {
     }
     heap::leave_heap();
     SIGNALS.request_stop(EndReason::ProcessExit);
+    // A panic must not keep the process from its end.
     // SAFETY: the system has ended all other threads before it tells of the process's end.
-    unsafe { session.writer.end_process(&session.workers) };
+    unsafe {
+        if !survive_panic(|| session.writer.end_process(&session.workers)) {
+            survive_panic(|| session.writer.report_end(EndReason::Panic, &session.workers.sampler));
+        }
+    }
 }
 
 const _: () = assert!(STATE_IDLE == 0, "the status starts idle");

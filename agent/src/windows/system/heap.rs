@@ -32,6 +32,12 @@ pub fn leave_heap() {
     let _ = EXIT_USED.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
 }
 
+/// Whether the arena of the process's end has `bytes` left: what does not fit there is lost, and
+/// not every allocation may fail.
+pub fn has_exit_room(bytes: usize) -> bool {
+    EXIT_USED.load(Ordering::Acquire).saturating_add(bytes) <= EXIT_BYTES
+}
+
 /// Whether `bytes` more can be had; the recorder asks before it starts, as it must not fail later.
 pub fn can_allocate(bytes: usize) -> bool {
     let heap = heap();

@@ -16,6 +16,7 @@
 //! files    the trace, and the folder of shared tables
 //! heap     the recorder's own heap
 //! panic    what becomes of a panic
+//! landing  a call that a panic or a fault can leave
 //! random   bytes that other processes cannot foretell
 //! text     UTF-16 to WTF-8
 //! ```
@@ -25,6 +26,7 @@ pub mod context;
 pub mod files;
 pub mod heap;
 pub mod host;
+pub mod landing;
 pub mod memory;
 pub mod pages;
 pub mod panic;

@@ -1,5 +1,6 @@
-//! What happens when the recorder itself fails: the thread parks for ever, the trace and the status
-//! say so, and the target goes on.
+//! What happens when the recorder itself fails: its thread parks for ever, the trace and the status
+//! say so, and the target goes on. In the thread that ends the process the call is left instead, so
+//! that the process ends.
 
 use core::cell::UnsafeCell;
 use core::fmt::Write;
@@ -78,6 +79,7 @@ impl Write for TruncatingWriter<'_> {
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     keep(info);
+    super::landing::leave_exit();
     // The writer thread (or the watchdog, if it was the writer that panicked) polls `happened` and
     // ends the trace; the watchdog resumes a thread that this one had suspended.
     loop {

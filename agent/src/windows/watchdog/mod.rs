@@ -10,7 +10,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use stk_schema::control::TEST_FREEZE_WRITER;
+use stk_schema::control::{TEST_FREEZE_WRITER, TEST_PANIC_AT_EXIT};
 use stk_schema::event::{DropReason, EndReason};
 use windows_sys::Win32::Foundation::{HANDLE, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_HIGHEST, WaitForSingleObject};
@@ -109,7 +109,7 @@ impl WatchdogThread {
 
     /// Fault injection: stops the samplers for ever if that is asked for, after the first second.
     fn freeze_for_test(&self) {
-        let freezes_sampler = !matches!(self.test_freeze, 0 | TEST_FREEZE_WRITER);
+        let freezes_sampler = !matches!(self.test_freeze, 0 | TEST_FREEZE_WRITER | TEST_PANIC_AT_EXIT);
         if freezes_sampler && ticks() >= self.clock.after_start(1000) {
             SUSPENSIONS.freeze(self.test_freeze);
         }

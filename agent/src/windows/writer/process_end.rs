@@ -5,6 +5,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use stk_format::{BlockBuffer, BlockKind};
+use stk_schema::control::TEST_PANIC_AT_EXIT;
 use stk_schema::event::{EndReason, Event};
 
 use super::WriterThread;
@@ -17,8 +18,13 @@ use crate::windows::runtimes::RuntimesRecorder;
 use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::api::ticks;
 use crate::windows::system::files::OutputFile;
+use crate::windows::system::heap;
 use crate::windows::tables::{TablesRecorder, TablesThread, loader};
 use crate::windows::workers::Workers;
+
+/// More than what the loader has told of one module takes, its path and its identities, with what
+/// writing it may take.
+const CHANGE_BYTES: usize = 64 << 10;
 
 impl WriterThread {
     /// Ends the trace in the place of the writer, and tells it.
@@ -33,6 +39,7 @@ impl WriterThread {
             let Some(writer) = writer else { return };
             self.resume_write(writer);
             self.write_waiting(writer, workers);
+            assert!(self.test_freeze != TEST_PANIC_AT_EXIT, "a test asked for this");
             workers.tables.worker.state.enter(TablesRecorder::flush);
             self.write_waiting(writer, workers);
             self.write_last_modules(writer, &workers.tables);
@@ -93,6 +100,7 @@ impl WriterThread {
         let mut out = LastBlock { thread: self, block, writer };
         let mut last = LastModules::new(known, ids);
         while last.has_room()
+            && heap::has_exit_room(CHANGE_BYTES)
             && let Some(change) = loader::next_unwritten()
         {
             last.write(&change, &mut out);

@@ -1,0 +1,300 @@
+//! A call that can be left from deep inside, as by C's `setjmp` and `longjmp`: what the thread that
+//! ends the process needs where the recorder panics in it, and the walk where it faults.
+//!
+//! By hand, since no compiler must assume anything of what the called function had changed when it
+//! was left: all nonvolatile registers are saved by [`guarded`]. What the function owned is not
+//! dropped.
+
+use core::arch::naked_asm;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// Where a call that is left goes on, written by [`guarded`].
+#[repr(C)]
+pub struct Landing {
+    /// Stack pointer.
+    pub sp: usize,
+    /// Instruction pointer.
+    pub ip: usize,
+    /// Pointer into the thread's shadow stack; 0 = it has none.
+    shadow: usize,
+}
+
+impl Landing {
+    /// A landing that nothing was written to yet.
+    pub const EMPTY: Landing = Landing { sp: 0, ip: 0, shadow: 0 };
+}
+
+/// The landing of the thread that ends the process; null = none.
+static EXIT: AtomicPtr<Landing> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Runs `work` on the thread that ends the process; true if it returned, false if a panic left it.
+///
+/// # Safety
+/// All threads of the process but the calling one must be gone for good: a panic of any thread ends
+/// this call.
+pub unsafe fn survive_panic<F: FnOnce()>(work: F) -> bool {
+    unsafe extern "system" fn run<F: FnOnce()>(work: *mut c_void) {
+        // SAFETY: `survive_panic` hands over its `Option`, which it does not touch meanwhile.
+        if let Some(work) = unsafe { (*work.cast::<Option<F>>()).take() } {
+            work();
+        }
+    }
+    let (mut work, mut landing) = (Some(work), Landing::EMPTY);
+    EXIT.store(&raw mut landing, Ordering::Release);
+    // SAFETY: `run` has the type of the closure that it is given, and the landing is valid while
+    // the call lasts.
+    let left = unsafe { guarded(run::<F>, (&raw mut work).cast(), &raw mut landing) };
+    EXIT.store(core::ptr::null_mut(), Ordering::Release);
+    left == 0
+}
+
+/// Goes on behind [`survive_panic`], if that is under way.
+pub fn leave_exit() {
+    let landing = EXIT.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    if !landing.is_null() {
+        // SAFETY: only `survive_panic` sets it, and takes it back before its frame goes; no other
+        // thread is there any more, so this is the thread that called it.
+        unsafe { leave(landing) }
+    }
+}
+
+/// Calls `body(argument)`; 0 if it returned, 1 if it was left by way of `landing`.
+///
+/// # Safety
+/// `body` must be fit for `argument`; `landing` must be writable, and is good until the return.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+pub unsafe extern "C" fn guarded(
+    body: unsafe extern "system" fn(*mut c_void),
+    argument: *mut c_void,
+    landing: *mut Landing,
+) -> u32 {
+    // 0x20 shadow space, 0xa0 for xmm6 to xmm15, 8 padding; above them eight registers and the
+    // return address.
+    naked_asm!(
+        ".seh_proc {guarded}",
+        "push rbp",
+        ".seh_pushreg rbp",
+        "push rbx",
+        ".seh_pushreg rbx",
+        "push rsi",
+        ".seh_pushreg rsi",
+        "push rdi",
+        ".seh_pushreg rdi",
+        "push r12",
+        ".seh_pushreg r12",
+        "push r13",
+        ".seh_pushreg r13",
+        "push r14",
+        ".seh_pushreg r14",
+        "push r15",
+        ".seh_pushreg r15",
+        "sub rsp, 0xc8",
+        ".seh_stackalloc 0xc8",
+        "movaps [rsp + 0x20], xmm6",
+        ".seh_savexmm xmm6, 0x20",
+        "movaps [rsp + 0x30], xmm7",
+        ".seh_savexmm xmm7, 0x30",
+        "movaps [rsp + 0x40], xmm8",
+        ".seh_savexmm xmm8, 0x40",
+        "movaps [rsp + 0x50], xmm9",
+        ".seh_savexmm xmm9, 0x50",
+        "movaps [rsp + 0x60], xmm10",
+        ".seh_savexmm xmm10, 0x60",
+        "movaps [rsp + 0x70], xmm11",
+        ".seh_savexmm xmm11, 0x70",
+        "movaps [rsp + 0x80], xmm12",
+        ".seh_savexmm xmm12, 0x80",
+        "movaps [rsp + 0x90], xmm13",
+        ".seh_savexmm xmm13, 0x90",
+        "movaps [rsp + 0xa0], xmm14",
+        ".seh_savexmm xmm14, 0xa0",
+        "movaps [rsp + 0xb0], xmm15",
+        ".seh_savexmm xmm15, 0xb0",
+        ".seh_endprologue",
+        "mov [r8], rsp",
+        "lea rax, [rip + 2f]",
+        "mov [r8 + 8], rax",
+        // Does nothing where there is no shadow stack.
+        "xor eax, eax",
+        "rdsspq rax",
+        "mov [r8 + 16], rax",
+        "mov rax, rcx",
+        "mov rcx, rdx",
+        "call rax",
+        "xor eax, eax",
+        "jmp 3f",
+        "2:",
+        "mov eax, 1",
+        "3:",
+        "movaps xmm6, [rsp + 0x20]",
+        "movaps xmm7, [rsp + 0x30]",
+        "movaps xmm8, [rsp + 0x40]",
+        "movaps xmm9, [rsp + 0x50]",
+        "movaps xmm10, [rsp + 0x60]",
+        "movaps xmm11, [rsp + 0x70]",
+        "movaps xmm12, [rsp + 0x80]",
+        "movaps xmm13, [rsp + 0x90]",
+        "movaps xmm14, [rsp + 0xa0]",
+        "movaps xmm15, [rsp + 0xb0]",
+        "add rsp, 0xc8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rdi",
+        "pop rsi",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+        ".seh_endproc",
+        guarded = sym guarded,
+    )
+}
+
+/// Goes on at the landing, with the return addresses above it taken off the shadow stack.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C" fn leave(landing: *const Landing) -> ! {
+    naked_asm!(
+        "xor eax, eax",
+        "rdsspq rax",
+        "test rax, rax",
+        "jz 3f",
+        "mov rdx, [rcx + 16]",
+        "sub rdx, rax",
+        "shr rdx, 3",
+        // Takes at most 255 at once.
+        "2:",
+        "test rdx, rdx",
+        "jz 3f",
+        "mov eax, 255",
+        "cmp rdx, rax",
+        "cmovb rax, rdx",
+        "incsspq rax",
+        "sub rdx, rax",
+        "jmp 2b",
+        "3:",
+        "mov rsp, [rcx]",
+        "jmp qword ptr [rcx + 8]",
+    )
+}
+
+/// As for x64.
+#[cfg(target_arch = "x86")]
+#[unsafe(naked)]
+pub unsafe extern "C" fn guarded(
+    body: unsafe extern "system" fn(*mut c_void),
+    argument: *mut c_void,
+    landing: *mut Landing,
+) -> u32 {
+    // Behind the four registers and the return address: body, argument, landing. `body` takes its
+    // argument off the stack.
+    naked_asm!(
+        "push ebp",
+        "push ebx",
+        "push esi",
+        "push edi",
+        "mov ecx, [esp + 28]",
+        "mov [ecx], esp",
+        "lea eax, [2f]",
+        "mov [ecx + 4], eax",
+        "push dword ptr [esp + 24]",
+        "call dword ptr [esp + 24]",
+        "xor eax, eax",
+        "jmp 3f",
+        "2:",
+        "mov eax, 1",
+        "3:",
+        "pop edi",
+        "pop esi",
+        "pop ebx",
+        "pop ebp",
+        "ret",
+    )
+}
+
+/// Goes on at the landing. No 32-bit process of Windows has a shadow stack.
+#[cfg(target_arch = "x86")]
+#[unsafe(naked)]
+unsafe extern "C" fn leave(landing: *const Landing) -> ! {
+    naked_asm!("mov ecx, [esp + 4]", "mov esp, [ecx]", "jmp dword ptr [ecx + 4]")
+}
+
+/// As for x64.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+pub unsafe extern "C" fn guarded(
+    body: unsafe extern "system" fn(*mut c_void),
+    argument: *mut c_void,
+    landing: *mut Landing,
+) -> u32 {
+    naked_asm!(
+        ".seh_proc {guarded}",
+        "stp x29, x30, [sp, #-160]!",
+        ".seh_save_fplr_x 160",
+        "stp x19, x20, [sp, #16]",
+        ".seh_save_regp x19, 16",
+        "stp x21, x22, [sp, #32]",
+        ".seh_save_regp x21, 32",
+        "stp x23, x24, [sp, #48]",
+        ".seh_save_regp x23, 48",
+        "stp x25, x26, [sp, #64]",
+        ".seh_save_regp x25, 64",
+        "stp x27, x28, [sp, #80]",
+        ".seh_save_regp x27, 80",
+        "stp d8, d9, [sp, #96]",
+        ".seh_save_fregp d8, 96",
+        "stp d10, d11, [sp, #112]",
+        ".seh_save_fregp d10, 112",
+        "stp d12, d13, [sp, #128]",
+        ".seh_save_fregp d12, 128",
+        "stp d14, d15, [sp, #144]",
+        ".seh_save_fregp d14, 144",
+        ".seh_endprologue",
+        "mov x9, sp",
+        "adr x10, 2f",
+        "stp x9, x10, [x2]",
+        "mov x8, x0",
+        "mov x0, x1",
+        "blr x8",
+        "mov w0, #0",
+        "b 3f",
+        "2:",
+        "mov w0, #1",
+        "3:",
+        ".seh_startepilogue",
+        "ldp d14, d15, [sp, #144]",
+        ".seh_save_fregp d14, 144",
+        "ldp d12, d13, [sp, #128]",
+        ".seh_save_fregp d12, 128",
+        "ldp d10, d11, [sp, #112]",
+        ".seh_save_fregp d10, 112",
+        "ldp d8, d9, [sp, #96]",
+        ".seh_save_fregp d8, 96",
+        "ldp x27, x28, [sp, #80]",
+        ".seh_save_regp x27, 80",
+        "ldp x25, x26, [sp, #64]",
+        ".seh_save_regp x25, 64",
+        "ldp x23, x24, [sp, #48]",
+        ".seh_save_regp x23, 48",
+        "ldp x21, x22, [sp, #32]",
+        ".seh_save_regp x21, 32",
+        "ldp x19, x20, [sp, #16]",
+        ".seh_save_regp x19, 16",
+        "ldp x29, x30, [sp], #160",
+        ".seh_save_fplr_x 160",
+        ".seh_endepilogue",
+        "ret",
+        ".seh_endproc",
+        guarded = sym guarded,
+    )
+}
+
+/// Goes on at the landing.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C" fn leave(landing: *const Landing) -> ! {
+    naked_asm!("ldp x9, x10, [x0]", "mov sp, x9", "br x10")
+}
