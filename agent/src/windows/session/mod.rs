@@ -107,7 +107,7 @@ pub fn process_exit() {
     // SAFETY: the system has ended all other threads before it tells of the process's end.
     unsafe {
         if !survive_panic(|| session.writer.end_process(&session.workers)) {
-            survive_panic(|| session.writer.report_end(EndReason::Panic, &session.workers.sampler));
+            survive_panic(|| session.writer.report_end(EndReason::ProcessExit, &session.workers.sampler));
         }
     }
 }

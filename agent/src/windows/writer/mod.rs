@@ -225,7 +225,7 @@ impl WriterThread {
             STATUS.set_message(message);
         }
         STATUS.end_reason.store(reason as u32, Ordering::Release);
-        let failed = matches!(reason, EndReason::Panic);
+        let failed = panic::happened();
         STATUS.state.store(if failed { STATE_FAILED } else { STATE_STOPPED }, Ordering::Release);
         if FINISHED.swap(true, Ordering::AcqRel) {
             return;

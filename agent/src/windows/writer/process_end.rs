@@ -39,7 +39,6 @@ impl WriterThread {
             let Some(writer) = writer else { return };
             self.resume_write(writer);
             self.write_waiting(writer, workers);
-            assert!(self.test_freeze != TEST_PANIC_AT_EXIT, "a test asked for this");
             workers.tables.worker.state.enter(TablesRecorder::flush);
             self.write_waiting(writer, workers);
             self.write_last_modules(writer, &workers.tables);
@@ -51,6 +50,7 @@ impl WriterThread {
                 unsafe { sampler.enter_for_the_dead(Sampler::finish) };
             }
             self.write_waiting(writer, workers);
+            assert!(self.test_freeze != TEST_PANIC_AT_EXIT, "a test asked for this");
             self.end(writer, EndReason::ProcessExit, "");
         };
         if self.state.enter(finish).is_none() && !self.ending.load(Ordering::Acquire) {

@@ -232,8 +232,15 @@ impl<'a> Session<'a> {
                 Ok(failure::INTERRUPTED)
             }
             End::ProcessEnded => {
-                let code = self.process.exit_code();
-                say(&format!("{} ended with exit code {}; {trace}", self.process, show_exit_code(code)));
+                let code = show_exit_code(self.process.exit_code());
+                if self.status.state == STATE_FAILED {
+                    let message = status::message(&self.status);
+                    return Err(Failure::failed(format!(
+                        "the agent failed ({message}); {} ended with exit code {code}, and what was recorded is in {trace}",
+                        self.process
+                    )));
+                }
+                say(&format!("{} ended with exit code {code}; {trace}", self.process));
                 Ok(failure::OK)
             }
             End::ByAgent => self.report(&trace),
