@@ -295,6 +295,16 @@ pub struct CodeAdd<'a> {
     pub code: &'a [u8],
 }
 
+/// Who told a method's name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u64)]
+pub enum MethodNameSource {
+    /// The runtime's data access library, asked by the host.
+    DataAccess = 1,
+    /// A callback of the runtime's own.
+    Callback = 2,
+}
+
 /// What a runtime said of a method's code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MethodName<'a> {
@@ -304,10 +314,31 @@ pub struct MethodName<'a> {
     pub base: u64,
     /// Bytes.
     pub size: u64,
-    /// Who said it: 1 = data access library, 2 = a runtime's own callback.
+    /// [`MethodNameSource`] as a number.
     pub source: u64,
     /// Name, UTF-8.
     pub name: &'a [u8],
+}
+
+/// What kind of .NET runtime a module is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u32)]
+pub enum RuntimeKind {
+    /// .NET (coreclr.dll, mscordaccore.dll).
+    Core = 1,
+    /// .NET Framework (clr.dll or mscorwks.dll, mscordacwks.dll).
+    Framework = 2,
+    /// .NET linked into the program (mscordaccore.dll).
+    SingleFile = 3,
+}
+
+impl RuntimeKind {
+    /// The kind that a trace or the mailbox gives as this number; `None` if it is not known here.
+    pub fn from_number(number: u64) -> Option<RuntimeKind> {
+        [RuntimeKind::Core, RuntimeKind::Framework, RuntimeKind::SingleFile]
+            .into_iter()
+            .find(|&kind| u64::from(kind as u32) == number)
+    }
 }
 
 /// A language runtime was found in the process.
@@ -317,7 +348,7 @@ pub struct RuntimeInfo<'a> {
     pub module: u64,
     /// When it was found, in ticks.
     pub time: u64,
-    /// 1 = .NET (coreclr), 2 = .NET Framework (clr, mscorwks), 3 = single-file .NET host.
+    /// [`RuntimeKind`] as a number.
     pub kind: u64,
     /// Version text, UTF-8.
     pub version: &'a [u8],

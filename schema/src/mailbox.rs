@@ -20,13 +20,6 @@ pub const SLOTS: usize = 64;
 /// Longest name in bytes; a longer one is cut, and ends with `…` then.
 pub const NAME_BYTES: usize = 992;
 
-/// [`NameMailbox::runtime_kind`]: .NET (coreclr.dll, mscordaccore.dll).
-pub const RUNTIME_CORE: u32 = 1;
-/// [`NameMailbox::runtime_kind`]: .NET Framework (clr.dll or mscorwks.dll, mscordacwks.dll).
-pub const RUNTIME_FRAMEWORK: u32 = 2;
-/// [`NameMailbox::runtime_kind`]: .NET linked into the program (mscordaccore.dll).
-pub const RUNTIME_SINGLE_FILE: u32 = 3;
-
 /// [`NameMailbox::host_state`]: no host has looked here.
 pub const HOST_NONE: u32 = 0;
 /// [`NameMailbox::host_state`]: a host looks, and has not needed the library yet, or `message` says
@@ -54,7 +47,7 @@ pub struct NameMailbox {
     pub version: u32,
     /// Written by the agent: load address of the runtime's module; 0 = nothing is to be asked.
     pub runtime: u64,
-    /// Written by the agent: `RUNTIME_*`.
+    /// Written by the agent: [`RuntimeKind`](crate::event::RuntimeKind) as a number.
     pub runtime_kind: u32,
     /// Written by the agent: number of the request; never 0 once there was one.
     pub request: u32,

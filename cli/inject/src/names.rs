@@ -12,7 +12,7 @@ use stk_schema::mailbox::{
 pub struct Request {
     /// Load address of the runtime's module.
     pub runtime: u64,
-    /// `RUNTIME_*`.
+    /// `RuntimeKind` as a number: what the agent says, known here or not.
     pub kind: u32,
     /// Number of the request, which goes back as its answer.
     pub number: u32,
@@ -120,7 +120,7 @@ pub fn full_name(module: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stk_schema::mailbox::RUNTIME_FRAMEWORK;
+    use stk_schema::event::RuntimeKind;
 
     /// The head of a mailbox as the agent lays it out.
     fn bytes(size: u32, runtime: u64, request: u32, count: u32, answer: u32) -> [u8; HEADER_BYTES] {
@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_request_is_read_where_the_agent_wrote_it() {
-        let asked = Request { runtime: 0x1_8000_0000, kind: RUNTIME_FRAMEWORK, number: 7, count: 3 };
+        let asked =
+            Request { runtime: 0x1_8000_0000, kind: RuntimeKind::Framework as u32, number: 7, count: 3 };
         assert_eq!(head(&bytes(SIZE, 0x1_8000_0000, 7, 3, 6)), Head::Asks(asked));
         assert_eq!(head(&bytes(SIZE, 0x1_8000_0000, 7, 3, 7)), Head::Idle, "answered");
         assert_eq!(head(&bytes(SIZE, 0, 7, 3, 6)), Head::Idle, "of no runtime");

@@ -14,7 +14,7 @@ use object::pe;
 use object::read::pe::{ResourceDirectory, ResourceDirectoryEntryData, ResourceNameOrId};
 use std::fmt;
 use std::ops::Range;
-use stk_schema::mailbox::{RUNTIME_FRAMEWORK, RUNTIME_SINGLE_FILE};
+use stk_schema::event::RuntimeKind;
 
 /// Larger resources are not looked at; those of the runtimes have some 100 KB.
 const MAX_RESOURCES: u32 = 4 << 20;
@@ -69,8 +69,8 @@ impl fmt::Display for FileVersion {
 pub struct Runtime {
     /// `IMAGE_FILE_MACHINE_*`.
     pub machine: u16,
-    /// `RUNTIME_*`.
-    pub kind: u32,
+    /// Its kind.
+    pub kind: RuntimeKind,
     /// Index of its module; of a runtime linked into a program, of the coreclr.dll of that build.
     pub index: Option<Index>,
     /// Version of its file.
@@ -85,10 +85,13 @@ impl Runtime {
     ///
     /// # Errors
     /// [`ImageError`] when there is no image.
-    pub fn read(kind: u32, mut read: impl FnMut(u32, &mut [u8]) -> bool) -> Result<Runtime, ImageError> {
+    pub fn read(
+        kind: RuntimeKind,
+        mut read: impl FnMut(u32, &mut [u8]) -> bool,
+    ) -> Result<Runtime, ImageError> {
         let image = Image::from_memory(&mut read)?;
         let mut runtime = Runtime::unread(kind, image.machine);
-        if kind == RUNTIME_SINGLE_FILE {
+        if kind == RuntimeKind::SingleFile {
             if let Some(rva) = image.export(RUNTIME_INFO) {
                 let mut info = [0; 112];
                 if read(rva, &mut info) {
@@ -109,7 +112,7 @@ impl Runtime {
     }
 
     /// A runtime that nothing is known of but its kind and machine.
-    pub fn unread(kind: u32, machine: u16) -> Runtime {
+    pub fn unread(kind: RuntimeKind, machine: u16) -> Runtime {
         Runtime { machine, kind, index: None, version: None, library: None }
     }
 
@@ -134,7 +137,7 @@ impl Runtime {
 
     /// File name of its data access library.
     pub fn library_name(&self) -> &'static str {
-        if self.kind == RUNTIME_FRAMEWORK { "mscordacwks.dll" } else { "mscordaccore.dll" }
+        if self.kind == RuntimeKind::Framework { "mscordacwks.dll" } else { "mscordaccore.dll" }
     }
 
     /// The name under which symbol servers have the library of every build beside each other: stem,
@@ -232,7 +235,6 @@ pub fn is_of(identity: image::ImageIdentity, index: Index) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stk_schema::mailbox::RUNTIME_CORE;
 
     fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
         out[at..at + bytes.len()].copy_from_slice(bytes);
@@ -316,7 +318,7 @@ mod tests {
         out
     }
 
-    fn read(kind: u32, module: &[u8]) -> Result<Runtime, ImageError> {
+    fn read(kind: RuntimeKind, module: &[u8]) -> Result<Runtime, ImageError> {
         Runtime::read(kind, |rva, buffer| {
             let at = rva as usize;
             at.checked_add(buffer.len())
@@ -331,12 +333,12 @@ mod tests {
     #[test]
     fn a_module_tells_the_long_name_and_both_indices() {
         let module = module(&[("CLRDEBUGINFO", debug())], &version([4, 700, 20, 6602], 0));
-        let runtime = read(RUNTIME_CORE, &module).expect("a module");
+        let runtime = read(RuntimeKind::Core, &module).expect("a module");
         assert_eq!(runtime.index.expect("an index").to_string(), "5E211DAC56b000");
         assert_eq!(runtime.library.expect("an index").to_string(), "5E211C7F138000");
         assert_eq!(runtime.long_name().as_deref(), Some("mscordaccore_amd64_amd64_4.700.20.6602.dll"));
         assert_eq!(runtime.library_name(), "mscordaccore.dll");
-        let framework = Runtime { kind: RUNTIME_FRAMEWORK, ..runtime };
+        let framework = Runtime { kind: RuntimeKind::Framework, ..runtime };
         assert_eq!(framework.long_name().as_deref(), Some("mscordacwks_amd64_amd64_4.700.20.6602.dll"));
     }
 
@@ -345,7 +347,7 @@ mod tests {
         let mut other = debug();
         put(&mut other, 20, &1u32.to_le_bytes());
         let both = [("CLRDEBUGINFO", debug()), ("CLRDEBUGINFOWINDOWSAMD64", other)];
-        let runtime = read(RUNTIME_CORE, &module(&both, &version([9, 0, 1, 2], 0))).expect("a module");
+        let runtime = read(RuntimeKind::Core, &module(&both, &version([9, 0, 1, 2], 0))).expect("a module");
         assert_eq!(runtime.library.expect("an index").to_string(), "00000001138000");
     }
 
@@ -366,7 +368,7 @@ mod tests {
         put(&mut info, 24, &[8, 0x71, 0x06, 0x0e, 0x6a, 0x00, 0xa0, 0x47, 0x00]);
         put(&mut info, 48, &[8, 0x7a, 0x05, 0x0e, 0x6a, 0x00, 0xc0, 0x14, 0x00]);
         put(&mut info, 96, &[0x0a, 0, 0, 0, 0, 0, 0, 0, 0x9e, 0x03, 0, 0, 0xe9, 0x69, 0, 0]);
-        let blank = Runtime::unread(RUNTIME_SINGLE_FILE, 0x8664);
+        let blank = Runtime::unread(RuntimeKind::SingleFile, 0x8664);
         let mut runtime = blank.clone();
         runtime.take_info(&info);
         assert_eq!(runtime.index.expect("an index").to_string(), "6A0E067147a000");
@@ -389,10 +391,10 @@ mod tests {
     #[test]
     fn whatever_the_memory_holds_is_read_without_harm() {
         let whole = module(&[("CLRDEBUGINFO", debug())], &version([4, 700, 20, 6602], 0));
-        let full = read(RUNTIME_CORE, &whole).expect("a module");
+        let full = read(RuntimeKind::Core, &whole).expect("a module");
         for len in (0..whole.len()).step_by(7) {
             // Memory that ends early gives less, never something else.
-            if let Ok(runtime) = read(RUNTIME_CORE, &whole[..len]) {
+            if let Ok(runtime) = read(RuntimeKind::Core, &whole[..len]) {
                 assert!(runtime.version.is_none() || runtime.version == full.version);
                 assert!(runtime.library.is_none() || runtime.library == full.library);
             }
@@ -401,7 +403,7 @@ mod tests {
             for value in [0, 0x7f, 0x80, 0xff] {
                 let mut other = whole.clone();
                 other[at] = value;
-                let _ = read(RUNTIME_CORE, &other);
+                let _ = read(RuntimeKind::Core, &other);
             }
         }
     }

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::runtime::{FileVersion, Index};
     use std::path::Path;
-    use stk_schema::mailbox::RUNTIME_CORE;
+    use stk_schema::event::RuntimeKind;
 
     fn parsed(text: &str) -> SymbolPath {
         let mut path = SymbolPath::default();
@@ -139,7 +139,7 @@ mod tests {
     fn runtime() -> Runtime {
         Runtime {
             machine: 0x8664,
-            kind: RUNTIME_CORE,
+            kind: RuntimeKind::Core,
             index: Some(Index { time_date_stamp: 0x5e21_1dac, size_of_image: 0x56_b000 }),
             version: Some(FileVersion { parts: [4, 700, 20, 6602], flavor: "" }),
             library: Some(Index { time_date_stamp: 0x5e21_1c7f, size_of_image: 0x13_8000 }),

@@ -2,7 +2,7 @@
 //! one.
 //!
 //! ```text
-//! runtime      which module is a runtime, its version       image -> Kind
+//! runtime      which module is a runtime, its version       image -> RuntimeKind
 //! json         the few values of a JSON text
 //! descriptor   the exported data contract                   memory -> Descriptor, Layout
 //! threads      the runtime's own view of a sampled thread   Layout, address -> ManagedState

@@ -11,13 +11,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use stk_schema::event::{Event, MethodName};
+use stk_schema::event::{Event, MethodName, MethodNameSource, RuntimeKind};
 use stk_schema::mailbox::{
     HOST_ANSWERS, HOST_CANNOT, HOST_NONE, MAILBOX_VERSION, NAME_BYTES, NameMailbox, NameSlot, SLOT_ASKED,
     SLOT_NAMED, SLOT_NAMELESS, SLOTS,
 };
 
-use super::runtime::Kind;
 use crate::record::dynamic::Want;
 use crate::record::modules::Events;
 
@@ -34,8 +33,6 @@ const AGAIN_MS: u64 = 1_000;
 const SILENT_MS: u64 = 3_000;
 /// A request is given up after this, whatever the host's beat does.
 const LATE_MS: u64 = 15_000;
-/// Sources of METHOD_NAME: the data access library.
-const SOURCE: u64 = 1;
 
 /// [`NameMailbox`] as both sides change it in place.
 #[repr(C)]
@@ -156,7 +153,7 @@ pub struct Names {
     /// The host's beat when the recording began: one that moved since is alive.
     first_beat: u32,
     /// The runtime to be asked of: load address and what it is.
-    runtime: Option<(u64, Kind)>,
+    runtime: Option<(u64, RuntimeKind)>,
     /// What came of it so far.
     pub counts: Counts,
 }
@@ -185,7 +182,7 @@ impl Names {
     }
 
     /// From now on the host is to ask the data access library of the runtime at `base`.
-    pub fn ask_of(&mut self, base: u64, kind: Kind, mailbox: &LiveMailbox) {
+    pub fn ask_of(&mut self, base: u64, kind: RuntimeKind, mailbox: &LiveMailbox) {
         self.runtime = Some((base, kind));
         mailbox.runtime_kind.store(kind as u32, Ordering::Relaxed);
         mailbox.runtime.store(base, Ordering::Release);
@@ -204,7 +201,7 @@ impl Names {
     }
 
     /// What the runtime is that the host is asked of.
-    pub fn runtime(&self) -> Option<Kind> {
+    pub fn runtime(&self) -> Option<RuntimeKind> {
         self.runtime.map(|(_, kind)| kind)
     }
 
@@ -279,7 +276,7 @@ impl Names {
                         time: now,
                         base: answer.base,
                         size: answer.size,
-                        source: SOURCE,
+                        source: MethodNameSource::DataAccess as u64,
                         name: answer.name.as_bytes(),
                     }));
                     self.counts.named += 1;

@@ -2,21 +2,11 @@
 
 use alloc::vec::Vec;
 
+use stk_schema::event::RuntimeKind;
+
 use super::descriptor;
 use super::u32_at;
 use crate::record::image::{Image, Memory};
-
-/// What kind of runtime a module is; the numbers are those of RUNTIME_INFO.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-pub enum Kind {
-    /// .NET (Core): coreclr.dll.
-    Core = 1,
-    /// .NET Framework: clr.dll, mscorwks.dll.
-    Framework = 2,
-    /// .NET linked into an executable.
-    SingleFile = 3,
-}
 
 /// What a single-file host exports so that debuggers find the runtime in it (.NET 6 and later).
 const SINGLE_FILE_EXPORT: &[u8] = b"DotNetRuntimeInfo";
@@ -31,35 +21,33 @@ const MAX_VERSION: u32 = 64 << 10;
 /// Most UTF-16 units of a version.
 const MAX_TEXT: usize = 256;
 
-impl Kind {
-    /// What the module `path` with these headers is; `None` if it is no runtime.
-    pub fn of(path: &[u8], image: &Image, memory: &impl Memory) -> Option<Kind> {
-        let name = path.rsplit(|&byte| byte == b'\\' || byte == b'/').next()?;
-        let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
-        if is(b"coreclr.dll") {
-            return Some(Kind::Core);
-        }
-        if is(b"clr.dll") || is(b"mscorwks.dll") {
-            return Some(Kind::Framework);
-        }
-        let exported = |name| image.export(memory, name).is_some();
-        (exported(descriptor::EXPORT) || exported(SINGLE_FILE_EXPORT)).then_some(Kind::SingleFile)
+/// What the module `path` with these headers is; `None` if it is no runtime.
+pub fn kind_of(path: &[u8], image: &Image, memory: &impl Memory) -> Option<RuntimeKind> {
+    let name = path.rsplit(|&byte| byte == b'\\' || byte == b'/').next()?;
+    let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+    if is(b"coreclr.dll") {
+        return Some(RuntimeKind::Core);
     }
+    if is(b"clr.dll") || is(b"mscorwks.dll") {
+        return Some(RuntimeKind::Framework);
+    }
+    let exported = |name| image.export(memory, name).is_some();
+    (exported(descriptor::EXPORT) || exported(SINGLE_FILE_EXPORT)).then_some(RuntimeKind::SingleFile)
+}
 
-    /// Whether it has a diagnostics pipe.
-    pub fn has_pipe(self) -> bool {
-        self != Kind::Framework
-    }
+/// Whether it has a diagnostics pipe.
+pub fn has_pipe(kind: RuntimeKind) -> bool {
+    kind != RuntimeKind::Framework
 }
 
 /// The version of the runtime at `path`: that of its folder where that is one
 /// (`…\\Microsoft.NETCore.App\\3.1.2\\coreclr.dll`; the file's resources give the runtime's parts a
 /// number of their own), else what its resources say.
-pub fn version(kind: Kind, path: &[u8], image: &Image, memory: &impl Memory) -> Option<Vec<u8>> {
+pub fn version(kind: RuntimeKind, path: &[u8], image: &Image, memory: &impl Memory) -> Option<Vec<u8>> {
     match (kind, folder_version(path)) {
-        (Kind::Core, Some(version)) => Some(version.to_vec()),
+        (RuntimeKind::Core, Some(version)) => Some(version.to_vec()),
         // A single-file host's resources tell the program's version.
-        (Kind::SingleFile, _) => None,
+        (RuntimeKind::SingleFile, _) => None,
         _ => product_version(image, memory),
     }
 }

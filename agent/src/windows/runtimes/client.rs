@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use stk_schema::event::EndReason;
+use stk_schema::event::{EndReason, RuntimeKind};
 use windows_sys::Win32::System::Threading::{GetCurrentProcessId, INFINITE, Sleep};
 
 use super::answers::Trouble;
@@ -12,7 +12,7 @@ use super::recorder::RuntimesRecorder;
 use super::shared::RuntimesShared;
 use crate::record::dotnet::descriptor::Descriptor;
 use crate::record::dotnet::names::Names;
-use crate::record::dotnet::runtime::Kind;
+use crate::record::dotnet::runtime::has_pipe;
 use crate::record::dotnet::schedule::Schedule;
 use crate::record::dotnet::threads::{Layout, Table};
 use crate::record::dynamic;
@@ -54,7 +54,7 @@ pub struct RuntimesClient<'a> {
     /// When to describe again how that goes, in ticks.
     note_due: u64,
     /// The first runtime with a pipe: load address, what it is, when it was found.
-    piped: Option<(u64, Kind, u64)>,
+    piped: Option<(u64, RuntimeKind, u64)>,
     pub(super) pipe: Vec<u16>,
     /// Whether the runtime is too old for CollectTracing4.
     pub(super) old: bool,
@@ -160,11 +160,11 @@ impl<'a> RuntimesClient<'a> {
                 self.shared.set_table(Table::new(layout));
             }
             self.state.enter(|state| state.found(&found, descriptor.as_ref()));
-            if found.kind.has_pipe() && schedule.is_none() {
+            if has_pipe(found.kind) && schedule.is_none() {
                 *schedule = Some(Schedule::new(ticks(), self.ticks_per_ms));
                 self.piped = Some((found.base, found.kind, ticks()));
             }
-            if !found.kind.has_pipe() && !self.names.asks() {
+            if !has_pipe(found.kind) && !self.names.asks() {
                 self.names.ask_of(found.base, found.kind, &MAILBOX);
             }
         }
@@ -174,7 +174,7 @@ impl<'a> RuntimesClient<'a> {
     fn ask(&mut self) -> Result<(), Trouble> {
         self.take_wants();
         let result = self.list();
-        let of_piped = self.piped.filter(|_| self.names.runtime().is_none_or(Kind::has_pipe));
+        let of_piped = self.piped.filter(|_| self.names.runtime().is_none_or(has_pipe));
         match (result, of_piped) {
             // What was wanted before the list began is in it.
             (Ok(()), Some(_)) => self.names.stop_asking(&MAILBOX),

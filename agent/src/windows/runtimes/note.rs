@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::String;
 
 use super::recorder::{ListedRuntime, RuntimesRecorder};
+use crate::record::dotnet::runtime::has_pipe;
 
 /// Adds a part to a note.
 fn add(note: &mut String, text: &str) {
@@ -16,7 +17,7 @@ fn add(note: &mut String, text: &str) {
 impl RuntimesRecorder {
     /// One line for the user.
     pub(super) fn note(&self, runtime: &ListedRuntime) -> String {
-        if !runtime.kind.has_pipe() {
+        if !has_pipe(runtime.kind) {
             return match &self.names {
                 Some(names) => format!("this runtime has no diagnostics pipe; {names}"),
                 None => "this runtime has no diagnostics pipe: its methods have no names".into(),

@@ -3,13 +3,12 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use stk_schema::event::{Event, Nettrace, RuntimeInfo};
+use stk_schema::event::{Event, Nettrace, RuntimeInfo, RuntimeKind};
 
 use super::answers::{Answers, Trouble};
 use super::shared::FoundRuntime;
 use crate::record::dotnet::descriptor::Descriptor;
 use crate::record::dotnet::names::Names;
-use crate::record::dotnet::runtime::Kind;
 use crate::record::journal::Journal;
 use crate::record::modules::Events;
 use crate::windows::shared::pace::JournalPace;
@@ -24,7 +23,7 @@ const FLUSH: u64 = 256 << 10;
 /// A runtime that was found.
 pub(super) struct ListedRuntime {
     module: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: RuntimeKind,
     version: Vec<u8>,
     /// Another one was found before it.
     pub(super) second: bool,
@@ -96,7 +95,7 @@ impl RuntimesRecorder {
         self.journal.event(&Event::RuntimeInfo(RuntimeInfo {
             module: known.module,
             time: ticks(),
-            kind: known.kind as u64,
+            kind: u64::from(known.kind as u32),
             version: &known.version,
             descriptor: descriptor.map_or(&[], |descriptor| &descriptor.json),
             pointer_data: &pointers,

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::record::dotnet::runtime::Kind;
+use stk_schema::event::RuntimeKind;
+
 use crate::record::dotnet::threads::Table;
 use crate::record::queue::Queue;
 
@@ -20,7 +21,7 @@ pub struct FoundRuntime {
     /// Its load address.
     pub base: u64,
     /// What it is.
-    pub kind: Kind,
+    pub kind: RuntimeKind,
     /// Version from its resources; may be empty.
     pub version: Vec<u8>,
     /// Address of its data contract descriptor.

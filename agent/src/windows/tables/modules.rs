@@ -10,7 +10,7 @@ use stk_schema::event::{DropReason, ModuleFlags};
 use super::{TablesRecorder, loader};
 use crate::record::changes::Change;
 use crate::record::dotnet::descriptor;
-use crate::record::dotnet::runtime::{self, Kind};
+use crate::record::dotnet::runtime::{self, kind_of};
 use crate::record::fingerprint::Fingerprint;
 use crate::record::image::Image;
 use crate::record::modules::ModuleSighting;
@@ -158,7 +158,7 @@ impl TablesRecorder {
         let memory = self.memory;
         let Some(module) = self.modules.get(instance) else { return };
         let Some(image) = &module.image else { return };
-        let Some(kind) = Kind::of(&module.seen.path, image, &memory) else { return };
+        let Some(kind) = kind_of(&module.seen.path, image, &memory) else { return };
         let version = runtime::version(kind, &module.seen.path, image, &memory);
         let descriptor = image.export(&memory, descriptor::EXPORT);
         let (base, version) = (module.seen.base, version.unwrap_or_default());

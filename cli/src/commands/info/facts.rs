@@ -12,7 +12,7 @@ use crate::trace::{BlobPlace, Timeline, Trace, drop_reason_name};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use stk_format::Supplement;
-use stk_schema::event::{EndReason, ModuleFlags, Table, TableKind, ThreadFlags};
+use stk_schema::event::{EndReason, ModuleFlags, RuntimeKind, Table, TableKind, ThreadFlags};
 
 /// What is said of the trace at `path`, with these folders of tables.
 ///
@@ -189,11 +189,11 @@ fn table_name(kind: u64) -> &'static str {
 }
 
 fn runtime_name(kind: u64) -> &'static str {
-    match kind {
-        1 => ".NET",
-        2 => ".NET Framework",
-        3 => ".NET single-file",
-        _ => "unknown runtime",
+    match RuntimeKind::from_number(kind) {
+        Some(RuntimeKind::Core) => ".NET",
+        Some(RuntimeKind::Framework) => ".NET Framework",
+        Some(RuntimeKind::SingleFile) => ".NET single-file",
+        None => "unknown runtime",
     }
 }
 

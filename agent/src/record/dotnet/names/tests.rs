@@ -29,7 +29,7 @@ fn want(address: u64) -> Want {
 /// Asks for one address.
 fn asked(address: u64, mailbox: &LiveMailbox) -> Names {
     let mut names = Names::new(mailbox, MS);
-    names.ask_of(BASE, Kind::Core, mailbox);
+    names.ask_of(BASE, RuntimeKind::Core, mailbox);
     names.want(want(address));
     assert!(!names.step(mailbox, 0, false, &mut NameLog::default()));
     names
@@ -127,7 +127,7 @@ fn more_than_one_request_holds_is_asked_in_turns_without_waiting() {
     let mut out = NameLog::default();
     names.step(&mailbox, 0, true, &mut out);
     assert_eq!(mailbox.request.load(Ordering::Relaxed), 0, "nobody is asked before it is known of what");
-    names.ask_of(BASE, Kind::Framework, &mailbox);
+    names.ask_of(BASE, RuntimeKind::Framework, &mailbox);
     for round in [SLOTS, 3] {
         names.step(&mailbox, 1, false, &mut out);
         assert_eq!(mailbox.count.load(Ordering::Relaxed) as usize, round);
@@ -181,7 +181,7 @@ fn the_note_says_what_the_host_said() {
     let mailbox = mailbox();
     let mut names = Names::new(&mailbox, MS);
     assert_eq!(names.note(&mailbox), None);
-    names.ask_of(BASE, Kind::Core, &mailbox);
+    names.ask_of(BASE, RuntimeKind::Core, &mailbox);
     assert!(names.note(&mailbox).unwrap().contains("no inject was there"));
     mailbox.host_state.store(HOST_CANNOT, Ordering::Relaxed);
     for (to, byte) in mailbox.message.iter().zip(b"mscordaccore.dll is missing\n\xff") {

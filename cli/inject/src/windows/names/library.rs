@@ -20,7 +20,7 @@ use std::ffi::{OsString, c_void};
 use std::os::windows::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::ptr;
-use stk_schema::mailbox::{RUNTIME_CORE, RUNTIME_FRAMEWORK, RUNTIME_SINGLE_FILE};
+use stk_schema::event::RuntimeKind;
 use windows_sys::Win32::Foundation::E_NOINTERFACE;
 use windows_sys::Win32::System::LibraryLoader::{
     GetProcAddress, LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR, LOAD_LIBRARY_SEARCH_SYSTEM32, LoadLibraryExW,
@@ -100,11 +100,11 @@ impl Library {
         kind: u32,
         symbols: &SymbolPath,
     ) -> Result<Library, LibraryError> {
-        if ![RUNTIME_CORE, RUNTIME_FRAMEWORK, RUNTIME_SINGLE_FILE].contains(&kind) {
+        let Some(kind) = RuntimeKind::from_number(kind.into()) else {
             return Err(LibraryError::lasting(format!(
                 "a runtime of kind {kind} is not known to this inject"
             )));
-        }
+        };
         let at = RuntimeModule { module: process.module_path(runtime), base: runtime };
         let read = |rva: u32, buffer: &mut [u8]| {
             runtime.checked_add(rva.into()).is_some_and(|address| process.read(address, buffer))
@@ -162,7 +162,7 @@ impl Library {
         let own_name = file_name(&runtime.module);
         // A runtime linked into a program goes by its own name all the same.
         let names =
-            if told.kind == RUNTIME_SINGLE_FILE { [&*own_name, "coreclr.dll"] } else { [&*own_name; 2] };
+            if told.kind == RuntimeKind::SingleFile { [&*own_name, "coreclr.dll"] } else { [&*own_name; 2] };
         let target = DataTarget::leaked(handle, image::own_machine(), runtime.base, &names);
         type Create = unsafe extern "system" fn(*const GUID, *mut DataTarget, *mut Object) -> HRESULT;
         let mut object = Object(ptr::null_mut());
@@ -390,7 +390,7 @@ pub(super) struct LibraryCandidate {
 fn beside(module: &Path, told: &runtime::Runtime) -> Vec<LibraryCandidate> {
     let name = told.library_name();
     let mut places = vec![module.with_file_name(name)];
-    if told.kind == RUNTIME_FRAMEWORK {
+    if told.kind == RuntimeKind::Framework {
         let framework = if size_of::<usize>() == 8 { "Framework64" } else { "Framework" };
         let old = file_name(module).eq_ignore_ascii_case("mscorwks.dll");
         let version = if old { "v2.0.50727" } else { "v4.0.30319" };
