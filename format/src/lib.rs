@@ -22,6 +22,7 @@
 //! For tests and tools (feature `std`): [`TraceWriter`], [`synth`].
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 extern crate alloc;
 

@@ -18,6 +18,7 @@
 //! [`control`] and [`mailbox`].
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 extern crate alloc;
 

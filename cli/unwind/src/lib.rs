@@ -79,6 +79,7 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod arm64;
 mod cache;

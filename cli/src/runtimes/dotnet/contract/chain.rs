@@ -7,9 +7,8 @@ use super::{ContractError, Descriptor, Memory};
 /// Most Frames of a chain that are followed.
 const MAX_FRAMES: usize = 65_536;
 
-/// The kinds of explicit Frames.
+/// The kinds of explicit Frames, named as the runtime names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // named as the runtime names them
 #[non_exhaustive]
 pub enum ExplicitKind {
     InlinedCallFrame,
