@@ -1,4 +1,4 @@
-//! Text from outside, made fit for a terminal.
+//! Text from outside: made fit for a terminal, and names in paths.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -6,6 +6,15 @@ use core::fmt::Write;
 
 /// Characters of one text that are shown; a path of Windows has at most 32,767.
 pub const MAX_SHOWN: usize = 32_767;
+
+/// The last component of a path in Windows or Unix syntax.
+///
+/// ```
+/// assert_eq!(stk_schema::text::file_name(r"C:\Windows/System32\ntdll.dll"), "ntdll.dll");
+/// ```
+pub fn file_name(path: &str) -> &str {
+    path.rsplit(['\\', '/']).next().unwrap_or(path)
+}
 
 /// `text` as one line that a terminal only shows: control characters, line separators and what
 /// turns the direction of writing appear as `\u{..}`, and what is longer than [`MAX_SHOWN`]

@@ -1,6 +1,7 @@
 //! Output file names with placeholders: `%n` (program name), `%p` (pid), `%t` (local time), `%%`.
 
 use std::ffi::{OsStr, OsString};
+use stk_schema::text::file_name;
 use thiserror::Error;
 
 /// The default of `-o`, in the current folder of inject.
@@ -60,11 +61,6 @@ pub fn expand(pattern: &OsStr, values: Values) -> Result<OsString, PatternError>
         }
     }
     Ok(name.into())
-}
-
-/// The file name in `path` (either slash separates).
-pub fn file_name(path: &str) -> &str {
-    path.rsplit(['\\', '/']).next().unwrap_or(path)
 }
 
 /// The file name in `path` without a final `.exe`.

@@ -3,11 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use stk_schema::identity::GuidText;
-
-/// The last component of a path in Windows or Unix syntax.
-pub fn file_name(path: &str) -> &str {
-    path.rsplit(['\\', '/']).next().unwrap_or(path)
-}
+pub use stk_schema::text::file_name;
 
 /// A name, cut behind so many bytes where it is longer: a recorded name may have any length, and
 /// every frame of a stack repeats it.

@@ -444,7 +444,7 @@ pub fn open_limited(pid: u32) -> io::Result<OwnedHandle> {
 
 fn program_name(handle: BorrowedHandle) -> String {
     let path = image_path(handle).unwrap_or_default();
-    pattern::file_name(&path.to_string_lossy()).to_owned()
+    stk_schema::text::file_name(&path.to_string_lossy()).to_owned()
 }
 
 fn image_path(handle: BorrowedHandle) -> Option<OsString> {
