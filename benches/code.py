@@ -4,8 +4,8 @@
     benches/code.py [FOLDER]
 
 FOLDER is a checkout, this one by default. Tests do not count: folders named tests, benches and
-examples, files named tests.rs, *_tests.rs or testing.rs, and what stands behind `#[cfg(test)]` in
-a file. A line counts unless it is blank.
+examples, files named tests.rs, *_tests.rs or testing.rs, and the items behind `#[cfg(test)]`. A
+line counts unless it is blank.
 """
 import collections
 import os
@@ -35,13 +35,24 @@ def sources(folder):
 
 
 def product_lines(path):
-    """A file's lines up to its tests."""
+    """A file's lines without the items that only tests have."""
     with open(path, encoding="utf-8") as file:
         lines = file.read().split("\n")
-    for number, line in enumerate(lines):
-        if line.strip() == "#[cfg(test)]":
-            return lines[:number]
-    return lines
+    kept, at = [], 0
+    while at < len(lines):
+        if lines[at].strip() != "#[cfg(test)]":
+            kept.append(lines[at])
+            at += 1
+            continue
+        indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+        at += 1
+        while at < len(lines) and not lines[at].rstrip().endswith(("{", ";")):
+            at += 1
+        if at < len(lines) and lines[at].rstrip().endswith("{"):
+            while at < len(lines) and not lines[at].startswith(indent + "}"):
+                at += 1
+        at += 1
+    return kept
 
 
 def functions(lines):
