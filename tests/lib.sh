@@ -156,10 +156,12 @@ build_dll32() {
     lld-link-19 -dll -noentry -nodefaultlib -machine:x86 "-out:$STK_DLL32" "$STK_DLL32.obj"
 }
 
-# One selection of packages and targets for the whole run, so that no dependency is compiled twice with other features.
+# One selection of packages for the whole run, so that no dependency is compiled twice with other features. Without the benchmarks: their peers
+# ask for features with which `cargo build -p stk`, as in examples/demo.sh, would compile polars again.
+STK_SELECTION=(--workspace --exclude stk-benches)
 build_host() {
-  # It builds the programs too, for the tests that run them; a call of its own would select other features and compile polars again.
-  cargo test -q --release --workspace --no-run &&
+  # It builds the programs too, for the tests that run them.
+  cargo test -q --release "${STK_SELECTION[@]}" --no-run &&
     export STK_BIN=$STK_TARGET_DIR/release/stk
 }
 
@@ -202,9 +204,11 @@ host_tests() {
   local name targets=() status=0
   for name in $(test_names host); do targets+=(--test "$name"); done
   printf '\nhost tests\n'
-  cargo test -q --release --workspace --no-fail-fast --lib --bins "${targets[@]}" </dev/null 2>&1 | tee "$tests_log/host" || status=1
-  cargo test -q --release --workspace --no-fail-fast --doc </dev/null 2>&1 | tee "$tests_log/host-doc" || status=1
+  cargo test -q --release "${STK_SELECTION[@]}" --no-fail-fast --lib --bins "${targets[@]}" </dev/null 2>&1 | tee "$tests_log/host" || status=1
+  cargo test -q --release "${STK_SELECTION[@]}" --no-fail-fast --doc </dev/null 2>&1 | tee "$tests_log/host-doc" || status=1
   count_silent_failure $status host
+  # What makes the traces of benches/convert.sh: other features, hence minutes.
+  [ -z "${STK_LONG:-}" ] || step "the maker of large traces" cargo test -q --release -p stk-benches --example grow
 }
 
 # end_to_end MACHINE [TEST…]: these tests, or all of the machine's, in a session of their own, which outlasts every pause between them.
@@ -220,7 +224,7 @@ end_to_end() {
   use_machine "$machine"
   machine_session "$machine" 1800
   # One after the other: they share two cores with what they record.
-  timeout "${STK_E2E_TIMEOUT:-2400}" cargo test --release --workspace --no-fail-fast "${targets[@]}" -- --test-threads=1 "${skipped[@]}" </dev/null 2>&1 |
+  timeout "${STK_E2E_TIMEOUT:-2400}" cargo test --release "${STK_SELECTION[@]}" --no-fail-fast "${targets[@]}" -- --test-threads=1 "${skipped[@]}" </dev/null 2>&1 |
     tee "$tests_log/$log" || status=1
   machine_end "$machine"
   count_silent_failure $status "$log"
