@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use stk_tests::recorded::Recorded;
-use stk_tests::stk::{self, Speedscope};
+use stk_tests::stk::{self, Profile, Speedscope};
 use stk_tests::wine::{self, Folder, Inject, Program};
 
 fn programs() -> std::path::PathBuf {
@@ -119,15 +119,13 @@ fn a_goroutine_that_stands_on_its_own_stack_is_followed_to_its_start() {
     for sample in
         recorded.samples.iter().filter(|sample| sample.is_foreign() && esbuild.holds(sample.ip, sample.time))
     {
-        let tid = format!("({})", recorded.threads[&sample.thread].tid);
-        let profile = speedscope
-            .threads
-            .iter()
-            .find(|profile| profile.name.ends_with(&tid) || profile.name.contains(&tid[1..tid.len() - 1]));
+        let tid = recorded.threads[&sample.thread].tid.to_string();
         let time = recorded.header.nanoseconds(sample.time) as f64;
-        let stack = profile
-            .and_then(|profile| profile.at(time))
-            .unwrap_or_else(|| panic!("no stack of {tid} at {time} ns"));
+        // Threads that ended may have had the same id.
+        let of_thread =
+            |profile: &&Profile| profile.name.split(|c: char| !c.is_ascii_digit()).any(|n| n == tid);
+        let stack = speedscope.threads.iter().filter(of_thread).find_map(|profile| profile.at(time));
+        let stack = stack.unwrap_or_else(|| panic!("no stack of thread {tid} at {time} ns"));
         seen += 1;
         whole += u32::from(stk::incomplete(stack).is_none());
     }
