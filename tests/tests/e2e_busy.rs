@@ -186,7 +186,7 @@ fn threads_that_wait_have_their_stacks_too() {
 /// sampler from using: so some tries.
 #[test]
 fn threads_that_live_shortly_are_seen_with_their_names_and_stacks() {
-    const TRIES: u32 = 6;
+    const TRIES: u32 = 20;
     let folder = Folder::new("workers");
     let busy = Program::busy(&folder, 0);
     for number in 1..=TRIES {
