@@ -24,10 +24,10 @@ pub struct FoldOptions {
     pub hide_runtime: bool,
 }
 
-/// How far a stack is folded, going from the root to the leaf.
+/// State of folding one stack, from the root to the leaf.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct FoldState {
-    /// Whether the nearest frame that was not [`FoldOutcome::Left`] stands for a runtime's.
+    /// Whether the nearest frame that was not [`FoldOutcome::Left`] is one of a runtime's.
     in_runtime: bool,
 }
 

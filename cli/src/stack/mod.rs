@@ -1,5 +1,5 @@
-//! A decoded sample becomes a named stack: the one way for profiles, dumps and the comparison of
-//! walks.
+//! Turns a decoded sample into a named stack. Profiles, dumps and the comparison of walks all use
+//! this module.
 //!
 //! ```text
 //! cost     what walking may cost

@@ -1,4 +1,4 @@
-//! What is known of frames by name: columns parallel to a table of frames, and their texts.
+//! Names and facts of frames: columns parallel to a table of frames, and their texts.
 
 use super::FrameId;
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ pub enum FrameKind {
     Stub,
     /// Native code of a language runtime.
     Runtime,
-    /// Made at run time, and no language runtime told what it is.
+    /// Made at run time, and no language runtime reported what it is.
     Dynamic,
     /// In no image, and not known to be made at run time.
     Unknown,
@@ -91,7 +91,7 @@ impl NameSource {
         }
     }
 
-    /// Whether the name is that of the function, not of something near it.
+    /// Whether the name belongs to the function itself, not to something near it.
     pub fn is_certain(self) -> bool {
         matches!(self, NameSource::Pdb | NameSource::Dwarf | NameSource::Runtime)
     }
@@ -108,13 +108,13 @@ pub struct FrameSymbols {
     pub named: Vec<NamedFrame>,
     /// Source of each frame's name.
     pub source: Vec<NameSource>,
-    /// Why there is no (better) name, or no line of a managed method, per frame; index into
+    /// Per frame: why there is no (better) name, or no line of a managed method; index into
     /// `strings`.
     pub reason: Vec<Option<StrId>>,
-    /// What else is known of each frame; empty: nothing.
+    /// Further facts of each frame; empty if there are none.
     pub facts: Vec<FrameFacts>,
-    /// Of the frames whose outermost function shares its code with others (identical-code folding),
-    /// the others' names.
+    /// For frames whose outermost function shares its code with others (identical-code folding):
+    /// the names of the others.
     pub aliases: HashMap<FrameId, Box<[StrId]>>,
 }
 
@@ -125,8 +125,8 @@ impl FrameSymbols {
         &self.named[self.starts[i] as usize..self.starts[i + 1] as usize]
     }
 
-    /// Names of further functions whose code is the frame's outermost function's: which of them ran
-    /// cannot be told.
+    /// Names of further functions whose code is the same as that of the frame's outermost function.
+    /// The trace does not tell which of them ran.
     pub fn aliases(&self, frame: FrameId) -> impl ExactSizeIterator<Item = &str> {
         self.aliases.get(&frame).map_or(&[][..], |ids| ids).iter().map(|&id| self.strings.get(id))
     }
@@ -157,7 +157,7 @@ impl Strings {
         self.ids.contains_key(text)
     }
 
-    /// The text of an id that this table gave.
+    /// The text of an id from this table.
     pub fn get(&self, id: StrId) -> &str {
         &self.texts[id.0 as usize]
     }
