@@ -1,5 +1,5 @@
-//! Which build a symbol file or an image is: identities as symbol stores and servers write them,
-//! and whether a file is the one that is wanted.
+//! The build of a symbol file or an image: identities in the form of symbol stores and servers, and
+//! the check that a file is the wanted one.
 
 use super::pdb::{PdbFile, PdbIdentity};
 use super::portable_pdb::PortablePdb;
@@ -8,7 +8,7 @@ use crate::model::{image_id, pdb_id};
 use stk_schema::Arch;
 use stk_schema::identity::CodeView;
 
-/// A file that is looked for: a symbol file or image of exactly one build.
+/// The symbol file or image to find, of exactly one build.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedFile<'a> {
     /// File name without folders.
@@ -59,14 +59,14 @@ pub enum Identity {
 /// Largest portable PDB that is read, in bytes.
 const MAX_PORTABLE: usize = 256 << 20;
 
-/// Why a file is not the one that is wanted.
+/// Why a file is not the wanted one.
 pub(super) enum Misfit {
     OtherBuild(Identity),
     Unreadable(String),
 }
 
 impl std::fmt::Display for Identity {
-    /// As symbol stores and servers write it.
+    /// In the form of symbol stores and servers.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Identity::Pdb { guid, age } => f.write_str(&pdb_id(guid, *age)),
@@ -79,11 +79,11 @@ impl std::fmt::Display for Identity {
     }
 }
 
-/// Whether a file is of the build that is wanted, by what it says of itself.
+/// Checks by a file's contents whether it is of the wanted build.
 ///
 /// # Errors
 ///
-/// Says why it is not.
+/// Why it is not.
 pub(super) fn fits(data: &[u8], wanted: &Identity) -> Result<(), Misfit> {
     match wanted {
         Identity::Pdb { guid, age } => {

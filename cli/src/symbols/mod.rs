@@ -1,14 +1,14 @@
 //! Names, files and lines of code addresses.
 //!
-//! The caller provides: for each module its identity as recorded ([`ModuleKey`]) and the rvas of
-//! its distinct frames; a [`SymbolStore`] that knows the places to look. What is solved here: the
-//! PDB of exactly that build is found, read into a flat [`index::SymbolIndex`] (procedures,
-//! publics, thunks, inline sites, lines), and each address gets its chain of frames, innermost
-//! first, or a [`Reason`] for having no better name than `module.dll+0x1234`.
+//! The caller provides, for each module, its recorded identity ([`ModuleKey`]) and the rvas of its
+//! distinct frames, and a [`SymbolStore`] with the places to search. This module finds the PDB of
+//! exactly that build and reads it into a flat [`index::SymbolIndex`] (procedures, publics, thunks,
+//! inline sites, lines). Each address then gets its chain of frames, innermost first, or a
+//! [`Reason`] why it has no better name than `module.dll+0x1234`.
 //!
-//! Nothing is invented: a PDB of another build is reported and never used, and where no line row
-//! covers an address, none is given. Damaged and hostile files end in an error or in a part left
-//! out and counted.
+//! Nothing is guessed: a PDB of another build is reported and never used, and an address without a
+//! line row gets no line. Damaged and hostile files end in an error, or in a part that is left out
+//! and counted.
 //!
 //! ```text
 //! path                 where to look, as debuggers say it             SymbolPath

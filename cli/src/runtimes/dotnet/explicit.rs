@@ -230,8 +230,9 @@ pub fn memory<'a>(sample: &Sample<'a>, managed: &'a ManagedState) -> Fragments<'
 pub struct SampleCode<'a, M> {
     space: &'a M,
     sample: &'a Sample<'a>,
-    /// Methods, and the sample's time in nanoseconds since the trace's start. Without them all code
-    /// is taken to be managed that has unwind data: to see that a Frame's own word is no nonsense.
+    /// Methods, and the sample's time in nanoseconds since the trace's start. Without them, all
+    /// code that has unwind data counts as managed. That is enough to see that a Frame does not
+    /// lead to a wrong address.
     methods: Option<(&'a MethodMap, u64)>,
     /// A walker for single steps.
     walker: RefCell<Walker>,
