@@ -74,7 +74,8 @@ pub(super) struct FlatParts {
 }
 
 impl FlatParts {
-    /// Appends a row; `start` never falls. A row at the same address replaces the one before.
+    /// Appends a row. `start` must not be lower than before. A row at the same address replaces
+    /// the one before.
     pub(super) fn push_row(&mut self, start: u32, node: u32, line: u32) {
         if self.rows.last() == Some(&(node, line)) {
             return;

@@ -198,8 +198,8 @@ fn read_modules(data: &[u8]) -> Result<Vec<DbiModule>, PdbError> {
     Ok(modules)
 }
 
-/// A stream belongs to one module. Of those that claim the same one the first has it: a file of
-/// many such modules would be read again and again. Gives how many others there were.
+/// A stream belongs to one module. Of several modules with the same stream, the first keeps it:
+/// reading it for each of many such modules would take too long. Returns the number of the others.
 fn leave_out_repeated_streams(modules: &mut [DbiModule]) -> u32 {
     let mut known = HashSet::new();
     let repeated = modules.iter_mut().filter_map(|module| {
