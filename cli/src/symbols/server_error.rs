@@ -1,4 +1,4 @@
-//! Why a symbol server gave no file.
+//! Why a symbol server delivered no file.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,15 +15,15 @@ pub enum WrongFile {
     /// It is of another build.
     #[error("sent another build ({found} instead of {wanted})")]
     OtherBuild {
-        /// What came.
+        /// The identity of the file that was sent.
         found: Identity,
-        /// What was asked for.
+        /// The requested identity.
         wanted: Identity,
     },
-    /// It is no such file: what is wrong with it.
+    /// It is not a file of this kind: what is wrong with it.
     #[error("what came {0}")]
     Unreadable(String),
-    /// Its `file.ptr` names another place.
+    /// Its `file.ptr` refers to another server or path.
     #[error("file.ptr points to {0:?}, which is outside the server")]
     Pointer(String),
     /// It cannot be unpacked.
@@ -31,17 +31,17 @@ pub enum WrongFile {
     Packed(io::Error),
 }
 
-/// Why a server gave no file.
+/// Why a server delivered no file.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ServerError {
     /// It has no such file.
     #[error("{0} has no such file")]
     NotFound(String),
-    /// It was asked not long ago and had no such file.
+    /// It was asked recently and had no such file.
     #[error("{0} had no such file when it was last asked (clear with stk symbols cache --clear)")]
     KnownMissing(String),
-    /// It wants credentials, which are never sent.
+    /// It requires credentials, which are never sent.
     #[error("{url} refuses access (HTTP {status})")]
     Denied {
         /// Address.
@@ -70,17 +70,17 @@ pub enum ServerError {
     TooSlow {
         /// Address.
         url: String,
-        /// Bytes that came in the last period.
+        /// Bytes received in the last period.
         got: u64,
         /// Length of that period.
         seconds: f64,
     },
-    /// It redirects to where nothing is fetched from.
+    /// It redirects to an address that is not followed.
     #[error("{url}: {reason}: that is not followed")]
     Redirect {
         /// Address.
         url: String,
-        /// Where it leads, and what is wrong with that.
+        /// The address, and why it is not followed.
         reason: RedirectError,
     },
     /// The answer is shorter than announced.
@@ -101,7 +101,7 @@ pub enum ServerError {
         /// The limit.
         limit: u64,
     },
-    /// What came is not what was asked for.
+    /// It sent something else than requested.
     #[error("{url}: {reason}: tell the server's owner")]
     Wrong {
         /// Address.
@@ -120,7 +120,7 @@ pub enum ServerError {
 }
 
 impl ServerError {
-    /// Whether the same request may succeed a moment later.
+    /// Whether the error is temporary, so that the same request may succeed later.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             ServerError::Status { status, .. } => *status >= 500 || matches!(status, 408 | 425 | 429),
