@@ -102,7 +102,7 @@ impl SymbolStore {
         store
     }
 
-    /// Adds a folder that is looked into after the symbol path.
+    /// Adds a folder to search after the symbol path.
     pub fn add_folder(&mut self, folder: PathBuf) {
         if !self.folders.contains(&folder) {
             self.folders.push(folder);
