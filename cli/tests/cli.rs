@@ -1,5 +1,5 @@
-//! The program as users run it: arguments, exit codes, what goes to standard output and what to
-//! standard error.
+//! Tests of the program from the outside: arguments, exit codes, standard output and standard
+//! error.
 
 #[path = "../src/testing.rs"]
 #[allow(dead_code)]
@@ -87,7 +87,7 @@ fn the_bytes_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn the_output_has_a_usual_name_and_its_name_can_tell_the_format() {
+fn the_output_has_a_default_name_and_its_name_can_select_the_format() {
     let dir = folder();
     write(dir.path(), "a.stk", &trace());
     for (arguments, made) in [
@@ -111,7 +111,7 @@ fn the_output_has_a_usual_name_and_its_name_can_tell_the_format() {
 }
 
 #[test]
-fn wrong_usage_exits_with_2_and_says_why() {
+fn wrong_usage_exits_with_2_and_a_reason() {
     let dir = folder();
     write(dir.path(), "a.stk", &trace());
     write(dir.path(), "b.stk", &trace());
@@ -133,7 +133,7 @@ fn wrong_usage_exits_with_2_and_says_why() {
 }
 
 #[test]
-fn a_damaged_trace_among_others_is_reported_and_passed_over() {
+fn a_damaged_trace_among_others_is_reported_and_skipped() {
     let dir = folder();
     let whole = trace();
     let mut damaged = whole.clone();
@@ -171,7 +171,7 @@ fn traces_of_one_name_do_not_overwrite_each_other() {
 }
 
 #[test]
-fn a_truncated_trace_is_no_failure_and_a_damaged_one_is() {
+fn a_damaged_trace_is_a_failure_and_a_truncated_one_is_not() {
     let dir = folder();
     let whole = trace();
     let mut damaged = whole.clone();
@@ -201,7 +201,7 @@ fn a_truncated_trace_is_no_failure_and_a_damaged_one_is() {
 }
 
 #[test]
-fn info_tells_people_and_programs_the_same() {
+fn info_prints_the_same_facts_as_text_and_json() {
     let dir = folder();
     write(dir.path(), "a.stk", &trace());
     let text = stdout(&stk(dir.path(), &["info", "a.stk"]));
@@ -330,7 +330,7 @@ fn clrstack_row(line: &str) -> (u64, Option<u64>, String) {
 }
 
 #[test]
-fn clrstack_shows_native_and_managed_frames_and_the_runtimes_own_in_one_stack() {
+fn clrstack_shows_native_managed_and_explicit_frames_in_one_stack() {
     for with_native in [true, false] {
         let lines = mixed_clrstack(if with_native { &[] } else { &["--frames", "managed"] });
         let rows: Vec<_> = lines.iter().map(|line| clrstack_row(line)).collect();
@@ -359,7 +359,7 @@ fn clrstack_shows_native_and_managed_frames_and_the_runtimes_own_in_one_stack() 
 }
 
 #[test]
-fn clrstack_says_why_it_shows_no_explicit_frames() {
+fn clrstack_reports_why_it_shows_no_explicit_frames() {
     use stk_schema::event::{Event, RuntimeInfo};
     let dir = folder();
     let text = |name: &str, version: Option<&[u8]>| {
@@ -395,7 +395,7 @@ fn clrstack_says_why_it_shows_no_explicit_frames() {
 }
 
 #[test]
-fn info_tells_where_the_recorder_lowered_its_rate() {
+fn info_lists_where_the_recorder_lowered_its_rate() {
     use stk_schema::event::{Event, RateChange};
     let dir = folder();
     let mut builder = testing::trace();
@@ -509,7 +509,7 @@ fn missing_symbols_are_explained_and_can_be_required() {
 }
 
 #[test]
-fn a_module_of_which_only_the_path_is_known_gets_no_names_and_the_reason() {
+fn a_module_known_only_by_its_path_gets_a_reason_instead_of_names() {
     let dir = folder();
     let mut builder = testing::trace();
     builder.module(0, BASE, 0x10_0000, r"C:\app\gone.dll", Vec::new());
@@ -562,7 +562,7 @@ fn dump_prints_the_stacks_of_a_moment() {
 }
 
 #[test]
-fn tables_in_a_shared_folder_are_found_there_and_missed_by_name() {
+fn tables_in_a_shared_folder_are_found_and_missing_ones_are_named() {
     let dir = folder();
     let tables = dir.path().join("tables");
     std::fs::create_dir(&tables).unwrap();
@@ -633,7 +633,7 @@ fn tables_in_a_shared_folder_are_found_there_and_missed_by_name() {
 }
 
 #[test]
-fn dump_tells_utc_time_and_arguments_and_explains_each_frame() {
+fn dump_prints_utc_time_and_arguments_and_explains_each_frame() {
     let dir = folder();
     let mut builder = testing::trace();
     TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
@@ -669,7 +669,7 @@ fn dump_tells_utc_time_and_arguments_and_explains_each_frame() {
 
 #[cfg(not(windows))]
 #[test]
-fn dump_of_a_live_process_says_what_to_do_elsewhere() {
+fn dump_of_a_live_process_gives_advice_on_other_systems() {
     let output = stk(folder().path(), &["dump", "--pid", "4404"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("inject --pid 4404 --once"), "{}", stderr(&output));
@@ -678,7 +678,7 @@ fn dump_of_a_live_process_says_what_to_do_elsewhere() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn an_interrupt_leaves_nothing_half_made_and_exits_with_130() {
+fn an_interrupt_leaves_no_incomplete_output_and_exits_with_130() {
     let dir = folder();
     let mut builder = testing::trace();
     TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
@@ -725,7 +725,7 @@ fn an_interrupt_leaves_nothing_half_made_and_exits_with_130() {
 }
 
 #[test]
-fn without_the_default_places_only_the_named_ones_are_looked_at() {
+fn without_the_default_places_only_the_named_ones_are_searched() {
     let dir = folder();
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
     let trace = kept.join("busy.stk").canonicalize().unwrap().display().to_string();

@@ -1,5 +1,5 @@
-//! Traces with one thing changed behind right checksums, through every command's entry in the
-//! library. Bombs, names and cuts, through the program, are in `tests/tests/hostile.rs`.
+//! Traces with one change under correct checksums, run through every command's entry in the
+//! library. Bombs, names and cuts are tested through the program, in `tests/tests/hostile.rs`.
 
 #[path = "../src/testing.rs"]
 #[allow(dead_code)]
@@ -139,7 +139,7 @@ fn has_samples(file: &[u8]) -> bool {
 }
 
 #[test]
-fn no_change_behind_right_checksums_makes_a_command_fail() {
+fn no_change_under_correct_checksums_makes_a_command_fail() {
     let long = std::env::var_os("STK_LONG").is_some_and(|value| value == "1");
     let count = if long { 10 * TRACES } else { TRACES };
     let bases = [Parts::take_apart(&everything()).unwrap(), kept("busy.stk"), kept("mixed.stk")];

@@ -1,5 +1,5 @@
-//! A sample's stack is the same whoever asks for it: profiles, which name distinct frames over all
-//! times, and dumps, which name frames at one moment.
+//! Checks that a sample's stack is the same in profiles, which name distinct frames over all times,
+//! and in dumps, which name frames at one moment.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

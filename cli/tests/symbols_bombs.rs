@@ -1,7 +1,7 @@
-//! Small symbol files whose records say far more than their size: each is read in time and memory
-//! of its own size, and what is too much is counted as damage.
+//! Small symbol files whose records expand to far more than their size. Reading must take time and
+//! memory in proportion to the file, and count the excess as damage.
 //!
-//! No test asserts a time: without the bounds each of these takes minutes or more memory than there
+//! No test checks a time: without the limits, each of these takes minutes or more memory than there
 //! is.
 
 mod pdb_file;
@@ -182,7 +182,7 @@ fn line_blocks_that_overlap_are_damage() {
 }
 
 #[test]
-fn procedures_that_each_claim_all_lines_expand_no_further_than_the_file_allows() {
+fn procedures_that_each_claim_all_lines_expand_only_to_the_limit() {
     let mut pdb = Pdb::new();
     (0..20_000).for_each(|_| {
         pdb.procedure(0, 0x10_0000, "f");
@@ -198,7 +198,7 @@ fn procedures_that_each_claim_all_lines_expand_no_further_than_the_file_allows()
 }
 
 #[test]
-fn deep_inline_sites_over_many_lines_expand_no_further_than_the_file_allows() {
+fn deep_inline_sites_over_many_lines_expand_only_to_the_limit() {
     let mut pdb = Pdb::new();
     pdb.procedure(0, 0x10_0000, "f");
     // BA_OP_ChangeCodeLengthAndCodeOffset: a row of the largest length, at the beginning.
@@ -227,7 +227,7 @@ fn modules_that_share_one_stream_are_read_once() {
 }
 
 #[test]
-fn separated_code_is_looked_for_once_a_module() {
+fn separated_code_is_searched_once_per_module() {
     let mut pdb = Pdb::new();
     (0..60_000).for_each(|n| {
         pdb.procedure(n * 16, 16, "f");
@@ -240,7 +240,7 @@ fn separated_code_is_looked_for_once_a_module() {
 }
 
 #[test]
-fn a_scope_of_lists_of_lists_gives_no_name() {
+fn a_scope_of_nested_lists_gives_no_name() {
     let mut pdb = Pdb::new();
     let empty = pdb.id(0x1605, &[&words(&[0])[..], b"\0"].concat());
     // Each list names the one before a thousand times (LF_SUBSTR_LIST); none adds a character.
@@ -258,7 +258,7 @@ fn a_scope_of_lists_of_lists_gives_no_name() {
 }
 
 #[test]
-fn a_skip_list_that_skips_nothing_is_made_anew() {
+fn a_skip_list_that_skips_nothing_is_rebuilt() {
     let mut pdb = Pdb::new();
     let functions: Vec<u32> =
         (0..60_000).map(|n| pdb.id(0x1601, format!("\0\0\0\0\0\0\0\0f{n}\0").as_bytes())).collect();
@@ -293,7 +293,7 @@ fn file_names_that_overlap_are_damage() {
 }
 
 #[test]
-fn publics_are_placed_without_a_walk_over_all_sections() {
+fn publics_are_located_without_a_walk_over_all_sections() {
     let mut pdb = Pdb::new();
     pdb.sections = (0..60_000).map(|n| (0x1000 + n * 16, 16)).collect();
     for n in 0..60_000u32 {
@@ -304,7 +304,7 @@ fn publics_are_placed_without_a_walk_over_all_sections() {
 }
 
 #[test]
-fn names_of_streams_that_overlap_are_compared_at_their_beginning() {
+fn overlapping_stream_names_are_compared_only_at_their_beginning() {
     let pdb = Pdb::new();
     let mut information = information();
     information.truncate(28);

@@ -1,5 +1,5 @@
-//! Small images whose symbols say far more than their size: as `symbols_bombs`, for DWARF, COFF and
-//! exported names.
+//! Small images whose symbols expand to far more than their size: like `symbols_bombs`, for DWARF,
+//! COFF and exported names.
 
 use stk::symbols::index::{Origin, SymbolIndex};
 use stk::symbols::{ImageFile, image_index};
@@ -115,7 +115,7 @@ fn coff_names_that_overlap_are_damage() {
 }
 
 #[test]
-fn exported_names_that_overlap_take_no_more_memory_than_the_file() {
+fn overlapping_exported_names_take_no_more_memory_than_the_file() {
     let count = 50_000u32;
     let start = 0x20_0000u32;
     let tables = start + 40;
@@ -184,7 +184,7 @@ fn inlined_functions_a_hundred_thousand_deep_take_linear_time() {
 }
 
 #[test]
-fn functions_in_functions_without_end_are_damage() {
+fn endlessly_nested_functions_are_damage() {
     let entries = [&[1][..], &function("f", 0x100).repeat(20_000)].concat();
     let index = image(&[(".debug_info", unit(0, &entries)), (".debug_abbrev", abbreviations())]).index();
     assert_ne!(index.header().damaged_parts, 0);
@@ -192,7 +192,7 @@ fn functions_in_functions_without_end_are_damage() {
 }
 
 #[test]
-fn references_to_other_units_do_not_pass_over_all_of_them() {
+fn references_to_other_units_do_not_scan_all_units() {
     // The name that all refer to lies in the last of many units.
     let mut info = Vec::new();
     (0..20_000).for_each(|_| info.extend(unit(0, &[1, 0])));
@@ -240,7 +240,7 @@ fn entries_with_attributes_that_take_no_bytes_are_damage() {
 }
 
 #[test]
-fn functions_that_share_one_long_list_of_ranges_expand_no_further_than_the_file_allows() {
+fn functions_that_share_one_list_of_ranges_expand_only_to_the_limit() {
     let start = BASE + u64::from(TEXT);
     // Pairs of addresses; behind them the end.
     let mut ranges: Vec<u8> = (0..20_000u64)
@@ -261,7 +261,7 @@ fn functions_that_share_one_long_list_of_ranges_expand_no_further_than_the_file_
 }
 
 #[test]
-fn units_that_share_one_line_program_expand_no_further_than_the_file_allows() {
+fn units_that_share_one_line_program_expand_only_to_the_limit() {
     // Version 4: no folders, no files; then special opcodes that each make a row.
     let header = [&[1, 1, 1, 0xfb, 14, 1][..], &[0], &[0]].concat();
     let start = [&[0, 9, 2][..], &(BASE + u64::from(TEXT)).to_le_bytes()].concat();
@@ -320,7 +320,7 @@ fn a_file_table_that_claims_more_files_than_it_has_is_damage() {
 }
 
 #[test]
-fn files_that_share_one_long_folder_expand_no_further_than_the_file_allows() {
+fn files_that_share_one_long_folder_expand_only_to_the_limit() {
     let image = with_lines(file_table(&[b'x'; 500_000], 0x08, 200_000, b"x\0"));
     let index = image.index();
     assert_ne!(index.header().damaged_parts, 0);

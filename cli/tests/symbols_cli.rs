@@ -1,4 +1,4 @@
-//! Symbols as users meet them: the kept recording of `busy` and its PDBs, through the program.
+//! Symbols from the user's side: the kept recording of `busy` and its PDBs, through the program.
 
 #[path = "../src/testing.rs"]
 #[allow(dead_code)]
@@ -107,7 +107,7 @@ fn ten_processes_share_one_cache_and_leave_no_damaged_file() {
 }
 
 #[test]
-fn a_bundle_says_what_the_symbols_themselves_say() {
+fn a_bundle_gives_the_same_names_as_the_symbols_themselves() {
     let from = folder();
     let symbols = kept().display().to_string();
     let expected = convert(from.path(), &symbols);
@@ -140,7 +140,7 @@ fn a_bundle_says_what_the_symbols_themselves_say() {
 }
 
 #[test]
-fn a_damaged_bundle_is_named_and_costs_names_only() {
+fn a_damaged_bundle_is_reported_and_loses_only_names() {
     let folder = folder();
     std::fs::write(folder.path().join("x.tar.zst"), b"not a bundle").unwrap();
     let output = stk(folder.path(), &["symbols", "list", "busy.stk", "-y", "x.tar.zst"]);
@@ -150,7 +150,7 @@ fn a_damaged_bundle_is_named_and_costs_names_only() {
 }
 
 #[test]
-fn list_says_of_every_module_what_it_needs_and_where_it_is_or_why_not() {
+fn list_shows_what_each_module_needs_and_where_it_is_or_why_not() {
     let folder = folder();
     let symbols = kept().display().to_string();
     let output = stk(folder.path(), &["symbols", "list", "busy.stk", "--json", "-y", &symbols]);
@@ -172,7 +172,7 @@ fn list_says_of_every_module_what_it_needs_and_where_it_is_or_why_not() {
 }
 
 #[test]
-fn wrong_usage_of_symbols_exits_with_2_and_says_why() {
+fn wrong_usage_of_symbols_exits_with_2_and_a_reason() {
     let folder = folder();
     for (arguments, says) in [
         (&["symbols", "fetch", "busy.stk"][..], "--ms-symbols"),
@@ -191,7 +191,7 @@ fn wrong_usage_of_symbols_exits_with_2_and_says_why() {
 }
 
 #[test]
-fn fetch_fails_if_a_server_does_or_if_nothing_came() {
+fn fetch_fails_if_a_server_fails_or_nothing_was_found() {
     // Nobody listens at port 1.
     let unreachable = "srv*http://127.0.0.1:1";
     let folder = folder();
@@ -291,7 +291,7 @@ fn image_with_an_export() -> Vec<u8> {
 }
 
 #[test]
-fn lookup_names_an_export_only_as_far_as_its_function_reaches() {
+fn lookup_names_an_export_only_within_its_function() {
     let folder = folder();
     std::fs::write(folder.path().join("app.dll"), image_with_an_export()).unwrap();
     let line = ["symbols", "lookup", "app.dll", "1000", "1010", "1050"];
@@ -355,7 +355,7 @@ fn lookups_for(samples: u64) -> (u64, u64) {
 }
 
 #[test]
-fn twice_the_samples_at_the_same_addresses_cost_no_further_lookup() {
+fn twice_the_samples_at_the_same_addresses_need_no_more_lookups() {
     let (samples, lookups) = lookups_for(2000);
     let (twice, same) = lookups_for(4000);
     assert_eq!((samples, twice), (2000, 4000));
@@ -384,7 +384,7 @@ fn damaged(whole: &[u8], seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn damaged_symbol_files_and_bundles_end_the_program_as_it_says() {
+fn damaged_symbol_files_and_bundles_end_with_a_documented_exit_code() {
     let folder = folder();
     let symbols = kept().display().to_string();
     let bundled = ["symbols", "bundle", "busy.stk", "-o", "whole.tar.zst", "--offline", "-y", &symbols];

@@ -1,4 +1,4 @@
-//! Damaged and hostile symbol files end in an error or in fewer names, never in a panic or in
+//! Damaged and hostile symbol files must end in an error or in fewer names, never in a panic or in
 //! unbounded memory.
 
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ fn use_pdb(data: &[u8]) {
 }
 
 #[test]
-fn a_pdb_cut_anywhere_is_an_error_or_less() {
+fn a_pdb_cut_anywhere_gives_an_error_or_fewer_names() {
     let data = busy();
     for len in (0..data.len()).step_by(509) {
         use_pdb(&data[..len]);
@@ -58,7 +58,7 @@ fn a_pdb_cut_anywhere_is_an_error_or_less() {
 }
 
 #[test]
-fn a_pdb_with_flipped_bytes_is_an_error_or_less() {
+fn a_pdb_with_flipped_bytes_gives_an_error_or_fewer_names() {
     let data = busy();
     let mut random = Random(0x5eed);
     for _ in 0..1500 {
@@ -72,7 +72,7 @@ fn a_pdb_with_flipped_bytes_is_an_error_or_less() {
 }
 
 #[test]
-fn a_pdb_with_forged_words_is_an_error_or_less() {
+fn a_pdb_with_forged_words_gives_an_error_or_fewer_names() {
     let data = busy();
     let mut random = Random(0xf046ed);
     for _ in 0..1500 {
@@ -87,7 +87,7 @@ fn a_pdb_with_forged_words_is_an_error_or_less() {
 }
 
 #[test]
-fn a_directory_that_repeats_pages_does_not_become_gigabytes() {
+fn a_directory_that_repeats_pages_does_not_expand_to_gigabytes() {
     // One page is claimed by a stream of 2 GiB: 128 Ki entries that all say page 3.
     let page = 4096usize;
     let entries = 1usize << 17;
@@ -111,7 +111,7 @@ fn a_directory_that_repeats_pages_does_not_become_gigabytes() {
 }
 
 #[test]
-fn an_index_with_a_flipped_byte_is_never_believed() {
+fn an_index_with_a_flipped_byte_never_gives_a_wrong_answer() {
     let data = busy();
     let index = PdbFile::open(&data).unwrap().index().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -224,7 +224,7 @@ fn a_pdb_of_another_build_is_reported_and_never_used() {
 }
 
 #[test]
-fn a_damaged_image_is_an_error_or_less() {
+fn a_damaged_image_gives_an_error_or_fewer_names() {
     let mut random = Random(0xd0a4f);
     let exe = minimal_image();
     assert!(matches!(image_index(&exe), Ok(None)));

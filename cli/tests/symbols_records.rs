@@ -1,4 +1,4 @@
-//! Records for which no real PDB is at hand, written by hand after Microsoft's cvinfo.h and LLVM's
+//! Records that no available PDB has, written by hand according to Microsoft's cvinfo.h and LLVM's
 //! "The PDB File Format": code that a post-link tool has moved, functions folded into one,
 //! incremental-link thunks, separated code, /DEBUG:FASTLINK.
 
@@ -198,7 +198,7 @@ fn key() -> ModuleKey<'static> {
 }
 
 #[test]
-fn of_folded_functions_the_first_is_shown_and_all_are_kept() {
+fn the_first_of_folded_functions_is_shown_and_all_are_kept() {
     let mut pdb = Pdb::new(&[(0x1000, 0x1000)]);
     for name in ["zebra::size", "apple::size", "mango::size", "pair<int,int> ::size"] {
         pdb.procedure(0x100, 0x20, name);
@@ -221,7 +221,7 @@ fn of_folded_functions_the_first_is_shown_and_all_are_kept() {
 }
 
 #[test]
-fn a_fastlink_pdb_says_what_to_do() {
+fn a_fastlink_pdb_is_reported_with_advice() {
     let mut pdb = Pdb::new(&[(0x1000, 0x1000)]);
     pdb.procedure(0, 0x20, "f");
     let symbolizer = Symbolizer::new(SymbolStore::new(SymbolPath::default()), Demangle::Short);

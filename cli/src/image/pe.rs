@@ -89,7 +89,6 @@ pub(super) struct PeSection {
     pub file_range: Range<usize>,
 }
 
-/// An image file.
 pub(super) struct File {
     pub headers: Headers,
     pub sections: Vec<PeSection>,

@@ -20,7 +20,6 @@ impl Holder {
         if id.0 & CODE == 0 { Holder::Module(id.0) } else { Holder::Code(id.0 & !CODE) }
     }
 
-    /// Its id.
     pub fn id(self) -> ModuleId {
         match self {
             Holder::Module(module) => ModuleId(module),

@@ -17,7 +17,6 @@ macro_rules! formats {
     ($($format:ident = $module:ident;)+) => {
         $(mod $module;)+
 
-        /// An output format.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Format {
             $(
@@ -117,7 +116,6 @@ pub enum Destination {
     File(PathBuf),
     /// A folder, which is made if it does not exist.
     Dir(PathBuf),
-    /// Standard output.
     Stdout,
 }
 
@@ -143,7 +141,7 @@ pub trait Writer: Send {
     fn begin(&mut self, profile: &Profile) -> anyhow::Result<()>;
     /// Takes runs of one thread. Threads follow each other, each in time order.
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> anyhow::Result<()>;
-    /// Writes the rest and makes the output appear under its name. Without it nothing appears.
+    /// Writes the rest and gives the output its name. Without this call, no output appears.
     fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary>;
 }
 

@@ -58,7 +58,6 @@ impl Sink {
         Sink { target: Target::Stdout, buffer: Vec::with_capacity(BUFFER + BUFFER / 4), written: 0 }
     }
 
-    /// Appends bytes.
     pub fn put(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }

@@ -158,7 +158,6 @@ impl Functions {
 /// File names of modules, each once. Index 0 is "none".
 #[derive(Debug)]
 pub(crate) struct Modules {
-    /// The names.
     pub names: Vec<String>,
     /// By frame, an index in `names`.
     pub of_frames: Vec<u32>,

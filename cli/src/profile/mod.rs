@@ -108,7 +108,6 @@ pub struct TraceInfo {
     pub source: String,
     /// Architecture of the process.
     pub arch: Arch,
-    /// Process id.
     pub pid: u32,
     /// Executable's file name; `pid N` if unknown.
     pub process: String,
@@ -131,7 +130,6 @@ pub struct TraceInfo {
 pub struct ModuleInstance {
     /// Instance id of the trace.
     pub instance: u64,
-    /// Which image.
     pub image: ImageId,
     /// Load address.
     pub base: u64,
@@ -150,7 +148,7 @@ pub struct CodeInfo {
     pub instance: u64,
     /// First address.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
     /// When it was removed, in nanoseconds since trace start; `None` = never.
     pub remove_ns: Option<u64>,
@@ -169,7 +167,6 @@ pub struct ThreadInfo {
     pub start_ns: Option<u64>,
     /// Nanoseconds since trace start; `None` = never exited.
     pub exit_ns: Option<u64>,
-    /// Samples.
     pub samples: u64,
     /// Samples in which it ran, or may have (state not "waiting").
     pub active_samples: u64,
@@ -186,7 +183,7 @@ impl ThreadInfo {
     }
 }
 
-/// A mark.
+/// A mark made by the user or the target.
 #[derive(Clone, Debug)]
 pub struct MarkInfo {
     /// Nanoseconds since trace start.
@@ -199,10 +196,9 @@ pub struct MarkInfo {
     pub text: String,
 }
 
-/// Why stacks end.
+/// Why stacks end, and the module to blame.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct StopInfo {
-    /// The reason.
     pub reason: StopReason,
     /// Module to blame: file name; empty if none.
     pub module: String,

@@ -34,11 +34,9 @@ pub struct Run {
     /// Time that the run covers: from its first sample to the thread's next sample (or its exit, or
     /// one nominal interval after the last sample).
     pub weight_ns: u64,
-    /// Samples.
     pub samples: u32,
     /// CPU time used during the run, nanoseconds; 0 if not recorded.
     pub cpu_ns: u64,
-    /// The thread's state.
     pub state: RunState,
     /// Special properties of its samples.
     pub flags: RunFlags,

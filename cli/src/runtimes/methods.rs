@@ -69,7 +69,7 @@ pub struct Method {
     pub id: u64,
     /// First address.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u32,
     /// `Module!Namespace.Type.Method(signature)`.
     pub name: Arc<str>,
@@ -215,7 +215,6 @@ impl MethodMap {
         &self.methods
     }
 
-    /// A method.
     pub fn get(&self, id: MethodId) -> &Method {
         &self.methods[id.0 as usize]
     }

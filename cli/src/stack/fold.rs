@@ -18,7 +18,7 @@ pub enum FrameChoice {
 /// What is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FoldOptions {
-    /// Which frames stay.
+    /// The frames to show.
     pub frames: FrameChoice,
     /// Whether stubs go, and frames of a runtime that follow each other become one.
     pub hide_runtime: bool,
@@ -34,9 +34,9 @@ pub struct FoldState {
 /// What becomes of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FoldOutcome {
-    /// It stays.
+    /// It is shown.
     Shown,
-    /// It goes.
+    /// It is left out.
     Left,
     /// It is the first of a runtime's frames that follow each other: one frame stands for all of
     /// them.

@@ -24,7 +24,6 @@ pub enum Placement {
 /// What identifies a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FrameKey {
-    /// Where it lies.
     pub place: Placement,
     /// True: `place` is the address of an instruction (context frame). False: it is a return
     /// address, which is looked up at address − 1.

@@ -24,7 +24,7 @@ struct Stay {
 
 /// What runtimes say of a site.
 pub(super) enum MethodAt {
-    /// Nothing.
+    /// No method.
     None,
     /// The method that it lies in.
     Method {

@@ -18,7 +18,6 @@ use stk_schema::identity::CodeView;
 /// The sources of the names of a trace's code.
 #[derive(Clone, Copy)]
 pub struct NameSources<'a> {
-    /// The trace.
     pub trace: &'a Trace<'a>,
     /// What is known of its images, in the order of its timeline.
     pub images: &'a [ModuleImage],
@@ -31,7 +30,6 @@ pub struct NameSources<'a> {
 /// Code that is to be named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Site {
-    /// Where it lies.
     pub place: Placement,
     /// Whether `place` is an instruction, not a return address. A return address belongs to the
     /// call before it.

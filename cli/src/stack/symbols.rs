@@ -67,7 +67,6 @@ pub struct FrameFacts {
 /// Where a frame's name came from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NameSource {
-    /// PDB.
     Pdb,
     /// DWARF or COFF symbols.
     Dwarf,
@@ -100,11 +99,9 @@ impl NameSource {
 /// Names of all frames, parallel to [`FrameTable`](super::FrameTable).
 #[derive(Default, Debug)]
 pub struct FrameSymbols {
-    /// Texts.
     pub strings: Strings,
     /// Names of frame `i`, innermost first: `named[starts[i]..starts[i + 1]]`.
     pub starts: Vec<u32>,
-    /// All names.
     pub named: Vec<NamedFrame>,
     /// Source of each frame's name.
     pub source: Vec<NameSource>,

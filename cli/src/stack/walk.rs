@@ -120,7 +120,6 @@ impl StackEnd {
 }
 
 impl ThreadStack {
-    /// Forgets the thread.
     pub fn clear(&mut self) {
         self.history.clear();
         self.leave_gap();

@@ -45,7 +45,6 @@ pub struct Stats {
     pub trace_id: String,
     /// Executable's file name.
     pub process: String,
-    /// Process id.
     pub pid: u32,
     /// Host name; empty if unknown.
     pub host: String,
@@ -55,7 +54,6 @@ pub struct Stats {
     pub start_utc_ns: u64,
     /// Whether the recorder finished the trace.
     pub complete: bool,
-    /// Sums.
     pub totals: Totals,
     /// Samples by state of their thread.
     pub states: States,
@@ -90,7 +88,6 @@ pub struct Totals {
     pub duration_ns: u64,
     /// Nominal time between two samples of a thread.
     pub interval_ns: u64,
-    /// Samples.
     pub samples: u64,
     /// Samples that the recorder dropped.
     pub dropped: u64,
@@ -113,7 +110,6 @@ pub struct Totals {
 /// Samples and their time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct Amount {
-    /// Samples.
     pub samples: u64,
     /// Time that they cover.
     pub weight_ns: u64,
@@ -122,18 +118,14 @@ pub struct Amount {
 /// Samples by state of their thread.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct States {
-    /// Ran.
     pub running: Amount,
-    /// Waited.
     pub waiting: Amount,
-    /// Not known.
     pub unknown: Amount,
 }
 
 /// A function. Recursion counts once in "total".
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct FunctionStats {
-    /// Name.
     pub function: String,
     /// File name of the first module that has code of it; empty if the address is in no module.
     pub module: String,
@@ -158,7 +150,7 @@ pub struct ModuleStats {
     pub total: Amount,
 }
 
-/// A thread.
+/// Figures of a thread.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ThreadStats {
     /// Unique in the trace.
@@ -169,7 +161,7 @@ pub struct ThreadStats {
     pub name: String,
     /// All samples.
     pub all: Amount,
-    /// What it did.
+    /// Its samples by state.
     pub states: States,
     /// CPU time; 0 if not recorded.
     pub cpu_ns: u64,
@@ -178,11 +170,9 @@ pub struct ThreadStats {
 /// Stacks that end for one reason.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct StopStats {
-    /// Why.
     pub reason: StopReason,
     /// Module to blame; empty if none.
     pub module: String,
-    /// Samples.
     pub samples: u64,
     /// Part of the counted samples, 0 to 1.
     pub share: f64,
@@ -228,7 +218,6 @@ pub struct FrameStats {
 pub struct CauseStats {
     /// Module's file name; empty for addresses in no module.
     pub module: String,
-    /// Why.
     pub cause: String,
     /// Whether they have at least an export's name.
     pub export_only: bool,
@@ -243,9 +232,7 @@ pub struct CauseStats {
 /// A count with its name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Count {
-    /// What.
     pub reason: String,
-    /// How many.
     pub samples: u64,
 }
 

@@ -41,15 +41,12 @@ pub struct CacheKey<'a> {
 pub struct CacheStats {
     /// Indexes of this version.
     pub indexes: u64,
-    /// Their bytes.
     pub index_bytes: u64,
     /// Indexes of other versions, and temporary files that a killed process left.
     pub stale: u64,
-    /// Their bytes.
     pub stale_bytes: u64,
     /// Files from servers.
     pub files: u64,
-    /// Their bytes.
     pub file_bytes: u64,
     /// Remembered negative answers.
     pub missing: u64,
@@ -79,7 +76,7 @@ impl SymbolCache {
         base.map(|base| base.join("stk").join("symbols"))
     }
 
-    /// Its folder.
+    /// The cache folder.
     pub fn root(&self) -> &Path {
         &self.root
     }

@@ -13,7 +13,6 @@ use stk_schema::identity::CodeView;
 pub struct WantedFile<'a> {
     /// File name without folders.
     pub name: &'a str,
-    /// Which build.
     pub identity: Identity,
 }
 
@@ -28,7 +27,6 @@ pub struct ModuleKey<'a> {
     pub time_date_stamp: u32,
     /// SizeOfImage of the image, in bytes; 0 if it is not known which image it was.
     pub size_of_image: u32,
-    /// Architecture.
     pub arch: Arch,
 }
 
@@ -39,7 +37,6 @@ pub enum Identity {
     Pdb {
         /// GUID as stored.
         guid: [u8; 16],
-        /// Age.
         age: u32,
     },
     /// A portable PDB, by the CodeView record of its assembly.
@@ -49,7 +46,6 @@ pub enum Identity {
     },
     /// An image, by its headers.
     Image {
-        /// TimeDateStamp.
         time_date_stamp: u32,
         /// SizeOfImage, in bytes.
         size_of_image: u32,

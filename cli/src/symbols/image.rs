@@ -16,7 +16,6 @@ pub struct ImageFile {
     pub machine: u16,
     /// Whether it is a PE32+ image.
     pub is_64: bool,
-    /// TimeDateStamp.
     pub time_date_stamp: u32,
     /// SizeOfImage, in bytes.
     pub size_of_image: u32,

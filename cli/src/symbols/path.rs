@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 /// A parsed symbol path: the places to search, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SymbolPath {
-    /// Its elements.
     pub elements: Vec<PathElement>,
 }
 
@@ -31,7 +30,6 @@ pub enum PathElement {
 pub enum Store {
     /// The default store (`srv**url`, `cache*`).
     Default,
-    /// This folder.
     Folder(PathBuf),
 }
 
@@ -78,7 +76,7 @@ impl SymbolPath {
 }
 
 impl From<&Path> for SymbolPath {
-    /// One folder.
+    /// A path of one folder.
     fn from(folder: &Path) -> SymbolPath {
         SymbolPath { elements: vec![PathElement::Folder(folder.to_path_buf())] }
     }

@@ -30,7 +30,6 @@ pub enum Reason {
     },
     /// There is a PDB of that name, but of another build.
     PdbMismatch {
-        /// Where it is.
         path: PathBuf,
         /// Its identity.
         found: Identity,
@@ -39,14 +38,13 @@ pub enum Reason {
     },
     /// The PDB, or the only one of that name, cannot be read.
     PdbUnreadable {
-        /// Where it is.
         path: PathBuf,
         /// What is wrong with it.
         error: String,
     },
     /// The PDB refers to object files for its private symbols.
     FastLink {
-        /// Where it is.
+        /// Path of the PDB.
         path: PathBuf,
     },
     /// The symbols were read, but no record covers the address.

@@ -14,7 +14,6 @@ use super::reason::Reason;
 /// Where a name comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Source {
-    /// A PDB.
     Pdb,
     /// DWARF or the COFF symbol table of the image.
     Dwarf,

@@ -44,31 +44,27 @@ pub enum ServerError {
     /// It requires credentials, which are never sent.
     #[error("{url} refuses access (HTTP {status})")]
     Denied {
-        /// Address.
+        /// The requested address.
         url: String,
-        /// HTTP status.
         status: u16,
     },
     /// It answers with an error.
     #[error("{url} answers with HTTP {status}: try again later")]
     Status {
-        /// Address.
+        /// The requested address.
         url: String,
-        /// HTTP status.
         status: u16,
     },
     /// The connection fails or stalls.
     #[error("{url}: {error}: check the address, the proxy settings and the connection")]
     Connection {
-        /// Address.
+        /// The requested address.
         url: String,
-        /// What failed.
         error: String,
     },
     /// Its answer comes too slowly.
     #[error("{url}: only {got} bytes came in {seconds:.1} s: the server is given up as too slow")]
     TooSlow {
-        /// Address.
         url: String,
         /// Bytes received in the last period.
         got: u64,
@@ -78,7 +74,6 @@ pub enum ServerError {
     /// It redirects to an address that is not followed.
     #[error("{url}: {reason}: that is not followed")]
     Redirect {
-        /// Address.
         url: String,
         /// The address, and why it is not followed.
         reason: RedirectError,
@@ -86,7 +81,6 @@ pub enum ServerError {
     /// The answer is shorter than announced.
     #[error("{url}: the answer ended after {got} of {announced} bytes: try again")]
     Truncated {
-        /// Address.
         url: String,
         /// Bytes received.
         got: u64,
@@ -96,15 +90,14 @@ pub enum ServerError {
     /// The file is larger than the limit.
     #[error("{url}: the file is larger than {limit} bytes: raise --max-download")]
     TooLarge {
-        /// Address.
+        /// The requested address.
         url: String,
-        /// The limit.
+        /// The limit, in bytes.
         limit: u64,
     },
     /// It sent something else than requested.
     #[error("{url}: {reason}: tell the server's owner")]
     Wrong {
-        /// Address.
         url: String,
         /// What is wrong with it.
         reason: WrongFile,

@@ -66,9 +66,7 @@ pub struct Search {
 /// A file of the right identity.
 #[derive(Debug)]
 pub struct FoundFile {
-    /// Where it is.
     pub path: PathBuf,
-    /// Its bytes.
     pub file: MappedFile,
 }
 

@@ -20,7 +20,7 @@ pub struct CodeRegion {
     pub kind: u64,
     /// First address.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
     /// What the trace says of its functions, for the walker. RVAs count from `base`.
     pub tables: ImageTables,

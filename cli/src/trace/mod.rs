@@ -52,7 +52,6 @@ pub enum TraceError {
     /// The file cannot be opened or mapped.
     #[error("{}: {cause}", path.display())]
     Io {
-        /// Which file.
         path: PathBuf,
         /// What the system says.
         cause: io::Error,
@@ -60,9 +59,8 @@ pub enum TraceError {
     /// The bytes are not a trace that this version reads.
     #[error("{}: {cause}", path.display())]
     Open {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
         cause: OpenError,
     },
 }
@@ -73,7 +71,6 @@ pub struct Trace<'a> {
     pub source: String,
     /// Modules, threads and facts.
     pub timeline: Timeline,
-    /// Its clock.
     pub clock: Clock,
     /// Parts of images and other byte strings.
     pub blobs: Blobs,
@@ -187,7 +184,6 @@ impl<'a> Trace<'a> {
         self.len
     }
 
-    /// The file header.
     pub fn header(&self) -> &FileHeader {
         self.blocks.header()
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use stk_format::{BlockKind, Scratch};
 use stk_schema::event::{self, Event};
 
-/// A session's stream.
+/// The NetTrace stream of a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Nettrace {
     /// Number of the session.
@@ -24,9 +24,8 @@ pub struct NamedCode {
     pub time: u64,
     /// First address of the code.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u32,
-    /// Name.
     pub name: String,
 }
 

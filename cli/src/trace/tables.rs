@@ -23,7 +23,6 @@ pub enum TableProblem {
     /// The system cannot open or read it.
     #[error("{}: {cause}", path.display())]
     Io {
-        /// Which file.
         path: PathBuf,
         /// What the system says.
         cause: io::Error,
@@ -31,13 +30,12 @@ pub enum TableProblem {
     /// Its bytes do not have the hash that its name states.
     #[error("{}: its bytes do not match its name: delete it, or take it from where it was recorded", path.display())]
     Corrupted {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
     },
 }
 
 impl TableFolders {
-    /// These folders.
     pub fn new(folders: Vec<PathBuf>) -> TableFolders {
         TableFolders { folders }
     }

@@ -46,7 +46,6 @@ pub struct Timeline {
     pub clocks: Vec<(u64, u64)>,
     /// Words that the recorder overwrote on purpose, by rule.
     pub redacted: BTreeMap<String, u64>,
-    /// Exceptions seen.
     pub exceptions: u64,
     /// How the recording ended.
     pub end: Option<RecordingEnd>,
@@ -76,7 +75,6 @@ pub struct ImageRecord {
 pub struct Module {
     /// Instance id of the trace.
     pub instance: u64,
-    /// Which image.
     pub image: ImageId,
     /// Load address.
     pub base: u64,
@@ -134,18 +132,16 @@ pub struct Mark {
     pub thread: u64,
     /// Number given by the caller.
     pub tag: u64,
-    /// Text.
     pub text: String,
 }
 
-/// A language runtime.
+/// A language runtime in the process.
 #[derive(Clone, Debug)]
 pub struct Runtime {
     /// Module instance id, as recorded.
     pub module: u64,
     /// 1 = .NET, 2 = .NET Framework, 3 = single-file .NET host.
     pub kind: u64,
-    /// Version text.
     pub version: String,
     /// What the recorder could not get from it, and why.
     pub note: String,

@@ -128,7 +128,6 @@ impl StepClass {
 /// Number of cases of a class, and the first of them by block.
 #[derive(Default, Debug)]
 pub struct ClassCount {
-    /// How many.
     pub count: u64,
     /// Thread instance, time in ticks, and what it is.
     pub examples: Vec<(u64, u64, String)>,

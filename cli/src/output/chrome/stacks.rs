@@ -8,7 +8,6 @@ use std::collections::HashMap;
 /// The content of a node or a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum NodeLabel {
-    /// A function.
     Function(FunctionId),
     /// At the root of a stack: the reason why it does not reach the thread's start.
     Incomplete(StopId),
@@ -27,7 +26,6 @@ pub(super) struct Stacks {
 }
 
 impl Stacks {
-    /// Forgets all nodes.
     pub fn clear(&mut self) {
         self.nodes.clear();
         self.known.clear();

@@ -13,7 +13,7 @@ pub(super) struct PendingStep {
     pub step: Step,
     /// Why its walk ended.
     pub stop: Stop,
-    /// What was captured.
+    /// A copy of the sample.
     pub kept: SampleCopy,
     /// What the runtime reported about its thread since.
     pub managed: Option<ManagedState>,

@@ -28,7 +28,7 @@ pub enum ContractProblem {
     /// Its runtime is too old.
     #[error("the runtime ({version}) publishes no data contract")]
     Unpublished {
-        /// The runtime's version.
+        /// Version of the runtime.
         version: String,
     },
     /// The runtime's descriptor cannot be read.
@@ -54,7 +54,7 @@ pub enum MethodProblem {
     Slot {
         /// Address of the table.
         method_table: u64,
-        /// Place in it.
+        /// Number of the slot.
         slot: u64,
     },
     /// The Frame cannot be read.
@@ -167,7 +167,6 @@ impl ExplicitFrames {
 /// The facts in an explicit Frame.
 #[derive(Debug)]
 pub struct FrameReport {
-    /// Which one.
     pub frame: ExplicitFrame,
     /// The instruction pointer and the stack pointer of the managed code that it leads to; `None`
     /// if it holds none (at this moment).

@@ -71,7 +71,6 @@ pub enum ModulePdbError {
     /// The PDB inside the assembly is damaged.
     #[error("{assembly}: the PDB inside {error}")]
     DamagedInside {
-        /// The assembly.
         assembly: PathBuf,
         /// What is wrong with its PDB.
         error: PortablePdbError,
@@ -79,13 +78,12 @@ pub enum ModulePdbError {
     /// The PDB inside the assembly is not packed correctly.
     #[error("{assembly}: the PDB inside cannot be unpacked")]
     Packed {
-        /// The assembly.
+        /// Path of the assembly.
         assembly: PathBuf,
     },
     /// The only file of that name cannot be read.
     #[error("{path}: {error}")]
     Unreadable {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         error: String,
@@ -105,14 +103,12 @@ pub enum ModulePdbError {
         name: String,
         /// GUID and age as symbol servers write them.
         id: String,
-        /// The file.
         path: PathBuf,
         /// The identity of that file.
         found: Identity,
     },
 }
 
-/// A source line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
     /// Source file, under the compiler's name for it.

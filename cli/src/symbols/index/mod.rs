@@ -28,7 +28,6 @@ use crate::model::bytes::{u32_at, u64_at};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
 pub enum Origin {
-    /// A PDB.
     Pdb = 0,
     /// DWARF sections of an image.
     Dwarf = 1,

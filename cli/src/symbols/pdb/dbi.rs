@@ -76,7 +76,6 @@ pub(super) struct Contribution {
     pub(super) module: u32,
 }
 
-/// One section.
 #[derive(Clone, Copy)]
 pub(super) struct DbiSection {
     /// Rva of its first byte.

@@ -58,7 +58,7 @@ pub enum PdbError {
     /// A structure is invalid.
     #[error("is a damaged PDB: bad {what} at {at:#x}")]
     Corrupt {
-        /// Which structure.
+        /// Name of the structure.
         what: &'static str,
         /// Offset in the file or in the stream that holds it.
         at: u64,
@@ -89,7 +89,6 @@ pub struct PdbIdentity {
     pub fastlink: bool,
 }
 
-/// An open PDB.
 pub struct PdbFile<'d> {
     msf: Msf<'d>,
     identity: PdbIdentity,

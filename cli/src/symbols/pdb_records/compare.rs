@@ -51,7 +51,7 @@ impl Agreement {
         self.rvas != 0 && self.wrong() == 0
     }
 
-    /// Addresses that disagree.
+    /// Number of addresses that disagree.
     pub fn wrong(&self) -> u64 {
         self.wrong_names + self.wrong_chains + self.wrong_lines + self.wrong_aliases
     }

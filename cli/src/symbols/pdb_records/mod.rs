@@ -38,9 +38,8 @@ pub enum RecordsError {
     /// The file cannot be opened.
     #[error("{path}: {error}")]
     Io {
-        /// The file.
+        /// Path of the PDB.
         path: PathBuf,
-        /// Why.
         error: std::io::Error,
     },
     /// The `pdb` crate cannot read it.
@@ -72,7 +71,6 @@ pub struct PdbRecords {
     code: Vec<(u32, u32)>,
 }
 
-/// A procedure record.
 struct Procedure {
     name: String,
     /// Number of its module, from 1.

@@ -15,7 +15,6 @@ const METHOD_DEBUG_INFORMATION: usize = 0x31;
 const WIDE_GUID: u8 = 2;
 const WIDE_BLOB: u8 = 4;
 
-/// A table.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct MetadataTable {
     start: usize,

@@ -15,7 +15,6 @@ use crate::model::bytes::Cursor;
 use metadata::MetadataLayout;
 use sequence::{MethodPoints, VisiblePoint};
 
-/// A portable PDB.
 #[derive(Debug)]
 pub struct PortablePdb {
     data: MappedFile,

@@ -132,7 +132,6 @@ impl TimelineBuilder {
         });
     }
 
-    /// Takes an event.
     pub fn add(&mut self, event: &Event<'_>) {
         match event {
             Event::ModuleLoad(load) => self.module_load(load),
@@ -230,7 +229,6 @@ impl TimelineBuilder {
         }
     }
 
-    /// The finished timeline.
     pub fn finish(mut self) -> Timeline {
         let timeline = &mut self.timeline;
         timeline.modules.sort_by_key(|module| (module.load, module.instance));

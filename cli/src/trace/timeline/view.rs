@@ -33,7 +33,6 @@ pub struct LiveModule {
     pub last: u64,
     /// Index in [`Timeline::modules`].
     pub module: u32,
-    /// Its image.
     pub image: ImageId,
 }
 

@@ -39,7 +39,6 @@ pub enum ExplicitKind {
 }
 
 impl ExplicitKind {
-    /// Every kind.
     pub const ALL: [ExplicitKind; 25] = [
         ExplicitKind::InlinedCallFrame,
         ExplicitKind::SoftwareExceptionFrame,

@@ -137,7 +137,6 @@ impl Context {
         }
     }
 
-    /// The architecture.
     pub fn arch(&self) -> Arch {
         self.arch
     }

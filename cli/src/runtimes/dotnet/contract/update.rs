@@ -18,7 +18,7 @@ impl<M: Memory> FieldReader<'_, M> {
         Ok(base.wrapping_add(offset))
     }
 
-    /// A pointer-sized field.
+    /// Reads a pointer-sized field.
     fn pointer(&self, base: u64, path: FieldPath) -> Result<u64, ContractError> {
         self.number(base, path, self.descriptor.pointer_size())
     }
@@ -32,7 +32,7 @@ impl<M: Memory> FieldReader<'_, M> {
         self.descriptor.size(type_name).ok_or(ContractError::NotDescribed(type_name))
     }
 
-    /// A stored CONTEXT.
+    /// Reads a stored CONTEXT.
     fn context(&self, address: u64, what: &'static str) -> Result<Context, ContractError> {
         Context::read(self.descriptor.arch(), self.memory, address)
             .ok_or(ContractError::Unread { what, address })

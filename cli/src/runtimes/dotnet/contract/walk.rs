@@ -45,7 +45,7 @@ pub enum ContractError {
     /// A Frame's link does not lead up the stack.
     #[error("the Frame at {address:#x} links to {next:#x}, which is not above it")]
     BrokenChain {
-        /// The Frame.
+        /// Address of the Frame.
         address: u64,
         /// The address that it links to.
         next: u64,
@@ -53,13 +53,13 @@ pub enum ContractError {
     /// Unwinding managed code did not move up the stack.
     #[error("unwinding at {ip:#x} does not move up the stack")]
     NoProgress {
-        /// Where.
+        /// The instruction pointer.
         ip: u64,
     },
     /// Managed code could not be unwound.
     #[error("managed code at {ip:#x} cannot be unwound: {why}")]
     NotUnwound {
-        /// Where.
+        /// The instruction pointer.
         ip: u64,
         /// The unwinder's reason.
         why: String,
@@ -88,7 +88,7 @@ pub enum FrameState {
 pub struct StackFrame {
     /// The registers. They are not complete if they come from a Frame: see [`Context`].
     pub context: Context,
-    /// What it is.
+    /// The kind of the step.
     pub state: FrameState,
     frame: Option<ExplicitFrame>,
 }
@@ -114,7 +114,6 @@ impl Contract {
         Contract { descriptor, kinds }
     }
 
-    /// The descriptor.
     pub fn descriptor(&self) -> &Descriptor {
         &self.descriptor
     }

@@ -32,7 +32,6 @@ pub struct Header {
     pub clock_frequency: u64,
     /// 4 or 8.
     pub pointer_size: u32,
-    /// Process id.
     pub pid: u32,
 }
 

@@ -3,7 +3,6 @@
 
 use super::*;
 
-/// Writes streams.
 struct Builder(Vec<u8>);
 
 impl Builder {
