@@ -25,7 +25,7 @@ use thiserror::Error;
 pub use pe::Exports;
 pub use space::{AddressSpace, base_of, holder_name, image_of};
 
-/// What is known of one image.
+/// Facts about one image.
 #[derive(Debug)]
 pub struct ModuleImage {
     /// Unwind tables and code, for the walker.
@@ -77,7 +77,7 @@ pub enum ImageSource {
     Trace,
     /// A file on disk with the same TimeDateStamp and SizeOfImage.
     File(PathBuf),
-    /// Nowhere: only its name and extent are known.
+    /// Nowhere: only its name and size are known.
     Nowhere,
 }
 

@@ -109,7 +109,7 @@ impl Format {
     }
 }
 
-/// Where an output goes.
+/// The destination of an output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Destination {
     /// A file, which appears under this name when it is complete.

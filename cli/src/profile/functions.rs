@@ -9,7 +9,7 @@ use stk_unwind::Trust;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct FunctionId(pub u32);
 
-/// What is shown as one function.
+/// Code that is shown as one function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Function {
     /// Name; no two functions of a table have the same.

@@ -74,7 +74,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// What kind of code a frame lies in.
+    /// The kind of code that a frame lies in.
     pub fn kind(&self, frame: FrameId) -> FrameKind {
         let at = frame.0 as usize;
         match (self.symbols.facts.get(at), self.frames.keys()[at].place) {

@@ -22,7 +22,7 @@ struct Stay {
     until: u64,
 }
 
-/// What runtimes say of a site.
+/// The method at a site, by the runtimes' reports.
 pub(super) enum MethodAt {
     /// No method.
     None,
@@ -69,7 +69,7 @@ impl<'a> MethodFinder<'a> {
         MethodFinder { methods, lines, images, code: code.collect() }
     }
 
-    /// What runtimes report about a site.
+    /// Finds the method at a site.
     pub fn find(&self, site: &Site) -> MethodAt {
         // A return address belongs to the call before it.
         let back = u64::from(!site.exact);

@@ -19,9 +19,9 @@ use stk_schema::identity::CodeView;
 #[derive(Clone, Copy)]
 pub struct NameSources<'a> {
     pub trace: &'a Trace<'a>,
-    /// What is known of its images, in the order of its timeline.
+    /// Its images, in the order of its timeline.
     pub images: &'a [ModuleImage],
-    /// What language runtimes say of their code.
+    /// The methods that language runtimes reported.
     pub methods: &'a Methods,
     /// The images' symbols.
     pub symbolizer: &'a Symbolizer,
@@ -46,7 +46,7 @@ pub struct Names {
     pub symbols: FrameSymbols,
     /// By site: bytes from the beginning of the outermost function; `None` without a function.
     pub displacements: Vec<Option<u32>>,
-    /// Number of texts replaced by [`NO_MEMORY`] because there was no memory for them.
+    /// Number of texts left out because there was no memory for them. Another text replaces each.
     pub left_out: u64,
 }
 
@@ -80,8 +80,8 @@ pub enum ImageName<'a> {
     Offset,
 }
 
-/// What the code at `rva` in an image is called: by its symbols, else by the exported function that
-/// holds it, else by its offset.
+/// The name of the code at `rva` in an image: from its symbols, else from the exported function
+/// that holds it, else from its offset.
 pub fn image_name<'a>(
     symbols: Option<Resolution<'a>>,
     image: Option<&'a ModuleImage>,

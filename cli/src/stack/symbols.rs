@@ -21,7 +21,7 @@ pub struct NamedFrame {
     pub inline: bool,
 }
 
-/// What kind of code a frame lies in.
+/// The kind of code that a frame lies in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
 pub enum FrameKind {
     /// Compiled ahead of time, part of an image.
@@ -53,10 +53,10 @@ impl FrameKind {
     }
 }
 
-/// What is known of a frame besides its names.
+/// Facts about a frame besides its names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FrameFacts {
-    /// What kind of code it lies in.
+    /// The kind of code that it lies in.
     pub kind: FrameKind,
     /// How far a managed method's code is optimised, as its runtime calls it; empty if unknown.
     pub tier: &'static str,

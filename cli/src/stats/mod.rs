@@ -138,7 +138,7 @@ pub struct FunctionStats {
     pub total: Amount,
 }
 
-/// A module. A stack that goes through it several times counts once in "total".
+/// A module. A stack that has it several times counts once in "total".
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ModuleStats {
     /// File name; empty for addresses in no module.

@@ -16,7 +16,7 @@ pub struct WantedFile<'a> {
     pub identity: Identity,
 }
 
-/// What is known of a module whose addresses are to be named.
+/// Facts about a module whose addresses are to be named.
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleKey<'a> {
     /// Path as recorded (Windows syntax).

@@ -11,24 +11,24 @@
 //! and counted.
 //!
 //! ```text
-//! path                 where to look, as debuggers say it             SymbolPath
-//! identity             which build a file or a module is                Identity, ModuleKey
-//! places               names and paths of others, as this machine may open them
-//! place, local         a folder to look into, and how far it is trusted; what lies on this machine
-//! listing              what folders hold, whatever the case of names
-//! pointer              where a store's file.ptr may lead
-//! store                looks for the file of one build                  Identity -> Search
-//! server, cab, bundle  where it may come from: HTTP servers, cabinets, one file to carry
-//! redirect, pace       where a server may lead, and how slow it may be
-//! cache                what is kept: files from servers, indexes
-//! pdb_records          what a PDB's records say, read by another reader, against the index
-//! pdb, dwarf, coff      read symbol files and images                     bytes -> SymbolIndex
-//! image                 what an image says of itself
+//! path                 where to search, in the debuggers' syntax        SymbolPath
+//! identity             the build of a file or a module                  Identity, ModuleKey
+//! places               names and paths from others that this machine may open
+//! place, local         a folder to search, and how far it is trusted; which paths are local
+//! listing              the names in folders, for lookups that ignore case
+//! pointer              which files a store's file.ptr may name
+//! store                searches for the file of one build               Identity -> Search
+//! server, cab, bundle  sources of files: HTTP servers, cabinets, a store in one file
+//! redirect, pace       where a server may redirect to, and how slow it may be
+//! cache                stored files: those from servers, and indexes
+//! pdb_records          compares a PDB's records, read by another reader, with the index
+//! pdb, dwarf, coff     read symbol files and images                     bytes -> SymbolIndex
+//! image                facts from an image file
 //! portable_pdb         lines of managed code                            bytes -> PortablePdb
 //! index                functions, inline chains and lines by address    SymbolIndex
-//! names                function names as people read them
-//! symbolizer           all of it for one module after the other         rvas -> ModuleSymbols
-//! resolved, reason     the names of a module's addresses; why one has no better name
+//! names                function names in readable form
+//! symbolizer           names for one module after the other             rvas -> ModuleSymbols
+//! resolved, reason     the names of a module's addresses; why an address has no better name
 //! ```
 
 mod bundle;

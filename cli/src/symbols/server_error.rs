@@ -62,7 +62,7 @@ pub enum ServerError {
         url: String,
         error: String,
     },
-    /// Its answer comes too slowly.
+    /// Its answer is too slow.
     #[error("{url}: only {got} bytes came in {seconds:.1} s: the server is given up as too slow")]
     TooSlow {
         url: String,
@@ -107,7 +107,7 @@ pub enum ServerError {
     Cache {
         /// File in the cache.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
 }

@@ -16,7 +16,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of so many bytes.
+    /// A budget of `bytes` bytes.
     pub fn new(bytes: u64) -> Budget {
         Budget { left: Arc::new(AtomicU64::new(bytes)), all: bytes }
     }

@@ -22,7 +22,7 @@ pub struct CodeRegion {
     pub base: u64,
     /// Length in bytes.
     pub size: u64,
-    /// What the trace says of its functions, for the walker. RVAs count from `base`.
+    /// The trace's unwind data of its functions, for the walker. RVAs count from `base`.
     pub tables: ImageTables,
 }
 

@@ -10,7 +10,7 @@
 //! managed           what a runtime reported about a thread at a sample
 //! snapshot          the stacks of all threads at one moment             time -> Snapshot
 //! budget            how much of a trace is kept in memory
-//! clock, registers  ticks to nanoseconds; recorded registers in the walker's form
+//! clock, registers  ticks to nanoseconds; recorded registers as the walker takes them
 //! ```
 
 mod blobs;
@@ -53,7 +53,7 @@ pub enum TraceError {
     #[error("{}: {cause}", path.display())]
     Io {
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         cause: io::Error,
     },
     /// The bytes are not a trace that this version reads.
@@ -128,7 +128,7 @@ impl TraceFile {
     ///
     /// # Errors
     ///
-    /// When the file is no trace that this version reads.
+    /// When the file is not a trace that this version reads.
     pub fn read(&self) -> Result<Trace<'_>, TraceError> {
         let budget = self.memory.map_or_else(|| Budget::of_file(self.bytes.len()), Budget::new);
         let mut trace = Trace::read_within(&self.bytes, &self.path.display().to_string(), budget)
@@ -148,7 +148,7 @@ impl<'a> Trace<'a> {
     ///
     /// # Errors
     ///
-    /// When the bytes are no trace that this version reads.
+    /// When the bytes are not a trace that this version reads.
     pub fn read(data: &'a [u8], source: &str) -> Result<Trace<'a>, OpenError> {
         Trace::read_within(data, source, Budget::of_file(data.len()))
     }
@@ -157,7 +157,7 @@ impl<'a> Trace<'a> {
     ///
     /// # Errors
     ///
-    /// When the bytes are no trace that this version reads.
+    /// When the bytes are not a trace that this version reads.
     pub fn read_within(data: &'a [u8], source: &str, budget: Budget) -> Result<Trace<'a>, OpenError> {
         let blocks = stk_format::Trace::open(data)?;
         let mut damage: Vec<String> = blocks.damage().iter().map(ToString::to_string).collect();

@@ -24,7 +24,7 @@ pub enum TableProblem {
     #[error("{}: {cause}", path.display())]
     Io {
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         cause: io::Error,
     },
     /// Its bytes do not have the hash that its name states.

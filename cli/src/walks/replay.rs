@@ -75,7 +75,7 @@ enum Instruction {
     /// Into rsp: a register plus an offset.
     Lea(usize, i64),
     Pop(usize),
-    /// Pops so many bytes of arguments.
+    /// Pops this many bytes of arguments.
     Return(u16),
     Jump(i64),
     /// `last`: relative to the instruction pointer (an import), or with the REX.W that marks a tail

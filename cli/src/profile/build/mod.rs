@@ -95,7 +95,7 @@ struct PlacedBlock {
     after_loss: bool,
 }
 
-/// What all workers share.
+/// Inputs that all workers share.
 struct BuildInputs<'i> {
     trace: &'i Trace<'i>,
     images: &'i [ModuleImage],

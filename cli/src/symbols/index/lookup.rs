@@ -33,7 +33,7 @@ const NUMBERS: [u8; PIECE] = {
 struct RowHit {
     node: u32,
     line: u32,
-    /// As linked.
+    /// The rva as linked.
     rva: u32,
 }
 

@@ -99,7 +99,7 @@ impl TimelineBuilder {
 
     /// Whether there is memory to keep a record with `text` bytes of text.
     fn keeps(&mut self, text: usize) -> bool {
-        // Whoever uses the timeline copies texts once more.
+        // The users of the timeline copy texts once more.
         let kept = self.budget.take(RECORD + 2 * text);
         self.left_out += u64::from(!kept);
         kept

@@ -47,7 +47,7 @@ impl Rundown {
         Rundown { budget, ..Rundown::default() }
     }
 
-    /// Takes a stream. `times` decides, by the stream's header, how its clock is to be taken.
+    /// Takes a stream. `times` decides by the stream's header how to convert its times.
     /// `ns` turns the trace's ticks into nanoseconds since its start.
     pub fn stream(
         &mut self,
