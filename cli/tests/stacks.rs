@@ -32,7 +32,7 @@ fn by_place(profile: &Profile) -> HashMap<(Placement, bool), Frame> {
     profile.frames.keys().iter().zip(ids).map(place).collect()
 }
 
-/// How many frames the stacks of all threads have at a moment, after each was found in the profile.
+/// Number of frames in the stacks of all threads at a moment. Checks that each is in the profile.
 fn compared(trace: &str, moment_ns: u64) -> usize {
     let file = TraceFile::open(&kept(trace)).unwrap();
     let trace = file.read().unwrap();

@@ -19,7 +19,7 @@ fn identity() -> ([u8; 16], u32) {
     (identity.guid, identity.age)
 }
 
-/// The identity of no PDB here.
+/// An identity that no PDB here has.
 const OTHER: [u8; 16] = [7; 16];
 
 struct Setting {
@@ -41,7 +41,7 @@ impl Setting {
         store.find_pdb("busy.pdb", &guid, identity().1, "")
     }
 
-    /// What is in the cache.
+    /// The files in the cache.
     fn kept(&self) -> Vec<PathBuf> {
         let (mut found, mut folders) = (Vec::new(), vec![self.path("cache")]);
         while let Some(folder) = folders.pop() {
@@ -54,7 +54,7 @@ impl Setting {
         found
     }
 
-    /// Looks for busy.pdb of another build where the real one lies under that build's identity.
+    /// Searches for busy.pdb of another build, where the real one lies under that build's identity.
     fn assert_refused(&self, named: &str) {
         let search = self.find(named, OTHER);
         assert!(search.found.is_none());

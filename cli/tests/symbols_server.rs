@@ -13,7 +13,7 @@ use stk::symbols::pdb::PdbFile;
 use stk::symbols::server::{Client, ClientOptions, ServerError, WrongFile};
 use stk::symbols::{SymbolCache, SymbolPath, SymbolStore, pdb_id};
 
-/// What the server does with a path.
+/// The server's answer for a path.
 #[derive(Clone)]
 enum Answer {
     Body(Vec<u8>),
@@ -21,21 +21,20 @@ enum Answer {
     Status(u16),
     /// An error for the first requests, then the body.
     After(u32, u16, Vec<u8>),
-    /// Announces so many bytes and sends fewer, then closes.
+    /// Announces this many bytes and sends fewer, then closes.
     Short(u64, Vec<u8>),
-    /// Announces so many bytes, sends these and then nothing, with the connection open.
+    /// Announces this many bytes, sends these and then nothing, with the connection open.
     Stall(u64, Vec<u8>),
     Redirect(String),
-    /// Announces so many bytes and sends one every few milliseconds, for as long as it is listened
-    /// to.
+    /// Announces this many bytes and sends one every few milliseconds, until the client closes.
     Drip(u64),
     /// Sends a header that never ends, a byte every few milliseconds.
     DripHeader,
-    /// Says no length and sends zeros, for as long as it is listened to.
+    /// States no length and sends zeros, until the client closes.
     Endless,
 }
 
-/// Between two bytes of a server that drips.
+/// Time between two bytes of a slow answer.
 const DRIP: Duration = Duration::from_millis(20);
 
 #[derive(Clone)]
@@ -149,7 +148,7 @@ fn options() -> ClientOptions {
     }
 }
 
-/// A server, an empty cache folder, and the identity of the PDB that is asked for.
+/// A server, an empty cache folder, and the identity of the requested PDB.
 struct Setting {
     server: Server,
     folder: tempfile::TempDir,
@@ -423,7 +422,8 @@ fn ten_downloads_at_once_share_one_store() {
     assert!(std::fs::read(&setting.files()[0]).unwrap() == busy());
 }
 
-/// Gives a server up that brings less than 100,000 bytes a second over a fifth of a second.
+/// Options that give up a server that delivers less than 100,000 bytes a second over a fifth of a
+/// second.
 fn impatient() -> ClientOptions {
     ClientOptions {
         stall: Duration::from_secs(60),

@@ -8,7 +8,8 @@ use std::time::Duration;
 use stk::symbols::pdb::PdbFile;
 use stk::symbols::{Search, SymbolPath, SymbolStore, pdb_id};
 
-/// Far more than any search here takes; one that opens a pipe or a device never ends.
+/// Limit for the time of a search, far more than any here takes. A search that opens a pipe or a
+/// device never ends.
 const LONGEST: Duration = Duration::from_secs(600);
 
 fn kept() -> PathBuf {
@@ -28,7 +29,7 @@ fn id() -> String {
     pdb_id(&guid, age)
 }
 
-/// Looks for busy's PDB under a name, for an image of this path.
+/// Searches for busy's PDB under a name, for an image of this path.
 fn find(store: SymbolStore, name: &str, image: &str) -> Search {
     let (name, image) = (name.to_owned(), image.to_owned());
     let (sender, receiver) = mpsc::channel();

@@ -15,7 +15,7 @@ pub(super) struct MethodFinder<'a> {
     code: Vec<Stay>,
 }
 
-/// An image or a code region at an address, from and until nanoseconds since the trace's start.
+/// An image or a code region at an address for a time, in nanoseconds since the trace's start.
 struct Stay {
     base: u64,
     from: u64,

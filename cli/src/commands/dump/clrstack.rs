@@ -2,8 +2,8 @@
 //! only managed frames are wanted.
 //!
 //! Takes a stack whose frames are named and folded, and the runtime's explicit Frames, which lie on
-//! the same stack. Prints both in the order of their addresses. For a call in progress, SOS also
-//! shows its Frame before the managed frame that holds it, so twice. Here it is shown once.
+//! the same stack. Prints both in the order of their addresses. SOS shows the Frame of a call in
+//! progress twice, before the managed frame that holds it. Here it is shown once.
 
 use super::stack::{DumpExplicitFrame, DumpStack};
 use super::text::{doubt, ending, explain, heading, site};

@@ -20,8 +20,8 @@ pub struct View<'t> {
 
 /// Price of one change.
 const CHANGE: u64 = 100;
-/// If a move makes more changes than this, and more than one for this many live modules, it makes
-/// them in a map.
+/// A move makes its changes in a map if there are more of them than this, and more than one per
+/// this many live modules.
 const MANY: usize = 16;
 
 /// A module of a [`View`].
