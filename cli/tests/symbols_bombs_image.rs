@@ -276,8 +276,8 @@ fn units_that_share_one_line_program_expand_only_to_the_limit() {
     assert_eq!(name_at(&index, TEXT).as_deref(), Some("f"));
 }
 
-/// A line program of DWARF 5 without rows: one folder, and `files` files. The name of each has one
-/// character in that folder, in the form `form`.
+/// A line program of DWARF 5 without rows: one folder, and `files` files in it with the same name.
+/// `file` is the entry of each, in the form `form`.
 fn file_table(folder: &[u8], form: u8, files: u32, file: &[u8]) -> Vec<u8> {
     let count =
         [0x80 | files as u8, 0x80 | (files >> 7) as u8, 0x80 | (files >> 14) as u8, (files >> 21) as u8];
