@@ -1,19 +1,18 @@
-//! Mapped files that lose pages while they are read (Unix): what is gone reads as zeros, where the
-//! system would end the process.
+//! Mapped files that lose pages while they are read (Unix). Lost pages read as zeros, where the
+//! system would otherwise end the process.
 //!
-//! A page behind the new end of a file that somebody shortens, or one that the disk cannot give,
-//! raises SIGBUS at the first access. The handler here puts pages of zeros there, from the lost
-//! page to the mapping's end, and the access goes on. Readers find zeros as they find any other
-//! damage: by checksums and bounds. A SIGBUS at any other address goes to the handler that was
-//! there before.
-// Signal handlers and mappings at fixed addresses are unsafe; the reasons stand at each.
+//! An access to a page behind the new end of a shortened file, or to a page that the disk cannot
+//! read, raises SIGBUS. The handler here maps pages of zeros from the lost page to the mapping's
+//! end, and the access continues. Readers detect the zeros like any other damage, by checksums and
+//! bounds. A SIGBUS at any other address is passed to the handler that was installed before.
+// Signal handlers and mappings at fixed addresses are unsafe. Each use states its reason.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
 use std::{mem, ptr};
 
-/// A mapping that is watched. Entries are never freed, only used again, so the handler can walk the
+/// A mapping that is watched. Entries are never freed, only reused, so the handler can walk the
 /// list at any time.
 #[derive(Debug)]
 struct WatchEntry {
@@ -32,7 +31,7 @@ struct WatchEntry {
 static ENTRIES: AtomicPtr<WatchEntry> = AtomicPtr::new(ptr::null_mut());
 /// Bytes of a page.
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
-/// What handled SIGBUS before.
+/// The handler of SIGBUS before ours.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Watches a mapping until it is dropped. Drop it before the mapping.
@@ -52,7 +51,7 @@ impl Watch {
         Watch(entry)
     }
 
-    /// The first byte from which the file was found gone, if any was.
+    /// The first lost byte of the file, if a loss was detected.
     pub(crate) fn lost(&self) -> Option<usize> {
         let lost = self.0.lost.load(Ordering::Relaxed);
         (lost != usize::MAX).then(|| lost - self.0.start.load(Ordering::Relaxed))
@@ -71,8 +70,8 @@ impl Drop for Watch {
 fn entries() -> impl Iterator<Item = &'static WatchEntry> {
     let mut at = ENTRIES.load(Ordering::Acquire);
     std::iter::from_fn(move || {
-        // SAFETY: the list holds null or pointers to entries that were leaked, thus valid for ever
-        // and shared.
+        // SAFETY: the list holds null or pointers to entries that were leaked, so they are valid
+        // for the rest of the process and shared.
         let entry = unsafe { at.as_ref() }?;
         at = entry.next.load(Ordering::Relaxed);
         Some(entry)
@@ -103,9 +102,9 @@ fn add_entry() -> &'static WatchEntry {
 }
 
 fn install() {
-    // SAFETY: sysconf only reads; `before` and `action` are zeroed as the C interface expects, then
-    // filled in, and live over the calls. The handler calls nothing that is not async-signal-safe:
-    // it reads atomics and calls mmap.
+    // SAFETY: sysconf only reads. `before` and `action` are zeroed as the C interface expects, then
+    // filled in, and live until the calls return. The handler calls nothing that is not
+    // async-signal-safe: it reads atomics and calls mmap.
     unsafe {
         if let Ok(page) = usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)) {
             PAGE.store(page.max(1), Ordering::Relaxed);
@@ -114,7 +113,7 @@ fn install() {
         if libc::sigaction(libc::SIGBUS, ptr::null(), &mut before) != 0 {
             return;
         }
-        // Kept before the handler can run.
+        // Stored before the handler can run.
         let _ = BEFORE.set(before);
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction = on_fault as *const () as usize;
@@ -123,18 +122,18 @@ fn install() {
     }
 }
 
-/// The handler.
+/// The handler of SIGBUS.
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the system hands a valid siginfo to a handler with SA_SIGINFO; of SIGBUS it holds an
-    // address.
+    // SAFETY: the system passes a valid siginfo to a handler with SA_SIGINFO. For SIGBUS it holds
+    // an address.
     let address = unsafe { (*info).si_addr() } as usize;
     if !entries().any(|entry| replace(entry, address)) {
         pass_on(signal, info, context);
     }
 }
 
-/// Puts zeros from the page of `address` to the end of the mapping that holds it; false: it does
-/// not, or they cannot be had.
+/// Maps zeros from the page of `address` to the end of the mapping that holds it. False: this
+/// mapping does not hold it, or the zeros could not be mapped.
 fn replace(entry: &WatchEntry, address: usize) -> bool {
     let (start, end) = (entry.start.load(Ordering::Acquire), entry.end.load(Ordering::Relaxed));
     if start == 0 || !(start..end).contains(&address) {
@@ -142,9 +141,9 @@ fn replace(entry: &WatchEntry, address: usize) -> bool {
     }
     let page = PAGE.load(Ordering::Relaxed);
     let from = address - address % page;
-    // SAFETY: the range lies in the mapping of a watched file from its page to its end, which
-    // belongs to that mapping alone; its owner hands out shared, read-only bytes, and unmaps the
-    // whole range however it is made up.
+    // SAFETY: the range lies in the mapping of a watched file, from its page to its end, and
+    // belongs to that mapping alone. The mapping's owner gives out only shared, read-only bytes,
+    // and unmaps the whole range, whatever pages it has.
     let zeros = unsafe {
         libc::mmap(
             from as *mut libc::c_void,
@@ -159,14 +158,14 @@ fn replace(entry: &WatchEntry, address: usize) -> bool {
     zeros != libc::MAP_FAILED
 }
 
-/// Has the handler that was there before do what it did: by default that ends the process.
+/// Calls the handler that was installed before. The default one ends the process.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let before = BEFORE.get();
     let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
     let informed = before.is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0);
-    // SAFETY: `handler` is what sigaction gave for this signal: a default, or a function whose
-    // parameters SA_SIGINFO tells. After the default is set the access is tried again and ends the
-    // process.
+    // SAFETY: sigaction returned `handler` for this signal: a default, or a function whose
+    // parameters SA_SIGINFO determines. After the default is set, the access is repeated and ends
+    // the process.
     unsafe {
         match handler {
             libc::SIG_DFL | libc::SIG_IGN => drop(libc::signal(signal, libc::SIG_DFL)),

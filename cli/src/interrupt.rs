@@ -1,9 +1,8 @@
-//! Ctrl-C: what is half made goes away, and the program ends with exit code 130.
+//! Ctrl-C: incomplete files are removed, and the program ends with exit code 130.
 //!
-//! Whoever makes a file or folder that is not to stay under its present name makes it here:
-//! [`file`], [`folder`]. Once
-//! [`catch`] has been called, an interrupt removes them all and ends the process.
-// Asking the system for signals is unsafe; the reasons stand at each call.
+//! Every file or folder that is not to keep its present name must be made here: [`file`],
+//! [`folder`]. Once [`catch`] has been called, an interrupt removes them all and ends the process.
+// The calls to the system for signals are unsafe. Each states its reason.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -21,16 +20,16 @@ fn made() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     MADE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A temporary file that goes when it is dropped or the program is interrupted, unless it was given
-/// its name before.
+/// A temporary file. It is removed when it is dropped or the program is interrupted, unless it got
+/// its final name before.
 #[derive(Debug)]
 pub struct TemporaryFile {
-    /// `None` once it has its name.
+    /// `None` once it has its final name.
     file: Option<tempfile::NamedTempFile>,
     _kept: MadePath,
 }
 
-/// A temporary folder that goes, with what is in it, when it is dropped or the program is
+/// A temporary folder. It is removed with its contents when it is dropped or the program is
 /// interrupted.
 #[cfg(any(windows, test))]
 #[derive(Debug)]
@@ -49,13 +48,13 @@ impl Drop for MadePath {
     }
 }
 
-/// Makes a temporary file in `folder`, named as `builder` says.
+/// Makes a temporary file in `folder`, with a name from `builder`.
 ///
 /// # Errors
 ///
-/// The system's.
+/// The error of the system.
 pub fn file(builder: &tempfile::Builder<'_, '_>, folder: &Path) -> io::Result<TemporaryFile> {
-    // Made under the lock, so that an interrupt never comes between the file and its entry.
+    // Made under the lock, so that an interrupt cannot come between the file and its entry.
     let mut made = made();
     let file = builder.tempfile_in(folder)?;
     let path = file.path().to_owned();
@@ -63,11 +62,11 @@ pub fn file(builder: &tempfile::Builder<'_, '_>, folder: &Path) -> io::Result<Te
     Ok(TemporaryFile { file: Some(file), _kept: MadePath(path) })
 }
 
-/// Makes a temporary folder where the system keeps such.
+/// Makes a temporary folder in the system's folder for such.
 ///
 /// # Errors
 ///
-/// The system's.
+/// The error of the system.
 #[cfg(any(windows, test))]
 pub fn folder() -> io::Result<TemporaryFolder> {
     let mut made = made();
@@ -78,11 +77,11 @@ pub fn folder() -> io::Result<TemporaryFolder> {
 }
 
 impl TemporaryFile {
-    /// Gives the file its name, in place of what has that name.
+    /// Gives the file its final name, and replaces any other file of that name.
     ///
     /// # Errors
     ///
-    /// The system's; the file is removed then.
+    /// The error of the system. The file is then removed.
     pub fn persist(mut self, name: &Path) -> io::Result<()> {
         match self.file.take() {
             Some(file) => file.persist(name).map(drop).map_err(|error| error.error),
@@ -107,17 +106,17 @@ impl DerefMut for TemporaryFile {
 
 #[cfg(any(windows, test))]
 impl TemporaryFolder {
-    /// Where it is.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 }
 
-/// Removes what is half made and ends the process. The lock is kept: nothing is made any more.
+/// Removes incomplete files and folders and ends the process. Keeps the lock, so that no more are
+/// made.
 fn end(code: i32) -> ! {
     let made = made();
-    // On Windows a file that another process (inject, say) has open goes only when that has ended
-    // too.
+    // On Windows, a file that another process (such as inject) has open can be removed only after
+    // that process has ended too.
     const TRIES: u32 = 20;
     for _ in 0..TRIES {
         let mut left = false;
@@ -135,9 +134,9 @@ fn end(code: i32) -> ! {
     exit(code)
 }
 
-/// From now on an interrupt removes what is half made and ends the process with 128 + the signal's
-/// number, 130 for Ctrl-C. To be called before the first thread is started. Where the system
-/// refuses, an interrupt ends the process as ever.
+/// From now on, an interrupt removes incomplete files and ends the process with 128 + the signal's
+/// number, 130 for Ctrl-C. Must be called before the first thread is started. If the system
+/// refuses, an interrupt ends the process without that.
 #[cfg(unix)]
 pub fn catch() {
     use std::mem::MaybeUninit;
@@ -151,26 +150,26 @@ pub fn catch() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let mut now = MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: without a new action this only writes the present one into `now`, which is valid
-        // when it is all zero.
+        // with zeros.
         let now = unsafe {
             libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr());
             now.assume_init()
         };
-        // Whoever started the program (nohup, a shell in the background) has it ignore the signal:
-        // so it stays.
+        // The program was started with this signal ignored (by nohup, or in the background of a
+        // shell). Keep that.
         if now.sa_sigaction != libc::SIG_IGN {
             // SAFETY: the set is initialised.
             unsafe { libc::sigaddset(&mut set, signal) };
         }
     }
-    // SAFETY: an initialised set; the former mask is not asked for. Threads started from here on
-    // inherit the mask.
+    // SAFETY: the set is initialised, and the former mask is not requested. Threads started from
+    // here on inherit the mask.
     if unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } != 0 {
         return;
     }
     let wait = move || {
         let mut signal = 0;
-        // SAFETY: an initialised set of blocked signals, and a place for the number.
+        // SAFETY: an initialised set of blocked signals, and a variable for the number.
         while unsafe { libc::sigwait(&set, &mut signal) } != 0 {}
         end(128 + signal)
     };
@@ -180,14 +179,14 @@ pub fn catch() {
     }
 }
 
-/// From now on Ctrl-C, Ctrl-Break and the closing of the console remove what is half made and end
-/// the process with 130. Where the system refuses, they end it as ever.
+/// From now on, Ctrl-C, Ctrl-Break and closing the console remove incomplete files and end the
+/// process with 130. If the system refuses, they end it without that.
 #[cfg(windows)]
 pub fn catch() {
     use windows_sys::Win32::System::Console::SetConsoleCtrlHandler;
     use windows_sys::core::BOOL;
 
-    // The system calls it on a thread of its own, which may wait for locks.
+    // The system calls it on a thread of its own, so it may wait for locks.
     unsafe extern "system" fn handler(_: u32) -> BOOL {
         end(130)
     }
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_known_until_it_has_its_name_or_is_dropped() {
+    fn a_file_is_registered_until_it_has_its_name_or_is_dropped() {
         let folder = folder().expect("a folder");
         let mut whole = file(&builder(), folder.path()).expect("a file");
         let dropped = file(&builder(), folder.path()).expect("a file");

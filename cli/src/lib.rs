@@ -1,29 +1,30 @@
 //! The library behind `stk`: opens `.stk` traces, rebuilds module timelines, unwinds, symbolizes
 //! and writes profiles.
 //!
-//! Gets the bytes of a trace, folders and servers with symbols; gives files for viewers, tables,
-//! texts. "How it works" in the repository's README has the way of the data. One module per
-//! concern; each uses only those above it, as `tests/tests/architecture.rs` checks by this table:
+//! Takes the bytes of a trace, and folders and servers with symbols. Returns files for viewers,
+//! tables and texts. "How it works" in the repository's README describes the flow of the data.
+//! There is one module per concern. Each uses only those above it; `tests/tests/architecture.rs`
+//! checks that by this table:
 //!
 //! ```text
-//! faults     a mapped file that changes under way
+//! faults     mapped files that change while they are read
 //! map        files in memory
 //! interrupt  Ctrl-C, temporary files
-//! text       figures for people
+//! text       numbers, times and sizes as text
 //! model      what several stages share                         Image, Holder, names, bytes
 //! trace      opens a file, reads what was loaded where and when bytes -> Trace, Timeline
-//! image      what is known of a module                         Trace -> ModuleImage
+//! image      facts about a module                              Trace -> ModuleImage
 //! symbols    names for addresses in modules                    ModuleKey, rvas -> ModuleSymbols
 //! runtimes   names for code that a language runtime made       Trace -> Methods
-//! stack      a sample becomes a named stack                    Sample -> Frame, End, Names
-//! profile    what a conversion produces                        Trace, ModuleImage -> Profile, Runs
+//! stack      turns a sample into a named stack                 Sample -> Frame, End, Names
+//! profile    the result of a conversion                        Trace, ModuleImage -> Profile, Runs
 //! output     one writer per format                             Profile, Runs -> files
-//! stats      where the time went, what is wrong with the stacks Profile, Runs -> Stats
+//! stats      times, and the problems of the stacks             Profile, Runs -> Stats
 //! walks      compares walks with the system's own              Trace, ModuleImage -> Comparison
-//! commands   the command line, and clap with it
+//! commands   the command line; the only user of clap
 //! ```
 //!
-//! Without the feature `parquet` there is no Parquet output, and polars is not compiled, which
+//! Without the feature `parquet` there is no Parquet output. Then polars is not compiled, which
 //! takes longer than all the rest.
 #![deny(unsafe_code)]
 pub mod commands;

@@ -1,4 +1,4 @@
-//! The one place that maps a file into memory.
+//! Maps files into memory. No other module does.
 #![allow(unsafe_code)]
 
 #[cfg(unix)]
@@ -8,13 +8,13 @@ use std::io::{self, Read};
 use std::ops::Deref;
 use std::path::Path;
 
-/// The bytes of a file, mapped where the system can map it, else read into memory (pipes, empty
+/// The bytes of a file, mapped if the system can map it, else read into memory (pipes, empty
 /// files).
 ///
-/// A file may be shortened by others while it is mapped: on Unix what is gone then reads as zeros
-/// (`faults`); Windows lets nobody shorten a mapped file of its own disks, and a file of another
-/// machine is copied to a temporary one first. What `stk` itself writes and maps is put in place by
-/// a rename and never changed afterwards.
+/// Other processes may shorten a file while it is mapped. On Unix, the lost part then reads as
+/// zeros (`faults`). Windows lets nobody shorten a mapped file of its own disks, and a file on
+/// another machine is first copied to a temporary one. Files that `stk` itself writes and maps get
+/// their name by a rename and never change afterwards.
 #[derive(Debug)]
 pub struct MappedFile {
     bytes: Bytes,
@@ -34,18 +34,19 @@ struct Mapping {
     map: memmap2::Mmap,
 }
 
-/// Largest file that is opened because of its name, in bytes. The largest PDB that a linker writes
-/// with pages of 4 KiB has 4 GiB.
+/// Limit for a file that is opened because of its name, in bytes. The largest PDB that a linker
+/// writes with pages of 4 KiB has 4 GiB.
 const MAX_PLAIN: u64 = 16 << 30;
 
 impl MappedFile {
-    /// Maps a file that a trace, a store or a folder's contents led to, which may be anything: it
-    /// is opened only if it is a regular file, without waiting, and mapped only up to 16 GiB.
+    /// Maps a file whose path came from a trace, a store or a folder's contents, so it may be
+    /// anything. It is opened only if it is a regular file, without waiting, and mapped only up to
+    /// 16 GiB.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidInput`] if it is a folder, a device, a pipe or too large; else what
-    /// the system says.
+    /// [`io::ErrorKind::InvalidInput`] if it is a folder, a device, a pipe or too large; else the
+    /// system's error.
     pub fn open_plain(path: &Path) -> io::Result<MappedFile> {
         MappedFile::plain(open_plain(path)?)
     }
@@ -62,7 +63,7 @@ impl MappedFile {
     ///
     /// # Errors
     ///
-    /// Whatever the system says when the file is opened, mapped or read.
+    /// When the file cannot be opened, mapped or read.
     pub fn open(path: &Path) -> io::Result<MappedFile> {
         MappedFile::from_file(File::open(path)?)
     }
@@ -71,7 +72,7 @@ impl MappedFile {
     ///
     /// # Errors
     ///
-    /// Whatever the system says when the file is mapped or read.
+    /// When the file cannot be mapped or read.
     pub fn from_file(mut file: File) -> io::Result<MappedFile> {
         let metadata = file.metadata()?;
         if metadata.is_dir() {
@@ -89,9 +90,9 @@ impl MappedFile {
     fn map(file: File) -> io::Result<MappedFile> {
         #[cfg(windows)]
         let file = if remote::is_remote(&file) { remote::copy(file)? } else { file };
-        // SAFETY: the mapping is read-only and private to this value, which hands out `&[u8]` only.
-        // Concurrent writes can change the bytes seen, and every parser of them checks each read;
-        // pages that are lost are replaced (Unix) or cannot get lost (Windows).
+        // SAFETY: the mapping is read-only and private to this value, which gives out `&[u8]` only.
+        // Concurrent writes can change the bytes, and every parser of them checks each read. Lost
+        // pages are replaced (Unix) or cannot occur (Windows).
         let map = unsafe { memmap2::Mmap::map(&file)? };
         let mapping = Mapping {
             #[cfg(unix)]
@@ -101,8 +102,8 @@ impl MappedFile {
         Ok(MappedFile { bytes: Bytes::Mapped(mapping) })
     }
 
-    /// The first byte from which the file was gone, or could not be read, when it was needed: from
-    /// there it reads as zeros.
+    /// The first byte that was missing or unreadable when it was needed. From there on, the file
+    /// reads as zeros.
     pub fn lost(&self) -> Option<usize> {
         match &self.bytes {
             #[cfg(unix)]
@@ -111,16 +112,16 @@ impl MappedFile {
         }
     }
 
-    /// Says that a part of the file is not needed in memory for now: what was read of a large file
-    /// then does not count as this process's memory. It can be read again at any time. Where the
-    /// system knows no such call (Windows), it trims mapped pages by itself when memory is short.
+    /// Tells the system that a part of the file is not needed in memory for now, so that the read
+    /// part of a large file does not count as this process's memory. It can be read again at any
+    /// time. Windows has no such call, but trims mapped pages by itself when memory is short.
     pub fn release(&self, range: std::ops::Range<usize>) {
         #[cfg(unix)]
         if let Bytes::Mapped(Mapping { map, .. }) = &self.bytes {
             let end = range.end.min(map.len());
             let start = range.start.min(end);
-            // SAFETY: for a read-only mapping of a file MADV_DONTNEED only drops pages, which the
-            // next access reads from the file again. A failure changes nothing.
+            // SAFETY: for a read-only mapping of a file, MADV_DONTNEED only drops pages, which the
+            // next access reads from the file again. A failure has no effect.
             let _ =
                 unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
         }
@@ -133,7 +134,7 @@ fn refused(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
-/// Opens a regular file for reading and nothing else: see [`MappedFile::open_plain`].
+/// Opens a file for reading if it is a regular file: see [`MappedFile::open_plain`].
 ///
 /// # Errors
 ///
@@ -144,8 +145,8 @@ pub(crate) fn open_plain(path: &Path) -> io::Result<File> {
         false if metadata.is_dir() => Err(refused("is a folder, not a file")),
         false => Err(refused("is no regular file: devices and pipes are not opened")),
     };
-    // Asked before it is opened, because opening alone makes some devices act, and again of what
-    // was opened.
+    // Checked before opening, because opening alone makes some devices act, and once more on the
+    // opened file.
     check(std::fs::metadata(path)?)?;
     let mut options = File::options();
     options.read(true);
@@ -156,7 +157,7 @@ pub(crate) fn open_plain(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Files of other machines (Windows): their pages can get lost, and the system then ends the
+/// Files on other machines (Windows). Their pages can get lost, and the system then ends the
 /// process.
 #[cfg(windows)]
 mod remote {
@@ -183,7 +184,7 @@ mod remote {
         }
     }
 
-    /// A copy in a temporary file, which goes when it is closed.
+    /// A copy in a temporary file, which is deleted when it is closed.
     pub(super) fn copy(mut file: File) -> io::Result<File> {
         let mut copy = tempfile::tempfile()?;
         io::copy(&mut file, &mut copy)?;
@@ -191,7 +192,7 @@ mod remote {
     }
 }
 
-/// Bytes that are at hand already.
+/// Bytes that are already in memory.
 impl From<Vec<u8>> for MappedFile {
     fn from(bytes: Vec<u8>) -> MappedFile {
         MappedFile { bytes: Bytes::Read(bytes) }
@@ -235,8 +236,7 @@ mod tests {
     #[test]
     fn a_file_over_the_limit_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        // Without contents on every file system that knows holes; where there are none, there is
-        // nothing to test.
+        // Sparse on every file system that supports it. On others there is nothing to test.
         if file.as_file().set_len(MAX_PLAIN + 1).is_ok() {
             let error = MappedFile::open_plain(file.path()).unwrap_err();
             assert!(error.to_string().contains("16 GiB"), "{error}");
@@ -249,7 +249,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
-        // SAFETY: the name ends with NUL and lives over the call.
+        // SAFETY: the name ends with NUL and lives until the call returns.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
@@ -261,7 +261,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_file_that_is_shortened_while_it_is_mapped_reads_as_zeros_from_there() {
+    fn a_mapped_file_reads_as_zeros_from_where_it_was_shortened() {
         const PAGES: usize = 64;
         let page = usize::try_from(page_size()).unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();

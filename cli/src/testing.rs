@@ -1,5 +1,5 @@
-//! Traces for tests: images with real unwind data and exports, threads with stacks that the walker
-//! can walk.
+//! Traces for tests: images with real unwind data and exports, and threads with stacks that the
+//! walker can walk.
 
 use stk_format::RawSample;
 use stk_format::synth::TraceBuilder;
@@ -10,11 +10,11 @@ use stk_schema::registers::{IP, RegisterSet, SP};
 
 /// SizeOfImage of every image here.
 pub const IMAGE_SIZE: u32 = 0x10_0000;
-/// Where the first function of an image begins; they are [`FUNCTION_SIZE`] bytes apart.
+/// RVA of the first function of an image. Functions are [`FUNCTION_SIZE`] bytes apart.
 pub const FIRST_FUNCTION: u32 = 0x1000;
 /// Bytes of a function.
 pub const FUNCTION_SIZE: u32 = 0x40;
-/// Where in a function the instruction behind its call lies.
+/// Offset of the instruction behind the call in a function.
 pub const AFTER_CALL: u32 = 0x10;
 /// Words of a frame: `sub rsp, 28h` and the return address.
 const FRAME_WORDS: usize = 6;
@@ -22,12 +22,12 @@ const PDATA: u32 = 0x8_0000;
 const XDATA: u32 = 0xC_0000;
 const EDATA: u32 = 0xD_0000;
 
-/// An x64 image whose functions all do `sub rsp, 28h`.
+/// An x64 image in which every function begins with `sub rsp, 28h`.
 #[derive(Clone, Debug)]
 pub struct TestImage {
     pub path: &'static str,
     pub functions: u32,
-    /// Exported names and the functions they name.
+    /// Exported names, and the numbers of their functions.
     pub exports: Vec<(&'static str, u32)>,
     /// First byte of the CodeView GUID; 0 = no CodeView record.
     pub guid: u8,
@@ -43,14 +43,14 @@ impl TestImage {
         FIRST_FUNCTION + n * FUNCTION_SIZE
     }
 
-    /// Records the image, loaded at `base`, with its tables; gives the instance id.
+    /// Records the image, loaded at `base`, with its tables. Returns the instance id.
     pub fn load(&self, builder: &mut TraceBuilder, time: u64, base: u64) -> u64 {
         let instance = self.load_without_tables(builder, time, base);
         self.with_tables(|tables| builder.tables(time, instance, tables));
         instance
     }
 
-    /// Hands over its tables: kind, RVA, bytes.
+    /// Calls `record` with its tables: kind, RVA, bytes.
     pub fn with_tables(&self, record: impl FnOnce(&[(TableKind, u32, &[u8])])) {
         let (pdata, xdata, edata) = (self.pdata(), xdata(), self.edata());
         let tables = [
@@ -61,7 +61,7 @@ impl TestImage {
         record(&tables[..if self.exports.is_empty() { 2 } else { 3 }]);
     }
 
-    /// Records the image, loaded at `base`, and nothing of its content.
+    /// Records the image, loaded at `base`, without any of its contents.
     pub fn load_without_tables(&self, builder: &mut TraceBuilder, time: u64, base: u64) -> u64 {
         let name_hash = self.path.bytes().fold(17u32, |hash, byte| hash.wrapping_mul(31) + u32::from(byte));
         let pe = PeIdentity { time_date_stamp: name_hash, size_of_image: IMAGE_SIZE, check_sum: 0 };
@@ -113,7 +113,7 @@ fn xdata() -> Vec<u8> {
     vec![0x01, 0x04, 0x01, 0x00, 0x04, 0x42, 0, 0]
 }
 
-/// ntdll and kernel32 with the functions in which threads start.
+/// Addresses of ntdll and kernel32, which have the functions that threads start in.
 pub const NTDLL: u64 = 0x7ff8_0000_0000;
 pub const KERNEL32: u64 = 0x7ff7_0000_0000;
 
@@ -131,8 +131,8 @@ pub fn in_function(base: u64, n: u32) -> u64 {
     base + u64::from(TestImage::function(n) + AFTER_CALL)
 }
 
-/// The stack of a thread that was started by the system and called `calls`, outermost first:
-/// registers (rip, rsp) and words.
+/// The stack of a thread that the system started and that made `calls`, outermost first: registers
+/// (rip, rsp) and words.
 pub fn stack(stack_base: u64, calls: &[u64]) -> ([u64; 2], Vec<u64>) {
     let mut chain = vec![in_function(NTDLL, 0), in_function(KERNEL32, 0)];
     chain.extend(calls);
@@ -141,27 +141,27 @@ pub fn stack(stack_base: u64, calls: &[u64]) -> ([u64; 2], Vec<u64>) {
         words.extend([0; FRAME_WORDS - 1]);
         words.push(*caller);
     }
-    // The frame of RtlUserThreadStart itself, which nothing called.
+    // The frame of RtlUserThreadStart itself, which has no caller.
     words.extend([0; FRAME_WORDS]);
     let sp = stack_base - 8 * words.len() as u64;
     ([chain[chain.len() - 1], sp], words)
 }
 
-/// Records a sample of a thread that called `calls`.
+/// Records a sample of a thread that made `calls`.
 pub fn sample(builder: &mut TraceBuilder, thread: u64, time: u64, stack_base: u64, calls: &[u64]) {
     let (registers, words) = stack(stack_base, calls);
     builder.sample(thread, time, &registers, &words);
 }
 
-/// A thread at the moment of a sample: its registers and its stack from the stack pointer up to the
-/// base.
+/// A thread at the moment of a sample: its registers, and its stack from the stack pointer up to
+/// the base.
 pub struct Moment<'a> {
     pub thread: u64,
     pub time: u64,
     pub ip: u64,
     pub sp: u64,
     pub words: &'a [u64],
-    /// Code bytes at the instruction pointer; empty = they were not recorded.
+    /// Code bytes at the instruction pointer; empty = not recorded.
     pub code: &'a [u8],
     pub state: RunState,
 }
@@ -190,7 +190,7 @@ pub fn sample_with_code(builder: &mut TraceBuilder, moment: &Moment<'_>) {
     });
 }
 
-/// A builder of a trace with the system's modules.
+/// A builder of a trace that has the system's modules.
 pub fn trace() -> TraceBuilder {
     let mut builder = TraceBuilder::new(Arch::X64);
     load_system(&mut builder);
@@ -210,7 +210,7 @@ pub fn runtime(module: u64, descriptor: &[u8]) -> Event<'_> {
     })
 }
 
-/// The managed state of a thread's sample whose innermost explicit Frame lies at `frame`.
+/// The managed state at a thread's sample, with the innermost explicit Frame at `frame`.
 pub fn managed(thread: u64, time: u64, frame: u64) -> Event<'static> {
     Event::ManagedThread(ManagedThread {
         thread,

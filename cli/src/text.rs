@@ -1,6 +1,6 @@
-//! Numbers, spans and moments as people read them.
+//! Numbers, spans and moments as text.
 
-/// A count with separators, for people: 1234567 as 1,234,567.
+/// A count with separators: 1234567 as 1,234,567.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -13,7 +13,7 @@ pub fn count(n: u64) -> String {
     text
 }
 
-/// A size for people, in binary units.
+/// A size in binary units, as text.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
@@ -25,7 +25,7 @@ pub fn size(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// A span of time for people.
+/// A span of time as text.
 pub fn span(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;
     match ns {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_sizes_and_spans_read_well() {
+    fn counts_sizes_and_spans_have_readable_units() {
         assert_eq!(count(7), "7");
         assert_eq!(count(1234), "1,234");
         assert_eq!(count(1_234_567), "1,234,567");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_those_of_the_calendar() {
+    fn moments_match_the_calendar() {
         assert_eq!(utc(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(utc(951_782_400_000_000_000), "2000-02-29T00:00:00.000Z");
         assert_eq!(utc(1_700_000_000_123_000_000), "2023-11-14T22:13:20.123Z");

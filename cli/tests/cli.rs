@@ -1,5 +1,5 @@
-//! The program as users run it: arguments, exit codes, what goes to standard output and what to
-//! standard error.
+//! Tests of the program from the outside: arguments, exit codes, standard output and standard
+//! error.
 
 #[path = "../src/testing.rs"]
 #[allow(dead_code)]
@@ -13,7 +13,7 @@ use testing::{TestImage, in_function};
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
 
-/// A folder of its own for each test, gone with it.
+/// A new folder for each test, which is deleted with it.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
@@ -36,7 +36,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Two threads, several blocks.
+/// A trace of two threads, in several blocks.
 fn trace() -> Vec<u8> {
     let mut builder = testing::trace();
     TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
@@ -59,7 +59,7 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// A byte in the payload of the SAMPLES block with this number is changed.
+/// Changes a byte in the payload of the SAMPLES block with this number.
 fn damage_block(file: &mut [u8], number: usize) {
     let offset = {
         let trace = Trace::open(file).unwrap();
@@ -87,7 +87,7 @@ fn the_bytes_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn the_output_has_a_usual_name_and_its_name_can_tell_the_format() {
+fn the_output_has_a_default_name_and_its_name_can_select_the_format() {
     let dir = folder();
     write(dir.path(), "a.stk", &trace());
     for (arguments, made) in [
@@ -111,7 +111,7 @@ fn the_output_has_a_usual_name_and_its_name_can_tell_the_format() {
 }
 
 #[test]
-fn wrong_usage_exits_with_2_and_says_why() {
+fn wrong_usage_exits_with_2_and_a_reason() {
     let dir = folder();
     write(dir.path(), "a.stk", &trace());
     write(dir.path(), "b.stk", &trace());
@@ -133,7 +133,7 @@ fn wrong_usage_exits_with_2_and_says_why() {
 }
 
 #[test]
-fn a_damaged_trace_among_others_is_reported_and_passed_over() {
+fn a_damaged_trace_among_others_is_reported_and_skipped() {
     let dir = folder();
     let whole = trace();
     let mut damaged = whole.clone();
@@ -171,7 +171,7 @@ fn traces_of_one_name_do_not_overwrite_each_other() {
 }
 
 #[test]
-fn a_truncated_trace_is_no_failure_and_a_damaged_one_is() {
+fn a_damaged_trace_is_a_failure_and_a_truncated_one_is_not() {
     let dir = folder();
     let whole = trace();
     let mut damaged = whole.clone();
@@ -201,7 +201,7 @@ fn a_truncated_trace_is_no_failure_and_a_damaged_one_is() {
 }
 
 #[test]
-fn info_tells_people_and_programs_the_same() {
+fn info_prints_the_same_facts_as_text_and_json() {
     let dir = folder();
     write(dir.path(), "a.stk", &trace());
     let text = stdout(&stk(dir.path(), &["info", "a.stk"]));
@@ -259,8 +259,8 @@ fn a_range_and_a_thread_can_be_chosen() {
     assert!(stderr(&output).contains("nobody"));
 }
 
-/// The kept trace of examples/mixed on CoreCLR 10.0.9, at a moment when its thread "mixed" was in
-/// native_work: lines of `clrstack` from the third on.
+/// The lines of `clrstack` from the third on, for the kept trace of examples/mixed on CoreCLR
+/// 10.0.9, at a moment when its thread "mixed" was in native_work.
 fn mixed_clrstack(more: &[&str]) -> Vec<String> {
     let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
     let arguments =
@@ -280,8 +280,8 @@ fn source_line(file: &str, text: &str) -> usize {
     found[0]
 }
 
-/// What the source says of `Down(3)`: it calls itself through Between and native_call, three times,
-/// and then native_work.
+/// The frames of `Down(3)` by its source: it calls itself through Between and native_call, three
+/// times, and then native_work.
 fn down_from_three(with_native: bool) -> Vec<String> {
     let native = |function: &str, text: &str| {
         format!("native!{function} [examples\\mixed\\native.c @ {}]", source_line("native.c", text))
@@ -310,8 +310,8 @@ fn down_from_three(with_native: bool) -> Vec<String> {
     expected
 }
 
-/// Stack address, instruction pointer and call site, without the address in a Frame's brackets,
-/// what is said behind them, and displacements of native code.
+/// Stack address, instruction pointer and call site. Leaves out the address in a Frame's brackets,
+/// the text behind the brackets, and displacements of native code.
 fn clrstack_row(line: &str) -> (u64, Option<u64>, String) {
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let (sp, ip, site) = (&line[..16], &line[17..33], &line[34..]);
@@ -330,7 +330,7 @@ fn clrstack_row(line: &str) -> (u64, Option<u64>, String) {
 }
 
 #[test]
-fn clrstack_shows_native_and_managed_frames_and_the_runtimes_own_in_one_stack() {
+fn clrstack_shows_native_managed_and_explicit_frames_in_one_stack() {
     for with_native in [true, false] {
         let lines = mixed_clrstack(if with_native { &[] } else { &["--frames", "managed"] });
         let rows: Vec<_> = lines.iter().map(|line| clrstack_row(line)).collect();
@@ -344,22 +344,22 @@ fn clrstack_shows_native_and_managed_frames_and_the_runtimes_own_in_one_stack() 
         assert_eq!(rows.last().map(|row| &*row.2), Some(last));
         for pair in rows.windows(2) {
             if pair[0].2 == "[InlinedCallFrame]" {
-                // What the runtime says of the call under way is what unwinding the native frames
-                // came to.
+                // The runtime's Frame of the call in progress agrees with the result of unwinding
+                // the native frames.
                 assert_eq!(pair[0].1, pair[1].1, "{lines:#?}");
                 assert!(pair[1].0 < pair[0].0, "the Frame lies within the stack frame of its method");
             } else if pair.iter().all(|row| !row.2.starts_with('[')) {
                 assert!(pair[0].0 < pair[1].0, "{lines:#?}");
             }
         }
-        // This build describes neither of the fields that would name the method.
+        // The descriptor of this build has neither of the fields that would name the method.
         let said = lines.iter().filter(|line| line.contains("has no InlinedCallFrame.Datum")).count();
         assert_eq!(said, 4);
     }
 }
 
 #[test]
-fn clrstack_says_why_it_shows_no_explicit_frames() {
+fn clrstack_reports_why_it_shows_no_explicit_frames() {
     use stk_schema::event::{Event, RuntimeInfo};
     let dir = folder();
     let text = |name: &str, version: Option<&[u8]>| {
@@ -395,7 +395,7 @@ fn clrstack_says_why_it_shows_no_explicit_frames() {
 }
 
 #[test]
-fn info_tells_where_the_recorder_lowered_its_rate() {
+fn info_lists_where_the_recorder_lowered_its_rate() {
     use stk_schema::event::{Event, RateChange};
     let dir = folder();
     let mut builder = testing::trace();
@@ -485,7 +485,7 @@ fn verify_walks_compares_the_explicit_frames_of_the_kept_trace() {
         let found = explicit[list].as_array().unwrap().iter().find(|shown| shown["class"] == class);
         found.map_or(0, |shown| shown["count"].as_u64().unwrap())
     };
-    // Every sample of nine threads in Thread.Sleep, or deeper, has one at least.
+    // Nine threads are in Thread.Sleep, or deeper: each of their samples has at least one Frame.
     assert!(count("frames", "agrees") > 500, "{explicit}");
     assert!(count("steps", "agrees") > count("frames", "agrees"), "{explicit}");
     assert!(count("frames", "out-of-date") * 20 < count("frames", "agrees"), "{explicit}");
@@ -509,7 +509,7 @@ fn missing_symbols_are_explained_and_can_be_required() {
 }
 
 #[test]
-fn a_module_of_which_only_the_path_is_known_gets_no_names_and_the_reason() {
+fn a_module_known_only_by_its_path_gets_a_reason_instead_of_names() {
     let dir = folder();
     let mut builder = testing::trace();
     builder.module(0, BASE, 0x10_0000, r"C:\app\gone.dll", Vec::new());
@@ -553,7 +553,7 @@ fn dump_prints_the_stacks_of_a_moment() {
     );
     assert_eq!(frames("1s"), ["app.exe+0x10d0", "BaseThreadInitThunk", "RtlUserThreadStart"]);
     let text = stdout(&stk(dir.path(), &["dump", "a.stk", "--at", "2ms"]));
-    // Child-SP and return address of the innermost frame, from how the stack was built.
+    // Child-SP and return address of the innermost frame, from the stack as it was built.
     let (registers, _) = testing::stack(STACK, &[in_function(BASE, 1), in_function(BASE, 2)]);
     let address = |value: u64| format!("{:08x}`{:08x}", value >> 32, value & 0xFFFF_FFFF);
     let line = format!("{} {} app.exe+0x1090", address(registers[1]), address(in_function(BASE, 1)));
@@ -562,7 +562,7 @@ fn dump_prints_the_stacks_of_a_moment() {
 }
 
 #[test]
-fn tables_in_a_shared_folder_are_found_there_and_missed_by_name() {
+fn tables_in_a_shared_folder_are_found_and_missing_ones_are_named() {
     let dir = folder();
     let tables = dir.path().join("tables");
     std::fs::create_dir(&tables).unwrap();
@@ -572,7 +572,7 @@ fn tables_in_a_shared_folder_are_found_there_and_missed_by_name() {
     app.with_tables(|parts| {
         builder.tables_elsewhere(0, instance, parts);
         for (_, _, bytes) in parts {
-            // As inject's --tables names them.
+            // The file name that inject's --tables gives it.
             let name = format!("{}.tbl", stk_format::blob::content_hash(bytes));
             write(&tables, &name, bytes);
         }
@@ -594,7 +594,7 @@ fn tables_in_a_shared_folder_are_found_there_and_missed_by_name() {
     assert_eq!(stop(&["dump", "a.stk", "--style", "json", "--tables", "tables"]), "thread-start");
 
     let info = |arguments: &[&str]| json(arguments)["traces"][0]["embedded"].clone();
-    // Of app.exe the exception directory is not in the trace; its unwind info is, since that of
+    // The exception directory of app.exe is not in the trace. Its unwind info is, since that of
     // ntdll has the same bytes.
     let without = info(&["info", "--json", "a.stk"]);
     assert_eq!((&without["images_with_unwind_data"], &without["images_without"]), (&2.into(), &1.into()));
@@ -633,7 +633,7 @@ fn tables_in_a_shared_folder_are_found_there_and_missed_by_name() {
 }
 
 #[test]
-fn dump_tells_utc_time_and_arguments_and_explains_each_frame() {
+fn dump_prints_utc_time_and_arguments_and_explains_each_frame() {
     let dir = folder();
     let mut builder = testing::trace();
     TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
@@ -647,13 +647,13 @@ fn dump_tells_utc_time_and_arguments_and_explains_each_frame() {
     }
     let text = stdout(&stk(dir.path(), &["dump", "a.stk", "--style", "plain"]));
     assert!(text.contains("\"ntdll.dll\"! RtlUserThreadStart\n"), "{text}");
-    // The innermost function's code is not in the trace: whether it was at its end is not known,
-    // and said so.
+    // The innermost function's code is not in the trace, so it is not known whether the thread was
+    // at its end. The output must say so.
     assert!(text.contains("\"kernel32.dll\"! BaseThreadInitThunk  (unwind-info-no-code)\n"), "{text}");
 
     let explained = stdout(&stk(dir.path(), &["dump", "a.stk", "--explain"]));
-    // The second function, at 0x1040: its RUNTIME_FUNCTION, its UNWIND_INFO and `sub rsp, 28h`, as
-    // testing::TestImage makes them.
+    // The second function, at 0x1040: its RUNTIME_FUNCTION, its UNWIND_INFO and `sub rsp, 28h`,
+    // from testing::TestImage.
     let says = "UNWIND_INFO v1 at 0xc0000 of function 0x1040..0x1080, prologue 0x4";
     assert!(explained.contains(says) && explained.contains("return address at [rsp+0x28]"), "{explained}");
 
@@ -661,7 +661,7 @@ fn dump_tells_utc_time_and_arguments_and_explains_each_frame() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let frame = &json["threads"][0]["frames"][0];
     assert!(frame["explain"]["record"].as_str().unwrap().starts_with(says), "{frame}");
-    // 28h bytes of locals and the return address; above it the four home words.
+    // 28h bytes of locals and the return address. Above them are the four home words.
     assert_eq!(frame["bytes"].as_str().unwrap().len(), 2 * 0x30);
     assert_eq!(frame["arguments"].as_str().unwrap().len(), 2 * 0x20);
     assert_eq!(json["threads"][0]["stop_address"], serde_json::Value::Null);
@@ -669,7 +669,7 @@ fn dump_tells_utc_time_and_arguments_and_explains_each_frame() {
 
 #[cfg(not(windows))]
 #[test]
-fn dump_of_a_live_process_says_what_to_do_elsewhere() {
+fn dump_of_a_live_process_gives_advice_on_other_systems() {
     let output = stk(folder().path(), &["dump", "--pid", "4404"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("inject --pid 4404 --once"), "{}", stderr(&output));
@@ -678,12 +678,12 @@ fn dump_of_a_live_process_says_what_to_do_elsewhere() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn an_interrupt_leaves_nothing_half_made_and_exits_with_130() {
+fn an_interrupt_leaves_no_incomplete_output_and_exits_with_130() {
     let dir = folder();
     let mut builder = testing::trace();
     TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 11, "worker", STACK);
-    // Each sample ends a slice and begins another: an output of many megabytes.
+    // Each sample ends a slice and begins another, so the output has many megabytes.
     for i in 1..=100_000u64 {
         let calls = [in_function(BASE, (i % 2) as u32), in_function(BASE, 2 + (i % 3) as u32)];
         testing::sample(&mut builder, thread, i * 10_000, STACK, &calls);
@@ -692,10 +692,9 @@ fn an_interrupt_leaves_nothing_half_made_and_exits_with_130() {
     let out = dir.path().join("out");
     std::fs::create_dir(&out).unwrap();
     write(&out, "a.chrome.json", b"what was there before");
-    // The program may be done before the signal comes: then it is tried again.
+    // The program may finish before the signal arrives, so this is repeated.
     for _ in 0..20 {
-        // Shells have what they start in the background ignore Ctrl-C, and stk would go on doing
-        // so.
+        // Shells start background programs with Ctrl-C ignored, and stk would keep that setting.
         let mut child = Command::new("env")
             .args(["--default-signal=INT", env!("CARGO_BIN_EXE_stk")])
             .args(["convert", "a.stk", "-o", "out/a.chrome.json"])
@@ -725,14 +724,14 @@ fn an_interrupt_leaves_nothing_half_made_and_exits_with_130() {
 }
 
 #[test]
-fn without_the_default_places_only_the_named_ones_are_looked_at() {
+fn without_the_default_places_only_the_named_ones_are_searched() {
     let dir = folder();
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
     let trace = kept.join("busy.stk").canonicalize().unwrap().display().to_string();
     let symbols = kept.canonicalize().unwrap().display().to_string();
     let mut runs = 0;
     let mut named = |arguments: &[&str]| {
-        // What was found once is in the cache, which is looked into as well: a new one each time.
+        // Found files are stored in the cache, which is searched too. So each run gets a new cache.
         runs += 1;
         let output = Command::new(env!("CARGO_BIN_EXE_stk"))
             .args(["stats", "--json", &trace, "--symbol-cache", &format!("cache-{runs}")])

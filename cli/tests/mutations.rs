@@ -1,5 +1,5 @@
-//! Traces with one thing changed behind right checksums, through every command's entry in the
-//! library. Bombs, names and cuts, through the program, are in `tests/tests/hostile.rs`.
+//! Traces with one change under correct checksums, run through every command's entry in the
+//! library. Bombs, names and cuts are tested through the program, in `tests/tests/hostile.rs`.
 
 #[path = "../src/testing.rs"]
 #[allow(dead_code)]
@@ -17,14 +17,14 @@ use stk_format::{BlockKind, Scratch, Trace};
 use stk_schema::event::*;
 use testing::{TestImage, in_function};
 
-/// Traces in all; ten times as many with `STK_LONG=1`.
+/// Number of traces; ten times as many with `STK_LONG=1`.
 const TRACES: usize = 5_000;
-/// Time that all commands together may take for one of them, on a loaded machine.
+/// Limit for the time of all commands on one trace, on a loaded machine.
 const TIME: Duration = Duration::from_secs(10);
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
 
-/// Every command, in styles that take different ways.
+/// Every command, in styles with different code paths.
 const COMMANDS: [&[&str]; 9] = [
     &["info", "--all", "TRACE"],
     &["info", "--json", "TRACE"],
@@ -37,7 +37,7 @@ const COMMANDS: [&[&str]; 9] = [
     &["convert", "-j", "1", "--no-default-symbols", "TRACE", "-o", "OUT.chrome.json"],
 ];
 
-/// A trace with an event of every kind that readers keep.
+/// A trace with an event of every kind that readers store.
 fn everything() -> Vec<u8> {
     let mut builder = testing::trace();
     let module = TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
@@ -83,7 +83,7 @@ fn everything() -> Vec<u8> {
     builder.finish()
 }
 
-/// A kept trace without all but its first block of samples.
+/// A kept trace, with only its first block of samples.
 fn kept(name: &str) -> Parts {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces").join(name);
     let mut parts = Parts::take_apart(&std::fs::read(path).unwrap()).unwrap();
@@ -96,7 +96,7 @@ fn kept(name: &str) -> Parts {
     parts
 }
 
-/// What is wrong with how the commands answer for a trace.
+/// The faults in the commands' answers for a trace.
 fn check(folder: &Path, name: &str, file: &[u8]) -> Vec<String> {
     std::fs::write(folder.join(name), file).unwrap();
     let path = folder.join(name).into_os_string().into_string().unwrap();
@@ -130,7 +130,7 @@ fn fault(command: &[&str], text: &str, exit: Exit, file: &[u8]) -> Option<String
     }
 }
 
-/// Whether a block that can be read whole holds a sample.
+/// Whether a block that can be read as a whole has a sample.
 fn has_samples(file: &[u8]) -> bool {
     let Ok(trace) = Trace::open(file) else { return false };
     let mut scratch = Scratch::new();
@@ -139,7 +139,7 @@ fn has_samples(file: &[u8]) -> bool {
 }
 
 #[test]
-fn no_change_behind_right_checksums_makes_a_command_fail() {
+fn no_change_under_correct_checksums_makes_a_command_fail() {
     let long = std::env::var_os("STK_LONG").is_some_and(|value| value == "1");
     let count = if long { 10 * TRACES } else { TRACES };
     let bases = [Parts::take_apart(&everything()).unwrap(), kept("busy.stk"), kept("mixed.stk")];
@@ -151,7 +151,7 @@ fn no_change_behind_right_checksums_makes_a_command_fail() {
             if seed >= count {
                 return;
             }
-            // Real traces are ten times as large: one in fifty each.
+            // Real traces are ten times as large, so each is used for only one in fifty.
             let base = &bases[match seed % 50 {
                 0 => 1,
                 1 => 2,

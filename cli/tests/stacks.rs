@@ -1,5 +1,5 @@
-//! A sample's stack is the same whoever asks for it: profiles, which name distinct frames over all
-//! times, and dumps, which name frames at one moment.
+//! Checks that a sample's stack is the same in profiles, which name distinct frames over all times,
+//! and in dumps, which name frames at one moment.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn by_place(profile: &Profile) -> HashMap<(Placement, bool), Frame> {
     profile.frames.keys().iter().zip(ids).map(place).collect()
 }
 
-/// How many frames the stacks of all threads have at a moment, after each was found in the profile.
+/// Number of frames in the stacks of all threads at a moment. Checks that each is in the profile.
 fn compared(trace: &str, moment_ns: u64) -> usize {
     let file = TraceFile::open(&kept(trace)).unwrap();
     let trace = file.read().unwrap();

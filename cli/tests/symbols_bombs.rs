@@ -1,7 +1,7 @@
-//! Small symbol files whose records say far more than their size: each is read in time and memory
-//! of its own size, and what is too much is counted as damage.
+//! Small symbol files whose records expand to far more than their size. Reading must take time and
+//! memory in proportion to the file, and count the excess as damage.
 //!
-//! No test asserts a time: without the bounds each of these takes minutes or more memory than there
+//! No test checks a time: without the limits, each of these takes minutes or more memory than there
 //! is.
 
 mod pdb_file;
@@ -15,10 +15,10 @@ const NO_STREAM: u16 = u16::MAX;
 /// IMAGE_SCN_CNT_CODE, IMAGE_SCN_MEM_EXECUTE, IMAGE_SCN_MEM_READ.
 const CODE: u32 = 0x6000_0020;
 const IDS: u32 = 0x1000;
-/// Where a module's symbols begin in its stream.
+/// Offset of a module's symbols in its stream.
 const SYMBOLS: u32 = 4;
 
-/// A PDB with as many modules as are said, which all share one stream.
+/// A PDB with the given number of modules, which all share one stream.
 struct Pdb {
     symbols: Vec<u8>,
     c13: Vec<u8>,
@@ -47,8 +47,8 @@ impl Pdb {
         }
     }
 
-    /// S_GPROC32 at an offset in the first section, without its S_END; gives the record's offset in
-    /// the module.
+    /// S_GPROC32 at an offset in the first section, without its S_END. Returns the record's offset
+    /// in the module.
     fn procedure(&mut self, offset: u32, len: u32, name: &str) -> u32 {
         let at = self.symbols.len() as u32 + SYMBOLS;
         let body = [&words(&[0, 0, 0, len, 0, len, 0, offset])[..], &1u16.to_le_bytes(), &[0]].concat();
@@ -146,7 +146,7 @@ impl Pdb {
     }
 }
 
-/// Version, signature, age, GUID, a table of named streams with `/names` alone, a feature code.
+/// Version, signature, age, GUID, a table of named streams that has only `/names`, a feature code.
 fn information() -> Vec<u8> {
     let strings = b"/names\0\0";
     let mut out = [&words(&[20_000_404, 0, 1])[..], &[7; 16], &words(&[strings.len() as u32])].concat();
@@ -161,8 +161,8 @@ fn name_at(index: &SymbolIndex, rva: u32) -> Option<String> {
     hit.frames().next().map(|frame| frame.name.to_owned())
 }
 
-/// DEBUG_S_LINES of the first section's beginning: its blocks of (file, rows, stated length, rows
-/// of 8 bytes).
+/// DEBUG_S_LINES for the beginning of the first section, with its blocks of (file, rows, stated
+/// length, rows of 8 bytes).
 fn lines(blocks: &[u8]) -> Vec<u8> {
     [&words(&[0])[..], &1u16.to_le_bytes(), &0u16.to_le_bytes(), &words(&[0x10_0000]), blocks].concat()
 }
@@ -172,7 +172,7 @@ fn line_blocks_that_overlap_are_damage() {
     let mut pdb = Pdb::new();
     pdb.procedure(0, 0x100, "main");
     pdb.end();
-    // Each block claims all that is behind it, and the next one begins behind its header.
+    // Each block claims all bytes behind it, and the next one begins behind its header.
     let count = 40_000u32;
     let blocks: Vec<u8> = (0..count).flat_map(|n| words(&[0, (count - n - 1) * 12 / 8, 12])).collect();
     pdb.subsection(0xf2, &lines(&blocks));
@@ -182,7 +182,7 @@ fn line_blocks_that_overlap_are_damage() {
 }
 
 #[test]
-fn procedures_that_each_claim_all_lines_expand_no_further_than_the_file_allows() {
+fn procedures_that_each_claim_all_lines_expand_only_to_the_limit() {
     let mut pdb = Pdb::new();
     (0..20_000).for_each(|_| {
         pdb.procedure(0, 0x10_0000, "f");
@@ -198,7 +198,7 @@ fn procedures_that_each_claim_all_lines_expand_no_further_than_the_file_allows()
 }
 
 #[test]
-fn deep_inline_sites_over_many_lines_expand_no_further_than_the_file_allows() {
+fn deep_inline_sites_over_many_lines_expand_only_to_the_limit() {
     let mut pdb = Pdb::new();
     pdb.procedure(0, 0x10_0000, "f");
     // BA_OP_ChangeCodeLengthAndCodeOffset: a row of the largest length, at the beginning.
@@ -227,11 +227,11 @@ fn modules_that_share_one_stream_are_read_once() {
 }
 
 #[test]
-fn separated_code_is_looked_for_once_a_module() {
+fn separated_code_is_searched_once_per_module() {
     let mut pdb = Pdb::new();
     (0..60_000).for_each(|n| {
         pdb.procedure(n * 16, 16, "f");
-        // A row in the first chunk of separated code, which there is none of.
+        // A row in the first chunk of separated code, which does not exist.
         pdb.inline_site(1, &[2, 1, 12, 4, 0]);
         pdb.inline_site_end();
         pdb.end();
@@ -240,10 +240,10 @@ fn separated_code_is_looked_for_once_a_module() {
 }
 
 #[test]
-fn a_scope_of_lists_of_lists_gives_no_name() {
+fn a_scope_of_nested_lists_gives_no_name() {
     let mut pdb = Pdb::new();
     let empty = pdb.id(0x1605, &[&words(&[0])[..], b"\0"].concat());
-    // Each list names the one before a thousand times (LF_SUBSTR_LIST); none adds a character.
+    // Each list refers a thousand times to the one before (LF_SUBSTR_LIST). None adds a character.
     let mut list = empty;
     for _ in 0..6 {
         list = pdb.id(0x1604, &words(&[&[1000][..], &[list; 1000]].concat()));
@@ -258,7 +258,7 @@ fn a_scope_of_lists_of_lists_gives_no_name() {
 }
 
 #[test]
-fn a_skip_list_that_skips_nothing_is_made_anew() {
+fn a_skip_list_that_skips_nothing_is_rebuilt() {
     let mut pdb = Pdb::new();
     let functions: Vec<u32> =
         (0..60_000).map(|n| pdb.id(0x1601, format!("\0\0\0\0\0\0\0\0f{n}\0").as_bytes())).collect();
@@ -293,7 +293,7 @@ fn file_names_that_overlap_are_damage() {
 }
 
 #[test]
-fn publics_are_placed_without_a_walk_over_all_sections() {
+fn publics_are_located_without_a_walk_over_all_sections() {
     let mut pdb = Pdb::new();
     pdb.sections = (0..60_000).map(|n| (0x1000 + n * 16, 16)).collect();
     for n in 0..60_000u32 {
@@ -304,7 +304,7 @@ fn publics_are_placed_without_a_walk_over_all_sections() {
 }
 
 #[test]
-fn names_of_streams_that_overlap_are_compared_at_their_beginning() {
+fn overlapping_stream_names_are_compared_only_at_their_beginning() {
     let pdb = Pdb::new();
     let mut information = information();
     information.truncate(28);

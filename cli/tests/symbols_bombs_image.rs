@@ -1,5 +1,5 @@
-//! Small images whose symbols say far more than their size: as `symbols_bombs`, for DWARF, COFF and
-//! exported names.
+//! Small images whose symbols expand to far more than their size: like `symbols_bombs`, for DWARF,
+//! COFF and exported names.
 
 use stk::symbols::index::{Origin, SymbolIndex};
 use stk::symbols::{ImageFile, image_index};
@@ -17,7 +17,7 @@ struct Image {
     sections: Vec<(&'static str, Vec<u8>)>,
     /// Records of 18 bytes.
     symbols: Vec<u8>,
-    /// What the string table holds behind its length.
+    /// Contents of the string table behind its length.
     strings: Vec<u8>,
     /// Rva and length of the export directory.
     exports: (u32, u32),
@@ -74,7 +74,7 @@ impl Image {
         out
     }
 
-    /// A function of the COFF symbol table, in `.text`; the name as the record has it.
+    /// Adds a function of the COFF symbol table, in `.text`. `name` is in the record's form.
     fn symbol(&mut self, name: [u8; 8], offset: u32) {
         self.symbols.extend(name);
         self.symbols.extend(offset.to_le_bytes());
@@ -115,11 +115,11 @@ fn coff_names_that_overlap_are_damage() {
 }
 
 #[test]
-fn exported_names_that_overlap_take_no_more_memory_than_the_file() {
+fn overlapping_exported_names_take_no_more_memory_than_the_file() {
     let count = 50_000u32;
     let start = 0x20_0000u32;
     let tables = start + 40;
-    // Behind the directory: addresses, names, ordinals, the text that all names lie in.
+    // Behind the directory: addresses, names, ordinals, and the text that holds all names.
     let text = tables + count * 10;
     let mut directory: Vec<u8> =
         [0, 0, 0, 0, 1, count, count, tables, tables + count * 4, tables + count * 8]
@@ -137,10 +137,10 @@ fn exported_names_that_overlap_take_no_more_memory_than_the_file() {
     assert!(names != 0 && names <= bytes.len(), "{names}");
 }
 
-/// Abbreviations: 1 a unit, 2 a function (name, address, length) with children, 3 an inlined one
-/// with nothing of its own and children, 4 an inlined one (name of the entry at an offset of
-/// `.debug_info`, address, length), 5 a function's name alone, 6 a function with ranges (name,
-/// offset), 7 a unit with a line program.
+/// Abbreviations: 1 a unit; 2 a function (name, address, length) with children; 3 an inlined one
+/// without attributes, with children; 4 an inlined one (name of the entry at an offset of
+/// `.debug_info`, address, length); 5 only a function's name; 6 a function with ranges (name,
+/// offset); 7 a unit with a line program.
 fn abbreviations() -> Vec<u8> {
     [
         &[1, 0x11, 1, 0, 0][..],
@@ -184,7 +184,7 @@ fn inlined_functions_a_hundred_thousand_deep_take_linear_time() {
 }
 
 #[test]
-fn functions_in_functions_without_end_are_damage() {
+fn endlessly_nested_functions_are_damage() {
     let entries = [&[1][..], &function("f", 0x100).repeat(20_000)].concat();
     let index = image(&[(".debug_info", unit(0, &entries)), (".debug_abbrev", abbreviations())]).index();
     assert_ne!(index.header().damaged_parts, 0);
@@ -192,8 +192,8 @@ fn functions_in_functions_without_end_are_damage() {
 }
 
 #[test]
-fn references_to_other_units_do_not_pass_over_all_of_them() {
-    // The name that all refer to lies in the last of many units.
+fn references_to_other_units_do_not_scan_all_units() {
+    // The last of many units has the name that all refer to.
     let mut info = Vec::new();
     (0..20_000).for_each(|_| info.extend(unit(0, &[1, 0])));
     let target = info.len() as u32 + 12;
@@ -207,7 +207,7 @@ fn references_to_other_units_do_not_pass_over_all_of_them() {
 
 #[test]
 fn tables_of_abbreviations_that_overlap_are_damage() {
-    // A long table; a unit for each of its entries reads from there on.
+    // A long table. For each of its entries there is a unit that reads from there on.
     let entry = [1, 0x11, 0, 0, 0];
     let count = 60_000u32;
     let table: Vec<u8> = (0..count)
@@ -228,7 +228,7 @@ fn tables_of_abbreviations_that_overlap_are_damage() {
 
 #[test]
 fn entries_with_attributes_that_take_no_bytes_are_damage() {
-    // 100,000 flags that are present without a byte of their own.
+    // 100,000 flags that take no byte.
     let abbreviation = [&[8, 0x2e, 0][..], &[0x3f, 0x19].repeat(100_000), &[0, 0, 0]].concat();
     let mut table = abbreviations();
     table.pop();
@@ -240,7 +240,7 @@ fn entries_with_attributes_that_take_no_bytes_are_damage() {
 }
 
 #[test]
-fn functions_that_share_one_long_list_of_ranges_expand_no_further_than_the_file_allows() {
+fn functions_that_share_one_list_of_ranges_expand_only_to_the_limit() {
     let start = BASE + u64::from(TEXT);
     // Pairs of addresses; behind them the end.
     let mut ranges: Vec<u8> = (0..20_000u64)
@@ -261,8 +261,8 @@ fn functions_that_share_one_long_list_of_ranges_expand_no_further_than_the_file_
 }
 
 #[test]
-fn units_that_share_one_line_program_expand_no_further_than_the_file_allows() {
-    // Version 4: no folders, no files; then special opcodes that each make a row.
+fn units_that_share_one_line_program_expand_only_to_the_limit() {
+    // Version 4, without folders and files, then special opcodes that each make a row.
     let header = [&[1, 1, 1, 0xfb, 14, 1][..], &[0], &[0]].concat();
     let start = [&[0, 9, 2][..], &(BASE + u64::from(TEXT)).to_le_bytes()].concat();
     let program = [&start[..], &[0x20; 200_000], &[0, 1, 1]].concat();
@@ -276,8 +276,8 @@ fn units_that_share_one_line_program_expand_no_further_than_the_file_allows() {
     assert_eq!(name_at(&index, TEXT).as_deref(), Some("f"));
 }
 
-/// A line program of DWARF 5 without rows: one folder and `files`, each a name of one character in
-/// that folder, as `form` has them.
+/// A line program of DWARF 5 without rows: one folder, and `files` files in it with the same name.
+/// `file` is the entry of each, in the form `form`.
 fn file_table(folder: &[u8], form: u8, files: u32, file: &[u8]) -> Vec<u8> {
     let count =
         [0x80 | files as u8, 0x80 | (files >> 7) as u8, 0x80 | (files >> 14) as u8, (files >> 21) as u8];
@@ -320,7 +320,7 @@ fn a_file_table_that_claims_more_files_than_it_has_is_damage() {
 }
 
 #[test]
-fn files_that_share_one_long_folder_expand_no_further_than_the_file_allows() {
+fn files_that_share_one_long_folder_expand_only_to_the_limit() {
     let image = with_lines(file_table(&[b'x'; 500_000], 0x08, 200_000, b"x\0"));
     let index = image.index();
     assert_ne!(index.header().damaged_parts, 0);

@@ -1,4 +1,4 @@
-//! Symbols as users meet them: the kept recording of `busy` and its PDBs, through the program.
+//! Symbols from the user's side: the kept recording of `busy` and its PDBs, through the program.
 
 #[path = "../src/testing.rs"]
 #[allow(dead_code)]
@@ -22,7 +22,7 @@ fn kept() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces").canonicalize().unwrap()
 }
 
-/// `stk` in a folder where no symbols are, with a cache of its own.
+/// `stk` in a folder without symbols, with a cache of its own.
 fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stk"));
     command.args(arguments).current_dir(folder).env_remove("_NT_SYMBOL_PATH").env_remove("RUST_LOG");
@@ -42,7 +42,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)))
 }
 
-/// A folder with the recording alone: symbols are only where a test puts them.
+/// A folder with only the recording: symbols are only where a test puts them.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(kept().join("busy.stk"), folder.path().join("busy.stk")).unwrap();
@@ -98,7 +98,8 @@ fn ten_processes_share_one_cache_and_leave_no_damaged_file() {
             let middle = bytes.len() / 2;
             bytes[middle] ^= 0xff;
             bytes[100] ^= 0xff;
-            // As stk itself does, lest a process that has the file mapped sees it change.
+            // Written like stk itself does it, so that a process that has mapped the file does not
+            // see it change.
             let other = file.with_extension("other");
             std::fs::write(&other, bytes).unwrap();
             std::fs::rename(other, file).unwrap();
@@ -107,7 +108,7 @@ fn ten_processes_share_one_cache_and_leave_no_damaged_file() {
 }
 
 #[test]
-fn a_bundle_says_what_the_symbols_themselves_say() {
+fn a_bundle_gives_the_same_names_as_the_symbols_themselves() {
     let from = folder();
     let symbols = kept().display().to_string();
     let expected = convert(from.path(), &symbols);
@@ -119,7 +120,7 @@ fn a_bundle_says_what_the_symbols_themselves_say() {
         let output = stk(from.path(), &arguments);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         assert!(text(&output.stderr).contains("symbol files"), "{}", text(&output.stderr));
-        // On a machine that has nothing else.
+        // Like on a machine that has nothing else.
         let to = folder();
         let carried = from.path().join(name).display().to_string();
         assert!(convert(to.path(), &carried) == expected, "{name}");
@@ -132,7 +133,7 @@ fn a_bundle_says_what_the_symbols_themselves_say() {
     }
     let bytes = |name: &str| std::fs::read(from.path().join(name)).unwrap();
     assert!(bytes("bundle.tar.zst") == bytes("again.tar.zst"), "the same files give the same bundle");
-    // As any symbol store: <name>/<identity>/<name>.
+    // In the layout of any symbol store: <name>/<identity>/<name>.
     let pdb = std::fs::read(kept().join("busy.pdb")).unwrap();
     let identity = *PdbFile::open(&pdb).unwrap().identity();
     let id = stk::symbols::pdb_id(&identity.guid, identity.age);
@@ -140,7 +141,7 @@ fn a_bundle_says_what_the_symbols_themselves_say() {
 }
 
 #[test]
-fn a_damaged_bundle_is_named_and_costs_names_only() {
+fn a_damaged_bundle_is_reported_and_loses_only_names() {
     let folder = folder();
     std::fs::write(folder.path().join("x.tar.zst"), b"not a bundle").unwrap();
     let output = stk(folder.path(), &["symbols", "list", "busy.stk", "-y", "x.tar.zst"]);
@@ -150,7 +151,7 @@ fn a_damaged_bundle_is_named_and_costs_names_only() {
 }
 
 #[test]
-fn list_says_of_every_module_what_it_needs_and_where_it_is_or_why_not() {
+fn list_shows_what_each_module_needs_and_where_it_is_or_why_not() {
     let folder = folder();
     let symbols = kept().display().to_string();
     let output = stk(folder.path(), &["symbols", "list", "busy.stk", "--json", "-y", &symbols]);
@@ -172,7 +173,7 @@ fn list_says_of_every_module_what_it_needs_and_where_it_is_or_why_not() {
 }
 
 #[test]
-fn wrong_usage_of_symbols_exits_with_2_and_says_why() {
+fn wrong_usage_of_symbols_exits_with_2_and_a_reason() {
     let folder = folder();
     for (arguments, says) in [
         (&["symbols", "fetch", "busy.stk"][..], "--ms-symbols"),
@@ -191,19 +192,19 @@ fn wrong_usage_of_symbols_exits_with_2_and_says_why() {
 }
 
 #[test]
-fn fetch_fails_if_a_server_does_or_if_nothing_came() {
-    // Nobody listens at port 1.
+fn fetch_fails_if_a_server_fails_or_nothing_was_found() {
+    // No program listens at port 1.
     let unreachable = "srv*http://127.0.0.1:1";
     let folder = folder();
     let output = stk(folder.path(), &["symbols", "fetch", "busy.stk", "-y", unreachable]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("symbols of 0 of"), "{}", text(&output.stderr));
-    // Some are at hand, the server still could not be asked for the others.
+    // Some symbols are found, but the server could not be asked for the others.
     std::fs::copy(kept().join("busy.pdb"), folder.path().join("busy.pdb")).unwrap();
     let output = stk(folder.path(), &["symbols", "fetch", "busy.stk", "-y", unreachable]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     assert!(!text(&output.stderr).contains("symbols of 0 of"), "{}", text(&output.stderr));
-    // Nobody is asked, and some are at hand.
+    // No server is asked, and some symbols are found.
     let output = stk(folder.path(), &["symbols", "fetch", "busy.stk", "--offline", "-y", unreachable]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
@@ -247,10 +248,10 @@ fn lookup_gives_one_json_object_a_line() {
     assert!(lines[2]["reason"].as_str().unwrap().contains("no record covers"), "{}", lines[2]);
 }
 
-/// A PE32+ image with two functions of 40h bytes by its exception directory, at 1000h and at 1040h,
-/// of which the first is exported as `Work` (PE format).
+/// A PE32+ image whose exception directory has two functions of 40h bytes, at 1000h and at 1040h.
+/// The first is exported as `Work` (PE format).
 fn image_with_an_export() -> Vec<u8> {
-    /// Where `.rdata` lies: file offset of its RVA 2000h.
+    /// File offset of `.rdata`, whose RVA is 2000h.
     const RDATA: usize = 0x400;
     let mut image = vec![0u8; 0x800];
     let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
@@ -277,7 +278,7 @@ fn image_with_an_export() -> Vec<u8> {
     words(sections + 36, &[0x6000_0020]);
     words(sections + 40 + 8, &[0x400, 0x2000, 0x400, RDATA as u32]);
     words(sections + 40 + 36, &[0x4000_0040]);
-    // Name, ordinal base, functions, names, and where these are.
+    // Name, ordinal base, number of functions, number of names, and the RVAs of these tables.
     words(RDATA + 12, &[0x2080, 1, 1, 1, 0x2040, 0x2050, 0x2060]);
     words(RDATA + 0x40, &[0x1000]);
     words(RDATA + 0x50, &[0x2070]);
@@ -291,7 +292,7 @@ fn image_with_an_export() -> Vec<u8> {
 }
 
 #[test]
-fn lookup_names_an_export_only_as_far_as_its_function_reaches() {
+fn lookup_names_an_export_only_within_its_function() {
     let folder = folder();
     std::fs::write(folder.path().join("app.dll"), image_with_an_export()).unwrap();
     let line = ["symbols", "lookup", "app.dll", "1000", "1010", "1050"];
@@ -316,8 +317,8 @@ fn the_cache_is_counted_and_emptied() {
     assert!(files_below(&folder.path().join("cache")).is_empty());
 }
 
-/// A recording of so many samples that all lie at the same 40 addresses of busy.exe; gives the
-/// samples and the lookups.
+/// A recording of `samples` samples, all at the same 40 addresses of busy.exe. Returns the number
+/// of samples and of lookups.
 fn lookups_for(samples: u64) -> (u64, u64) {
     const BASE: u64 = 0x1_4000_0000;
     const STACK: u64 = 0x10_0000;
@@ -355,7 +356,7 @@ fn lookups_for(samples: u64) -> (u64, u64) {
 }
 
 #[test]
-fn twice_the_samples_at_the_same_addresses_cost_no_further_lookup() {
+fn twice_the_samples_at_the_same_addresses_need_no_more_lookups() {
     let (samples, lookups) = lookups_for(2000);
     let (twice, same) = lookups_for(4000);
     assert_eq!((samples, twice), (2000, 4000));
@@ -384,7 +385,7 @@ fn damaged(whole: &[u8], seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn damaged_symbol_files_and_bundles_end_the_program_as_it_says() {
+fn damaged_symbol_files_and_bundles_end_with_a_documented_exit_code() {
     let folder = folder();
     let symbols = kept().display().to_string();
     let bundled = ["symbols", "bundle", "busy.stk", "-o", "whole.tar.zst", "--offline", "-y", &symbols];
@@ -403,7 +404,7 @@ fn damaged_symbol_files_and_bundles_end_the_program_as_it_says() {
             assert!(matches!(code, Some(0 | 1)), "{seed}: {code:?}: {}", text(&output.stderr));
         }
     }
-    // What a damaged bundle gave is what it should be, or was not kept.
+    // Files from a damaged bundle are correct, or were not stored.
     let store = files_below(&folder.path().join("cache").join("stk").join("symbols").join("store"));
     assert!(
         store

@@ -1,4 +1,4 @@
-//! Damaged and hostile symbol files end in an error or in fewer names, never in a panic or in
+//! Damaged and hostile symbol files must end in an error or in fewer names, never in a panic or in
 //! unbounded memory.
 
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// Reads a file that may be damaged, and looks up addresses all over it.
+/// Reads a file that may be damaged, and looks up addresses everywhere in it.
 fn use_pdb(data: &[u8]) {
     let Ok(index) = PdbFile::open(data).and_then(|pdb| pdb.index()) else { return };
     for rva in (0..0x40_000).step_by(97) {
@@ -42,15 +42,15 @@ fn use_pdb(data: &[u8]) {
             let _ = hit.range().map(|range| range.aliases(&index));
         }
     }
-    // A file cannot say more than its own size allows: every row comes from some bytes of it. The
-    // table of blocks alone grows with the last address instead, up to 4 bytes for each 256 of the
-    // largest image, 2 GiB.
+    // An index cannot be larger than the file's size allows, since every row comes from some bytes
+    // of it. Only the table of blocks grows with the last address instead: up to 4 bytes for each
+    // 256 of the largest image, 2 GiB.
     let (len, limit) = (index.as_bytes().len(), 64 * data.len() + (33 << 20));
     assert!(len < limit, "{len} from {}", data.len());
 }
 
 #[test]
-fn a_pdb_cut_anywhere_is_an_error_or_less() {
+fn a_pdb_cut_anywhere_gives_an_error_or_fewer_names() {
     let data = busy();
     for len in (0..data.len()).step_by(509) {
         use_pdb(&data[..len]);
@@ -58,7 +58,7 @@ fn a_pdb_cut_anywhere_is_an_error_or_less() {
 }
 
 #[test]
-fn a_pdb_with_flipped_bytes_is_an_error_or_less() {
+fn a_pdb_with_flipped_bytes_gives_an_error_or_fewer_names() {
     let data = busy();
     let mut random = Random(0x5eed);
     for _ in 0..1500 {
@@ -72,7 +72,7 @@ fn a_pdb_with_flipped_bytes_is_an_error_or_less() {
 }
 
 #[test]
-fn a_pdb_with_forged_words_is_an_error_or_less() {
+fn a_pdb_with_forged_words_gives_an_error_or_fewer_names() {
     let data = busy();
     let mut random = Random(0xf046ed);
     for _ in 0..1500 {
@@ -87,8 +87,8 @@ fn a_pdb_with_forged_words_is_an_error_or_less() {
 }
 
 #[test]
-fn a_directory_that_repeats_pages_does_not_become_gigabytes() {
-    // One page is claimed by a stream of 2 GiB: 128 Ki entries that all say page 3.
+fn a_directory_that_repeats_pages_does_not_expand_to_gigabytes() {
+    // A stream of 2 GiB claims one page repeatedly: 128 Ki entries, all for page 3.
     let page = 4096usize;
     let entries = 1usize << 17;
     let directory_len = 4 + 4 + entries * 4;
@@ -111,7 +111,7 @@ fn a_directory_that_repeats_pages_does_not_become_gigabytes() {
 }
 
 #[test]
-fn an_index_with_a_flipped_byte_is_never_believed() {
+fn an_index_with_a_flipped_byte_never_gives_a_wrong_answer() {
     let data = busy();
     let index = PdbFile::open(&data).unwrap().index().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -135,7 +135,7 @@ fn an_index_with_a_flipped_byte_is_never_believed() {
             continue;
         };
         for rva in (0x1000..0x8000).step_by(61) {
-            // Either the lookup says that the index is damaged, or it is right.
+            // The lookup reports that the index is damaged, or its answer is correct.
             match answers(&opened, rva) {
                 None => noticed += 1,
                 Some(answer) => assert_eq!(Some(answer), answers(&index, rva), "byte {at}"),
@@ -224,7 +224,7 @@ fn a_pdb_of_another_build_is_reported_and_never_used() {
 }
 
 #[test]
-fn a_damaged_image_is_an_error_or_less() {
+fn a_damaged_image_gives_an_error_or_fewer_names() {
     let mut random = Random(0xd0a4f);
     let exe = minimal_image();
     assert!(matches!(image_index(&exe), Ok(None)));

@@ -1,5 +1,5 @@
-//! A symbol file that has another identity than its place says is refused and told, and is kept
-//! nowhere.
+//! A symbol file whose identity differs from that of its path must be refused, reported, and never
+//! stored.
 
 mod cabinet;
 
@@ -19,7 +19,7 @@ fn identity() -> ([u8; 16], u32) {
     (identity.guid, identity.age)
 }
 
-/// The identity of no PDB here.
+/// An identity that no PDB here has.
 const OTHER: [u8; 16] = [7; 16];
 
 struct Setting {
@@ -41,7 +41,7 @@ impl Setting {
         store.find_pdb("busy.pdb", &guid, identity().1, "")
     }
 
-    /// What is in the cache.
+    /// The files in the cache.
     fn kept(&self) -> Vec<PathBuf> {
         let (mut found, mut folders) = (Vec::new(), vec![self.path("cache")]);
         while let Some(folder) = folders.pop() {
@@ -54,7 +54,7 @@ impl Setting {
         found
     }
 
-    /// Looks for busy.pdb of another build where the real one lies under that build's identity.
+    /// Searches for busy.pdb of another build, where the real one lies under that build's identity.
     fn assert_refused(&self, named: &str) {
         let search = self.find(named, OTHER);
         assert!(search.found.is_none());
@@ -95,7 +95,7 @@ fn a_member_of_a_bundle_that_is_no_pdb_is_not_kept() {
 }
 
 #[test]
-fn a_member_of_a_bundle_that_is_what_it_says_is_kept() {
+fn a_member_of_a_bundle_with_the_right_identity_is_kept() {
     let setting = Setting::new();
     let (guid, age) = identity();
     bundle(&setting.path("x.tar.zst"), guid, &busy());
@@ -122,7 +122,7 @@ fn a_file_in_a_store_that_is_another_build_is_refused() {
 }
 
 #[test]
-fn a_file_in_the_cache_that_is_another_build_is_thrown_away() {
+fn a_file_in_the_cache_that_is_another_build_is_deleted() {
     let setting = Setting::new();
     let folder = tier(&setting.path("cache/store"), OTHER);
     std::fs::write(folder.join("busy.pdb"), busy()).unwrap();
@@ -132,7 +132,7 @@ fn a_file_in_the_cache_that_is_another_build_is_thrown_away() {
 }
 
 #[test]
-fn an_image_of_another_build_is_refused_and_told() {
+fn an_image_of_another_build_is_refused_and_reported() {
     let setting = Setting::new();
     let mut image = vec![0; 0x200];
     let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! Records for which no real PDB is at hand, written by hand after Microsoft's cvinfo.h and LLVM's
+//! Records that no available PDB has, written by hand according to Microsoft's cvinfo.h and LLVM's
 //! "The PDB File Format": code that a post-link tool has moved, functions folded into one,
 //! incremental-link thunks, separated code, /DEBUG:FASTLINK.
 
@@ -26,7 +26,7 @@ struct Pdb {
     publics: Vec<u8>,
     /// (rva, size) of the image's code sections.
     sections: Vec<(u32, u32)>,
-    /// The sections as the linker wrote them, where a tool has moved code since.
+    /// The sections in the linker's version, if a tool has moved code since.
     original_sections: Vec<(u32, u32)>,
     /// (rva in the image, rva as linked).
     omap_to_source: Vec<(u32, u32)>,
@@ -38,8 +38,8 @@ impl Pdb {
         Pdb { sections: sections.to_vec(), ..Pdb::default() }
     }
 
-    /// S_GPROC32 and its S_END, at an offset in the first section; gives the record's offset in the
-    /// module's stream.
+    /// S_GPROC32 and its S_END, at an offset in the first section. Returns the record's offset in
+    /// the module's stream.
     fn procedure(&mut self, offset: u32, len: u32, name: &str) -> u32 {
         let at = self.symbols.len() as u32 + 4;
         let body = [&words(&[0, 0, 0, len, 0, len, 0, offset])[..], &1u16.to_le_bytes(), &[0]].concat();
@@ -77,8 +77,8 @@ impl Pdb {
         let moved = !self.original_sections.is_empty();
         let omap: Vec<u8> = self.omap_to_source.iter().flat_map(|&(from, to)| words(&[from, to])).collect();
         let module = [&words(&[4])[..], &self.symbols].concat();
-        // Old directory, information, types, debug information, ids; then what the debug
-        // information names.
+        // Old directory, information, types, debug information, ids; then the streams that the
+        // debug information refers to.
         let streams = [
             Vec::new(),
             self.information(),
@@ -152,7 +152,7 @@ fn moved_code_is_found_by_its_address_in_the_image() {
     pdb.original_sections = vec![(0x1000, 0x1000)];
     pdb.procedure(0x100, 0x40, "early");
     pdb.procedure(0x200, 0x40, "late");
-    // The tool has exchanged the two and put code of its own (target 0) behind.
+    // The tool has exchanged the two and added code of its own behind them (target 0).
     pdb.omap_to_source =
         vec![(0x1000, 0x1000), (0x2100, 0x1200), (0x2140, 0x1100), (0x2180, 0), (0x2200, 0x1240)];
     let bytes = pdb.bytes();
@@ -198,14 +198,14 @@ fn key() -> ModuleKey<'static> {
 }
 
 #[test]
-fn of_folded_functions_the_first_is_shown_and_all_are_kept() {
+fn the_first_of_folded_functions_is_shown_and_all_are_kept() {
     let mut pdb = Pdb::new(&[(0x1000, 0x1000)]);
     for name in ["zebra::size", "apple::size", "mango::size", "pair<int,int> ::size"] {
         pdb.procedure(0x100, 0x20, name);
     }
     pdb.public(0x100, "?size@zebra@@QEAAHXZ");
     pdb.public(0x100, "?size@plum@@QEAAHXZ");
-    // pair<int, int>::size: the procedure's name with other spaces.
+    // pair<int, int>::size: the procedure's name, with other spaces.
     pdb.public(0x100, "?size@?$pair@HH@@QEAAHXZ");
     let bytes = pdb.bytes();
     assert_eq!(at(&bytes, 0x1105), procedure("zebra::size"));
@@ -221,7 +221,7 @@ fn of_folded_functions_the_first_is_shown_and_all_are_kept() {
 }
 
 #[test]
-fn a_fastlink_pdb_says_what_to_do() {
+fn a_fastlink_pdb_is_reported_with_advice() {
     let mut pdb = Pdb::new(&[(0x1000, 0x1000)]);
     pdb.procedure(0, 0x20, "f");
     let symbolizer = Symbolizer::new(SymbolStore::new(SymbolPath::default()), Demangle::Short);

@@ -1,4 +1,4 @@
-//! Symbol servers, against a real HTTP server on the loopback.
+//! Tests of symbol servers, against a real HTTP server on the loopback.
 
 mod cabinet;
 
@@ -13,7 +13,7 @@ use stk::symbols::pdb::PdbFile;
 use stk::symbols::server::{Client, ClientOptions, ServerError, WrongFile};
 use stk::symbols::{SymbolCache, SymbolPath, SymbolStore, pdb_id};
 
-/// What the server does with a path.
+/// The server's answer for a path.
 #[derive(Clone)]
 enum Answer {
     Body(Vec<u8>),
@@ -21,21 +21,20 @@ enum Answer {
     Status(u16),
     /// An error for the first requests, then the body.
     After(u32, u16, Vec<u8>),
-    /// Announces so many bytes and sends fewer, then closes.
+    /// Announces this many bytes and sends fewer, then closes.
     Short(u64, Vec<u8>),
-    /// Announces so many bytes, sends these and then nothing, with the connection open.
+    /// Announces this many bytes, sends these and then nothing, with the connection open.
     Stall(u64, Vec<u8>),
     Redirect(String),
-    /// Announces so many bytes and sends one every few milliseconds, for as long as it is listened
-    /// to.
+    /// Announces this many bytes and sends one every few milliseconds, until the client closes.
     Drip(u64),
     /// Sends a header that never ends, a byte every few milliseconds.
     DripHeader,
-    /// Says no length and sends zeros, for as long as it is listened to.
+    /// States no length and sends zeros, until the client closes.
     Endless,
 }
 
-/// Between two bytes of a server that drips.
+/// Time between two bytes of a slow answer.
 const DRIP: Duration = Duration::from_millis(20);
 
 #[derive(Clone)]
@@ -149,7 +148,7 @@ fn options() -> ClientOptions {
     }
 }
 
-/// A server, an empty cache folder, and the identity of the PDB that is asked for.
+/// A server, an empty cache folder, and the identity of the requested PDB.
 struct Setting {
     server: Server,
     folder: tempfile::TempDir,
@@ -203,7 +202,7 @@ impl Setting {
 }
 
 #[test]
-fn a_pdb_comes_from_its_place_in_the_store() {
+fn a_pdb_is_downloaded_from_its_path_in_the_store() {
     let setting = Setting::new();
     setting.server.answer(&format!("{}/busy.pdb", setting.place()), Answer::Body(busy()));
     let path = setting.fetch(options()).unwrap();
@@ -222,7 +221,7 @@ fn a_packed_pdb_is_unpacked() {
 }
 
 #[test]
-fn a_store_of_three_tiers_is_told_by_its_index2_txt() {
+fn a_store_of_three_tiers_is_recognised_by_its_index2_txt() {
     let setting = Setting::new();
     setting
         .server
@@ -250,7 +249,7 @@ fn a_redirect_to_a_file_of_this_machine_is_refused() {
 }
 
 #[test]
-fn a_cabinet_cannot_name_a_place_outside_the_cache() {
+fn a_cabinet_cannot_write_outside_the_cache() {
     for name in [r"..\..\evil.pdb", "/evil.pdb", r"C:\evil.pdb", r"\\server\share\evil.pdb", "NUL"] {
         let setting = Setting::new();
         let cabinet = cabinet::of(name, &busy());
@@ -265,7 +264,7 @@ fn a_cabinet_cannot_name_a_place_outside_the_cache() {
 }
 
 #[test]
-fn of_a_path_in_a_trace_only_the_name_is_used() {
+fn only_the_file_name_of_a_path_in_a_trace_is_used() {
     for name in [
         "/etc/busy.pdb",
         r"C:\x\busy.pdb",
@@ -288,7 +287,7 @@ fn of_a_path_in_a_trace_only_the_name_is_used() {
 }
 
 #[test]
-fn a_pointer_is_followed_on_the_same_server_only() {
+fn a_pointer_is_followed_only_on_the_same_server() {
     let setting = Setting::new();
     let pointer = format!("{}/file.ptr", setting.place());
     setting.server.answer(&pointer, Answer::Body(br"PATH:000\busy.pdb".to_vec()));
@@ -339,7 +338,7 @@ fn an_error_of_the_server_is_tried_again_and_not_remembered() {
 }
 
 #[test]
-fn a_stall_ends_in_time_and_leaves_nothing() {
+fn a_stalled_download_ends_in_time_and_leaves_no_file() {
     let setting = Setting::new();
     let body = busy();
     let answer = Answer::Stall(body.len() as u64, body[..5000].to_vec());
@@ -352,7 +351,7 @@ fn a_stall_ends_in_time_and_leaves_nothing() {
 }
 
 #[test]
-fn a_truncated_answer_leaves_nothing() {
+fn a_truncated_answer_leaves_no_file() {
     let setting = Setting::new();
     let body = busy();
     let answer = Answer::Short(body.len() as u64, body[..body.len() / 2].to_vec());
@@ -362,7 +361,7 @@ fn a_truncated_answer_leaves_nothing() {
 }
 
 #[test]
-fn another_build_is_refused_and_leaves_nothing() {
+fn another_build_is_refused_and_leaves_no_file() {
     let setting = Setting { guid: [7; 16], ..Setting::new() };
     setting.server.answer(&format!("{}/busy.pdb", setting.place()), Answer::Body(busy()));
     assert!(matches!(setting.fetch(options()), Err(ServerError::Wrong { .. })));
@@ -370,7 +369,7 @@ fn another_build_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn a_promise_of_two_gigabytes_is_refused_before_it_is_kept() {
+fn a_stated_size_of_two_gigabytes_is_refused_before_the_download() {
     let setting = Setting::new();
     setting.server.answer(&format!("{}/busy.pdb", setting.place()), Answer::Stall(2 << 30, vec![0; 100]));
     let begun = Instant::now();
@@ -397,7 +396,7 @@ fn a_server_is_asked_only_if_it_is_named_and_allowed() {
 }
 
 #[test]
-fn a_trace_cannot_name_a_place_outside_the_cache() {
+fn a_trace_cannot_write_outside_the_cache() {
     let setting = Setting::new();
     let path = SymbolPath::parse(&format!("srv**{}", setting.server.base));
     let mut store = SymbolStore::new(path);
@@ -423,7 +422,8 @@ fn ten_downloads_at_once_share_one_store() {
     assert!(std::fs::read(&setting.files()[0]).unwrap() == busy());
 }
 
-/// Gives a server up that brings less than 100,000 bytes a second over a fifth of a second.
+/// Options that give up a server that delivers less than 100,000 bytes a second over a fifth of a
+/// second.
 fn impatient() -> ClientOptions {
     ClientOptions {
         stall: Duration::from_secs(60),
@@ -435,7 +435,7 @@ fn impatient() -> ClientOptions {
 }
 
 #[test]
-fn a_server_that_drips_is_given_up_once_and_for_its_slowness() {
+fn a_too_slow_server_is_given_up_after_one_request() {
     for file in ["busy.pdb", "file.ptr"] {
         let setting = Setting::new();
         setting.server.answer(&format!("{}/{file}", setting.place()), Answer::Drip(1 << 20));
@@ -449,7 +449,7 @@ fn a_server_that_drips_is_given_up_once_and_for_its_slowness() {
 }
 
 #[test]
-fn a_server_that_drips_its_headers_is_given_up() {
+fn a_server_with_endless_slow_headers_is_given_up() {
     let setting = Setting::new();
     setting.server.answer(&format!("{}/busy.pdb", setting.place()), Answer::DripHeader);
     let error = setting.fetch(ClientOptions { retries: 0, ..options() }).unwrap_err();
@@ -457,7 +457,7 @@ fn a_server_that_drips_its_headers_is_given_up() {
 }
 
 #[test]
-fn a_server_that_keeps_the_least_rate_is_heard_to_its_end() {
+fn a_server_that_keeps_the_least_rate_is_read_to_its_end() {
     let setting = Setting::new();
     setting.server.answer(&format!("{}/busy.pdb", setting.place()), Answer::Body(busy()));
     let patient = ClientOptions { least_rate: 1, rate_period: Duration::from_nanos(1), ..options() };
@@ -474,7 +474,7 @@ fn an_answer_without_a_length_ends_at_the_limit() {
 }
 
 #[test]
-fn a_redirect_to_what_is_no_http_address_is_refused_at_once_and_told() {
+fn a_redirect_to_a_non_http_address_is_refused_at_once_and_reported() {
     for to in
         [r"\\server\share\x.pdb", "file://server/share/x.pdb", "ftp://127.0.0.1/x.pdb", "gopher:x", "http://"]
     {
@@ -487,7 +487,7 @@ fn a_redirect_to_what_is_no_http_address_is_refused_at_once_and_told() {
 }
 
 #[test]
-fn redirects_without_end_are_given_up() {
+fn endless_redirects_are_given_up() {
     let setting = Setting::new();
     let place = format!("{}/busy.pdb", setting.place());
     setting.server.answer(&place, Answer::Redirect("busy.pdb".to_owned()));

@@ -1,5 +1,5 @@
-//! What a trace, or a folder that somebody else has filled, can make `stk` open: plain files of
-//! this machine and nothing else.
+//! Which files a trace, or a folder that somebody else has filled, can make `stk` open: only plain
+//! files of this machine.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -8,7 +8,8 @@ use std::time::Duration;
 use stk::symbols::pdb::PdbFile;
 use stk::symbols::{Search, SymbolPath, SymbolStore, pdb_id};
 
-/// Far more than any search here takes; one that opens a pipe or a device never ends.
+/// Limit for the time of a search, far more than any here takes. A search that opens a pipe or a
+/// device never ends.
 const LONGEST: Duration = Duration::from_secs(600);
 
 fn kept() -> PathBuf {
@@ -28,7 +29,7 @@ fn id() -> String {
     pdb_id(&guid, age)
 }
 
-/// Looks for busy's PDB under a name, for an image of this path.
+/// Searches for busy's PDB under a name, for an image of this path.
 fn find(store: SymbolStore, name: &str, image: &str) -> Search {
     let (name, image) = (name.to_owned(), image.to_owned());
     let (sender, receiver) = mpsc::channel();
@@ -60,7 +61,7 @@ fn path(search: &Search) -> Option<&Path> {
 }
 
 #[test]
-fn a_pointer_is_followed_only_where_the_symbol_path_says() {
+fn a_pointer_is_followed_only_in_places_of_the_symbol_path() {
     let folder = tempfile::tempdir().unwrap();
     let target = kept().join("busy.pdb");
     let pointer = tier(folder.path(), "busy.pdb").join("file.ptr");
@@ -78,7 +79,7 @@ fn a_pointer_is_followed_only_where_the_symbol_path_says() {
 }
 
 #[test]
-fn a_pointer_to_a_share_a_device_or_a_relative_path_is_refused_and_told() {
+fn pointers_to_shares_devices_and_relative_paths_are_refused_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(kept().join("busy.pdb"), folder.path().join("other.pdb")).unwrap();
     let pointer = tier(folder.path(), "busy.pdb").join("file.ptr");
@@ -158,7 +159,7 @@ mod unix {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_link_that_leads_off_this_machines_storage_is_passed_over_and_told() {
+    fn a_link_that_leads_off_this_machines_storage_is_skipped_and_reported() {
         let folder = tempfile::tempdir().unwrap();
         symlink("/proc/self/mem", folder.path().join("busy.pdb")).unwrap();
         let search = find(usual(folder.path()), "busy.pdb", "");
@@ -190,7 +191,7 @@ mod unix {
     }
 
     #[test]
-    fn a_trace_that_is_shortened_between_its_passes_gives_what_is_left_and_says_so() {
+    fn a_trace_shortened_between_its_passes_gives_the_rest_and_is_reported() {
         let (_folder, path, len) = trace();
         let whole = TraceFile::open(&path).unwrap();
         let whole = whole.read().unwrap();

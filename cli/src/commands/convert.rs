@@ -57,8 +57,8 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     let tasks = tasks(args, format)?;
     let progress = Progress::new("samples");
     let jobs = super::jobs(args.jobs);
-    // A task keeps what it converts in memory, so no more of them run at once than there are
-    // threads; what threads are left over help within a task.
+    // A task keeps its conversion in memory, so no more tasks run at once than there are threads.
+    // The remaining threads help within the tasks.
     let lanes = tasks.len().min(jobs);
     let next = AtomicUsize::new(0);
     let endings: Mutex<Vec<(usize, ConvertOutcome)>> = Mutex::new(Vec::new());
@@ -84,13 +84,13 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     Ok(endings.iter().fold(Exit::Ok, |exit, (_, ending)| exit.worse(tell(ending))))
 }
 
-/// A trace and where its conversion goes.
+/// A trace and the destination of its conversion.
 struct Task<'a> {
     file: &'a Path,
     destination: Destination,
 }
 
-/// How the conversion of one trace ended: how it went, and what is still to be said of it.
+/// The result of the conversion of one trace: its exit code, and what to print.
 type ConvertOutcome = anyhow::Result<(Exit, Vec<String>)>;
 
 fn convert(task: &Task<'_>, format: Format, args: &ConvertArgs, progress: &Progress) -> ConvertOutcome {
@@ -110,7 +110,7 @@ fn convert(task: &Task<'_>, format: Format, args: &ConvertArgs, progress: &Progr
     Ok((loaded.exit.worse(symbols), lines))
 }
 
-/// Says how it went.
+/// Prints the result.
 fn tell(ending: &ConvertOutcome) -> Exit {
     match ending {
         Ok((exit, lines)) => {
@@ -137,7 +137,7 @@ fn format(args: &ConvertArgs) -> anyhow::Result<Format> {
     }
 }
 
-/// Gives each trace its destination.
+/// Chooses the destination of each trace.
 fn tasks(args: &ConvertArgs, format: Format) -> anyhow::Result<Vec<Task<'_>>> {
     let output = args.output.as_deref();
     let task = |file, destination| Task { file, destination };
@@ -194,7 +194,7 @@ fn tasks(args: &ConvertArgs, format: Format) -> anyhow::Result<Vec<Task<'_>>> {
     Ok(tasks.collect())
 }
 
-/// Whether a path is a folder, or is written as one.
+/// Whether a path is a folder, or is written like one.
 fn is_folder(path: &Path) -> bool {
     path.is_dir() || path.as_os_str().to_string_lossy().ends_with(std::path::is_separator)
 }

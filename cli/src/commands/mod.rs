@@ -1,6 +1,6 @@
-//! The command line: one file or folder per subcommand, arguments in, calls into the library. What
-//! several of them share: `pipeline` (from a file to a symbolized profile), `select` (a part of a
-//! trace), `progress`.
+//! The command line: one file or folder per subcommand, which parses arguments and calls the
+//! library. Several subcommands share `pipeline` (from a file to a symbolized profile), `select` (a
+//! part of a trace) and `progress`.
 //!
 //! Data goes to standard output, everything else to standard error. Exit codes: see [`Exit`].
 
@@ -33,11 +33,11 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use stk_schema::text::printable;
 
-/// How a command ended, as the process's exit code.
+/// The result of a command, as the process's exit code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Exit {
-    /// Everything was done.
+    /// Everything succeeded.
     Ok = 0,
     /// It failed.
     Failure = 1,
@@ -45,18 +45,18 @@ pub enum Exit {
     Usage = 2,
     /// A process was not found, denied, or of the wrong architecture.
     Target = 3,
-    /// Input was damaged; what could be read was written.
+    /// Input was damaged; the readable part was written.
     Damaged = 4,
-    /// Fewer symbols were found than `--require-symbols` asks for.
+    /// Fewer symbols were found than `--require-symbols` requires.
     Symbols = 5,
     /// A difference over the threshold.
     Difference = 6,
-    /// Interrupted; nothing half made was left.
+    /// Interrupted; no incomplete output was left.
     Interrupted = 130,
 }
 
 impl Exit {
-    /// The more serious of two endings: failure before damage before all else.
+    /// The more serious of two results: failure before damage before all others.
     pub fn worse(self, other: Exit) -> Exit {
         let rank = |exit| match exit {
             Exit::Ok => 0,
@@ -72,7 +72,7 @@ impl Exit {
     }
 }
 
-/// A mistake of the user's: exit code 2.
+/// A mistake in the command line: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
@@ -121,15 +121,15 @@ enum Command {
     Symbols(symbols::SymbolsArgs),
 }
 
-/// Runs the program: parses the command line, does what it says, gives the exit code.
+/// Runs the program: parses the command line, runs the command, returns the exit code.
 pub fn run() -> ExitCode {
     crate::interrupt::catch();
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("error")).init();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to standard output with code 0, mistakes to standard error with
-            // code 2.
+            // Help and version are printed on standard output with code 0, mistakes on standard
+            // error with code 2.
             let _ = error.print();
             return ExitCode::from(error.exit_code() as u8);
         }
@@ -141,12 +141,13 @@ pub fn run() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// What a command line, without the program's name, would print and how it would end: for tests and
-/// fuzz targets. Of `stk symbols` only the ending; its text goes to standard output.
+/// The output and the exit code of a command line without the program's name, for tests and fuzz
+/// targets. For `stk symbols` only the exit code is returned; its text is printed on standard
+/// output.
 ///
 /// # Errors
 ///
-/// As the program would report it.
+/// The error that the program would report.
 pub fn answer(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<(String, Exit)> {
     let name = OsString::from("stk");
     let cli = Cli::try_parse_from(std::iter::once(name).chain(arguments))?;
@@ -158,7 +159,7 @@ pub fn answer(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<(
     Ok((text, exit))
 }
 
-/// Where a command's text goes.
+/// Takes the text of a command.
 type Out<'a> = &'a mut dyn FnMut(&str) -> io::Result<()>;
 
 fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
@@ -172,8 +173,8 @@ fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
     }
 }
 
-/// Does the work on one trace or module of several: a panic is its failure and not the end of the
-/// others.
+/// Does the work on one of several traces or modules. A panic counts as its failure and does not
+/// end the others.
 fn guarded<T>(path: &Path, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -182,7 +183,7 @@ fn guarded<T>(path: &Path, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::
     })
 }
 
-/// How many threads to use.
+/// Number of threads to use.
 pub fn jobs(wanted: Option<u16>) -> usize {
     match wanted {
         Some(jobs) => usize::from(jobs),
@@ -190,11 +191,11 @@ pub fn jobs(wanted: Option<u16>) -> usize {
     }
 }
 
-/// A pool of so many threads.
+/// A pool with the wanted number of threads.
 ///
 /// # Errors
 ///
-/// When the system gives no threads.
+/// When the system cannot start the threads.
 pub fn pool(wanted: Option<u16>) -> anyhow::Result<rayon::ThreadPool> {
     Ok(rayon::ThreadPoolBuilder::new().num_threads(jobs(wanted)).build()?)
 }
@@ -209,12 +210,12 @@ pub fn warn(text: &str) {
     say(&format!("warning: {text}"));
 }
 
-/// Prints one line on standard error, whatever names it holds.
+/// Prints one line on standard error. Control characters in names are escaped.
 pub(crate) fn say(text: &str) {
     eprintln!("stk: {}", printable(text));
 }
 
-/// Says which servers have sent on to which others, each pair once.
+/// Reports which servers redirected to which others, each pair once.
 pub fn tell_redirects(store: &crate::symbols::SymbolStore) {
     static TOLD: Mutex<BTreeSet<(String, String)>> = Mutex::new(BTreeSet::new());
     for (from, to) in store.redirects() {
@@ -225,7 +226,7 @@ pub fn tell_redirects(store: &crate::symbols::SymbolStore) {
     }
 }
 
-/// Writes data to standard output. A reader that has gone away is no error.
+/// Writes data to standard output. A reader that has closed it is not an error.
 ///
 /// # Errors
 ///
@@ -249,14 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_the_failure_of_its_trace_and_names_it() {
+    fn a_panic_is_reported_as_the_failure_of_its_trace() {
         let failed = guarded(Path::new("a.stk"), || -> anyhow::Result<()> { panic!("out of {}", "range") });
         let text = failed.unwrap_err().to_string();
         assert!(text.starts_with("a.stk: ") && text.ends_with("out of range"), "{text}");
         assert_eq!(guarded(Path::new("b.stk"), || Ok(7)).unwrap(), 7);
     }
 
-    /// Runs a command line of `stk` and gives the pieces of text that it printed.
+    /// Runs a command line of `stk` and returns the pieces of text that it printed.
     fn pieces(arguments: &[&str]) -> (Vec<String>, Exit) {
         let cli = Cli::try_parse_from([&["stk"], arguments].concat()).unwrap();
         let mut pieces = Vec::new();
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_while_a_trace_is_dumped_is_its_failure() {
+    fn a_panic_while_a_trace_is_dumped_fails_that_trace() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), crate::testing::trace().finish()).unwrap();
         let path = file.path().to_str().unwrap();
@@ -289,7 +290,7 @@ mod tests {
         let commands: [&[&str]; 2] = [&["info", "--json"], &["stats", "--json", "--no-default-symbols"]];
         for command in commands {
             let (pieces, exit) = pieces(&[command, &[&one, &none, &other]].concat());
-            // A trace each, and the end.
+            // One piece per trace, and the end.
             assert_eq!((pieces.len(), exit), (3, Exit::Failure), "{command:?}: {pieces:?}");
             assert!(pieces[0].contains("one.stk") && pieces[1].contains("other.stk"), "{pieces:?}");
             let whole: serde_json::Value = serde_json::from_str(&pieces.concat()).unwrap();

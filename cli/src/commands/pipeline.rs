@@ -1,4 +1,4 @@
-//! From a `.stk` file to a symbolized profile, as `convert` and `stats` do it.
+//! Makes a symbolized profile of a `.stk` file, for `convert` and `stats`.
 
 use super::symbols::SymbolOptions;
 use super::{Exit, Progress, SelectArgs, count, warn};
@@ -29,7 +29,8 @@ pub struct SymbolArgs {
 }
 
 impl SymbolArgs {
-    /// Where to look for the symbols of a trace: the arguments first, then the environment.
+    /// The places to search for the symbols of a trace: those of the arguments first, then the
+    /// environment.
     pub fn store(&self, trace: &Path) -> SymbolStore {
         self.options.store([trace])
     }
@@ -49,7 +50,7 @@ pub struct TablesArgs {
 }
 
 impl TablesArgs {
-    /// Opens a trace, with the memory that there is for it.
+    /// Opens a trace with the memory budget of the options.
     ///
     /// # Errors
     ///
@@ -58,13 +59,13 @@ impl TablesArgs {
         Ok(TraceFile::open(path)?.within(self.max_memory))
     }
 
-    /// Has a trace look into the folders for what it does not carry itself.
+    /// Lets a trace search the folders for tables that it does not have itself.
     pub fn give(&self, trace: &mut Trace<'_>) {
         trace.blobs.use_folders(TableFolders::new(self.tables.clone()));
     }
 }
 
-/// A folder that a user names is expected to be there.
+/// A folder in the arguments must exist.
 fn existing_folder(path: PathBuf) -> Result<PathBuf, String> {
     match std::fs::metadata(&path) {
         Ok(found) if found.is_dir() => Ok(path),
@@ -109,14 +110,14 @@ pub struct FoldArgs {
 }
 
 impl FoldArgs {
-    /// The same, for `stack`.
+    /// The same options in the form of `stack`.
     pub fn options(self) -> FoldOptions {
         FoldOptions { frames: self.frames, hide_runtime: self.hide_runtime }
     }
 }
 
 impl ProfileArgs {
-    /// Checks what the parser cannot.
+    /// Checks what the parser cannot check.
     ///
     /// # Errors
     ///
@@ -126,21 +127,20 @@ impl ProfileArgs {
     }
 }
 
-/// A trace made into a profile.
+/// The profile of a trace.
 #[derive(Debug)]
 pub struct LoadedProfile {
     /// Everything but the runs.
     pub profile: Profile,
     /// The runs.
     pub runs: Runs,
-    /// What its names lack.
+    /// What is missing in its names.
     pub missing: MissingSymbols,
-    /// How reading went: whole, or damaged in part.
+    /// `Damaged` if a part of the trace could not be read.
     pub exit: Exit,
 }
 
-/// Reads a trace, walks its samples and names its frames. Runs in the rayon pool that it is called
-/// in.
+/// Reads a trace, walks its samples and names its frames. Runs in the caller's rayon pool.
 ///
 /// # Errors
 ///
@@ -172,7 +172,7 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
     Ok(LoadedProfile { profile, runs, missing, exit: if damaged { Exit::Damaged } else { Exit::Ok } })
 }
 
-/// Loads the images of a trace, logs what could not be used and warns of what is not at hand.
+/// Loads the images of a trace. Logs what could not be used, and warns of what is missing.
 pub fn load_images(trace: &Trace<'_>, store: &SymbolStore) -> Vec<ModuleImage> {
     let elsewhere = ImageSearch {
         file: &|image| find_image(store, image),
@@ -199,7 +199,7 @@ pub fn load_images(trace: &Trace<'_>, store: &SymbolStore) -> Vec<ModuleImage> {
     images
 }
 
-/// The image file of a module whose unwind data the trace lacks, where symbols are looked for.
+/// Searches for the image file of a module if the trace lacks its unwind data.
 fn find_image(store: &SymbolStore, image: &Image) -> Option<PathBuf> {
     if image.code_id.is_empty() {
         return None;
@@ -209,7 +209,7 @@ fn find_image(store: &SymbolStore, image: &Image) -> Option<PathBuf> {
     found.map(|found| found.path)
 }
 
-/// What the PDB of an x86 module says of its frames: FrameData, FPO and the extents of functions.
+/// The frame records in the PDB of an x86 module: FrameData, FPO and the extents of functions.
 fn find_frames(source: &str, store: &SymbolStore, image: &Image) -> Option<X86Tables> {
     let (guid, age) = image.code_view?;
     let found = store.find_pdb(&image.pdb_name, &guid, age, &image.path).found?;
@@ -225,19 +225,19 @@ fn find_frames(source: &str, store: &SymbolStore, image: &Image) -> Option<X86Ta
     Some(X86Tables::new(records.frame_data, records.fpo).with_functions(functions))
 }
 
-/// Extents of the functions that a PDB gives a size of.
+/// Extents of the functions whose size the PDB states.
 fn procedures(index: &SymbolIndex) -> impl Iterator<Item = std::ops::Range<u32>> + '_ {
     let sized = |range: &index::Range<'_>| range.kind == RecordKind::Procedure;
     index.ranges().filter(sized).map(|range| range.start..range.end)
 }
 
-/// Modules without symbols that the closing lines name; the rest is counted.
+/// Number of modules without symbols that the closing lines name. The others are counted.
 const SHOWN: usize = 8;
 
-/// Columns that the longest name of a module gets; what is longer only loses its alignment.
+/// Limit for the columns of a module's name. Longer names only lose their alignment.
 const WIDEST: usize = 60;
 
-/// What was lost and what could not be named, for standard error: lines as they are printed.
+/// The closing lines on losses and missing names, in the form printed on standard error.
 pub fn closing_lines(loaded: &LoadedProfile) -> Vec<String> {
     let mut lines = warnings(&loaded.profile);
     let missing = &loaded.missing;
@@ -263,7 +263,7 @@ pub fn closing_lines(loaded: &LoadedProfile) -> Vec<String> {
     lines
 }
 
-/// What was lost, a warning each.
+/// One warning for each kind of loss.
 fn warnings(profile: &Profile) -> Vec<String> {
     let source = &profile.trace.source;
     let losses = &profile.losses;
@@ -299,8 +299,8 @@ fn warnings(profile: &Profile) -> Vec<String> {
     lines
 }
 
-/// Whether a profile has the symbols that `--require-symbols` asks for; if not, the line that says
-/// so.
+/// Whether a profile has the symbols that `--require-symbols` requires; if not, also the line that
+/// reports it.
 pub fn check_symbols(loaded: &LoadedProfile, args: &ProfileArgs) -> (Exit, Option<String>) {
     let share = 100.0 * loaded.missing.share();
     match args.require_symbols {

@@ -1,4 +1,5 @@
-//! A progress bar on standard error: only on a terminal, only for work that takes over a second.
+//! A progress bar on standard error. It is shown only on a terminal, and only for work that takes
+//! over a second.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -8,7 +9,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Work that is shown while it goes on. Dropping it removes the bar.
+/// The progress of some work. Dropping it removes the bar.
 #[derive(Debug)]
 pub struct Progress {
     counts: Arc<Counts>,
@@ -21,11 +22,11 @@ struct Counts {
     done: AtomicU64,
 }
 
-/// How long work goes on unseen.
+/// How long the bar stays hidden.
 const SILENT: Duration = Duration::from_secs(1);
 
 impl Progress {
-    /// Work of a total that [`add_total`](Self::add_total) will tell, counted in `unit`.
+    /// Work counted in `unit`. [`add_total`](Self::add_total) sets the total.
     pub fn new(unit: &'static str) -> Progress {
         let counts = Arc::new(Counts::default());
         let bar = std::io::stderr().is_terminal().then(|| {
@@ -51,12 +52,12 @@ impl Progress {
         Progress { counts, bar }
     }
 
-    /// There is this much more to do.
+    /// Adds to the total.
     pub fn add_total(&self, amount: u64) {
         self.counts.total.fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Counts what is done.
+    /// The counter of the work that is done.
     pub fn done(&self) -> &AtomicU64 {
         &self.counts.done
     }
@@ -66,7 +67,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.bar.take() {
             drop(stop);
-            // The thread only draws; that it should panic is no reason to fail.
+            // The thread only draws, so a panic in it is ignored.
             let _ = thread.join();
         }
     }

@@ -19,7 +19,7 @@ pub struct SelectArgs {
 }
 
 impl SelectArgs {
-    /// Checks that the options can mean something.
+    /// Checks that the options make sense.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl SelectArgs {
     ///
     /// # Errors
     ///
-    /// When a choice fits no thread of the trace.
+    /// When a choice matches no thread of the trace.
     pub fn threads(&self, trace: &Trace<'_>) -> anyhow::Result<Option<HashSet<u64>>> {
         if self.threads.is_empty() {
             return Ok(None);
@@ -59,7 +59,7 @@ impl SelectArgs {
     }
 }
 
-/// A thread id, decimal or 0x-hexadecimal as debuggers show it.
+/// A thread id, decimal or 0x-hexadecimal as in debuggers.
 fn parse_tid(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
@@ -67,7 +67,7 @@ fn parse_tid(text: &str) -> Option<u32> {
     }
 }
 
-/// A time or span: a number of seconds, or with a unit (ns, us, ms, s, m, h).
+/// A time or span: a number of seconds, or a number with a unit (ns, us, ms, s, m, h).
 pub fn parse_time(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');

@@ -1,4 +1,4 @@
-//! `stk stats`: where the time went, and what is wrong with the stacks.
+//! `stk stats`: where the time was spent, and the problems of the stacks.
 
 use super::traces::Traces;
 use super::{Exit, Out, ProfileArgs, Progress, check_symbols, guarded, load, pool, report, verify};
@@ -33,7 +33,7 @@ pub struct StatsArgs {
 /// # Errors
 ///
 /// A usage error, or that standard output cannot be written. A trace that cannot be read is
-/// reported and passed over.
+/// reported and skipped.
 pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     args.profile.check()?;
     let top = if args.top == 0 { usize::MAX } else { args.top };

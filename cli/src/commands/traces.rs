@@ -1,5 +1,5 @@
-//! JSON documents that say something of several traces: `{"version": N, "traces": [...]}`. Each
-//! trace is written as soon as it is read, so that nothing grows with their number.
+//! JSON documents on several traces: `{"version": N, "traces": [...]}`. Each trace is written as
+//! soon as it is read, so memory does not grow with their number.
 
 use serde::Serialize;
 
@@ -10,18 +10,18 @@ pub(super) struct Traces {
 }
 
 impl Traces {
-    /// A document of this version, without traces yet.
+    /// A document of this version, without traces.
     pub(super) fn new(version: u32) -> Traces {
         Traces { version, begun: false }
     }
 
-    /// The text of the next trace, with what stands before it.
+    /// The text of the next trace, with the text before it.
     ///
     /// # Errors
     ///
     /// When `trace` cannot be written as JSON.
     pub(super) fn next(&mut self, trace: &impl Serialize) -> serde_json::Result<String> {
-        // Line ends within texts are escaped, so every one here is between two fields.
+        // Line ends within texts are escaped, so every line end here is between two fields.
         let trace = serde_json::to_string_pretty(trace)?.replace('\n', "\n    ");
         let before = if std::mem::replace(&mut self.begun, true) { ",".to_owned() } else { self.head() };
         Ok(format!("{before}\n    {trace}"))
@@ -43,7 +43,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_pieces_are_what_serde_writes_at_once() {
+    fn the_pieces_equal_what_serde_writes_at_once() {
         let all = [json!({ "name": "a\nb", "list": [1, { "c": [] }] }), json!({}), json!([2])];
         for count in 0..=all.len() {
             let mut traces = Traces::new(3);

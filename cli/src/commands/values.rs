@@ -1,4 +1,4 @@
-//! The library's choices as the command line names them.
+//! Names of the library's choices on the command line.
 
 use crate::output::{ChromeStyle, Format};
 use crate::stack::FrameChoice;
@@ -6,7 +6,7 @@ use crate::symbols::Demangle;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
-/// Names each value of a choice and says what it means.
+/// Gives each value of a choice its name and help text.
 macro_rules! values {
     ($choice:ty { $($value:ident = $name:literal, $help:literal;)+ }) => {
         impl ValueEnum for $choice {

@@ -1,5 +1,5 @@
-//! `stk verify`: decodes every block and says what is lost. With `--walks`, compares our walks with
-//! the system's own.
+//! `stk verify`: decodes every block and reports what is lost. With `--walks`, compares our walks
+//! with the system's own.
 
 mod walks;
 
@@ -63,8 +63,8 @@ pub(super) fn run(args: &VerifyArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// The exit code for a trace that cannot be read: a damaged one is damage, one that is not there or
-/// no trace is failure.
+/// The exit code for a trace that cannot be read: `Damaged` if it is damaged, `Failure` if it does
+/// not exist or is not a trace.
 pub(super) fn exit_of(error: &anyhow::Error) -> Exit {
     match error.downcast_ref::<TraceError>() {
         Some(TraceError::Open { cause: OpenError::Header(stk_format::HeaderError::Damaged), .. }) => {
@@ -81,8 +81,7 @@ fn verify(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Resu
     let blocks = trace.blocks().blocks();
     progress.add_total(blocks.len() as u64);
     let mut findings: Vec<String> = trace.damage.clone();
-    // Blocks of other kinds have been read whole by the first pass, and what is wrong with them is
-    // in `damage`.
+    // The first pass has read the blocks of other kinds as a whole. Their errors are in `damage`.
     let samples: Vec<_> = trace.sample_blocks().collect();
     let errors: Vec<_> = samples
         .par_iter()
@@ -120,8 +119,9 @@ fn verify(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Resu
     Ok(verdict(&trace, &file, &findings, lost_samples, elsewhere))
 }
 
-/// Checks the tables of images against their hashes; gives how many are not at hand. Of a trace
-/// that has lost no block they were never in it: `inject --tables` keeps them in a folder.
+/// Checks the tables of images against their hashes. Returns the number of tables that were not
+/// found. If the trace has lost no block, those were never in it: `inject --tables` stores them in
+/// a folder.
 fn table_problems(trace: &Trace<'_>, findings: &mut Vec<String>) -> usize {
     let records = &trace.timeline.images;
     let wanted = records.iter().flat_map(|record| record.tables.iter().map(|table| table.hash));

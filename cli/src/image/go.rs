@@ -1,33 +1,33 @@
-//! Where Go starts its stacks. A goroutine's outermost function is `runtime.goexit`, a system
-//! stack's `runtime.mstart`; neither has a caller or unwind data. Their addresses are in the table
-//! of functions that every Go program carries, stripped or not (pclntab; Go's `debug/gosym` and
+//! Finds where Go's stacks start. A goroutine's outermost function is `runtime.goexit`, a system
+//! stack's is `runtime.mstart`. Neither has a caller or unwind data. Their addresses are in the
+//! table of functions that every Go program has, stripped or not (pclntab; Go's `debug/gosym` and
 //! `runtime/symtab.go`, format of Go 1.18 and later).
 
 use std::ops::Range;
 
-/// Functions that have no caller on their stack. The scheduler goes to a thread's system stack
-/// through `mcall`, which leaves no way back.
+/// Functions that have no caller on their stack. The scheduler switches to a thread's system stack
+/// through `mcall`, which leaves no return address.
 const STACK_STARTS: [&[u8]; 4] = [b"runtime.goexit", b"runtime.mstart", b"runtime.rt0_go", b"runtime.mcall"];
 
-/// No program has more functions; a forged count ends here.
+/// Upper limit for the number of functions, against forged counts.
 const MAX_FUNCTIONS: usize = 1 << 22;
 /// The table begins at a multiple of this in the file.
 const ALIGNMENT: usize = 16;
-/// Magic number, two zeros, the unit of code addresses, the size of a pointer; then eight words.
+/// Magic number, two zeros, the unit of code addresses, the size of a pointer. Eight words follow.
 const HEADER_LEN: usize = 8;
 
-/// The image in which a table lies, as far as its addresses need it.
+/// Facts about the image that holds a table, which the table's addresses need.
 #[derive(Clone, Copy)]
 pub(super) struct GoPlacement {
-    /// Preferred load address: the table's start of text is absolute.
+    /// Preferred load address, since the table's start of text is absolute.
     pub image_base: u64,
-    /// RVA of the first executable section: from Go 1.26 on the table does not tell where text
-    /// starts.
+    /// RVA of the first executable section, since from Go 1.26 on the table does not state where
+    /// text starts.
     pub text: u32,
 }
 
-/// The code ranges (RVAs) of the functions in which stacks start, by the table in `data`, a section
-/// of a Go program. Empty if there is no table, or one that makes no sense.
+/// The code ranges (RVAs) of the functions that stacks start in, by the table in `data`, a section
+/// of a Go program. Empty if there is no valid table.
 pub(super) fn stack_starts(data: &[u8], placement: GoPlacement) -> Vec<Range<u32>> {
     let candidates = (0..data.len()).step_by(ALIGNMENT);
     // A section can be full of headers that share one table.
@@ -50,7 +50,7 @@ struct GoTable<'a> {
     text_start: u64,
     /// Offset of the names.
     names: usize,
-    /// Offset of the function table, to whose start its entries are relative.
+    /// Offset of the function table. Its entries count from its start.
     table: usize,
 }
 
@@ -104,8 +104,8 @@ fn read(bytes: &[u8], at: usize, len: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A table as `runtime/symtab.go` describes it, of functions (offset, name); `end` is where the
-    /// last one ends.
+    /// A table in the format of `runtime/symtab.go`, of functions (offset, name). `end` is the end
+    /// of the last one.
     fn table(functions: &[(u32, &str)], end: u32, text_start: u64) -> Vec<u8> {
         let mut names = vec![0];
         let mut records = Vec::new();
@@ -154,17 +154,17 @@ mod tests {
         let mut section = vec![0xf1; 64];
         section.extend(table(&FUNCTIONS, 0x100, 0));
         assert_eq!(stack_starts(&section, PLACEMENT), expected);
-        // Up to Go 1.25 the table says where text starts.
+        // Up to Go 1.25 the table states where text starts.
         let stated = table(&FUNCTIONS, 0x100, 0x1_4000_3000);
         assert_eq!(stack_starts(&stated, PLACEMENT), [0x3040..0x3080, 0x3080..0x30a0]);
         assert_eq!(stack_starts(&[0; 256], PLACEMENT), []);
     }
 
     #[test]
-    fn headers_that_share_one_table_are_not_followed_one_by_one() {
+    fn the_work_on_headers_that_share_one_table_is_limited() {
         let functions: Vec<(u32, &str)> = (0..20_000).map(|n| (n * 16, "x")).collect();
         let shared = table(&functions, 20_000 * 16, 0);
-        // In front of the table copies of its header, whose offsets lead to it too.
+        // In front of the table lie copies of its header. Their offsets lead to it too.
         let copies = 20_000;
         let mut section = Vec::new();
         for n in (1..=copies).rev() {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_cut_off_or_forged_gives_nothing_and_no_panic() {
+    fn a_truncated_or_forged_table_gives_nothing_and_does_not_panic() {
         let whole = table(&FUNCTIONS, 0x100, 0);
         for len in 0..whole.len() {
             let _ = stack_starts(&whole[..len], PLACEMENT);

@@ -1,7 +1,7 @@
-//! What is known of an image: unwind tables, export names and the system's thread-start functions,
-//! from the trace itself or from a file on disk of the same identity. `pe` reads headers and
-//! exports, `go` finds where Go starts its stacks, [`AddressSpace`] (`space`) puts images and
-//! dynamic code where a [`View`](crate::trace::View) has them, as the walker asks.
+//! Facts about an image: unwind tables, export names and the system's thread-start functions, from
+//! the trace itself or from a file on disk of the same identity. `pe` reads headers and exports.
+//! `go` finds where Go's stacks start. [`AddressSpace`] (`space`) gives the walker the images and
+//! dynamic code at the addresses of a [`View`](crate::trace::View).
 
 mod go;
 mod pe;
@@ -25,14 +25,14 @@ use thiserror::Error;
 pub use pe::Exports;
 pub use space::{AddressSpace, base_of, holder_name, image_of};
 
-/// What is known of one image.
+/// Facts about one image.
 #[derive(Debug)]
 pub struct ModuleImage {
     /// Unwind tables and code, for the walker.
     pub tables: ImageTables,
     /// Names of exported functions.
     pub exports: Exports,
-    /// Where it all came from.
+    /// Where these facts came from.
     pub source: ImageSource,
     /// What could not be used, one sentence each.
     pub problems: Vec<String>,
@@ -40,13 +40,13 @@ pub struct ModuleImage {
 
 impl ModuleImage {
     /// The exported function that holds `rva`: its address and name. The nearest export below is
-    /// not taken for it where unwind data says that another function begins between.
+    /// not taken if unwind data shows that another function begins in between.
     pub fn export_at(&self, rva: u32) -> Option<(u32, &str)> {
         let after = self.exports.partition_point(|(start, _)| *start <= rva);
         let nearest = self.exports[..after].last()?.0;
         let start = if self.tables.knows_functions() {
             match self.tables.function_range(rva) {
-                // An entry in the middle of assembler code counts as well.
+                // An export may also be an entry in the middle of assembler code.
                 Some(function) if function.contains(&nearest) && function.contains(&rva) => nearest,
                 Some(function) => function.start,
                 None if self.is_leaf_of(nearest, rva) => nearest,
@@ -55,7 +55,8 @@ impl ModuleImage {
         } else {
             nearest
         };
-        // Of several names for one address the first in the alphabet, so that all traces agree.
+        // Of several names for one address, take the first in the alphabet, so that all traces give
+        // the same one.
         let first = self.exports.partition_point(|(rva, _)| *rva < start);
         let (rva, name) = self.exports.get(first).filter(|(rva, _)| *rva == start)?;
         Some((*rva, name))
@@ -69,37 +70,37 @@ impl ModuleImage {
     }
 }
 
-/// Where the knowledge of an image came from.
+/// Where the facts about an image came from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ImageSource {
     /// The trace carries its tables.
     Trace,
     /// A file on disk with the same TimeDateStamp and SizeOfImage.
     File(PathBuf),
-    /// Nowhere: only its name and extent are known.
+    /// Nowhere: only its name and size are known.
     Nowhere,
 }
 
-/// Where to look for what a trace does not carry of its images.
+/// Where to find data on images that the trace does not carry.
 #[derive(Clone, Copy)]
 pub struct ImageSearch<'a> {
-    /// A file of the image; its identity is checked by who reads it. Asked where the trace carries
-    /// no unwind data; of x86, which has none, where it carries no code.
+    /// Finds a file of the image. Whoever reads the file checks its identity. Called if the trace
+    /// has no unwind data of the image; on x86, which has none, if the trace has no code of it.
     pub file: &'a (dyn Fn(&Image) -> Option<PathBuf> + Sync),
-    /// A file of the image on this machine, for the code of an image whose tables the trace carries
-    /// without it: assembler is unwound by its code. No server is asked for that.
+    /// Finds a file of the image on this machine. Called if the trace has the image's tables but
+    /// not its code, which is needed to unwind assembler. Must not ask a server.
     pub code: &'a (dyn Fn(&Image) -> Option<PathBuf> + Sync),
-    /// The frame records of the image's PDB. Asked for images of x86 alone.
+    /// Reads the frame records of the image's PDB. Called for x86 images only.
     pub frames: &'a (dyn Fn(&Image) -> Option<X86Tables> + Sync),
 }
 
 impl ImageSearch<'static> {
-    /// Nowhere: the trace alone.
+    /// Finds nothing: only the trace is used.
     pub const NOWHERE: ImageSearch<'static> =
         ImageSearch { file: &|_| None, code: &|_| None, frames: &|_| None };
 }
 
-/// Loads every image of a trace, an image a task.
+/// Loads every image of a trace; each image is one task.
 pub fn load_images(trace: &Trace<'_>, elsewhere: &ImageSearch<'_>) -> Vec<ModuleImage> {
     let arch = arch(trace.header().arch);
     let records = &trace.timeline.images;
@@ -115,7 +116,7 @@ fn load(record: &ImageRecord, arch: Arch, blobs: &BlobResults, elsewhere: &Image
     let parts = Parts::of(record, blobs, &mut problems);
     let frames = if arch == Arch::X86 { (elsewhere.frames)(&record.image) } else { None }.unwrap_or_default();
     if parts.can_unwind(arch) {
-        // A file of another build is no problem here: nothing needs it.
+        // A file of another build is not reported, since nothing depends on the file.
         let path = if parts.code { None } else { (elsewhere.code)(&record.image) };
         let file = path.and_then(|path| from_file(&path, &record.image).ok());
         let (code, starts) = file.map(|file| (file.code, file.stack_starts)).unwrap_or_default();
@@ -138,7 +139,7 @@ struct Parts<'a> {
     exports: Option<(u32, &'a [u8])>,
     /// Whether the executable sections are among the ranges.
     code: bool,
-    /// Everything with bytes that unwinding can use, by RVA.
+    /// All bytes that unwinding can use, by RVA.
     ranges: Vec<(u32, &'a [u8])>,
 }
 
@@ -178,8 +179,8 @@ impl<'a> Parts<'a> {
         pe::Headers::parse(self.headers?)
     }
 
-    /// Whether the trace tells all that unwinding needs: the exception directory, or that there is
-    /// none; of x86, where there never is one, the code.
+    /// Whether the trace has all that unwinding needs: the exception directory, or the fact that
+    /// there is none. On x86, where there never is one, the code.
     fn can_unwind(&self, arch: Arch) -> bool {
         if arch == Arch::X86 {
             return self.code;
@@ -234,13 +235,13 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// What an image file gave.
+/// The contents of an image file.
 struct FileImage {
     builder: ImageTablesBuilder,
     exports: Exports,
-    /// The executable sections, which are among the builder's ranges too.
+    /// The executable sections. The builder's ranges include them too.
     code: Vec<(u32, SharedBytes)>,
-    /// Where a language runtime starts stacks; among the builder's too.
+    /// Where a language runtime's stacks start. The builder has them too.
     stack_starts: Vec<Range<u32>>,
 }
 
@@ -255,25 +256,25 @@ impl FileImage {
     }
 }
 
-/// Why an image file is of no use.
+/// Why an image file cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ImageError {
     /// It cannot be opened.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is something else.
+    /// It is not a PE image.
     #[error("is not a PE image")]
     NotPe,
-    /// Nothing says which build was loaded.
+    /// The trace does not state which build was loaded.
     #[error("cannot be compared: the trace has no identity of the module")]
     NoIdentity,
     /// Another build was loaded.
     #[error("is {found}, not {wanted}")]
     OtherBuild {
-        /// What it is, as symbol servers write it.
+        /// The file's identity, as symbol servers write it.
         found: String,
-        /// What was loaded.
+        /// The identity of the image that was loaded.
         wanted: String,
     },
     /// `stk` does not know its processor.
@@ -281,7 +282,7 @@ pub enum ImageError {
     UnknownProcessor,
 }
 
-/// Reads an image file, whichever it is.
+/// Reads an image file of any identity.
 ///
 /// # Errors
 ///
@@ -292,7 +293,7 @@ pub fn open_image(path: &Path) -> Result<ModuleImage, ImageError> {
     Ok(file_image(map, file)?.image(X86Tables::default(), path.to_owned()))
 }
 
-/// Reads an image file, if it is the one that was loaded.
+/// Reads an image file if it is the build that was loaded.
 fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, ImageError> {
     let map = MappedFile::open_plain(path)?;
     let file = pe::File::parse(&map).ok_or(ImageError::NotPe)?;
@@ -329,17 +330,17 @@ fn file_image(map: MappedFile, file: pe::File) -> Result<FileImage, ImageError> 
     Ok(FileImage { builder, exports, code, stack_starts })
 }
 
-/// Exports of ntdll and kernel32 in which every thread of Windows and of Wine begins. The main
+/// Exports of ntdll and kernel32 that every thread of Windows and of Wine begins in. The main
 /// thread begins in `RtlUserThreadStart` too. While the loader initialises a thread,
 /// `LdrInitializeThunk` is its outermost function: the system enters it before the thread's own
 /// start.
 const THREAD_STARTS: [&str; 3] = ["BaseThreadInitThunk", "RtlUserThreadStart", "LdrInitializeThunk"];
 
-/// Exports of ntdll that the system has a thread run in the middle of something else.
+/// Exports of ntdll through which the system interrupts a thread to run something else in it.
 const INTERRUPTIONS: [&str; 3] =
     ["KiUserApcDispatcher", "KiUserCallbackDispatcher", "KiUserExceptionDispatcher"];
 
-/// Tells the unwinder which functions the system enters by itself.
+/// Marks the functions that the system enters by itself, for the unwinder.
 fn with_system_entries(builder: ImageTablesBuilder, exports: &Exports) -> ImageTablesBuilder {
     exports.iter().fold(builder, |builder, (rva, name)| match &**name {
         name if THREAD_STARTS.contains(&name) => builder.thread_start(*rva),

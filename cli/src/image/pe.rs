@@ -1,5 +1,5 @@
-//! The parts of a PE image that are read here, from its headers in memory or from a file. All
-//! offsets are checked.
+//! Reads the needed parts of a PE image, from its headers in memory or from a file. All offsets are
+//! checked.
 
 use super::go;
 use object::LittleEndian as LE;
@@ -9,10 +9,10 @@ use std::ops::Range;
 use stk_unwind::Arch;
 use thiserror::Error;
 
-/// What the PE headers say (PE format, "Optional header data directories").
+/// Fields of the PE headers (PE format, "Optional header data directories").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Headers {
-    /// `None`: a processor that is not supported.
+    /// `None`: the processor is not supported.
     pub arch: Option<Arch>,
     pub time_date_stamp: u32,
     pub size_of_image: u32,
@@ -54,7 +54,7 @@ fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers
         pe::IMAGE_FILE_MACHINE_I386 => Some(Arch::X86),
         _ => None,
     };
-    // Absent from headers that were cut off behind the directories.
+    // Absent if the headers were cut off behind the directories.
     let sections = headers.sections(bytes, offset).ok().map(|table| {
         let section = |section: &pe::ImageSectionHeader| {
             let (start, len) = section.pe_file_range();
@@ -89,7 +89,6 @@ pub(super) struct PeSection {
     pub file_range: Range<usize>,
 }
 
-/// An image file.
 pub(super) struct File {
     pub headers: Headers,
     pub sections: Vec<PeSection>,
@@ -101,8 +100,8 @@ impl File {
         Some(File { headers, sections })
     }
 
-    /// Where a Go program starts its stacks; empty for all other programs. Go's linker puts its
-    /// table of functions into `.rdata`, and writes a section `.symtab` into stripped programs too.
+    /// Where a Go program's stacks start; empty for all other programs. Go's linker puts its table
+    /// of functions into `.rdata`, and writes a section `.symtab` even into stripped programs.
     pub fn go_stack_starts(&self, bytes: &[u8]) -> Vec<Range<u32>> {
         let named = |name: &[u8]| self.sections.iter().find(|section| section.name.starts_with(name));
         let text = self.sections.iter().find(|section| section.executable);
@@ -129,27 +128,27 @@ pub type Exports = Vec<(u32, Box<str>)>;
 /// Why an export directory cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub(super) enum ExportsError {
-    /// It does not lie where it is said to.
+    /// It lies outside the recorded bytes.
     #[error("export directory: outside the recorded bytes")]
     Outside,
-    /// It makes no sense.
+    /// Its contents are invalid.
     #[error("export directory: {0}")]
     Damaged(object::read::Error),
-    /// It holds the same bytes again and again.
+    /// Its names overlap.
     #[error("export directory: its names overlap")]
     Overlap,
 }
 
-/// No real image exports more; a forged count ends here.
+/// Upper limit for the number of exports, against forged counts. No real image has more.
 const MAX_EXPORTS: usize = 1 << 20;
-/// No real name is longer.
+/// Upper limit for the length of a name. No real name is longer.
 const MAX_NAME: usize = 8 << 10;
 
-/// Reads the export directory at RVA `start`, `len` bytes long, within `bytes`, which begin at
+/// Reads the export directory at RVA `start`, `len` bytes long, within `bytes`, which begin at RVA
 /// `bytes_rva`. Forwarders and functions without a name are left out.
 pub(super) fn exports(bytes: &[u8], bytes_rva: u32, start: u32, len: u32) -> Result<Exports, ExportsError> {
     let offset = start.checked_sub(bytes_rva).ok_or(ExportsError::Outside)?;
-    // Its names may lie behind it, so the slice goes on to the end.
+    // Its names may lie behind it, so the slice extends to the end.
     let data = bytes.get(offset as usize..).ok_or(ExportsError::Outside)?;
     let table = ExportTable::parse(data, start).map_err(ExportsError::Damaged)?;
     let mut exports = Exports::new();
@@ -163,8 +162,8 @@ pub(super) fn exports(bytes: &[u8], bytes_rva: u32, start: u32, len: u32) -> Res
             continue;
         }
         let name = table.name_from_pointer(name).ok();
-        // Names that overlap could stand for far more bytes than there are; one without an end was
-        // looked for in all of them.
+        // Names that overlap can add up to far more bytes than there are. For a name without an
+        // end, all bytes were searched, so it costs a share of all.
         room = match room.checked_sub(name.map_or(data.len() / 16, <[u8]>::len)) {
             Some(room) => room,
             None => return Err(ExportsError::Overlap),

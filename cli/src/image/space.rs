@@ -5,18 +5,18 @@ use crate::model::{DYNAMIC_CODE, Holder, ImageId};
 use crate::trace::{Timeline, View};
 use stk_unwind::{LoadedModule, ModuleId, Modules};
 
-/// The address space at the moment that a [`View`] shows. A [`ModuleId`] is a [`Holder`]'s.
+/// The address space at the moment of a [`View`]. A [`ModuleId`] is that of a [`Holder`].
 #[derive(Clone, Copy, Debug)]
 pub struct AddressSpace<'a, 't> {
     view: &'a View<'t>,
     images: &'a [ModuleImage],
 }
 
-/// Code regions' keys of the walker's cache begin here, above those of any number of images.
+/// First key of code regions in the walker's cache, above the keys of any number of images.
 const CODE_KEYS: u32 = 1 << 29;
 
 impl<'a, 't> AddressSpace<'a, 't> {
-    /// The modules and code of `view`; `images` are those of its timeline, in its order.
+    /// The modules and code of `view`. `images` are those of its timeline, in its order.
     pub fn new(view: &'a View<'t>, images: &'a [ModuleImage]) -> AddressSpace<'a, 't> {
         AddressSpace { view, images }
     }
@@ -43,7 +43,7 @@ impl Modules for AddressSpace<'_, '_> {
     }
 }
 
-/// The image of the module that the walker calls `id`; none in dynamic code.
+/// The image of the module with the walker's `id`; `None` in dynamic code.
 pub fn image_of(timeline: &Timeline, id: ModuleId) -> Option<ImageId> {
     match Holder::of(id) {
         Holder::Module(module) => timeline.modules.get(module as usize).map(|module| module.image),
@@ -51,7 +51,7 @@ pub fn image_of(timeline: &Timeline, id: ModuleId) -> Option<ImageId> {
     }
 }
 
-/// Where the module or the code that the walker calls `id` lies.
+/// The base address of the module or the code with the walker's `id`.
 pub fn base_of(timeline: &Timeline, id: ModuleId) -> Option<u64> {
     match Holder::of(id) {
         Holder::Module(module) => timeline.modules.get(module as usize).map(|module| module.base),
@@ -59,7 +59,7 @@ pub fn base_of(timeline: &Timeline, id: ModuleId) -> Option<u64> {
     }
 }
 
-/// The file name of the module that the walker calls `id`, or what stands for it in dynamic code.
+/// The file name of the module with the walker's `id`, or [`DYNAMIC_CODE`] in dynamic code.
 pub fn holder_name(timeline: &Timeline, id: ModuleId) -> &str {
     match Holder::of(id) {
         Holder::Module(_) => {

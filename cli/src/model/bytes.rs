@@ -1,4 +1,4 @@
-//! Reads of little-endian values that answer `None` beyond the end instead of panicking: at a place
+//! Reads little-endian values and returns `None` beyond the end instead of panicking: at an offset
 //! ([`u32_at`] and its neighbours), or one after the other ([`Cursor`]).
 
 use std::ffi::CStr;
@@ -27,7 +27,7 @@ pub(crate) fn slice_at(data: &[u8], at: usize, len: usize) -> Option<&[u8]> {
     data.get(at..at.checked_add(len)?)
 }
 
-/// As [`c_str_at`], of at most `limit` bytes: where texts overlap, reading each to its end takes
+/// Like [`c_str_at`], with at most `limit` bytes. Without a limit, reading texts that overlap takes
 /// quadratic time.
 #[inline]
 pub(crate) fn c_str_within(data: &[u8], at: usize, limit: usize) -> Option<&[u8]> {
@@ -54,7 +54,7 @@ impl<'a> Cursor<'a> {
         Cursor { data, at: 0 }
     }
 
-    /// Where the next field begins.
+    /// Offset of the next field.
     pub fn at(&self) -> usize {
         self.at
     }
@@ -103,7 +103,8 @@ impl<'a> Cursor<'a> {
         self.array()
     }
 
-    /// Seven bits a byte, the lowest first, at most 64 bits: as NetTrace writes numbers.
+    /// A number with seven bits a byte, the lowest first, at most 64 bits. NetTrace writes numbers
+    /// this way.
     pub fn varint(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -120,7 +121,7 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// UTF-16 up to a zero unit, which is passed over; unpaired surrogates become U+FFFD.
+    /// UTF-16 up to a zero unit, which is skipped. Unpaired surrogates become U+FFFD.
     pub fn utf16z(&mut self) -> Option<String> {
         let rest = &self.data[self.at..];
         let len = rest.chunks_exact(2).position(|unit| unit == [0, 0])?;
@@ -144,7 +145,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// ECMA-335 II.23.2: a signed number of 1, 2 or 4 bytes; its lowest stored bit is the sign.
+    /// ECMA-335 II.23.2: a signed number of 1, 2 or 4 bytes. Its lowest stored bit is the sign.
     pub fn compressed_signed(&mut self) -> Option<i32> {
         let start = self.at;
         let stored = self.compressed()?;
@@ -175,7 +176,7 @@ mod tests {
 
     // The examples of ECMA-335 II.23.2.
     #[test]
-    fn compressed_numbers_are_those_of_the_standard() {
+    fn compressed_numbers_match_the_examples_of_the_standard() {
         let unsigned: [(&[u8], u32); 8] = [
             (&[0x03], 0x03),
             (&[0x7F], 0x7F),

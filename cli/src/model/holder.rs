@@ -1,8 +1,8 @@
-//! What holds an address, and how the walker numbers it.
+//! The module or code region that holds an address, and its number for the walker.
 
 use stk_unwind::ModuleId;
 
-/// What holds an address. The walker knows it as a [`ModuleId`].
+/// The module or code region that holds an address. The walker knows it by a [`ModuleId`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holder {
     /// A module: index in the timeline's modules.
@@ -11,16 +11,15 @@ pub enum Holder {
     Code(u32),
 }
 
-/// Tells code regions from modules in a [`ModuleId`]. A trace has fewer events than this.
+/// Distinguishes code regions from modules in a [`ModuleId`]. A trace has fewer events than this.
 const CODE: u32 = 1 << 31;
 
 impl Holder {
-    /// What an id stands for.
+    /// The holder with this id.
     pub fn of(id: ModuleId) -> Holder {
         if id.0 & CODE == 0 { Holder::Module(id.0) } else { Holder::Code(id.0 & !CODE) }
     }
 
-    /// Its id.
     pub fn id(self) -> ModuleId {
         match self {
             Holder::Module(module) => ModuleId(module),

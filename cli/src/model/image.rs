@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ImageId(pub u32);
 
-/// A distinct image.
+/// A distinct image: its names and identities.
 #[derive(Clone, Default, Debug)]
 pub struct Image {
     /// Full path as recorded (Windows syntax).
@@ -21,7 +21,6 @@ pub struct Image {
     pub pdb_name: String,
     /// CodeView GUID as stored, and age.
     pub code_view: Option<([u8; 16], u32)>,
-    /// TimeDateStamp.
     pub time_date_stamp: u32,
     /// SizeOfImage, in bytes.
     pub size: u32,

@@ -1,5 +1,5 @@
-//! What several stages share: what an image is, what holds an address, names and identities of
-//! files, reads of bytes. Uses nothing else of the crate.
+//! Types and functions that several stages share: images, holders of addresses, names and
+//! identities of files, and reads of bytes. Uses no other module of the crate.
 
 pub(crate) mod bytes;
 mod holder;
@@ -10,10 +10,10 @@ pub use holder::Holder;
 pub use image::{Image, ImageId};
 pub use names::{file_name, image_id, pdb_id, shortened};
 
-/// What stands for a module's name in outputs where code is in none since it was made at run time.
+/// Shown instead of a module's name for code that was made at run time and so lies in no module.
 pub const DYNAMIC_CODE: &str = "[dynamic code]";
 
-/// The walker's name for an architecture.
+/// The walker's value for an architecture.
 pub fn arch(arch: stk_schema::Arch) -> stk_unwind::Arch {
     match arch {
         stk_schema::Arch::X64 => stk_unwind::Arch::X64,
@@ -22,7 +22,7 @@ pub fn arch(arch: stk_schema::Arch) -> stk_unwind::Arch {
     }
 }
 
-/// The recorded name for an architecture of the walker; `None`: no trace has it.
+/// The recorded value for an architecture of the walker; `None` if traces cannot have it.
 pub fn recorded_arch(arch: stk_unwind::Arch) -> Option<stk_schema::Arch> {
     match arch {
         stk_unwind::Arch::X64 => Some(stk_schema::Arch::X64),

@@ -1,12 +1,12 @@
-//! Names of files and builds, as images give them and as symbol stores and servers write them.
+//! Names of files and builds, in the forms of images and of symbol stores and servers.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use stk_schema::identity::GuidText;
 pub use stk_schema::text::file_name;
 
-/// A name, cut behind so many bytes where it is longer: a recorded name may have any length, and
-/// every frame of a stack repeats it.
+/// Cuts a name after `most` bytes. A recorded name may have any length, and every frame of a stack
+/// repeats it.
 pub fn shortened(name: &str, most: usize) -> Cow<'_, str> {
     if name.len() <= most {
         return Cow::Borrowed(name);
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_separators_end_a_folder() {
+    fn both_separators_end_a_folder_name() {
         assert_eq!(file_name(r"D:\a\_work\1\s\winpty.pdb"), "winpty.pdb");
         assert_eq!(file_name("/build/x.pdb"), "x.pdb");
         assert_eq!(file_name(r"C:\Übung/дерево.pdb"), "дерево.pdb");
@@ -46,8 +46,8 @@ mod tests {
         assert_eq!(shortened("äöü", 5), "äö…");
     }
 
-    // The example of Microsoft's "Using SymStore": the first three GUID fields are little-endian in
-    // the record.
+    // The example of Microsoft's "Using SymStore". In the record, the first three GUID fields are
+    // little-endian.
     #[test]
     fn identities_are_written_as_symbol_servers_do() {
         let guid =

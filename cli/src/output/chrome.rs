@@ -1,14 +1,14 @@
 //! Chrome's trace event JSON, in three forms.
 //!
-//! * [`slices`](ChromeStyle::Slices): nested `B`/`E` events, made by merging what neighbouring
-//!   stacks have in common. Every viewer reads them.
-//! * [`v8`](ChromeStyle::V8): `Profile` and `ProfileChunk` events, as V8's sampling profiler writes
-//!   them.
-//! * [`samples`](ChromeStyle::Samples): `stackFrames` and `samples`, as chrome://tracing and
-//!   speedscope read them.
+//! * [`slices`](ChromeStyle::Slices): nested `B`/`E` events, made by merging the common part of
+//!   neighbouring stacks. Every viewer reads them.
+//! * [`v8`](ChromeStyle::V8): `Profile` and `ProfileChunk` events, in the form of V8's sampling
+//!   profiler.
+//! * [`samples`](ChromeStyle::Samples): `stackFrames` and `samples`, in the form that
+//!   chrome://tracing and speedscope read.
 //!
-//! speedscope takes any file named `*.chrome.json` for a bare array of V8 events, so that form is
-//! one; the other two are objects, which it opens under any other name.
+//! speedscope takes any file named `*.chrome.json` for a bare array of V8 events, so the V8 form is
+//! one. The other two forms are objects, which speedscope opens under any other name.
 //!
 //! Times are microseconds since the start of the trace, with fractions.
 
@@ -59,26 +59,26 @@ fn writer(sink: Sink, options: &Options) -> Box<dyn Writer> {
     }
 }
 
-/// Gives the runs of one thread after the other a place on their track: two threads may have had
-/// one id, and the last run's weight is an estimate that may reach into the next thread's time.
+/// Places the runs of one thread after the other on their track. Two threads may have had the same
+/// id, and the last run's weight is an estimate that may extend into the next thread's time.
 #[derive(Clone, Copy, Default)]
 struct Track {
     thread: Option<u32>,
     pid: u32,
     tid: u32,
-    /// End of what was written.
+    /// End of the time written so far.
     end_ns: u64,
 }
 
-/// What to do about a run.
+/// How to write a run.
 struct SliceStep {
-    /// Time without samples before it, from the previous end; a new thread always has one.
+    /// End of the previous run, if time without samples follows it. Always `Some` for a new thread.
     gap: Option<u64>,
     start_ns: u64,
 }
 
 impl Track {
-    /// The place of a run, or `None` if its time is covered already.
+    /// Where to write a run, or `None` if its time is already covered.
     fn step(&mut self, profile: &Profile, thread: u32, run: &Run) -> Option<SliceStep> {
         let tid = profile.threads[thread as usize].tid;
         let previous_end = self.end_ns;
@@ -94,7 +94,8 @@ impl Track {
     }
 }
 
-/// Threads by (tid, start): thread ids are reused, and a track's events must come in time order.
+/// Threads by (tid, start), since thread ids are reused, and a track's events must be in time
+/// order.
 fn by_track(profile: &Profile) -> Vec<u32> {
     let mut order: Vec<u32> = (0..profile.threads.len() as u32).collect();
     order.sort_by_key(|&i| {
@@ -104,10 +105,10 @@ fn by_track(profile: &Profile) -> Vec<u32> {
     order
 }
 
-/// Writes `start` and the events that all forms have: names, module loads and unloads, marks. Every
-/// event is preceded by a comma but the first.
+/// Writes `start` and the events that all forms have: names, module loads and unloads, marks. There
+/// is a comma before every event but the first.
 ///
-/// The first event carries pid, tid, ph and cat, without which speedscope does not recognise the V8
+/// The first event has pid, tid, ph and cat. Without them, speedscope does not recognise the V8
 /// form.
 fn preamble(sink: &mut Sink, profile: &Profile, start: &[u8]) -> anyhow::Result<()> {
     let pid = profile.trace.pid;
@@ -167,7 +168,8 @@ fn preamble(sink: &mut Sink, profile: &Profile, start: &[u8]) -> anyhow::Result<
     Ok(())
 }
 
-/// What a track is called: the names of all threads that had its id, in order of their start.
+/// The names of the tracks: for each, the names of all threads that had its id, in order of their
+/// start.
 fn track_names(profile: &Profile) -> HashMap<u32, String> {
     let mut tracks: HashMap<u32, Vec<&str>> = HashMap::new();
     for &i in &by_track(profile) {
@@ -213,7 +215,7 @@ fn time(sink: &mut Sink, ns: u64) {
     json::microseconds(&mut sink.buffer, ns);
 }
 
-/// Writes facts about the recording, which every form carries beside its events.
+/// Writes facts about the recording, which every form has beside its events.
 fn other_data(sink: &mut Sink, profile: &Profile) {
     sink.put(b"\"otherData\":{\"exporter\":");
     json::string(&mut sink.buffer, concat!("stk ", env!("CARGO_PKG_VERSION")));

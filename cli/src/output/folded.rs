@@ -1,7 +1,7 @@
-//! Folded stacks, as Brendan Gregg's `stackcollapse` scripts write them: `main;work;leaf COUNT`, a
-//! line per distinct stack, the outermost function first.
+//! Folded stacks in the form of Brendan Gregg's `stackcollapse` scripts: `main;work;leaf COUNT`,
+//! one line per distinct stack, the outermost function first.
 //!
-//! The count is nanoseconds. Threads are merged: equal stacks of several threads are one line.
+//! The count is in nanoseconds. Threads are merged: equal stacks of several threads are one line.
 //! Time in which a thread was not sampled has no line.
 //!
 //! The format has no escapes. `flamegraph.pl` splits at every `;`, takes the last number of a line
@@ -34,11 +34,11 @@ fn create(to: Destination, _: &Options) -> anyhow::Result<Box<dyn Writer>> {
 
 struct FoldedWriter {
     sink: Sink,
-    /// The thread that `end_ns` is of.
+    /// The thread of `end_ns`.
     thread: Option<u32>,
-    /// Time up to which that thread was counted, nanoseconds since trace start.
+    /// End of the time counted so far for that thread, nanoseconds since trace start.
     end_ns: u64,
-    /// Nanoseconds by what decides what a stack looks like.
+    /// Nanoseconds by the source of a stack's line.
     weights: HashMap<(Option<NodeId>, StopId), u64>,
 }
 
@@ -52,8 +52,8 @@ impl Writer for FoldedWriter {
             (self.thread, self.end_ns) = (Some(batch.thread), 0);
         }
         for run in batch.runs {
-            // A clock that the recorder had to correct may make runs overlap by a little; time is
-            // counted once.
+            // Runs may overlap a little if the recorder had to correct the clock. Time is counted
+            // only once.
             let start_ns = run.first_ns.max(self.end_ns);
             let end_ns = run.first_ns.saturating_add(run.weight_ns);
             if end_ns > start_ns {
@@ -85,7 +85,7 @@ fn add(sum: &mut u64, ns: u64) {
     *sum = sum.saturating_add(ns);
 }
 
-/// What functions and ends of incomplete stacks are called.
+/// The texts for functions and for ends of incomplete stacks.
 struct FoldedNames {
     /// Distinct texts, sorted.
     texts: Vec<String>,
@@ -116,7 +116,8 @@ impl FoldedNames {
     }
 }
 
-/// A name as one field of a line: what would end the field, the line or the name is escaped.
+/// A name as one field of a line. Characters that would end the field, the line or the name are
+/// escaped.
 fn field(name: &str) -> String {
     let text = printable(name).replace(';', r"\u{3b}");
     match text.rsplit_once(' ') {
@@ -131,9 +132,9 @@ fn is_count(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_digit()) && word.chars().all(|c| c.is_ascii_digit() || c == '.')
 }
 
-/// Distinct stacks of names. Stacks have numbers; the stack without a frame is number 0.
+/// Distinct stacks of names. Each has a number; the stack without frames is number 0.
 struct NameStacks {
-    /// The stack that a stack becomes by a call of the function with this name.
+    /// By a stack and the name of a called function: the stack of that call.
     calls: BTreeMap<(u32, u32), u32>,
     /// Nanoseconds by stack.
     weights_ns: Vec<u64>,
@@ -157,10 +158,10 @@ impl NameStacks {
         add(&mut self.weights_ns[stack as usize], weight_ns);
     }
 
-    /// Writes the lines: callers before what they call, otherwise by name.
+    /// Writes the lines: callers before their callees, otherwise by name.
     fn write(&self, texts: &[String], sink: &mut Sink) -> anyhow::Result<()> {
         let mut line = String::new();
-        // Calls to be visited, each with the length of its caller's line.
+        // Calls to visit, each with the length of its caller's line.
         let mut calls = self.calls_of(0, 0);
         while let Some((name, stack, caller)) = calls.pop() {
             line.truncate(caller);
@@ -174,7 +175,7 @@ impl NameStacks {
         Ok(())
     }
 
-    /// What a stack calls, last name first: name, stack, and the given length.
+    /// The calls from a stack, last name first: name, stack, and the given length.
     fn calls_of(&self, stack: u32, line: usize) -> Vec<(u32, u32, usize)> {
         let calls = self.calls.range((stack, 0)..=(stack, u32::MAX)).rev();
         calls.map(|(&(_, name), &called)| (name, called, line)).collect()
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_a_field_a_line_or_a_name_is_escaped() {
+    fn characters_that_end_a_field_a_line_or_a_name_are_escaped() {
         for (name, shown) in [
             ("operator new", "operator new"),
             ("a;b", r"a\u{3b}b"),

@@ -1,4 +1,4 @@
-//! JSON written piece by piece: a tree of a large profile would not fit into memory.
+//! Writes JSON piece by piece, since the tree of a large profile would not fit into memory.
 
 /// Appends a string with quotes and escapes.
 pub(super) fn string(out: &mut Vec<u8>, text: &str) {

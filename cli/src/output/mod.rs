@@ -1,12 +1,12 @@
 //! One module per output format.
 //!
 //! Every writer gets a finished, symbolized [`Profile`] and then its runs, thread by thread, each
-//! in time order, and gives bytes that depend on nothing else. [`create`] makes a writer, [`write`]
-//! drives it from begin to end.
+//! in time order. Its output depends on nothing else. [`create`] makes a writer, and [`write`] runs
+//! it from beginning to end.
 //!
-//! A format is one file with a `FORMAT` and one row of the table below; CONTRIBUTING.md says how to
-//! add one. What the formats' viewers need, and what they silently drop, is noted where a writer
-//! heeds it.
+//! A format is one file with a `FORMAT` and one row of the table below. CONTRIBUTING.md describes
+//! how to add one. Where viewers need something special or silently drop something, a comment in
+//! the writer says so.
 
 mod json;
 mod sink;
@@ -17,7 +17,6 @@ macro_rules! formats {
     ($($format:ident = $module:ident;)+) => {
         $(mod $module;)+
 
-        /// An output format.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Format {
             $(
@@ -53,10 +52,10 @@ use anyhow::bail;
 use sink::Sink;
 use std::path::{Path, PathBuf};
 
-/// Size above which viewers of JSON files grow slow or fail, in bytes.
+/// Size above which viewers of JSON files become slow or fail, in bytes.
 const LARGE_FILE: u64 = 256 << 20;
 
-/// What a format's module says of it.
+/// Description of a format by its module.
 struct Description {
     /// Its name on the command line.
     name: &'static str,
@@ -64,16 +63,16 @@ struct Description {
     help: &'static str,
     /// End of the names of its outputs, in lower case: `.speedscope.json`.
     suffix: &'static str,
-    /// Other ends of names that mean this format.
+    /// Other ends of names that select this format.
     other_suffixes: &'static [&'static str],
     /// Whether the output is a folder of several files.
     is_folder: bool,
-    /// Makes a writer; refuses a destination that does not suit the format.
+    /// Makes a writer. Refuses a destination that is not possible for the format.
     create: fn(Destination, &Options) -> anyhow::Result<Box<dyn Writer>>,
 }
 
 impl Format {
-    /// The format that a path's extensions name, or `None`: `*.speedscope.json`, `*.chrome.json`,
+    /// The format of a path by its extensions, or `None`: `*.speedscope.json`, `*.chrome.json`,
     /// `*.parquet` and so on.
     pub fn from_path(path: &Path) -> Option<Format> {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
@@ -89,17 +88,17 @@ impl Format {
         self.description().name
     }
 
-    /// What it is, in a line for help texts.
+    /// A line about it for help texts.
     pub fn help(self) -> &'static str {
         self.description().help
     }
 
-    /// What the names of its outputs end in, such as `.speedscope.json`.
+    /// The end of the names of its outputs, such as `.speedscope.json`.
     pub fn suffix(self) -> &'static str {
         self.description().suffix
     }
 
-    /// Name of the output in the current folder when none is given.
+    /// Name of the output in the current folder if none is given.
     pub fn default_name(self) -> String {
         format!("trace{}", self.suffix())
     }
@@ -110,44 +109,43 @@ impl Format {
     }
 }
 
-/// Where an output goes.
+/// The destination of an output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Destination {
     /// A file, which appears under this name when it is complete.
     File(PathBuf),
-    /// A folder, made if it is not there.
+    /// A folder, which is made if it does not exist.
     Dir(PathBuf),
-    /// Standard output.
     Stdout,
 }
 
-/// What can be chosen about an output.
+/// Options for the outputs.
 #[derive(Clone, Default, Debug)]
 pub struct Options {
     /// Speedscope: one frame per source line instead of one per function.
     pub lines: bool,
-    /// Chrome: which of its forms.
+    /// Chrome: the form to write.
     pub chrome_style: ChromeStyle,
-    /// Parquet: samples carry their frames' names, so that one file answers queries alone.
+    /// Parquet: samples have their frames' names, so that one file is enough for queries.
     pub denormalized: bool,
 }
 
-/// One output in the making.
+/// A writer of one output.
 pub trait Writer: Send {
-    /// The order in which this writer would have the threads (indices in [`Profile::threads`]); any
-    /// order gives a right output.
+    /// The order in which this writer prefers the threads (indices in [`Profile::threads`]). Any
+    /// order gives a correct output.
     fn thread_order(&self, profile: &Profile) -> Vec<u32> {
         (0..profile.threads.len() as u32).collect()
     }
-    /// Writes what precedes the samples.
+    /// Writes the part before the samples.
     fn begin(&mut self, profile: &Profile) -> anyhow::Result<()>;
-    /// Takes runs of one thread; threads come one after the other, each in time order.
+    /// Takes runs of one thread. Threads follow each other, each in time order.
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> anyhow::Result<()>;
-    /// Writes the rest and makes the output appear under its name. Without it nothing appears.
+    /// Writes the rest and gives the output its name. Without this call, no output appears.
     fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary>;
 }
 
-/// What a writer made.
+/// The result of a writer.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Summary {
     /// Files with their sizes in bytes; empty for standard output.
@@ -156,11 +154,11 @@ pub struct Summary {
     pub warnings: Vec<String>,
 }
 
-/// A writer of `format` to `destination`.
+/// Makes a writer of `format` to `destination`.
 ///
 /// # Errors
 ///
-/// When the destination cannot be written, or does not suit the format.
+/// When the destination cannot be written, or is not possible for the format.
 pub fn create(
     format: Format,
     destination: Destination,
@@ -191,7 +189,7 @@ fn single(format: Format, destination: Destination) -> anyhow::Result<Sink> {
     }
 }
 
-/// Threads with the one that ran most first; ties by index.
+/// Threads by their running time, longest first; ties by index.
 fn busiest_first(profile: &Profile) -> Vec<u32> {
     let mut order: Vec<u32> = (0..profile.threads.len() as u32).collect();
     order.sort_by_key(|&i| {
@@ -201,7 +199,7 @@ fn busiest_first(profile: &Profile) -> Vec<u32> {
     order
 }
 
-/// Ends a file that `viewer` reads whole; warns if it is large for that.
+/// Ends a file that `viewer` reads as a whole. Warns if it is too large for that.
 fn finish_for(viewer: &str, sink: &mut Sink) -> anyhow::Result<Summary> {
     let bytes = sink.len();
     let mut summary = sink.finish()?;

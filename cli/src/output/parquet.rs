@@ -1,4 +1,5 @@
-//! Parquet tables, by polars. Without the feature `parquet` the format is refused with that reason.
+//! Parquet tables, by polars. Without the feature `parquet` the format is refused, with that
+//! reason.
 
 #[cfg(feature = "parquet")]
 mod dataset;

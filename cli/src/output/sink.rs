@@ -1,4 +1,4 @@
-//! Where the bytes of a single-file output go.
+//! Writes the bytes of a single-file output.
 
 use super::Summary;
 use crate::interrupt::{self, TemporaryFile};
@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 /// Bytes collected before they are written.
 const BUFFER: usize = 256 << 10;
 
-/// A file in the making, or standard output.
+/// A file that is being written, or standard output.
 ///
 /// A file is written beside its destination under a temporary name and renamed when complete, so
-/// that nobody ever reads half an output; a sink that is dropped unfinished leaves nothing behind.
+/// nobody ever reads an incomplete output. A sink that is dropped unfinished leaves no file.
 pub(super) struct Sink {
     target: Target,
-    /// What is to be written next. Writers append here and call [`Sink::settle`] now and then.
+    /// The next bytes to write. Writers append here and call [`Sink::settle`] from time to time.
     pub buffer: Vec<u8>,
     written: u64,
 }
 
 enum Target {
     Renamed(TemporaryFile, PathBuf),
-    /// A device, pipe or the like, which must not be replaced.
+    /// A device, pipe or similar, which must not be replaced.
     InPlace(File, PathBuf),
     Stdout,
 }
@@ -40,7 +40,7 @@ impl Sink {
                 )
             }
             found => {
-                // Through a symbolic link the file behind it is replaced, not the link.
+                // For a symbolic link, the file that it leads to is replaced, not the link.
                 let goal = if found.is_ok() { path.canonicalize()? } else { path.to_owned() };
                 let folder = match goal.parent() {
                     Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -58,7 +58,6 @@ impl Sink {
         Sink { target: Target::Stdout, buffer: Vec::with_capacity(BUFFER + BUFFER / 4), written: 0 }
     }
 
-    /// Appends bytes.
     pub fn put(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
@@ -108,7 +107,7 @@ impl Sink {
     }
 }
 
-/// A temporary file whose permissions are those of any new file.
+/// A temporary file with the permissions of any new file.
 pub(super) fn temporary(folder: &Path) -> io::Result<TemporaryFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".stk-").suffix(".partial");

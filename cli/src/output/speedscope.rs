@@ -1,9 +1,9 @@
-//! speedscope's own JSON: `sampled` profiles, one a thread, over shared frames.
+//! speedscope's own JSON: `sampled` profiles, one per thread, over shared frames.
 //!
-//! The importer (`importSpeedscopeProfiles`) takes each index of `shared.frames` for a function of
-//! its own, drops samples of weight 0, shows an empty stack as a gap and throws on a bad index, a
-//! negative weight and arrays of unequal length. Its evented form is not used: files made from
-//! samples are a known source of "frame was never closed".
+//! The importer (`importSpeedscopeProfiles`) takes each index of `shared.frames` for a separate
+//! function, drops samples of weight 0, shows an empty stack as a gap, and throws on a bad index, a
+//! negative weight and arrays of unequal length. Its evented form is not used: files in that form
+//! made from samples are a known source of "frame was never closed".
 
 use super::sink::Sink;
 use super::unfold::{Unfolder, incomplete};
@@ -21,8 +21,8 @@ pub(super) const FORMAT: Description = Description {
     create: |to, options| Ok(Box::new(Speedscope::new(single(Format::Speedscope, to)?, options))),
 };
 
-/// Bytes of a thread's weights held in memory; more go to a temporary file, since they follow after
-/// all of its samples.
+/// Bytes of a thread's weights that are held in memory. More are moved to a temporary file, since
+/// the weights follow after all of the thread's samples.
 const WEIGHTS_IN_MEMORY: usize = 4 << 20;
 
 pub(super) struct Speedscope {
@@ -34,21 +34,21 @@ pub(super) struct Speedscope {
     thread: Option<ThreadProfile>,
 }
 
-/// The shared frames, and how to make stacks of them.
+/// The shared frames, and the means to make stacks of them.
 struct SharedFrames {
     functions: Functions,
-    /// Frame that says why a stack is incomplete, by stop; `None` = it is complete.
+    /// By stop: the frame that shows why a stack is incomplete; `None` = it is complete.
     stops: Vec<Option<FunctionId>>,
     unfolder: Unfolder,
 }
 
-/// The profile in the making.
+/// The profile that is being written.
 struct ThreadProfile {
     /// Time up to which samples were taken, nanoseconds since trace start.
     end_ns: u64,
-    /// The last stack, whose weight may still grow.
+    /// The last stack. Its weight may still grow.
     pending: Option<PendingStack>,
-    /// The stack at hand; kept for its memory.
+    /// The current stack. Kept to reuse its memory.
     stack: Vec<FunctionId>,
     samples: u64,
     weights: tempfile::SpooledTempFile,
@@ -57,7 +57,7 @@ struct ThreadProfile {
 
 #[derive(Default)]
 struct PendingStack {
-    /// What it was made from: equal origin, equal stack. `None` = a time without samples.
+    /// The source of the stack. Equal origins give equal stacks. `None` = time without samples.
     origin: Option<(Option<NodeId>, StopId)>,
     stack: Vec<FunctionId>,
     weight_ns: u64,
@@ -136,7 +136,7 @@ impl Writer for Speedscope {
         }
         let sink = &mut self.sink;
         if self.written.is_empty() {
-            // The viewer shows profile 0 without looking whether there is one.
+            // The viewer shows profile 0 without checking that it exists.
             ThreadProfile::open(sink, "no samples", true, 0).close(sink)?;
         }
         let busiest = busiest_first(profile);
@@ -204,8 +204,8 @@ impl ThreadProfile {
         frames: &mut SharedFrames,
         run: &Run,
     ) -> anyhow::Result<()> {
-        // A clock that the recorder had to correct may make runs overlap by a little; time is
-        // counted once.
+        // Runs may overlap a little if the recorder had to correct the clock. Time is counted only
+        // once.
         let end_ns = run.first_ns.saturating_add(run.weight_ns);
         if end_ns <= self.end_ns {
             return Ok(());
@@ -219,7 +219,7 @@ impl ThreadProfile {
         self.push(sink, Some((run.node, run.stop)), weight_ns, |stack| frames.stack(profile, run, stack))
     }
 
-    /// Adds a stack that `fill` gives, merged with the last one if they look the same.
+    /// Adds a stack that `fill` makes. Merges it with the last one if they look the same.
     fn push(
         &mut self,
         sink: &mut Sink,

@@ -1,8 +1,8 @@
-//! Stacks as viewers show them: functions, root first, and what stands for a root that is missing.
+//! Stacks in the form of viewers: functions, root first, and a text in place of a missing root.
 
 use crate::profile::{FrameId, FunctionId, Functions, NodeId, Profile, StopInfo};
 
-/// Turns stacks into functions, root first.
+/// Converts stacks to functions, root first.
 #[derive(Default, Debug)]
 pub(super) struct Unfolder {
     frames: Vec<FrameId>,
@@ -25,8 +25,8 @@ impl Unfolder {
     }
 }
 
-/// What viewers show at the root of a stack that does not reach the thread's start; `None` for one
-/// that does.
+/// The text that viewers show at the root of a stack that does not reach the thread's start; `None`
+/// for a complete stack.
 pub(super) fn incomplete(stop: &StopInfo) -> Option<String> {
     let reason = stop.reason.as_str();
     if stop.reason.is_complete() {

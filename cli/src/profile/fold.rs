@@ -6,7 +6,8 @@ use crate::stack::{
     NameSource, NamedFrame, Placement, StrId, folded_name,
 };
 
-/// Leaves frames out of a symbolized profile. Samples whose whole stack goes have none then.
+/// Leaves frames out of a symbolized profile. A sample whose frames are all left out has no stack
+/// afterwards.
 pub fn fold(profile: &mut Profile, runs: &mut Runs, options: FoldOptions) {
     if options.is_all() {
         return;
@@ -43,10 +44,10 @@ struct FoldedStack {
     fold: FoldState,
 }
 
-/// Takes over the frames that are left.
+/// Copies the frames that remain.
 struct Folder<'p> {
     profile: &'p Profile,
-    /// Names of the frames that stand for a runtime's, by image.
+    /// Names of the frames that replace a runtime's, by image.
     titles: Vec<StrId>,
     frames: FrameTable,
     symbols: FrameSymbols,
@@ -86,8 +87,8 @@ impl Folder<'_> {
         id
     }
 
-    /// The frame that stands for this one and those of its runtime that it calls. No code lies at
-    /// the beginning of an image, so the place is its own.
+    /// The frame that replaces this one and those of its runtime that it calls. No code lies at the
+    /// beginning of an image, so no other frame has this location.
     fn stand_in(&mut self, old: FrameId) -> FrameId {
         let key = self.profile.frames.keys()[old.0 as usize];
         let Placement::Image(image, _) = key.place else { return self.frame(old) };

@@ -1,4 +1,4 @@
-//! What counts as one function, in every output and in the statistics.
+//! Defines what counts as one function, in every output and in the statistics.
 
 use super::Profile;
 use crate::stack::{FrameId, StrId};
@@ -9,7 +9,7 @@ use stk_unwind::Trust;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct FunctionId(pub u32);
 
-/// What is shown as one function.
+/// Code that is shown as one function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Function {
     /// Name; no two functions of a table have the same.
@@ -18,21 +18,21 @@ pub struct Function {
     pub name_in_module: String,
     /// Source file if known, else the module's file name, else `None`.
     pub file: Option<String>,
-    /// The line, if all addresses of this function in the profile are of one and the same line.
+    /// The line, if all addresses of this function in the profile are on the same line.
     pub line: Option<u32>,
-    /// File name of the first module with code of it; empty if the address lies in none.
+    /// File name of the first module that has code of it; empty if the address is in no module.
     pub module: String,
-    /// How many modules have code of it: several if it is inlined from a header.
+    /// How many modules have code of it. It can be several if it is inlined from a header.
     pub modules: u32,
 }
 
-/// Distinct functions of a profile, and which of them each frame stands for.
+/// Distinct functions of a profile, and the functions of each frame.
 ///
 /// Viewers take frames of equal name at two indices for two functions, so addresses are folded:
-/// code of one name and one source file is one function, whichever modules carry it. Where no
-/// source file is known, the module takes its place. An address without a line row belongs to the
-/// file that the same function's other addresses name, if there is just one. Functions that still
-/// share a name (static functions, the same export of two DLLs) carry what tells them apart in
+/// code with the same name and source file is one function, in whichever modules it lies. Where the
+/// source file is not known, the module is used instead. An address without a line row belongs to
+/// the file of the same function's other addresses, if they have only one. Functions that still
+/// share a name (static functions, the same export of two DLLs) get what tells them apart in
 /// brackets: `plugin_run [plugin_a.dll]`.
 #[derive(Debug)]
 pub struct Functions {
@@ -42,14 +42,14 @@ pub struct Functions {
     modules: Modules,
 }
 
-/// What makes two functions the same.
+/// What identifies a function.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     name: StrId,
     home: Home,
-    /// The frame is a guess, which must show.
+    /// The frame is a guess, which the name must show.
     guessed: bool,
-    /// With `by_line` only.
+    /// Only used with `by_line`.
     line: Option<u32>,
 }
 
@@ -62,7 +62,7 @@ enum Home {
 
 struct FunctionEntry {
     key: Key,
-    /// The modules with code of it, by first appearance; at least one.
+    /// The modules that have code of it, by first appearance; at least one.
     modules: Vec<u32>,
     line: ValueSet<u32>,
 }
@@ -148,8 +148,7 @@ impl Functions {
         &self.list
     }
 
-    /// The functions that a frame stands for, outermost first: the function itself, then what is
-    /// inlined into it.
+    /// The functions of a frame, outermost first: the function itself, then those inlined into it.
     pub fn of(&self, frame: FrameId) -> &[FunctionId] {
         let i = frame.0 as usize;
         &self.of_frames[self.starts[i] as usize..self.starts[i + 1] as usize]
@@ -159,7 +158,6 @@ impl Functions {
 /// File names of modules, each once. Index 0 is "none".
 #[derive(Debug)]
 pub(crate) struct Modules {
-    /// The names.
     pub names: Vec<String>,
     /// By frame, an index in `names`.
     pub of_frames: Vec<u32>,
@@ -182,7 +180,7 @@ impl Modules {
     }
 }
 
-/// The name of a function, which others may have too.
+/// The name of a function. Other functions may have the same.
 fn plain_name(profile: &Profile, entry: &FunctionEntry) -> String {
     let mut name = profile.symbols.strings.get(entry.key.name).to_owned();
     if let Some(line) = entry.key.line {
@@ -207,7 +205,7 @@ fn files_of(profile: &Profile, modules: &Modules) -> HashMap<(StrId, u32), Value
     files
 }
 
-/// The functions with their names and places.
+/// The functions with their names, files, lines and modules.
 fn described(profile: &Profile, modules: &Modules, entries: &[FunctionEntry]) -> Vec<Function> {
     let plain: Vec<String> = entries.iter().map(|entry| plain_name(profile, entry)).collect();
     let mut uses: HashMap<(&str, u32), u32> = HashMap::new();
@@ -232,7 +230,7 @@ fn described(profile: &Profile, modules: &Modules, entries: &[FunctionEntry]) ->
     entries.iter().zip(names).zip(&plain).map(function).collect()
 }
 
-/// Adds to names that several functions have what tells them apart, as little as will do.
+/// Adds to names that several functions share what tells them apart, as briefly as possible.
 fn unique_names(profile: &Profile, modules: &Modules, entries: &[FunctionEntry]) -> Vec<String> {
     let text = |id| profile.symbols.strings.get(id);
     let plain = |entry: &FunctionEntry| plain_name(profile, entry);
@@ -271,7 +269,7 @@ fn unique_names(profile: &Profile, modules: &Modules, entries: &[FunctionEntry])
             names[i] = level(&entries[i]);
         }
     }
-    // A function may be named just like another one with its brackets: number those.
+    // A function may have the same name as another one with its brackets: number those.
     let mut taken: HashMap<String, u32> = HashMap::new();
     for name in &mut names {
         let mut candidate = name.clone();

@@ -1,4 +1,4 @@
-//! Frames in methods that a language runtime told of.
+//! Frames in methods that a language runtime reported.
 
 use super::{FrameKey, Placement, Profile};
 use crate::image::{ImageSearch, load_images};
@@ -14,20 +14,20 @@ use std::sync::atomic::AtomicU64;
 use stk_schema::event::{Event, MethodName, Nettrace};
 
 const STACK: u64 = 0x10_0000;
-/// Mixed.Work.Down at tier 0 (tests/data/dotnet/mixed31.methods.txt). methods.py gives its map as
+/// Mixed.Work.Down at tier 0 (tests/data/dotnet/mixed31.methods.txt). methods.py prints its map as
 /// `(0, -2), (60, 0), (66, 4), (180, 26), (195, -1), (206, -3)`.
 const DOWN: u64 = 0x1ae9_9f30;
-/// System.Threading.Thread.Sleep, ready to run.
+/// System.Threading.Thread.Sleep, compiled ahead of time (ready to run).
 const SLEEP: u64 = 0x644_8a4c_b900;
 
-/// The profile of a trace of one thread that was at `addresses`, with the real stream of
+/// The profile of a trace of one thread that was at `addresses`. The trace holds the real stream of
 /// tests/data/dotnet in pieces.
 fn profile(addresses: &[u64], more: &[Event<'_>]) -> (Profile, Methods) {
     let mut stream = Vec::new();
     let packed = include_bytes!("../../../tests/data/dotnet/mixed31.nettrace.gz");
     flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut stream).unwrap();
     let mut builder = testing::trace();
-    // An image where ready-to-run code lies; an export covers the same address.
+    // An image that holds ready-to-run code. An export covers the same address.
     let mut library = TestImage::new(r"C:\dotnet\System.Private.CoreLib.dll", 700);
     let number = (0xb900 - testing::FIRST_FUNCTION) / testing::FUNCTION_SIZE;
     library.exports = vec![("NotThisOne", number)];
@@ -88,7 +88,7 @@ fn jitted_code_has_the_methods_name_file_and_line() {
 }
 
 #[test]
-fn ready_to_run_code_has_the_methods_name_and_not_that_of_the_nearest_export() {
+fn ready_to_run_code_is_named_by_its_method_not_by_the_nearest_export() {
     let (profile, _) = profile(&[SLEEP + 4, SLEEP + 0x14], &[]);
     let (id, name, _, line) = frame(&profile, SLEEP + 4);
     assert_eq!((&*name, line), ("System.Private.CoreLib!System.Threading.Thread.Sleep(int32)", None));
@@ -99,7 +99,7 @@ fn ready_to_run_code_has_the_methods_name_and_not_that_of_the_nearest_export() {
 }
 
 #[test]
-fn names_of_the_data_access_library_serve_where_there_is_no_stream() {
+fn data_access_library_names_methods_without_a_stream() {
     let name = MethodName { time: 5, base: 0x7000_0000, size: 0x20, source: 1, name: b"App!T.M()" };
     let (profile, _) = profile(&[0x7000_0010, 0x7000_0020], &[Event::MethodName(name)]);
     let (id, name, ..) = frame(&profile, 0x7000_0010);
@@ -111,7 +111,7 @@ fn names_of_the_data_access_library_serve_where_there_is_no_stream() {
 }
 
 #[test]
-fn the_data_access_library_is_not_heard_of_what_the_runtime_lists_itself() {
+fn runtime_list_wins_over_data_access_library() {
     let name = MethodName { time: 5, base: DOWN, size: 0x20, source: 1, name: b"App!T.Other()" };
     let (profile, _) = profile(&[DOWN + 61], &[Event::MethodName(name)]);
     let (_, name, _, line) = frame(&profile, DOWN + 61);
@@ -119,7 +119,7 @@ fn the_data_access_library_is_not_heard_of_what_the_runtime_lists_itself() {
 }
 
 #[test]
-fn an_address_of_two_methods_at_unknown_times_is_not_guessed() {
+fn an_address_of_two_methods_at_unknown_times_is_ambiguous() {
     let name = |time, name| MethodName { time, base: 0x7000_0000, size: 0x20, source: 1, name };
     let more = [name(5, b"App!One()"), name(5000, b"App!Two()")].map(Event::MethodName);
     let (profile, _) = profile(&[0x7000_0010], &more);
@@ -131,7 +131,7 @@ fn an_address_of_two_methods_at_unknown_times_is_not_guessed() {
 }
 
 #[test]
-fn a_stream_of_which_a_piece_is_lost_names_what_came_before_and_says_so() {
+fn a_stream_with_a_lost_piece_names_what_came_before_and_is_reported() {
     let lost = Nettrace { session: 9, time: 1, offset: 500, bytes: b"?" };
     let (profile, methods) = profile(&[DOWN], &[Event::Nettrace(lost)]);
     assert_eq!(frame(&profile, DOWN).1, "mixed!Mixed.Work.Down(int32)");

@@ -1,10 +1,10 @@
-//! What a conversion produces, before it becomes a file: a call tree that is interned once, and
-//! per-thread runs of equal samples.
+//! The result of a conversion before it is written: a call tree in which each stack is stored once,
+//! and per-thread runs of equal samples.
 //!
-//! Memory grows with *distinct* things (images, frames, stacks); what grows with the number of
-//! samples, the [`Run`]s, lives in [`Runs`], which spills to a temporary file past a limit.
-//! [`Profile`] gets its names from `symbols` after all blocks are merged, and is then handed to one
-//! writer of `output`, batch by batch.
+//! Memory grows with the number of *distinct* things (images, frames, stacks). The [`Run`]s grow
+//! with the number of samples, so [`Runs`] moves them to a temporary file past a limit. `symbols`
+//! gives a [`Profile`] its names after all blocks are merged. Then one writer of `output` takes it,
+//! batch by batch.
 //!
 //! ```text
 //! build       walks every sample           Trace -> Profile, Runs
@@ -14,8 +14,8 @@
 //! functions   what counts as one function  Profile -> Functions
 //! ```
 //!
-//! Determinism: the same trace and the same symbols give the same ids and the same order whatever
-//! the number of threads.
+//! Determinism: the same trace and the same symbols give the same ids and the same order with any
+//! number of threads.
 
 mod build;
 mod fold;
@@ -57,7 +57,7 @@ pub struct Profile {
     pub modules: Vec<ModuleInstance>,
     /// Dynamic code regions, as in the timeline and in its order.
     pub code: Vec<CodeInfo>,
-    /// Threads by instance id; then those of which only samples are known, by first appearance.
+    /// Threads by instance id; then threads that only samples mention, by first appearance.
     pub threads: Vec<ThreadInfo>,
     /// Points in time that the user or the target marked.
     pub marks: Vec<MarkInfo>,
@@ -74,7 +74,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// What kind of code a frame lies in.
+    /// The kind of code that a frame lies in.
     pub fn kind(&self, frame: FrameId) -> FrameKind {
         let at = frame.0 as usize;
         match (self.symbols.facts.get(at), self.frames.keys()[at].place) {
@@ -108,7 +108,6 @@ pub struct TraceInfo {
     pub source: String,
     /// Architecture of the process.
     pub arch: Arch,
-    /// Process id.
     pub pid: u32,
     /// Executable's file name; `pid N` if unknown.
     pub process: String,
@@ -131,7 +130,6 @@ pub struct TraceInfo {
 pub struct ModuleInstance {
     /// Instance id of the trace.
     pub instance: u64,
-    /// Which image.
     pub image: ImageId,
     /// Load address.
     pub base: u64,
@@ -150,9 +148,9 @@ pub struct CodeInfo {
     pub instance: u64,
     /// First address.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// When it went, in nanoseconds since trace start; `None` = never.
+    /// When it was removed, in nanoseconds since trace start; `None` = never.
     pub remove_ns: Option<u64>,
 }
 
@@ -163,20 +161,19 @@ pub struct ThreadInfo {
     pub instance: u64,
     /// System thread id.
     pub tid: u32,
-    /// Last name it had; empty if none.
+    /// Its last name; empty if it had none.
     pub name: String,
     /// Nanoseconds since trace start; `None` = ran before.
     pub start_ns: Option<u64>,
     /// Nanoseconds since trace start; `None` = never exited.
     pub exit_ns: Option<u64>,
-    /// Samples.
     pub samples: u64,
     /// Samples in which it ran, or may have (state not "waiting").
     pub active_samples: u64,
 }
 
 impl ThreadInfo {
-    /// What viewers call it: `name (tid)` or `thread tid`.
+    /// Its label in viewers: `name (tid)` or `thread tid`.
     pub fn label(&self) -> String {
         if self.name.is_empty() {
             format!("thread {}", self.tid)
@@ -186,7 +183,7 @@ impl ThreadInfo {
     }
 }
 
-/// A mark.
+/// A mark made by the user or the target.
 #[derive(Clone, Debug)]
 pub struct MarkInfo {
     /// Nanoseconds since trace start.
@@ -199,10 +196,9 @@ pub struct MarkInfo {
     pub text: String,
 }
 
-/// Why stacks end.
+/// Why stacks end, and the module to blame.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct StopInfo {
-    /// The reason.
     pub reason: StopReason,
     /// Module to blame: file name; empty if none.
     pub module: String,
@@ -213,17 +209,17 @@ pub struct StopInfo {
 pub struct Losses {
     /// Samples that the recorder dropped.
     pub dropped_samples: u64,
-    /// How often the recorder dropped something, by reason; for some reasons it is no sample.
+    /// How often the recorder dropped something, by reason. For some reasons it was not a sample.
     pub dropped: Vec<(String, u64)>,
-    /// Blocks that could not be read, by their own report.
+    /// Errors of the blocks that could not be read.
     pub damaged_blocks: Vec<String>,
     /// Idle spans whose stack was in a lost block.
     pub lost_idle_spans: u64,
-    /// What language runtimes told and could not be read, one sentence each.
+    /// What language runtimes reported but could not be read, one sentence each.
     pub runtimes: Vec<String>,
     /// Events of unknown type.
     pub unknown_events: u64,
-    /// Samples taken before their module's tables were recorded, which then never were: their
-    /// stacks end there.
+    /// Samples taken before their module's tables were recorded, where the tables then never were:
+    /// their stacks end there.
     pub tables_pending: u64,
 }

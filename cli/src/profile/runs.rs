@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use stk_schema::event::RunState;
 
 bitflags::bitflags! {
-    /// What is special about a run's samples.
+    /// Special properties of a run's samples.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct RunFlags: u8 {
         /// The captured stack bytes did not reach the stack's base.
@@ -31,20 +31,18 @@ pub struct Run {
     pub first_ns: u64,
     /// Time of the last sample.
     pub last_ns: u64,
-    /// Time that the run stands for: from its first sample to the thread's next sample (or its
-    /// exit, or one nominal interval after the last sample).
+    /// Time that the run covers: from its first sample to the thread's next sample (or its exit, or
+    /// one nominal interval after the last sample).
     pub weight_ns: u64,
-    /// Samples.
     pub samples: u32,
     /// CPU time used during the run, nanoseconds; 0 if not recorded.
     pub cpu_ns: u64,
-    /// What the thread did.
     pub state: RunState,
-    /// What is special.
+    /// Special properties of its samples.
     pub flags: RunFlags,
 }
 
-/// Runs of one thread in time order; a thread's runs may come in several batches.
+/// Runs of one thread in time order. A thread's runs may be split into several batches.
 #[derive(Debug)]
 pub struct Batch<'a> {
     /// Index in `Profile::threads`.
@@ -53,11 +51,11 @@ pub struct Batch<'a> {
     pub runs: &'a [Run],
 }
 
-/// Runs kept in memory by default (24 MiB); the rest goes to a temporary file.
+/// Runs kept in memory by default (24 MiB). The rest is moved to a temporary file.
 const DEFAULT_LIMIT: usize = 512 << 10;
 
-/// All runs of a profile, per thread. Past its memory limit it spills to a temporary file, which
-/// ends with it.
+/// All runs of a profile, per thread. Past its memory limit it moves runs to a temporary file,
+/// which is deleted with it.
 #[derive(Debug)]
 pub struct Runs {
     threads: Vec<ThreadRuns>,
@@ -65,13 +63,13 @@ pub struct Runs {
     held: usize,
     limit: usize,
     spill: Option<Spill>,
-    /// What spilled runs' stacks have become.
+    /// New stacks for the nodes of the spilled runs, from [`map_nodes`](Runs::map_nodes).
     map: Option<Vec<Option<NodeId>>>,
 }
 
 #[derive(Default, Debug)]
 struct ThreadRuns {
-    /// What was spilled, earlier than `held`.
+    /// Segments in the spill file, earlier than `held`.
     spilled: Vec<Segment>,
     held: Vec<Run>,
 }
@@ -96,12 +94,13 @@ impl Default for Runs {
 }
 
 impl Runs {
-    /// No runs yet; at most `limit` of them will be held in memory.
+    /// An empty list that holds at most `limit` runs in memory.
     pub fn with_limit(limit: usize) -> Runs {
         Runs { threads: Vec::new(), held: 0, limit: limit.max(1), spill: None, map: None }
     }
 
-    /// Adds a run of thread `thread` (index in `Profile::threads`), later than all before it.
+    /// Adds a run of thread `thread` (index in `Profile::threads`). It must be later than the
+    /// thread's other runs.
     ///
     /// # Errors
     ///
@@ -119,11 +118,12 @@ impl Runs {
         Ok(())
     }
 
-    /// Hands every thread's runs, thread by thread, in time order, to `visit`. May be called again.
+    /// Calls `visit` with every thread's runs, thread by thread, in time order. Can be called
+    /// again.
     ///
     /// # Errors
     ///
-    /// What `visit` returns, or that the temporary file cannot be read.
+    /// The error of `visit`, or a failure to read the temporary file.
     pub fn for_each<E: From<io::Error>>(
         &self,
         visit: impl FnMut(Batch<'_>) -> Result<(), E>,
@@ -131,11 +131,11 @@ impl Runs {
         self.for_threads(0..self.threads.len() as u32, visit)
     }
 
-    /// As [`Runs::for_each`], but of these threads, in this order.
+    /// Like [`Runs::for_each`], for these threads in this order.
     ///
     /// # Errors
     ///
-    /// What `visit` returns, or that the temporary file cannot be read.
+    /// The error of `visit`, or a failure to read the temporary file.
     pub fn for_threads<E: From<io::Error>>(
         &self,
         threads: impl IntoIterator<Item = u32>,
@@ -161,7 +161,7 @@ impl Runs {
         Ok(())
     }
 
-    /// Replaces every run's stack by what `map` holds for it (index = node). No run may be added
+    /// Replaces every run's stack by its entry in `map` (index = node). No run may be added
     /// afterwards.
     pub fn map_nodes(&mut self, map: Vec<Option<NodeId>>) {
         for run in self.threads.iter_mut().flat_map(|thread| &mut thread.held) {
@@ -173,7 +173,7 @@ impl Runs {
         });
     }
 
-    /// Moves everything in memory to the temporary file.
+    /// Moves all runs in memory to the temporary file.
     fn spill(&mut self) -> io::Result<()> {
         let spill = match &mut self.spill {
             Some(spill) => spill,
@@ -181,7 +181,8 @@ impl Runs {
         };
         let mut out = io::BufWriter::with_capacity(1 << 20, &spill.file);
         for thread in &mut self.threads {
-            // Reading back takes one segment at a time: its size bounds the memory for that.
+            // Reading back takes one segment at a time, so a segment's size limits the memory for
+            // that.
             for runs in thread.held.chunks(SEGMENT_RUNS) {
                 thread.spilled.push(Segment { offset: spill.len, runs: runs.len() as u32 });
                 for run in runs {
@@ -208,7 +209,7 @@ impl Spill {
         let mut file = &self.file;
         file.seek(SeekFrom::Start(segment.offset))?;
         file.read_exact(&mut bytes)?;
-        // Writing goes on at the end, whatever was read in between.
+        // Writes continue at the end, wherever the last read was.
         file.seek(SeekFrom::Start(self.len))?;
         runs.clear();
         runs.extend(bytes.as_chunks::<STORED>().0.iter().map(load));
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn spilled_runs_get_new_stacks_as_those_in_memory_do() {
+    fn map_nodes_also_applies_to_spilled_runs() {
         let mut small = Runs::with_limit(7);
         let mut large = Runs::with_limit(usize::MAX);
         for runs in [&mut small, &mut large] {
@@ -293,7 +294,7 @@ mod tests {
                 runs.push(0, Run { node, ..run(i.into()) }).unwrap();
             }
             runs.map_nodes((0..10).map(|i| (i % 2 == 0).then_some(NodeId(i / 2))).collect());
-            // Nodes that the second map does not know go.
+            // The second map drops the nodes that it does not list.
             runs.map_nodes((0..4).map(|i| Some(NodeId(i + 100))).collect());
         }
         let stacks = |runs: &Runs| -> Vec<Option<u32>> {

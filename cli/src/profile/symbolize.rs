@@ -1,4 +1,4 @@
-//! Names for the distinct frames of a profile, and what is missing.
+//! Names the distinct frames of a profile, and sums up what is missing.
 
 use super::{Node, NodeId, Profile, Runs, Visit};
 use crate::model::ImageId;
@@ -7,7 +7,7 @@ use crate::trace::beyond_memory;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
-/// Fills [`Profile::symbols`]. Uses the rayon pool that it is called in.
+/// Fills [`Profile::symbols`]. Runs in the caller's rayon pool.
 pub fn symbolize(profile: &mut Profile, sources: &NameSources<'_>) {
     let site = |key: &FrameKey| Site { place: key.place, exact: key.exact, seen: None };
     let sites: Vec<Site> = profile.frames.keys().iter().map(site).collect();
@@ -19,7 +19,7 @@ pub fn symbolize(profile: &mut Profile, sources: &NameSources<'_>) {
     profile.symbols = names.symbols;
 }
 
-/// How many samples hold at least one frame whose module has no symbols.
+/// A module without symbols, and how many samples are affected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MissingModule {
     /// Module's file name.
@@ -32,7 +32,7 @@ pub struct MissingModule {
     pub reason: String,
 }
 
-/// What a profile's names lack.
+/// Counts of the names that a profile lacks.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct MissingSymbols {
     /// Frames of all samples.
@@ -93,14 +93,15 @@ pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymb
     Ok(MissingSymbols { frames, named, modules })
 }
 
-/// Samples that hold at least one frame of a module without symbols, by module and reason; with
-/// room for its distinct frames. `through`: samples of the stacks that go through each node.
+/// Samples with at least one frame of a module without symbols, by module and reason. The second
+/// number of each pair is for its distinct frames, and left at 0. `through` holds the samples of
+/// the stacks that go through each node.
 fn samples_by_reason(profile: &Profile, through: &[u64]) -> BTreeMap<(ImageId, StrId), (u64, u64)> {
     let nodes = profile.tree.nodes();
     let lacks = |NodeId(node): NodeId| {
         let frame = nodes[node as usize].frame.0 as usize;
         match profile.frames.keys()[frame].place {
-            // Where a runtime named the frame, the reason is about its line.
+            // If a runtime named the frame, the reason is about its line.
             Placement::Image(image, _) if profile.symbols.source[frame] != NameSource::Runtime => {
                 Some(image).zip(profile.symbols.reason[frame])
             }
@@ -108,7 +109,8 @@ fn samples_by_reason(profile: &Profile, through: &[u64]) -> BTreeMap<(ImageId, S
         }
     };
     let mut sums: BTreeMap<(ImageId, StrId), (u64, u64)> = BTreeMap::new();
-    // How many frames of each pair the stack has that is visited: the first counts its samples.
+    // For each pair, the number of its frames in the stack being visited. Only the first counts its
+    // samples.
     let mut open: HashMap<(ImageId, StrId), u32> = HashMap::new();
     profile.tree.visit(|node, when| {
         let count = through[node.0 as usize];

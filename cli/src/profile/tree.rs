@@ -42,8 +42,8 @@ impl CallTree {
         })
     }
 
-    /// Visits every node from the roots downwards: before its callees and after them. If the visit
-    /// before says false, its callees and the visit after are left out.
+    /// Visits every node from the roots downwards, once before its callees and once after them. If
+    /// the first visit returns false, its callees and the second visit are left out.
     pub fn visit(&self, mut visit: impl FnMut(NodeId, Visit) -> bool) {
         let children = Children::new(self.nodes());
         let mut todo: Vec<(NodeId, Visit)> = children.roots.iter().map(|&id| (id, Visit::Enter)).collect();
@@ -55,7 +55,7 @@ impl CallTree {
         }
     }
 
-    /// Adds to each node's amount those of all stacks that go through it.
+    /// Adds to each node's amount the amounts of all stacks that go through it.
     pub fn add_callees<T: Copy>(&self, amounts: &mut [T], add: impl Fn(&mut T, T)) {
         // A parent's id is smaller than its children's.
         for (id, node) in self.nodes().iter().enumerate().rev() {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_reads_back_leaf_first_and_shares_its_callers() {
+    fn frames_are_listed_leaf_first_and_callers_are_shared() {
         let mut tree = CallTree::default();
         let root = tree.intern(Node { parent: None, frame: FrameId(7) });
         let a = tree.intern(Node { parent: Some(root), frame: FrameId(8) });
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_enters_callers_before_callees_and_leaves_them_after() {
+    fn a_visit_enters_callers_before_callees_and_leaves_them_afterwards() {
         let mut tree = CallTree::default();
         let root = tree.intern(Node { parent: None, frame: FrameId(0) });
         let a = tree.intern(Node { parent: Some(root), frame: FrameId(1) });

@@ -1,10 +1,10 @@
-//! Which method's code lay where, and when.
+//! Finds which method's code was at an address, and when.
 //!
-//! Runtimes free code and use its addresses again, and what they list are moments: a method in a
-//! list was there then, and has been for some time. So a method has the moments between which it is
-//! known to have been there, and, if the runtime told, the bounds outside of which it was not.
-//! Where several methods fit an address at a time and nothing decides between them, the answer says
-//! so.
+//! Runtimes free code and use its addresses again. Their lists are valid for one moment: a method
+//! in a list was there then, and had been there for some time. So each method has the first and the
+//! last moment at which it is known to have been there and, if the runtime reported them, the
+//! bounds outside of which it was not. If several methods fit an address at a time and nothing
+//! decides between them, the lookup reports an ambiguity.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct MethodId(pub u32);
 
-/// What a piece of a runtime's code is.
+/// The kind of a piece of a runtime's code.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MethodKind {
-    /// Compiled from a method that somebody wrote.
+    /// Compiled from a method of the program or a library.
     Managed,
     /// Made by the runtime: marshalling, delegates, dispatch.
     Stub,
@@ -29,7 +29,7 @@ pub struct ManagedModule {
     pub path: String,
     /// GUID of its portable PDB; zero if it has none.
     pub pdb_guid: [u8; 16],
-    /// Path of the PDB as the compiler wrote it.
+    /// Path of the PDB, in the compiler's form.
     pub pdb_path: String,
 }
 
@@ -46,11 +46,11 @@ impl ManagedModule {
     }
 }
 
-/// Where the lines of a method's code come from.
+/// Maps a method's code to its IL, whose lines are in the PDB.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CodeLines {
-    /// `(native offset, IL offset)`, sorted by native offset; IL offsets below 0 are −1 (no IL), −2
-    /// (prologue), −3 (epilogue).
+    /// `(native offset, IL offset)`, sorted by native offset. IL offsets below 0 are −1 (no IL),
+    /// −2 (prologue), −3 (epilogue).
     pub offsets: Vec<(u32, i32)>,
 }
 
@@ -62,26 +62,26 @@ impl CodeLines {
     }
 }
 
-/// A method's code at one place.
+/// The code of a method at one address.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Method {
     /// The runtime's own number of it (.NET: the address of its MethodDesc); 0 if unknown.
     pub id: u64,
     /// First address.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u32,
     /// `Module!Namespace.Type.Method(signature)`.
     pub name: Arc<str>,
-    /// What it is.
+    /// The kind of its code.
     pub kind: MethodKind,
-    /// How far it is optimised, as the runtime's own term; empty if unknown.
+    /// How far it is optimised, in the runtime's own term; empty if unknown.
     pub tier: &'static str,
     /// Index in the list of managed modules.
     pub module: Option<u32>,
     /// Metadata token of the method; 0 if it has none.
     pub token: u32,
-    /// How its addresses become IL offsets.
+    /// Maps its addresses to IL offsets.
     pub lines: Option<Arc<CodeLines>>,
     /// When it was or may have been there.
     pub span: Span,
@@ -90,23 +90,23 @@ pub struct Method {
 /// When something was there, in nanoseconds since the trace's start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// Certainly not before.
+    /// It was certainly not there before.
     pub not_before: u64,
     /// First moment at which it is known to have been there.
     pub first: u64,
     /// Last moment at which it is known to have been there.
     pub last: u64,
-    /// Certainly not from then on.
+    /// It was certainly not there from then on.
     pub gone: u64,
 }
 
 impl Span {
-    /// Seen at a moment; nothing is known of before and after.
+    /// It was seen at a moment. Nothing is known about before and after.
     pub fn seen(time: u64) -> Span {
         Span { not_before: 0, first: time, last: time, gone: u64::MAX }
     }
 
-    /// Came at `time`.
+    /// It was loaded at `time`.
     pub fn from(time: u64) -> Span {
         Span { not_before: time, ..Span::seen(time) }
     }
@@ -122,7 +122,7 @@ impl Span {
     }
 
     fn join(&mut self, other: &Span) {
-        // Seen before it came again: it had been there all the time.
+        // It was seen before it was loaded again, so it had been there all the time.
         self.not_before = self.not_before.min(other.not_before);
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
@@ -137,7 +137,7 @@ pub struct Ambiguity {
     pub methods: [MethodId; 2],
 }
 
-/// Methods by address and time. Add all, then [`MethodMap::finish`], then ask.
+/// Methods by address and time. Add all, then call [`MethodMap::finish`], then look up.
 #[derive(Default, Debug)]
 pub struct MethodMap {
     methods: Vec<Method>,
@@ -148,11 +148,13 @@ pub struct MethodMap {
     order: Vec<(u32, u64)>,
 }
 
-/// Methods that one address is compared with at most; more lie over each other in no real process.
+/// Limit for the methods that one address is compared with. Real processes have fewer over each
+/// other.
 const MOST_OVERLAPPING: usize = 256;
 
 impl MethodMap {
-    /// Adds a method; one of the same place and name is the same one, seen again.
+    /// Adds a method. If one with the same address, size and name is known, it is the same method,
+    /// seen again.
     pub fn add(&mut self, method: Method) {
         if method.size == 0 {
             return;
@@ -178,7 +180,7 @@ impl MethodMap {
         }
     }
 
-    /// Says that whatever code began at `base` went at `time`.
+    /// Notes that the code that began at `base` was removed at `time`.
     pub fn remove(&mut self, base: u64, time: u64) {
         if let Some(&at) = self.latest.get(&base) {
             let span = &mut self.methods[at as usize].span;
@@ -188,7 +190,7 @@ impl MethodMap {
         }
     }
 
-    /// Makes the map ready to be asked.
+    /// Makes the map ready for lookups.
     pub fn finish(&mut self) {
         (self.known, self.latest) = (HashMap::new(), HashMap::new());
         let mut order: Vec<u32> = (0..self.methods.len() as u32).collect();
@@ -213,20 +215,19 @@ impl MethodMap {
         &self.methods
     }
 
-    /// A method.
     pub fn get(&self, id: MethodId) -> &Method {
         &self.methods[id.0 as usize]
     }
 
-    /// The name of the method with the runtime's number `id`, whatever code it had; `None` if none
-    /// or several have it.
+    /// The name of the method with the runtime's id `id`, at whatever address. `None` if no method,
+    /// or methods of different names, have it.
     pub fn name_of(&self, id: u64) -> Option<&str> {
         let mut named = self.methods.iter().filter(|method| method.id == id && id != 0);
         let name = &named.next()?.name;
         named.all(|other| other.name == *name).then_some(name)
     }
 
-    /// Whether any method's code lies, at whatever time, from `base` to before `base + size`.
+    /// Whether any method's code lay, at any time, between `base` and `base + size`.
     pub fn any_within(&self, base: u64, size: u64) -> bool {
         let last = base.saturating_add(size.saturating_sub(1));
         let after = self.order.partition_point(|&(i, _)| self.methods[i as usize].base <= last);
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_was_used_again_is_named_by_the_time() {
+    fn a_reused_address_is_named_by_the_method_at_the_time() {
         let map = map([
             method(100, 10, "old", Span { gone: 50, ..Span::seen(20) }),
             method(90, 40, "new", Span::from(60)),

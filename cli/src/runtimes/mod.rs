@@ -1,10 +1,10 @@
-//! What language runtimes say of the code that they make at run time, so that frames in it get
-//! names.
+//! What language runtimes report about the code that they make at run time, so that frames in it
+//! get names.
 //!
-//! Each runtime is a folder beside the others ([`dotnet`]); it gets a trace and fills a
-//! [`MethodMap`]: which method's code lay where and when, and how its addresses become lines.
-//! `profile` asks the map; nothing outside a runtime's folder knows how it talks. [`Methods`] is
-//! what all runtimes of a trace gave.
+//! Each runtime is a folder beside the others ([`dotnet`]). It takes a trace and fills a
+//! [`MethodMap`]: which method's code lay where and when, and how its addresses map to lines.
+//! `profile` uses only the map; nothing outside a runtime's folder depends on that runtime.
+//! [`Methods`] combines the results of all runtimes of a trace.
 
 pub mod dotnet;
 mod methods;
@@ -19,19 +19,20 @@ use std::collections::BTreeSet;
 /// Methods of all runtimes in a trace.
 #[derive(Default, Debug)]
 pub struct Methods {
-    /// Which method lies where.
+    /// Methods by address and time.
     pub map: MethodMap,
     /// Managed modules that methods refer to.
     pub modules: Vec<ManagedModule>,
-    /// Images whose native code is a runtime's own.
+    /// Images whose native code belongs to a runtime.
     pub runtimes: BTreeSet<ImageId>,
     /// What could not be read, one sentence each.
     pub problems: Vec<String>,
-    /// Streams of the runtimes that were read.
+    /// Number of the runtimes' streams that were read.
     pub streams: usize,
 }
 
-/// What the runtimes of a trace say of their methods. A trace without any gives an empty map.
+/// What the runtimes of a trace report about their methods. A trace without runtimes gives an empty
+/// map.
 pub fn methods(trace: &Trace<'_>) -> Methods {
     dotnet::methods(trace)
 }

@@ -15,28 +15,28 @@ pub enum FrameChoice {
     Managed,
 }
 
-/// What is left out.
+/// Which frames to leave out.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FoldOptions {
-    /// Which frames stay.
+    /// The frames to show.
     pub frames: FrameChoice,
-    /// Whether stubs go, and frames of a runtime that follow each other become one.
+    /// Whether to leave out stubs, and to join frames of a runtime that follow each other.
     pub hide_runtime: bool,
 }
 
-/// How far a stack is folded, going from the root to the leaf.
+/// State of folding one stack, from the root to the leaf.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct FoldState {
-    /// Whether the nearest frame that was not [`FoldOutcome::Left`] stands for a runtime's.
+    /// Whether the nearest frame that was not [`FoldOutcome::Left`] is one of a runtime's.
     in_runtime: bool,
 }
 
-/// What becomes of a frame.
+/// How a frame is shown when a stack is folded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FoldOutcome {
-    /// It stays.
+    /// It is shown.
     Shown,
-    /// It goes.
+    /// It is left out.
     Left,
     /// It is the first of a runtime's frames that follow each other: one frame stands for all of
     /// them.
@@ -49,7 +49,7 @@ impl FoldOptions {
         *self == FoldOptions::default()
     }
 
-    /// What becomes of the next frame, which is of this kind.
+    /// Decides how the next frame, which is of this kind, is shown.
     pub fn next(&self, state: &mut FoldState, kind: FrameKind) -> FoldOutcome {
         let folded = self.of(kind, state.in_runtime);
         if folded != FoldOutcome::Left {
@@ -75,7 +75,7 @@ impl FoldOptions {
     }
 }
 
-/// The name of the frame that stands for a runtime's.
+/// The name of the frame that replaces a runtime's.
 pub fn folded_name(module: &str) -> String {
     format!("[{module}]")
 }

@@ -21,13 +21,12 @@ pub enum Placement {
     Unknown(u64),
 }
 
-/// What makes two frames the same.
+/// What identifies a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FrameKey {
-    /// Where it lies.
     pub place: Placement,
-    /// True: the address is that of an instruction (context frame); false: a return address, looked
-    /// up at address − 1.
+    /// True: `place` is the address of an instruction (context frame). False: it is a return
+    /// address, which is looked up at address − 1.
     pub exact: bool,
     /// How it was found.
     pub trust: Trust,
@@ -64,9 +63,9 @@ impl Placement {
     }
 }
 
-/// Values numbered in order of first appearance. The table holds only the numbers, so that a value
-/// is stored once: there can be millions of nodes. Its hasher is seeded at random, so that no trace
-/// can be made to collide, and nothing depends on its order.
+/// Numbers values in order of first appearance. The hash table holds only the numbers, so each
+/// value is stored once: there can be millions of nodes. The hasher is seeded at random, so that no
+/// trace can force collisions, and nothing depends on its order.
 #[derive(Debug)]
 pub(crate) struct Interner<T> {
     pub(crate) values: Vec<T>,

@@ -1,4 +1,4 @@
-//! Which methods of language runtimes code lies in.
+//! Finds the methods of language runtimes that code lies in.
 
 use super::{NameSources, Placement, Site};
 use crate::runtimes::dotnet::{Line, LineError, Lines};
@@ -9,33 +9,33 @@ use stk_schema::event::ModuleFlags;
 pub(super) struct MethodFinder<'a> {
     methods: &'a Methods,
     lines: Lines<'a>,
-    /// By image: the places where it lay and methods are.
+    /// By image: its load addresses and times where methods are known.
     images: Vec<Vec<Stay>>,
     /// Dynamic code, in the timeline's order.
     code: Vec<Stay>,
 }
 
-/// An image or code at an address, in nanoseconds since the trace's start.
+/// An image or a code region at an address for a time, in nanoseconds since the trace's start.
 struct Stay {
     base: u64,
     from: u64,
     until: u64,
 }
 
-/// What runtimes say of a site.
+/// The method at a site, by the runtimes' reports.
 pub(super) enum MethodAt {
-    /// Nothing.
+    /// No method.
     None,
     /// The method that it lies in.
     Method {
         id: MethodId,
-        /// Of a return address, one less.
+        /// For a return address, one less.
         address: u64,
         line: Option<Line>,
         /// Why there is no line.
         reason: Option<LineError>,
     },
-    /// Several methods were there, and nothing tells which of them is meant.
+    /// Several methods were at this address, and the time does not tell which of them it was.
     Ambiguous(Ambiguity),
 }
 
@@ -69,7 +69,7 @@ impl<'a> MethodFinder<'a> {
         MethodFinder { methods, lines, images, code: code.collect() }
     }
 
-    /// What runtimes say of a site.
+    /// Finds the method at a site.
     pub fn find(&self, site: &Site) -> MethodAt {
         // A return address belongs to the call before it.
         let back = u64::from(!site.exact);
@@ -97,7 +97,7 @@ impl<'a> MethodFinder<'a> {
         Some(module.file_name()).filter(|name| !name.is_empty())
     }
 
-    /// Why it is none of several methods.
+    /// Says why no single method was chosen.
     pub fn ambiguity(&self, method: &MethodAt) -> Option<String> {
         let MethodAt::Ambiguous(Ambiguity { methods }) = method else { return None };
         let [one, other] = methods.map(|id| &self.methods.map.get(id).name);

@@ -1,13 +1,13 @@
-//! A decoded sample becomes a named stack: the one way for profiles, dumps and the comparison of
-//! walks.
+//! Turns a decoded sample into a named stack. Profiles, dumps and the comparison of walks all use
+//! this module.
 //!
 //! ```text
-//! cost     what walking may cost
+//! cost     limits on the cost of walking
 //! walk     the sample's frames, beyond gaps too, and why there are no more  Sample -> Frame, End
 //! frame    distinct frames: where code lies, how it was found               Frame -> FrameKey
-//! name     what code is called: by its runtime, symbols, export, offset     Site -> Names
-//! method   which methods of language runtimes code lies in
-//! symbols  names and what else is known of frames, as columns               FrameSymbols
+//! name     the name of code: from its runtime, symbols, export, offset      Site -> Names
+//! method   the methods of language runtimes that code lies in
+//! symbols  names and facts of frames, as columns                            FrameSymbols
 //! fold     which frames are left out                                        FrameKind -> Folded
 //! ```
 

@@ -1,5 +1,5 @@
-//! What code is called: as the language runtime says that made it; else by its symbols; else by the
-//! exported function that holds it; else by its offset.
+//! Names code: by the language runtime that made it; else by its symbols; else by the exported
+//! function that holds it; else by its offset.
 
 use super::method::{MethodAt, MethodFinder};
 use super::{FrameFacts, FrameId, FrameKind, FrameSymbols, NameSource, NamedFrame, Placement, StrId};
@@ -15,14 +15,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use stk_schema::identity::CodeView;
 
-/// What the names of a trace's code come from.
+/// The sources of the names of a trace's code.
 #[derive(Clone, Copy)]
 pub struct NameSources<'a> {
-    /// The trace.
     pub trace: &'a Trace<'a>,
-    /// What is known of its images, in the order of its timeline.
+    /// Its images, in the order of its timeline.
     pub images: &'a [ModuleImage],
-    /// What language runtimes say of their code.
+    /// The methods that language runtimes reported.
     pub methods: &'a Methods,
     /// The images' symbols.
     pub symbolizer: &'a Symbolizer,
@@ -31,28 +30,27 @@ pub struct NameSources<'a> {
 /// Code that is to be named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Site {
-    /// Where it lies.
     pub place: Placement,
-    /// Whether that is an instruction, not a return address. A return address belongs to the call
-    /// before it.
+    /// Whether `place` is an instruction, not a return address. A return address belongs to the
+    /// call before it.
     pub exact: bool,
-    /// Its address, and when it was there in nanoseconds since the trace's start. `None`: whenever
-    /// its module or code was there.
+    /// Its address, and when it was seen, in nanoseconds since the trace's start. `None`: at any
+    /// time when its module or code was loaded.
     pub seen: Option<(u64, u64)>,
 }
 
 /// The names of sites.
 #[derive(Default, Debug)]
 pub struct Names {
-    /// By site, as by frame.
+    /// Names by site, in the form used for frames.
     pub symbols: FrameSymbols,
-    /// By site: bytes from the beginning of the outermost function; none without a function.
+    /// By site: bytes from the beginning of the outermost function; `None` without a function.
     pub displacements: Vec<Option<u32>>,
-    /// Texts for which there is no memory: another stands in their place.
+    /// Number of texts left out because there was no memory for them. Another text replaces each.
     pub left_out: u64,
 }
 
-/// Names sites, in their order. Uses the rayon pool that it is called in, a module a task.
+/// Names sites, in their order. Runs in the caller's rayon pool; each module is one task.
 pub fn name(sources: &NameSources<'_>, sites: &[Site]) -> Names {
     let finder = MethodFinder::new(sources);
     let methods: Vec<MethodAt> = sites.par_iter().map(|site| finder.find(site)).collect();
@@ -65,7 +63,7 @@ pub fn name(sources: &NameSources<'_>, sites: &[Site]) -> Names {
     writer.names
 }
 
-/// What code in an image is called.
+/// The name of code in an image, and where it came from.
 pub enum ImageName<'a> {
     /// As its symbols say.
     Symbols(Resolution<'a>),
@@ -82,8 +80,8 @@ pub enum ImageName<'a> {
     Offset,
 }
 
-/// What the code at `rva` in an image is called: by its symbols, else by the exported function that
-/// holds it, else by its offset.
+/// The name of the code at `rva` in an image: from its symbols, else from the exported function
+/// that holds it, else from its offset.
 pub fn image_name<'a>(
     symbols: Option<Resolution<'a>>,
     image: Option<&'a ModuleImage>,
@@ -101,24 +99,24 @@ pub fn image_name<'a>(
     }
 }
 
-/// The name of code of which nothing else is known: `module.dll+0x1234`.
+/// The name of code that nothing else is known of: `module.dll+0x1234`.
 pub fn offset_name(module: &str, offset: u64) -> String {
     format!("{module}+{offset:#x}")
 }
 
-/// An exported name for people.
+/// An exported name in its displayed form.
 fn export_name<'a>(name: &'a str, image: &ModuleImage, style: Demangle) -> Cow<'a, str> {
     let shown = demangle(name, style);
     let decorated = image.tables.arch() == stk_unwind::Arch::X86 && style != Demangle::None && shown == name;
     if decorated { Cow::Borrowed(undecorate_x86(name)) } else { shown }
 }
 
-/// The rva to look up: that of the instruction, of a return address that of the call.
+/// The RVA to look up: the instruction's own, or for a return address that of the call.
 fn lookup_rva(exact: bool, rva: u32) -> u32 {
     if exact { rva } else { rva.saturating_sub(1) }
 }
 
-/// What symbols are looked for by. `arch`: of the trace, for an image whose own is not known.
+/// The key to look up symbols by. `arch` is that of the trace, for an image whose own is not known.
 fn module_key<'a>(facts: &'a Image, known: &ModuleImage, arch: stk_schema::Arch) -> ModuleKey<'a> {
     ModuleKey {
         path: &facts.path,
@@ -143,7 +141,7 @@ struct AddressSymbols {
     /// Sorted.
     rvas: Vec<u32>,
     symbols: ModuleSymbols,
-    /// Of the texts that were met, their ids among all.
+    /// By the text's id in the module: its id among all texts, once it has one.
     texts: Vec<Option<StrId>>,
 }
 
@@ -243,7 +241,7 @@ impl NameWriter<'_> {
             None => (None, &mut [][..]),
         };
         let reason = found.and_then(|found| found.reason.map(ToString::to_string));
-        // Looked up one byte before a return address.
+        // Return addresses were looked up one byte lower.
         let back = u32::from(!exact);
         match image_name(found, Some(&images[at]), inside, symbolizer.demangle()) {
             ImageName::Symbols(found) => {
@@ -266,7 +264,7 @@ impl NameWriter<'_> {
         }
     }
 
-    /// Code that was made at run time and that no runtime has named.
+    /// Names code that was made at run time and that no runtime has named.
     fn dynamic(&mut self, region: u32, offset: u32, method: &MethodAt) {
         let code = &self.sources.trace.timeline.code[region as usize];
         let address = code.base.wrapping_add(offset.into());
@@ -289,7 +287,7 @@ impl NameWriter<'_> {
         self.end(source, Some(reason), displacement);
     }
 
-    /// The id of a text that the trace has a part in, as far as there is memory for it.
+    /// The id of a text that comes from the trace, as far as the memory budget allows.
     fn text(&mut self, text: &str) -> StrId {
         let Names { symbols, left_out, .. } = &mut self.names;
         let budget = &self.sources.trace.budget;
@@ -311,13 +309,13 @@ impl NameWriter<'_> {
 
 const NOT_COVERED: &str = "no symbol covers the address";
 
-/// Stands for a text for which there is no memory.
+/// Replaces a text that there is no memory for.
 const NO_MEMORY: &str = "(left out: --max-memory)";
 
-/// What keeping a text takes beside its bytes.
+/// Bytes that it takes to keep a text, beside its own.
 const TEXT: usize = 96;
 
-/// Adds the functions of an address; `texts` are the ids of the module's texts that are known.
+/// Adds the functions of an address. `texts` holds the ids that the module's texts already have.
 fn add_symbols(symbols: &mut FrameSymbols, found: Resolution<'_>, texts: &mut [Option<StrId>]) {
     let FrameSymbols { strings, named, source, aliases, .. } = symbols;
     let mut text = |id: u32| *texts[id as usize].get_or_insert_with(|| strings.intern(found.text(id)));

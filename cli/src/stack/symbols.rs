@@ -1,4 +1,4 @@
-//! What is known of frames by name: columns parallel to a table of frames, and their texts.
+//! Names and facts of frames: columns parallel to a table of frames, and their texts.
 
 use super::FrameId;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ pub struct NamedFrame {
     pub inline: bool,
 }
 
-/// What kind of code a frame lies in.
+/// The kind of code that a frame lies in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
 pub enum FrameKind {
     /// Compiled ahead of time, part of an image.
@@ -33,7 +33,7 @@ pub enum FrameKind {
     Stub,
     /// Native code of a language runtime.
     Runtime,
-    /// Made at run time, and no language runtime told what it is.
+    /// Made at run time, and no language runtime reported what it is.
     Dynamic,
     /// In no image, and not known to be made at run time.
     Unknown,
@@ -53,10 +53,10 @@ impl FrameKind {
     }
 }
 
-/// What is known of a frame besides its names.
+/// Facts about a frame besides its names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FrameFacts {
-    /// What kind of code it lies in.
+    /// The kind of code that it lies in.
     pub kind: FrameKind,
     /// How far a managed method's code is optimised, as its runtime calls it; empty if unknown.
     pub tier: &'static str,
@@ -67,7 +67,6 @@ pub struct FrameFacts {
 /// Where a frame's name came from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NameSource {
-    /// PDB.
     Pdb,
     /// DWARF or COFF symbols.
     Dwarf,
@@ -91,7 +90,7 @@ impl NameSource {
         }
     }
 
-    /// Whether the name is that of the function, not of something near it.
+    /// Whether the name belongs to the function itself, not to something near it.
     pub fn is_certain(self) -> bool {
         matches!(self, NameSource::Pdb | NameSource::Dwarf | NameSource::Runtime)
     }
@@ -100,21 +99,19 @@ impl NameSource {
 /// Names of all frames, parallel to [`FrameTable`](super::FrameTable).
 #[derive(Default, Debug)]
 pub struct FrameSymbols {
-    /// Texts.
     pub strings: Strings,
     /// Names of frame `i`, innermost first: `named[starts[i]..starts[i + 1]]`.
     pub starts: Vec<u32>,
-    /// All names.
     pub named: Vec<NamedFrame>,
     /// Source of each frame's name.
     pub source: Vec<NameSource>,
-    /// Why there is no (better) name, or no line of a managed method, per frame; index into
+    /// Per frame: why there is no (better) name, or no line of a managed method; index into
     /// `strings`.
     pub reason: Vec<Option<StrId>>,
-    /// What else is known of each frame; empty: nothing.
+    /// Further facts of each frame; empty if there are none.
     pub facts: Vec<FrameFacts>,
-    /// Of the frames whose outermost function shares its code with others (identical-code folding),
-    /// the others' names.
+    /// For frames whose outermost function shares its code with others (identical-code folding):
+    /// the names of the others.
     pub aliases: HashMap<FrameId, Box<[StrId]>>,
 }
 
@@ -125,8 +122,8 @@ impl FrameSymbols {
         &self.named[self.starts[i] as usize..self.starts[i + 1] as usize]
     }
 
-    /// Names of further functions whose code is the frame's outermost function's: which of them ran
-    /// cannot be told.
+    /// Names of further functions whose code is the same as that of the frame's outermost function.
+    /// The trace does not tell which of them ran.
     pub fn aliases(&self, frame: FrameId) -> impl ExactSizeIterator<Item = &str> {
         self.aliases.get(&frame).map_or(&[][..], |ids| ids).iter().map(|&id| self.strings.get(id))
     }
@@ -157,7 +154,7 @@ impl Strings {
         self.ids.contains_key(text)
     }
 
-    /// The text of an id that this table gave.
+    /// The text of an id from this table.
     pub fn get(&self, id: StrId) -> &str {
         &self.texts[id.0 as usize]
     }

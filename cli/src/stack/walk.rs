@@ -1,5 +1,5 @@
-//! From a sample to its frames: as far as the code leads, then beyond gaps by what a language
-//! runtime said of the thread.
+//! Walks a sample's stack: as far as the code leads, then beyond gaps by what a language runtime
+//! reported about the thread.
 
 use super::cost::FRAME;
 use crate::image::{AddressSpace, ModuleImage};
@@ -14,18 +14,19 @@ pub struct StackWalker<'i> {
     explicit: &'i ExplicitFrames,
     view: View<'i>,
     walker: Walker,
-    /// Frames found since the cost was last taken.
+    /// Frames found since the last [`take_cost`](Self::take_cost).
     found: usize,
 }
 
-/// A thread's stack, walked sample after sample: of each only what changed since the one before.
+/// A thread's stack, walked sample after sample. Each walk covers only what changed since the one
+/// before.
 #[derive(Default, Debug)]
 pub struct ThreadStack {
     /// The walk by code alone.
     history: History,
-    /// Which modules were there then.
+    /// Epoch of the modules at that walk.
     epoch: usize,
-    /// Frames beyond a gap in which that walk ended, innermost first, and why there are no more.
+    /// Frames beyond the gap at which that walk ended, innermost first, and why there are no more.
     beyond: Vec<Frame>,
     beyond_stop: Option<Stop>,
 }
@@ -33,24 +34,24 @@ pub struct ThreadStack {
 /// Why there are no more frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StackEnd {
-    /// What stacks are grouped by.
+    /// The reason that stacks are grouped by.
     pub reason: StopReason,
-    /// How the walk that is to blame ended; `None` if there was none.
+    /// How the walk ended that is to blame; `None` if there was no walk.
     stop: Option<Stop>,
 }
 
-/// The kind of reason for which a stack ends.
+/// The kind of reason why a stack ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StopReason {
-    /// The walk ended so.
+    /// The walk ended for this reason.
     Walk(StopKind),
-    /// The thread's start was reached, but over a gap: frames are missing.
+    /// The walk reached the thread's start, but over a gap: frames are missing.
     PastGap,
-    /// No walk: it is not known which modules were loaded.
+    /// There was no walk: it is not known which modules were loaded.
     ModulesUnknown,
-    /// No walk: the registers cannot be read.
+    /// There was no walk: the registers cannot be read.
     RegistersUnknown,
-    /// No walk: the stack is in a lost block.
+    /// There was no walk: the stack is in a lost block.
     StackLost,
 }
 
@@ -58,7 +59,7 @@ impl StopReason {
     /// The stack was walked to the thread's start without a gap.
     pub const COMPLETE: StopReason = StopReason::Walk(StopKind::ThreadStart);
 
-    /// The short stable name that outputs carry.
+    /// The short stable name for outputs.
     pub fn as_str(self) -> &'static str {
         match self {
             StopReason::Walk(kind) => kind.as_str(),
@@ -87,24 +88,24 @@ impl StackEnd {
         StackEnd { reason, stop: None }
     }
 
-    /// The end of a walk that stopped so; `beyond`: of the frames beyond that gap, if there are
-    /// any.
+    /// The end of a walk that stopped with `stop`. `beyond` is the stop of the frames beyond that
+    /// gap, if there are any.
     fn of(stop: Stop, beyond: Option<Stop>) -> StackEnd {
         match beyond {
-            // What the stack lacks is still to blame on what the first walk stumbled over.
+            // Frames are missing at the gap, so the first walk's stop is to blame.
             Some(Stop::ThreadStart) => StackEnd { reason: StopReason::PastGap, stop: Some(stop) },
             Some(last) => StackEnd { reason: StopReason::Walk(last.kind()), stop: Some(last) },
             None => StackEnd { reason: StopReason::Walk(stop.kind()), stop: Some(stop) },
         }
     }
 
-    /// The module to blame, where one is.
+    /// The module to blame, if there is one.
     pub fn module(self) -> Option<ModuleId> {
         self.stop?.module()
     }
 
-    /// The address that was wanted: a word's or a return address; with a module to blame, an RVA in
-    /// it.
+    /// The address that the walk needed and could not use: of a word on the stack or a return
+    /// address. If there is a module to blame, an RVA in it.
     pub fn address(self) -> Option<u64> {
         match self.stop? {
             Stop::BadMemory { address } | Stop::NoModule { address } => Some(address),
@@ -119,13 +120,12 @@ impl StackEnd {
 }
 
 impl ThreadStack {
-    /// Forgets the thread.
     pub fn clear(&mut self) {
         self.history.clear();
         self.leave_gap();
     }
 
-    /// Forgets the frames beyond a gap; whether there were any.
+    /// Forgets the frames beyond a gap. Returns whether there were any.
     pub fn leave_gap(&mut self) -> bool {
         self.beyond.clear();
         self.beyond_stop.take().is_some()
@@ -136,24 +136,24 @@ impl ThreadStack {
         self.history.frames().iter().chain(&self.beyond)
     }
 
-    /// How many of the outermost frames are those of the walk before.
+    /// How many of the outermost frames were taken over from the walk before.
     pub fn reused(&self) -> usize {
         if self.beyond.is_empty() { self.history.reused() } else { 0 }
     }
 
-    /// Why the walks of which it consists ended.
+    /// Why the walks that it consists of ended.
     pub fn stops(&self) -> impl Iterator<Item = Stop> {
         self.history.stop().into_iter().chain(self.beyond_stop)
     }
 
-    /// Why there are no more frames than those of the walk that stopped so.
+    /// Why the stack ends, if the walk by code stopped with `stop`.
     pub fn end(&self, stop: Stop) -> StackEnd {
         StackEnd::of(stop, self.beyond_stop)
     }
 }
 
 impl<'i> StackWalker<'i> {
-    /// Walks stacks of `trace`; `images` are those of its timeline, in its order.
+    /// Walks stacks of `trace`. `images` are those of its timeline, in its order.
     pub fn new(
         trace: &'i Trace<'_>,
         images: &'i [ModuleImage],
@@ -163,7 +163,7 @@ impl<'i> StackWalker<'i> {
         StackWalker { images, explicit, view: trace.timeline.view(), walker: Walker::new(options), found: 0 }
     }
 
-    /// What walking and going to other times has cost since this was last asked, in the unit of
+    /// Cost of the walks and of the moves to other times since the last call, in the unit of
     /// [`cost`](super::cost).
     pub fn take_cost(&mut self) -> u64 {
         self.view.take_cost() + FRAME * std::mem::take(&mut self.found) as u64
@@ -183,8 +183,8 @@ impl<'i> StackWalker<'i> {
         stop
     }
 
-    /// Walks a sample at `time`, beyond gaps as far as `managed` leads. Hands over the frames,
-    /// innermost first, each with the registers at it.
+    /// Walks a sample at `time`, and beyond gaps as far as `managed` leads. Calls `each` with every
+    /// frame, innermost first, and the registers at it.
     pub fn walk(
         &mut self,
         sample: &Sample<'_>,
@@ -205,9 +205,9 @@ impl<'i> StackWalker<'i> {
         StackEnd::of(stop, beyond)
     }
 
-    /// Walks a thread's next sample at `time` by its code alone, and of its stack only what
-    /// changed. `unchanged_from`: the lowest address from which on the stack's words are as they
-    /// were then.
+    /// Walks a thread's next sample at `time` by its code alone, and only the part of its stack
+    /// that changed. From the address `unchanged_from` on, the stack's words are the same as at the
+    /// walk before.
     pub fn walk_next(
         &mut self,
         sample: &Sample<'_>,
@@ -216,7 +216,7 @@ impl<'i> StackWalker<'i> {
         stack: &mut ThreadStack,
     ) -> Stop {
         self.view.go(time);
-        // Under other modules even the same words mean something else.
+        // If the modules differ, the same words can be different frames.
         let epoch = self.view.epoch();
         let unchanged_from = if epoch == stack.epoch { unchanged_from } else { u64::MAX };
         stack.epoch = epoch;
@@ -226,12 +226,14 @@ impl<'i> StackWalker<'i> {
         stop
     }
 
-    /// Whether a walk that stopped so goes on if a runtime said something of the thread.
+    /// Whether a walk that stopped with `stop` can go on if a runtime reported something about the
+    /// thread.
     pub fn may_go_on(&self, stop: Stop) -> bool {
         self.explicit.may_go_on(stop)
     }
 
-    /// Finds the frames beyond the gap in which the latest walk ended, which was of this sample.
+    /// Finds the frames beyond the gap at which the latest walk ended. That walk must be of this
+    /// sample.
     pub fn go_on(
         &mut self,
         sample: &Sample<'_>,
@@ -244,7 +246,7 @@ impl<'i> StackWalker<'i> {
         stack.beyond_stop = self.beyond(sample, managed, (sp, stop), |frame, _| beyond.push(*frame));
     }
 
-    /// The frames beyond a gap, and why there are no more; `None`: there are none.
+    /// Finds the frames beyond a gap and returns why there are no more. `None`: there are none.
     fn beyond(
         &mut self,
         sample: &Sample<'_>,

@@ -1,8 +1,8 @@
-//! What `stk stats` prints: totals, top functions, modules and threads, and what is wrong with the
+//! The figures of `stk stats`: totals, top functions, modules and threads, and the problems of the
 //! stacks.
 //!
-//! [`collect`] reads the runs once into sums by thread, stop reason and stack, and walks the call
-//! tree once. Memory grows with distinct stacks, not with samples.
+//! [`collect`] reads the runs once, sums them by thread, stop reason and stack, and walks the call
+//! tree once. Memory grows with the number of distinct stacks, not of samples.
 
 mod sums;
 mod text;
@@ -17,11 +17,11 @@ use stk_schema::event::RunState;
 use stk_unwind::Trust;
 use sums::StatsTables;
 
-/// Version of the JSON, which `schema/stats.schema.json` describes. It grows when a field changes
-/// its meaning or goes away, not when one is added.
+/// Version of the JSON that `schema/stats.schema.json` describes. It is raised when the meaning of
+/// a field changes or a field is removed, not when one is added.
 pub const VERSION: u32 = 1;
 
-/// What to count and how much of it to keep.
+/// What to count, and how many rows to keep.
 #[derive(Clone, Copy, Debug)]
 pub struct StatsOptions {
     /// Rows of each list of functions, modules, threads and reasons.
@@ -36,7 +36,7 @@ impl Default for StatsOptions {
     }
 }
 
-/// Figures of one trace. Times are nanoseconds; "weight" is the time that samples stand for.
+/// Figures of one trace. Times are nanoseconds. "Weight" is the time that samples cover.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Stats {
     /// File or name of the trace.
@@ -45,7 +45,6 @@ pub struct Stats {
     pub trace_id: String,
     /// Executable's file name.
     pub process: String,
-    /// Process id.
     pub pid: u32,
     /// Host name; empty if unknown.
     pub host: String,
@@ -55,13 +54,12 @@ pub struct Stats {
     pub start_utc_ns: u64,
     /// Whether the recorder finished the trace.
     pub complete: bool,
-    /// Sums.
     pub totals: Totals,
-    /// What the threads did.
+    /// Samples by state of their thread.
     pub states: States,
     /// Whether waiting samples are left out below.
     pub running_only: bool,
-    /// Weight of what is counted below: the whole of all shares of time.
+    /// Weight of the samples counted below: the whole that all shares of time refer to.
     pub counted_ns: u64,
     /// Functions with the most self time first.
     pub functions_by_self: Vec<FunctionStats>,
@@ -77,9 +75,9 @@ pub struct Stats {
     pub trusts: Vec<TrustStats>,
     /// How many frames have names.
     pub frames: FrameStats,
-    /// How often the recorder dropped something, by reason; for some reasons it is no sample.
+    /// How often the recorder dropped something, by reason. For some reasons it was not a sample.
     pub dropped: Vec<Count>,
-    /// Blocks that could not be read, by their own report.
+    /// Errors of the blocks that could not be read.
     pub damaged_blocks: Vec<String>,
 }
 
@@ -90,7 +88,6 @@ pub struct Totals {
     pub duration_ns: u64,
     /// Nominal time between two samples of a thread.
     pub interval_ns: u64,
-    /// Samples.
     pub samples: u64,
     /// Samples that the recorder dropped.
     pub dropped: u64,
@@ -104,49 +101,44 @@ pub struct Totals {
     pub distinct_stacks: u64,
     /// Distinct frames.
     pub distinct_frames: u64,
-    /// Size of the file; none if it is not known.
+    /// Size of the file; `None` if unknown.
     pub file_bytes: Option<u64>,
-    /// `file_bytes` by `samples`.
+    /// `file_bytes` divided by `samples`.
     pub bytes_per_sample: Option<f64>,
 }
 
 /// Samples and their time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct Amount {
-    /// Samples.
     pub samples: u64,
-    /// Time they stand for.
+    /// Time that they cover.
     pub weight_ns: u64,
 }
 
-/// Samples by what the thread did.
+/// Samples by state of their thread.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct States {
-    /// Ran.
     pub running: Amount,
-    /// Waited.
     pub waiting: Amount,
-    /// Not known.
     pub unknown: Amount,
 }
 
 /// A function. Recursion counts once in "total".
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct FunctionStats {
-    /// Name.
     pub function: String,
-    /// File name of the first module with code of it; empty if the address lies in none.
+    /// File name of the first module that has code of it; empty if the address is in no module.
     pub module: String,
-    /// How many modules have code of it: several if it is inlined from a header.
+    /// How many modules have code of it. It can be several if it is inlined from a header.
     pub modules: u32,
-    /// Innermost in these samples.
+    /// Samples in which it is the innermost function.
     #[serde(rename = "self")]
     pub own: Amount,
-    /// Anywhere on the stack of these.
+    /// Samples that have it anywhere on the stack.
     pub total: Amount,
 }
 
-/// A module. A stack that goes through it several times counts once in "total".
+/// A module. A stack that has it several times counts once in "total".
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ModuleStats {
     /// File name; empty for addresses in no module.
@@ -158,7 +150,7 @@ pub struct ModuleStats {
     pub total: Amount,
 }
 
-/// A thread.
+/// Figures of a thread.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ThreadStats {
     /// Unique in the trace.
@@ -169,7 +161,7 @@ pub struct ThreadStats {
     pub name: String,
     /// All samples.
     pub all: Amount,
-    /// What it did.
+    /// Its samples by state.
     pub states: States,
     /// CPU time; 0 if not recorded.
     pub cpu_ns: u64,
@@ -178,11 +170,9 @@ pub struct ThreadStats {
 /// Stacks that end for one reason.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct StopStats {
-    /// Why.
     pub reason: StopReason,
     /// Module to blame; empty if none.
     pub module: String,
-    /// Samples.
     pub samples: u64,
     /// Part of the counted samples, 0 to 1.
     pub share: f64,
@@ -228,7 +218,6 @@ pub struct FrameStats {
 pub struct CauseStats {
     /// Module's file name; empty for addresses in no module.
     pub module: String,
-    /// Why.
     pub cause: String,
     /// Whether they have at least an export's name.
     pub export_only: bool,
@@ -243,9 +232,7 @@ pub struct CauseStats {
 /// A count with its name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Count {
-    /// What.
     pub reason: String,
-    /// How many.
     pub samples: u64,
 }
 

@@ -1,4 +1,4 @@
-//! From runs and call tree to sums, and from sums to sorted tables.
+//! Sums of the runs and the call tree, and the sorted tables made of them.
 
 use super::trust::trust_stats;
 use super::{
@@ -159,12 +159,12 @@ impl Amount {
     }
 }
 
-/// What a function or a module has.
+/// Sums of a function or a module.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     /// In its own code.
     own: Amount,
-    /// In it and in what it calls.
+    /// In it and in its callees.
     total: Amount,
 }
 
@@ -183,7 +183,7 @@ impl Sums {
     }
 }
 
-/// What a walk over the call tree gives.
+/// The result of a walk over the call tree.
 struct Walk {
     /// By function.
     functions: Vec<Sums>,
@@ -194,8 +194,8 @@ struct Walk {
 }
 
 impl Walk {
-    /// Visits every stack that has samples, or leads to one, once. A function counts in "total"
-    /// where it is first met on the way from the root, so recursion does not count it again.
+    /// Visits every stack once that has samples or leads to one with samples. A function counts in
+    /// "total" only at its occurrence nearest to the root, so recursion does not count it again.
     fn new(profile: &Profile, all: &Functions, own: &[Amount]) -> Walk {
         let module_names = all.modules();
         let nodes = profile.tree.nodes();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use stk_schema::text::printable;
 
-/// Widest a name in the last but one column gets before it is cut.
+/// Limit for the width of a name in the last but one column. Longer names are cut.
 const NAME_WIDTH: usize = 60;
 
 /// Prints the figures of a trace. With `color`, headings are bold.
@@ -136,7 +136,7 @@ fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     amounts(stats, page, rows.iter().map(|(own, total, name)| (*own, *total, name.as_str(), String::new())))
 }
 
-/// The module with a function's code, and how many more have some.
+/// The first module that has a function's code, and the number of others.
 fn modules_of(function: &FunctionStats) -> String {
     match function.modules {
         0 | 1 => function.module.clone(),
@@ -268,7 +268,7 @@ fn names(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Shortens a long name in its middle: both ends of a C++ name say something.
+/// Shortens a long name in its middle, since both ends of a C++ name are useful.
 fn cut(name: &str) -> String {
     let chars: Vec<char> = name.chars().collect();
     if chars.len() <= NAME_WIDTH {
@@ -291,7 +291,7 @@ fn time(ns: u64) -> String {
     }
 }
 
-/// A number of about three digits.
+/// A number with about three digits.
 fn three(value: f64) -> String {
     if value < 10.0 {
         format!("{value:.2}")

@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use stk_unwind::Trust;
 
-/// Frames by trust and module to blame, the first `top` of them. `through`: by node, the samples of
-/// the stacks that go through it.
+/// Frames by trust and module to blame, the first `top` of them. `through` holds, by node, the
+/// samples of the stacks that go through it.
 pub(super) fn trust_stats<'a>(
     profile: &Profile,
     through: &[Amount],
@@ -22,7 +22,7 @@ pub(super) fn trust_stats<'a>(
         if trust == Trust::Context {
             *frames.entry((trust, "")).or_default() += amount.samples;
         }
-        // Every other frame was found from the one that it called.
+        // Every other frame was found from the frame that it called.
         let Some(caller) = node.parent.map(|parent| trust_of(nodes[parent.0 as usize].frame)) else {
             continue;
         };

@@ -1,12 +1,11 @@
 //! A bundle: a symbol store in one `.tar.zst` file, to carry to another machine.
 //!
 //! Members are named `<file name>/<identity>/<file name>`, as in a two-tier store, so that `tar
-//! -xf` gives a store too. Each member is a zstd frame of its own (header, contents and padding;
-//! RFC 8878 lets frames follow each other): what is not wanted is then skipped without being
-//! unpacked. A bundle that another tool packed as one frame is read as well, from its beginning.
+//! -xf` also makes a store. Each member is a zstd frame of its own (header, contents and padding).
+//! RFC 8878 allows frames to follow each other, so unwanted members are skipped without being
+//! unpacked. A bundle that another tool packed as one frame is also read, from its beginning.
 //!
-//! The archive names no place: a member's name is compared with the one that is wanted, and that
-//! alone is used.
+//! Member names are never used as paths: a member's name is only compared with the wanted one.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -19,38 +18,38 @@ use zstd::zstd_safe::{find_frame_compressed_size, get_error_name, get_frame_cont
 
 use crate::map::MappedFile;
 
-/// Packs a 100 MB PDB in a few seconds to about a sixth.
+/// Packs a 100 MB PDB in a few seconds to about a sixth of its size.
 const LEVEL: i32 = 6;
-/// Bytes of a tar header, and what members are padded to.
+/// Bytes of a tar header, and the unit that members are padded to.
 const BLOCK: u64 = 512;
-/// Members of a bundle. No real one has more.
+/// Limit for the members of a bundle. No real one has more.
 const MAX_MEMBERS: usize = 1 << 17;
-/// Longest header that names the next member (GNU long name, pax), in bytes.
+/// Limit for a header that names the next member (GNU long name, pax), in bytes.
 const MAX_HEADER: u64 = 1 << 16;
-/// Longest name of a member that is remembered, in bytes: file names in it have at most 255, an
-/// identity 41.
+/// Limit for the name of a member, in bytes: file names in it have at most 255, an identity 41.
 const MAX_KEY: usize = 600;
-/// How often an archive of one frame is unpacked from its beginning, at its largest size.
+/// How often an archive of one frame may be unpacked from its beginning, at its largest size.
 const MAX_PASSES: u64 = 16;
 
-/// Bytes that a stored file may unpack to. Real symbol files are packed to a third or a twentieth.
+/// Bytes that a stored file may unpack to. Real symbol files are packed to between a third and a
+/// twentieth.
 pub(super) fn unpacked_limit(stored: usize) -> u64 {
     stored as u64 * 256 + (16 << 20)
 }
 
-/// Whether a path is that of a bundle, by its name.
+/// Whether the file name is that of a bundle.
 pub(crate) fn is_bundle(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("").to_ascii_lowercase();
     name.ends_with(".tar.zst") || name.ends_with(".tzst")
 }
 
-/// An open bundle: its members are known, not unpacked.
+/// An open bundle. Its members are listed, but not unpacked.
 #[derive(Debug)]
 pub struct Bundle {
     file: MappedFile,
-    /// Where the frames lie in which each member is found, by its name in lower case.
+    /// The range of the frames that hold each member, by its name in lower case.
     members: HashMap<String, Range<usize>>,
-    /// Bytes that may still be unpacked of an archive whose members share a frame.
+    /// Bytes that may still be unpacked from an archive whose members share a frame.
     left: AtomicU64,
 }
 
@@ -59,8 +58,7 @@ impl Bundle {
     ///
     /// # Errors
     ///
-    /// What the system says, that the file is no `.tar.zst`, or that it expands to far more than
-    /// any real one.
+    /// When the file cannot be read, is not a `.tar.zst`, or expands to far more than any real one.
     pub fn open(path: &Path) -> io::Result<Bundle> {
         let file = MappedFile::open_plain(path)?;
         let members = match list_frames(&file)? {
@@ -86,12 +84,13 @@ impl Bundle {
         self.members.contains_key(&member_key(name, id))
     }
 
-    /// Unpacks a file of at most `limit` bytes; gives its length, or nothing if the bundle does not
-    /// hold it.
+    /// Unpacks a file of at most `limit` bytes. Returns its length, or `None` if the bundle does
+    /// not have it.
     ///
     /// # Errors
     ///
-    /// What the system says, that the archive is damaged, or that the file is larger than `limit`.
+    /// When the output cannot be written, the archive is damaged, or the file is larger than
+    /// `limit`.
     pub fn unpack(&self, name: &str, id: &str, limit: u64, out: &mut impl Write) -> io::Result<Option<u64>> {
         let key = member_key(name, id);
         let Some(frames) = self.members.get(&key).and_then(|range| self.file.get(range.clone())) else {
@@ -141,9 +140,9 @@ fn member_key(name: &str, id: &str) -> String {
     format!("{name}/{id}/{name}").to_lowercase()
 }
 
-/// Shows each file of an archive to `each`, with its name in lower case if it can be one of a
-/// symbol store, until `each` says no. The `tar` crate would read a header that names the next file
-/// whole, whatever length it states.
+/// Calls `each` with each file of an archive until it returns false, and with the file's name in
+/// lower case if a file of a symbol store can have that name. Headers that name the next file are
+/// read here, since the `tar` crate would read all of the length that they state.
 fn walk<R: Read>(
     reader: R,
     mut each: impl FnMut(Option<String>, &mut tar::Entry<'_, R>) -> io::Result<bool>,
@@ -178,7 +177,7 @@ fn read_header<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The path that a pax header gives. No symbol file is so large that pax has to give its size.
+/// The path in a pax header. No symbol file is so large that pax has to state its size.
 fn pax_path(header: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut path = None;
     for extension in tar::PaxExtensions::new(header) {
@@ -192,7 +191,8 @@ fn pax_path(header: &[u8]) -> io::Result<Option<Vec<u8>>> {
     Ok(path)
 }
 
-/// A member's name as it is compared: in lower case, if a file of a symbol store can have it.
+/// A member's name in the form for comparisons: in lower case. `None` if no file of a symbol store
+/// can have it.
 fn file_key(name: &[u8]) -> Option<String> {
     let name = name.split(|&byte| byte == 0).next()?;
     let name = std::str::from_utf8(name).ok()?;
@@ -200,7 +200,7 @@ fn file_key(name: &[u8]) -> Option<String> {
     (name.len() <= MAX_KEY).then(|| name.to_lowercase())
 }
 
-/// The members of a bundle of which each is one frame; nothing if it is not made so.
+/// The members of a bundle with one frame for each; `None` if it is not made that way.
 fn list_frames(data: &[u8]) -> io::Result<Option<HashMap<String, Range<usize>>>> {
     let mut members = HashMap::new();
     let mut at = 0;
@@ -225,10 +225,10 @@ fn list_frames(data: &[u8]) -> io::Result<Option<HashMap<String, Range<usize>>>>
     Ok(Some(members))
 }
 
-/// Name and size of the file whose header an archive begins with.
+/// Name and size of the file whose header comes first in an archive.
 fn first_file(head: &[u8]) -> Option<(String, u64)> {
     let mut found = None;
-    // What follows the header is not there, so the walk may end in an error.
+    // What follows the header is missing, so the walk may end in an error.
     let _ = walk(head, |name, entry| {
         found = name.map(|name| (name, entry.size()));
         Ok(false)
@@ -236,7 +236,7 @@ fn first_file(head: &[u8]) -> Option<(String, u64)> {
     found
 }
 
-/// The members of any `.tar.zst`, all found from its beginning.
+/// The members of any `.tar.zst`. Each is found by reading from the beginning.
 fn list_stream(data: &[u8]) -> io::Result<HashMap<String, Range<usize>>> {
     let mut members = HashMap::new();
     walk(ZstdFrames::new(data, unpacked_limit(data.len()))?, |name, _| {
@@ -257,7 +257,7 @@ fn insert(members: &mut HashMap<String, Range<usize>>, name: String, frames: Ran
 /// Unpacks zstd frames that follow each other.
 struct ZstdFrames<'d> {
     frames: read::Decoder<'static, &'d [u8]>,
-    /// Bytes unpacked so far, and at most.
+    /// Bytes unpacked so far, and their limit.
     made: u64,
     limit: u64,
 }
@@ -267,7 +267,7 @@ impl<'d> ZstdFrames<'d> {
         Ok(ZstdFrames { frames: read::Decoder::with_buffer(input)?, made: 0, limit })
     }
 
-    /// Reads to the end, where the last frame's checksum is.
+    /// Reads to the end, to check the last frame's checksum.
     fn finish(&mut self) -> io::Result<()> {
         io::copy(self, &mut io::sink()).map(drop)
     }
@@ -293,25 +293,25 @@ pub struct BundleWriter<W: Write> {
 }
 
 impl<W: Write> BundleWriter<W> {
-    /// Nothing is written before the first file.
+    /// A writer that writes nothing before the first file.
     pub fn new(out: W) -> BundleWriter<W> {
         BundleWriter { tar: tar::Builder::new(FrameWriter::Between(out)) }
     }
 
-    /// Adds a file. `name` must be safe as a file name ([`super::safe_file_name`]), `id` its
+    /// Adds a file. `name` must be safe as a file name ([`super::safe_file_name`]). `id` is its
     /// identity.
     ///
     /// # Errors
     ///
-    /// What the output says.
+    /// When the output cannot be written.
     pub fn add(&mut self, name: &str, id: &str, data: &[u8]) -> io::Result<()> {
         let path = format!("{name}/{id}/{name}");
         let mut header = tar::Header::new_gnu();
         header.set_size(data.len() as u64);
         header.set_mode(0o644);
         header.set_mtime(0);
-        // Longer names have a header of their own before; such a member is found from the
-        // beginning.
+        // A longer name gets a header of its own before the file's. Such a member is found by
+        // reading from the beginning.
         let size = (data.len() as u64).next_multiple_of(BLOCK) + BLOCK;
         let size = header.set_path(&path).is_ok().then_some(size);
         self.tar.get_mut().begin(size)?;
@@ -319,11 +319,11 @@ impl<W: Write> BundleWriter<W> {
         self.tar.get_mut().end()
     }
 
-    /// Ends the archive and gives the output back.
+    /// Ends the archive and returns the output.
     ///
     /// # Errors
     ///
-    /// What the output says.
+    /// When the output cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
         self.tar.get_mut().begin(None)?;
         let frames = self.tar.into_inner()?;
@@ -344,7 +344,7 @@ enum FrameWriter<W: Write> {
 }
 
 impl<W: Write> FrameWriter<W> {
-    /// Begins a frame of so many bytes, if that is known.
+    /// Begins a frame of `size` bytes, if the size is known.
     fn begin(&mut self, size: Option<u64>) -> io::Result<()> {
         let mut encoder =
             write::Encoder::new(std::mem::replace(self, FrameWriter::Failed).into_output()?, LEVEL)?;
@@ -359,7 +359,7 @@ impl<W: Write> FrameWriter<W> {
         Ok(())
     }
 
-    /// Ends the frame that is open, and gives the output.
+    /// Ends the open frame and returns the output.
     fn into_output(self) -> io::Result<W> {
         match self {
             FrameWriter::Between(out) => Ok(out),

@@ -10,11 +10,11 @@ pub fn is_cabinet(data: &[u8]) -> bool {
     data.starts_with(b"MSCF")
 }
 
-/// Unpacks the only file of a cabinet, at most `limit` bytes; returns how many it was.
+/// Unpacks the only file of a cabinet, at most `limit` bytes, and returns its length.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::InvalidData`] if it is no cabinet of one file, or a damaged one, or its file is
+/// [`io::ErrorKind::InvalidData`] if it is not a cabinet of one file, or is damaged, or its file is
 /// larger than `limit` or than any real one of that packed size.
 pub fn expand(data: &[u8], limit: u64, out: &mut dyn Write) -> io::Result<u64> {
     let size = single_file(data).ok_or_else(|| invalid("is not a cabinet with one file"))?;
@@ -39,9 +39,9 @@ pub fn expand(data: &[u8], limit: u64, out: &mut dyn Write) -> io::Result<u64> {
     Ok(written)
 }
 
-/// Size of the only file of a cabinet (MS-CAB, 2.1 to 2.3). The `cab` crate indexes past its blocks
-/// where a file begins behind the folder's data, so anything but one file at the beginning of one
-/// folder is refused first.
+/// Size of the only file of a cabinet (MS-CAB, 2.1 to 2.3). The `cab` crate panics where a file
+/// begins behind the folder's data, so only a single file at the beginning of a single folder is
+/// accepted.
 fn single_file(data: &[u8]) -> Option<u32> {
     let (folders, files) = (u16_at(data, 26)?, u16_at(data, 28)?);
     let first_file = u32_at(data, 16)? as usize;
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_packed_comes_out() {
+    fn packed_files_are_unpacked() {
         let contents: Vec<u8> = (0..100_000u32).flat_map(|n| (n / 7).to_le_bytes()).collect();
         for compression in [cab::CompressionType::None, cab::CompressionType::MsZip] {
             let packed = cabinet(&contents, compression);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_beyond_the_limit_is_refused_before_anything_is_unpacked() {
+    fn a_stated_size_beyond_the_limit_is_refused_before_unpacking() {
         let packed = cabinet(&[0; 5000], cab::CompressionType::MsZip);
         let mut out = Vec::new();
         assert!(expand(&packed, 4999, &mut out).is_err());
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_far_beyond_the_packed_size_is_refused_before_anything_is_unpacked() {
+    fn a_stated_size_far_beyond_the_packed_size_is_refused_before_unpacking() {
         let mut packed = cabinet(&[0; 5000], cab::CompressionType::MsZip);
         let first_file = u32_at(&packed, 16).unwrap() as usize;
         packed[first_file..first_file + 4].copy_from_slice(&(1u32 << 30).to_le_bytes());
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn every_prefix_and_every_flipped_byte_ends_in_an_error_or_in_the_contents() {
+    fn every_prefix_and_flipped_byte_gives_an_error_or_the_contents() {
         let contents = b"contents contents contents".repeat(50);
         let packed = cabinet(&contents, cab::CompressionType::MsZip);
         for len in 0..packed.len() {

@@ -1,4 +1,4 @@
-//! The cache folder: an index for every symbol file that was used, and what came from servers.
+//! The cache folder: an index of every symbol file that was used, and the files from servers.
 //!
 //! ```text
 //! <cache>/index/<format version>/<file name>/<identity>-<fingerprint>.stksym
@@ -6,9 +6,8 @@
 //! <cache>/missing/<hash of the address>                                         (negative answers)
 //! ```
 //!
-//! A file is written under a temporary name and renamed: nobody sees a part of it, and several
-//! processes may do the same work at once without harm. Whatever is damaged is thrown away and made
-//! again.
+//! A file is written under a temporary name and renamed, so other processes never see a part of it,
+//! and several processes may do the same work at once. Damaged files are deleted and made again.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -20,37 +19,34 @@ use crate::map::MappedFile;
 /// Suffix of index files.
 const SUFFIX: &str = ".stksym";
 
-/// A cache folder. It is made when something is first written to it.
+/// A cache folder. It is created when something is first written to it.
 #[derive(Clone, Debug)]
 pub struct SymbolCache {
     root: PathBuf,
 }
 
-/// What an index in the cache is found by.
+/// The key of an index in the cache.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheKey<'a> {
     /// Name of the symbol file, without folders; see [`super::safe_file_name`].
     pub name: &'a str,
     /// Its identity as symbol servers write it.
     pub id: &'a str,
-    /// Tells files of one identity apart (a PDB and its stripped copy).
+    /// Distinguishes files of one identity (a PDB and its stripped copy).
     pub fingerprint: u64,
 }
 
-/// How much is in a cache.
+/// The contents of a cache, counted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CacheStats {
     /// Indexes of this version.
     pub indexes: u64,
-    /// Their bytes.
     pub index_bytes: u64,
     /// Indexes of other versions, and temporary files that a killed process left.
     pub stale: u64,
-    /// Their bytes.
     pub stale_bytes: u64,
-    /// Files that came from servers.
+    /// Files from servers.
     pub files: u64,
-    /// Their bytes.
     pub file_bytes: u64,
     /// Remembered negative answers.
     pub missing: u64,
@@ -63,8 +59,8 @@ impl SymbolCache {
     }
 
     /// The user's cache folder: `%LOCALAPPDATA%\stk\symbols` on Windows, else
-    /// `$XDG_CACHE_HOME/stk/symbols` or `~/.cache/stk/symbols`; nothing if the environment names
-    /// none of these.
+    /// `$XDG_CACHE_HOME/stk/symbols` or `~/.cache/stk/symbols`. `None` if the environment has none
+    /// of these variables.
     pub fn default_folder() -> Option<PathBuf> {
         let folder = |name: &str| {
             std::env::var_os(name)
@@ -80,17 +76,17 @@ impl SymbolCache {
         base.map(|base| base.join("stk").join("symbols"))
     }
 
-    /// Its folder.
+    /// The cache folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The symbol store that holds what came from servers.
+    /// The symbol store of the files from servers.
     pub fn store(&self) -> PathBuf {
         self.root.join("store")
     }
 
-    /// Where negative answers of servers are remembered.
+    /// The folder of the servers' negative answers.
     pub(crate) fn missing(&self) -> PathBuf {
         self.root.join("missing")
     }
@@ -100,7 +96,7 @@ impl SymbolCache {
         open(&self.index_path(key))
     }
 
-    /// Any index of this identity: for symbol files that are gone.
+    /// Any index of this identity, for when the symbol file is gone.
     pub fn get_any(&self, name: &str, id: &str) -> Option<(PathBuf, SymbolIndex)> {
         let prefix = format!("{id}-");
         let mut paths: Vec<PathBuf> = std::fs::read_dir(self.index_folder(name))
@@ -112,7 +108,7 @@ impl SymbolCache {
                     .is_some_and(|name| name.starts_with(&prefix) && name.ends_with(SUFFIX))
             })
             .collect();
-        // Where a stripped and a full file share an identity, the larger index says more.
+        // If a stripped and a full file share an identity, the larger index has more content.
         paths.sort_by_key(|path| (std::cmp::Reverse(path.metadata().map_or(0, |m| m.len())), path.clone()));
         paths.into_iter().find_map(|path| open(&path).map(|index| (path, index)))
     }
@@ -121,17 +117,17 @@ impl SymbolCache {
     ///
     /// # Errors
     ///
-    /// What the system says when the folder or file cannot be written.
+    /// When the folder or file cannot be written.
     pub fn put(&self, key: &CacheKey<'_>, index: &SymbolIndex) -> io::Result<()> {
         write_atomically(&self.index_path(key), |file| file.write_all(index.as_bytes()))
     }
 
-    /// Throws an index away, because it has turned out to be damaged.
+    /// Deletes an index that turned out to be damaged.
     pub fn remove(&self, key: &CacheKey<'_>) {
         let _ = std::fs::remove_file(self.index_path(key));
     }
 
-    /// Counts what is in the cache.
+    /// Counts the contents of the cache.
     pub fn stats(&self) -> CacheStats {
         let mut stats = CacheStats::default();
         let current = self.root.join("index").join(FORMAT_VERSION.to_string());
@@ -153,11 +149,11 @@ impl SymbolCache {
         stats
     }
 
-    /// Deletes everything that `stk` has put into the folder; other files stay.
+    /// Deletes all that `stk` has put into the folder. Other files stay.
     ///
     /// # Errors
     ///
-    /// What the system says when something cannot be deleted.
+    /// When something cannot be deleted.
     pub fn clear(&self) -> io::Result<()> {
         for folder in [self.root.join("index"), self.store(), self.missing()] {
             match std::fs::remove_dir_all(&folder) {
@@ -165,7 +161,7 @@ impl SymbolCache {
                 _ => {}
             }
         }
-        // Only an empty folder goes.
+        // This deletes only an empty folder.
         let _ = std::fs::remove_dir(&self.root);
         Ok(())
     }
@@ -188,11 +184,11 @@ pub(crate) fn write_atomically(
     std::fs::create_dir_all(folder)?;
     let mut file = interrupt::file(tempfile::Builder::new().prefix(".stk-").suffix(".tmp"), folder)?;
     write(file.as_file_mut())?;
-    // Else a power cut after the rename could leave a name without its contents.
+    // Without this, a power cut after the rename could leave a name without contents.
     file.as_file().sync_data()?;
     match file.persist(path) {
         Ok(()) => Ok(()),
-        // Another process was first and has the file open (Windows).
+        // Another process wrote the file first and has it open (Windows).
         Err(_) if path.is_file() => Ok(()),
         Err(error) => Err(error),
     }

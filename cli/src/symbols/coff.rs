@@ -1,5 +1,5 @@
-//! The parts of a PE image that its symbols lie in, and symbols without a size: the COFF symbol
-//! table, exported names.
+//! The sections of a PE image that its symbols lie in, and symbols without a size: the COFF symbol
+//! table and exported names.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionFlags, S
 
 use super::index::build::{FunctionRecord, IndexBuilder, RecordKind};
 
-/// Contents of sections by name. Names can lie in the string table, and there they can overlap.
+/// Contents of sections by name. Names can lie in the string table, where they can overlap.
 pub(super) fn sections<'d, H: ImageNtHeaders>(
     file: &PeFile<'d, H>,
     builder: &mut IndexBuilder,
@@ -22,7 +22,7 @@ pub(super) fn sections<'d, H: ImageNtHeaders>(
         if !builder.spend(name.len()) {
             break;
         }
-        // Of equal names the first counts.
+        // Of sections with equal names, the first counts.
         if let Ok(data) = section.data() {
             sections.entry(name).or_insert(data);
         }
@@ -30,8 +30,8 @@ pub(super) fn sections<'d, H: ImageNtHeaders>(
     sections
 }
 
-/// Functions of the COFF symbol table (rva and name), and whether these are all. Names can overlap:
-/// together they are read up to four times the file's length.
+/// Functions of the COFF symbol table (rva and name), and whether these are all. Names can overlap,
+/// so in sum at most four times the file's length is read.
 pub(super) fn coff_symbols<'d, H: ImageNtHeaders>(
     file: &PeFile<'d, H>,
     base: u64,
@@ -42,7 +42,8 @@ pub(super) fn coff_symbols<'d, H: ImageNtHeaders>(
     let symbols = file.symbols().filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text);
     for symbol in symbols {
         let name = symbol.name_bytes().ok();
-        // The end of a name without one was looked for up to the end of the file.
+        // For a name without an end, the rest of the file was searched, so it costs a share of the
+        // file's length.
         let Some(left) = room.checked_sub(name.map_or(stored / 16, <[u8]>::len)) else {
             return (found, false);
         };
@@ -70,7 +71,7 @@ pub(super) fn code_sections<H: ImageNtHeaders>(file: &PeFile<'_, H>, base: u64) 
     code
 }
 
-/// Adds names without a size: each holds up to the next one or the section's end.
+/// Adds names without a size. Each extends to the next one or to the section's end.
 pub(super) fn add_sizeless(
     builder: &mut IndexBuilder,
     mut names: Vec<(u32, &[u8])>,
@@ -78,7 +79,7 @@ pub(super) fn add_sizeless(
     kind: RecordKind,
 ) {
     names.sort_unstable();
-    // Of each name the next higher address.
+    // For each name, the next higher address.
     let mut next = vec![u32::MAX; names.len()];
     for n in (1..names.len()).rev() {
         next[n - 1] = if names[n].0 > names[n - 1].0 { names[n].0 } else { next[n] };

@@ -27,17 +27,18 @@ type Dwarf<'d> = gimli::Dwarf<DwarfSlice<'d>>;
 type Unit<'d> = gimli::Unit<DwarfSlice<'d>>;
 type DwarfEntry<'d> = DebuggingInformationEntry<DwarfSlice<'d>>;
 
-/// References from an entry to the one that has its name.
+/// Limit for the references from an entry to the one that has its name.
 const MAX_REFERENCES: u32 = 16;
-/// Functions around a function (lambdas, Go closures).
+/// Limit for functions nested in each other (lambdas, Go closures).
 const MAX_NESTED: usize = 256;
-/// Units that are kept for references from others: those that refer to each other lie together.
+/// Units that are kept for references from others. Units that refer to each other lie close
+/// together.
 const KEPT_UNITS: usize = 64;
-/// A function whose inline sites take more rows than this is taken for damaged, and keeps its own
-/// rows only.
+/// If the inline sites of a function take more rows than this, it counts as damaged and keeps only
+/// its own rows.
 const MAX_INLINE_ROWS: usize = 1 << 20;
 
-/// Why an image gives no index of its own symbols.
+/// Why no index can be made of an image's own symbols.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ImageIndexError {
@@ -50,16 +51,16 @@ pub enum ImageIndexError {
     /// Its DWARF cannot be read.
     #[error(transparent)]
     Dwarf(gimli::Error),
-    /// No index can hold its symbols.
+    /// Its symbols do not fit into an index.
     #[error(transparent)]
     Index(#[from] IndexError),
 }
 
-/// Reads what an image says of its own code; nothing if it says nothing.
+/// Reads the symbols in an image; `None` if it has none.
 ///
 /// # Errors
 ///
-/// Says why the image cannot be read. A damaged unit is left out and counted in the index's header.
+/// Why the image cannot be read. A damaged unit is left out and counted in the index's header.
 pub fn image_index(data: &[u8]) -> Result<Option<SymbolIndex>, ImageIndexError> {
     let image = ImageFile::parse(data)?;
     let header = IndexHeader {
@@ -122,14 +123,15 @@ fn read<H: ImageNtHeaders>(
     Ok(Some(builder.finish(header)?))
 }
 
-/// Itanium, Rust or MSVC; with the underscore that x86 puts before C names.
+/// Whether the name is mangled: Itanium, Rust or MSVC, also behind the underscore that x86 puts
+/// before C names.
 fn is_mangled(name: &[u8]) -> bool {
     [&b"_Z"[..], b"__Z", b"_R", b"__R", b"?"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 struct DwarfReader<'a, 'd> {
-    /// Mangled names of the COFF symbol table: they qualify functions whose entries have a plain
-    /// name only.
+    /// Mangled names of the COFF symbol table. They qualify functions whose entries have only a
+    /// plain name.
     mangled: HashMap<u32, &'a [u8]>,
     dwarf: &'a Dwarf<'d>,
     base: u64,
@@ -137,11 +139,11 @@ struct DwarfReader<'a, 'd> {
     builder: &'a mut IndexBuilder,
     /// Headers of the units, sorted by offset.
     headers: Vec<UnitHeader<DwarfSlice<'d>>>,
-    /// Where tables of abbreviations begin, sorted.
+    /// Offsets of the tables of abbreviations, sorted.
     tables: Vec<usize>,
-    /// Those that were read.
+    /// Tables of abbreviations that were read.
     abbreviations: HashMap<usize, Arc<Abbreviations>>,
-    /// Units that others refer to, by their number; the last one is the newest.
+    /// Units that others refer to, by their number. The last one is the newest.
     kept: VecDeque<(usize, Rc<Unit<'d>>)>,
     damaged: u32,
 }
@@ -154,7 +156,7 @@ struct OpenFunction {
     sites: Vec<InlineSite>,
     /// (site, range) of every inline site.
     site_ranges: Vec<(u32, (u32, u32))>,
-    /// Depth and number of the sites around the current entry.
+    /// Depth and number of the sites that enclose the current entry.
     around: Vec<(isize, u32)>,
 }
 
@@ -168,7 +170,7 @@ impl<'d> DwarfReader<'_, 'd> {
             match headers.next() {
                 Ok(Some(header)) => self.headers.push(header),
                 Ok(None) => break,
-                // Where one header is damaged, the next cannot be found.
+                // If a header is damaged, the next one cannot be found.
                 Err(_) => {
                     self.damaged += 1;
                     break;
@@ -187,7 +189,8 @@ impl<'d> DwarfReader<'_, 'd> {
         }
     }
 
-    /// Reads the header of a unit. `gimli` reads the names of its line program's files with it.
+    /// Reads the header of a unit. With it, `gimli` reads the file names of the unit's line
+    /// program.
     fn open_unit(&mut self, number: usize) -> gimli::Result<Unit<'d>> {
         let header = self.headers[number];
         let abbreviations = self.abbreviations(header.debug_abbrev_offset().0)?;
@@ -201,8 +204,8 @@ impl<'d> DwarfReader<'_, 'd> {
         Ok(unit)
     }
 
-    /// The table of abbreviations at an offset. It ends where the next one begins, so that tables
-    /// that overlap are not read again and again.
+    /// The table of abbreviations at an offset. It is cut where the next one begins, so that
+    /// overlapping tables are not read repeatedly.
     fn abbreviations(&mut self, offset: usize) -> gimli::Result<Arc<Abbreviations>> {
         if let Some(known) = self.abbreviations.get(&offset) {
             return Ok(known.clone());
@@ -321,7 +324,7 @@ impl<'d> DwarfReader<'_, 'd> {
         }
     }
 
-    /// Ranges of an entry as rvas, those outside the image left out (a linker sets dropped
+    /// Ranges of an entry as rvas. Ranges outside the image are left out (a linker sets dropped
     /// functions to 0).
     fn ranges(&mut self, unit: &Unit<'d>, entry: &DwarfEntry<'d>) -> gimli::Result<Vec<(u32, u32)>> {
         let mut ranges = Vec::new();
@@ -344,7 +347,7 @@ impl<'d> DwarfReader<'_, 'd> {
         (rva != 0 && rva <= self.size).then_some(rva)
     }
 
-    /// The linkage name of an entry or of the one that it refers to, else its plain name.
+    /// The linkage name of an entry or of the one that it refers to; else its plain name.
     fn name(&mut self, unit: &Unit<'d>, entry: &DwarfEntry<'d>, depth: u32) -> Option<StringId> {
         for attribute in [gimli::DW_AT_linkage_name, gimli::DW_AT_MIPS_linkage_name] {
             if let Some(value) = entry.attr_value(attribute) {
@@ -403,7 +406,7 @@ impl<'d> DwarfReader<'_, 'd> {
             return Some(unit.clone());
         }
         let mut unit = self.open_unit(number).ok()?;
-        // Only its entries are asked for.
+        // Only its entries are needed.
         unit.line_program = None;
         let unit = Rc::new(unit);
         if let Ok(Some(root)) = unit.entries().next_dfs() {
@@ -423,7 +426,7 @@ impl<'d> DwarfReader<'_, 'd> {
         // Units can share a line program.
         self.builder.spend(header.raw_program_buf().len());
         let mut files = Files::new();
-        // Numbers begin at 1 up to DWARF 4; 0 is then the unit itself.
+        // Up to DWARF 4, numbers begin at 1, and 0 is the unit itself.
         let count = header.file_names().len() as u64 + 1;
         for number in 0..count {
             if self.builder.is_exhausted() {
@@ -478,8 +481,8 @@ impl<'d> DwarfReader<'_, 'd> {
     }
 }
 
-/// The unit's rows within one range of a site, the gaps filled with rows without a line. Gives how
-/// many were looked at.
+/// Adds the unit's rows within one range of a site, and fills the gaps with rows without a line.
+/// Returns the number of rows that were looked at.
 fn site_rows(site: u32, start: u32, end: u32, lines: &[LineRow], out: &mut Vec<InlineRow>) -> usize {
     let mut at = start;
     let mut passed = 1;

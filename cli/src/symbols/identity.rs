@@ -1,5 +1,5 @@
-//! Which build a symbol file or an image is: identities as symbol stores and servers write them,
-//! and whether a file is the one that is wanted.
+//! The build of a symbol file or an image: identities in the form of symbol stores and servers, and
+//! the check that a file is the wanted one.
 
 use super::pdb::{PdbFile, PdbIdentity};
 use super::portable_pdb::PortablePdb;
@@ -8,16 +8,15 @@ use crate::model::{image_id, pdb_id};
 use stk_schema::Arch;
 use stk_schema::identity::CodeView;
 
-/// A file that is looked for: a symbol file or image of exactly one build.
+/// The symbol file or image to find, of exactly one build.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedFile<'a> {
     /// File name without folders.
     pub name: &'a str,
-    /// Which build.
     pub identity: Identity,
 }
 
-/// What is known of a module whose addresses are to be named.
+/// Facts about a module whose addresses are to be named.
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleKey<'a> {
     /// Path as recorded (Windows syntax).
@@ -28,7 +27,6 @@ pub struct ModuleKey<'a> {
     pub time_date_stamp: u32,
     /// SizeOfImage of the image, in bytes; 0 if it is not known which image it was.
     pub size_of_image: u32,
-    /// Architecture.
     pub arch: Arch,
 }
 
@@ -39,7 +37,6 @@ pub enum Identity {
     Pdb {
         /// GUID as stored.
         guid: [u8; 16],
-        /// Age.
         age: u32,
     },
     /// A portable PDB, by the CodeView record of its assembly.
@@ -49,7 +46,6 @@ pub enum Identity {
     },
     /// An image, by its headers.
     Image {
-        /// TimeDateStamp.
         time_date_stamp: u32,
         /// SizeOfImage, in bytes.
         size_of_image: u32,
@@ -59,14 +55,14 @@ pub enum Identity {
 /// Largest portable PDB that is read, in bytes.
 const MAX_PORTABLE: usize = 256 << 20;
 
-/// Why a file is not the one that is wanted.
+/// Why a file is not the wanted one.
 pub(super) enum Misfit {
     OtherBuild(Identity),
     Unreadable(String),
 }
 
 impl std::fmt::Display for Identity {
-    /// As symbol stores and servers write it.
+    /// In the form of symbol stores and servers.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Identity::Pdb { guid, age } => f.write_str(&pdb_id(guid, *age)),
@@ -79,11 +75,11 @@ impl std::fmt::Display for Identity {
     }
 }
 
-/// Whether a file is of the build that is wanted, by what it says of itself.
+/// Checks by a file's contents whether it is of the wanted build.
 ///
 /// # Errors
 ///
-/// Says why it is not.
+/// Why it is not.
 pub(super) fn fits(data: &[u8], wanted: &Identity) -> Result<(), Misfit> {
     match wanted {
         Identity::Pdb { guid, age } => {

@@ -1,4 +1,4 @@
-//! What an image file says of itself: its identity, the PDB it wants, its exported names.
+//! Facts from an image file: its identity, the PDB that it names, its exported names.
 
 use object::LittleEndian as LE;
 use object::pe;
@@ -10,19 +10,18 @@ use thiserror::Error;
 /// An image file's identity and names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImageFile {
-    /// Architecture; none if `stk` does not know it.
+    /// Architecture; `None` if `stk` does not support it.
     pub arch: Option<Arch>,
     /// COFF machine number.
     pub machine: u16,
     /// Whether it is a PE32+ image.
     pub is_64: bool,
-    /// TimeDateStamp.
     pub time_date_stamp: u32,
     /// SizeOfImage, in bytes.
     pub size_of_image: u32,
     /// Preferred load address.
     pub image_base: u64,
-    /// CodeView record: GUID, age, PDB name as the linker wrote it.
+    /// CodeView record: GUID, age, PDB name in the linker's form.
     pub code_view: Option<([u8; 16], u32, Vec<u8>)>,
     /// Exported names by rva, sorted.
     pub exports: Vec<(u32, Box<str>)>,
@@ -32,23 +31,23 @@ pub struct ImageFile {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum ImageFileError {
-    /// It is something else.
+    /// It is not a PE image.
     #[error("is not a PE image")]
     NotPe,
-    /// Its headers make no sense.
+    /// Its headers are invalid.
     #[error("is a damaged PE image: {0}")]
     Damaged(object::read::Error),
 }
 
-/// No real image exports more; a forged count ends here.
+/// Upper limit for the number of exports, against forged counts. No real image has more.
 const MAX_EXPORTS: usize = 1 << 20;
 
 impl ImageFile {
-    /// Reads a PE image. What is damaged behind the headers is left out.
+    /// Reads a PE image. Damaged parts behind the headers are left out.
     ///
     /// # Errors
     ///
-    /// Says why the headers cannot be read.
+    /// Why the headers cannot be read.
     pub fn parse(data: &[u8]) -> Result<ImageFile, ImageFileError> {
         match object::read::pe::optional_header_magic(data) {
             Ok(pe::IMAGE_NT_OPTIONAL_HDR64_MAGIC) => parse::<pe::ImageNtHeaders64>(data),
@@ -82,8 +81,9 @@ fn parse<H: ImageNtHeaders>(data: &[u8]) -> Result<ImageFile, ImageFileError> {
     })
 }
 
-/// Exported functions with a name; forwarders have no code here. Names that overlap could stand for
-/// far more bytes than there are: those beyond `room` bytes are left out.
+/// Exported functions with a name. Forwarders are left out, since their code is elsewhere. Names
+/// that overlap can add up to far more bytes than there are, so names beyond `room` bytes are left
+/// out.
 fn exports<'d, H: ImageNtHeaders, R: ReadRef<'d>>(
     file: &PeFile<'d, H, R>,
     mut room: usize,
@@ -98,7 +98,7 @@ fn exports<'d, H: ImageNtHeaders, R: ReadRef<'d>>(
             (!table.is_forward(rva)).then(|| (rva, table.name_from_pointer(name).ok()))
         })
         .map_while(|(rva, name)| {
-            // Looking for the end of a name without one may have taken the whole file.
+            // The search for the end of a name without one may have covered the whole file.
             room = room.checked_sub(name.map_or(endless, <[u8]>::len))?;
             Some(name.map(|name| (rva, String::from_utf8_lossy(name).into())))
         })

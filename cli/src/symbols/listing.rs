@@ -1,16 +1,16 @@
-//! What folders hold, by names whose case does not count. Each folder is read once in a run: many
-//! modules are looked for in the same ones.
+//! The names in folders, for lookups that ignore case. Each folder is read once in a run, since
+//! many modules are searched in the same folders.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Entries that are remembered, of one folder and of all together.
+/// Limit for the entries that are kept, of one folder and of all together.
 const MOST: usize = 1 << 20;
 
 static FOLDERS: Mutex<Option<Folders>> = Mutex::new(None);
 
-/// What a folder holds.
+/// The names in a folder, read or from memory.
 pub(super) fn of(folder: &Path) -> Arc<Listing> {
     let mut folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
     folders.get_or_insert_default().listing(folder, MOST, &Listing::read)
@@ -19,14 +19,14 @@ pub(super) fn of(folder: &Path) -> Arc<Listing> {
 /// The names in a folder.
 #[derive(Debug)]
 pub(super) struct Listing {
-    /// Sorted by their lower case, then as they are.
+    /// Sorted by their lower case, then by the names themselves.
     names: Vec<Box<str>>,
-    /// Whether there are more than are known.
+    /// Whether the folder has more names than were read.
     cut: bool,
 }
 
 impl Listing {
-    /// Reads at most so many names. What cannot be read counts as empty.
+    /// Reads at most `most` names. A folder that cannot be read counts as empty.
     fn read(folder: &Path, most: usize) -> Listing {
         let entries = std::fs::read_dir(folder).into_iter().flatten();
         let mut entries = entries.map_while(Result::ok);
@@ -37,14 +37,14 @@ impl Listing {
         Listing { names, cut: entries.next().is_some() }
     }
 
-    /// The first of the names that differ from this one in case only.
+    /// The first of the names that differ from this one only in case.
     pub(super) fn find(&self, name: &str) -> Option<&str> {
         let wanted = name.to_lowercase();
         let at = self.names.partition_point(|name| name.to_lowercase() < wanted);
         self.names.get(at).map(|found| &**found).filter(|found| found.to_lowercase() == wanted)
     }
 
-    /// That names of the folder are not known: one sentence.
+    /// Says in one sentence that some names of the folder are not known.
     pub(super) fn lacks(&self, folder: &Path) -> Option<String> {
         let why = format!(
             "{} has more than {MOST} files: of the others only those are found whose names agree in case too",
@@ -58,7 +58,7 @@ impl Listing {
 #[derive(Default)]
 struct Folders {
     known: HashMap<PathBuf, Arc<Listing>>,
-    /// Names in all of them.
+    /// Number of names in all of them.
     names: usize,
 }
 
@@ -73,7 +73,7 @@ impl Folders {
             return known.clone();
         }
         let listing = Arc::new(read(folder, most));
-        // Empty ones take memory too.
+        // Empty folders take memory too.
         let names = listing.names.len() + 1;
         if self.names + names > most {
             *self = Folders::default();
@@ -118,7 +118,7 @@ mod tests {
             reads.get()
         };
         assert_eq!([listing("a", 20), listing("a", 20), listing("b", 20), listing("a", 20)], [1, 1, 2, 2]);
-        // A third one does not fit beside them.
+        // A third folder does not fit beside the two.
         assert_eq!([listing("c", 20), listing("c", 20), listing("a", 20)], [3, 3, 4]);
     }
 }

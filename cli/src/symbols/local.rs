@@ -1,8 +1,8 @@
-//! Whether a path stays on this machine, found out without touching what lies elsewhere.
+//! Decides whether a path stays on this machine, without touching anything on another one.
 //!
-//! A look at a path below an automount, a mapped drive or a link to a share is enough to contact
-//! another machine. So a path is walked a part at a time, links included, and each part is touched
-//! only after the file system that holds it is known to be one of this machine.
+//! Accessing a path below an automount, a mapped drive or a link to a share is enough to contact
+//! another machine. So a path is walked part by part, links included. Each part is accessed only
+//! once the file system that holds it is known to be local.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,29 +10,29 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Why a path cannot be used as a place of this machine.
+/// Why a path cannot be used as a local one.
 #[derive(Debug)]
 pub(super) enum PathProblem {
-    /// It leads elsewhere: from where on, and what is there.
+    /// It leads to another machine: the part of the path that does, and what is there.
     Elsewhere { at: PathBuf, what: String },
-    /// It is not there, or the system does not give it.
+    /// It does not exist, or the system cannot read it.
     Io(io::Error),
 }
 
-/// Links that a path may lead through; as many as Linux allows.
+/// Limit for the links in a path, the same as in Linux.
 const MAX_LINKS: u32 = 40;
 
-/// Folders that have been walked, and what they are without links. A run looks for many files in
-/// the same ones.
+/// Folders that were walked, and their paths without links. A run searches for many files in the
+/// same folders.
 static WALKED: Mutex<BTreeMap<PathBuf, PathBuf>> = Mutex::new(BTreeMap::new());
-/// Folders that are remembered at most.
+/// Limit for the folders that are remembered.
 const MAX_WALKED: usize = 1 << 12;
 
-/// What a path means on this machine, free of links.
+/// A path on this machine, with its links resolved.
 ///
 /// # Errors
 ///
-/// That it is not there, or not on this machine; what is elsewhere has not been touched.
+/// When it does not exist, or is not on this machine. Nothing on another machine has been accessed.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf, PathProblem> {
     let path = std::path::absolute(path).map_err(PathProblem::Io)?;
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
@@ -55,10 +55,10 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, PathProblem> {
     walk(folder, vec![name.to_owned()], &elsewhere)
 }
 
-/// Walks on from `at`, which is on this machine and free of links, along the parts of `rest`, last
-/// first. `elsewhere` says of a path what holds it, unless that is a file system of this machine.
-/// It is asked before the path is touched, and all before its last part is known to be here and no
-/// link.
+/// Walks from `at`, which is on this machine and free of links, along the parts of `rest`, the last
+/// of which comes first. `elsewhere` returns what holds a path, unless that is a local file system.
+/// It is called before the path is accessed, and only when everything before the path's last part
+/// is known to be local and not a link.
 fn walk(
     mut at: PathBuf,
     mut rest: Vec<OsString>,
@@ -67,7 +67,7 @@ fn walk(
     let mut links = 0;
     while let Some(part) = rest.pop() {
         let next = if part == ".." { at.parent().unwrap_or(&at).to_path_buf() } else { at.join(&part) };
-        // A drive without its root ("C:") is no place yet.
+        // A drive without its root ("C:") is not a path yet.
         if !next.has_root() {
             at = next;
             continue;
@@ -75,7 +75,7 @@ fn walk(
         if let Some(what) = elsewhere(&next) {
             return Err(PathProblem::Elsewhere { at: next, what });
         }
-        // Roots and drives are no links; without its root `\\?\C:` is the disk itself.
+        // Roots and drives are not links. Without its root, `\\?\C:` is the disk itself.
         let root = next.file_name().is_none();
         if root || !next.symlink_metadata().map_err(PathProblem::Io)?.file_type().is_symlink() {
             at = next;
@@ -85,7 +85,7 @@ fn walk(
         if links > MAX_LINKS {
             return Err(PathProblem::Io(io::Error::other("leads through too many links")));
         }
-        // Relative targets go on from `at`, absolute ones replace it.
+        // Relative targets continue from `at`. Absolute ones replace it.
         rest.extend(parts(&next.read_link().map_err(PathProblem::Io)?));
     }
     Ok(at)
@@ -113,9 +113,9 @@ mod mounts {
     use std::os::unix::ffi::OsStringExt;
     use std::path::{Path, PathBuf};
 
-    /// Types whose files lie on this machine. Any other is not looked into unasked: a network's,
-    /// one that mounts others when it is touched (autofs), one that a program stands behind (fuse),
-    /// and those that are no storage (proc, sysfs).
+    /// Types whose files lie on this machine. Others are not accessed unless the user names them:
+    /// network file systems, those that mount others on access (autofs), those that a program
+    /// implements (fuse), and those that are not storage (proc, sysfs).
     const LOCAL: [&[u8]; 32] = [
         b"aufs",
         b"bcachefs",
@@ -167,8 +167,8 @@ mod mounts {
             Mounts(text.lines().filter_map(Mount::parse).collect())
         }
 
-        /// The type of file system that holds a path, unless it is one of this machine. What the
-        /// root lies on counts as this machine, whatever it is.
+        /// The type of file system that holds a path, unless it is a local one. The file system of
+        /// the root always counts as local.
         pub(super) fn elsewhere(&self, path: &Path) -> Option<String> {
             let Some(mount) = self.of(path) else { return Some("an unknown file system".to_owned()) };
             let root = self.of(Path::new("/")).is_some_and(|root| root.device == mount.device);
@@ -176,8 +176,8 @@ mod mounts {
             (!local).then(|| format!("a file system of type {}", String::from_utf8_lossy(&mount.kind)))
         }
 
-        /// The mount that a path lies in: of those with the longest path the last, which hides the
-        /// others.
+        /// The mount that a path lies in. Of several with the longest path it is the last, which
+        /// hides the others.
         fn of(&self, path: &Path) -> Option<&Mount> {
             let holds = self.0.iter().filter(|mount| path.starts_with(&mount.at));
             holds.max_by_key(|mount| mount.at.as_os_str().len())
@@ -214,8 +214,8 @@ mod mounts {
     mod tests {
         use super::*;
 
-        /// As proc(5) describes the lines; types as the kernel's documentation and mount(8) name
-        /// them.
+        /// Lines in the format of proc(5), with types named as in the kernel's documentation and
+        /// mount(8).
         const TABLE: &str = r"22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
 30 27 0:40 / /net rw,relatime shared:9 - autofs -hosts rw,fd=7
@@ -229,7 +229,7 @@ malformed
 ";
 
         #[test]
-        fn a_path_is_local_if_the_file_system_that_holds_it_is() {
+        fn a_path_is_local_if_its_file_system_is_local() {
             let mounts = Mounts::parse(TABLE);
             for path in ["/", "/home/me", "/networks", "/home/me/remote2", "/srv/nfs share/bind/x"] {
                 assert_eq!(mounts.elsewhere(Path::new(path)), None, "{path}");
@@ -249,7 +249,7 @@ malformed
         }
 
         #[test]
-        fn what_the_root_lies_on_is_this_machine() {
+        fn the_file_system_of_the_root_is_local() {
             let table = "1 0 0:9 / / rw - 9p none rw\n2 1 0:9 /sub /sub rw - 9p none rw\n3 1 0:10 / /x rw - 9p none rw";
             let mounts = Mounts::parse(table);
             assert_eq!(mounts.elsewhere(Path::new("/sub/file")), None);
@@ -263,8 +263,7 @@ malformed
     }
 }
 
-/// Where automounts are before anything else is asked; then what the system says of the file system
-/// that holds the path.
+/// First checks for automounts, then asks the system about the file system that holds the path.
 #[cfg(target_os = "macos")]
 #[allow(unsafe_code)]
 fn elsewhere(path: &Path) -> Option<String> {
@@ -274,12 +273,12 @@ fn elsewhere(path: &Path) -> Option<String> {
     }
     let name = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
     let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: the name ends with NUL and lives over the call; the system fills in the zeroed
-    // structure, which is valid as it is too.
+    // SAFETY: the name ends with NUL and lives until the call returns. The system fills in the
+    // structure, which is valid with zeros too.
     let flags = unsafe {
         match libc::statfs(name.as_ptr(), found.as_mut_ptr()) {
             0 => found.assume_init().f_flags,
-            // What is not there leads nowhere; whoever opens it is told.
+            // A path that does not exist is not on another machine. Opening it reports the error.
             _ => return None,
         }
     };
@@ -291,7 +290,7 @@ fn elsewhere(_: &Path) -> Option<String> {
     Some("a file system of which this system does not say whether it is local".to_owned())
 }
 
-/// A drive is asked for once, at its root: below it only links lead elsewhere, and those are
+/// A drive is checked once, at its root. Below it, only links lead to other machines, and those are
 /// resolved.
 #[cfg(windows)]
 #[allow(unsafe_code)]
@@ -299,7 +298,7 @@ fn elsewhere(path: &Path) -> Option<String> {
     use std::os::windows::ffi::OsStrExt;
     use std::path::Prefix;
     use windows_sys::Win32::Storage::FileSystem::{GetDriveTypeW, QueryDosDeviceW};
-    // GetDriveTypeW's answers (Microsoft, "GetDriveTypeW function").
+    // Return values of GetDriveTypeW (Microsoft, "GetDriveTypeW function").
     const REMOVABLE: u32 = 2;
     const FIXED: u32 = 3;
     const CDROM: u32 = 5;
@@ -332,7 +331,7 @@ fn elsewhere(path: &Path) -> Option<String> {
         }
         _ => prefix.as_os_str().encode_wide().chain([b'\\'.into(), 0]).collect::<Vec<u16>>(),
     };
-    // SAFETY: the name ends with NUL and lives over the call.
+    // SAFETY: the name ends with NUL and lives until the call returns.
     match unsafe { GetDriveTypeW(root.as_ptr()) } {
         REMOVABLE | FIXED | CDROM | RAMDISK => None,
         _ => Some("a drive that is not of this machine".to_owned()),
@@ -344,7 +343,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// As if a folder `net` were an automount.
+    /// The result with the folder `net` treated as an automount.
     fn outcome(folder: &Path, path: &str) -> Result<PathBuf, PathProblem> {
         let net = folder.join("net");
         let elsewhere = |path: &Path| path.starts_with(&net).then(|| "autofs".to_owned());
@@ -354,10 +353,10 @@ mod tests {
     #[test]
     fn links_are_followed_on_this_machine_only() {
         let folder = tempfile::tempdir().unwrap();
-        // Free of links itself.
+        // The folder's own path must be free of links.
         let folder = folder.path().canonicalize().unwrap();
         std::fs::create_dir_all(folder.join("here/sub")).unwrap();
-        // There in truth, so that a walk that touches it succeeds and the test fails.
+        // The folder exists, so a walk that accesses it succeeds and the test fails.
         std::fs::create_dir_all(folder.join("net/evil")).unwrap();
         for file in ["here/sub/x.pdb", "net/evil/x.pdb"] {
             std::fs::write(folder.join(file), b"x").unwrap();
@@ -379,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_storage_is_not_looked_into() {
+    fn file_systems_that_are_not_storage_are_not_read() {
         if cfg!(target_os = "linux") {
             assert!(matches!(resolve(Path::new("/proc/self/mem")), Err(PathProblem::Elsewhere { .. })));
             assert!(resolve(Path::new("/proc/self/cwd/x")).is_err());
@@ -393,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_devices_and_drives_that_are_not_there_are_not_of_this_machine() {
+    fn shares_devices_and_missing_drives_are_not_local() {
         for path in [
             r"\\evil.invalid\share\x.pdb",
             r"\\?\UNC\evil.invalid\share\x",

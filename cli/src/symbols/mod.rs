@@ -1,34 +1,34 @@
 //! Names, files and lines of code addresses.
 //!
-//! The caller provides: for each module its identity as recorded ([`ModuleKey`]) and the rvas of
-//! its distinct frames; a [`SymbolStore`] that knows the places to look. What is solved here: the
-//! PDB of exactly that build is found, read into a flat [`index::SymbolIndex`] (procedures,
-//! publics, thunks, inline sites, lines), and each address gets its chain of frames, innermost
-//! first, or a [`Reason`] for having no better name than `module.dll+0x1234`.
+//! The caller provides, for each module, its recorded identity ([`ModuleKey`]) and the rvas of its
+//! distinct frames, and a [`SymbolStore`] with the places to search. This module finds the PDB of
+//! exactly that build and reads it into a flat [`index::SymbolIndex`] (procedures, publics, thunks,
+//! inline sites, lines). Each address then gets its chain of frames, innermost first, or a
+//! [`Reason`] why it has no better name than `module.dll+0x1234`.
 //!
-//! Nothing is invented: a PDB of another build is reported and never used, and where no line row
-//! covers an address, none is given. Damaged and hostile files end in an error or in a part left
-//! out and counted.
+//! Nothing is guessed: a PDB of another build is reported and never used, and an address without a
+//! line row gets no line. Damaged and hostile files end in an error, or in a part that is left out
+//! and counted.
 //!
 //! ```text
-//! path                 where to look, as debuggers say it             SymbolPath
-//! identity             which build a file or a module is                Identity, ModuleKey
-//! places               names and paths of others, as this machine may open them
-//! place, local         a folder to look into, and how far it is trusted; what lies on this machine
-//! listing              what folders hold, whatever the case of names
-//! pointer              where a store's file.ptr may lead
-//! store                looks for the file of one build                  Identity -> Search
-//! server, cab, bundle  where it may come from: HTTP servers, cabinets, one file to carry
-//! redirect, pace       where a server may lead, and how slow it may be
-//! cache                what is kept: files from servers, indexes
-//! pdb_records          what a PDB's records say, read by another reader, against the index
-//! pdb, dwarf, coff      read symbol files and images                     bytes -> SymbolIndex
-//! image                 what an image says of itself
+//! path                 where to search, in the debuggers' syntax        SymbolPath
+//! identity             the build of a file or a module                  Identity, ModuleKey
+//! places               names and paths from others that this machine may open
+//! place, local         a folder to search, and how far it is trusted; which paths are local
+//! listing              the names in folders, for lookups that ignore case
+//! pointer              which files a store's file.ptr may name
+//! store                searches for the file of one build               Identity -> Search
+//! server, cab, bundle  sources of files: HTTP servers, cabinets, a store in one file
+//! redirect, pace       where a server may redirect to, and how slow it may be
+//! cache                stored files: those from servers, and indexes
+//! pdb_records          compares a PDB's records, read by another reader, with the index
+//! pdb, dwarf, coff     read symbol files and images                     bytes -> SymbolIndex
+//! image                facts from an image file
 //! portable_pdb         lines of managed code                            bytes -> PortablePdb
 //! index                functions, inline chains and lines by address    SymbolIndex
-//! names                function names as people read them
-//! symbolizer           all of it for one module after the other         rvas -> ModuleSymbols
-//! resolved, reason     the names of a module's addresses; why one has no better name
+//! names                function names in readable form
+//! symbolizer           names for one module after the other             rvas -> ModuleSymbols
+//! resolved, reason     the names of a module's addresses; why an address has no better name
 //! ```
 
 mod bundle;

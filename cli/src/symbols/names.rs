@@ -1,4 +1,4 @@
-//! Function names as people read them.
+//! Function names in readable form.
 
 mod expansion;
 
@@ -18,17 +18,17 @@ pub enum Demangle {
     None,
 }
 
-/// Longer names are shown as they are: the work of demangling is not bounded by anything else.
+/// Longer names are shown unchanged, since nothing else limits the work of demangling.
 const MAX_MANGLED: usize = 8192;
 
-/// Longer ones are no names that people read.
+/// Longer names are not shown, since nobody reads them.
 const MAX_SHOWN: usize = 1 << 16;
-/// Characters that a name may stand for, by an estimate: more would not be shown.
+/// Limit for the estimated characters of a demangled name. Longer ones would not be shown.
 const MAX_EXPANSION: f64 = 1e6;
 
-/// The name of `raw` for people. What is not mangled (C names, names of procedure records) stays as
-/// it is, and so does what is too long or stands for too much. Every name that is demangled
-/// anywhere goes through here.
+/// The readable form of `raw`. Names that are not mangled (C names, names of procedure records)
+/// stay unchanged, and so do names that are too long or expand to too much. All demangling goes
+/// through this function.
 pub fn demangle(raw: &str, style: Demangle) -> Cow<'_, str> {
     let options = match style {
         Demangle::Full => DemangleOptions::complete(),
@@ -49,10 +49,10 @@ pub fn demangle(raw: &str, style: Demangle) -> Cow<'_, str> {
     }
 }
 
-/// MSVC writes an unnamed namespace in three ways: `` `anonymous namespace'::f `` in procedure
-/// records, `` `anonymous-namespace'::T `` in types and so in the names of their inlined members,
-/// and with a hash of the file (`?A0x8417fefe::f`) in those of other inlined functions. One
-/// function should have one name: that of the procedure records.
+/// MSVC writes an unnamed namespace in three ways: as `` `anonymous namespace'::f `` in procedure
+/// records, as `` `anonymous-namespace'::T `` in types and so in the names of their inlined
+/// members, and with a hash of the file (`?A0x8417fefe::f`) in the names of other inlined
+/// functions. A function must have one name, so all get the form of the procedure records.
 fn with_unnamed_namespaces(name: &str) -> Cow<'_, str> {
     const MARK: &str = "?A0x";
     const WORDS: &str = "`anonymous namespace'";
@@ -97,7 +97,7 @@ pub fn undecorate_x86(raw: &str) -> &str {
 }
 
 /// Prefixes of the mangling schemes: MSVC, Itanium (also as Rust's old scheme), Rust v0, Swift.
-/// Checked first, since telling a scheme by trial takes longer than a lookup.
+/// Checked first, since trying each scheme takes longer than a lookup.
 fn may_be_mangled(raw: &str) -> bool {
     matches!(
         raw.as_bytes(),
@@ -113,10 +113,10 @@ fn may_be_mangled(raw: &str) -> bool {
 mod tests {
     use super::*;
 
-    // Expected names: `undname` and `c++filt` for the same inputs, as their documentation prints
-    // them.
+    // The expected names are those of `undname` and `c++filt` for the same inputs, from their
+    // documentation.
     #[test]
-    fn names_of_each_scheme_become_readable() {
+    fn names_of_each_scheme_are_demangled() {
         for (raw, short) in [
             ("?what@exception@std@@UEBAPEBDXZ", "std::exception::what"),
             ("_ZN3foo3barEi", "foo::bar"),
@@ -133,7 +133,7 @@ mod tests {
 
     // All three ways occur in conpty.pdb of node-pty 1.1.0.
     #[test]
-    fn unnamed_namespaces_are_called_so() {
+    fn unnamed_namespaces_are_written_in_one_form() {
         for (raw, shown) in [
             ("?A0x8417fefe::in", "`anonymous namespace'::in"),
             ("a<?A0x1::b,?A0x22::c>::d", "a<`anonymous namespace'::b,`anonymous namespace'::c>::d"),
@@ -151,23 +151,23 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_mangled_name_stays_as_it_is() {
+    fn a_broken_mangled_name_stays_unchanged() {
         for raw in ["?", "?@", "??@@", "_Z", "_ZN", "_R", "$s", "_ZN99999999999999999999a"] {
             assert_eq!(demangle(raw, Demangle::Full), raw);
         }
     }
 
     #[test]
-    fn a_name_whose_types_multiply_stays_as_it_is() {
-        // A type, then function types that each name the one before three hundred times.
+    fn a_name_whose_types_multiply_stays_unchanged() {
+        // A type, then function types that each refer three hundred times to the one before.
         let level = |digit: &str| format!("P6AX{}@Z", digit.repeat(300));
         let raw = format!("?f@@YAXPAUx@@{}{}{}{}@Z", level("0"), level("1"), level("2"), level("3"));
         assert_eq!(demangle(&raw, Demangle::Full), raw.as_str());
     }
 
-    // Names of Microsoft's C++ library, with and without a type that is named again.
+    // Names of Microsoft's C++ library, with and without a repeated type.
     #[test]
-    fn function_types_in_a_name_are_no_reason_to_leave_it() {
+    fn names_with_function_types_are_demangled() {
         for (raw, name) in [
             ("?_set_new_handler@@YAP6AHI@ZP6AHI@Z@Z", "_set_new_handler"),
             ("?signal@@YAP6AXH@ZHP6AXH@Z@Z", "signal"),
@@ -177,9 +177,9 @@ mod tests {
         }
     }
 
-    // Decorations after Microsoft's "Format of a C decorated name".
+    // Decorations as in Microsoft's "Format of a C decorated name".
     #[test]
-    fn calling_conventions_are_stripped_on_x86_only_where_they_are_one() {
+    fn only_calling_conventions_of_x86_are_stripped() {
         for (raw, plain) in [
             ("_cdecl_function", "cdecl_function"),
             ("_stdcall_function@12", "stdcall_function"),

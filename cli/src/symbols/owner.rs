@@ -1,8 +1,8 @@
-//! Whether other users may write to a folder: symbols that anybody may have put somewhere are no
-//! default (Windows).
+//! Checks whether other users may write to a folder: symbols from a folder that anybody can write
+//! to must not be a default (Windows).
 //!
-//! The system gives owner and access control list of the folder; what they mean is judged here, on
-//! any system.
+//! The system provides the owner and the access control list of the folder. The code that judges
+//! them is portable.
 
 /// An entry of an access control list (Microsoft, "ACE").
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -11,12 +11,12 @@ struct AccessEntry {
     kind: u8,
     /// ACCESS_MASK.
     mask: u32,
-    /// Who it is for, as `S-1-…`.
+    /// The user or group that it is for, as `S-1-…`.
     sid: String,
 }
 
-/// ACCESS_ALLOWED_ACE_TYPE, ACCESS_DENIED_ACE_TYPE, ACCESS_ALLOWED_CALLBACK_ACE_TYPE: all that this
-/// reads.
+/// ACCESS_ALLOWED_ACE_TYPE, ACCESS_DENIED_ACE_TYPE, ACCESS_ALLOWED_CALLBACK_ACE_TYPE: the supported
+/// types.
 const ALLOWED: u8 = 0;
 const DENIED: u8 = 1;
 const ALLOWED_CALLBACK: u8 = 9;
@@ -28,12 +28,13 @@ const WRITING: u32 = 0x2 | 0x4 | 0x40 | 0x1_0000 | 0x4_0000 | 0x8_0000 | 0x1000_
 /// The system, the administrators, Windows' installer (Microsoft, "Well-known SIDs").
 const SYSTEM: [&str; 3] =
     ["S-1-5-18", "S-1-5-32-544", "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464"];
-/// CREATOR OWNER and OWNER RIGHTS: stand for owners, of which the folder's is asked for by itself.
+/// CREATOR OWNER and OWNER RIGHTS: placeholders for owners. The folder's owner is checked
+/// separately.
 const OWNERS: [&str; 2] = ["S-1-3-0", "S-1-3-4"];
 
-/// Why others than `me` and the system may write, if they may. `entries` is nothing where there is
-/// no list: all may do all. Entries that only what is made in the folder inherits count too;
-/// entries that deny are not relied on.
+/// Why users other than `me` and the system may write, if they may. `entries` is `None` if there is
+/// no list: then everybody may do anything. Entries that are only inherited by new files in the
+/// folder count too. Entries that deny access are not relied on.
 fn judge(owner: &str, me: &str, entries: Option<&[AccessEntry]>) -> Option<String> {
     let trusted = |sid: &str| sid == me || SYSTEM.contains(&sid);
     if !trusted(owner) {
@@ -50,8 +51,8 @@ fn judge(owner: &str, me: &str, entries: Option<&[AccessEntry]>) -> Option<Strin
     })
 }
 
-/// Why others than this user and the system may write to a folder, if they may or if that cannot be
-/// found out.
+/// Why users other than this one and the system may write to a folder, if they may or if that
+/// cannot be found out.
 #[cfg(windows)]
 pub(super) fn others_may_write(folder: &std::path::Path) -> Option<String> {
     match system::security(folder).and_then(|facts| Ok((facts, system::me()?))) {
@@ -78,12 +79,12 @@ mod system {
     };
     use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 
-    /// Owner and list of a folder.
+    /// The owner and the access control list of a folder.
     pub(super) fn security(folder: &Path) -> io::Result<(String, Option<Vec<AccessEntry>>)> {
         let name: Vec<u16> = folder.as_os_str().encode_wide().chain([0]).collect();
         let (mut owner, mut list, mut descriptor): (PSID, *mut ACL, _) = (null_mut(), null_mut(), null_mut());
-        // SAFETY: the name ends with NUL; the system writes one pointer to each place that is
-        // given.
+        // SAFETY: the name ends with NUL. The system writes one pointer to each of the given
+        // places.
         let error = unsafe {
             GetNamedSecurityInfoW(
                 name.as_ptr(),
@@ -106,7 +107,7 @@ mod system {
         facts
     }
 
-    /// The entries of a list; nothing if there is no list.
+    /// The entries of a list; `None` if there is no list.
     ///
     /// # Safety
     ///
@@ -163,8 +164,8 @@ mod system {
     /// `sid` is a valid SID.
     unsafe fn text(sid: PSID) -> io::Result<String> {
         let mut wide = null_mut();
-        // SAFETY: the caller's promise; the text that comes ends with NUL and is the caller's to
-        // free.
+        // SAFETY: the caller's promise. The resulting text ends with NUL, and the caller has to
+        // free it.
         unsafe {
             if ConvertSidToStringSidW(sid, &mut wide) == 0 {
                 return Err(io::Error::last_os_error());
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_only_its_user_and_the_system_write_to_is_trusted() {
+    fn a_folder_that_only_its_user_and_the_system_may_write_is_trusted() {
         // FILE_ALL_ACCESS, and read and execute for users.
         let list = [
             allow(ME, 0x1f01ff),
@@ -219,15 +220,16 @@ mod tests {
         assert_eq!(judge(ME, ME, Some(&list)), None);
     }
 
-    /// What a folder made in C:\ has on a stock system: Authenticated Users may modify (0x1301bf).
+    /// The rights of a folder made in C:\ on a stock system: Authenticated Users may modify
+    /// (0x1301bf).
     #[test]
-    fn a_folder_made_in_the_root_of_a_stock_system_is_not() {
+    fn a_folder_made_in_the_root_of_a_stock_system_is_not_trusted() {
         let list = [allow(ADMINISTRATORS, 0x1f01ff), allow("S-1-5-11", 0x1301bf)];
         assert!(judge(ADMINISTRATORS, ME, Some(&list)).unwrap().contains("S-1-5-11"));
     }
 
     #[test]
-    fn each_right_that_changes_what_lies_there_counts() {
+    fn each_right_to_change_the_folder_counts() {
         for right in [0x2, 0x4, 0x40, 0x1_0000, 0x4_0000, 0x8_0000, 0x1000_0000, 0x4000_0000] {
             assert!(judge(ME, ME, Some(&[allow("S-1-1-0", right)])).is_some(), "{right:x}");
         }

@@ -1,18 +1,18 @@
-//! A reader that gives up a sender that is too slow.
+//! A reader that stops reading from a sender that is too slow.
 
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
-/// The least that has to come.
+/// The minimum that a sender must deliver.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     /// Bytes in each period.
     pub bytes: u64,
-    /// Time that is spent waiting for the sender.
+    /// Length of a period. Only the time spent waiting for the sender counts.
     pub period: Duration,
 }
 
-/// Reads from a sender as long as it keeps the pace. Time that passes between reads does not count.
+/// Reads from a sender as long as it keeps the pace. The time between reads does not count.
 #[derive(Debug)]
 pub(super) struct PacedReader<R> {
     inner: R,
@@ -21,7 +21,7 @@ pub(super) struct PacedReader<R> {
     got: u64,
 }
 
-/// What came in the period in which the sender was given up.
+/// The bytes and the time of the period in which the sender was too slow.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("only {got} bytes came in {} s", waited.as_secs_f64())]
 pub(super) struct Slowness {

@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-/// A parsed symbol path: places to look, in order.
+/// A parsed symbol path: the places to search, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SymbolPath {
-    /// Its elements.
     pub elements: Vec<PathElement>,
 }
 
@@ -14,15 +13,15 @@ pub struct SymbolPath {
 pub enum PathElement {
     /// A folder, flat or a symbol store, or a bundle (a `.tar.zst` file).
     Folder(PathBuf),
-    /// `srv*store*…*source`: what is found in the source, or in a later store, is copied to all
-    /// before it.
+    /// `srv*store*…*source`: a file found in the source, or in a later store, is copied to all
+    /// stores before it.
     Server {
-        /// Stores, nearest first; [`Store::Default`] stands for the cache folder of `stk`.
+        /// Stores, nearest first. [`Store::Default`] is the cache folder of `stk`.
         stores: Vec<Store>,
         /// The last part, if it is a server's address.
         url: Option<String>,
     },
-    /// `cache*dir`: what the elements behind it find is copied to this store.
+    /// `cache*dir`: files found by the elements behind it are copied to this store.
     Cache(Store),
 }
 
@@ -31,7 +30,6 @@ pub enum PathElement {
 pub enum Store {
     /// The default store (`srv**url`, `cache*`).
     Default,
-    /// This folder.
     Folder(PathBuf),
 }
 
@@ -45,8 +43,8 @@ impl Store {
 }
 
 impl SymbolPath {
-    /// Parses a symbol path; empty elements are skipped. Every text has a meaning: what is no other
-    /// element is a folder.
+    /// Parses a symbol path. Empty elements are skipped. Every text is valid: whatever is not
+    /// another kind of element is a folder.
     pub fn parse(text: &str) -> SymbolPath {
         SymbolPath { elements: text.split(';').filter_map(|element| parse_element(element.trim())).collect() }
     }
@@ -56,7 +54,7 @@ impl SymbolPath {
         self.elements.extend(other.elements);
     }
 
-    /// All folders that the path names, in order; one of them may be a bundle.
+    /// All folders in the path, in order. Some may be bundles.
     pub fn folders(&self) -> impl Iterator<Item = &Path> {
         self.elements.iter().flat_map(|element| {
             let (one, stores): (Option<&Path>, &[Store]) = match element {
@@ -68,7 +66,7 @@ impl SymbolPath {
         })
     }
 
-    /// Addresses of all servers that the path names.
+    /// Addresses of all servers in the path.
     pub fn urls(&self) -> impl Iterator<Item = &str> {
         self.elements.iter().filter_map(|element| match element {
             PathElement::Server { url, .. } => url.as_deref(),
@@ -78,7 +76,7 @@ impl SymbolPath {
 }
 
 impl From<&Path> for SymbolPath {
-    /// One folder.
+    /// A path of one folder.
     fn from(folder: &Path) -> SymbolPath {
         SymbolPath { elements: vec![PathElement::Folder(folder.to_path_buf())] }
     }
@@ -89,7 +87,7 @@ fn parse_element(element: &str) -> Option<PathElement> {
     let first =
         parts.next().filter(|first| !element.is_empty() && (!first.is_empty() || element.contains('*')))?;
     if first.eq_ignore_ascii_case("srv") || first.eq_ignore_ascii_case("symsrv") {
-        // `symsrv*symsrv.dll*…` names the library that should do it.
+        // In `symsrv*symsrv.dll*…` the second part names the library that debuggers use for it.
         let dll = first.eq_ignore_ascii_case("symsrv");
         let parts: Vec<&str> = parts.skip(usize::from(dll)).collect();
         return parse_server(&parts);
@@ -98,7 +96,7 @@ fn parse_element(element: &str) -> Option<PathElement> {
         return Some(PathElement::Cache(store(parts.next().unwrap_or(""))));
     }
     if is_url(element) {
-        // An address alone is taken as `srv*address`.
+        // An address alone means `srv*address`.
         return parse_server(&[element]);
     }
     Some(PathElement::Folder(PathBuf::from(element)))
@@ -109,7 +107,7 @@ fn parse_server(parts: &[&str]) -> Option<PathElement> {
     let mut stores: Vec<Store> = before.iter().map(|part| store(part)).collect();
     if is_url(last) {
         if stores.is_empty() {
-            // What comes from a server is always kept somewhere.
+            // Files from a server are always stored somewhere.
             stores.push(Store::Default);
         }
         return Some(PathElement::Server { stores, url: Some(last.trim_end_matches('/').to_owned()) });
@@ -136,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_servers_and_caches_are_told_apart() {
+    fn folders_servers_and_caches_are_distinguished() {
         let path =
             SymbolPath::parse(r"C:\mine; cache*c:\c ;srv*C:\s*\\share\syms*https://example.org/symbols/;");
         assert_eq!(
@@ -171,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_elements_mean_nothing() {
+    fn empty_elements_are_skipped() {
         assert!(SymbolPath::parse(";; ;srv").elements.is_empty());
     }
 }

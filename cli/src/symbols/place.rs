@@ -1,8 +1,8 @@
-//! A folder to look into, and how far it is trusted.
+//! A folder to search, and how far it is trusted.
 //!
-//! The user vouches for what the symbol path names. Other places are looked into because the trace
-//! lies there or says that an image did: they count only as far as they lie on this machine, links
-//! and all.
+//! Folders in the symbol path are trusted, since the user named them. Other folders are searched
+//! because the trace lies there, or states that an image did. They are used only if they lie on
+//! this machine, with all links resolved.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,30 +13,30 @@ use super::listing;
 use super::local::{self, PathProblem};
 use crate::map::MappedFile;
 
-/// Who vouches for a place.
+/// The source of a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Trust {
     /// The symbol path names it.
     Named,
-    /// Nobody: a default place.
+    /// A default place, which nobody named.
     Unnamed,
     /// `stk`'s own cache.
     Cache,
 }
 
-/// A folder to look into.
+/// A folder to search.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) folder: PathBuf,
     pub(super) trust: Trust,
 }
 
-/// That a path leads to another machine.
+/// A path leads to another machine.
 #[derive(Debug, Error)]
 #[error("{path} is passed over, because {at} is on {what}, not on this machine: name it with -y")]
 pub(super) struct ElsewhereError {
     path: PathBuf,
-    /// From where on it does.
+    /// The part of the path that leads there.
     at: PathBuf,
     /// What is there.
     what: String,
@@ -48,27 +48,27 @@ pub(super) enum OpenError {
     /// It does not lie on this machine.
     #[error(transparent)]
     Elsewhere(ElsewhereError),
-    /// What the system says, or that it is no plain file.
+    /// The system cannot open it, or it is not a plain file.
     #[error(transparent)]
     Io(io::Error),
 }
 
 impl Place {
-    /// For files that are `stk`'s own.
+    /// The place for `stk`'s own files.
     pub(super) fn cache() -> Place {
         Place { folder: PathBuf::new(), trust: Trust::Cache }
     }
 
-    /// For a file that an accepted pointer names.
+    /// The place for a file that an accepted pointer names.
     pub(super) fn pointed_at() -> Place {
         Place { folder: PathBuf::new(), trust: Trust::Named }
     }
 
-    /// Whether the folder is there.
+    /// Whether the folder exists.
     ///
     /// # Errors
     ///
-    /// That it does not lie on this machine.
+    /// When it does not lie on this machine.
     pub(super) fn is_there(&self) -> Result<bool, ElsewhereError> {
         match self.real(&self.folder) {
             Ok(path) => Ok(path.is_dir()),
@@ -77,18 +77,18 @@ impl Place {
         }
     }
 
-    /// Opens a file of this place, if it is a plain one.
+    /// Opens a file of this place, if it is a plain file.
     pub(super) fn open(&self, path: &Path) -> Result<MappedFile, OpenError> {
         MappedFile::open_plain(&self.real(path)?).map_err(OpenError::Io)
     }
 
-    /// Whether there is a file, as far as may be looked.
+    /// Whether a file exists. Files that may not be accessed count as missing.
     pub(super) fn is_file(&self, path: &Path) -> bool {
         self.real(path).is_ok_and(|path| path.is_file())
     }
 
-    /// The file of this name in a folder of this place, whatever the case. One that lies elsewhere
-    /// is given too: [`Place::open`] says so.
+    /// The file of this name in a folder of this place, ignoring case. A file on another machine is
+    /// returned too; [`Place::open`] then reports that.
     pub(super) fn file(&self, folder: &Path, name: &str) -> Option<PathBuf> {
         let exact = folder.join(name);
         match self.real(&exact) {
@@ -98,7 +98,7 @@ impl Place {
         }
     }
 
-    /// A folder below the place, if it is there, whatever the case of its parts.
+    /// A folder below the place, if it exists, ignoring the case of its parts.
     pub(super) fn below(&self, parts: &[&str]) -> Option<PathBuf> {
         parts.iter().try_fold(self.folder.clone(), |at, part| {
             let exact = at.join(part);
@@ -107,7 +107,7 @@ impl Place {
         })
     }
 
-    /// The entry of a folder whose name differs in case only.
+    /// The entry of a folder whose name differs only in case.
     pub(super) fn ignoring_case(&self, folder: &Path, name: &str) -> Option<PathBuf> {
         if cfg!(windows) {
             return None;
@@ -116,7 +116,8 @@ impl Place {
         Some(folder.join(listing::of(folder).find(name)?))
     }
 
-    /// That more files lie in the folder than are looked at for such a name: one sentence.
+    /// Says in one sentence that the folder has more files than are searched for names in another
+    /// case.
     pub(super) fn lacks(&self) -> Option<String> {
         if cfg!(windows) {
             return None;
@@ -125,7 +126,8 @@ impl Place {
         listing::of(&self.folder).lacks(&self.folder)
     }
 
-    /// The path to open: of a place that nobody vouches for without links, and on this machine.
+    /// The path to open. In a place that nobody named, links are resolved, and it must be on this
+    /// machine.
     fn real(&self, path: &Path) -> Result<PathBuf, OpenError> {
         if self.trust != Trust::Unnamed {
             return Ok(path.to_path_buf());

@@ -1,11 +1,11 @@
-//! Names and paths that traces, servers and stores give, as this machine may open them: nothing
-//! outside of a store, nothing on the network.
+//! Decides which names and paths from traces, servers and stores this machine may open: nothing
+//! outside of a store, and nothing on the network.
 
 use crate::model::file_name;
 use std::path::{Path, PathBuf};
 
-/// The last component of a path, if it can be the name of a file in a store and nothing else:
-/// traces and servers must not be able to name a place outside.
+/// The last component of a path, if it can only be the name of a file in a store: traces and
+/// servers must not be able to refer to files outside.
 pub fn safe_file_name(path: &str) -> Option<&str> {
     let name = file_name(path);
     let stem = name.split('.').next().unwrap_or("").trim_end().to_ascii_uppercase();
@@ -19,24 +19,24 @@ pub fn safe_file_name(path: &str) -> Option<&str> {
         .then_some(name)
 }
 
-/// The folder of an image, if its recorded path means something on this machine; nothing has been
-/// touched yet. Network and device paths of a trace are never opened: that alone would send
-/// credentials to whoever wrote it.
+/// The folder of an image, if its recorded path is valid on this machine. Does not access it.
+/// Network and device paths in a trace are never opened: opening one is enough to send credentials
+/// to whoever wrote the trace.
 pub(crate) fn image_folder(image_path: &str) -> Option<PathBuf> {
     local_path(image_path)?.parent().map(Path::to_path_buf)
 }
 
-/// The tier of first letters under which a store may keep a file (`ab/abc.pdb/…`): its first two
-/// characters, if the name begins with a letter, a digit or `_`, so that the tier never is `..` or
-/// a name that the system has a meaning for.
+/// The tier of first letters under which a store may keep a file (`ab/abc.pdb/…`): the first two
+/// characters of the name, if it begins with a letter, a digit or `_`. So the tier is never `..` or
+/// a name with a special meaning for the system.
 pub(super) fn first_tier(name: &str) -> Option<&str> {
     let first = name.chars().next().filter(|&c| c.is_alphanumeric() || c == '_')?;
     let second = name[first.len_utf8()..].chars().next().map_or(0, char::len_utf8);
     safe_file_name(&name[..first.len_utf8() + second])
 }
 
-/// A recorded path as this machine would open it: a drive path on Windows; elsewhere Wine's `Z:`
-/// drive, which is the root, or a Unix path.
+/// A recorded path in the form that this machine opens: a drive path on Windows; elsewhere Wine's
+/// `Z:` drive, which is the root, or a Unix path.
 pub(crate) fn local_path(recorded: &str) -> Option<PathBuf> {
     let bytes = recorded.as_bytes();
     let drive = bytes.len() > 3

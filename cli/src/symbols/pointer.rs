@@ -1,9 +1,9 @@
-//! Where a `file.ptr` of a store may lead: a pointer is a text in a folder, and whoever can write
-//! it names a path to open.
+//! Decides which files the `file.ptr` of a store may name. A pointer is a text in a folder, so
+//! whoever can write to the folder chooses a path to open.
 //!
-//! It is followed only in stores that the symbol path names, and only to a place on this machine,
-//! below a folder that the path names, or on a share of which the path names a folder. Pointers of
-//! servers have their own rule (`server`).
+//! A pointer is followed only in stores that the symbol path names, and only to a file on this
+//! machine, below a folder that the path names, or on a share of which the path names a folder.
+//! Pointers of servers have their own rule (`server`).
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::path::SymbolPath;
 use super::place::{ElsewhereError, OpenError, Place, Trust};
 use super::server::pointer_path;
 
-/// Bytes of a pointer that are read; paths are shorter.
+/// Limit for the bytes of a pointer. Paths are shorter.
 const MAX_POINTER: u64 = 4096;
 
 /// Why a pointer is not followed, and what to do.
@@ -24,7 +24,7 @@ pub(super) enum PointerError {
     /// It does not lie on this machine.
     #[error(transparent)]
     Elsewhere(ElsewhereError),
-    /// The rules forbid it, or it makes no sense.
+    /// The rules forbid it, or it is invalid.
     #[error("{pointer} is not followed, because {why}")]
     Refused { pointer: PathBuf, why: PointerRefusal },
 }
@@ -42,7 +42,7 @@ pub(super) enum PointerRefusal {
     Target { path: String, why: TargetRefusal },
 }
 
-/// What is wrong with the path that a pointer names.
+/// What is wrong with a pointer's path.
 #[derive(Debug, Error)]
 pub(super) enum TargetRefusal {
     #[error("is a device")]
@@ -57,7 +57,7 @@ pub(super) enum TargetRefusal {
     Io(io::Error),
 }
 
-/// The file that a pointer names; nothing if it names none.
+/// The file that a pointer names; `None` if it names none.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ fn allowed(path: &str, named: &SymbolPath) -> Result<PathBuf, TargetRefusal> {
     }
 }
 
-/// What a path that begins with two separators leads to.
+/// The target of a path that begins with two separators.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Share {
     /// `\\?\…`, `\\.\…`
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_told_from_devices_and_paths() {
+    fn shares_devices_and_paths_are_distinguished() {
         let named = |server: &str, share: &str| Some(Share::Named(server.into(), share.into()));
         assert_eq!(share(r"\\Filer\Syms\x.pdb"), named("filer", "syms"));
         assert_eq!(share("//filer/syms"), named("filer", "syms"));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_leads_to_no_share_that_is_not_named() {
+    fn a_pointer_to_a_share_that_is_not_named_is_refused() {
         let path = SymbolPath::parse(r"C:\mine;srv*\\filer\syms\store");
         for text in
             [r"\\evil\syms\x.pdb", r"\\filer\other\x.pdb", r"\\?\UNC\filer\syms\x.pdb", r"\\.\C:", "x.pdb"]
@@ -163,7 +163,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_pointer_leads_to_storage_of_this_machine_or_below_what_is_named() {
+    fn a_pointer_may_lead_to_this_machine_or_below_a_named_folder() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let own = file.path().canonicalize().unwrap();
         let none = SymbolPath::default();

@@ -1,4 +1,4 @@
-//! Why an address has no better name, in words that name the way out.
+//! Why an address has no better name, with advice on what to do.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,42 +11,40 @@ use crate::model::file_name;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The trace does not say which image it was.
+    /// The trace does not identify the image.
     NoIdentity,
-    /// The image does not say which PDB is its own.
+    /// The image does not name its PDB.
     NoCodeView,
-    /// No place holds a PDB of that name.
+    /// No PDB of that name was found.
     PdbNotFound {
         /// The PDB's file name.
         name: String,
         /// GUID and age as symbol servers write them.
         id: String,
-        /// How many places were looked into.
+        /// Number of places that were searched.
         tried: usize,
-        /// Places and pointers that were passed over, and why.
+        /// Places and pointers that were skipped, and why.
         skipped: Vec<String>,
-        /// What the servers said that were asked.
+        /// The errors of the servers that were asked.
         servers: Vec<String>,
     },
     /// There is a PDB of that name, but of another build.
     PdbMismatch {
-        /// Where it is.
         path: PathBuf,
-        /// What it is.
+        /// Its identity.
         found: Identity,
-        /// What the image wants.
+        /// The identity that the image needs.
         wanted: Identity,
     },
     /// The PDB, or the only one of that name, cannot be read.
     PdbUnreadable {
-        /// Where it is.
         path: PathBuf,
         /// What is wrong with it.
         error: String,
     },
     /// The PDB refers to object files for its private symbols.
     FastLink {
-        /// Where it is.
+        /// Path of the PDB.
         path: PathBuf,
     },
     /// The symbols were read, but no record covers the address.
@@ -56,13 +54,13 @@ pub enum Reason {
     },
 }
 
-/// The reason of a PDB that cannot be read.
+/// The reason for a PDB that cannot be read.
 pub(super) fn unreadable(path: &Path, error: &dyn fmt::Display) -> Reason {
     Reason::PdbUnreadable { path: path.to_path_buf(), error: error.to_string() }
 }
 
 impl Search {
-    /// The most telling reason why nothing was found.
+    /// The most useful reason why nothing was found.
     pub fn reason(&self, name: &str, wanted: Identity) -> Reason {
         if let Some((path, found)) = self.mismatched.first() {
             return Reason::PdbMismatch { path: path.clone(), found: *found, wanted };

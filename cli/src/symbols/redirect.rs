@@ -1,38 +1,39 @@
-//! Where a server's redirect may lead: to an HTTP or HTTPS address, never from HTTPS to HTTP.
+//! Checks a server's redirects: they may lead to an HTTP or HTTPS address, but never from HTTPS to
+//! HTTP.
 
 use thiserror::Error;
 use ureq::http::Uri;
 
-/// Redirects that one request follows.
+/// Limit for the redirects that one request follows.
 pub(super) const MOST: usize = 8;
 
 /// Why a redirect is not followed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum RedirectError {
-    /// It leads nowhere.
+    /// Its target is not an address.
     #[error("redirects to {0:?}, which is no address")]
     NoAddress(String),
     /// It leads to a file, or to a service of another kind.
     #[error("redirects to {0:?}, which is neither HTTP nor HTTPS")]
     NotHttp(String),
-    /// What comes from there could have been changed on the way.
+    /// It leads from HTTPS to HTTP, where the answer could be changed on the way.
     #[error("redirects to {0:?}, which leaves HTTPS")]
     LeavesHttps(String),
-    /// It would have credentials sent.
+    /// Following it would send credentials.
     #[error("redirects to {0:?}, which names a user")]
     NamesUser(String),
-    /// It leads on and on.
+    /// There are too many redirects.
     #[error("redirects more than {MOST} times")]
     TooMany,
 }
 
-/// The address that a `Location` means, seen from the address `from` (RFC 9110, 10.2.2; RFC 3986,
-/// 5.2; dots stay).
+/// The address of a `Location`, relative to the address `from` (RFC 9110, 10.2.2; RFC 3986, 5.2;
+/// dot segments stay).
 ///
 /// # Errors
 ///
-/// Says why it is not followed.
+/// Why it is not followed.
 pub(super) fn target(from: &str, location: &str) -> Result<String, RedirectError> {
     let refused = |why: fn(String) -> RedirectError| Err(why(location.to_owned()));
     let place = location.split('#').next().unwrap_or_default().trim();
@@ -61,7 +62,7 @@ pub(super) fn origin(address: &str) -> &str {
     &address[..end]
 }
 
-/// A reference without a scheme, seen from an address.
+/// Resolves a reference without a scheme, relative to an address.
 fn resolve(from: &str, reference: &str) -> String {
     let origin = origin(from);
     if reference.starts_with("//") {
@@ -96,7 +97,7 @@ mod tests {
     const FROM: &str = "https://a.test:444/store/x.pdb/1/x.pdb?k=v";
 
     #[test]
-    fn a_redirect_leads_where_the_rfc_says() {
+    fn redirect_targets_follow_the_rfc() {
         for (location, expected) in [
             ("https://b.test/y?z", "https://b.test/y?z"),
             ("HTTPS://b.test/y#part", "HTTPS://b.test/y"),
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_to_a_file_a_share_another_scheme_or_away_from_https_is_refused() {
+    fn redirects_to_files_shares_other_schemes_or_away_from_https_are_refused() {
         for location in [
             "http://b.test/y",
             "file:///etc/passwd",
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_all_before_the_path() {
+    fn an_origin_is_everything_before_the_path() {
         assert_eq!(origin(FROM), "https://a.test:444");
         assert_eq!(origin("http://a.test?x/y"), "http://a.test");
     }

@@ -1,5 +1,5 @@
-//! The names of one module's addresses: collected as an index gives them, and read back by the
-//! number of the address.
+//! The names of one module's addresses: collected from an index, and read back by the number of the
+//! address.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,7 +14,6 @@ use super::reason::Reason;
 /// Where a name comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Source {
-    /// A PDB.
     Pdb,
     /// DWARF or the COFF symbol table of the image.
     Dwarf,
@@ -25,19 +24,19 @@ pub enum Source {
 /// One frame of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Location<'a> {
-    /// Function as displayed: demangled.
+    /// Function in displayed form, demangled.
     pub function: &'a str,
-    /// The record's own name.
+    /// The name in the record.
     pub raw: &'a str,
-    /// Source file, as the symbol file names it.
+    /// Source file, under the symbol file's name for it.
     pub file: Option<&'a str>,
-    /// Line in `file`, from 1; none where no line row covers the address.
+    /// Line in `file`, from 1; `None` if no line row covers the address.
     pub line: Option<u32>,
     /// Whether the function is inlined into the next frame.
     pub inline: bool,
 }
 
-/// What was found for one address.
+/// The result for one address.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolution<'a> {
     symbols: &'a ModuleSymbols,
@@ -46,11 +45,11 @@ pub struct Resolution<'a> {
     pub source: Source,
     /// Why there is no better name, if there is none.
     pub reason: Option<&'a Reason>,
-    /// Bytes from the beginning of the outermost function; the rva without any.
+    /// Bytes from the beginning of the outermost function; without a function, the rva.
     pub displacement: u32,
 }
 
-/// The names of one module's addresses, in the order in which they were asked for.
+/// The names of one module's addresses, in the order of the look-up.
 #[derive(Debug)]
 pub struct ModuleSymbols {
     /// The symbol file that was used.
@@ -65,7 +64,7 @@ pub struct ModuleSymbols {
     addresses: Vec<StoredAddress>,
 }
 
-/// A [`Location`] by the numbers of its texts.
+/// A [`Location`] with the numbers of its texts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoredFrame {
     pub function: u32,
@@ -86,22 +85,22 @@ struct StoredAddress {
 }
 
 impl ModuleSymbols {
-    /// How many addresses were asked for.
+    /// Number of addresses that were looked up.
     pub fn len(&self) -> usize {
         self.addresses.len()
     }
 
-    /// Whether no address was asked for.
+    /// Whether no address was looked up.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }
 
-    /// The texts by which names are told, some of them perhaps twice.
+    /// The texts of the names. Some may occur twice.
     pub(crate) fn texts(&self) -> &[Box<str>] {
         &self.texts
     }
 
-    /// What was found for the address with this number in the list that was asked for.
+    /// The result for the address with this number in the looked-up list.
     pub fn get(&self, n: usize) -> Option<Resolution<'_>> {
         let at = *self.addresses.get(n)?;
         let StoredAddress { source, displacement, .. } = at;
@@ -119,7 +118,7 @@ impl<'a> Resolution<'a> {
         &self.symbols.texts[id as usize]
     }
 
-    /// The frames, innermost first; none if there is no symbol.
+    /// The frames, innermost first; empty if there is no symbol.
     pub fn frames(&self) -> impl ExactSizeIterator<Item = Location<'a>> + use<'a> {
         let symbols = self.symbols;
         let text = |id: u32| &*symbols.texts[id as usize];
@@ -132,20 +131,20 @@ impl<'a> Resolution<'a> {
         })
     }
 
-    /// Other functions that the linker folded into the outermost one, as displayed: which of them
-    /// ran cannot be told.
+    /// Other functions that the linker folded into the outermost one, in displayed form. The
+    /// address does not tell which of them ran.
     pub fn aliases(&self) -> impl ExactSizeIterator<Item = &'a str> + use<'a> {
         let symbols = self.symbols;
         self.stored_aliases().iter().map(|&id| &*symbols.texts[id as usize])
     }
 
-    /// The frames by the numbers of their texts.
+    /// The frames, with the numbers of their texts.
     pub(crate) fn stored(&self) -> &'a [StoredFrame] {
         let StoredAddress { first, count, .. } = self.at;
         &self.symbols.frames[first as usize..(first + count) as usize]
     }
 
-    /// The aliases by the numbers of their texts.
+    /// The aliases, as the numbers of their texts.
     pub(crate) fn stored_aliases(&self) -> &'a [u32] {
         let StoredAddress { first_alias, alias_count, .. } = self.at;
         &self.symbols.aliases[first_alias as usize..(first_alias + alias_count) as usize]
@@ -157,17 +156,17 @@ pub(super) struct SymbolWriter {
     demangle: Demangle,
     arch: Arch,
     texts: Vec<Box<str>>,
-    /// Displayed name of each raw one.
+    /// Displayed name by raw name.
     functions: HashMap<u32, u32>,
     frames: Vec<StoredFrame>,
     aliases: Vec<u32>,
-    /// Where in `aliases` those of a range are, by its bounds, and how many.
+    /// By a range's bounds: the index of its first alias in `aliases`, and their number.
     alias_lists: HashMap<(u32, u32), (u32, u32)>,
     addresses: Vec<StoredAddress>,
 }
 
 impl SymbolWriter {
-    /// Nothing yet of this module.
+    /// A writer without results, for this module.
     pub(super) fn new(demangle: Demangle, module: &ModuleKey<'_>) -> SymbolWriter {
         SymbolWriter {
             demangle,
@@ -181,8 +180,8 @@ impl SymbolWriter {
         }
     }
 
-    /// Adds what the index has found for an address; `known` holds the numbers of those of its
-    /// strings that were met.
+    /// Adds the result of the index for an address. `known` holds the numbers of those of its
+    /// strings that were already used.
     pub(super) fn address(
         &mut self,
         rva: u32,
@@ -193,7 +192,7 @@ impl SymbolWriter {
         let Some(hit) = hit else { return self.without_symbols(rva) };
         let range = hit.range();
         if range.is_some_and(|range| range.kind == RecordKind::Export) {
-            // Whether the export's function reaches so far is not known here.
+            // It is not known here whether the export's function reaches this address.
             return self.without_symbols(rva);
         }
         let decorated = range.is_some_and(|range| range.kind >= RecordKind::Public);
@@ -218,7 +217,7 @@ impl SymbolWriter {
         });
     }
 
-    /// The other names of a range, whose outermost function was added last.
+    /// The other names of a range. Its outermost function must be the frame that was added last.
     fn aliases_of(&mut self, range: &Range<'_>, index: &SymbolIndex) -> (u32, u32) {
         if let Some(&list) = self.alias_lists.get(&(range.start, range.end)) {
             return list;
@@ -227,8 +226,8 @@ impl SymbolWriter {
         for (name, kind) in range.aliases(index) {
             let raw = self.text(name);
             let function = self.function(raw, kind >= RecordKind::Public);
-            // A public repeats the name of its procedure, decorated; shown, it may differ from it
-            // in spaces.
+            // A public repeats the decorated name of its procedure. In displayed form, the two may
+            // differ in spaces.
             let text = |id: u32| self.texts[id as usize].bytes().filter(|&byte| byte != b' ');
             let outermost = self.frames.last().map(|frame| frame.function);
             let mut known = outermost.iter().chain(&self.aliases[first..]);
@@ -274,7 +273,7 @@ impl SymbolWriter {
         self.texts.len() as u32 - 1
     }
 
-    /// What was collected; `file`, `reason` and `not_covered` are said of all addresses.
+    /// The results. `file`, `reason` and `not_covered` apply to all addresses.
     pub(super) fn finish(
         self,
         file: Option<PathBuf>,

@@ -1,8 +1,8 @@
 //! HTTP(S) symbol servers: the only code of `stk` that talks to a network.
 //!
-//! A server is asked only if the user has named it. Of what it sends, nothing is believed: the name
-//! of the file comes from the image, never from the server; the size is limited; the identity is
-//! checked before the file gets its name in the cache.
+//! A server is asked only if the user named it. Its answers are not trusted: the name of the file
+//! comes from the image, never from the server, the size is limited, and the identity is checked
+//! before the file gets its name in the cache.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -29,17 +29,17 @@ pub const MICROSOFT: &str = "https://msdl.microsoft.com/download/symbols";
 /// Limits of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Longest wait for a connection.
+    /// Limit for the wait for a connection.
     pub connect: Duration,
-    /// Longest wait for an answer's headers.
+    /// Limit for the wait for an answer's headers.
     pub answer: Duration,
-    /// Longest wait for the next bytes of an answer.
+    /// Limit for the wait for the next bytes of an answer.
     pub stall: Duration,
-    /// Bytes a second that an answer has to bring at least, over each `rate_period`.
+    /// Bytes a second that an answer must deliver at least, over each `rate_period`.
     pub least_rate: u64,
     /// How long a server may be slower than `least_rate`.
     pub rate_period: Duration,
-    /// Longest time for one file.
+    /// Limit for the time for one file.
     pub total: Duration,
     /// How often a failed request is tried again.
     pub retries: u32,
@@ -47,11 +47,11 @@ pub struct ClientOptions {
     pub backoff: Duration,
     /// Largest file that is accepted, packed or unpacked, in bytes.
     pub max_size: u64,
-    /// How long "there is no such file" is believed.
+    /// How long the answer "there is no such file" is remembered.
     pub negative_for: Duration,
 }
 
-/// Asks symbol servers.
+/// A client for symbol servers.
 #[derive(Clone, Debug)]
 pub struct Client {
     agent: Agent,
@@ -60,12 +60,12 @@ pub struct Client {
     missing: Option<PathBuf>,
     /// Whether the servers asked so far keep files in three tiers.
     three_tier: Arc<Mutex<HashMap<String, bool>>>,
-    /// Servers that have sent on to another one, and to which.
+    /// Servers that redirected, and the servers that they redirected to.
     redirects: Arc<Mutex<BTreeSet<(String, String)>>>,
 }
 
-/// Is told about the bytes of a download: file name, bytes so far, bytes in all if the server has
-/// said.
+/// Called during a download, with the file name, the bytes so far, and the total bytes if the
+/// server has stated them.
 pub type OnBytes<'a> = &'a (dyn Fn(&str, u64, Option<u64>) + Sync);
 
 impl Default for ClientOptions {
@@ -85,14 +85,14 @@ impl Default for ClientOptions {
     }
 }
 
-/// A file on its way from a server.
+/// A file that is being downloaded.
 #[derive(Clone, Copy)]
 struct Download<'a> {
     /// File name without folders.
     name: &'a str,
-    /// Says what is wrong with its bytes.
+    /// Returns what is wrong with its bytes.
     check: &'a dyn Fn(&[u8]) -> Result<(), WrongFile>,
-    /// Where it is to lie.
+    /// Its path in the store.
     target: &'a Path,
     on_bytes: OnBytes<'a>,
 }
@@ -115,18 +115,18 @@ impl Client {
         Client { agent, options, missing, three_tier: Arc::default(), redirects: Arc::default() }
     }
 
-    /// Servers that have sent on to another one, and to which (scheme, host and port).
+    /// Servers that redirected, and the servers that they redirected to (scheme, host and port).
     pub fn redirects(&self) -> Vec<(String, String)> {
         self.redirects.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    /// Gets `name` with identity `id` from the server at `base` into the symbol store `store`, and
-    /// returns where it is. `check` says what is wrong with a file, before it becomes visible.
+    /// Downloads `name` with identity `id` from the server at `base` into the symbol store `store`,
+    /// and returns its path. `check` returns what is wrong with a file, before it becomes visible.
     /// `name` and `id` must be safe as file names ([`super::safe_file_name`]).
     ///
     /// # Errors
     ///
-    /// Says why there is no file; nothing has been left in the store then.
+    /// Why there is no file. Nothing is then left in the store.
     pub fn fetch(
         &self,
         base: &str,
@@ -159,8 +159,8 @@ impl Client {
         Err(ServerError::NotFound(folder))
     }
 
-    /// Whether a store has a tier of first letters: it then holds a file `index2.txt` (Microsoft,
-    /// "SymStore"). Asked once.
+    /// Whether a store has a tier of first letters. If so, it has a file `index2.txt` (Microsoft,
+    /// "SymStore"). Each server is asked once.
     fn has_three_tiers(&self, base: &str) -> Result<bool, ServerError> {
         let known = || self.three_tier.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&answer) = known().get(base) {
@@ -175,7 +175,8 @@ impl Client {
         Ok(answer)
     }
 
-    /// Gets a file from one folder of the server: as it is, packed, or where `file.ptr` points.
+    /// Gets a file from one folder of the server: unpacked, packed, or from where `file.ptr`
+    /// points.
     fn fetch_from(&self, base: &str, folder: &str, file: Download<'_>) -> Result<(), ServerError> {
         let plain = format!("{folder}/{}", escape(file.name));
         let packed = packed_name(file.name).map(|packed| format!("{folder}/{}", escape(&packed)));
@@ -188,8 +189,9 @@ impl Client {
         self.follow_pointer(base, folder, file)
     }
 
-    /// `file.ptr` says where on the same server the file lies. Pointers to other places (a share, a
-    /// drive, another server) are refused: a server must not make this machine open what it names.
+    /// Follows `file.ptr`, which states where on the same server the file lies. Pointers to
+    /// anything else (a share, a drive, another server) are refused: a server must not make this
+    /// machine open a path or address of its choice.
     fn follow_pointer(&self, base: &str, folder: &str, file: Download<'_>) -> Result<(), ServerError> {
         let url = format!("{folder}/file.ptr");
         let mut response = self.request(&url)?;
@@ -204,7 +206,7 @@ impl Client {
         self.download(&address, file)
     }
 
-    /// Downloads, unpacks, checks, and only then gives the file its name.
+    /// Downloads, unpacks and checks a file. Only then gives it its name.
     fn download(&self, url: &str, file: Download<'_>) -> Result<(), ServerError> {
         let mut last = None;
         for attempt in 0..=self.options.retries {
@@ -227,13 +229,13 @@ impl Client {
                 (None, Ok(())) => break,
             }
         }
-        // The folders of a file that did not come are of no use.
+        // Remove the folders of the file that was not downloaded.
         let _ = file.target.parent().map(std::fs::remove_dir);
         let _ = file.target.parent().and_then(Path::parent).map(std::fs::remove_dir);
         Err(last.unwrap_or_else(|| ServerError::NotFound(url.to_owned())))
     }
 
-    /// Writes to `out` what comes from one address, unpacked and checked.
+    /// Writes the content of one address to `out`, unpacked and checked.
     fn receive(&self, url: &str, file: Download<'_>, out: &mut File) -> Result<(), ServerError> {
         let cache_error = |error| ServerError::Cache { path: PathBuf::from(file.name), error };
         let mut response = self.request(url)?;
@@ -254,7 +256,7 @@ impl Client {
         (file.check)(&map).map_err(|reason| ServerError::Wrong { url: url.to_owned(), reason })
     }
 
-    /// Writes the body of an answer to `out`, no more than the limit.
+    /// Writes the body of an answer to `out`, up to the size limit.
     fn copy_body(
         &self,
         url: &str,
@@ -300,7 +302,7 @@ impl Client {
         Pace { bytes: bytes as u64, period: self.options.rate_period }
     }
 
-    /// Asks for an address, and for those that it leads to.
+    /// Requests an address and follows its redirects.
     fn request(&self, url: &str) -> Result<Response<Body>, ServerError> {
         let until = Instant::now() + self.options.total;
         let mut at = url.to_owned();
@@ -347,13 +349,13 @@ impl Client {
 
     fn remember_missing(&self, folder: &str) {
         if let Some(path) = self.missing_path(folder) {
-            // Only a saving: without it the server is asked again.
+            // If this fails, the server is asked again, so the error is ignored.
             let _ = write_atomically(&path, |file| file.write_all(folder.as_bytes()));
         }
     }
 }
 
-/// The answer with a file, or why there is none.
+/// The answer if it has a file; otherwise why there is none.
 fn answer(url: String, response: Response<Body>) -> Result<Response<Body>, ServerError> {
     let status = response.status();
     match status {
@@ -366,7 +368,7 @@ fn answer(url: String, response: Response<Body>) -> Result<Response<Body>, Serve
     }
 }
 
-/// An address that was asked for, with the server that it led to.
+/// The requested address, with the server that it was redirected to.
 fn shown(url: &str, at: &str) -> String {
     match redirect::origin(at) {
         origin if origin.eq_ignore_ascii_case(redirect::origin(url)) => url.to_owned(),
@@ -374,14 +376,14 @@ fn shown(url: &str, at: &str) -> String {
     }
 }
 
-/// Why a body ended that is not whole.
+/// Why a body is incomplete.
 fn body_error(url: &str, got: u64, announced: Option<u64>, error: &io::Error) -> ServerError {
     let url = url.to_owned();
     if let Some(slow) = error.get_ref().and_then(|inner| inner.downcast_ref::<Slowness>()) {
         return ServerError::TooSlow { url, got: slow.got, seconds: slow.waited.as_secs_f64() };
     }
     match announced {
-        // An early end of a body whose length is known arrives as an error.
+        // If the length of a body is known, its early end is an error.
         Some(announced) if error.kind() == io::ErrorKind::UnexpectedEof => {
             ServerError::Truncated { url, got, announced }
         }
@@ -389,7 +391,7 @@ fn body_error(url: &str, got: u64, announced: Option<u64>, error: &io::Error) ->
     }
 }
 
-/// The name under which symbol servers keep a packed file: its last character replaced by `_`.
+/// The name of a packed file on symbol servers: its last character is replaced by `_`.
 pub(crate) fn packed_name(name: &str) -> Option<String> {
     let mut packed = name.to_owned();
     packed.pop()?;
@@ -397,7 +399,7 @@ pub(crate) fn packed_name(name: &str) -> Option<String> {
     Some(packed)
 }
 
-/// The path in a `file.ptr`: `PATH:…`, or the bare text; `MSG:…` says that there is none.
+/// The path in a `file.ptr`: `PATH:…`, or the bare text. `MSG:…` means that there is none.
 pub(crate) fn pointer_path(text: &str) -> Option<&str> {
     let line = text.trim_start_matches('\u{feff}').lines().next()?.trim();
     if line.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("MSG:")) {
@@ -410,7 +412,7 @@ pub(crate) fn pointer_path(text: &str) -> Option<&str> {
     (!path.is_empty()).then_some(path)
 }
 
-/// The address that a pointer means, if it lies below the same server address.
+/// The address of a pointer, if it lies below the same server address.
 fn pointer_url(base: &str, pointer: &str) -> Option<String> {
     if let Some(rest) = pointer.strip_prefix(base) {
         return rest.strip_prefix('/').and_then(|path| pointer_url(base, path));
@@ -423,7 +425,7 @@ fn pointer_url(base: &str, pointer: &str) -> Option<String> {
     })
 }
 
-/// Percent-encodes what cannot stand in a URL's path.
+/// Percent-encodes the characters that a URL's path may not have.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -446,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pointer_stays_on_its_server() {
+    fn a_pointer_may_only_lead_to_its_own_server() {
         let base = "http://symbols.test/store";
         for outside in [
             r"\\server\share\x.pdb",
@@ -466,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_no_pointer() {
+    fn a_message_is_not_a_pointer() {
         assert_eq!(pointer_path("MSG: gone"), None);
         assert_eq!(pointer_path("PATH:x\\y.pdb\r\n"), Some("x\\y.pdb"));
         assert_eq!(pointer_path(" "), None);

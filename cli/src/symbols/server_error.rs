@@ -1,4 +1,4 @@
-//! Why a symbol server gave no file.
+//! Why a symbol server delivered no file.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,15 +15,15 @@ pub enum WrongFile {
     /// It is of another build.
     #[error("sent another build ({found} instead of {wanted})")]
     OtherBuild {
-        /// What came.
+        /// The identity of the file that was sent.
         found: Identity,
-        /// What was asked for.
+        /// The requested identity.
         wanted: Identity,
     },
-    /// It is no such file: what is wrong with it.
+    /// It is not a file of this kind: what is wrong with it.
     #[error("what came {0}")]
     Unreadable(String),
-    /// Its `file.ptr` names another place.
+    /// Its `file.ptr` refers to another server or path.
     #[error("file.ptr points to {0:?}, which is outside the server")]
     Pointer(String),
     /// It cannot be unpacked.
@@ -31,62 +31,56 @@ pub enum WrongFile {
     Packed(io::Error),
 }
 
-/// Why a server gave no file.
+/// Why a server delivered no file.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ServerError {
     /// It has no such file.
     #[error("{0} has no such file")]
     NotFound(String),
-    /// It was asked not long ago and had no such file.
+    /// It was asked recently and had no such file.
     #[error("{0} had no such file when it was last asked (clear with stk symbols cache --clear)")]
     KnownMissing(String),
-    /// It wants credentials, which are never sent.
+    /// It requires credentials, which are never sent.
     #[error("{url} refuses access (HTTP {status})")]
     Denied {
-        /// Address.
+        /// The requested address.
         url: String,
-        /// HTTP status.
         status: u16,
     },
     /// It answers with an error.
     #[error("{url} answers with HTTP {status}: try again later")]
     Status {
-        /// Address.
+        /// The requested address.
         url: String,
-        /// HTTP status.
         status: u16,
     },
     /// The connection fails or stalls.
     #[error("{url}: {error}: check the address, the proxy settings and the connection")]
     Connection {
-        /// Address.
+        /// The requested address.
         url: String,
-        /// What failed.
         error: String,
     },
-    /// Its answer comes too slowly.
+    /// Its answer is too slow.
     #[error("{url}: only {got} bytes came in {seconds:.1} s: the server is given up as too slow")]
     TooSlow {
-        /// Address.
         url: String,
-        /// Bytes that came in the last period.
+        /// Bytes received in the last period.
         got: u64,
         /// Length of that period.
         seconds: f64,
     },
-    /// It redirects to where nothing is fetched from.
+    /// It redirects to an address that is not followed.
     #[error("{url}: {reason}: that is not followed")]
     Redirect {
-        /// Address.
         url: String,
-        /// Where it leads, and what is wrong with that.
+        /// The address, and why it is not followed.
         reason: RedirectError,
     },
     /// The answer is shorter than announced.
     #[error("{url}: the answer ended after {got} of {announced} bytes: try again")]
     Truncated {
-        /// Address.
         url: String,
         /// Bytes received.
         got: u64,
@@ -96,15 +90,14 @@ pub enum ServerError {
     /// The file is larger than the limit.
     #[error("{url}: the file is larger than {limit} bytes: raise --max-download")]
     TooLarge {
-        /// Address.
+        /// The requested address.
         url: String,
-        /// The limit.
+        /// The limit, in bytes.
         limit: u64,
     },
-    /// What came is not what was asked for.
+    /// It sent something else than requested.
     #[error("{url}: {reason}: tell the server's owner")]
     Wrong {
-        /// Address.
         url: String,
         /// What is wrong with it.
         reason: WrongFile,
@@ -114,13 +107,13 @@ pub enum ServerError {
     Cache {
         /// File in the cache.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
 }
 
 impl ServerError {
-    /// Whether the same request may succeed a moment later.
+    /// Whether the error is temporary, so that the same request may succeed later.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             ServerError::Status { status, .. } => *status >= 500 || matches!(status, 408 | 425 | 429),

@@ -1,4 +1,4 @@
-//! Where symbol files are found: folders, symbol stores, the places near the trace and the image.
+//! Searches for symbol files: in folders, symbol stores, and near the trace and the image.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -19,71 +19,67 @@ use super::server::{Client, ClientOptions, OnBytes, WrongFile, packed_name};
 use crate::map::MappedFile;
 use crate::model::file_name;
 
-/// The places to look for symbols.
+/// The places to search for symbols.
 #[derive(Clone, Debug, Default)]
 pub struct SymbolStore {
     path: SymbolPath,
     folders: Vec<PathBuf>,
-    /// Whether to look beside an image, where it was when it was recorded.
+    /// Whether to search an image's recorded folder.
     beside_images: bool,
-    /// Default places that no search looks into, and why.
+    /// Default places that no search uses, and why.
     passed_over: Vec<String>,
     cache: Option<SymbolCache>,
     client: Option<Client>,
-    /// Bundles that were opened, or why they cannot be.
+    /// Opened bundles, or why they cannot be opened.
     bundles: Arc<Mutex<HashMap<PathBuf, OpenBundle>>>,
 }
 
 /// A bundle, or what is wrong with it.
 type OpenBundle = Result<Arc<Bundle>, Arc<io::Error>>;
 
-/// Where people keep symbols on Windows. On a stock system everybody may make and fill that folder.
+/// A common folder for symbols on Windows. On a stock system everybody may create and fill it.
 #[cfg(windows)]
 const COMMON: &str = r"C:\symbols";
 
-/// Largest file that is unpacked from a cabinet or a bundle, in bytes.
+/// Limit for a file that is unpacked from a cabinet or a bundle, in bytes.
 const MAX_UNPACKED: u64 = u32::MAX as u64;
 
-/// The result of looking for one file.
+/// The result of the search for one file.
 #[derive(Debug, Default)]
 pub struct Search {
     /// The file, if one of the right identity was found.
     pub found: Option<FoundFile>,
-    /// Places that hold no such file.
+    /// Places that have no such file.
     pub tried: Vec<PathBuf>,
-    /// Files of the right name that belong to another build, with what they say they are. Never
-    /// used.
+    /// Files of the right name but of another build, with their identities. Never used.
     pub mismatched: Vec<(PathBuf, Identity)>,
     /// Files of the right name that cannot be read, and why.
     pub unreadable: Vec<(PathBuf, String)>,
-    /// Places that were not looked into and pointers that were not followed, and why, with the way
-    /// out.
+    /// Places that were not searched and pointers that were not followed, why, and what to do.
     pub skipped: Vec<String>,
-    /// What the servers said that have no such file.
+    /// The errors of the servers that have no such file.
     pub servers: Vec<String>,
-    /// Whether a server could not say whether it has the file, or what it sent was refused.
+    /// Whether a server could not state whether it has the file, or sent a file that was refused.
     pub server_failed: bool,
 }
 
 /// A file of the right identity.
 #[derive(Debug)]
 pub struct FoundFile {
-    /// Where it is.
     pub path: PathBuf,
-    /// Its bytes.
     pub file: MappedFile,
 }
 
 impl SymbolStore {
-    /// Looks along a symbol path, then in the folders of [`SymbolStore::add_folder`]. Contacts no
-    /// server.
+    /// A store that searches the symbol path, then the folders of [`SymbolStore::add_folder`].
+    /// Contacts no server.
     pub fn new(path: SymbolPath) -> SymbolStore {
         SymbolStore { path, ..SymbolStore::default() }
     }
 
     /// The usual places: the path, the current folder, the folder of each trace, `C:\symbols` on
-    /// Windows if no other user may write there, an image's folder. All but the path count only
-    /// where they lie on this machine.
+    /// Windows if no other user may write there, an image's folder. All but the path are used only
+    /// if they lie on this machine.
     pub fn with_defaults<'t>(path: SymbolPath, traces: impl IntoIterator<Item = &'t Path>) -> SymbolStore {
         let mut store = SymbolStore { beside_images: true, ..SymbolStore::new(path) };
         store.add_folder(PathBuf::from("."));
@@ -104,19 +100,19 @@ impl SymbolStore {
         store
     }
 
-    /// Adds a folder that is looked into after the symbol path.
+    /// Adds a folder to search after the symbol path.
     pub fn add_folder(&mut self, folder: PathBuf) {
         if !self.folders.contains(&folder) {
             self.folders.push(folder);
         }
     }
 
-    /// Keeps indexes, unpacked files and downloads in this cache.
+    /// Stores indexes, unpacked files and downloads in this cache.
     pub fn set_cache(&mut self, cache: SymbolCache) {
         self.cache = Some(cache);
     }
 
-    /// Lets the store ask the servers that the symbol path names.
+    /// Allows requests to the servers in the symbol path.
     pub fn go_online(&mut self, options: ClientOptions) {
         let missing = self.cache.as_ref().map(SymbolCache::missing);
         if self.path.urls().next().is_some() {
@@ -124,7 +120,7 @@ impl SymbolStore {
         }
     }
 
-    /// Servers that have sent on to another one, and to which (scheme, host and port).
+    /// Servers that redirected, and the servers that they redirected to (scheme, host and port).
     pub fn redirects(&self) -> Vec<(String, String)> {
         self.client.as_ref().map(Client::redirects).unwrap_or_default()
     }
@@ -139,21 +135,21 @@ impl SymbolStore {
         self.cache.as_ref()
     }
 
-    /// Looks for the PDB of an image. `pdb_name` is what the image's CodeView record says (any
-    /// path), `image_path` where the image was when it was recorded (Windows syntax).
+    /// Searches for the PDB of an image. `pdb_name` is the name in the image's CodeView record (any
+    /// path). `image_path` is the image's recorded path (Windows syntax).
     pub fn find_pdb(&self, pdb_name: &str, guid: &[u8; 16], age: u32, image_path: &str) -> Search {
         self.find(file_name(pdb_name), Identity::Pdb { guid: *guid, age }, image_path, &|_, _, _| {})
     }
 
-    /// Looks for the portable PDB of a managed assembly. `assembly_path` is where the assembly was
-    /// when it was recorded.
+    /// Searches for the portable PDB of a managed assembly. `assembly_path` is the assembly's
+    /// recorded path.
     pub fn find_portable_pdb(&self, pdb_name: &str, guid: &[u8; 16], assembly_path: &str) -> Search {
         let identity = Identity::PortablePdb { guid: *guid };
         self.find(file_name(pdb_name), identity, assembly_path, &|_, _, _| {})
     }
 
-    /// Looks for a managed assembly on this machine, by the GUID of its PDB: its file name in every
-    /// folder, and where it was when it was recorded.
+    /// Searches this machine for a managed assembly, by the GUID of its PDB: its file name in every
+    /// folder, and its recorded path.
     pub fn find_assembly(&self, assembly_path: &str, guid: &[u8; 16]) -> Option<FoundFile> {
         let name = safe_file_name(assembly_path)?;
         self.all_places(assembly_path).into_iter().find_map(|place| {
@@ -164,13 +160,13 @@ impl SymbolStore {
         })
     }
 
-    /// Looks for an image file: in the same places, and where it was when it was recorded.
+    /// Searches for an image file: in the same places, and at its recorded path.
     pub fn find_image(&self, image_path: &str, time_date_stamp: u32, size_of_image: u32) -> Search {
         let identity = Identity::Image { time_date_stamp, size_of_image };
         self.find(file_name(image_path), identity, image_path, &|_, _, _| {})
     }
 
-    /// An image file in a place on this machine; no server is asked.
+    /// Searches for an image file on this machine only. Asks no server.
     pub fn find_image_here(
         &self,
         image_path: &str,
@@ -186,8 +182,8 @@ impl SymbolStore {
         search.found.map(|found| found.path)
     }
 
-    /// Looks for a file: first in every place on this machine, then on the servers, in the order of
-    /// the path.
+    /// Searches for a file: first in every place on this machine, then on the servers, in the order
+    /// of the path.
     pub fn find(&self, name: &str, identity: Identity, image_path: &str, on_bytes: OnBytes<'_>) -> Search {
         let mut search = Search { skipped: self.passed_over.clone(), ..Search::default() };
         let Some(name) = safe_file_name(name) else {
@@ -204,7 +200,7 @@ impl SymbolStore {
         search
     }
 
-    /// Every folder to look into, in order: path, defaults, the image's own, the cache.
+    /// Every folder to search, in order: path, defaults, the image's own, the cache.
     fn all_places(&self, image_path: &str) -> Vec<Place> {
         let mut places: Vec<Place> = Vec::new();
         let mut known = HashSet::new();
@@ -224,7 +220,7 @@ impl SymbolStore {
         places
     }
 
-    /// Looks into one folder (flat, two-tier store, three-tier store) or bundle.
+    /// Searches one folder (flat, two-tier store, three-tier store) or bundle.
     fn look_in(&self, place: &Place, wanted: &WantedFile<'_>, search: &mut Search) -> bool {
         if place.trust == Trust::Named && is_bundle(&place.folder) && place.folder.is_file() {
             return self.look_in_bundle(&place.folder, wanted, search);
@@ -236,12 +232,12 @@ impl SymbolStore {
                 return false;
             }
         };
-        // An image's folder is a place only where there is one.
+        // An image's folder that does not exist is not reported.
         if !here && !self.folders.contains(&place.folder) && place.trust == Trust::Unnamed {
             return false;
         }
         let (name, id) = (wanted.name, wanted.identity.to_string());
-        // Stores are case-insensitive where they come from, and this file system may not be.
+        // Stores are made for case-insensitive file systems, but this one may be case-sensitive.
         let exact = place.folder.join(name);
         if try_file(place, exact.clone(), wanted, search) {
             return true;
@@ -256,8 +252,8 @@ impl SymbolStore {
         tiers.into_iter().flatten().any(|folder| self.look_in_store(place, &folder, wanted, search))
     }
 
-    /// Looks into the folder of one identity in a store: the file, the packed file, a pointer to
-    /// it.
+    /// Searches the folder of one identity in a store: for the file, the packed file, or a pointer
+    /// to it.
     fn look_in_store(
         &self,
         place: &Place,
@@ -291,7 +287,7 @@ impl SymbolStore {
         }
     }
 
-    /// Looks into a bundle. What it holds is unpacked into the cache's store, once, or into a
+    /// Searches a bundle. A file that it has is unpacked once into the cache's store, or into a
     /// temporary file.
     fn look_in_bundle(&self, path: &Path, wanted: &WantedFile<'_>, search: &mut Search) -> bool {
         let id = wanted.identity.to_string();
@@ -323,19 +319,19 @@ impl SymbolStore {
         }
     }
 
-    /// Opens a bundle, or gives the one that is open.
+    /// Returns a bundle, which is opened if it is not open yet.
     fn open_bundle(&self, path: &Path) -> OpenBundle {
         let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
         let open = || Bundle::open(path).map(Arc::new).map_err(Arc::new);
         bundles.entry(path.to_path_buf()).or_insert_with(open).clone()
     }
 
-    /// Where a two-tier store keeps a file.
+    /// The path of a file in a two-tier store.
     fn place_in(&self, store: &Path, wanted: &WantedFile<'_>) -> PathBuf {
         store.join(wanted.name).join(wanted.identity.to_string()).join(wanted.name)
     }
 
-    /// Unpacks a cabinet into the cache's store, if it holds what is wanted.
+    /// Unpacks a cabinet into the cache's store, if it contains the wanted file.
     fn unpack(&self, place: &Place, packed: &Path, wanted: &WantedFile<'_>) -> Result<PathBuf, Misfit> {
         let none = "is packed, and there is no cache folder to unpack it to";
         let cache = self.cache.as_ref().ok_or_else(|| Misfit::Unreadable(none.to_owned()))?;
@@ -388,8 +384,7 @@ impl SymbolStore {
     }
 }
 
-/// Writes a file to its place in a store. It gets its name only if it has the identity that the
-/// place stands for.
+/// Writes a file to its path in a store. It gets that name only if it has the wanted identity.
 fn keep(
     place: &Path,
     wanted: &WantedFile<'_>,
@@ -405,22 +400,22 @@ fn keep(
         })
     });
     if written.is_err() {
-        // The folders of a file that was not kept are of no use.
+        // Remove the folders of the file that was not stored.
         let folders = place.ancestors().skip(1).take(2);
         folders.for_each(|folder| drop(std::fs::remove_dir(folder)));
     }
     written.map_err(|error| unfit.unwrap_or_else(|| Misfit::Unreadable(error.to_string())))
 }
 
-/// A file without a name, which goes when it is closed.
+/// A file without a name, which is deleted when it is closed.
 fn temporary(write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<MappedFile> {
     let mut file = tempfile::tempfile()?;
     write(&mut file)?;
     MappedFile::from_file(file)
 }
 
-/// Takes a file if it is the one that is wanted; else notes why not, and throws it away if it lies
-/// in the cache.
+/// Takes a file if it is the wanted one. Otherwise notes why not, and deletes it if it lies in the
+/// cache.
 fn try_file(place: &Place, path: PathBuf, wanted: &WantedFile<'_>, search: &mut Search) -> bool {
     let file = match place.open(&path) {
         Ok(file) => file,
@@ -444,7 +439,7 @@ fn try_file(place: &Place, path: PathBuf, wanted: &WantedFile<'_>, search: &mut 
     taken
 }
 
-/// Takes an open file if it is the one that is wanted; else notes why not.
+/// Takes an open file if it is the wanted one. Otherwise notes why not.
 fn accept(path: PathBuf, file: MappedFile, wanted: &WantedFile<'_>, search: &mut Search) -> bool {
     match fits(&file, &wanted.identity) {
         Ok(()) => {
@@ -455,7 +450,7 @@ fn accept(path: PathBuf, file: MappedFile, wanted: &WantedFile<'_>, search: &mut
     }
 }
 
-/// Notes why a file is not the one that is wanted.
+/// Notes why a file is not the wanted one.
 fn note(path: PathBuf, unfit: Misfit, search: &mut Search) -> bool {
     match unfit {
         Misfit::OtherBuild(found) => search.mismatched.push((path, found)),

@@ -1,4 +1,4 @@
-//! Names for the distinct addresses of a profile, a module a task.
+//! Names the distinct addresses of a profile; each module is one task.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use super::store::SymbolStore;
 use crate::map::MappedFile;
 use crate::model::{image_id, pdb_id};
 
-/// Turns addresses into names, files and lines.
+/// Converts addresses to names, files and lines.
 #[derive(Debug)]
 pub struct Symbolizer {
     store: SymbolStore,
@@ -25,23 +25,23 @@ pub struct Symbolizer {
 }
 
 impl Symbolizer {
-    /// Names are looked for in `store` and shown in the style of `demangle`.
+    /// Searches for names in `store` and shows them in the style of `demangle`.
     pub fn new(store: SymbolStore, demangle: Demangle) -> Symbolizer {
         Symbolizer { store, demangle, lookups: AtomicU64::new(0) }
     }
 
-    /// How many addresses were looked up in symbol files so far: what symbolizing costs beside
-    /// opening the files.
+    /// Number of addresses that were looked up in symbol files so far. This is the cost of
+    /// symbolizing beside opening the files.
     pub fn lookups(&self) -> u64 {
         self.lookups.load(Ordering::Relaxed)
     }
 
-    /// How much of a mangled name is shown.
+    /// The style of the names.
     pub fn demangle(&self) -> Demangle {
         self.demangle
     }
 
-    /// Where symbols are looked for.
+    /// The places to search for symbols.
     pub fn store(&self) -> &SymbolStore {
         &self.store
     }
@@ -50,8 +50,7 @@ impl Symbolizer {
     pub fn resolve(&self, module: &ModuleKey<'_>, rvas: &[u32]) -> ModuleSymbols {
         match self.index(module, true) {
             Ok((path, index)) => self.resolve_in(module, rvas, &path, &index).unwrap_or_else(|_| {
-                // An index of the cache that is damaged inside: it has been thrown away, so this
-                // builds another.
+                // The cached index was damaged and has been deleted, so this builds another.
                 match self.index(module, false) {
                     Ok((path, index)) => self
                         .resolve_in(module, rvas, &path, &index)
@@ -63,11 +62,12 @@ impl Symbolizer {
         }
     }
 
-    /// Names addresses by what the image file says of itself, where there is no PDB.
+    /// Names addresses by the image file's own symbols, if there is no PDB.
     fn resolve_by_image(&self, module: &ModuleKey<'_>, rvas: &[u32], reason: Reason) -> ModuleSymbols {
         for from_cache in [true, false] {
             let Some((path, index)) = self.image_symbols(module, from_cache) else { break };
-            // A PDB would say more than exports do: the reason for its absence stays.
+            // A PDB would have more names than the exports, so the reason why there is none is
+            // kept.
             let certain = index.header().origin != Origin::Exports;
             if let Ok(mut resolved) = self.resolve_in(module, rvas, &path, &index) {
                 resolved.reason = (!certain).then_some(reason);
@@ -77,7 +77,7 @@ impl Symbolizer {
         self.nameless(module, rvas, reason)
     }
 
-    /// The index of an image's own symbols, if the image is at hand and has any.
+    /// The index of an image's own symbols, if the image was found and has any.
     fn image_symbols(&self, module: &ModuleKey<'_>, from_cache: bool) -> Option<(PathBuf, SymbolIndex)> {
         if module.size_of_image == 0 {
             return None;
@@ -109,11 +109,11 @@ impl Symbolizer {
         Some((found.path, index))
     }
 
-    /// Names addresses by an index that is at hand.
+    /// Names addresses by an open index.
     ///
     /// # Errors
     ///
-    /// [`IndexError::Damaged`] if the index is damaged where an address needs it.
+    /// [`IndexError::Damaged`] if a part of the index that an address needs is damaged.
     pub fn resolve_in(
         &self,
         module: &ModuleKey<'_>,
@@ -138,11 +138,11 @@ impl Symbolizer {
         writer.finish(None, Some(reason), None)
     }
 
-    /// The symbols of a module, from the cache or read and put there.
+    /// The symbols of a module, from the cache or read and added to it.
     ///
     /// # Errors
     ///
-    /// Says why there are none.
+    /// Why there are none.
     pub fn index(&self, module: &ModuleKey<'_>, from_cache: bool) -> Result<(PathBuf, SymbolIndex), Reason> {
         let code_view = module.code_view.ok_or(match module.size_of_image {
             0 => Reason::NoIdentity,
@@ -151,7 +151,7 @@ impl Symbolizer {
         let name = String::from_utf8_lossy(code_view.pdb_name);
         let search = self.store.find_pdb(&name, &code_view.guid, code_view.age, module.path);
         let Some(found) = &search.found else {
-            // The PDB is gone, but what it said may be known.
+            // The PDB is gone, but its index may be in the cache.
             let id = pdb_id(&code_view.guid, code_view.age);
             let cached = safe_file_name(&name)
                 .zip(self.store.cache())
@@ -164,21 +164,21 @@ impl Symbolizer {
         self.pdb_index(&found.path, &found.file, from_cache).map(|index| (found.path.clone(), index))
     }
 
-    /// The index of a PDB that is at hand, from the cache or built and put there.
+    /// The index of an open PDB, from the cache or built and added to it.
     ///
     /// # Errors
     ///
-    /// Says why the PDB cannot be used.
+    /// Why the PDB cannot be used.
     pub fn pdb_index(&self, path: &Path, file: &MappedFile, from_cache: bool) -> Result<SymbolIndex, Reason> {
         pdb_index(&self.store, path, file, from_cache)
     }
 }
 
-/// As [`Symbolizer::pdb_index`], with the cache of `store`.
+/// Like [`Symbolizer::pdb_index`], with the cache of `store`.
 ///
 /// # Errors
 ///
-/// Says why the PDB cannot be used.
+/// Why the PDB cannot be used.
 pub fn pdb_index(
     store: &SymbolStore,
     path: &Path,
@@ -208,14 +208,14 @@ pub fn pdb_index(
     Ok(index)
 }
 
-/// Puts an index into the cache. That it cannot be kept costs time later, nothing else.
+/// Adds an index to the cache. If that fails, the index has to be built again later.
 fn keep(cache: &SymbolCache, key: &CacheKey<'_>, index: &SymbolIndex) {
     if let Err(error) = cache.put(key, index) {
         log::warn!("{}: {error}: the symbol index is not kept", cache.root().display());
     }
 }
 
-/// Tells copies of one image apart (stripped or not): a hash over the headers and the length.
+/// Distinguishes copies of one image (stripped or not): a hash over the headers and the length.
 fn image_fingerprint(data: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(&data[..data.len().min(4096)], data.len() as u64)
 }

@@ -1,4 +1,4 @@
-//! Byte strings that the trace, or a folder beside it, carries once, under the hash of their
+//! Byte strings that the trace, or a folder beside it, stores once each, under the hash of their
 //! content.
 
 use super::beyond_memory;
@@ -15,7 +15,7 @@ use stk_schema::identity::ContentHash;
 #[derive(Default, Debug)]
 pub struct Blobs {
     known: HashMap<ContentHash, BlobLocation>,
-    /// Where those lie that the trace does not carry.
+    /// Folders to read the BLOBs from that the trace does not carry.
     folders: TableFolders,
     /// Bytes that BLOB blocks take in the file.
     pub stored_bytes: u64,
@@ -24,21 +24,21 @@ pub struct Blobs {
 #[derive(Default, Debug)]
 struct BlobLocation {
     total: u64,
-    /// Positions in the trace's list of blocks, ascending.
+    /// Indexes into the trace's list of blocks, ascending.
     blocks: Vec<usize>,
 }
 
-/// Why a BLOB cannot be had.
+/// Why a BLOB cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlobProblem {
     /// No block that can be read holds a piece of it, and no folder of tables has it.
     #[error("table {0} is neither in the trace nor in a folder given with --tables")]
     Missing(ContentHash),
-    /// Its pieces do not make it whole.
+    /// Its pieces do not add up to the whole BLOB.
     #[error(transparent)]
     Bad(#[from] BlobError),
-    /// The folder that has it gives other bytes, or none.
+    /// The folder that has it could not be read, or its bytes do not match the hash.
     #[error(transparent)]
     Folder(#[from] TableProblem),
 }
@@ -46,21 +46,21 @@ pub enum BlobProblem {
 /// Where a BLOB lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlobPlace {
-    /// In the trace, at least in part.
+    /// In the trace, at least partly.
     Trace,
     /// In a folder of tables.
     Folder,
-    /// Nowhere.
+    /// Neither in the trace nor in a folder.
     Nowhere,
 }
 
 impl Blobs {
-    /// Finds the BLOBs, a block a task.
+    /// Finds the BLOBs; each block is one task.
     pub(super) fn locate(trace: &stk_format::Trace<'_>, budget: &Budget, damage: &mut Vec<String>) -> Blobs {
         let blocks: Vec<(usize, &BlockRef)> = blob_blocks(trace).collect();
         let mut blobs = Blobs::default();
         let mut left_out = 0;
-        // A few blocks at a time: what they say is kept only as far as the budget allows.
+        // A few blocks at a time, since what they list is kept only as far as the budget allows.
         for some in blocks.chunks(rayon::current_num_threads()) {
             let found: Vec<Pieces> = some
                 .par_iter()
@@ -94,12 +94,12 @@ impl Blobs {
         true
     }
 
-    /// Has BLOBs that the trace does not carry read from these folders.
+    /// Reads BLOBs that the trace does not carry from these folders.
     pub fn use_folders(&mut self, folders: TableFolders) {
         self.folders = folders;
     }
 
-    /// Where a BLOB lies; nothing is read for it.
+    /// Where a BLOB lies. Reads nothing.
     pub fn place_of(&self, hash: ContentHash) -> BlobPlace {
         if self.known.contains_key(&hash) {
             BlobPlace::Trace
@@ -120,8 +120,8 @@ impl Blobs {
         self.known.len()
     }
 
-    /// Reads BLOBs; each block that holds a piece is decoded once. What the trace does not carry
-    /// comes from the folders.
+    /// Reads BLOBs. Each block that holds a piece is decoded once. BLOBs that the trace does not
+    /// carry come from the folders.
     pub fn read(
         &self,
         trace: &stk_format::Trace<'_>,
@@ -144,8 +144,8 @@ impl Blobs {
         let mut scratch = Scratch::new();
         let mut contradicted: HashMap<ContentHash, BlobError> = HashMap::new();
         for at in blocks {
-            // A block that breaks off has been reported when it was first seen; the assembly misses
-            // its pieces.
+            // A block that cannot be read to its end was reported when the trace was opened. The
+            // assembly then lacks its pieces.
             let _ = each_blob(trace, &trace.blocks()[at], &mut scratch, |blob| {
                 if let Some(assembly) = assemblies.get_mut(&blob.hash)
                     && let Err(error) = assembly.add(blob)
@@ -157,7 +157,8 @@ impl Blobs {
         for (hash, assembly) in assemblies {
             let bytes = assembly.finish().or_else(|error| match self.folders.read(hash) {
                 Some(Ok(bytes)) => Ok(bytes),
-                // A contradicting piece only matters if the rest is not whole without it.
+                // A contradicting piece matters only if the other pieces do not make the BLOB
+                // whole.
                 _ => Err(BlobProblem::Bad(contradicted.get(&hash).copied().unwrap_or(error))),
             });
             result.insert(hash, bytes);
@@ -173,10 +174,10 @@ impl Blobs {
     }
 }
 
-/// The BLOBs of a block, each once with its length, and why it cannot be read to its end.
+/// The BLOBs of a block, each once with its length, and the error that ended the reading early.
 type Pieces = (Vec<(ContentHash, u64)>, Option<BlockError>);
 
-/// What keeping one piece's place costs, in bytes.
+/// Bytes that it costs to keep the location of one piece.
 const PIECE: usize = 160;
 
 fn blobs_of(trace: &stk_format::Trace<'_>, block: &BlockRef, scratch: &mut Scratch) -> Pieces {

@@ -1,4 +1,4 @@
-//! How much memory may be kept from a trace: a small file can stand for far more than it holds.
+//! How much memory may be kept from a trace: a small file can expand to far more than its size.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,12 +16,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of so many bytes.
+    /// A budget of `bytes` bytes.
     pub fn new(bytes: u64) -> Budget {
         Budget { left: Arc::new(AtomicU64::new(bytes)), all: bytes }
     }
 
-    /// What a trace of this length may take where nobody says otherwise.
+    /// The default budget for a trace of this length.
     pub fn of_file(len: usize) -> Budget {
         Budget::new(BASE.saturating_add(PER_BYTE.saturating_mul(len as u64)))
     }
@@ -31,7 +31,7 @@ impl Budget {
         Budget::new(u64::MAX)
     }
 
-    /// Takes bytes; `false` takes none, since so many are not left.
+    /// Takes bytes from the budget. If fewer are left, takes none and returns `false`.
     pub fn take(&self, bytes: usize) -> bool {
         let less = |left: u64| left.checked_sub(bytes as u64);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()

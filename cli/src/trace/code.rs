@@ -1,4 +1,4 @@
-//! Dynamic code over time: which region held an address at a moment, and what unwinds it.
+//! Dynamic code over time: which region held an address at a moment, and how it is unwound.
 
 use super::Timeline;
 use super::timeline::destination;
@@ -7,22 +7,22 @@ use std::collections::BTreeMap;
 use stk_schema::event::{CodeAdd, CodeKind};
 use stk_unwind::{Arch, ImageTables};
 
-/// A dynamic code region: code in no module, from a time on.
+/// A dynamic code region: code outside all modules, from a time on.
 #[derive(Debug)]
 pub struct CodeRegion {
     /// Instance id.
     pub instance: u64,
-    /// From when on: the time of the first sample that showed it.
+    /// Start: the time of the first sample that showed it.
     pub add: u64,
-    /// Until when; `None` = to the end.
+    /// End; `None`: until the trace ends.
     pub remove: Option<u64>,
     /// `CodeKind` as a number.
     pub kind: u64,
     /// First address.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// What the trace says of its functions, for the walker; its RVAs count from `base`.
+    /// The trace's unwind data of its functions, for the walker. RVAs count from `base`.
     pub tables: ImageTables,
 }
 
@@ -40,12 +40,12 @@ impl CodeRegion {
         }
     }
 
-    /// Whether it has no unwind data: only known to be code.
+    /// Whether it has no unwind data and is only known to be code.
     pub fn is_stub(&self) -> bool {
         self.kind == CodeKind::Stub as u64
     }
 
-    /// Whether it lies around `address`.
+    /// Whether `address` lies in it.
     pub fn holds(&self, address: u64) -> bool {
         address.wrapping_sub(self.base) < self.size
     }
@@ -55,23 +55,21 @@ impl CodeRegion {
     }
 }
 
-/// A larger entry stands for a whole range of functions, as V8 registers it ...
+/// An entry larger than this covers a whole range of functions, as V8 registers it.
 const MOST_OF_ONE: u64 = 1 << 20;
-/// ... and one without unwind codes that is larger than this for none: V8 registers its whole code
-/// range like that for exceptions alone.
+/// An entry without unwind codes that is larger than this covers no function: V8 registers its
+/// whole code range this way, for exceptions alone.
 const MOST_WITHOUT_CODES: u64 = 64 << 10;
-/// RVAs behind the region are given to its unwind data; a region this large leaves no room for
-/// them.
+/// Unwind data gets RVAs behind its region. A region this large leaves no RVAs for it.
 const MOST_BYTES: u64 = 0xf000_0000;
 
-/// What the walker is told of a region: an image of its own that begins at the region's first
-/// address.
+/// Tables of a region for the walker: the region becomes an image that begins at its first address.
 fn tables(add: &CodeAdd<'_>, arch: Arch) -> ImageTables {
     let size = u32::try_from(add.size.min(MOST_BYTES)).unwrap_or(u32::MAX);
     let code = add.code.get(..add.code.len().min(size as usize)).unwrap_or(&[]);
     let builder = ImageTables::new(arch, size).range(0, code);
     if add.function.is_empty() {
-        // Known to have no entry: the innermost function only can be followed.
+        // The region is known to have no entry, so only the innermost function can be followed.
         return builder.exception_directory(0, 0).stub().build();
     }
     let unwind = match arch {
@@ -86,23 +84,23 @@ fn tables(add: &CodeAdd<'_>, arch: Arch) -> ImageTables {
             let builder = builder.exception_directory(directory.0, directory.1);
             if add.size > MOST_OF_ONE { builder.many_functions().build() } else { builder.build() }
         }
-        // What the entry says cannot be used.
+        // The entry is not usable.
         None => builder.build(),
     }
 }
 
-/// Bytes by RVA, and where the exception directory lies among them.
+/// Bytes by RVA, and the RVA and size of the exception directory among them.
 type UnwindBytes = (Vec<(u32, Vec<u8>)>, (u32, u32));
 
 /// The RUNTIME_FUNCTION and its UNWIND_INFOs, moved to RVAs behind the region.
 fn x64(add: &CodeAdd<'_>, size: u32) -> Option<UnwindBytes> {
     let [begin, end, unwind_rva] = words(add.function)?;
-    // RVAs of the event are relative to its image base, those here to the region.
+    // RVAs of the event count from its image base, those here from the region.
     let moved = u32::try_from(add.base.checked_sub(add.image_base)?).ok()?;
     if begin != moved || u64::from(end.checked_sub(begin)?) != add.size {
         return None;
     }
-    // The first UNWIND_INFO by its own length, the others by the one that is told.
+    // The first UNWIND_INFO has its own length. For the others, the event states the length.
     let (_, mut len) = unwind_len(add.unwind)?;
     let mut rest = add.unwind;
     let mut rva = unwind_rva;
@@ -142,8 +140,8 @@ fn x64(add: &CodeAdd<'_>, size: u32) -> Option<UnwindBytes> {
     Some((ranges, (at, 12)))
 }
 
-/// Where the record that an UNWIND_INFO chains to lies in it, if it does, and its length without
-/// its handler's data.
+/// The offset of the record that an UNWIND_INFO chains to, if there is one, and the length of the
+/// UNWIND_INFO without its handler's data.
 fn unwind_len(info: &[u8]) -> Option<(Option<usize>, usize)> {
     let (flags, count) = (info.first()? >> 3, usize::from(*info.get(2)?));
     let codes = 4 + (count * 2).next_multiple_of(4);
@@ -178,7 +176,7 @@ fn words<const N: usize>(bytes: &[u8]) -> Option<[u32; N]> {
     Some(words)
 }
 
-/// A region comes or goes.
+/// A region is added or removed.
 #[derive(Clone, Copy, Debug)]
 struct RegionChange {
     time: u64,
@@ -186,13 +184,13 @@ struct RegionChange {
     region: u32,
 }
 
-/// What is somewhere for a time.
+/// Something that occupies a range of addresses for a time.
 pub(super) trait Extent {
     /// First and last address.
     fn span(&self) -> (u64, u64);
-    /// When it comes.
+    /// When it begins.
     fn comes(&self) -> u64;
-    /// When it goes; `None` = never.
+    /// When it ends; `None`: never.
     fn goes(&mut self) -> &mut Option<u64>;
 }
 
@@ -210,8 +208,8 @@ impl Extent for CodeRegion {
     }
 }
 
-/// Ends each where another takes its place, told or not: then no two overlap at any moment. They
-/// are sorted by the time when they come.
+/// Ends each item where a later one overlaps it, whether or not the trace says so. After that, no
+/// two overlap at any moment. `all` is sorted by begin.
 pub(super) fn end_overlapped<T: Extent>(all: &mut [T]) {
     let mut live: BTreeMap<u64, usize> = BTreeMap::new();
     for at in 0..all.len() {
@@ -219,7 +217,7 @@ pub(super) fn end_overlapped<T: Extent>(all: &mut [T]) {
         if all[at].goes().is_some_and(|goes| goes <= comes) {
             continue;
         }
-        // Among what does not overlap only the nearest below can reach in.
+        // Items that do not overlap: of those below, only the nearest can reach in.
         let below = live.range(..base).next_back().filter(|&(_, &other)| all[other].span().1 >= base);
         let overlapped: Vec<u64> =
             below.into_iter().chain(live.range(base..=last)).map(|(&base, _)| base).collect();
@@ -231,7 +229,7 @@ pub(super) fn end_overlapped<T: Extent>(all: &mut [T]) {
     }
 }
 
-/// The regions of a timeline in the orders in which they are asked for.
+/// The regions of a timeline, sorted for lookups.
 #[derive(Default, Debug)]
 pub(super) struct CodeIndex {
     changes: Vec<RegionChange>,
@@ -240,7 +238,7 @@ pub(super) struct CodeIndex {
 }
 
 impl CodeIndex {
-    /// Sorts the regions, and ends each where another one takes its place.
+    /// Sorts the regions, and ends each where a later one overlaps it.
     pub fn new(regions: &mut [CodeRegion]) -> CodeIndex {
         regions.sort_by_key(|region| (region.add, region.instance));
         end_overlapped(regions);
@@ -265,7 +263,7 @@ impl CodeIndex {
         index
     }
 
-    /// When the first region that comes after `time` and holds `address` comes.
+    /// When the first region begins that begins after `time` and holds `address`.
     pub fn next_at(&self, regions: &[CodeRegion], address: u64, time: u64) -> Option<u64> {
         let after = self.by_base.partition_point(|(base, ..)| *base <= address);
         let reaching = self.by_base[..after].iter().rev().take_while(|(_, highest, _)| *highest >= address);
@@ -276,7 +274,7 @@ impl CodeIndex {
     }
 }
 
-/// The regions that are there at a moment.
+/// The regions that are live at a moment.
 #[derive(Clone, Default, Debug)]
 pub(super) struct LiveCode {
     next: usize,
@@ -284,7 +282,7 @@ pub(super) struct LiveCode {
 }
 
 impl LiveCode {
-    /// Goes to a moment, later or earlier; how many changes lie between.
+    /// Moves to a moment, later or earlier. Returns the number of changes in between.
     pub fn go(&mut self, timeline: &Timeline, time: u64) -> u64 {
         let changes = &timeline.code_index.changes;
         let start = self.next;
@@ -314,7 +312,7 @@ impl LiveCode {
         timeline.code[region as usize].holds(address).then_some(region)
     }
 
-    /// A number of its own for what is there between two changes.
+    /// A number that is unique to the time between two changes.
     pub fn epoch(&self) -> usize {
         self.next
     }
@@ -362,13 +360,13 @@ mod tests {
     }
 
     #[test]
-    fn code_that_overlaps_older_code_ends_it_without_a_word() {
+    fn code_ends_older_code_that_it_overlaps_without_an_event() {
         let timeline = timeline(&[
             Event::CodeAdd(add(1, 10, BASE, 0x40)),
             Event::CodeAdd(add(2, 10, BASE + 0x40, 0x40)),
             Event::CodeAdd(add(3, 10, BASE + 0x80, 0x40)),
             Event::CodeAdd(add(4, 20, BASE + 0x20, 0x40)),
-            // Told later than it happened.
+            // This event comes later in the trace than it happened.
             Event::CodeRemove { instance: 1, time: 25 },
         ]);
         assert_eq!(at(&timeline, BASE + 0x10, &[19, 20]), [1, 0]);
@@ -420,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_cannot_be_right_say_nothing_of_their_functions() {
+    fn impossible_entries_are_ignored() {
         let function = record([0x1000, 0x1030, 0x4000]);
         let good = CodeAdd {
             kind: CodeKind::TableFunction as u64,

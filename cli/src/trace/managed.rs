@@ -1,35 +1,35 @@
-//! What a language runtime said of a thread at one of its samples: MANAGED_THREAD and the MEMORY
-//! behind it, and a copy of the sample to keep until that has been read.
+//! What a language runtime reported about a thread at one of its samples (MANAGED_THREAD and the
+//! MEMORY behind it), and a copy of the sample to keep until that is read.
 
 use super::registers;
 use stk_format::{Decoded, Sample};
 use stk_schema::event::{Event, ManagedThread};
 use stk_unwind::Registers;
 
-/// What a runtime said of a thread at a sample.
+/// What a runtime reported about a thread at a sample.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ManagedState {
     /// The runtime's own view of the thread.
     pub thread: ManagedThread,
-    /// Memory outside the captured stack that its Frames refer to: address and bytes.
+    /// Memory outside the captured stack that the thread's Frames refer to: address and bytes.
     pub outside: Vec<(u64, Vec<u8>)>,
 }
 
-/// Pieces of MEMORY kept of one sample; recorders write one.
+/// Pieces of MEMORY that are kept for one sample. Recorders write one.
 const MOST_OUTSIDE: usize = 16;
 
-/// Follows what is said of one thread through a block.
+/// Collects the runtime's reports on one thread while a block is read.
 #[derive(Debug)]
 pub struct ManagedTracker {
     /// Thread instance.
     pub thread: u64,
-    /// Of its latest sample.
+    /// The report at the thread's latest sample.
     pub latest: Option<ManagedState>,
     time: u64,
 }
 
 impl ManagedTracker {
-    /// Nothing is known yet.
+    /// A tracker that knows nothing yet.
     pub fn new(thread: u64) -> ManagedTracker {
         ManagedTracker { thread, latest: None, time: 0 }
     }
@@ -48,7 +48,8 @@ impl ManagedTracker {
     }
 }
 
-/// Takes an event behind the sample of `thread` at `time`; whether it belongs to that sample.
+/// Takes an event behind the sample of `thread` at `time`. Returns whether it belongs to that
+/// sample.
 pub fn take(managed: &mut Option<ManagedState>, thread: u64, time: u64, event: &Event<'_>) -> bool {
     match (event, managed) {
         (Event::ManagedThread(said), managed) if (said.thread, said.time) == (thread, time) => {
@@ -89,7 +90,7 @@ impl SampleCopy {
         })
     }
 
-    /// The same as the unwinder takes it.
+    /// The sample in the unwinder's form.
     pub fn sample(&self) -> stk_unwind::Sample<'_> {
         stk_unwind::Sample {
             registers: &self.registers,

@@ -1,13 +1,13 @@
-//! Opens a `.stk` file and reads, in a first pass, everything but the samples: what was loaded
-//! where and when, which threads ran, and where the image parts lie that the trace carries. Samples
-//! are decoded later, by who wants them.
+//! Opens a `.stk` file and reads, in a first pass, everything but the samples: which modules were
+//! loaded where and when, which threads ran, and where in the trace the parts of images lie.
+//! Samples are decoded on demand.
 //!
 //! ```text
 //! timeline          modules, threads and facts over time                events -> Timeline, View
 //! code              dynamic code over time                              CODE_ADD -> CodeRegion
 //! blobs, tables     the images' parts: in the trace, in shared folders  hash -> bytes
-//! runtime_events    what language runtimes told of their methods
-//! managed           what a runtime said of a thread at a sample
+//! runtime_events    what language runtimes reported about their methods
+//! managed           what a runtime reported about a thread at a sample
 //! snapshot          the stacks of all threads at one moment             time -> Snapshot
 //! budget            how much of a trace is kept in memory
 //! clock, registers  ticks to nanoseconds; recorded registers as the walker takes them
@@ -52,17 +52,15 @@ pub enum TraceError {
     /// The file cannot be opened or mapped.
     #[error("{}: {cause}", path.display())]
     Io {
-        /// Which file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// The bytes are no trace that this version reads.
+    /// The bytes are not a trace that this version reads.
     #[error("{}: {cause}", path.display())]
     Open {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
         cause: OpenError,
     },
 }
@@ -73,7 +71,6 @@ pub struct Trace<'a> {
     pub source: String,
     /// Modules, threads and facts.
     pub timeline: Timeline,
-    /// Its clock.
     pub clock: Clock,
     /// Parts of images and other byte strings.
     pub blobs: Blobs,
@@ -81,7 +78,7 @@ pub struct Trace<'a> {
     pub damage: Vec<String>,
     /// Whether damage cost completed blocks (a file that only ends early has lost none).
     pub lost_blocks: bool,
-    /// What may still be kept of it.
+    /// Memory that may still be used for it.
     pub budget: Budget,
     blocks: stk_format::Trace<'a>,
     /// Bytes of the file.
@@ -109,8 +106,8 @@ impl TraceFile {
         Ok(TraceFile { path: path.to_owned(), bytes, memory: None })
     }
 
-    /// Has what is kept of the trace take at most so many bytes; without it, 256 MiB and 8 bytes
-    /// for each of the file's.
+    /// Limits the memory for what is kept of the trace. The default is 256 MiB plus 8 bytes for
+    /// each byte of the file.
     pub fn within(mut self, memory: Option<u64>) -> TraceFile {
         self.memory = memory;
         self
@@ -126,11 +123,12 @@ impl TraceFile {
         self.bytes.is_empty()
     }
 
-    /// Does the first pass. Damage is no error as long as there is a header: see [`Trace::damage`].
+    /// Does the first pass. Damage is not an error as long as there is a header: see
+    /// [`Trace::damage`].
     ///
     /// # Errors
     ///
-    /// When the file is no trace that this version reads.
+    /// When the file is not a trace that this version reads.
     pub fn read(&self) -> Result<Trace<'_>, TraceError> {
         let budget = self.memory.map_or_else(|| Budget::of_file(self.bytes.len()), Budget::new);
         let mut trace = Trace::read_within(&self.bytes, &self.path.display().to_string(), budget)
@@ -150,16 +148,16 @@ impl<'a> Trace<'a> {
     ///
     /// # Errors
     ///
-    /// When the bytes are no trace that this version reads.
+    /// When the bytes are not a trace that this version reads.
     pub fn read(data: &'a [u8], source: &str) -> Result<Trace<'a>, OpenError> {
         Trace::read_within(data, source, Budget::of_file(data.len()))
     }
 
-    /// [`read`](Self::read) with a budget of memory; what does not fit is damage.
+    /// [`read`](Self::read) with a memory budget. Content that does not fit counts as damage.
     ///
     /// # Errors
     ///
-    /// When the bytes are no trace that this version reads.
+    /// When the bytes are not a trace that this version reads.
     pub fn read_within(data: &'a [u8], source: &str, budget: Budget) -> Result<Trace<'a>, OpenError> {
         let blocks = stk_format::Trace::open(data)?;
         let mut damage: Vec<String> = blocks.damage().iter().map(ToString::to_string).collect();
@@ -186,7 +184,6 @@ impl<'a> Trace<'a> {
         self.len
     }
 
-    /// The file header.
     pub fn header(&self) -> &FileHeader {
         self.blocks.header()
     }
@@ -201,7 +198,7 @@ impl<'a> Trace<'a> {
         self.blocks.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples)
     }
 
-    /// Samples that the blocks say they hold.
+    /// Number of samples, by the blocks' headers.
     pub fn samples(&self) -> u64 {
         self.sample_blocks().map(|block| u64::from(block.header.samples)).sum()
     }
@@ -213,7 +210,7 @@ impl<'a> Trace<'a> {
     }
 
     /// Nominal time between two samples of a thread, in nanoseconds; a millisecond if the trace
-    /// does not tell.
+    /// does not state it.
     pub fn interval_ns(&self) -> u64 {
         match self.header().rate_mhz {
             0 => 1_000_000,
@@ -239,13 +236,13 @@ impl<'a> Trace<'a> {
         name.unwrap_or_else(|| format!("pid {}", self.header().pid))
     }
 
-    /// Samples that the recorder dropped, by the running total of the block headers.
+    /// Samples that the recorder dropped: the running total in the block headers.
     pub fn dropped(&self) -> u64 {
         let blocks = self.blocks.blocks().iter().map(|block| block.header.dropped).max().unwrap_or(0);
         blocks.max(self.timeline.end.as_ref().map_or(0, |end| end.dropped))
     }
 
-    /// That the file became shorter, or could not be read, since it was opened: one sentence.
+    /// Says in one sentence that the file became shorter or unreadable after it was opened.
     pub fn lost(&self) -> Option<String> {
         let lost = self.file?.lost()?;
         Some(format!("the file was shortened or became unreadable from byte {lost} on while stk read it"))
@@ -266,7 +263,7 @@ fn read_timeline(blocks: &stk_format::Trace<'_>, budget: &Budget, damage: &mut V
     let told = told_when_opened(blocks);
     let mut scratch = Scratch::new();
     let mut next = 0;
-    // Whether a block that could have told of modules or threads is missing since the last STATE.
+    // Whether a block that could hold events on modules or threads is missing since the last STATE.
     let mut lost = false;
     for block in blocks.blocks() {
         lost |= block.header.seq != next;
@@ -305,13 +302,14 @@ fn read_timeline(blocks: &stk_format::Trace<'_>, budget: &Budget, damage: &mut V
     builder.finish()
 }
 
-/// That part of a trace takes more memory than there is for it: one sentence.
+/// Says in one sentence that part of a trace is left out because it exceeds the memory budget.
 pub fn beyond_memory(count: u64, what: &str, budget: &Budget) -> String {
     let all = crate::text::size(budget.all());
     format!("{count} {what} are left out: the trace takes more memory than {all} (--max-memory)")
 }
 
-/// That the stacks of a trace take longer to walk than those of its size may: one sentence.
+/// Says in one sentence that samples are left out because walking a trace's stacks takes too long
+/// for its size.
 pub fn beyond_cost(samples: u64, trace: &Trace<'_>) -> String {
     let len = crate::text::size(trace.file_len());
     format!(
@@ -319,8 +317,8 @@ pub fn beyond_cost(samples: u64, trace: &Trace<'_>) -> String {
     )
 }
 
-/// Whether damage cost a completed block. Behind END there are only index and tail, on which
-/// nothing depends.
+/// Whether damage cost a completed block. Behind END there are only the index and the tail, and
+/// nothing depends on them.
 fn loses(blocks: &stk_format::Trace<'_>, damage: &Damage) -> bool {
     let end = blocks.blocks().iter().find(|block| block.header.kind == BlockKind::End);
     match damage {
@@ -330,7 +328,7 @@ fn loses(blocks: &stk_format::Trace<'_>, damage: &Damage) -> bool {
     }
 }
 
-/// Sequence numbers of the blocks whose damage opening the trace has told.
+/// Sequence numbers of the blocks whose damage was reported when the trace was opened.
 fn told_when_opened(blocks: &stk_format::Trace<'_>) -> HashSet<u64> {
     let told = blocks.damage().iter().filter_map(|damage| match damage {
         Damage::Payload { seq, .. } => Some(*seq),
@@ -339,7 +337,7 @@ fn told_when_opened(blocks: &stk_format::Trace<'_>) -> HashSet<u64> {
     told.collect()
 }
 
-/// Adds what is wrong with a block unless opening the trace has already told.
+/// Adds a block's error unless it was reported when the trace was opened.
 fn note(damage: &mut Vec<String>, told: &HashSet<u64>, block: &BlockRef, error: stk_format::BlockError) {
     if !told.contains(&block.header.seq) {
         damage.push(error.to_string());

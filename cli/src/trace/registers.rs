@@ -1,9 +1,9 @@
-//! Recorded registers as the walker takes them.
+//! Recorded registers in the walker's form.
 
 use stk_schema::registers::{IP, RegisterSet, SP, x64_index};
 use stk_unwind::{Registers, arm64, x64, x86};
 
-/// What the walker is given of a sample whose registers are `registers`.
+/// The walker's input for a sample whose registers are `registers`.
 pub fn walk_input<'a>(sample: &stk_format::Sample<'a>, registers: &'a Registers) -> stk_unwind::Sample<'a> {
     stk_unwind::Sample {
         registers,
@@ -36,7 +36,7 @@ pub fn registers(set: RegisterSet, values: &[u64]) -> Option<Registers> {
             Some(Registers::Arm64(arm64::Arm64Registers { pc: values[IP], sp: values[SP], x, d }))
         }
         RegisterSet::X86 => {
-            // The order of the general registers is that of x64's first eight.
+            // x64's first eight registers are in the order of the x86 general registers.
             let gpr = std::array::from_fn(|n| values[x64_index(n)] as u32);
             Some(Registers::X86(x86::X86Registers { ip: values[IP] as u32, gpr }))
         }
@@ -47,14 +47,15 @@ pub fn registers(set: RegisterSet, values: &[u64]) -> Option<Registers> {
 mod tests {
     use super::*;
 
-    /// Each register's value is its index in the stored order, so that names tell where it must go.
+    /// Each register's value is its index in the stored order, so the name gives the expected
+    /// value.
     fn numbered(set: RegisterSet) -> (Vec<u64>, impl Fn(&str) -> u64) {
         let of = move |name: &str| set.names().iter().position(|known| *known == name).unwrap() as u64;
         ((0..set.len() as u64).collect(), of)
     }
 
     #[test]
-    fn x64_registers_go_where_the_instruction_set_numbers_them() {
+    fn x64_registers_follow_the_numbering_of_the_instruction_set() {
         let (values, of) = numbered(RegisterSet::X64);
         let Some(Registers::X64(r)) = registers(RegisterSet::X64, &values) else { panic!("not x64") };
         let names = [
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn arm64_registers_go_where_the_instruction_set_numbers_them() {
+    fn arm64_registers_follow_the_numbering_of_the_instruction_set() {
         let (values, of) = numbered(RegisterSet::Arm64);
         let Some(Registers::Arm64(r)) = registers(RegisterSet::Arm64, &values) else { panic!("not arm64") };
         assert_eq!((r.pc, r.sp, r.x[29], r.x[30]), (of("pc"), of("sp"), of("fp"), of("lr")));
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn x86_registers_go_where_the_instruction_set_numbers_them() {
+    fn x86_registers_follow_the_numbering_of_the_instruction_set() {
         let (values, of) = numbered(RegisterSet::X86);
         let Some(Registers::X86(r)) = registers(RegisterSet::X86, &values) else { panic!("not x86") };
         let names = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_set_is_no_set() {
+    fn a_set_with_too_few_registers_is_refused() {
         assert!(registers(RegisterSet::X64, &[1, 2]).is_none());
     }
 }

@@ -1,12 +1,12 @@
-//! What language runtimes told of their methods, as the recorder wrote it down: sessions put
-//! together from their pieces. Read on demand, since traces without such runtimes have none of it.
+//! What language runtimes reported about their methods, as the recorder wrote it: sessions are put
+//! together from their pieces. Read on demand, since most traces have no such runtimes.
 
 use super::{Trace, beyond_memory};
 use std::collections::{BTreeMap, HashSet};
 use stk_format::{BlockKind, Scratch};
 use stk_schema::event::{self, Event};
 
-/// A session's stream.
+/// The NetTrace stream of a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Nettrace {
     /// Number of the session.
@@ -24,30 +24,29 @@ pub struct NamedCode {
     pub time: u64,
     /// First address of the code.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u32,
-    /// Name.
     pub name: String,
 }
 
-/// What runtimes told.
+/// What runtimes reported.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct RuntimeEvents {
-    /// Sessions, in the order of their reception.
+    /// Sessions, in the order in which they were received.
     pub sessions: Vec<Nettrace>,
-    /// Names told one by one, in stored order.
+    /// METHOD_NAME events, in stored order.
     pub names: Vec<NamedCode>,
     /// What is missing, one sentence each.
     pub problems: Vec<String>,
 }
 
-/// Bytes of all sessions together; a rundown is some hundred kilobytes.
+/// Limit for the bytes of all sessions together. A rundown is some hundred kilobytes.
 const MOST_BYTES: usize = 1 << 29;
 
-/// What keeping a piece or a name takes beside its text, in bytes.
+/// Bytes that it takes to keep a piece or a name, beside its text.
 const PIECE: usize = 128;
 
-/// Reads what runtimes told. Damaged blocks have been reported when the trace was opened.
+/// Reads what runtimes reported. Damaged blocks were reported when the trace was opened.
 pub fn runtime_events(trace: &Trace<'_>) -> RuntimeEvents {
     let mut sessions = Sessions::default();
     let mut names = Vec::new();
@@ -85,7 +84,7 @@ pub fn runtime_events(trace: &Trace<'_>) -> RuntimeEvents {
 #[derive(Default)]
 struct Sessions {
     known: BTreeMap<u64, Nettrace>,
-    /// Those of which a piece is missing: what follows cannot be read.
+    /// Sessions that lack a piece: the pieces behind it cannot be read.
     broken: HashSet<u64>,
     bytes: usize,
     problems: Vec<String>,
@@ -115,7 +114,7 @@ impl Sessions {
             self.broken.insert(number);
             return;
         }
-        // A piece that was written twice.
+        // Skip the bytes of a piece that was written twice.
         let known = (session.bytes.len() as u64 - piece.offset) as usize;
         let new = piece.bytes.get(known..).unwrap_or_default();
         session.bytes.extend_from_slice(new);

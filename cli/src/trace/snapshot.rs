@@ -14,13 +14,13 @@ pub struct Snapshot {
     pub sampled: u64,
     /// Until when it is known to have been as sampled, in ticks; `sampled` or later.
     pub until: u64,
-    /// What it was doing at that time.
+    /// Its run state at that time.
     pub state: RunState,
     /// The sample; `None` if its registers are not known.
     pub sample: Option<SampleCopy>,
     /// Whether modules were known.
     pub modules_known: bool,
-    /// What a language runtime said of the thread then.
+    /// What a language runtime reported about the thread at that sample.
     pub managed: Option<ManagedState>,
 }
 
@@ -50,7 +50,7 @@ pub fn snapshots(trace: &Trace<'_>, time: u64, wanted: &dyn Fn(u64) -> bool) -> 
     let mut pending: HashSet<u64> =
         alive.map(|thread| thread.instance).filter(|&instance| wanted(instance)).collect();
     let mut found: BTreeMap<u64, Snapshot> = BTreeMap::new();
-    // What IDLE events say of threads whose sample is in an earlier block.
+    // What IDLE events say about threads whose sample is in an earlier block.
     let mut idle: HashMap<u64, (u64, RunState)> = HashMap::new();
     let mut left_out = 0;
     let mut scratch = Scratch::new();
@@ -75,7 +75,7 @@ pub fn snapshots(trace: &Trace<'_>, time: u64, wanted: &dyn Fn(u64) -> bool) -> 
     (found.into_values().collect(), left_out)
 }
 
-/// Numbers (among the block's samples) of the last samples before `time` of pending threads.
+/// Numbers (among the block's samples) of the pending threads' last samples up to `time`.
 fn last_samples(
     trace: &Trace<'_>,
     block: &BlockRef,
@@ -109,7 +109,7 @@ fn last_samples(
     last.into_values().collect()
 }
 
-/// The samples with these numbers, and the threads of those for whose stacks there is no memory.
+/// The samples with these numbers, and the threads whose stacks there is no memory for.
 fn capture(
     trace: &Trace<'_>,
     block: &BlockRef,
@@ -125,7 +125,7 @@ fn capture(
     each(trace, block, scratch, |decoded, block| match decoded {
         Decoded::Sample(sample) => {
             if numbers.contains(&number) {
-                // What is read to walk and name them takes as much again.
+                // Walking and naming the stack reads as much again.
                 if trace.budget.take(2 * sample.stack.len() + SNAPSHOT) {
                     found.push(Snapshot::of(sample, block));
                 } else {
@@ -135,7 +135,7 @@ fn capture(
             number += 1;
         }
         Decoded::Other(event) => {
-            // It follows its sample.
+            // The event belongs to the sample before it.
             let Some(snapshot) = found.last_mut() else { return };
             if trace.budget.take(memory_of(snapshot, event)) {
                 take_managed(&mut snapshot.managed, snapshot.thread, snapshot.sampled, event);
@@ -149,7 +149,7 @@ fn capture(
     (found, refused)
 }
 
-/// What keeping an event beside its sample takes, in bytes.
+/// Bytes that it takes to keep an event beside its sample.
 fn memory_of(snapshot: &Snapshot, event: &Event<'_>) -> usize {
     match event {
         Event::Memory(memory) if (memory.thread, memory.time) == (snapshot.thread, snapshot.sampled) => {
@@ -159,7 +159,7 @@ fn memory_of(snapshot: &Snapshot, event: &Event<'_>) -> usize {
     }
 }
 
-/// What a snapshot takes beside its stack, in bytes.
+/// Bytes that a snapshot takes beside its stack.
 const SNAPSHOT: usize = 1 << 10;
 
 /// Visits a block as far as it can be read.
@@ -183,7 +183,7 @@ mod tests {
     use stk_schema::event::Memory;
 
     #[test]
-    fn a_stack_for_whose_memory_there_is_no_room_is_left_out() {
+    fn a_thread_beyond_the_memory_budget_is_left_out() {
         let mut builder = testing::trace();
         let stack = 0x10_0000;
         let threads = [1, 2].map(|tid| builder.thread(0, tid, "", stack * u64::from(tid)));

@@ -1,7 +1,7 @@
-//! Folders of tables that many traces share, as `inject --tables DIR` fills them: `<hash>.tbl`, the
-//! hash that of the bytes.
+//! Folders of tables that many traces share, as `inject --tables DIR` fills them. The files are
+//! named `<hash>.tbl`, after the hash of their bytes.
 //!
-//! Gets folders and the hash of a table; gives its bytes, checked.
+//! Finds a table by its hash in the folders, and returns its bytes, checked.
 
 use crate::map::open_plain;
 use std::io::{self, Read};
@@ -10,39 +10,37 @@ use stk_format::blob::content_hash;
 use stk_schema::identity::ContentHash;
 use stk_schema::limits;
 
-/// The folders to look into, in order.
+/// The folders to search, in order.
 #[derive(Clone, Default, Debug)]
 pub struct TableFolders {
     folders: Vec<PathBuf>,
 }
 
-/// Why a table in a folder is of no use.
+/// Why a table in a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableProblem {
-    /// The system does not give it.
+    /// The system cannot open or read it.
     #[error("{}: {cause}", path.display())]
     Io {
-        /// Which file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// Its bytes are not those that its name is the hash of.
+    /// Its bytes do not have the hash that its name states.
     #[error("{}: its bytes do not match its name: delete it, or take it from where it was recorded", path.display())]
     Corrupted {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
     },
 }
 
 impl TableFolders {
-    /// These folders.
     pub fn new(folders: Vec<PathBuf>) -> TableFolders {
         TableFolders { folders }
     }
 
-    /// Bytes of the file that should hold a table, unread.
+    /// Length of the file that should hold a table. The file is not read.
     pub fn len_of(&self, hash: ContentHash) -> Option<u64> {
         let mut sizes = self.paths(hash).filter_map(|path| Some(std::fs::metadata(path).ok()?.len()));
         sizes.next()
@@ -67,7 +65,8 @@ impl TableFolders {
     }
 }
 
-/// A file up to the size that a table may have; a longer one is cut and so does not match.
+/// Reads a file up to the largest size of a table. A longer file is cut, so its hash does not
+/// match.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_plain(path)?.take(limits::MAX_BLOB + 1).read_to_end(&mut bytes)?;

@@ -1,7 +1,7 @@
-//! What was where, and when: modules, threads and everything else that META and STATE blocks say.
+//! What was where, and when: modules, threads and everything else in META and STATE blocks.
 //!
-//! `build` makes a [`Timeline`] from events, with what `image` says of each distinct image; a
-//! [`View`] (`view`) of it shows which modules and which dynamic code are there at a moment.
+//! `build` makes a [`Timeline`] from events, and `image` makes the record of each distinct image. A
+//! [`View`] (`view`) of a timeline shows the modules and the dynamic code at a moment.
 
 mod build;
 mod image;
@@ -34,9 +34,9 @@ pub struct Timeline {
     pub metadata: Vec<(String, String)>,
     /// Language runtimes found in the process.
     pub runtimes: Vec<Runtime>,
-    /// Whether a runtime told of its methods: see [`runtime_events`](super::runtime_events).
+    /// Whether a runtime reported its methods: see [`runtime_events`](super::runtime_events).
     pub has_runtime_events: bool,
-    /// METHOD_NAME events: names of code that were told one by one, by .NET's data access library.
+    /// Number of METHOD_NAME events, which .NET's data access library gave one by one.
     pub names_told: u64,
     /// Samples or events that the recorder dropped, by reason.
     pub dropped: BTreeMap<u64, u64>,
@@ -44,9 +44,8 @@ pub struct Timeline {
     pub rates: Vec<(u64, u32)>,
     /// Moments on both clocks: ticks and nanoseconds since the Unix epoch.
     pub clocks: Vec<(u64, u64)>,
-    /// Words that were overwritten on purpose, by rule.
+    /// Words that the recorder overwrote on purpose, by rule.
     pub redacted: BTreeMap<String, u64>,
-    /// Exceptions seen.
     pub exceptions: u64,
     /// How the recording ended.
     pub end: Option<RecordingEnd>,
@@ -63,11 +62,11 @@ pub struct Timeline {
 pub struct ImageRecord {
     /// Its names and identities.
     pub image: Image,
-    /// Hash of its headers; none if they were not readable.
+    /// Hash of its headers; none if they were unreadable.
     pub header_hash: ContentHash,
     /// The parts whose bytes are in the trace.
     pub tables: Vec<Table>,
-    /// Whether a MODULE_TABLES event told what was recorded (possibly nothing).
+    /// Whether a MODULE_TABLES event states what was recorded (possibly nothing).
     pub tables_told: bool,
 }
 
@@ -76,17 +75,16 @@ pub struct ImageRecord {
 pub struct Module {
     /// Instance id of the trace.
     pub instance: u64,
-    /// Which image.
     pub image: ImageId,
     /// Load address.
     pub base: u64,
     /// Bytes mapped.
     pub size: u64,
-    /// How it became known.
+    /// How it was found.
     pub flags: ModuleFlags,
     /// From when on it is there; with [`ModuleFlags::AT_START`] from the beginning.
     pub load: u64,
-    /// When it went; `None` = never.
+    /// When it was unloaded; `None`: never.
     pub unload: Option<u64>,
 }
 
@@ -111,13 +109,13 @@ pub struct Thread {
     pub instance: u64,
     /// System thread id.
     pub tid: u32,
-    /// How it became known.
+    /// How it was found.
     pub flags: ThreadFlags,
     /// When it was first seen; with [`ThreadFlags::AT_START`] it ran before.
     pub start: u64,
-    /// When it ended; `None` = never.
+    /// When it ended; `None`: never.
     pub exit: Option<u64>,
-    /// Last name it had; empty if none.
+    /// Its last name; empty if it had none.
     pub name: String,
     /// Win32 start address; 0 if unknown.
     pub start_address: u64,
@@ -134,20 +132,18 @@ pub struct Mark {
     pub thread: u64,
     /// Number given by the caller.
     pub tag: u64,
-    /// Text.
     pub text: String,
 }
 
-/// A language runtime.
+/// A language runtime in the process.
 #[derive(Clone, Debug)]
 pub struct Runtime {
     /// Module instance id, as recorded.
     pub module: u64,
     /// 1 = .NET, 2 = .NET Framework, 3 = single-file .NET host.
     pub kind: u64,
-    /// Version text.
     pub version: String,
-    /// What could not be asked of it and why.
+    /// What the recorder could not get from it, and why.
     pub note: String,
     /// Its data contract descriptor, JSON; empty if it publishes none.
     pub descriptor: Vec<u8>,
@@ -170,7 +166,7 @@ pub struct RecordingEnd {
     pub detail: String,
 }
 
-/// A module comes or goes.
+/// A module is loaded or unloaded.
 #[derive(Clone, Copy, Debug)]
 struct ModuleChange {
     time: u64,
@@ -184,7 +180,7 @@ impl Timeline {
         self.threads.binary_search_by_key(&instance, |thread| thread.instance).ok()
     }
 
-    /// A view of the modules; begins before the first of them.
+    /// A view of the modules. It begins before the first of them.
     pub fn view(&self) -> View<'_> {
         View::new(self)
     }

@@ -1,51 +1,51 @@
-//! Why two walks of one stack differ, as far as the sample itself proves it.
+//! Classifies why two walks of one stack differ, as far as the sample itself proves it.
 
 use super::replay::{Ending, frame_to_come, replay, word};
 use stk_schema::event::CheckWalk;
 use stk_unwind::x64::{RBP, RSP};
 use stk_unwind::{Frame, Modules, Registers, Sample, Stop, Trust, Walker};
 
-/// Why two walks differ. All but the last are proved from code bytes, unwind data or what ended a
-/// walk.
+/// Why two walks differ. All classes but the last are proved from code bytes, unwind data or the
+/// reason why a walk ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
-    /// The code at the instruction pointer, run on, gives up its frame and jumps to another
-    /// function, at whose first instruction the caller is the one that we found; the system's
-    /// unwinder took the place for the function's body.
+    /// The code at the instruction pointer releases its frame and jumps to another function. At
+    /// that function's first instruction, the caller is the one that we found. The system's
+    /// unwinder took the code for the function's body.
     TailJumpMissed,
-    /// As above, but the code runs to its return.
+    /// Like [`TailJumpMissed`](Class::TailJumpMissed), but the code runs to its return.
     EpilogueMissed,
-    /// The code at the instruction pointer goes straight on to set up a frame by rbp. One entry
-    /// stands for many functions, as V8 registers its code, and the system's unwinder, which knows
-    /// one prologue an entry, took the place for a body: its caller is that of the frame that rbp
-    /// still belongs to.
+    /// The code at the instruction pointer continues straight to the setup of a frame by rbp. One
+    /// entry covers many functions, as V8 registers its code, and the system's unwinder knows only
+    /// one prologue per entry. It took the code for a body, so its caller is that of the frame that
+    /// rbp still belongs to.
     PrologueMissed,
-    /// Assembler whose frame no unwind code tells (it has no unwind data, or a handler and no
-    /// codes), for which the ABI's rule for leaves, taken by the system's unwinder, gives an
-    /// address in no module. It is no leaf: its code, followed to its return, leads to the thread's
-    /// start.
+    /// Assembler without unwind codes for its frame (it has no unwind data, or a handler and no
+    /// codes). The system's unwinder applied the ABI's rule for leaves, which gives an address in
+    /// no module. The code is not a leaf: followed to its return, it leads to the thread's start.
     TakenForLeaf,
-    /// The call at the end of a function: its return address is that of the next one, or of none,
-    /// which the system's unwinder looked up. The call belongs to the function before.
+    /// The call is the last instruction of its function, so its return address lies in the next
+    /// function, or in none. The system's unwinder looked up that address, but the call belongs to
+    /// the function before.
     LookedBehindCall,
     /// A system call's stub, which has no unwind data, was interrupted by a function that the
-    /// system enters by itself (Wine's KiUserApcDispatcher): a leaf, though not the innermost
-    /// frame, for which the recorder does not ask the system.
+    /// system enters by itself (Wine's KiUserApcDispatcher). The stub is a leaf, although it is not
+    /// the innermost frame, and the recorder does not ask the system about such leaves.
     InterruptedLeaf,
-    /// The system's unwinder went on past the thread's first function.
+    /// The system's unwinder continued past the thread's first function.
     PastThreadStart,
-    /// The recorder's frame limit, or a read of memory that was not there, ended the system's walk.
+    /// The system's walk ended at the recorder's frame limit, or at a read of unmapped memory.
     SystemEndedEarly,
-    /// Code in no recorded module or code region, for which the system has a function table.
+    /// Code in no recorded module or code region. The system has a function table for it.
     DynamicCode,
-    /// Both walks end at the same return address, which lies in no module. We name it as the
-    /// reason, not as a frame.
+    /// Both walks end at the same return address, which lies in no module. Our walk reports it in
+    /// the stop reason, not as a frame.
     NoModule,
     /// The trace has no unwind data of a module.
     NoUnwindData,
     /// The captured stack ends below the stack's base.
     Truncated,
-    /// Nothing here explains it: one of the two is wrong.
+    /// No class explains the difference, so one of the two walks is wrong.
     Unexplained,
 }
 
@@ -69,7 +69,7 @@ impl Class {
         }
     }
 
-    /// What it means, for people.
+    /// What the class means, in words for users.
     pub fn meaning(self) -> &'static str {
         match self {
             Class::TailJumpMissed => {
@@ -101,7 +101,7 @@ impl Class {
 
 /// Two walks that differ.
 pub(super) struct Case<'a> {
-    /// What was walked.
+    /// The walked sample.
     pub input: &'a Sample<'a>,
     /// Our walk.
     pub frames: &'a [Frame],
@@ -109,11 +109,12 @@ pub(super) struct Case<'a> {
     pub stop: Stop,
     /// The system's walk.
     pub walk: &'a CheckWalk,
-    /// Frames from the first on that are equal.
+    /// Number of frames that are equal, counted from the first.
     pub equal: usize,
 }
 
-/// The class of a difference. `prover` walks other places than the sample's, without its code.
+/// Classifies a difference. `prover` walks from other addresses than the sample's, without its
+/// code.
 pub(super) fn classify<M: Modules>(case: &Case<'_>, space: &M, prover: &mut Walker) -> Class {
     let ours = case.frames.get(case.equal);
     let theirs = case.walk.frames.get(case.equal);
@@ -140,12 +141,12 @@ fn interrupted_leaf<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M) -> boo
         && image(dispatcher).is_some_and(|image| image.is_interruption(dispatcher.rva))
 }
 
-/// Our walk ended where the system's went on to `(ip, sp)`.
+/// Classifies a difference where our walk ended and the system's continued to `(ip, sp)`.
 fn our_end(case: &Case<'_>, (ip, sp): (u64, u64)) -> Class {
     let context = &case.frames[0];
     if case.equal == 1 && context.module.is_none() {
-        // Code without tables is taken for a leaf, and as one it has no caller that could be found.
-        // The system found one: by a table, unless it is the leaf's.
+        // Code without tables is taken for a leaf, and with that rule no caller was found. The
+        // system found one. If it is not the leaf's, the system has a table.
         let leaf = matches!(case.stop, Stop::NoModule { address } if address == ip)
             && sp == context.sp.wrapping_add(8)
             && case.walk.frames.len() == 2;
@@ -158,17 +159,17 @@ fn our_end(case: &Case<'_>, (ip, sp): (u64, u64)) -> Class {
         Stop::NoModule { address } if address == ip && case.walk.frames.len() == case.equal + 1 => {
             Class::NoModule
         }
-        // It found the caller of code that is no leaf: only a table tells that.
+        // The system found the caller of code that is not a leaf, which needs a table.
         Stop::NoModule { address } if address == ip => Class::DynamicCode,
         _ => Class::Unexplained,
     }
 }
 
-/// The step from the context frame: what the code there does when it is run on.
+/// Classifies a difference in the step from the context frame, by running the code there.
 fn context_step<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M, prover: &mut Walker) -> Option<Class> {
     let context = case.frames.first()?;
     if context.module.is_none() && ours.trust == Trust::LeafOutside {
-        // By the rule for code without tables our frame is the caller: the system has a table.
+        // Our frame is the caller by the rule for code without tables, so the system has a table.
         return Some(Class::DynamicCode);
     }
     if took_for_leaf(case, ours, space) {
@@ -188,7 +189,7 @@ fn context_step<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M, prover: &m
             prover.walk(space, &at_return, &mut frames);
             frames.get(1).map(|frame| (frame.address, frame.sp))?
         }
-        // A function's first instruction finds its return address on top of the stack.
+        // At a function's first instruction, its return address is on top of the stack.
         Ending::JumpIndirect => (word(case.input, end.gpr[RSP])?, end.gpr[RSP].wrapping_add(8)),
     };
     let proved = caller == (ours.address, ours.sp);
@@ -201,7 +202,7 @@ fn missed_prologue<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M) -> bool
     let words = case.input.code_at_ip.and_then(frame_to_come);
     let (Some(words), Some(&theirs)) = (words, case.walk.frames.get(1)) else { return false };
     let caller = |at: u64| Some((word(case.input, at)?, at.wrapping_add(8)));
-    // At an entry's own beginning the system knows the prologue as well as we do.
+    // At an entry's own beginning, the system knows the prologue as well as we do.
     !begins_function(space, context.address.wrapping_sub(words))
         && caller(context.sp.wrapping_add(8 * words)) == Some((ours.address, ours.sp))
         && caller(registers.gpr[RBP].wrapping_add(8)) == Some(theirs)
@@ -214,20 +215,20 @@ fn took_for_leaf<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M) -> bool {
         space.find(context.address).is_none_or(|found| found.image.function_range(context.rva).is_some());
     let leaf = match theirs {
         Some(&(ip, sp)) => sp == context.sp.wrapping_add(8) && space.find(ip).is_none(),
-        // It ends at an address of zero.
+        // The walk ends at an address of zero.
         None => word(case.input, context.sp) == Some(0),
     };
     (!has_table || ours.trust == Trust::Code) && leaf && case.stop.is_complete()
 }
 
-/// Whether a function begins at `address`; one without unwind data can begin anywhere.
+/// Whether a function begins at `address`. A function without unwind data can begin anywhere.
 fn begins_function<M: Modules>(space: &M, address: u64) -> bool {
     let Some(found) = space.find(address) else { return true };
     let Ok(rva) = u32::try_from(address.wrapping_sub(found.base)) else { return false };
     found.image.function_range(rva).is_none_or(|range| range.start == rva)
 }
 
-/// Whether the last frame on which both agree returns to behind the last call of its function.
+/// Whether the last frame that both walks have returns to behind the last call of its function.
 fn behind_call<M: Modules>(case: &Case<'_>, space: &M) -> Class {
     let last = case.equal.checked_sub(1).and_then(|at| case.frames.get(at));
     let Some(last) = last.filter(|last| !last.trust.is_exact()) else {

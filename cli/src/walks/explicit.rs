@@ -1,10 +1,11 @@
-//! Compares what a .NET runtime says of its stacks with our walks: its explicit Frames, by the data
-//! contract "StackWalk".
+//! Compares a .NET runtime's own view of its stacks with our walks: its explicit Frames, by the
+//! data contract "StackWalk".
 //!
-//! Two things are compared, sample by sample. Each explicit Frame of the thread's chain names the
-//! managed code that it stands for by instruction pointer and stack pointer: our walk must have
-//! that very frame ([`FrameClass`]). And the contract's own walk, which crosses native code by
-//! Frames alone, must come to no managed frame that ours does not have ([`StepClass`]).
+//! Two comparisons are made for each sample. Each explicit Frame of the thread's chain gives the
+//! instruction pointer and the stack pointer of the managed code that it leads to, and our walk
+//! must have exactly that frame ([`FrameClass`]). The contract's own walk, which skips native code
+//! through Frames alone, must not reach a managed frame that our walk does not have
+//! ([`StepClass`]).
 
 use crate::runtimes::dotnet::contract::{Context, ContractError, ExplicitFrame, ExplicitKind, FrameState};
 use crate::runtimes::dotnet::explicit::{ExplicitFrames, FrameReport, SampleCode, kind_name, memory};
@@ -19,28 +20,29 @@ use stk_unwind::{Frame, Modules, Stop};
 /// Examples kept of each class.
 const EXAMPLES: usize = 3;
 
-/// How an explicit Frame goes with our walk.
+/// How an explicit Frame agrees with our walk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FrameClass {
     /// Our walk has a frame of the same instruction pointer and stack pointer.
     Agrees,
     /// Our walk has a frame of the same instruction pointer around the Frame, but its stack begins
-    /// lower: an InlinedCallFrame's CallSiteSP leaves out what the method allocated on the stack
-    /// (the contract's document).
+    /// lower: an InlinedCallFrame's CallSiteSP leaves out the method's stack allocations (see the
+    /// contract's document).
     StackAllocated,
     /// Its kind holds no registers, or none at this moment.
     HoldsNone,
     /// Our walk ended below it, for a reason of its own.
     WalkEndedBelow,
-    /// The runtime's descriptor leaves out what would be needed.
+    /// The runtime's descriptor lacks a needed field.
     NotDescribed,
-    /// What it refers to lies outside of what was captured.
+    /// The memory that it refers to was not captured.
     NotCaptured,
     /// The head of the chain was read at another moment than the sample: the recorder reads it
-    /// before and after the thread is suspended, and the same Frame can have gone and come in
-    /// between. Either the code that it stands for would have its stack below the sample's stack
-    /// pointer; or our walk is complete and proved, and the stack frame in which the Frame lies is
-    /// not in the call that it stands for. Never a Frame behind one that agrees.
+    /// before and after the thread is suspended, and the same Frame can have been removed and
+    /// pushed again in between. It is out of date if the code that it leads to would have its stack
+    /// below the sample's stack pointer. It is also out of date if our walk is complete and proved,
+    /// and the stack frame in which the Frame lies is not in the call that the Frame belongs to. A
+    /// Frame behind one that agrees is never out of date.
     OutOfDate,
     /// None of these.
     Unexplained,
@@ -61,7 +63,7 @@ impl FrameClass {
         }
     }
 
-    /// What it means, for people.
+    /// What the class means, in words for users.
     pub fn meaning(self) -> &'static str {
         match self {
             FrameClass::Agrees => "our walk has the very frame that they lead to",
@@ -80,12 +82,12 @@ impl FrameClass {
     }
 }
 
-/// How a step of the contract's walk goes with ours.
+/// How a step of the contract's walk agrees with ours.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum StepClass {
     /// A managed frame that our walk has too.
     Agrees,
-    /// As [`FrameClass::StackAllocated`].
+    /// Like [`FrameClass::StackAllocated`].
     StackAllocated,
     /// A managed frame above the end of our walk.
     WalkEndedBelow,
@@ -110,7 +112,7 @@ impl StepClass {
         }
     }
 
-    /// What it means, for people.
+    /// What the class means, in words for users.
     pub fn meaning(self) -> &'static str {
         match self {
             StepClass::Agrees => "managed frames of the contract's own walk that our walk has",
@@ -123,10 +125,9 @@ impl StepClass {
     }
 }
 
-/// How many there are of a class, and the first of them by block.
+/// Number of cases of a class, and the first of them by block.
 #[derive(Default, Debug)]
 pub struct ClassCount {
-    /// How many.
     pub count: u64,
     /// Thread instance, time in ticks, and what it is.
     pub examples: Vec<(u64, u64, String)>,
@@ -140,21 +141,21 @@ impl ClassCount {
     }
 }
 
-/// What became of all explicit Frames of a trace.
+/// Results for all explicit Frames of a trace.
 #[derive(Default, Debug)]
 pub struct ExplicitComparison {
-    /// Samples of which the runtime said something.
+    /// Samples with a report of the runtime.
     pub samples: u64,
     /// Explicit Frames by class.
     pub frames: BTreeMap<FrameClass, ClassCount>,
-    /// Chains that do not end as they should.
+    /// Chains that do not end properly.
     pub broken: ClassCount,
     /// Steps of the contract's walks by class.
     pub steps: BTreeMap<StepClass, ClassCount>,
 }
 
 impl ExplicitComparison {
-    /// What nothing explains.
+    /// Number of cases without an explanation.
     pub fn unexplained(&self) -> u64 {
         let frames = self.frames.get(&FrameClass::Unexplained).map_or(0, |counted| counted.count);
         let steps = self.steps.get(&StepClass::Unexplained).map_or(0, |counted| counted.count);
@@ -175,7 +176,7 @@ impl ExplicitComparison {
     }
 }
 
-/// A sample of which a runtime may say something yet.
+/// A sample whose report by a runtime may still follow.
 #[derive(Debug)]
 pub(super) struct WaitingSample {
     thread: u64,
@@ -197,7 +198,7 @@ impl WaitingSample {
     }
 }
 
-/// What comparing takes.
+/// The inputs of the comparison.
 #[derive(Debug)]
 pub(super) struct Checks {
     explicit: ExplicitFrames,
@@ -212,7 +213,7 @@ impl Checks {
         Checks { explicit, methods }
     }
 
-    /// What the trace says of explicit Frames.
+    /// The explicit Frames of the trace.
     pub(super) fn explicit(&self) -> &ExplicitFrames {
         &self.explicit
     }
@@ -222,7 +223,7 @@ impl Checks {
         self.explicit.contract().is_ok()
     }
 
-    /// Compares a sample; `time` is its time in nanoseconds since the trace's start.
+    /// Compares a sample. `time` is its time in nanoseconds since the trace's start.
     pub(super) fn check(
         &self,
         waiting: &WaitingSample,
@@ -256,7 +257,7 @@ impl Checks {
             count(out.frames.entry(class).or_default(), waiting, example);
         }
         match broken {
-            // What a Frame that is gone links to is whatever lies there now.
+            // The link of a Frame that is gone can be any value.
             Some(_) if first && (out_of_date || ours.is_proved()) => {
                 let example = || "the head of the chain is no Frame any more".to_owned();
                 count(out.frames.entry(FrameClass::OutOfDate).or_default(), waiting, example);
@@ -274,7 +275,7 @@ impl Checks {
         }
     }
 
-    /// The contract's own walk beside ours.
+    /// Compares the contract's own walk with ours.
     fn steps<M: Modules>(
         &self,
         waiting: &WaitingSample,
@@ -299,7 +300,7 @@ impl Checks {
             let wrong = class == StepClass::Unexplained;
             count(out.steps.entry(class).or_default(), waiting, || what);
             if wrong {
-                // What follows rests on it.
+                // The following steps depend on this one.
                 return;
             }
         }
@@ -320,8 +321,8 @@ struct OwnWalk<'a> {
 }
 
 impl OwnWalk<'_> {
-    /// The frame of this instruction pointer and stack pointer; or the one of this instruction
-    /// pointer whose stack frame holds that stack pointer, which begins lower: false.
+    /// Whether our walk has the frame of this instruction pointer and stack pointer. `Some(false)`:
+    /// it has a frame of this instruction pointer that holds that stack pointer but begins lower.
     fn find(&self, ip: u64, sp: u64) -> Option<bool> {
         let same = |frame: &&Frame| frame.address == ip;
         let holds = |at: usize| {
@@ -334,12 +335,12 @@ impl OwnWalk<'_> {
         (0..self.frames.len()).any(|at| self.frames[at].address == ip && holds(at)).then_some(false)
     }
 
-    /// Whether it ended below `address`, for another reason than that the stack does.
+    /// Whether it ended below `address` for another reason than the end of the stack.
     fn ended_below(&self, address: u64) -> bool {
         self.stop != Stop::ThreadStart && self.frames.last().is_none_or(|last| last.sp <= address)
     }
 
-    /// Whether it is complete and nothing in it was taken for granted.
+    /// Whether it is complete and all its frames are proved.
     fn is_proved(&self) -> bool {
         self.stop == Stop::ThreadStart && self.frames.iter().all(|frame| frame.trust.is_proved())
     }
@@ -353,14 +354,14 @@ impl OwnWalk<'_> {
         }
     }
 
-    /// The frame whose stack holds `address`.
+    /// The frame whose stack frame holds `address`.
     fn around(&self, address: u64) -> Option<&Frame> {
         let after = self.frames.partition_point(|frame| frame.sp <= address);
         self.frames.get(after.checked_sub(1)?)
     }
 }
 
-/// The class of an explicit Frame. `first`: no Frame before it in the chain agrees.
+/// The class of an explicit Frame. `first`: no earlier Frame of the chain agrees.
 fn frame_class(told: &FrameReport, ours: &OwnWalk<'_>, truncated: bool, first: bool) -> FrameClass {
     let ExplicitFrame { address, kind, .. } = told.frame;
     let claims = match &told.leads_to {
@@ -379,7 +380,7 @@ fn frame_class(told: &FrameReport, ours: &OwnWalk<'_>, truncated: bool, first: b
     };
     let gone = match claims {
         Some((_, sp)) if sp < ours.frames[0].sp => true,
-        // The call that it stands for is not under way in the stack frame that it lies in.
+        // The stack frame that the Frame lies in is not in the call that the Frame belongs to.
         _ => {
             let around = ours.around(address).map(|around| around.address);
             ours.is_proved() && around.is_some() && claims.map(|(ip, _)| ip) != around

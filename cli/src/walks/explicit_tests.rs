@@ -1,4 +1,4 @@
-//! Explicit Frames that are right, of another moment, or wrong.
+//! Tests with explicit Frames that are right, out of date, or wrong.
 
 use super::explicit::{ExplicitComparison, FrameClass, StepClass};
 use crate::image::{ImageSearch, load_images};
@@ -10,13 +10,13 @@ use stk_schema::event::{Event, MethodName, RunState};
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
 const TIME: u64 = 1_000;
-/// What CoreCLR 10.0.9 says of its Frames; there 1 is the identifier of an InlinedCallFrame.
+/// The data contract of CoreCLR 10.0.9 for its Frames. In it, 1 identifies an InlinedCallFrame.
 const DESCRIPTOR: &[u8] = include_bytes!("../../../tests/data/dotnet/coreclr-10.0.9-x64.descriptor.json");
 const END: u64 = u64::MAX;
 
 /// Two managed functions (1 and 3) that each called native code (2 and 4) with an InlinedCallFrame:
-/// in 4, called from 3, called from 2, called from 1. Frames are larger than those of other tests,
-/// to hold the explicit ones.
+/// the thread is in 4, called from 3, called from 2, called from 1. Frames are larger than those of
+/// other tests, to hold the explicit ones.
 struct ExplicitScene {
     words: Vec<u64>,
     sp: u64,
@@ -31,18 +31,17 @@ const FRAME: usize = 6;
 
 impl ExplicitScene {
     fn new() -> ExplicitScene {
-        // The explicit Frames lie in the stack frames of the functions that call; 28h bytes cannot
-        // hold them, so each lies in its own function's frame as far as it goes and is not written
-        // to beyond.
+        // The explicit Frames lie in the stack frames of the calling functions. Those have 28h
+        // bytes, which is enough for the five words that are written of each.
         let calls: Vec<u64> = [1, 2, 3, 4].map(|n| in_function(BASE, n)).to_vec();
         let ([ip, sp], mut words) = testing::stack(STACK, &calls);
-        // Frames of 4, 3, 2, 1 from the stack pointer up; 3 and 1 are the managed ones.
+        // Frames of 4, 3, 2, 1 from the stack pointer up. 3 and 1 are the managed ones.
         let at = |n: usize| n * FRAME;
         let frames = [at(1), at(3)];
         let address = |index: usize| sp + 8 * index as u64;
         for (frame, next) in [(frames[0], address(frames[1])), (frames[1], END)] {
-            // Identifier, link, (datum), CallSiteSP, CallerReturnAddress; rbp lies where the return
-            // address does.
+            // Identifier, link, (datum), CallSiteSP, CallerReturnAddress. rbp lies where the return
+            // address is.
             let back = words[frame - 1];
             words[frame..frame + 5].copy_from_slice(&[1, next, 0, address(frame), back]);
         }
@@ -66,7 +65,7 @@ impl ExplicitScene {
         }
         let thread = builder.thread(0, 1, "main", STACK);
         let ExplicitScene { ip, sp, words, .. } = self;
-        // xor eax, eax: no epilogue.
+        // xor eax, eax: not an epilogue.
         let code = &[0x31, 0xc0, 0x31, 0xc0];
         let state = RunState::Waiting;
         let moment = Moment { thread, time: TIME, ip: *ip, sp: *sp, words, code, state };
@@ -91,7 +90,7 @@ fn steps(found: &ExplicitComparison) -> Vec<(StepClass, u64)> {
 }
 
 #[test]
-fn frames_that_lead_to_what_was_walked_agree() {
+fn frames_that_lead_to_walked_frames_agree() {
     let found = ExplicitScene::new().compare();
     assert_eq!(frames(&found), [(FrameClass::Agrees, 2)]);
     assert_eq!(steps(&found), [(StepClass::Agrees, 2)]);
@@ -99,7 +98,7 @@ fn frames_that_lead_to_what_was_walked_agree() {
 }
 
 #[test]
-fn a_frame_behind_one_that_agrees_has_no_excuse() {
+fn a_wrong_frame_behind_one_that_agrees_is_unexplained() {
     let mut scene = ExplicitScene::new();
     // Another return address within a managed function.
     scene.words[scene.frames[1] + 4] += 4;
@@ -110,7 +109,7 @@ fn a_frame_behind_one_that_agrees_has_no_excuse() {
 }
 
 #[test]
-fn a_stack_allocation_below_the_call_is_told_apart() {
+fn a_stack_allocation_below_the_call_has_its_own_class() {
     let mut scene = ExplicitScene::new();
     scene.words[scene.frames[1] + 3] += 8;
     let found = scene.compare();
@@ -119,7 +118,7 @@ fn a_stack_allocation_below_the_call_is_told_apart() {
 }
 
 #[test]
-fn a_head_whose_call_is_not_under_way_is_of_another_moment() {
+fn a_head_whose_call_is_not_in_progress_is_out_of_date() {
     let mut scene = ExplicitScene::new();
     scene.words[scene.frames[0] + 4] = in_function(BASE, 1) + 4;
     let found = scene.compare();
@@ -128,16 +127,16 @@ fn a_head_whose_call_is_not_under_way_is_of_another_moment() {
 }
 
 #[test]
-fn a_head_in_the_very_call_that_leads_elsewhere_is_not_explained_away() {
+fn a_head_in_the_right_call_with_a_wrong_stack_is_unexplained() {
     let mut scene = ExplicitScene::new();
-    // The same call, but with its stack frame somewhere above.
+    // The same call, but with its stack frame further up.
     scene.words[scene.frames[0] + 3] = STACK - 8;
     let found = scene.compare();
     assert_eq!(frames(&found), [(FrameClass::Agrees, 1), (FrameClass::Unexplained, 1)]);
 }
 
 #[test]
-fn a_chain_that_breaks_behind_a_frame_that_agrees_is_told() {
+fn a_chain_broken_behind_a_frame_that_agrees_is_counted() {
     for link in [0x1234, STACK + 0x100, 0] {
         let mut scene = ExplicitScene::new();
         scene.words[scene.frames[0] + 1] = link;
@@ -148,7 +147,7 @@ fn a_chain_that_breaks_behind_a_frame_that_agrees_is_told() {
 }
 
 #[test]
-fn calls_that_are_over_hold_nothing() {
+fn frames_of_finished_calls_hold_no_registers() {
     let mut scene = ExplicitScene::new();
     scene.words[scene.frames[0] + 4] = 0;
     let found = scene.compare();

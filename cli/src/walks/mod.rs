@@ -1,13 +1,13 @@
 //! Compares our walks with those that the system's own unwinder made of the same stacks at the same
 //! moment (`inject --check-walks`).
 //!
-//! It gets a trace and what is known of its images, and gives a [`Comparison`]: how many walks are
-//! equal frame by frame (instruction pointer and stack pointer), and of the others why they differ.
-//! The system's unwinder is no oracle: it has its own faults. So each difference is put into a
-//! [`Class`], and into an explained one only where the sample's own bytes prove it ([`classify`]:
-//! code run to its return, unwind data, stop reasons); all else is [`Class::Unexplained`].
+//! Takes a trace and the loaded images, and returns a [`Comparison`]: how many walks are equal
+//! frame by frame (instruction pointer and stack pointer), and why the others differ. The system's
+//! unwinder has faults of its own, so it cannot decide which walk is right. Each difference gets a
+//! [`Class`], and an explained one only if the sample's own bytes prove it ([`classify`]: code run
+//! to its return, unwind data, stop reasons). All others are [`Class::Unexplained`].
 //!
-//! [`explicit`] does the same with what a .NET runtime says of its own stacks: its explicit Frames.
+//! [`explicit`] does the same with a .NET runtime's own view of its stacks, its explicit Frames.
 
 mod classify;
 pub mod explicit;
@@ -29,7 +29,7 @@ use stk_unwind::{Frame, ModuleId, Modules as _, Stop, WalkOptions, Walker};
 /// Examples kept of each class.
 const EXAMPLES: usize = 3;
 
-/// What became of a trace's recorded walks.
+/// The result for a trace's recorded walks.
 #[derive(Default, Debug)]
 pub struct Comparison {
     /// Samples with registers and a stack, walked or not.
@@ -38,12 +38,13 @@ pub struct Comparison {
     pub walks: u64,
     /// Walks that are equal in every frame.
     pub equal: u64,
-    /// Frames of these.
+    /// Number of frames of the equal walks.
     pub equal_frames: u64,
-    /// Walks that the recorder discarded: the loader lock was taken, or its watchdog had to end the
-    /// walk.
+    /// Walks that the recorder discarded because the loader lock was taken, or because its watchdog
+    /// had to end the walk.
     pub discarded: u64,
-    /// Walks that cannot be compared: their sample or what was loaded then is not known.
+    /// Walks that cannot be compared, because their sample or the modules at that time are not
+    /// known.
     pub unmatched: u64,
     /// Differences by class.
     pub differences: BTreeMap<Class, Differences>,
@@ -71,7 +72,7 @@ pub struct Example {
     pub time: u64,
     /// Number of the first frame that differs, from 0.
     pub frame: usize,
-    /// The frame before it, on which both agree, if there is one.
+    /// The frame before it, which both walks have, if there is one.
     pub before: Option<Side>,
     /// Our frame, if our walk has it.
     pub ours: Option<Side>,
@@ -125,8 +126,8 @@ impl Comparison {
     }
 }
 
-/// Compares all recorded walks of a trace, a block a task; `done` counts blocks. Runs in the rayon
-/// pool that it is called in.
+/// Compares all recorded walks of a trace; each block is one task. `done` counts blocks. Runs in
+/// the caller's rayon pool.
 pub fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> Comparison {
     let checks = explicit::Checks::new(trace);
     let blocks: Vec<&BlockRef> = trace.sample_blocks().collect();
@@ -134,7 +135,7 @@ pub fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> C
     let mut all = Comparison::default();
     let mut cost_left = cost::of_trace(trace);
     let mut left_out = 0;
-    // Some blocks at a time: what they give is kept only as far as it is shown.
+    // A few blocks at a time, since only the shown part of their results is kept.
     for some in blocks.chunks(4 * rayon::current_num_threads()) {
         let compare = |block: &&BlockRef| {
             let idle = || workers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,12 +162,12 @@ pub fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> C
     all
 }
 
-/// What a task keeps from block to block.
+/// What a task keeps between blocks.
 struct ComparisonWorker<'t> {
     trace: &'t Trace<'t>,
     walker: StackWalker<'t>,
-    /// Walks the places that a proof needs; apart, since its rules are made without the sample's
-    /// code.
+    /// Walks from the addresses that a proof needs. It is separate since its rules are made without
+    /// the sample's code.
     prover: Walker,
     scratch: Scratch,
     frames: Vec<Frame>,
@@ -189,7 +190,7 @@ impl<'t> ComparisonWorker<'t> {
         }
     }
 
-    /// Compares the walks of a block; with what that cost.
+    /// Compares the walks of a block. Also returns the cost.
     fn block(&mut self, block: &BlockRef) -> (Comparison, u64) {
         let mut out = Comparison::default();
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -209,13 +210,14 @@ impl<'t> ComparisonWorker<'t> {
         cost: &mut u64,
     ) -> Result<(), BlockError> {
         let mut samples = self.trace.blocks().samples(block, scratch)?;
-        // Where the walker was before depends on who walks what.
+        // The view's earlier moment depends on which worker took which block, so this move is not
+        // counted.
         self.walker.space(block.header.first);
         self.walker.take_cost();
         let most_cost = cost::of_block(self.trace, block);
-        // Time and slot of the last sample of each thread that has no walk yet.
+        // Time and slot of the last sample of each thread that has no walk so far.
         let mut last: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
-        // The latest sample, until what a runtime said of it has been read.
+        // The latest sample, until the runtime's report on it has been read.
         let mut waiting: Option<explicit::WaitingSample> = None;
         while let Some(decoded) = samples.next()? {
             *cost += self.walker.take_cost();
@@ -260,11 +262,11 @@ impl<'t> ComparisonWorker<'t> {
         Ok(())
     }
 
-    /// Compares the explicit Frames of a sample with our walk; what that cost.
+    /// Compares the explicit Frames of a sample with our walk. Returns the cost.
     fn check(&mut self, waiting: &explicit::WaitingSample, out: &mut Comparison) -> u64 {
         let time = self.trace.clock.ns(waiting.time);
         self.checks.check(waiting, time, &mut self.walker, &mut out.explicit);
-        // The contract's own walk of the same stack takes some times as long.
+        // The contract's own walk of the same stack takes a few times as long.
         4 * self.walker.take_cost()
     }
 
@@ -294,7 +296,7 @@ impl<'t> ComparisonWorker<'t> {
     }
 }
 
-/// A difference, for people.
+/// A difference, in the form for users.
 fn example(case: &classify::Case<'_>, timeline: &Timeline, space: &AddressSpace<'_, '_>) -> Example {
     // The module that the walk found, or else the one that holds the address.
     let side = |frame: (u64, u64), found: Option<ModuleId>| {

@@ -1,30 +1,30 @@
-//! Runs x64 code from an instruction pointer on to where it leaves its function, on a sample's
+//! Runs x64 code from an instruction pointer to where it leaves its function, on a sample's
 //! registers and stack.
 //!
-//! What the processor would do is the truth about an epilogue, whatever a walker thinks of it. Only
-//! straight-line code of the instructions that epilogues consist of is run, with a decoder of its
-//! own that shares nothing with the walker's.
+//! The result shows what the processor would do in an epilogue, independently of any walker. Only
+//! straight-line code of the instructions of epilogues is run. The decoder shares no code with the
+//! walker's.
 
 use crate::model::bytes::u64_at;
 use stk_unwind::Sample;
 use stk_unwind::x64::{RSP, X64Registers};
 
-/// Instructions at most.
+/// Limit for the number of instructions.
 const MOST: usize = 32;
 
-/// Where the code leads.
+/// Where the code ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ending {
-    /// To a return: the registers are the caller's.
+    /// At a return. The registers are the caller's.
     Return,
-    /// To a jump: its target is the instruction pointer.
+    /// At a jump. The instruction pointer is its target.
     Jump,
-    /// To a jump through memory or a register after the frame was given up: the registers are those
-    /// that the target begins with, but for the instruction pointer.
+    /// At a jump through memory or a register, after the frame was released. The registers are
+    /// those at the target's beginning, except the instruction pointer.
     JumpIndirect,
 }
 
-/// Runs the sample's code; `None` where it is anything but an epilogue, or bytes are missing.
+/// Runs the sample's code; `None` if it is not an epilogue, or bytes are missing.
 pub(super) fn replay(sample: &Sample<'_>, registers: &X64Registers) -> Option<(X64Registers, Ending)> {
     let mut code = sample.code_at_ip?;
     let mut registers = *registers;
@@ -54,7 +54,7 @@ pub(super) fn replay(sample: &Sample<'_>, registers: &X64Registers) -> Option<(X
                 registers.ip = next.wrapping_add(distance as u64);
                 return Some((registers, Ending::Jump));
             }
-            // A jump that nothing marks as the function's last may be a switch's.
+            // A jump without a sign that it is the function's last may belong to a switch.
             Instruction::JumpIndirect { last } if last || released => {
                 return Some((registers, Ending::JumpIndirect));
             }
@@ -75,7 +75,7 @@ enum Instruction {
     /// Into rsp: a register plus an offset.
     Lea(usize, i64),
     Pop(usize),
-    /// Pops so many bytes of arguments.
+    /// Pops this many bytes of arguments.
     Return(u16),
     Jump(i64),
     /// `last`: relative to the instruction pointer (an import), or with the REX.W that marks a tail
@@ -105,7 +105,7 @@ fn decode(code: &[u8]) -> Option<(Instruction, usize)> {
         [0x81, 0xc4, a, b, c, d, ..] if rex == 0x48 => (Instruction::Add(int32([a, b, c, d])), 6),
         [0x83, 0xec, n, ..] if rex == 0x48 => (Instruction::Add(-i64::from(n as i8)), 3),
         [0x81, 0xec, a, b, c, d, ..] if rex == 0x48 => (Instruction::Add(-int32([a, b, c, d])), 6),
-        // lea rsp,[base+disp]: mod 01 or 10, reg 4; with rsp or r12 as the base comes a SIB byte
+        // lea rsp,[base+disp]: mod 01 or 10, reg 4. With rsp or r12 as the base there is a SIB byte
         // without index.
         [0x8d, modrm, ref rest @ ..] if wide && rex & 6 == 0 && modrm >> 3 & 7 == 4 => {
             let base = usize::from(modrm & 7) | high;
@@ -135,9 +135,9 @@ fn int32(bytes: [u8; 4]) -> i64 {
     i64::from(i32::from_le_bytes(bytes))
 }
 
-/// Where the return address lies above the stack pointer, in words, if the code goes straight on to
-/// `push rbp; mov rbp,rsp` (0) or is about to do the second half of it (1): a frame by rbp is not
-/// set up yet.
+/// The number of words between the stack pointer and the return address, if a frame by rbp is not
+/// set up yet: 0 if the code leads straight to `push rbp; mov rbp,rsp`, 1 if its next instruction
+/// is the second half of that.
 pub(super) fn frame_to_come(mut code: &[u8]) -> Option<u64> {
     if let [0x48, 0x89, 0xe5, ..] | [0x48, 0x8b, 0xec, ..] = code {
         return Some(1);
@@ -151,10 +151,10 @@ pub(super) fn frame_to_come(mut code: &[u8]) -> Option<u64> {
     None
 }
 
-/// The length of an instruction that neither changes the stack pointer nor goes elsewhere for sure:
-/// comparisons, moves and conditional jumps, as they stand before a prologue.
+/// The length of an instruction that neither changes the stack pointer nor always jumps:
+/// comparisons, moves and conditional jumps, as they occur before a prologue.
 fn plain(code: &[u8]) -> Option<usize> {
-    // The prefix for 16-bit operands comes before the other.
+    // The prefix for 16-bit operands comes before the REX prefix.
     let (short, code) = match code {
         [0x66, code @ ..] => (true, code),
         code => (false, code),
@@ -185,7 +185,7 @@ fn plain(code: &[u8]) -> Option<usize> {
         [0x0f, 0x80..=0x8f, ..] if !short => Some(prefix + 6),
         [0x0f, 0xb6 | 0xb7, ..] => operand(2, 0),
         [0x33 | 0x38..=0x3b | 0x84 | 0x85 | 0x89 | 0x8b | 0x8d, ..] => operand(1, 0),
-        // cmp and test with a constant, told from others by the register field.
+        // cmp and test with a constant, recognised by the register field.
         [0x80 | 0x83, modrm, ..] if modrm >> 3 & 7 == 7 => operand(1, 1),
         [0xf6, modrm, ..] if modrm >> 3 & 7 == 0 => operand(1, 1),
         [0x81, modrm, ..] if modrm >> 3 & 7 == 7 => operand(1, constant),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_found_by_its_frame_register() {
+    fn an_epilogue_with_a_frame_register_runs_to_its_return() {
         // lea rsp,[rbp+8]; pop rbp; rep ret
         let (registers, ending) = run(&[0x48, 0x8d, 0x65, 0x08, 0x5d, 0xf3, 0xc3], STACK).unwrap();
         assert_eq!((ending, registers.gpr[RBP], registers.ip), (Ending::Return, 5, 6));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_jump_is_followed_to_its_target_and_no_further() {
+    fn a_tail_jump_is_followed_only_to_its_target() {
         // pop rbx; jmp -80h
         let (registers, ending) = run(&[0x5b, 0xe9, 0x80, 0xff, 0xff, 0xff], STACK + 8).unwrap();
         assert_eq!((ending, registers.gpr[RBX]), (Ending::Jump, 1));
@@ -257,11 +257,11 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_and_a_body_prove_nothing() {
+    fn switches_and_bodies_are_not_epilogues() {
         // jmp rax; mov eax,ecx; ret
         assert_eq!(run(&[0xff, 0xe0], STACK), None);
         assert_eq!(run(&[0x89, 0xc8, 0xc3], STACK), None);
-        // Bytes or stack that are missing.
+        // Missing bytes, or missing stack.
         assert_eq!(run(&[0x5b], STACK), None);
         assert_eq!(run(&[0xc3], STACK + 16 * 8), None);
         assert_eq!(run(&[0xc3], STACK - 8), None);
@@ -270,13 +270,13 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_not_set_up_yet_is_seen_coming() {
+    fn a_frame_that_is_not_set_up_yet_is_recognised() {
         // push rbp; mov rbp,rsp in both encodings, and their second halves.
         assert_eq!(frame_to_come(&[0x55, 0x48, 0x89, 0xe5]), Some(0));
         assert_eq!(frame_to_come(&[0x55, 0x48, 0x8b, 0xec]), Some(0));
         assert_eq!(frame_to_come(&[0x48, 0x89, 0xe5, 0x56]), Some(1));
-        // mov ebx,[rcx-10h]; test byte ptr [rbx],1; jne; push rbp; mov rbp,rsp; and the same with a
-        // longer jump.
+        // mov ebx,[rcx-10h]; test byte ptr [rbx],1; jne; push rbp; mov rbp,rsp; then the same with
+        // a longer jump.
         let entry = [0x8b, 0x59, 0xf0, 0xf6, 0x03, 0x01, 0x75, 0x05, 0x55, 0x48, 0x89, 0xe5];
         assert_eq!(frame_to_come(&entry), Some(0));
         assert_eq!(frame_to_come(&[0x0f, 0x85, 0xb2, 0x3e, 0xe0, 0x1f, 0x55, 0x48, 0x89, 0xe5]), Some(0));
@@ -290,28 +290,27 @@ mod tests {
     }
 
     #[test]
-    fn lea_with_sib_is_as_long_as_it_is() {
-        // lea rsp,[r12+20h]: 49 8d 64 24 20; the replayed r12 is 0, so that nothing can be read
-        // there.
+    fn lea_with_sib_is_decoded() {
+        // lea rsp,[r12+20h]: 49 8d 64 24 20. The replayed r12 is 0, so nothing can be read there.
         assert_eq!(decode(&[0x49, 0x8d, 0x64, 0x24, 0x20]), Some((Instruction::Lea(12, 0x20), 5)));
         // lea rsp,[rsp+100h]
         let code = [0x48, 0x8d, 0xa4, 0x24, 0, 1, 0, 0];
         assert_eq!(decode(&code), Some((Instruction::Lea(RSP, 0x100), 8)));
-        // lea r12,[rsp+20h] and lea rsp,[rip+…] are no epilogues.
+        // lea r12,[rsp+20h] and lea rsp,[rip+…] do not occur in epilogues.
         assert_eq!(decode(&[0x4c, 0x8d, 0x64, 0x24, 0x20]), None);
         assert_eq!(decode(&[0x48, 0x8d, 0x25, 0, 0, 0, 0]), None);
     }
 
     #[test]
-    fn a_frame_to_come_is_seen_behind_comparisons_of_16_bits() {
+    fn a_frame_is_recognised_behind_16_bit_comparisons() {
         // jne +42h; mov rcx,[rsp+8]; test cl,1; je +40h; mov rbx,[rcx-1]; cmp word [rbx+0bh],114h;
-        // jne +2eh; push rbp; mov rbp,rsp: a builtin of V8, as node.exe ran it.
+        // jne +2eh; push rbp; mov rbp,rsp: a builtin of V8, from node.exe.
         let code = [
             0x0f, 0x85, 0x42, 0, 0, 0, 0x48, 0x8b, 0x4c, 0x24, 8, 0xf6, 0xc1, 1, 0x74, 0x0c, 0x48, 0x8b,
             0x59, 0xff, 0x66, 0x81, 0x7b, 0x0b, 0x14, 1, 0x73, 0x2c, 0x55, 0x48, 0x89, 0xe5,
         ];
         assert_eq!(frame_to_come(&code), Some(0));
-        // sub rsp,8 comes in between: the return address is not on top.
+        // sub rsp,8 is in between, so the return address is not on top.
         let moved = [0x74, 0x0c, 0x48, 0x83, 0xec, 8, 0x55, 0x48, 0x89, 0xe5];
         assert_eq!(frame_to_come(&moved), None);
     }

@@ -1,4 +1,5 @@
-//! Walks that are known to be right, wrong or unknowable, each against the class that it must get.
+//! Tests with walks that are known to be right, wrong or unprovable, and the class that each must
+//! get.
 
 use super::*;
 use crate::image::{ImageSearch, load_images};
@@ -11,7 +12,7 @@ const TIME: u64 = 10_000;
 /// `sub rsp, 28h` and the return address.
 const FRAME: u64 = 0x30;
 
-/// What a thread's stack holds, and what the system's unwinder made of it.
+/// The contents of a thread's stack, and the walk of the system's unwinder.
 struct Scene {
     ip: u64,
     sp: u64,
@@ -21,8 +22,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A thread in the last of `calls`, walked rightly: every frame of the stack is as large as
-    /// every other.
+    /// A thread in the last of `calls`, with the correct walk. All its frames have the same size.
     fn new(calls: &[u64]) -> Scene {
         let ([ip, sp], words) = testing::stack(STACK, calls);
         let mut frames = vec![(ip, sp)];
@@ -32,7 +32,7 @@ impl Scene {
         Scene { ip, sp, words, code: Vec::new(), walk: CheckWalk { thread: 0, time: TIME, flags: 0, frames } }
     }
 
-    /// The same, but the innermost function has given up its frame and is about to execute `code`.
+    /// The same, but the innermost function has released its frame and is about to execute `code`.
     fn epilogue(calls: &[u64], code: &[u8]) -> Scene {
         let mut scene = Scene::new(calls);
         scene.code = code.to_vec();
@@ -42,8 +42,8 @@ impl Scene {
         scene
     }
 
-    /// As a walker has it that takes the innermost place for the function's body: its frame is
-    /// there once more.
+    /// With the walk of a walker that takes the innermost code for the function's body: it skips
+    /// the size of one more frame.
     fn taken_for_body(mut self) -> Scene {
         let at = FRAME / 8 - 1;
         self.walk.frames.truncate(1);
@@ -94,8 +94,8 @@ fn equal_walks_are_equal() {
 }
 
 #[test]
-fn an_epilogue_that_the_system_missed_is_proved_by_running_it() {
-    // ret; add rsp,8 … cannot be reached and is not looked at.
+fn an_epilogue_missed_by_the_system_is_proved_by_running_it() {
+    // The code behind ret cannot be reached and is not read.
     assert_eq!(
         Scene::epilogue(&calls(), &[0xc3, 0x90]).taken_for_body().differs(),
         (Class::EpilogueMissed, 1)
@@ -111,12 +111,12 @@ fn an_epilogue_that_the_system_missed_is_proved_by_running_it() {
 }
 
 #[test]
-fn where_the_system_is_right_the_difference_is_not_explained_away() {
-    // The frame is gone and the code returns, but it is our walk that (by these bytes) would see a
-    // body: mov eax,ecx first.
+fn a_difference_is_unexplained_if_the_system_may_be_right() {
+    // The frame is released and the code returns. But the code begins with mov eax,ecx, so by these
+    // bytes our walk would take it for a body.
     let scene = Scene::epilogue(&calls(), &[0x89, 0xc8, 0xc3]);
     assert_eq!(scene.differs(), (Class::Unexplained, 1));
-    // A jump within the body is no epilogue.
+    // A jump within the body is not an epilogue.
     let mut scene = Scene { code: vec![0xeb, 0xf8], ..Scene::new(&calls()) };
     assert_eq!(scene.compare().equal, 1);
     scene.walk.frames[1].1 += 8;
@@ -124,7 +124,7 @@ fn where_the_system_is_right_the_difference_is_not_explained_away() {
 }
 
 #[test]
-fn assembler_that_is_no_leaf_is_proved_by_where_its_code_leads() {
+fn assembler_that_is_not_a_leaf_is_proved_by_running_it() {
     // Behind the functions that have unwind data: mov eax,ecx; add rsp,28h; ret
     let calls = [in_function(BASE, 0), BASE + u64::from(TestImage::function(10))];
     let mut scene = Scene::new(&calls);
@@ -133,21 +133,21 @@ fn assembler_that_is_no_leaf_is_proved_by_where_its_code_leads() {
     scene.walk.frames.truncate(1);
     scene.walk.frames.push((scene.words[0], scene.sp + 8));
     assert_eq!(scene.differs(), (Class::TakenForLeaf, 1));
-    // A leaf's return address of zero ends the system's walk; any other would be a frame.
+    // A leaf's return address of zero ends the system's walk. Any other address would be a frame.
     let mut ended = Scene { words: scene.words.clone(), ..Scene::new(&calls) };
     (ended.code, ended.walk.frames) = (scene.code.clone(), scene.walk.frames[..1].to_vec());
     assert_eq!((ended.words[0], ended.differs()), (0, (Class::TakenForLeaf, 1)));
     ended.words[0] = 7;
     assert_eq!(ended.differs(), (Class::Unexplained, 1));
-    // Where the leaf's return address could be one, nothing is proved.
+    // If the leaf's return address could be valid, nothing is proved.
     scene.walk.frames[1].0 = in_function(BASE, 1);
     assert_eq!(scene.differs(), (Class::Unexplained, 1));
 }
 
 #[test]
-fn a_system_call_that_was_interrupted_is_a_leaf_for_us_and_the_end_for_the_system() {
-    // A stub behind the functions that have unwind data, interrupted by the one that the system
-    // enters: the stub's caller lies where it was interrupted.
+fn an_interrupted_system_call_is_walked_as_a_leaf() {
+    // A stub behind the functions that have unwind data, interrupted by the function that the
+    // system enters. The stub's caller is found from where it was interrupted.
     let stub = BASE + u64::from(TestImage::function(10));
     let mut scene = Scene::new(&[in_function(BASE, 0), in_function(BASE, 1), in_function(BASE, 5)]);
     scene.words.insert(FRAME as usize / 8 - 1, stub);
@@ -157,14 +157,14 @@ fn a_system_call_that_was_interrupted_is_a_leaf_for_us_and_the_end_for_the_syste
     assert_eq!((scene.compare().equal, scene.compare().equal_frames), (1, 6));
     scene.walk.frames.truncate(2);
     assert_eq!(scene.differs(), (Class::InterruptedLeaf, 2));
-    // Behind any other function the stub's caller is nobody's to guess.
+    // Behind any other function, our walk does not guess the stub's caller.
     let mut scene = Scene::new(&[in_function(BASE, 0), stub, in_function(BASE, 4)]);
     scene.walk.frames.truncate(2);
     assert_eq!(scene.compare().equal, 1);
 }
 
 #[test]
-fn what_ended_the_systems_walk_is_told_apart() {
+fn ends_of_the_systems_walk_get_their_own_classes() {
     let right = Scene::new(&calls());
     for (flag, class) in [
         (CheckWalk::FRAME_LIMIT, Class::SystemEndedEarly),
@@ -182,7 +182,7 @@ fn what_ended_the_systems_walk_is_told_apart() {
 }
 
 #[test]
-fn a_frame_that_is_elsewhere_is_not_explained() {
+fn a_frame_with_another_stack_pointer_is_unexplained() {
     for at in [0, 2] {
         let mut scene = Scene::new(&calls());
         scene.walk.frames[at].1 += 8;
@@ -191,21 +191,21 @@ fn a_frame_that_is_elsewhere_is_not_explained() {
 }
 
 #[test]
-fn dynamic_code_is_told_from_code_that_nobody_knows() {
+fn dynamic_code_and_unknown_code_have_different_classes() {
     const JIT: u64 = 0x2222_0000;
     let calls = [in_function(BASE, 0), JIT, in_function(BASE, 2)];
     assert_eq!(Scene::new(&calls).differs(), (Class::DynamicCode, 1));
     let mut scene = Scene::new(&calls);
     scene.walk.frames.truncate(2);
     assert_eq!(scene.differs(), (Class::NoModule, 1));
-    // Itself the innermost: by the rule a leaf, but the system knows a frame.
+    // The dynamic code is the innermost: by our rule a leaf, but the system knows a frame.
     let calls = [in_function(BASE, 0), JIT];
     assert_eq!(Scene::new(&calls).differs(), (Class::DynamicCode, 1));
 }
 
 #[test]
 fn a_call_at_the_end_of_its_function_belongs_to_it() {
-    // The return address is that of function 2, whose first instruction has no frame yet.
+    // The return address is that of function 2, which has no frame yet at its first instruction.
     let calls = [in_function(BASE, 0), BASE + u64::from(TestImage::function(2)), in_function(BASE, 3)];
     assert_eq!(Scene::new(&calls).compare().equal, 1);
     let mut scene = Scene::new(&calls);
@@ -217,7 +217,7 @@ fn a_call_at_the_end_of_its_function_belongs_to_it() {
 }
 
 #[test]
-fn discarded_walks_and_those_of_no_sample_are_counted_apart() {
+fn discarded_walks_and_those_without_a_sample_are_counted() {
     let mut scene = Scene::new(&calls());
     scene.walk.flags = CheckWalk::DISCARDED;
     scene.walk.frames.clear();

@@ -1,4 +1,5 @@
-//! A cabinet as symbol stores keep them: gets the bytes of a file, gives the cabinet's.
+//! Cabinets in the form of symbol stores: takes the bytes of a file and returns those of the
+//! cabinet.
 
 use std::io::{Cursor, Write};
 

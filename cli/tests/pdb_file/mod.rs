@@ -1,4 +1,4 @@
-//! PDB files written by hand, after LLVM's "The PDB File Format".
+//! PDB files written by hand, according to LLVM's "The PDB File Format".
 
 const PAGE: usize = 4096;
 

@@ -1,9 +1,9 @@
-//! Stacks as SOS, the debugger extension of .NET, prints them: `clrstack -f`, and `clrstack` where
+//! Stacks in the form of SOS, the debugger extension of .NET: of `clrstack -f`, or of `clrstack` if
 //! only managed frames are wanted.
 //!
-//! Gets a stack whose frames are named and folded, and the runtime's explicit Frames, which lie on
-//! the same stack; gives both in the order of their addresses. SOS shows the Frame of a call under
-//! way twice, before the managed frame that holds it; here it is shown once.
+//! Takes a stack whose frames are named and folded, and the runtime's explicit Frames, which lie on
+//! the same stack. Prints both in the order of their addresses. SOS shows the Frame of a call in
+//! progress twice, before the managed frame that holds it. Here it is shown once.
 
 use super::stack::{DumpExplicitFrame, DumpStack};
 use super::text::{doubt, ending, explain, heading, site};
@@ -12,7 +12,7 @@ use crate::trace::Trace;
 use std::fmt::Write;
 use stk_schema::text::printable;
 
-/// A thread's stack: Child SP, IP, Call Site. `frames` says which were wanted.
+/// A thread's stack: Child SP, IP, Call Site. `frames` is the choice of frames.
 pub(super) fn text(trace: &Trace<'_>, stack: &DumpStack, frames: FrameChoice) -> String {
     let digits = 2 * trace.header().arch.pointer_size();
     let mut text =
@@ -20,7 +20,7 @@ pub(super) fn text(trace: &Trace<'_>, stack: &DumpStack, frames: FrameChoice) ->
     let with_explicit = frames != FrameChoice::Native;
     let mut explicit = stack.explicit.iter().filter(|_| with_explicit).peekable();
     for (i, walked) in stack.frames.iter().enumerate() {
-        // A Frame that lies within a stack frame comes before it.
+        // A Frame within a stack frame comes before it.
         let end = stack.frames.get(i + 1).map_or(u64::MAX, |caller| caller.frame.sp);
         while let Some(frame) = explicit.next_if(|frame| frame.address < end) {
             explicit_row(&mut text, frame, digits);
@@ -32,7 +32,7 @@ pub(super) fn text(trace: &Trace<'_>, stack: &DumpStack, frames: FrameChoice) ->
         for name in &walked.names {
             let mut name = name.clone();
             if matches!(walked.kind, FrameKind::Managed | FrameKind::Stub) {
-                // SOS gives none: the IP tells.
+                // SOS prints no displacement, since the IP is shown.
                 name.displacement = None;
             }
             let site = site(&walked.module, &name);
@@ -53,8 +53,8 @@ pub(super) fn text(trace: &Trace<'_>, stack: &DumpStack, frames: FrameChoice) ->
     text + &ending(stack)
 }
 
-/// `[InlinedCallFrame: 000000b5c8d7e918] Module!Type.Method(signature)`; its IP is that of the code
-/// which it stands for.
+/// `[InlinedCallFrame: 000000b5c8d7e918] Module!Type.Method(signature)`. Its IP is that of the code
+/// that it leads to.
 fn explicit_row(text: &mut String, frame: &DumpExplicitFrame, digits: usize) {
     let DumpExplicitFrame { address, kind, leads_to, method } = frame;
     let ip = match leads_to {

@@ -1,4 +1,4 @@
-//! Stacks for programs.
+//! Stacks as JSON, for programs.
 
 use super::super::utc;
 use super::stack::{DumpExplicitFrame, DumpStack, state_name};
@@ -7,8 +7,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use stk_unwind::Registers;
 
-/// The JSON output, which `schema/dump.schema.json` describes. Its version grows when a field
-/// changes its meaning or goes; new fields may come at any time.
+/// The JSON output that `schema/dump.schema.json` describes. Its version is raised when the meaning
+/// of a field changes or a field is removed. New fields may be added at any time.
 #[derive(Serialize)]
 struct DumpDocument<'a> {
     version: u32,
@@ -25,11 +25,11 @@ struct ThreadJson<'a> {
     state: &'static str,
     sampled_ns: u64,
     unchanged_until_ns: u64,
-    /// Why the stack ends; `thread-start`: it is complete.
+    /// Why the stack ends. `thread-start`: it is complete.
     stop: &'static str,
     /// The module to blame.
     stop_module: &'a str,
-    /// The address that was wanted; with a module to blame, an RVA in it.
+    /// The address that the walk needed and could not use; with a module to blame, an RVA in it.
     stop_address: Option<String>,
     frames: Vec<FrameJson<'a>>,
     /// Explicit Frames of .NET, innermost first.
@@ -42,12 +42,12 @@ struct ThreadJson<'a> {
 struct ExplicitJson<'a> {
     address: String,
     kind: &'a str,
-    /// Of the code that it stands for, if it holds them.
+    /// Instruction pointer and stack pointer of the code that it leads to, if it holds them.
     ip: Option<String>,
     sp: Option<String>,
     /// Empty if its kind names none.
     method: &'a str,
-    /// What is not known of it and why.
+    /// Which facts about it are not known, and why.
     problem: Option<String>,
 }
 
@@ -56,7 +56,7 @@ struct FrameJson<'a> {
     ip: String,
     sp: String,
     return_address: Option<String>,
-    /// The caller's stack pointer: where this frame ends.
+    /// The caller's stack pointer, where this frame ends.
     frame_base: Option<String>,
     trust: &'static str,
     /// native, managed, stub, runtime or unknown.
@@ -76,11 +76,11 @@ struct FrameJson<'a> {
     bytes: String,
     /// Stack bytes from `frame_base` on that are the frame's arguments, in hexadecimal: on x64 the
     /// home space of the four register arguments, which a function need not fill; on x86 the
-    /// parameters, where the PDB tells how many bytes they are.
+    /// parameters, if the PDB states their size.
     arguments: Option<String>,
-    /// Of a caller the nonvolatile ones, which are all that is known.
+    /// For a caller only the nonvolatile ones, since the others are not known.
     registers: BTreeMap<&'static str, String>,
-    /// With --explain.
+    /// Only with --explain.
     #[serde(skip_serializing_if = "Option::is_none")]
     explain: Option<ExplainJson<'a>>,
 }
@@ -94,9 +94,9 @@ struct InlineJson<'a> {
 
 #[derive(Serialize)]
 struct ExplainJson<'a> {
-    /// What describes the function.
+    /// The record that describes the function.
     record: &'a str,
-    /// How the caller was found.
+    /// The rule by which the caller was found.
     rule: &'a str,
 }
 

@@ -1,14 +1,14 @@
-//! A process that runs now: inject takes one sample of each of its threads into a temporary trace.
+//! Dumps a running process: inject takes one sample of each of its threads into a temporary trace.
 
 use super::super::Exit;
 use std::path::Path;
 
-/// Has inject sample a process once and hands the trace to `dump`.
+/// Lets inject sample a process once, and calls `dump` with the trace.
 ///
 /// # Errors
 ///
-/// Elsewhere than on Windows a usage error that says what to do; else that inject cannot be run, or
-/// what `dump` says.
+/// On other systems than Windows, a usage error with advice. Otherwise that inject cannot be run,
+/// or the error of `dump`.
 #[cfg(not(windows))]
 pub(super) fn with_sample(pid: u32, _: impl FnOnce(&Path) -> anyhow::Result<Exit>) -> anyhow::Result<Exit> {
     let text = format!(
@@ -18,11 +18,11 @@ pub(super) fn with_sample(pid: u32, _: impl FnOnce(&Path) -> anyhow::Result<Exit
     Err(super::super::Usage(text).into())
 }
 
-/// Has inject sample a process once and hands the trace to `dump`.
+/// Lets inject sample a process once, and calls `dump` with the trace.
 ///
 /// # Errors
 ///
-/// That inject is not there or cannot be run, or what `dump` says.
+/// That inject is missing or cannot be run, or the error of `dump`.
 #[cfg(windows)]
 pub(super) fn with_sample(
     pid: u32,
@@ -31,7 +31,8 @@ pub(super) fn with_sample(
     use anyhow::Context;
     use std::process::{Command, Stdio};
 
-    // In a folder of its own, named without a path: inject expands `%` in the name of its output.
+    // The trace lies in a temporary folder and is named without a path, since inject expands `%` in
+    // the name of its output.
     const TRACE: &str = "once.stk";
     let inject = std::env::current_exe().context("the folder of stk.exe is not known")?;
     let inject = inject.with_file_name("inject.exe");
@@ -51,7 +52,7 @@ pub(super) fn with_sample(
     if ran.status.success() {
         return dump(&folder.path().join(TRACE));
     }
-    // inject's own sentence; its codes 1 to 3 mean what they mean here.
+    // Print inject's own message. Its exit codes 1 to 3 have the same meaning here.
     eprint!("{}", String::from_utf8_lossy(&ran.stderr));
     Ok(match ran.status.code() {
         Some(2) => Exit::Usage,

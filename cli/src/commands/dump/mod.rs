@@ -117,7 +117,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
             left_out += 1;
         }
     }
-    // Of one moment, by thread id as users know them.
+    // All are of one moment, so sort by the thread id that users know.
     stacks.sort_by_key(|stack| (stack.tid, stack.instance));
     let symbolizer = Symbolizer::new(store, args.symbols.demangle);
     let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };

@@ -1,4 +1,4 @@
-//! A thread's stack at a moment: walked, then named.
+//! Walks and names a thread's stack at a moment.
 
 use crate::image::{ModuleImage, holder_name, image_of};
 use crate::runtimes::Methods;
@@ -22,7 +22,7 @@ pub(super) struct DumpStack {
     /// Innermost first.
     pub(super) frames: Vec<DumpFrame>,
     pub(super) end: StackEnd,
-    /// The module to blame for its end; empty if none is.
+    /// The module to blame for its end; empty if there is none.
     pub(super) end_module: String,
     /// The runtime's explicit Frames, innermost first.
     pub(super) explicit: Vec<DumpExplicitFrame>,
@@ -32,13 +32,13 @@ pub(super) struct DumpStack {
 
 /// A runtime's explicit Frame.
 pub(super) struct DumpExplicitFrame {
-    /// Where on the stack it lies.
+    /// Its address on the stack.
     pub(super) address: u64,
     /// The name of its kind.
     pub(super) kind: String,
-    /// Instruction pointer and stack pointer of the code that it stands for, if it holds them.
+    /// Instruction pointer and stack pointer of the code that it leads to, if it holds them.
     pub(super) leads_to: Option<(u64, u64)>,
-    /// The method that it names, empty if its kind names none; or what is not known of it and why.
+    /// The method that it names, empty if its kind names none; or why the method is not known.
     pub(super) method: Result<String, MethodProblem>,
 }
 
@@ -48,21 +48,21 @@ pub(super) struct DumpFrame {
     pub(super) registers: Registers,
     /// Stack bytes from its stack pointer to its caller's, if all were captured.
     pub(super) bytes: Vec<u8>,
-    /// Stack bytes of its arguments, as far as it is known where they lie: x64's four home words,
-    /// x86's parameters.
+    /// Stack bytes of its arguments, if their location is known: x64's four home words, x86's
+    /// parameters.
     pub(super) arguments: Vec<u8>,
     /// Innermost first; never empty once named.
     pub(super) names: Vec<Name>,
     pub(super) module: String,
-    /// What kind of code it is in; known once named.
+    /// The kind of code it is in; known once it is named.
     pub(super) kind: FrameKind,
-    /// Left out of what is shown.
+    /// Not shown.
     pub(super) hidden: bool,
-    /// If asked for.
+    /// Only if requested.
     pub(super) explanation: Option<Explanation>,
 }
 
-/// What a frame is called.
+/// A name of a frame.
 #[derive(Clone)]
 pub(super) struct Name {
     pub(super) function: String,
@@ -76,25 +76,25 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// A function of which nothing else is known.
+    /// A function that nothing else is known of.
     pub(super) fn only(function: String) -> Name {
         Name { function, file: None, line: None, displacement: None, has_module: false, aliases: Vec::new() }
     }
 }
 
 impl DumpStack {
-    /// What it takes in memory with its names, in bytes.
+    /// Bytes of memory that it takes with its names.
     pub(super) fn memory(&self) -> usize {
         let frames = self.frames.iter();
         frames.map(|walked| FRAME + walked.bytes.len() + 2 * walked.module.len()).sum()
     }
 }
 
-/// What a frame takes beside its stack bytes and the name of its module: its registers, its names,
-/// and the lines that are printed of it.
+/// Bytes that a frame takes beside its stack bytes and the name of its module: its registers, its
+/// names, and the lines printed for it.
 const FRAME: usize = size_of::<DumpFrame>() + 1024;
 
-/// What stacks are made of.
+/// The inputs of stacks.
 #[derive(Clone, Copy)]
 pub(super) struct DumpInputs<'a> {
     pub(super) trace: &'a Trace<'a>,
@@ -181,7 +181,7 @@ fn explicit_frames(
     (told.into_iter().map(row).collect(), broken.map(|reason| reason.to_string()))
 }
 
-/// Captured stack bytes; none unless all of them were captured.
+/// Captured stack bytes; empty unless all of them were captured.
 fn captured(sample: &Sample<'_>, from: u64, len: Option<u64>) -> Vec<u8> {
     let range = || {
         let start = usize::try_from(from.checked_sub(sample.stack_start)?).ok()?;
@@ -190,7 +190,7 @@ fn captured(sample: &Sample<'_>, from: u64, len: Option<u64>) -> Vec<u8> {
     range().unwrap_or_default().to_vec()
 }
 
-/// How many bytes above the caller's stack pointer are the frame's arguments.
+/// Number of bytes above the caller's stack pointer that are the frame's arguments.
 fn argument_bytes(trace: &Trace<'_>, images: &[ModuleImage], frame: &Frame, arch: Arch) -> Option<u64> {
     /// The home space of the four register arguments (x64 calling convention, "Parameter passing").
     const HOME: u64 = 32;
@@ -198,7 +198,7 @@ fn argument_bytes(trace: &Trace<'_>, images: &[ModuleImage], frame: &Frame, arch
         Arch::X64 => Some(HOME),
         Arch::X86 => {
             let image = image_of(&trace.timeline, frame.module?)?;
-            // Within the call, if the address is one to return to.
+            // A return address lies behind the call, so look up one byte lower.
             let inside = if frame.trust.is_exact() { frame.rva } else { frame.rva.saturating_sub(1) };
             images[image.0 as usize].tables.x86().parameter_bytes(inside).map(u64::from)
         }
@@ -222,7 +222,7 @@ fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>, end: StackEnd) -> Dump
     }
 }
 
-/// Names all frames; gives how many texts are left out for lack of memory.
+/// Names all frames. Returns the number of texts left out because there is no memory for them.
 pub(super) fn name(sources: &NameSources<'_>, stacks: &mut [DumpStack]) -> u64 {
     let (timeline, clock) = (&sources.trace.timeline, sources.trace.clock);
     let sites: Vec<Site> = stacks
@@ -251,7 +251,7 @@ pub(super) fn name(sources: &NameSources<'_>, stacks: &mut [DumpStack]) -> u64 {
 fn names_of(names: &Names, id: FrameId) -> Vec<Name> {
     let Names { symbols, displacements, .. } = names;
     let text = |id| symbols.strings.get(id).to_owned();
-    // Runtimes name methods with their modules, and an offset is one in a module.
+    // Runtimes name methods with their modules, and the name for an offset has the module too.
     let has_module = matches!(symbols.source[id.0 as usize], NameSource::Runtime | NameSource::None);
     let name = |named: &NamedFrame| Name {
         file: named.file.map(text),

@@ -1,4 +1,4 @@
-//! Stacks that go through a language runtime: named and folded.
+//! Tests on stacks that go through a language runtime, named and folded.
 
 use super::stack::{self, DumpStack};
 use super::text;
@@ -57,13 +57,13 @@ fn shown(options: FoldOptions) -> Vec<String> {
     stack::name(&sources, &mut stacks);
     stack::fold(&mut stacks[0], options);
     let text = text::k(&trace, &stacks[0]);
-    // Without how sure a frame is.
+    // Leave out the trust of the frame.
     let site = |line: &str| line[36..].split("  (").next().unwrap_or_default().to_owned();
     text.lines().skip(2).map(site).collect()
 }
 
 #[test]
-fn a_method_that_a_runtime_told_of_comes_before_the_export() {
+fn a_runtimes_method_wins_over_the_export() {
     assert_eq!(
         shown(FoldOptions::default()),
         [

@@ -1,4 +1,4 @@
-//! Stacks for people: `k` like the debuggers', and `plain`.
+//! Stacks as text for users: `k` like the debuggers', and `plain`.
 
 use super::super::{span, utc};
 use super::stack::{DumpFrame, DumpStack, Name, state_name};
@@ -23,7 +23,7 @@ pub(super) fn k(trace: &Trace<'_>, stack: &DumpStack) -> String {
     let mut text = format!("{}\n{child:width$} {:width$} Call Site\n", heading(trace, stack), "RetAddr");
     for (i, walked) in stack.frames.iter().enumerate().filter(|(_, walked)| !walked.hidden) {
         let caller = stack.frames.get(i + 1).map(|caller| caller.frame);
-        // Where a frame keeps its caller's ebp: below the return address.
+        // The address at which a frame stores its caller's ebp: below the return address.
         let child_ebp = || caller.map_or(0, |caller| caller.sp.saturating_sub(8));
         let shown = if wide { walked.frame.sp } else { child_ebp() };
         let outermost = walked.names.len() - 1;
@@ -40,7 +40,7 @@ pub(super) fn k(trace: &Trace<'_>, stack: &DumpStack) -> String {
     text + &ending(stack)
 }
 
-/// One line a frame: `"foo.dll"! path\foo.cpp(56): function`.
+/// One line per frame: `"foo.dll"! path\foo.cpp(56): function`.
 pub(super) fn plain(trace: &Trace<'_>, stack: &DumpStack) -> String {
     let mut text = format!("{}\n", heading(trace, stack));
     for walked in stack.frames.iter().filter(|walked| !walked.hidden) {
@@ -63,7 +63,7 @@ pub(super) fn plain(trace: &Trace<'_>, stack: &DumpStack) -> String {
     text + &ending(stack)
 }
 
-/// UTC time first, as logs have it.
+/// The heading of a stack. It begins with the UTC time, like a log line.
 pub(super) fn heading(trace: &Trace<'_>, stack: &DumpStack) -> String {
     let clock = trace.clock;
     let mut text = utc(trace.header().utc_start.saturating_add(clock.ns(stack.until)));
@@ -107,7 +107,7 @@ pub(super) fn ending(stack: &DumpStack) -> String {
     text + ")\n"
 }
 
-/// How a frame was found that could be wrong.
+/// How a frame was found, if it could be wrong.
 pub(super) fn doubt(frame: &Frame) -> String {
     if frame.trust.is_proved() { String::new() } else { format!("  ({})", frame.trust.as_str()) }
 }

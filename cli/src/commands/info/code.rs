@@ -1,4 +1,4 @@
-//! Code made at run time: what was recorded of it, and what that cost the target.
+//! Code made at run time: how much was recorded, and the cost for the target.
 
 use crate::commands::{count, size};
 use crate::trace::Trace;
@@ -10,15 +10,15 @@ use std::fmt::Write;
 pub(super) struct DynamicCode {
     /// Regions with unwind data.
     functions: usize,
-    /// Regions without.
+    /// Regions without unwind data.
     stubs: usize,
     /// Bytes of code and unwind data.
     bytes: u64,
-    /// Lookups in the target's function tables; 0 if the recording did not end in order.
+    /// Lookups in the target's function tables; 0 if the recording did not end properly.
     lookups: u64,
     lookup_ns: u64,
     lookup_max_ns: u64,
-    /// Lookups that ended in a fault of whoever was asked.
+    /// Lookups that ended in a fault of the target's callback.
     faults: u64,
     /// Addresses that were not looked up.
     not_looked_up: u64,

@@ -1,13 +1,12 @@
-//! What `stk info` says of traces: the JSON document as it is printed, and what the text is made
-//! from.
+//! The JSON document of `stk info`. The text is made from it too.
 
 use super::code::DynamicCode;
 use super::methods::MethodNames;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Version of the JSON output. It grows when a field changes its meaning or goes; new fields may
-/// come at any time.
+/// Version of the JSON output. It is raised when the meaning of a field changes or a field is
+/// removed. New fields may be added at any time.
 pub(super) const VERSION: u32 = 1;
 
 /// A trace in the JSON output.
@@ -22,7 +21,7 @@ pub(super) struct Info {
     pub start_utc: String,
     pub duration_ns: u64,
     pub interval_ns: u64,
-    /// Rates that the recorder changed to, to keep to its share of a processor.
+    /// Rates that the recorder changed to, to limit its share of a processor.
     pub rates: Vec<RateInfo>,
     pub complete: bool,
     pub end: Option<EndInfo>,
@@ -47,18 +46,18 @@ pub(super) struct Info {
     pub modules: Vec<ModuleInfo>,
 }
 
-/// What was added after the recording had ended.
+/// Additions to the trace after the recording had ended.
 #[derive(Serialize)]
 pub(super) struct SupplementInfo {
-    /// False: it is torn and ignored.
+    /// False: it is incomplete and ignored.
     pub whole: bool,
     /// Bytes of the file that it takes.
     pub bytes: u64,
-    /// Bytes that were cut off before it: a block that was not whole.
+    /// Bytes of an incomplete block that were cut off before it.
     pub cut_bytes: u64,
     /// Module instances that got tables or identities.
     pub modules: u64,
-    /// Those that did not: path and reason.
+    /// Module instances that got none: path and reason.
     pub left: Vec<String>,
 }
 
@@ -82,18 +81,19 @@ pub(super) struct BlockInfo {
     pub raw_bytes: u64,
 }
 
-/// What of the images the trace carries. A table that several images share counts once.
+/// The parts of images in the trace. A table that several images share counts once.
 #[derive(Default, Serialize)]
 pub(super) struct EmbeddedTables {
     /// Bytes by kind of table.
     pub tables: BTreeMap<&'static str, u64>,
-    /// Bytes that all of it takes in the file.
+    /// Bytes that these parts take in the file.
     pub stored_bytes: u64,
-    /// Images with, and without, what unwinding needs, in the trace or in a folder of tables.
+    /// Images with, and without, the data that unwinding needs, in the trace or in a folder of
+    /// tables.
     pub images_with_unwind_data: usize,
     pub images_without: usize,
-    /// Tables that the trace does not carry itself: those in a folder given with --tables, and
-    /// those that are not at hand.
+    /// Tables that are not in the trace itself: those in a folder given with --tables, and those
+    /// that are in neither.
     pub in_folders: TableTotals,
     pub not_at_hand: TableTotals,
 }
@@ -129,9 +129,9 @@ pub(super) struct ModuleInfo {
     pub debug_id: String,
     pub code_id: String,
     pub pdb: String,
-    /// Whether its identities were read from an image file after the end.
+    /// Whether its identities were read from an image file after the recording ended.
     pub identity_from_file: bool,
-    /// Whether the loader's list lacked it.
+    /// Whether it was missing in the loader's list.
     pub unlisted: bool,
     pub load_ns: Option<u64>,
     pub unload_ns: Option<u64>,

@@ -1,5 +1,4 @@
-//! The facts of a trace: a file's path in, what is said of it out. Samples are counted, not
-//! decoded.
+//! Gathers the facts about a trace from its file. Samples are counted, not decoded.
 
 use super::code::DynamicCode;
 use super::document::{
@@ -14,11 +13,11 @@ use std::path::Path;
 use stk_format::Supplement;
 use stk_schema::event::{EndReason, ModuleFlags, RuntimeKind, Table, TableKind, ThreadFlags};
 
-/// What is said of the trace at `path`, with these folders of tables.
+/// The facts about the trace at `path`, with these folders of tables.
 ///
 /// # Errors
 ///
-/// When the file cannot be read or is no trace. What is damaged in it is said, not an error.
+/// When the file cannot be read or is not a trace. Damage in it is a fact, not an error.
 pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
     let file = tables.open(path)?;
     let mut trace = file.read()?;

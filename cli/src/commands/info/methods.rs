@@ -1,5 +1,5 @@
-//! Methods of .NET: how many of the functions that samples showed have names, and why the others
-//! have none.
+//! Methods of .NET: how many of the functions in the samples have names, and why the others have
+//! none.
 
 use super::LISTED;
 use crate::commands::{count, span};
@@ -10,19 +10,19 @@ use serde::Serialize;
 /// The names of a trace's functions made at run time.
 #[derive(Serialize)]
 pub(super) struct MethodNames {
-    /// Lists of methods that were read.
+    /// Number of lists of methods that were read.
     lists: usize,
-    /// Methods in them, at however many addresses.
+    /// Number of methods in them. A method counts once for each of its addresses.
     listed: usize,
-    /// Functions made at run time that samples showed.
+    /// Number of functions made at run time that occur in samples.
     functions: usize,
-    /// Those of them that no list names.
+    /// Those of these functions that no list names.
     unnamed: Vec<UnnamedFunction>,
-    /// What is wrong with the lists.
+    /// Errors in the lists.
     problems: Vec<String>,
 }
 
-/// A function that samples showed and no list names.
+/// A function that occurs in samples and that no list names.
 #[derive(Serialize)]
 struct UnnamedFunction {
     /// Its first address.
@@ -33,7 +33,7 @@ struct UnnamedFunction {
     reason: &'static str,
 }
 
-/// The methods of a trace of a .NET process; `None` of any other.
+/// The methods of a trace of a .NET process; `None` for other processes.
 pub(super) fn of(trace: &Trace<'_>) -> Option<MethodNames> {
     if trace.timeline.runtimes.is_empty() {
         return None;
@@ -87,7 +87,7 @@ impl MethodNames {
         )
     }
 
-    /// What is wrong, and the functions without names.
+    /// Prints the errors, and the functions without names.
     pub(super) fn list(&self, all: bool, line: &mut impl FnMut(&str, &str)) {
         for problem in &self.problems {
             line("", problem);

@@ -1,11 +1,11 @@
 //! `stk info`: what was recorded.
 //!
 //! ```text
-//! document   what is said of a trace, as JSON has it         Info
+//! document   the facts about a trace, in the form of JSON    Info
 //! facts      gathers it                                      path -> Info
 //! code       code made at run time: its count and its cost   DynamicCode
 //! methods    methods of .NET: which of that code has names   Methods
-//! text       the same for people                             Info -> text
+//! text       the facts as text                               Info -> text
 //! ```
 
 mod code;

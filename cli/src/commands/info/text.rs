@@ -1,5 +1,5 @@
-//! What `stk info` says of a trace, as text: a line per fact with its name before it, then lists of
-//! threads and modules.
+//! The facts of `stk info` as text: one line per fact with its name in front, then lists of threads
+//! and modules.
 
 use super::LISTED;
 use super::document::{EmbeddedTables, Info, SupplementInfo, TableTotals};
@@ -7,7 +7,7 @@ use crate::commands::{count, size, span};
 use std::fmt::Write;
 use stk_schema::text::printable;
 
-/// The text of one trace; with `all`, every list in full.
+/// The text of one trace. With `all`, every list is complete.
 pub(super) fn of(info: &Info, all: bool) -> String {
     let mut out = String::new();
     let mut line = |label: &str, value: &str| {
@@ -153,7 +153,7 @@ fn embedded_text(info: &Info) -> String {
     )
 }
 
-/// The tables that the trace does not carry itself.
+/// The tables that are not in the trace itself.
 fn apart_text(embedded: &EmbeddedTables) -> Option<String> {
     let EmbeddedTables { in_folders, not_at_hand, .. } = embedded;
     let text = |tables: &TableTotals, where_: &str| {

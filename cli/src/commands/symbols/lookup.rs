@@ -78,7 +78,7 @@ pub(super) struct CheckArgs {
 ///
 /// # Errors
 ///
-/// A file that cannot be read, or that standard output cannot be written.
+/// That a file cannot be read, or that standard output cannot be written.
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
     match (&args.image, &args.pdb) {
         (Some(image), Some(pdb)) => check_identity(image, pdb, args.json),
@@ -181,7 +181,7 @@ pub(super) fn lookup(args: &LookupArgs) -> anyhow::Result<Exit> {
     let symbolizer = Symbolizer::new(args.symbols.store([args.file.as_path()]), args.demangle);
     let resolved = resolve(&symbolizer, &args.file, &file, &rvas)?;
     super::super::tell_redirects(symbolizer.store());
-    // A PDB is none, and has no exports.
+    // A PDB is not an image and has no exports.
     let image = open_image(&args.file).ok();
     let module = file_name(args.file.to_str().unwrap_or_default());
     let shown = |out: &str| if args.json { out.to_owned() } else { printable_lines(out) };
@@ -232,7 +232,7 @@ fn resolve(
     if let Ok(resolved) = symbolizer.resolve_in(&module, rvas, path, &index) {
         return Ok(resolved);
     }
-    // The cached index is damaged inside.
+    // A part of the cached index is damaged.
     let index = symbolizer.pdb_index(path, file, false).map_err(|reason| anyhow::anyhow!("{reason}"))?;
     symbolizer.resolve_in(&module, rvas, path, &index).with_context(|| shown.clone())
 }
@@ -252,7 +252,7 @@ fn read_rvas(arguments: &[String]) -> anyhow::Result<Vec<u32>> {
     };
     for argument in arguments {
         if argument == "-" {
-            // A line holds one address: a longer one is not read to its end.
+            // A line has one address, so a longer line is not read to its end.
             let mut input = std::io::stdin().lock();
             let mut line = String::new();
             while input.by_ref().take(64).read_line(&mut line).context("standard input")? != 0 {
@@ -276,7 +276,7 @@ struct NamedAddress<'a> {
     reason: Option<&'a Reason>,
 }
 
-/// `name+0x12`; the name alone at its beginning.
+/// `name+0x12`; at the function's beginning, the name alone.
 fn export_text(function: &str, displacement: u32) -> String {
     if displacement == 0 { function.to_owned() } else { offset_name(function, displacement.into()) }
 }

@@ -1,4 +1,4 @@
-//! `stk symbols`: where the names of traces come from, and what single addresses are called.
+//! `stk symbols`: the sources of the names in traces, and the names of single addresses.
 
 mod lookup;
 mod modules;
@@ -51,7 +51,7 @@ struct CacheArgs {
 ///
 /// # Errors
 ///
-/// A usage error, a file that cannot be read, or that standard output cannot be written.
+/// A usage error, that a file cannot be read, or that standard output cannot be written.
 pub fn run(args: &SymbolsArgs) -> anyhow::Result<Exit> {
     match &args.command {
         SymbolsCommand::List(args) => modules::list(args),

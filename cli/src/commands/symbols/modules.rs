@@ -81,7 +81,7 @@ pub(super) struct BundleArgs {
     symbols: SymbolOptions,
 }
 
-/// A module that some of the traces hold.
+/// A module that occurs in some of the traces.
 struct TraceModule {
     image: Image,
     /// Distinct frames in it, over all traces.
@@ -102,17 +102,17 @@ struct ModuleRow {
     pdb: String,
     debug_id: String,
     frames: u64,
-    /// `pdb`, `dwarf` or `coff` (the image itself); none if nothing was found.
+    /// `pdb`, `dwarf` or `coff` (the image itself); `None` if nothing was found.
     source: Option<&'static str>,
     found: Option<PathBuf>,
     reason: Option<String>,
 }
 
-/// What was found for a module.
+/// The search results for a module.
 struct Symbols {
-    /// Where its PDB is or why not; nothing if the image names none.
+    /// The search for its PDB; `None` if the image names none.
     pdb: Option<Search>,
-    /// The image, where there is no PDB and the image has symbols of its own.
+    /// The image, if there is no PDB and the image has symbols of its own.
     image: Option<(FoundFile, Origin)>,
 }
 
@@ -186,8 +186,8 @@ pub(super) fn fetch(args: &FetchArgs) -> anyhow::Result<Exit> {
 pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
     let store = store(&args.symbols, &args.files);
     let (modules, exit) = modules_of(&args.files, &args.tables, &store);
-    // By name and identity, so that a file that several modules share is written once, and always
-    // in one order.
+    // By name and identity, so that a file that several modules share is written once, and the
+    // order is always the same.
     let mut files: BTreeMap<(String, String), FoundFile> = BTreeMap::new();
     let (found, exit) = each(&modules, exit, |module| (module, find(&module.image, &store, &|_, _, _| {})));
     for (module, symbols) in found {
@@ -218,8 +218,8 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// What `work` gives of each module, some at once. A panic is that module's failure: it is
-/// reported, and the module is left out.
+/// The results of `work` for each module. Several run at once. A panic is that module's failure: it
+/// is reported, and the module is left out.
 fn each<'a, T: Send>(
     modules: &'a [TraceModule],
     exit: Exit,
@@ -238,7 +238,7 @@ fn store(options: &SymbolOptions, traces: &[PathBuf]) -> SymbolStore {
     options.store(traces.iter().map(PathBuf::as_path))
 }
 
-/// Looks for a module's PDB, then for an image with symbols of its own.
+/// Searches for a module's PDB, then for an image with symbols of its own.
 fn find(image: &Image, store: &SymbolStore, on_bytes: crate::symbols::server::OnBytes<'_>) -> Symbols {
     let pdb = image.code_view.map(|(guid, age)| {
         store.find(file_name(&image.pdb_name), Identity::Pdb { guid, age }, &image.path, on_bytes)
@@ -259,13 +259,13 @@ fn image_identity(image: &Image) -> Identity {
 }
 
 impl Symbols {
-    /// The file with the symbols, and what they are.
+    /// The file with the symbols, and the kind of symbols.
     fn found(&self) -> Option<(&FoundFile, Origin)> {
         let pdb = self.pdb.as_ref().and_then(|search| search.found.as_ref());
         pdb.map(|found| (found, Origin::Pdb)).or(self.image.as_ref().map(|(found, origin)| (found, *origin)))
     }
 
-    /// Whether the PDB did not come because a server failed.
+    /// Whether the PDB is missing because a server failed.
     fn server_failed(&self) -> bool {
         self.pdb.as_ref().is_some_and(|search| search.found.is_none() && search.server_failed)
     }
@@ -281,7 +281,7 @@ impl Symbols {
         }
     }
 
-    /// The file with its place in a two-tier store: file name and identity.
+    /// The file with its name and identity in a two-tier store.
     fn into_file(self, image: &Image) -> Option<(String, Identity, FoundFile)> {
         let pdb = self.pdb.and_then(|search| search.found).zip(image.code_view);
         let (name, identity, found) = match (pdb, self.image) {
@@ -320,8 +320,8 @@ fn modules_of(traces: &[PathBuf], tables: &TablesArgs, store: &SymbolStore) -> (
     merged(traces, |path| read(path, tables, store, &progress))
 }
 
-/// The modules that `read` gives of each trace, put together. A trace that cannot be read is
-/// reported and passed over.
+/// The modules that `read` returns for each trace, merged. A trace that cannot be read is reported
+/// and skipped.
 fn merged(
     traces: &[PathBuf],
     read: impl Fn(&Path) -> anyhow::Result<(Vec<TraceModule>, Exit)>,
@@ -348,7 +348,7 @@ fn merged(
     (modules, exit)
 }
 
-/// The modules of a trace; what is damaged in it is told.
+/// The modules of a trace. Damage in it is reported.
 fn read(
     path: &Path,
     tables: &TablesArgs,
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_one_trace_of_several_costs_only_that_trace() {
+    fn a_panic_in_one_trace_of_several_loses_only_that_trace() {
         let traces = ["a.stk", "b.stk", "c.stk"].map(PathBuf::from);
         let (modules, exit) = merged(&traces, |path| match path.to_str() {
             Some("b.stk") => panic!("out of range"),
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_over_one_module_costs_only_that_module() {
+    fn a_panic_over_one_module_loses_only_that_module() {
         let modules = ["a.dll", "b.dll", "c.dll"].map(module);
         let (found, exit) = each(&modules, Exit::Ok, |module| match module.image.path.as_str() {
             "b.dll" => panic!("out of range"),

@@ -1,4 +1,4 @@
-//! The options that every command which needs symbols has.
+//! The common options of all commands that need symbols.
 
 use std::path::{Path, PathBuf};
 
@@ -33,8 +33,7 @@ pub struct SymbolOptions {
 }
 
 impl SymbolOptions {
-    /// The store that the options and `_NT_SYMBOL_PATH` describe, with the usual folders of these
-    /// traces.
+    /// The store for the options and `_NT_SYMBOL_PATH`, with the usual folders of these traces.
     pub fn store<'t>(&self, traces: impl IntoIterator<Item = &'t Path>) -> SymbolStore {
         let mut path = SymbolPath::default();
         for text in &self.symbol_path {
@@ -64,7 +63,7 @@ impl SymbolOptions {
         store
     }
 
-    /// The cache folder that is named, or the user's.
+    /// The cache folder in the options, or the user's.
     pub fn cache(&self) -> Option<SymbolCache> {
         self.symbol_cache.clone().or_else(SymbolCache::default_folder).map(SymbolCache::new)
     }

@@ -1,5 +1,5 @@
-//! `stk verify --walks`: how our walks compare with those of the system's own unwinder, as text or
-//! JSON.
+//! `stk verify --walks`: the comparison of our walks with those of the system's own unwinder, as
+//! text or JSON.
 
 use super::exit_of;
 use crate::commands::traces::Traces;
@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use stk_schema::text::printable_lines;
 
-/// Compares the walks of all traces and prints what was found.
+/// Compares the walks of all traces and prints the result.
 pub(super) fn run(
     files: &[PathBuf],
     tables: &TablesArgs,
@@ -68,19 +68,19 @@ fn one(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<
     Ok((WalksJson::new(&trace, &found), exit))
 }
 
-/// A trace's comparison as it is shown.
+/// A trace's comparison in JSON.
 #[derive(Serialize)]
 struct WalksJson {
     trace: String,
     process: String,
-    /// What recorded and walked: Wine's version, or the system's build.
+    /// The system that recorded and walked: Wine's version, or the system's build.
     system: String,
     samples: u64,
     walks: u64,
     equal: u64,
     equal_frames: u64,
     discarded: u64,
-    /// Their sample or what was loaded at its time is not known.
+    /// Their sample or the modules at that time are not known.
     unmatched: u64,
     different: u64,
     unexplained: u64,
@@ -89,17 +89,17 @@ struct WalksJson {
     damage: Vec<String>,
 }
 
-/// What .NET says of its stacks beside our walks.
+/// The comparison of .NET's own view of its stacks with our walks.
 #[derive(Serialize)]
 struct ExplicitWalksJson {
-    /// Samples of which the runtime said something.
+    /// Samples with a report of the runtime.
     samples: u64,
     unexplained: u64,
     /// Explicit Frames.
     frames: Vec<CountJson>,
     /// Steps of the contract's own walk.
     steps: Vec<CountJson>,
-    /// Chains that do not end as they should.
+    /// Chains that do not end properly.
     broken: u64,
     broken_examples: Vec<NoteJson>,
 }
@@ -232,7 +232,7 @@ fn shown_side(side: &Side) -> SideJson {
     SideJson { at, ip: format!("{:#x}", side.ip), sp: format!("{:#x}", side.sp) }
 }
 
-/// As people read it.
+/// The comparison as text.
 fn text(shown: &WalksJson) -> String {
     let mut text = String::new();
     if shown.walks == 0 {

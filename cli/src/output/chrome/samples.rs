@@ -8,16 +8,16 @@ use super::{OBJECT, Track, VIEWERS, by_track, other_data, preamble};
 use crate::profile::{Batch, Functions, Profile};
 use anyhow::Context;
 
-/// What a thread does while no samples are taken: readers want a frame for every sample.
+/// The frame for times without samples, since readers need a frame for every sample.
 const GAP: u32 = 1;
-/// In place of a parent; readers take 0 for none.
+/// Stands for "no parent", as readers expect.
 const NO_PARENT: u32 = 0;
 
-/// Writes samples as they come and the frames after them. A frame here is a function together with
-/// its callers.
+/// Writes the samples in their order, and the frames after them. A frame here is a function
+/// together with its callers.
 ///
-/// Ids start at 1, because readers take a parent of 0 for none; each thread ends with a sample of
-/// its own, because readers give the last one no time.
+/// Ids start at 1, because readers take a parent of 0 for none. Each thread ends with an extra
+/// sample, because readers give the last one no time.
 pub(in super::super) struct Samples {
     sink: Sink,
     functions: Option<Functions>,

@@ -8,18 +8,18 @@ use super::{OBJECT, Track, VIEWERS, address, by_track, other_data, preamble, tim
 use crate::profile::{Batch, FrameId, Functions, NameSource, Profile, Run};
 use anyhow::Context;
 
-/// Writes a slice for as long as neighbouring samples have the same function at the same depth.
+/// Writes one slice for as long as neighbouring samples have the same function at the same depth.
 ///
-/// What differs between those samples (line, trust) is collected while the slice is open and
-/// written as arguments of its `E` event: viewers join the arguments of both ends, and speedscope
-/// would make those of `B` part of the function's name.
+/// Details that differ between those samples (line, trust) are collected while the slice is open
+/// and written as arguments of its `E` event: viewers join the arguments of both events, and
+/// speedscope would add those of `B` to the function's name.
 pub(in super::super) struct Slices {
     sink: Sink,
     functions: Option<Functions>,
     track: Track,
     /// Slices that are open on the track, root first.
     open: Vec<Slice>,
-    /// What they were last made from.
+    /// The stack that the open slices were last made from.
     origin: Option<StackOrigin>,
     frames: Vec<FrameId>,
     levels: Vec<Level>,
@@ -35,7 +35,7 @@ struct Level {
 
 struct Slice {
     what: NodeLabel,
-    /// The frame last seen, whose details are in the fields below already.
+    /// The frame seen last. Its details are already in the fields below.
     frame: Option<(FrameId, usize)>,
     /// Lowest and highest line.
     lines: Option<(u32, u32)>,
@@ -55,7 +55,7 @@ impl Slices {
         }
     }
 
-    /// Makes `self.levels` the stack of a run, root first.
+    /// Fills `self.levels` with the stack of a run, root first.
     fn unfold(&mut self, profile: &Profile, run: &Run) -> anyhow::Result<()> {
         let functions = self.functions.as_ref().context("samples before begin")?;
         self.levels.clear();
@@ -155,7 +155,7 @@ impl Writer for Slices {
 }
 
 impl Slice {
-    /// Collects what a sample says of the slice.
+    /// Adds a sample's details to the slice.
     fn see(&mut self, profile: &Profile, frame: Option<(FrameId, usize)>) {
         if frame == self.frame {
             return;
@@ -205,7 +205,7 @@ impl Slice {
     }
 }
 
-/// Some of the functions that share a function's code: a linker may fold thousands into one.
+/// Lists some of the functions that share a function's code. A linker may fold thousands into one.
 fn same_code_as<'a>(mut aliases: impl ExactSizeIterator<Item = &'a str>) -> String {
     const SHOWN: usize = 4;
     let mut text = aliases.by_ref().take(SHOWN).collect::<Vec<_>>().join(", ");

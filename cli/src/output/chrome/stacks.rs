@@ -1,23 +1,22 @@
-//! Stacks as nodes: each one a function, or the reason why a stack is incomplete, together with its
-//! callers.
+//! Stacks as nodes. Each node is a function, or the reason why a stack is incomplete, together with
+//! its callers.
 
 use super::super::unfold::{Unfolder, incomplete};
 use crate::profile::{FunctionId, Functions, NodeId, Profile, StopId};
 use std::collections::HashMap;
 
-/// What a node, or a slice, shows.
+/// The content of a node or a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum NodeLabel {
-    /// A function.
     Function(FunctionId),
-    /// At the root of a stack: why it does not reach the thread's start.
+    /// At the root of a stack: the reason why it does not reach the thread's start.
     Incomplete(StopId),
 }
 
-/// What a stack is made from: equal origin, equal stack.
+/// The source of a stack. Equal origins give equal stacks.
 pub(super) type StackOrigin = (Option<NodeId>, StopId);
 
-/// Numbers nodes by (parent, what).
+/// Numbers nodes by (parent, content).
 #[derive(Default)]
 pub(super) struct Stacks {
     unfolder: Unfolder,
@@ -27,14 +26,13 @@ pub(super) struct Stacks {
 }
 
 impl Stacks {
-    /// Forgets all nodes.
     pub fn clear(&mut self) {
         self.nodes.clear();
         self.known.clear();
     }
 
-    /// The innermost node of a stack; `root` if it has none. `new` is given the parent and the
-    /// content of each node that there was not yet, and numbers it.
+    /// The innermost node of a stack; `root` if it has none. Calls `new` with the parent and the
+    /// content of each new node, to get its number.
     pub fn node_of(
         &mut self,
         profile: &Profile,

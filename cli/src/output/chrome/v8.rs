@@ -8,30 +8,30 @@ use super::{Track, VIEWERS, address, by_track, preamble, time};
 use crate::profile::{Batch, Functions, Profile};
 use anyhow::Context;
 
-/// Samples in a chunk.
+/// Samples per chunk.
 const CHUNK: usize = 4096;
-/// The nodes that every V8 profile has: the root, and what runs when nothing was sampled.
+/// The nodes that every V8 profile has: the root, and the one for times without samples.
 const ROOT: u32 = 1;
 const IDLE: u32 = 2;
 
-/// Writes one V8 profile a thread. Nodes come with the first chunk that needs them; each sample
-/// holds until the next one.
+/// Writes one V8 profile per thread. Nodes are written with the first chunk that needs them. Each
+/// sample is valid until the next one.
 pub(in super::super) struct V8 {
     sink: Sink,
     functions: Option<Functions>,
     track: Track,
-    /// Profiles begun; also the id of the last one.
+    /// Number of profiles begun, which is also the id of the last one.
     profiles: u32,
-    /// Nodes of the profile at hand.
+    /// Nodes of the current profile.
     stacks: Stacks,
-    /// The id last given to one of them.
+    /// The last id that one of them got.
     last_node: u32,
     last: Option<u32>,
     last_ns: u64,
     chunk: Chunk,
 }
 
-/// What the next `ProfileChunk` will hold, as JSON.
+/// Content of the next `ProfileChunk`, as JSON.
 #[derive(Default)]
 struct Chunk {
     nodes: Vec<u8>,
@@ -69,7 +69,7 @@ impl V8 {
         node(&mut self.chunk.nodes, IDLE, Some(ROOT), "(idle)", "", None);
     }
 
-    /// Says that the thread has been at `node` since `at_ns`.
+    /// Adds a sample: the thread is at `node` from `at_ns` on.
     fn sample(&mut self, profile: &Profile, node: u32, at_ns: u64) -> anyhow::Result<()> {
         if self.last == Some(node) {
             return Ok(());
@@ -95,7 +95,7 @@ impl V8 {
         if self.profiles == 0 {
             return Ok(());
         }
-        // Readers give the last sample no time of its own.
+        // Readers give the last sample no time, so an extra one ends the profile.
         self.force_sample(profile, IDLE, end_ns)?;
         self.write_chunk(profile, Some(end_ns))
     }

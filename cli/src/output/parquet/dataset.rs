@@ -1,8 +1,8 @@
-//! A folder of Parquet tables, as `stk_schema::tables` describes them: one file a table and trace,
+//! A folder of Parquet tables in the layout of `stk_schema::tables`: one file per table and trace,
 //! so that conversions of different traces into one folder do not touch each other's files.
 //!
-//! Rows of `samples` are written as they come, a row group at a time; what describes them grows
-//! with distinct things and is written at the end, `traces` last.
+//! Rows of `samples` are written continuously, one row group at a time. The tables that describe
+//! them grow with the number of distinct things and are written at the end, `traces` last.
 
 use super::super::{Options, Summary, Writer};
 use super::ids::{self, Ids};
@@ -16,13 +16,13 @@ use stk_schema::tables;
 
 /// Rows in a row group of `samples`.
 const ROWS: usize = 1 << 20;
-/// Names in a row group of denormalized `samples`: these rows are as large as their stacks are
-/// deep.
+/// Names in a row group of denormalized `samples`. The size of these rows grows with the depth of
+/// their stacks.
 const NAMES: usize = 1 << 20;
 /// Rows in a row group of the other tables.
 const DESCRIBING_ROWS: usize = 1 << 18;
 
-/// A dataset folder, or with `only_samples` a file of denormalized samples alone.
+/// A dataset folder, or a single file of denormalized samples.
 pub(super) struct Dataset {
     goal: Goal,
     denormalized: bool,
@@ -55,7 +55,7 @@ struct Rows {
     tables_pending: Vec<bool>,
     /// Ends of the rows' stacks in `names`; denormalized only.
     name_ends: Vec<i64>,
-    /// Frame and index of its name.
+    /// Frame, and index of its name.
     names: Vec<(FrameId, u32)>,
 }
 
@@ -145,7 +145,7 @@ impl Writer for Dataset {
             done.extend([stacks, frames, modules, threads, traces]);
         }
         let mut summary = Summary::default();
-        // In this order: who finds a trace in `traces` finds the rest.
+        // In this order, so that the other tables of a trace in `traces` always exist.
         for table in done {
             summary.files.push(table.finish()?);
         }
@@ -156,7 +156,7 @@ impl Writer for Dataset {
 /// Name of a trace's files.
 fn file_name(profile: &Profile) -> anyhow::Result<String> {
     let id = &profile.trace.trace_id;
-    // The id comes from a file that anyone may have written, and becomes part of a path.
+    // The id comes from a file that anyone may have written, and it becomes part of a path.
     anyhow::ensure!(
         !id.is_empty() && id.len() <= 64 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'),
         "{}: {id:?} is no trace id",
@@ -400,7 +400,7 @@ fn write_trace(table: &mut TableWriter, profile: &Profile, samples: u64) -> anyh
             column("value", labels().map(|(_, value)| value.as_str()).collect::<Vec<_>>()),
         ],
     )?;
-    // The folder that the trace lay in says nothing about it.
+    // The trace's folder is not part of its name.
     let source = Path::new(&trace.source).file_name().map(|name| name.to_string_lossy().into_owned());
     let dropped = profile.losses.dropped_samples;
     table.write(vec![

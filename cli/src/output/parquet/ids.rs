@@ -1,25 +1,25 @@
-//! Ids that are hashes of content: equal in every trace, whatever symbols were found.
-//! `stk_schema::tables` says how they are made.
+//! Ids that are hashes of content. They are equal in every trace, with or without symbols.
+//! `stk_schema::tables` defines them.
 
 use crate::profile::{FrameId, FrameKey, NodeId, Placement, Profile};
 use anyhow::bail;
 use std::collections::HashMap;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// Ids of a profile's locations, and of its stacks as they are asked for.
+/// Ids of a profile's locations, and of its stacks when they are requested.
 pub(super) struct Ids {
     /// By frame.
     locations: Vec<i64>,
-    /// Each location once, with a frame that is there.
+    /// Each location once, with one of its frames.
     distinct: Vec<(i64, FrameId)>,
     /// Id and depth by node, 0 = not yet known (no stack has a depth of 0).
     stacks: Vec<(i64, u32)>,
-    /// A node for each id.
+    /// One node for each id.
     nodes: HashMap<i64, NodeId>,
     frames: Vec<FrameId>,
 }
 
-/// What a location id stands for.
+/// The content of a location id.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LocationKey {
     Image(u64, u32),
@@ -90,15 +90,15 @@ impl Ids {
         Ok(result)
     }
 
-    /// Every stack asked for, once, by id.
+    /// Every stack that was requested, once, by id.
     pub fn stacks(&self) -> Vec<(i64, NodeId)> {
         let mut stacks: Vec<(i64, NodeId)> = self.nodes.iter().map(|(&id, &node)| (id, node)).collect();
         stacks.sort_unstable();
         stacks
     }
 
-    /// Whether two nodes, which may differ in what does not count (images of equal identity), are
-    /// the same stack.
+    /// Whether two nodes are the same stack. They may differ in parts that do not count (images of
+    /// equal identity).
     fn same(&self, profile: &Profile, a: NodeId, b: NodeId) -> bool {
         let content = |node| {
             profile.tree.frames(node).map(|frame| {
@@ -109,8 +109,8 @@ impl Ids {
     }
 }
 
-/// The address whose symbol a frame has, relative to its module if it has one: a return address
-/// belongs to the call before it.
+/// The address at which a frame's symbol is looked up, relative to its module if it has one. A
+/// return address belongs to the call before it.
 pub(super) fn looked_up(profile: &Profile, key: FrameKey) -> u64 {
     let back = u64::from(!key.exact);
     match key.place {
@@ -133,8 +133,8 @@ fn location(profile: &Profile, key: FrameKey) -> (LocationKey, i64) {
             (LocationKey::Image(identity, at as u32), xxh3_64(&bytes) as i64)
         }
         Placement::Code(region, _) => {
-            // Nor does one in code that this process alone had, which others may replace at the
-            // same place.
+            // Such an address is only valid in this trace, and only for this code: other code may
+            // replace it at the same address.
             let instance = profile.code[region as usize].instance;
             let mut bytes = b"code:".to_vec();
             bytes.extend_from_slice(profile.trace.trace_id.as_bytes());
@@ -143,7 +143,7 @@ fn location(profile: &Profile, key: FrameKey) -> (LocationKey, i64) {
             (LocationKey::Code(instance, at), xxh3_64(&bytes) as i64)
         }
         Placement::Unknown(_) => {
-            // Such an address means nothing in another trace.
+            // Such an address is only valid in this trace.
             let mut bytes = b"address:".to_vec();
             bytes.extend_from_slice(profile.trace.trace_id.as_bytes());
             bytes.extend_from_slice(&at.to_le_bytes());

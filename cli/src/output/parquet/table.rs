@@ -1,4 +1,4 @@
-//! One Parquet file of a table, through polars.
+//! One Parquet file of a table, written by polars.
 
 use super::super::sink::temporary;
 use crate::interrupt::TemporaryFile;
@@ -14,7 +14,7 @@ pub(super) const NAMED_FRAME: &str = "frame";
 /// Name of the struct of [`ColumnType::KeyValues`].
 pub(super) const KEY_VALUE: &str = "label";
 
-/// A Parquet file that appears under its name when it is finished.
+/// A Parquet file that gets its name when it is finished.
 pub(super) struct TableWriter {
     path: PathBuf,
     file: TemporaryFile,
@@ -23,7 +23,7 @@ pub(super) struct TableWriter {
 }
 
 impl TableWriter {
-    /// A file of `table` with `more` columns at the end.
+    /// A file of `table`, with the columns of `more` at the end.
     pub fn create(
         path: &Path,
         table: &tables::ParquetTable,
@@ -61,7 +61,7 @@ impl TableWriter {
         self.writer.write_batch(&frame).with_context(|| format!("{}: cannot be written", self.path.display()))
     }
 
-    /// Completes the file. Gives its path and size.
+    /// Completes the file. Returns its path and size.
     pub fn finish(self) -> anyhow::Result<(PathBuf, u64)> {
         let cannot = || format!("{}: cannot be written", self.path.display());
         self.writer.finish().with_context(cannot)?;
@@ -112,7 +112,7 @@ where
 
 /// A column of times of day, from microseconds since the Unix epoch.
 pub(super) fn timestamps(name: &str, values: Vec<i64>) -> Column {
-    // Not a cast: that forgets the time zone unless polars is built with all of them.
+    // Not a cast, since a cast drops the time zone unless polars is built with all of them.
     let values = Int64Chunked::from_vec(name.into(), values);
     values.into_datetime(TimeUnit::Microseconds, Some("UTC".into())).into_column()
 }

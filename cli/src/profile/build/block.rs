@@ -1,5 +1,5 @@
-//! One SAMPLES block: decoded, walked and interned in a call tree of its own, on whatever thread
-//! has time.
+//! One SAMPLES block: a worker decodes it, walks its stacks and interns them in a call tree of its
+//! own.
 
 use super::BuildInputs;
 use super::gap::PendingStep;
@@ -11,7 +11,7 @@ use stk_format::{BlockError, BlockRef, Decoded, ImageBudget, Same, Samples, Scra
 use stk_schema::event::{Event, RunState};
 use stk_unwind::{Frame, ModuleId, WalkOptions};
 
-/// What one block gave. Ids are the block's own.
+/// The result of one block. Ids are the block's own.
 #[derive(Default)]
 pub(super) struct BlockProfile {
     pub frames: FrameTable,
@@ -22,41 +22,41 @@ pub(super) struct BlockProfile {
     /// Samples and events that the recorder dropped: reason and count.
     pub dropped: Vec<(u64, u64)>,
     pub unknown_events: u64,
-    /// Samples that ended for want of tables which the trace never got.
+    /// Samples whose stack ended because their module's tables were never recorded.
     pub tables_pending: u64,
     /// Threads whose last stack here will mean something else from a time (in ticks) on, since a
     /// module of it goes or comes.
     pub expires: Vec<(u64, u64)>,
     /// Why the block could not be read to its end.
     pub error: Option<BlockError>,
-    /// Why its end is left out, if it is.
+    /// Why the end of the block is left out, if it is.
     pub cut: Option<Cut>,
     /// What walking its stacks cost, in the unit of [`cost`].
     pub cost: u64,
 }
 
-/// What a block has too much of.
+/// The limit that a block exceeded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cut {
-    /// What it gives takes all memory that a block may.
+    /// Its results take all memory that a block may use.
     Memory,
-    /// Walking its stacks takes all time that a block may.
+    /// Walking its stacks takes all time that a block may use.
     Cost,
 }
 
-/// Memory that what a block gives may take, in bytes, and more for each byte that it takes in the
-/// file: some blocks are in memory at once.
+/// Bytes of memory that the results of a block may take, and the addition for each byte of it in
+/// the file. Several blocks are in memory at once.
 const MEMORY: usize = 4 << 20;
 const MEMORY_PER_BYTE: usize = 32;
-/// Never more than this, unless `--max-memory` allows for many such blocks.
+/// The limit for large blocks, unless `--max-memory` allows for many such blocks.
 const MOST_MEMORY: usize = 32 << 20;
-/// Such blocks that all memory for the trace is enough for.
+/// The memory for the trace is enough for this many blocks of the largest size.
 const BLOCKS: u64 = 64;
 
 /// Why stacks of a block end, and the module to blame.
 pub(super) type StopKey = (StopReason, Option<ModuleId>);
 
-/// Consecutive samples of a thread that are equal in everything.
+/// Consecutive samples of a thread that are equal in all fields.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     /// Thread instance.
@@ -64,7 +64,7 @@ pub(super) struct Step {
     /// Times of the first and the last sample, in ticks.
     pub first: u64,
     pub last: u64,
-    /// 0: outside the wanted time; the step only says what the thread's last stack was.
+    /// 0: outside the wanted time; the step then only gives the thread's last stack.
     pub samples: u64,
     /// In the unit of the header.
     pub cpu: i64,
@@ -73,8 +73,8 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// The part before `time` (maybe of no samples) and the part from then on. Samples are evenly
-    /// spaced.
+    /// Splits the step into the part before `time` (possibly without samples) and the part from
+    /// then on. Samples are evenly spaced.
     pub fn split(self, time: u64) -> (Step, Option<Step>) {
         if self.last < time {
             return (self, None);
@@ -84,7 +84,7 @@ impl Step {
         (self.part(0, n), (rest.samples != 0).then_some(rest))
     }
 
-    /// The samples from number `first` to before number `end`.
+    /// The samples from number `first` up to, but not including, number `end`.
     pub fn part(self, first: u64, end: u64) -> Step {
         if first >= end {
             return Step { samples: 0, cpu: 0, ..self };
@@ -106,8 +106,8 @@ impl Step {
     }
 }
 
-/// How many of the numbers below `len` satisfy `before`, which holds for the first of them and then
-/// never again.
+/// How many of the numbers below `len` satisfy `before`. It must hold for the first of them and for
+/// none after those.
 pub(super) fn partition(len: u64, before: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, len);
     while low < high {
@@ -121,7 +121,7 @@ pub(super) fn partition(len: u64, before: impl Fn(u64) -> bool) -> u64 {
 pub(super) enum StepStack {
     /// A stack of this block.
     Known(BlockStack),
-    /// That of the thread's last sample in the SAMPLES block with this ordinal.
+    /// The stack of the thread's last sample in the SAMPLES block with this ordinal.
     LastOf(u64),
 }
 
@@ -134,7 +134,7 @@ pub(super) struct BlockStack {
     pub flags: RunFlags,
 }
 
-/// What a worker keeps from block to block.
+/// What a worker keeps between blocks.
 pub(super) struct BlockWorker<'i> {
     inputs: &'i BuildInputs<'i>,
     scratch: Scratch,
@@ -142,15 +142,15 @@ pub(super) struct BlockWorker<'i> {
     slots: Vec<Slot>,
 }
 
-/// A thread within a block.
+/// The state of a thread within a block.
 #[derive(Default)]
 pub(super) struct Slot {
     /// Its last walk, and the node of each frame, outermost first.
     pub(super) stack: ThreadStack,
     pub(super) nodes: Vec<NodeId>,
-    /// Most frames that it had in this block.
+    /// The largest number of frames that it had in this block.
     pub(super) deepest: usize,
-    /// What a runtime said of the thread at that time.
+    /// What a runtime reported about the thread at that sample.
     pub(super) managed: Option<ManagedState>,
     pub(super) flags: RunFlags,
     /// From when on its last walk may mean something else, in ticks.
@@ -159,7 +159,7 @@ pub(super) struct Slot {
     pub(super) last: Option<BlockStack>,
     /// Index of its latest step.
     pub(super) step: Option<usize>,
-    /// Walked in this block.
+    /// Whether the thread was walked in this block.
     pub(super) live: bool,
 }
 
@@ -175,9 +175,10 @@ impl<'i> BlockWorker<'i> {
         }
     }
 
-    /// Reads a block as far as it can be read.
+    /// Reads a block up to its end or the first error.
     pub fn block(&mut self, block: &BlockRef) -> BlockProfile {
-        // Where the walker was before depends on who walks what: the merger counts this.
+        // The view's earlier moment depends on which worker took which block, so this move is not
+        // counted here. The merger counts it.
         self.walker.space(block.header.first);
         self.walker.take_cost();
         let (mut reader, samples) = self.read(block);
@@ -210,9 +211,9 @@ impl<'i> BlockWorker<'i> {
         reader.out
     }
 
-    /// Walks a thread's last sample of a block once more, among the modules of another time. The
-    /// result's only step has that stack; there is none if the block does not hold what it did
-    /// before.
+    /// Walks a thread's last sample of a block once more, with the modules of another time. The
+    /// result has one step, with that stack. It has no step if the block no longer holds what it
+    /// held before.
     pub fn again(&mut self, block: &BlockRef, thread: u64, time: u64) -> BlockProfile {
         let (mut reader, samples) = self.read(block);
         if let Ok(mut samples) = samples {
@@ -245,7 +246,7 @@ impl<'i> BlockWorker<'i> {
 
     fn read<'w>(&'w mut self, block: &BlockRef) -> (BlockReader<'w, 'i>, Result<Samples<'w>, BlockError>) {
         let BlockWorker { inputs, scratch, walker, slots } = self;
-        // What threads left behind in other blocks goes when it takes as much as a block.
+        // Threads of other blocks are dropped once they take as much memory as a block may.
         if slots.iter().map(Slot::memory).sum::<usize>() > MEMORY {
             slots.clear();
         }
@@ -280,15 +281,15 @@ pub(super) struct BlockReader<'w, 'i> {
     /// Whether modules are known.
     pub(super) known: bool,
     pub(super) stop_ids: HashMap<StopKey, u16>,
-    /// The latest sample, if its walk may go on by what follows it.
+    /// The latest sample, if the events that follow it may continue its walk.
     pub(super) held: Option<PendingStep>,
     /// Frames that the slots hold.
     pub(super) walked: usize,
     /// Bytes of the marks.
     marked: usize,
-    /// Bytes that all of it may take.
+    /// Bytes that the results may take.
     most: usize,
-    /// What walking its stacks may cost.
+    /// Limit for the cost of walking the stacks.
     most_cost: u64,
     pub(super) out: BlockProfile,
 }
@@ -300,11 +301,11 @@ impl Slot {
     }
 }
 
-/// Bytes of a frame in a slot: as it was walked, how it changes, its node.
+/// Bytes of a frame in a slot: the walked frame, how it can change, and its node.
 const FRAME_MEMORY: usize = 2 * (size_of::<Frame>() + 24) + size_of::<NodeId>();
 
 impl BlockReader<'_, '_> {
-    /// Bytes that what was read of the block takes.
+    /// Bytes that the results so far take.
     fn memory(&self) -> usize {
         let BlockProfile { frames, tree, steps, dropped, .. } = &self.out;
         frames.keys().len() * 2 * size_of::<FrameKey>()
@@ -315,12 +316,12 @@ impl BlockReader<'_, '_> {
             + self.marked
     }
 
-    /// Adds up what the walks since the last time have cost.
+    /// Adds the cost of the walks since the last call.
     fn spend(&mut self) {
         self.out.cost += self.walker.take_cost();
     }
 
-    /// What there is too much of to go on.
+    /// The limit that is exceeded, if one is.
     fn is_full(&mut self) -> Option<Cut> {
         self.spend();
         if self.memory() > self.most {
@@ -364,7 +365,7 @@ impl BlockReader<'_, '_> {
                 step.stack = StepStack::Known(self.finish(at, stop, sample.time));
                 self.push(Some(at), step);
             }
-            // The caller's: it needs what the slot holds.
+            // The caller handles it, since it needs the slot's contents.
             Decoded::Same(_) => {}
             Decoded::Idle(idle) => {
                 if self.inputs.wants_thread(idle.thread) {
@@ -384,8 +385,8 @@ impl BlockReader<'_, '_> {
         }
     }
 
-    /// Samples that are as the one before. Where a module of that stack went meanwhile, the same
-    /// words mean something else from then on.
+    /// Takes samples that repeat the one before. Once a module of that stack is unloaded, the same
+    /// words can be different frames, so the stack is walked again.
     fn same(&mut self, samples: &Samples<'_>, same: Same) {
         let at = same.slot as usize;
         let mut step = Step {
@@ -434,7 +435,7 @@ impl BlockReader<'_, '_> {
         }
     }
 
-    /// Adds a step, to the thread's latest one where nothing but time has passed.
+    /// Adds a step, or extends the thread's latest one if the step differs only in time.
     pub(super) fn push(&mut self, slot: Option<usize>, step: Step) {
         let step = self.inputs.clip(step);
         let latest = slot.and_then(|slot| self.slots.get(slot)?.step).map(|at| &mut self.out.steps[at]);
@@ -457,8 +458,8 @@ impl BlockReader<'_, '_> {
     pub(super) fn stop(&mut self, key: StopKey) -> u16 {
         let stops = &mut self.out.stops;
         *self.stop_ids.entry(key).or_insert_with(|| {
-            // A block holds at most 16 MiB of events and a process far fewer modules than 2^16: ids
-            // do not run out in earnest; if they do, the first one stands for the rest.
+            // A block holds at most 16 MiB of events, and a process has far fewer modules than
+            // 2^16, so ids run out only in a forged trace. Then the first one replaces the rest.
             if stops.len() > usize::from(u16::MAX) {
                 return 0;
             }

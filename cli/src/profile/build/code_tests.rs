@@ -7,10 +7,10 @@ use stk_schema::event::{CodeAdd, CodeKind, Event, RunState};
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
-/// Where the runtime puts its code; its functions' RVAs are relative to a base below.
+/// Address of the runtime's code. Its functions' RVAs count from a base below it.
 const CODE: u64 = 0x2_5000_1000;
 const HEAP: u64 = 0x2_5000_0000;
-/// UNWIND_INFO: `sub rsp, 28h`, as the frames of `testing::stack` are.
+/// UNWIND_INFO of `sub rsp, 28h`, like the frames of `testing::stack`.
 const INFO: [u8; 8] = [0x01, 0x04, 0x01, 0x00, 0x04, 0x42, 0, 0];
 
 /// A trace with an application and a thread.
@@ -54,7 +54,7 @@ fn stub(builder: &mut TraceBuilder, instance: u64, time: u64, base: u64, code: &
 }
 
 #[test]
-fn a_stack_goes_through_dynamic_functions_by_their_own_unwind_data() {
+fn dynamic_functions_are_unwound_by_their_own_unwind_data() {
     let (mut builder, thread) = trace();
     function(&mut builder, 100, 5_000, CODE, 0x40);
     function(&mut builder, 101, 5_000, CODE + 0x40, 0x200);
@@ -78,7 +78,7 @@ fn a_stack_goes_through_dynamic_functions_by_their_own_unwind_data() {
 }
 
 #[test]
-fn an_address_whose_code_was_replaced_is_the_code_of_its_time() {
+fn an_address_belongs_to_the_code_that_was_there_at_the_time() {
     let (mut builder, thread) = trace();
     function(&mut builder, 100, 5_000, CODE, 0x40);
     let calls = [in_function(BASE, 1), CODE + 0x20];
@@ -96,9 +96,9 @@ fn an_address_whose_code_was_replaced_is_the_code_of_its_time() {
 }
 
 #[test]
-fn an_unchanged_stack_goes_on_when_its_code_becomes_known() {
+fn an_unchanged_stack_is_walked_again_when_its_code_becomes_known() {
     let (mut builder, thread) = trace();
-    // app.exe:2 was called by code that is known only later.
+    // The code that called app.exe:2 becomes known only later.
     let calls = [in_function(BASE, 1), CODE + 0x20, in_function(BASE, 2)];
     testing::sample(&mut builder, thread, 10_000, STACK, &calls);
     for time in 2..=6 {
@@ -116,9 +116,9 @@ fn an_unchanged_stack_goes_on_when_its_code_becomes_known() {
 }
 
 #[test]
-fn a_stub_is_a_leaf_or_has_pushed_one_register() {
+fn a_stub_is_walked_as_a_leaf_or_with_one_pushed_register() {
     let (mut builder, thread) = trace();
-    // cmp rax, [rcx]; jne $: nothing that tells by itself where the return address is.
+    // cmp rax, [rcx]; jne $: these instructions alone do not tell where the return address is.
     let code = [0x48, 0x3b, 0x01, 0x75, 0xfe, 0xcc, 0xcc, 0xcc];
     stub(&mut builder, 100, 5_000, CODE, &code);
     let (registers, words) = testing::stack(STACK, &[in_function(BASE, 1)]);

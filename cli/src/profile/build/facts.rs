@@ -1,4 +1,4 @@
-//! What a profile says of its trace as a whole.
+//! Facts about a trace as a whole, for its profile.
 
 use crate::profile::TraceInfo;
 use crate::trace::{Trace, drop_reason_name};
@@ -23,8 +23,8 @@ pub(super) fn trace_info(trace: &Trace<'_>) -> TraceInfo {
     }
 }
 
-/// Dropped samples, and what was dropped by reason, with what the running total of samples says
-/// beyond them.
+/// The number of dropped samples, and all drops by reason. If the running total of samples is
+/// greater than the sum of the reasons, the rest gets its own entry.
 pub(super) fn dropped(by_reason: &BTreeMap<u64, u64>, total: u64) -> (u64, Vec<(String, u64)>) {
     let no_sample = DropReason::WITHOUT_SAMPLES.map(|reason| reason as u64);
     let told: u64 =
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_that_was_skipped_hides_no_sample_that_is_missing_without_a_reason() {
+    fn skipped_passes_do_not_count_as_dropped_samples() {
         let by_reason = BTreeMap::from([(DropReason::NoContext as u64, 2), (DropReason::Late as u64, 5)]);
         let named =
             |list: &[(&str, u64)]| list.iter().map(|&(name, count)| (name.to_owned(), count)).collect();

@@ -1,20 +1,20 @@
-//! A sample whose walk ended in a gap, kept until what a runtime said of its thread has been read:
-//! that follows the sample.
+//! A sample whose walk ended in a gap. It is kept until the runtime's report on its thread has been
+//! read, which follows the sample.
 
 use super::block::Step;
 use crate::trace::{ManagedState, SampleCopy};
 use stk_unwind::Stop;
 
-/// A step that is not told yet.
+/// A step that is not yet in the block's list.
 pub(super) struct PendingStep {
     /// Its slot in the block.
     pub slot: usize,
-    /// All but its stack.
+    /// The step without its stack.
     pub step: Step,
     /// Why its walk ended.
     pub stop: Stop,
-    /// What was captured.
+    /// A copy of the sample.
     pub kept: SampleCopy,
-    /// What was said of its thread since.
+    /// What the runtime reported about its thread since.
     pub managed: Option<ManagedState>,
 }

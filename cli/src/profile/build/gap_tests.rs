@@ -1,4 +1,4 @@
-//! Stacks that go on beyond a gap by what a .NET runtime said of its thread.
+//! Stacks that are continued beyond a gap by what a .NET runtime reported about the thread.
 
 use super::tests::{names, profile, runs_of, stop};
 use crate::profile::{Profile, Run};
@@ -9,9 +9,9 @@ use stk_unwind::Trust;
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
-/// A return address that nobody knows.
+/// A return address in no module.
 const NOWHERE: u64 = 0x6_6666_0000;
-/// What CoreCLR 10.0.9 says of its Frames; there 1 is the identifier of an InlinedCallFrame.
+/// The data contract of CoreCLR 10.0.9 for its Frames. In it, 1 identifies an InlinedCallFrame.
 const DESCRIPTOR: &[u8] = include_bytes!("../../../../tests/data/dotnet/coreclr-10.0.9-x64.descriptor.json");
 const INLINED_CALL_FRAME: u64 = 1;
 const END_OF_CHAIN: u64 = u64::MAX;
@@ -24,9 +24,9 @@ fn trace(descriptor: &[u8]) -> (TraceBuilder, u64) {
     (builder, thread)
 }
 
-/// Registers and stack of a thread whose function 7 was called from [`NOWHERE`]. Above lies an
-/// InlinedCallFrame of function `calls.last()`, which was called by the others; gives its address
-/// too.
+/// Registers and stack of a thread whose function 7 was called from [`NOWHERE`]. Above it lies an
+/// InlinedCallFrame of function `calls.last()`, which was called by the others. Also returns the
+/// address of that Frame.
 fn stack(calls: &[u64]) -> ([u64; 2], Vec<u64>, u64) {
     let (caller, above) = testing::stack(STACK, calls);
     let frame = caller[1] - 7 * 8;
@@ -52,7 +52,7 @@ fn trusts(profile: &Profile, run: &Run) -> Vec<Trust> {
 const WHOLE: [&str; 5] = ["app.exe:7", "app.exe:2", "app.exe:1", "kernel32.dll:0", "ntdll.dll:0"];
 
 #[test]
-fn a_stack_goes_on_from_the_explicit_frame_above_the_gap_and_is_not_called_complete() {
+fn a_stack_continued_from_an_explicit_frame_is_not_complete() {
     let (mut builder, thread) = trace(DESCRIPTOR);
     let (registers, words, frame) = stack(&[in_function(BASE, 1), in_function(BASE, 2)]);
     builder.sample(thread, 1_000, &registers, &words);
@@ -65,7 +65,7 @@ fn a_stack_goes_on_from_the_explicit_frame_above_the_gap_and_is_not_called_compl
 }
 
 #[test]
-fn code_that_was_interrupted_goes_on_from_its_registers_outside_of_the_stack() {
+fn interrupted_code_is_continued_from_registers_outside_the_stack() {
     const RESUMABLE_FRAME: u64 = 2;
     /// Where the recorder found the CONTEXT that the Frame points to.
     const CONTEXT: u64 = 0x33_0000;
@@ -73,8 +73,9 @@ fn code_that_was_interrupted_goes_on_from_its_registers_outside_of_the_stack() {
     let sp = words[9];
     words[6..9].copy_from_slice(&[RESUMABLE_FRAME, END_OF_CHAIN, CONTEXT]);
     words[9..12].fill(0);
-    // Interrupted at function 2's first instruction: the byte before is another function's, and
-    // only the return address is on the stack yet. winnt.h, CONTEXT of AMD64: Rsp, Rip.
+    // Interrupted at function 2's first instruction: the byte before it belongs to another
+    // function, and only the return address is on the stack so far. winnt.h, CONTEXT of AMD64: Rsp,
+    // Rip.
     let ip = in_function(BASE, 2) - u64::from(testing::AFTER_CALL);
     let mut context = vec![0; 1232];
     context[0x98..0xa0].copy_from_slice(&(sp + 0x28).to_le_bytes());
@@ -93,7 +94,7 @@ fn code_that_was_interrupted_goes_on_from_its_registers_outside_of_the_stack() {
 }
 
 #[test]
-fn without_what_the_runtime_said_of_that_very_sample_the_stack_ends_in_the_gap() {
+fn without_a_report_on_the_same_sample_the_stack_ends_in_the_gap() {
     let (registers, words, frame) = stack(&[in_function(BASE, 1), in_function(BASE, 2)]);
     for (name, descriptor, time, head) in [
         ("no contract", &b""[..], 1_000, frame),
@@ -114,7 +115,7 @@ fn without_what_the_runtime_said_of_that_very_sample_the_stack_ends_in_the_gap()
 }
 
 #[test]
-fn a_frame_that_leads_to_no_known_code_is_passed_over() {
+fn a_frame_that_leads_to_unknown_code_is_skipped() {
     let (mut builder, thread) = trace(DESCRIPTOR);
     let (registers, mut words, frame) = stack(&[in_function(BASE, 1), in_function(BASE, 2)]);
     words[10] = 0x12_3456;
@@ -125,7 +126,7 @@ fn a_frame_that_leads_to_no_known_code_is_passed_over() {
 }
 
 #[test]
-fn stacks_before_and_after_one_with_a_gap_are_what_they_are() {
+fn a_stack_with_a_gap_does_not_change_the_stacks_before_and_after() {
     let (mut builder, thread) = trace(DESCRIPTOR);
     let calls = [in_function(BASE, 1), in_function(BASE, 2)];
     let (registers, words, frame) = stack(&calls);
@@ -133,10 +134,10 @@ fn stacks_before_and_after_one_with_a_gap_are_what_they_are() {
     testing::sample(&mut builder, thread, 1_000, STACK, &whole);
     builder.sample(thread, 2_000, &registers, &words);
     builder.push(&testing::managed(thread, 2_000, frame));
-    // Unchanged: what was said holds on.
+    // An unchanged sample: the report is still valid.
     builder.same(thread, 3_000, stk_schema::event::RunState::Waiting);
     testing::sample(&mut builder, thread, 4_000, STACK, &whole);
-    // Nothing is said of this one.
+    // There is no report on this one.
     builder.sample(thread, 5_000, &registers, &words);
     testing::sample(&mut builder, thread, 6_000, STACK, &whole);
     let (profile, runs) = of_thread(&builder.finish());

@@ -1,4 +1,4 @@
-//! What a profile may take in memory.
+//! Limits on the memory that a profile takes.
 
 use super::tests::walk_about;
 use crate::image::{ImageSearch, load_images};
@@ -8,7 +8,7 @@ use crate::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
 use crate::trace::{Budget, Trace};
 use std::sync::atomic::AtomicU64;
 
-/// A trace, and its profile when so many bytes are left for it.
+/// A trace, and its profile with a memory budget.
 fn within(file: &[u8], memory: u64) -> (Trace<'_>, Profile, Runs) {
     let mut trace = Trace::read(file, "test.stk").unwrap();
     trace.budget = Budget::new(memory);
@@ -27,8 +27,8 @@ fn samples(runs: &Runs) -> u64 {
     sum
 }
 
-/// A trace of one thread in a recursion of 2,000 frames whose outermost caller is one of `callers`:
-/// no sample shares a frame's stack with the one before. Each block has so many of the samples.
+/// A trace of one thread in a recursion of 2,000 frames whose outermost caller is one of `callers`.
+/// No sample shares a frame's stack with the one before. Each block has `in_block` samples.
 fn recursion(samples: u32, callers: u32, in_block: u32) -> Vec<u8> {
     let mut builder = crate::testing::trace();
     let (base, stack) = (0x1_4000_0000, 0x100_0000);
@@ -46,7 +46,7 @@ fn recursion(samples: u32, callers: u32, in_block: u32) -> Vec<u8> {
 }
 
 #[test]
-fn stacks_beyond_the_memory_are_left_out_and_told() {
+fn stacks_beyond_the_memory_budget_are_left_out_and_counted() {
     let file = walk_about(500, 200, 20);
     let (_, whole, runs) = within(&file, u64::MAX);
     let all = samples(&runs);
@@ -73,22 +73,22 @@ fn what_is_left_out_does_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn a_block_that_gives_more_than_a_block_may_is_cut_and_told() {
+fn a_block_with_results_above_its_limit_is_cut_and_reported() {
     let file = recursion(300, 300, u32::MAX);
     let (_, profile, runs) = within(&file, 256 << 20);
     let taken = samples(&runs);
     assert!(taken > 0 && taken < 300, "{taken}");
     assert!(profile.losses.damaged_blocks[0].contains("its end is left out"), "{:?}", profile.losses);
-    // Who allows for more memory gets all.
+    // With more memory, everything is kept.
     let (_, profile, runs) = within(&file, 64 << 30);
     assert!(profile.losses.damaged_blocks.is_empty() && samples(&runs) == 300);
     assert!(profile.stops.iter().all(|stop| stop.reason != StopReason::StackLost));
 }
 
 #[test]
-fn stacks_that_take_too_long_to_walk_are_left_out_and_told() {
+fn stacks_that_take_too_long_to_walk_are_left_out_and_counted() {
     let file = recursion(3_000, 2, 150);
-    // Of these, 8 MiB are enough for what the stacks take in memory.
+    // 8 MiB are enough for the memory that these stacks take.
     let (_, profile, runs) = within(&file, 8 << 20);
     let taken = samples(&runs);
     assert!(taken > 0 && taken < 3_000, "{taken}");
@@ -100,7 +100,7 @@ fn stacks_that_take_too_long_to_walk_are_left_out_and_told() {
 }
 
 #[test]
-fn a_block_whose_stacks_take_too_long_to_walk_is_cut_and_told() {
+fn a_block_whose_stacks_take_too_long_to_walk_is_cut_and_reported() {
     let file = recursion(500, 2, u32::MAX);
     let (_, profile, runs) = within(&file, 1 << 30);
     let taken = samples(&runs);
@@ -110,7 +110,7 @@ fn a_block_whose_stacks_take_too_long_to_walk_is_cut_and_told() {
 }
 
 #[test]
-fn names_beyond_the_memory_are_left_out_and_told() {
+fn names_beyond_the_memory_budget_are_left_out_and_counted() {
     let file = walk_about(50, 100, 20);
     let (mut trace, mut profile, _) = within(&file, u64::MAX);
     trace.budget = Budget::new(1000);

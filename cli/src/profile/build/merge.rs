@@ -1,4 +1,4 @@
-//! Blocks merged in order: one call tree, one list of runs a thread.
+//! Merges the blocks in order: into one call tree, and one list of runs per thread.
 
 use super::block::{BlockProfile, BlockStack, BlockWorker, Cut, Step, StepStack};
 use super::facts::{dropped, trace_info};
@@ -31,36 +31,37 @@ pub(super) struct Merger<'i> {
     losses: Losses,
     /// Bytes of the marks.
     marked: usize,
-    /// Bytes that were taken from the trace's budget.
+    /// Bytes taken from the trace's budget so far.
     paid: usize,
-    /// Whether there is no memory for more.
+    /// Whether the memory budget is used up.
     full: bool,
-    /// Samples that came then.
+    /// Samples left out after that.
     left_out: u64,
-    /// What walking may still cost.
+    /// What is left of the allowance for walking.
     cost_left: u64,
-    /// Goes from block to block, for what that costs.
+    /// Moves from block to block, to count the cost of the moves.
     view: View<'i>,
-    /// Samples that came when nothing of that was left.
+    /// Samples left out after that allowance was used up.
     not_walked: u64,
-    /// Ordinals of blocks that broke off: which sample of a thread was its last there is not known.
+    /// Ordinals of blocks that were not read to their end: a thread's last sample in them is not
+    /// known.
     broken: HashSet<u64>,
-    /// Walks stacks again whose modules went while their thread was idle: made when the first is
-    /// met.
+    /// Walks the stacks of idle threads again after a module was unloaded. Made when it is first
+    /// needed.
     walker: Option<BlockWorker<'i>>,
 }
 
-/// What things take in memory with what is made of them later, in bytes: a stack, a frame with its
-/// names but for their texts, a thread, a reason why stacks end.
+/// Bytes of memory that things take together with what is made of them later: a stack, a frame with
+/// its names but without their texts, a thread, a reason why stacks end.
 const NODE: usize = 96;
 const FRAME: usize = 192;
 const THREAD: usize = 320;
 const STOP: usize = 128;
 
-/// A thread on its way through the blocks.
+/// State of a thread while the blocks are merged.
 #[derive(Default)]
 struct ThreadState {
-    /// The run that its next sample ends or goes on with; its weight is not known yet.
+    /// The run that its next sample ends or extends. Its weight is not known yet.
     open: Option<Run>,
     last: Option<LastSample>,
 }
@@ -104,7 +105,7 @@ impl<'i> Merger<'i> {
             .collect();
         let thread_ids = threads.iter().enumerate().map(|(i, thread)| (thread.instance, i as u32)).collect();
         let states = threads.iter().map(|_| ThreadState::default()).collect();
-        // Those that the timeline tells of are paid for.
+        // The timeline has already paid for its threads.
         let paid = THREAD * threads.len();
         Merger {
             inputs,
@@ -131,18 +132,19 @@ impl<'i> Merger<'i> {
         }
     }
 
-    /// Whether there is no memory or time for more: blocks only count what they would have given.
+    /// Whether memory or time is used up. Further blocks are then only counted.
     pub fn is_full(&self) -> bool {
         self.full || self.cost_left == 0
     }
 
-    /// Leaves a block out.
+    /// Counts a block as left out.
     pub fn leave_out(&mut self, placed: &PlacedBlock) {
         let left_out = if self.full { &mut self.left_out } else { &mut self.not_walked };
         *left_out = left_out.saturating_add(placed.block.header.samples.into());
     }
 
-    /// Pays for what has come since the last time; `false` when there is no memory for it.
+    /// Takes memory for what was added since the last call. `false`: the budget is too small for
+    /// it.
     fn pay(&mut self) -> bool {
         let now = NODE * self.tree.nodes().len()
             + FRAME * self.frames.keys().len()
@@ -282,7 +284,7 @@ impl<'i> Merger<'i> {
         Ok((profile, self.runs))
     }
 
-    /// Takes samples of a thread.
+    /// Adds samples of a thread.
     fn step(&mut self, thread: u32, step: &Step, stack: ProfileStack) -> io::Result<()> {
         if step.samples == 0 {
             return Ok(());
@@ -295,7 +297,7 @@ impl<'i> Merger<'i> {
         if step.state != RunState::Waiting {
             info.active_samples += u64::from(samples);
         }
-        // A clock that goes back (a forged time) must not make a run end before it begins.
+        // A clock that goes back (a forged time) must not end a run before it begins.
         let earliest = self.states[i].open.map_or(0, |open| open.last_ns);
         let first_ns = clock.ns(step.first).max(earliest);
         let run = Run {
@@ -328,7 +330,8 @@ impl<'i> Merger<'i> {
         }
     }
 
-    /// Ends all open runs one interval after their last samples: what followed is not known.
+    /// Ends all open runs one interval after their last samples, since it is not known what
+    /// followed.
     fn break_runs(&mut self) -> io::Result<()> {
         let interval = self.inputs.trace.interval_ns();
         let until = self.inputs.options.until_ns.unwrap_or(u64::MAX);
@@ -343,8 +346,9 @@ impl<'i> Merger<'i> {
         Ok(())
     }
 
-    /// Takes samples of a thread that was as in the block that its IDLE cites. Where a module of
-    /// its stack went meanwhile, the same words mean something else from then on.
+    /// Adds samples of a thread with the same stack as in the block that its IDLE cites. Once a
+    /// module of that stack is unloaded, the same words can be different frames, so the stack is
+    /// walked again.
     fn idle(&mut self, thread: u32, step: Step, cited: u64) -> io::Result<()> {
         let mut rest = Some(step);
         while let Some(next) = rest.take() {
@@ -373,7 +377,7 @@ impl<'i> Merger<'i> {
         Ok(())
     }
 
-    /// Walks a thread's last sample of a block among the modules of a later time.
+    /// Walks a thread's last sample of a block with the modules of a later time.
     fn walk_again(&mut self, cited: u64, step: &Step) -> Option<LastSample> {
         let inputs = self.inputs;
         let block = inputs.trace.blocks().samples_block(cited)?;
@@ -386,7 +390,7 @@ impl<'i> Merger<'i> {
         Some(LastSample { block: cited, stack, expires })
     }
 
-    /// A block's stack in the profile's ids.
+    /// Converts a block's stack to the profile's ids.
     fn merged(&mut self, block: &BlockProfile, local: &mut BlockIds, walked: BlockStack) -> ProfileStack {
         let stop = match local.stops[usize::from(walked.stop)] {
             Some(stop) => stop,
@@ -406,8 +410,8 @@ impl<'i> Merger<'i> {
         }
     }
 
-    /// A block's node in the profile's ids: goes up to the first caller that is known, then down
-    /// again.
+    /// Converts a block's node to the profile's ids. Goes up to the first caller that is known,
+    /// then down again.
     fn node(&mut self, block: &BlockProfile, local: &mut BlockIds, leaf: NodeId) -> NodeId {
         let nodes = block.tree.nodes();
         let mut next = Some(leaf);
@@ -434,14 +438,14 @@ impl<'i> Merger<'i> {
             local.nodes[node.0 as usize] = Some(known);
             parent = Some(known);
         }
-        // The path held at least the leaf unless that was known.
+        // The path holds at least the leaf, unless the leaf was known.
         parent.unwrap_or(leaf)
     }
 
     fn stop(&mut self, stop: StopInfo) -> StopId {
         let stops = &mut self.stops;
         *self.stop_ids.entry(stop).or_insert_with_key(|stop| {
-            // As in a block: more distinct reasons than ids can only be forged.
+            // As in a block, only a forged trace has more distinct reasons than ids.
             if stops.len() > usize::from(u16::MAX) {
                 return StopId(0);
             }
@@ -450,8 +454,8 @@ impl<'i> Merger<'i> {
         })
     }
 
-    /// Index of a thread; one that no block tells of (its META is lost) is known by its instance id
-    /// alone.
+    /// Index of a thread. If no block describes the thread (its META is lost), only its instance id
+    /// is known.
     fn thread(&mut self, instance: u64) -> u32 {
         *self.thread_ids.entry(instance).or_insert_with(|| {
             self.threads.push(ThreadInfo {
@@ -471,13 +475,13 @@ impl<'i> Merger<'i> {
     fn cpu_ns(&self, delta: i64) -> u64 {
         match self.inputs.trace.header().cpu_unit {
             CpuUnit::Time100ns => u64::try_from(delta).unwrap_or(0).saturating_mul(100),
-            // Cycles cannot be turned into time without the clock rate that they were counted at.
+            // Cycles cannot be converted to time without the clock rate that they were counted at.
             CpuUnit::Cycles | CpuUnit::None => 0,
         }
     }
 }
 
-/// What of a block is in the profile already.
+/// The profile's ids of what is already merged of a block.
 struct BlockIds {
     frames: Vec<Option<FrameId>>,
     nodes: Vec<Option<NodeId>>,

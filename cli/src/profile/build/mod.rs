@@ -1,6 +1,6 @@
-//! From a trace to a profile: every SAMPLES block is walked into a call tree of its own, a block a
-//! task, and the trees are merged in block order. At most two windows of blocks are in memory at
-//! once, whatever the trace's length.
+//! Builds a profile from a trace. Every SAMPLES block is one task, which walks it into a call tree
+//! of its own. The trees are then merged in block order. At most two windows of blocks are in
+//! memory at once, however long the trace is.
 
 mod block;
 mod facts;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stk_format::{BlockError, BlockKind, BlockRef, ImageBudget};
 use stk_unwind::{Frame, Stop};
 
-/// What to build a profile from, and how.
+/// Which samples to build a profile from, and how.
 #[derive(Clone, Default, Debug)]
 pub struct BuildOptions {
     /// Only samples from this time on, nanoseconds since trace start.
@@ -32,18 +32,18 @@ pub struct BuildOptions {
     pub until_ns: Option<u64>,
     /// Only these threads (instance ids); `None` = all.
     pub threads: Option<HashSet<u64>>,
-    /// Where nothing else helps, search stacks for what looks like a return address.
+    /// Search stacks for words that look like return addresses, where nothing else helps.
     pub scan: bool,
-    /// Runs to hold in memory before they go to a temporary file; `None` = the default.
+    /// Runs to hold in memory before they are moved to a temporary file; `None` = the default.
     pub runs_limit: Option<usize>,
 }
 
-/// Builds the profile of a trace, without names. Uses the rayon pool that it is called in; the
-/// result does not depend on that pool's size. `done` counts samples as they are finished.
+/// Builds the profile of a trace, without names. Runs in the caller's rayon pool. The result does
+/// not depend on the size of that pool. `done` counts finished samples.
 ///
 /// # Errors
 ///
-/// When the runs' temporary file cannot be written. Damaged blocks are no error: see
+/// When the runs' temporary file cannot be written. Damaged blocks are not an error: see
 /// [`Losses`](super::Losses).
 pub fn build(
     trace: &Trace<'_>,
@@ -91,20 +91,20 @@ pub fn build(
 #[derive(Clone, Copy, Debug)]
 struct PlacedBlock {
     block: BlockRef,
-    /// Whether blocks are missing between it and the SAMPLES block before.
+    /// Whether blocks are missing between it and the SAMPLES block before it.
     after_loss: bool,
 }
 
-/// What all workers share.
+/// Inputs that all workers share.
 struct BuildInputs<'i> {
     trace: &'i Trace<'i>,
     images: &'i [ModuleImage],
     options: &'i BuildOptions,
-    /// Modules that came after the start.
+    /// Modules that were loaded after the start.
     late: Vec<usize>,
-    /// Whether any module ever comes or goes.
+    /// Whether any module or dynamic code was loaded or unloaded.
     changes: bool,
-    /// Where walks go on that end in a gap.
+    /// Continues walks that end in a gap.
     explicit: ExplicitFrames,
 }
 
@@ -124,7 +124,7 @@ impl<'i> BuildInputs<'i> {
         self.options.threads.as_ref().is_none_or(|wanted| wanted.contains(&instance))
     }
 
-    /// Leaves of a step what lies in the wanted time; its samples are evenly spaced.
+    /// Cuts a step to the wanted time. Its samples are evenly spaced.
     fn clip(&self, step: Step) -> Step {
         let wanted = |ticks: u64| {
             let ns = self.trace.clock.ns(ticks);
@@ -134,7 +134,7 @@ impl<'i> BuildInputs<'i> {
         if wanted(step.first) && wanted(step.last) || step.samples == 0 {
             return step;
         }
-        // Wanted samples follow each other, so both ends can be searched for.
+        // The wanted samples are consecutive, so a search finds both ends.
         let ns = |i| self.trace.clock.ns(step.time_of(i));
         let first = partition(step.samples, |i| self.options.from_ns.is_some_and(|from| ns(i) < from));
         let end = partition(step.samples, |i| self.options.until_ns.is_none_or(|until| ns(i) < until));
@@ -176,8 +176,8 @@ impl<'i> BuildInputs<'i> {
     }
 }
 
-/// The SAMPLES blocks that can matter: all that begin before the end of the wanted time, since a
-/// thread that is idle in it may have its stack in any of them.
+/// The SAMPLES blocks that are needed: all that begin before the end of the wanted time. A thread
+/// that is idle in that time may have its stack in any of them.
 fn wanted_blocks(inputs: &BuildInputs<'_>) -> Vec<PlacedBlock> {
     let mut blocks = Vec::new();
     let mut next = 0;
@@ -195,14 +195,14 @@ fn wanted_blocks(inputs: &BuildInputs<'_>) -> Vec<PlacedBlock> {
     blocks
 }
 
-/// Walks a few blocks, a block a task.
+/// Walks a few blocks, each as one task.
 fn walk_window<'i>(
     inputs: &'i BuildInputs<'i>,
     blocks: &[PlacedBlock],
     budget: &ImageBudget,
     workers: &Mutex<Vec<BlockWorker<'i>>>,
 ) -> Vec<BlockProfile> {
-    // No worker panics while it holds the lock, which is only held for a push or a pop.
+    // Workers hold the lock only for a push or a pop, and do not panic there.
     let idle = || workers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let walk = |block: &PlacedBlock| {
         let worker = idle().pop();
@@ -214,7 +214,8 @@ fn walk_window<'i>(
     let mut profiles: Vec<BlockProfile> = blocks.par_iter().map(walk).collect();
     for (profile, block) in profiles.iter_mut().zip(blocks) {
         if matches!(profile.error, Some(BlockError::Budget { .. })) {
-            // Others had the memory; now nobody has.
+            // The other workers had used the memory budget. Free the idle workers and walk the
+            // block again.
             idle().clear();
             *profile = walk(block);
         }

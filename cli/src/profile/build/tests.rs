@@ -1,4 +1,4 @@
-//! Traces made by hand, and the profiles that they must give.
+//! Handmade traces, and the profiles that they must give.
 
 use crate::image::{ImageSearch, load_images};
 use crate::profile::{BuildOptions, NodeId, Placement, Profile, Run, RunFlags, Runs, build};
@@ -54,7 +54,7 @@ pub(super) fn stop(profile: &Profile, run: &Run) -> &'static str {
     profile.stops[usize::from(run.stop.0)].reason.as_str()
 }
 
-/// One thread that goes from function to function, a sample a millisecond.
+/// A trace of one thread that goes from function to function, with a sample a millisecond.
 pub(super) fn walk_about(samples: u64, functions: u32, cut_every: u64) -> Vec<u8> {
     let mut builder = testing::trace();
     TestImage::new(r"C:\app\app.exe", functions).load(&mut builder, 0, BASE);
@@ -75,7 +75,7 @@ pub(super) fn walk_about(samples: u64, functions: u32, cut_every: u64) -> Vec<u8
 }
 
 #[test]
-fn a_stack_reaches_the_thread_start_by_recorded_unwind_data() {
+fn recorded_unwind_data_lead_to_the_thread_start() {
     let mut builder = testing::trace();
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 4711, "worker", STACK);
@@ -112,8 +112,8 @@ fn equal_samples_make_one_run_that_lasts_until_the_next_stack() {
     testing::sample(&mut builder, thread, 50_000, STACK, &[in_function(BASE, 2)]);
     let (profile, runs) = profile(&builder.finish());
     let runs = runs_of(&profile, &runs, 1);
-    // The second and third are the same as the first and come as SAME, whose state is the
-    // recorder's own.
+    // The second and third are the same as the first and are stored as SAME, whose state the
+    // recorder states.
     let first: Vec<&Run> = runs.iter().filter(|run| names(&profile, run.node)[0] == "app.exe:1").collect();
     assert_eq!(first.iter().map(|run| run.samples).sum::<u32>(), 3);
     assert_eq!(first.iter().map(|run| run.weight_ns).sum::<u64>(), 4_000_000);
@@ -143,7 +143,7 @@ fn the_same_address_belongs_to_the_module_that_is_loaded_at_the_time() {
 }
 
 #[test]
-fn an_unchanged_stack_changes_its_meaning_when_its_module_goes() {
+fn an_unchanged_stack_is_walked_again_when_its_module_is_unloaded() {
     let file = |cut: bool| {
         let mut builder = testing::trace();
         let idle = builder.thread(0, 1, "", STACK);
@@ -155,8 +155,8 @@ fn an_unchanged_stack_changes_its_meaning_when_its_module_goes() {
         if cut {
             builder.cut();
         }
-        // The module events are written later than the samples that they concern, as a recorder may
-        // do it.
+        // The module events are written later than the samples that they concern. A recorder may do
+        // that.
         builder.same(idle, 40_000, RunState::Waiting);
         builder.same(idle, 50_000, RunState::Waiting);
         builder.same(idle, 60_000, RunState::Waiting);
@@ -187,7 +187,7 @@ fn an_unchanged_stack_changes_its_meaning_when_its_module_goes() {
 }
 
 #[test]
-fn an_idle_thread_keeps_the_stack_of_the_block_that_is_cited() {
+fn an_idle_thread_has_the_stack_of_the_cited_block() {
     let mut builder = testing::trace();
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let idle = builder.thread(0, 1, "idle", STACK);
@@ -230,8 +230,8 @@ fn the_profile_does_not_depend_on_the_number_of_threads_nor_on_the_memory_limit(
 }
 
 #[test]
-fn walking_only_what_changed_gives_what_walking_everything_gives() {
-    // In blocks of one sample nothing is ever taken over from a walk before.
+fn incremental_walks_equal_full_walks() {
+    // In blocks of one sample, no walk can take over frames from the one before.
     let (long, alone) = (walk_about(300, 16, 1000), walk_about(300, 16, 1));
     let stacks = |file: &[u8]| {
         let (profile, runs) = profile(file);
@@ -245,7 +245,7 @@ fn walking_only_what_changed_gives_what_walking_everything_gives() {
 }
 
 #[test]
-fn a_lost_block_costs_its_samples_and_the_idle_spans_that_cite_it() {
+fn a_lost_block_loses_its_samples_and_the_idle_spans_that_cite_it() {
     let build_file = || {
         let mut builder = testing::trace();
         TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
@@ -292,7 +292,7 @@ fn a_module_without_tables_ends_the_walk_and_is_named() {
 }
 
 #[test]
-fn a_time_range_takes_what_lies_in_it_also_of_idle_spans() {
+fn a_time_range_also_cuts_idle_spans() {
     let mut builder = testing::trace();
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let idle = builder.thread(0, 1, "", STACK);
@@ -328,7 +328,7 @@ fn only_chosen_threads_are_walked() {
 }
 
 #[test]
-fn marks_of_any_block_come_in_time_order() {
+fn marks_of_all_blocks_are_sorted_by_time() {
     let mut builder = testing::trace();
     let thread = builder.thread(0, 1, "", STACK);
     builder.meta(30_000, &Event::Mark(Mark { time: 30_000, thread: 0, tag: 3, text: b"late" }));
@@ -364,7 +364,7 @@ fn every_prefix_of_a_trace_gives_a_profile_without_a_panic() {
 }
 
 #[test]
-fn samples_before_which_a_meta_block_is_lost_have_no_known_modules() {
+fn modules_are_unknown_for_samples_after_a_lost_meta_block() {
     let mut builder = testing::trace();
     let thread = builder.thread(0, 1, "", STACK);
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
@@ -391,7 +391,7 @@ fn samples_before_which_a_meta_block_is_lost_have_no_known_modules() {
 }
 
 #[test]
-fn an_x86_trace_is_read_even_where_it_cannot_be_walked() {
+fn an_x86_trace_that_cannot_be_walked_is_still_read() {
     let mut builder = stk_format::synth::TraceBuilder::new(Arch::X86);
     let thread = builder.thread(0, 1, "", 0x10_0000);
     builder.sample(thread, 10_000, &[0x40_1000, 0x0f_fff8], &[1, 2]);

@@ -9,7 +9,7 @@ use stk_format::Sample;
 use stk_unwind::Stop;
 
 impl BlockReader<'_, '_> {
-    /// Walks a sample, as far as it goes with what the runtime said of its thread.
+    /// Walks a sample, and beyond gaps as far as the runtime's report on its thread leads.
     pub(super) fn walk(&mut self, sample: &Sample<'_>, managed: Option<ManagedState>) -> BlockStack {
         let at = sample.slot as usize;
         let stop = self.walk_code(sample);
@@ -22,7 +22,7 @@ impl BlockReader<'_, '_> {
         self.finish(at, stop, sample.time)
     }
 
-    /// Ends what was held back: what follows its sample has been read.
+    /// Completes the pending step: all events that follow its sample have been read.
     pub(super) fn release(&mut self) {
         let Some(PendingStep { slot, mut step, stop, kept, managed }) = self.held.take() else { return };
         if let Some(managed) = managed {
@@ -53,7 +53,7 @@ impl BlockReader<'_, '_> {
             slot.thread = sample.thread;
         }
         if slot.stack.leave_gap() {
-            // The nodes are those of a longer stack.
+            // The nodes belong to a longer stack.
             slot.nodes.clear();
         }
         slot.managed = None;
@@ -74,7 +74,7 @@ impl BlockReader<'_, '_> {
         Ok(stop)
     }
 
-    /// Interns what was walked at `time`.
+    /// Interns the stack that was walked at `time`.
     pub(super) fn finish(&mut self, at: usize, stop: Result<Stop, StopReason>, time: u64) -> BlockStack {
         let (node, end) = match stop {
             Ok(stop) => (self.intern(at), self.slots[at].stack.end(stop)),
@@ -89,8 +89,8 @@ impl BlockReader<'_, '_> {
         walked
     }
 
-    /// Interns the frames of the last walk from the root on; those that were taken over from the
-    /// walk before have their nodes.
+    /// Interns the frames of the last walk from the root on. Frames taken over from the walk before
+    /// already have their nodes.
     fn intern(&mut self, at: usize) -> Option<NodeId> {
         let BlockReader { slots, out, inputs, walked, .. } = self;
         let Slot { stack, nodes, deepest, .. } = &mut slots[at];
@@ -98,7 +98,8 @@ impl BlockReader<'_, '_> {
         let mut parent = nodes.last().copied();
         for frame in stack.frames().rev().skip(nodes.len()) {
             let place = Placement::of(&inputs.trace.timeline, frame);
-            // What an exception interrupted is an instruction, not a return address.
+            // Where an exception interrupted a function, the address is that of an instruction, not
+            // a return address.
             let exact = frame.trust.is_exact();
             let frame = out.frames.intern(FrameKey { place, exact, trust: frame.trust });
             let node = out.tree.intern(Node { parent, frame });

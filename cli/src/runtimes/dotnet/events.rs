@@ -1,29 +1,29 @@
-//! The events of the .NET runtime's two providers that tell where methods are (dotnet/runtime,
+//! The events of the .NET runtime's two providers that state where methods are (dotnet/runtime,
 //! `ClrEtwAll.man`).
 //!
-//! Gets an event's type and payload, gives it as plain data. A payload may be longer than
-//! described; a shorter one gives `None`.
+//! Takes an event's type and payload and returns plain data. A payload may be longer than
+//! described. A shorter one gives `None`.
 
 use super::nettrace::EventType;
 use crate::model::bytes::Cursor;
 
-/// Events while the process runs.
+/// Provider of the events while the process runs.
 const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
-/// What there is, told all at once.
+/// Provider of the rundown: all that exists, reported at once.
 const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 
-/// An event that tells of methods.
+/// An event on methods.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Event {
-    /// A method's code came (`loaded`), or is there.
+    /// A method's code was loaded (`loaded`), or exists.
     Method { loaded: bool, method: Box<MethodCode> },
-    /// A method's code goes.
+    /// A method's code was unloaded.
     MethodUnload { start: u64 },
-    /// How a method's code maps to its IL. Has no address: it is told beside the method.
+    /// How a method's code maps to its IL. It has no address: it is sent beside the method's event.
     IlMap(IlMap),
-    /// A module came or is there.
+    /// A module was loaded, or exists.
     Module(ModuleEvent),
-    /// What runtime it is.
+    /// The version of the runtime.
     Runtime { version: [u16; 4] },
 }
 
@@ -46,7 +46,8 @@ pub(super) struct MethodCode {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct IlMap {
     pub method: u64,
-    /// Told after its method (as it is compiled); else before it (of a rundown).
+    /// True: sent after the event of its method (as it is compiled). False: sent before it (in a
+    /// rundown).
     pub after: bool,
     /// `(native, IL)`, sorted.
     pub offsets: Vec<(u32, i32)>,
@@ -57,23 +58,23 @@ pub(super) struct IlMap {
 pub(super) struct ModuleEvent {
     pub id: u64,
     pub il_path: String,
-    /// GUID and path of the portable PDB (or the Windows PDB); the events of a domain's modules do
-    /// not tell.
+    /// GUID and path of the portable PDB (or the Windows PDB). Events of a domain's modules do not
+    /// have them.
     pub pdb: Option<([u8; 16], String)>,
 }
 
 impl MethodCode {
-    /// `MethodFlags`, bit 0: made at run time, has no token.
+    /// `MethodFlags`, bit 0: the method was made at run time and has no token.
     pub fn is_dynamic(&self) -> bool {
         self.flags & 1 != 0
     }
 
-    /// The runtime's own helper, not a method (bit 4).
+    /// Whether it is a helper of the runtime, not a method (bit 4).
     pub fn is_helper(&self) -> bool {
         self.flags & 0x10 != 0
     }
 
-    /// Bits 28 to 31: which of its pieces (0 hot, 1 cold).
+    /// Bits 28 to 31: which piece of the method it is (0 hot, 1 cold).
     pub fn extent(&self) -> u32 {
         self.flags >> 28
     }
@@ -94,7 +95,7 @@ impl MethodCode {
     }
 }
 
-/// Reads an event; `None` if it tells nothing of methods or is too short.
+/// Reads an event; `None` if it is not an event on methods or is too short.
 pub(super) fn decode(kind: &EventType, payload: &[u8]) -> Option<Event> {
     let rundown = match kind.provider.as_str() {
         RUNTIME => false,
@@ -150,7 +151,8 @@ fn il_map(mut cursor: Cursor<'_>, after: bool) -> Option<Event> {
     for _ in 0..count {
         offsets.push((native.u32()?, il.i32()?));
     }
-    // Of several entries at one place the one with an IL offset counts, which is the last then.
+    // Of several entries at one address, the one with an IL offset counts. After sorting it is the
+    // last.
     offsets.sort_by_key(|&(native, il)| (native, il));
     offsets.dedup();
     Some(Event::IlMap(IlMap { method, after, offsets }))

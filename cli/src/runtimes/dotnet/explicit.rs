@@ -1,8 +1,8 @@
-//! The data contract applied to a trace: what the explicit Frames of its samples say.
+//! Applies the data contract to a trace: what the explicit Frames of its samples state.
 //!
-//! Gets the descriptor that a runtime published (RUNTIME_INFO), a sample with its stack, and what
-//! the runtime said of its thread ([`ManagedState`]); gives the chain of Frames, and goes on with
-//! walks that end in a gap ([`ExplicitFrames::go_on`]).
+//! Takes the descriptor that a runtime published (RUNTIME_INFO), a sample with its stack, and what
+//! the runtime reported about its thread ([`ManagedState`]). Returns the chain of Frames, and
+//! continues walks that end in a gap ([`ExplicitFrames::go_on`]).
 
 use super::contract::{
     Code, Context, Contract, ContractError, Descriptor, DescriptorError, ExplicitFrame, ExplicitKind,
@@ -15,26 +15,26 @@ use stk_schema::Arch;
 use stk_unwind::{Frame, Modules, Registers, Sample, Stop, Trust, WalkOptions, Walker};
 use thiserror::Error;
 
-/// Gaps of one stack that are crossed at most.
+/// Limit for the gaps that are crossed in one stack.
 const MOST_GAPS: usize = 64;
 
-/// Why nothing can be said of the explicit Frames of a trace.
+/// Why the explicit Frames of a trace cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum ContractProblem {
-    /// The trace has no runtime of that kind.
+    /// The trace has no runtime with explicit Frames.
     #[error("the trace tells of no runtime with explicit Frames")]
     NoRuntime,
     /// Its runtime is too old.
     #[error("the runtime ({version}) publishes no data contract")]
     Unpublished {
-        /// The runtime's version.
+        /// Version of the runtime.
         version: String,
     },
     /// The runtime's descriptor cannot be read.
     #[error("the runtime's data contract cannot be read: {0}")]
     Descriptor(DescriptorError),
-    /// It describes stacks in a way that is not known.
+    /// It has an unknown version of the contract for stacks.
     #[error("version {0} of the data contract StackWalk is not known")]
     UnknownVersion(u32),
     /// It does not describe stacks.
@@ -46,15 +46,15 @@ pub enum ContractProblem {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum MethodProblem {
-    /// No list of methods has it.
+    /// No list of methods has its MethodDesc.
     #[error("MethodDesc {0:#x} is in no list of methods")]
     Unlisted(u64),
-    /// The Frame names it by its place in a table.
+    /// The Frame names it by a slot of a method table.
     #[error("slot {slot} of MethodTable {method_table:#x}, which was not recorded")]
     Slot {
         /// Address of the table.
         method_table: u64,
-        /// Place in it.
+        /// Number of the slot.
         slot: u64,
     },
     /// The Frame cannot be read.
@@ -62,15 +62,15 @@ pub enum MethodProblem {
     Contract(#[from] ContractError),
 }
 
-/// What can be said of the explicit Frames of a trace.
+/// The explicit Frames of a trace.
 #[derive(Debug)]
 pub struct ExplicitFrames {
     contract: Result<Contract, ContractProblem>,
 }
 
 impl ExplicitFrames {
-    /// Of a trace with this timeline. Of several runtimes it is the first with a contract: the
-    /// recorder asks no other.
+    /// Of a trace with this timeline. If there are several runtimes, takes the first that published
+    /// a contract, since the recorder asks no other.
     pub fn of(timeline: &Timeline, arch: Arch) -> ExplicitFrames {
         let described = timeline.runtimes.iter().find(|runtime| !runtime.descriptor.is_empty());
         let contract = match (described, timeline.runtimes.first()) {
@@ -88,20 +88,20 @@ impl ExplicitFrames {
     ///
     /// # Errors
     ///
-    /// Why there is none.
+    /// Why there is no contract.
     pub fn contract(&self) -> Result<&Contract, &ContractProblem> {
         self.contract.as_ref()
     }
 
-    /// Whether a walk that stopped so may be gone on with.
+    /// Whether a walk that stopped with `stop` can be continued.
     pub fn may_go_on(&self, stop: Stop) -> bool {
         self.contract.is_ok() && !matches!(stop, Stop::ThreadStart | Stop::DepthLimit)
     }
 
-    /// Goes on with a walk that ended with the frame at stack pointer `sp`, for the reason `stop`:
-    /// from the next explicit Frame above, and again if that ends in a gap too. What a Frame does
-    /// not hold of the registers is taken to be zero, so that code which rests on it ends the walk.
-    /// Hands over the frames that are found and gives the reason of the end.
+    /// Continues a walk that ended with the frame at stack pointer `sp`, for the reason `stop`:
+    /// from the next explicit Frame above, and again if that walk ends in a gap too. Registers that
+    /// a Frame does not hold are taken as zero, so code that depends on them ends the walk. Calls
+    /// `each` with the frames that it finds, and returns why the walk ended.
     pub fn go_on<M: Modules>(
         &self,
         space: &M,
@@ -131,8 +131,8 @@ impl ExplicitFrames {
         stop
     }
 
-    /// The explicit Frames of a sample, innermost first, and why there are no more if the chain
-    /// does not end as it should.
+    /// The explicit Frames of a sample, innermost first, and an error if the chain does not end
+    /// properly.
     ///
     /// # Errors
     ///
@@ -164,24 +164,23 @@ impl ExplicitFrames {
     }
 }
 
-/// What an explicit Frame says.
+/// The facts in an explicit Frame.
 #[derive(Debug)]
 pub struct FrameReport {
-    /// Which one.
     pub frame: ExplicitFrame,
-    /// The instruction pointer and the stack pointer of the managed code that it stands for; `None`
+    /// The instruction pointer and the stack pointer of the managed code that it leads to; `None`
     /// if it holds none (at this moment).
     pub leads_to: Result<Option<(u64, u64)>, ContractError>,
-    /// The method that it names, empty if its kind names none; or why that is not known.
+    /// The method that it names, empty if its kind names none; or why the method is not known.
     pub method: Result<String, MethodProblem>,
 }
 
-/// What the kind of a Frame is called; one that the descriptor does not name, by its identifier.
+/// The name of a Frame's kind. If the descriptor does not define the kind, its identifier is shown.
 pub fn kind_name(frame: ExplicitFrame) -> String {
     frame.kind.map_or_else(|| format!("Frame {:#x}", frame.identifier), |kind| kind.as_str().to_owned())
 }
 
-/// Whether a Frame holds the registers of interrupted code, not a return address.
+/// Whether a Frame holds the registers of interrupted code instead of a return address.
 pub fn is_interrupted(kind: Option<ExplicitKind>) -> bool {
     matches!(
         kind,
@@ -226,19 +225,20 @@ pub fn memory<'a>(sample: &Sample<'a>, managed: &'a ManagedState) -> Fragments<'
     memory
 }
 
-/// Code as the contract sees it, by a sample's modules and dynamic code.
+/// The contract's view of code, from a sample's modules and dynamic code.
 pub struct SampleCode<'a, M> {
     space: &'a M,
     sample: &'a Sample<'a>,
-    /// Methods, and the sample's time in nanoseconds since the trace's start. Without them all code
-    /// is taken to be managed that has unwind data: to see that a Frame's own word is no nonsense.
+    /// Methods, and the sample's time in nanoseconds since the trace's start. Without them, all
+    /// code that has unwind data counts as managed. That is enough to see that a Frame does not
+    /// lead to a wrong address.
     methods: Option<(&'a MethodMap, u64)>,
-    /// Takes one step.
+    /// A walker for single steps.
     walker: RefCell<Walker>,
 }
 
 impl<'a, M: Modules> SampleCode<'a, M> {
-    /// The code around a sample.
+    /// The code for a sample.
     pub fn new(
         space: &'a M,
         sample: &'a Sample<'a>,
@@ -261,8 +261,7 @@ impl<'a, M: Modules> SampleCode<'a, M> {
 impl<M: Modules> Code for SampleCode<'_, M> {
     fn is_managed(&self, ip: u64) -> bool {
         let Some((methods, time)) = self.methods else { return self.has_unwind_data(ip) };
-        // The addresses that are asked for are return addresses, but for the sample's own and
-        // interrupted ones.
+        // The addresses are return addresses, except the sample's own and interrupted ones.
         let held = |address| !matches!(methods.find(address, time, time), Ok(None));
         held(ip.wrapping_sub(1)) || held(ip)
     }

@@ -1,5 +1,5 @@
-//! From an address in a method to a source line: native offset → IL offset (the runtime's map) →
-//! sequence point (the module's portable PDB).
+//! Finds the source line of an address in a method: native offset → IL offset (the runtime's map)
+//! → sequence point (the module's portable PDB).
 
 use crate::model::{file_name, pdb_id};
 use crate::runtimes::{ManagedModule, MethodId, Methods};
@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use thiserror::Error;
 
-/// IL offsets with a meaning of their own (dotnet/runtime, `ICorDebugInfo::MappingTypes`).
+/// IL offsets with a special meaning (dotnet/runtime, `ICorDebugInfo::MappingTypes`).
 const NO_IL: i32 = -1;
 const PROLOGUE: i32 = -2;
 const EPILOGUE: i32 = -3;
 
-/// Source lines of methods. A module's PDB is looked for when its first line is asked for.
+/// Source lines of methods. Looks for a module's PDB when the first line in it is needed.
 #[derive(Debug)]
 pub struct Lines<'a> {
     methods: &'a Methods,
@@ -27,10 +27,10 @@ pub struct Lines<'a> {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum LineError {
-    /// The recorder asked the data access library for the method.
+    /// Only the data access library named the method.
     #[error("its name is from the data access library, which tells no lines")]
     NameOnly,
-    /// No compiler made it from a file.
+    /// No compiler made it from a source file.
     #[error("was made at run time: it has no source")]
     NoSource,
     /// No list of modules has its module.
@@ -39,13 +39,13 @@ pub enum LineError {
     /// Its module's PDB cannot be read.
     #[error(transparent)]
     Pdb(Arc<ModulePdbError>),
-    /// The runtime did not say which IL its code was made of.
+    /// The runtime did not state the IL of its code.
     #[error("the runtime gave no IL map of it")]
     NoIlMap,
     /// The address is in code that the runtime added.
     #[error("no IL belongs to the address")]
     NoIl,
-    /// The address is taken for the epilogue's, and cannot be.
+    /// The map assigns the address to an epilogue, but it is a call's, so that is wrong.
     #[error("the runtime's IL map does not tell of its call")]
     NoCall,
     /// The compiler wrote no line for the IL.
@@ -57,10 +57,10 @@ pub enum LineError {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum ModulePdbError {
-    /// Its assembly has none.
+    /// Its assembly names no PDB.
     #[error("{0} names no PDB")]
     Unnamed(String),
-    /// A file is no such PDB, or is damaged.
+    /// A file is not a portable PDB, or is damaged.
     #[error("{path}: {error}")]
     Damaged {
         /// The PDB.
@@ -71,26 +71,24 @@ pub enum ModulePdbError {
     /// The PDB inside the assembly is damaged.
     #[error("{assembly}: the PDB inside {error}")]
     DamagedInside {
-        /// The assembly.
         assembly: PathBuf,
         /// What is wrong with its PDB.
         error: PortablePdbError,
     },
-    /// The PDB inside the assembly is not packed as it should be.
+    /// The PDB inside the assembly is not packed correctly.
     #[error("{assembly}: the PDB inside cannot be unpacked")]
     Packed {
-        /// The assembly.
+        /// Path of the assembly.
         assembly: PathBuf,
     },
     /// The only file of that name cannot be read.
     #[error("{path}: {error}")]
     Unreadable {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         error: String,
     },
-    /// No place holds it.
+    /// It was not found anywhere.
     #[error("{name} ({id}) was not found")]
     NotFound {
         /// Its file name.
@@ -105,17 +103,15 @@ pub enum ModulePdbError {
         name: String,
         /// GUID and age as symbol servers write them.
         id: String,
-        /// The file.
         path: PathBuf,
-        /// Which build that is.
+        /// The identity of that file.
         found: Identity,
     },
 }
 
-/// A source line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
-    /// Source file, as the compiler names it.
+    /// Source file, under the compiler's name for it.
     pub file: String,
     /// From 1.
     pub line: u32,
@@ -128,16 +124,17 @@ impl<'a> Lines<'a> {
     }
 
     /// The line of an address in a method: of the instruction itself, or of a caller (`is_call`),
-    /// one below its return address. Where the compiler moved code behind an epilogue, the
-    /// runtime's map may not tell it from that; but no epilogue calls.
+    /// one below its return address. If the compiler moved code behind an epilogue, the runtime's
+    /// map may take that code for the epilogue. But an epilogue makes no calls, so the map is wrong
+    /// for a call.
     ///
     /// # Errors
     ///
-    /// Why there is none.
+    /// Why there is no line.
     pub fn line(&self, id: MethodId, address: u64, is_call: bool) -> Result<Line, LineError> {
         let method = self.methods.map.get(id);
         let Some(module) = method.module.filter(|_| method.token != 0) else {
-            // What the runtime lists itself has its number.
+            // A method in the runtime's own list has an id.
             return Err(match method.id {
                 0 => LineError::NameOnly,
                 _ => LineError::NoSource,
@@ -168,7 +165,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Finds and reads the PDB of a module: a file of its own, or inside the assembly.
+/// Finds and reads the PDB of a module, as a file or inside the assembly.
 fn find(store: &SymbolStore, module: &ManagedModule) -> Result<PortablePdb, ModulePdbError> {
     if module.pdb_guid == [0; 16] {
         return Err(ModulePdbError::Unnamed(module.file_name().to_owned()));

@@ -1,15 +1,15 @@
-//! .NET: where the methods of a process lay and what they are called, from what its runtime told
-//! the recorder.
+//! .NET: where the methods of a process lay and their names, from what its runtime reported to the
+//! recorder.
 //!
-//! Gets a trace with NETTRACE events (the streams of EventPipe sessions, byte for byte as the
-//! runtime sent them) and METHOD_NAME events (what the data access library said where there is no
-//! EventPipe); gives [`Methods`]. [`Lines`] turns addresses in them into source lines by the IL
+//! Takes a trace with NETTRACE events (the streams of EventPipe sessions, byte for byte as the
+//! runtime sent them) and METHOD_NAME events (from the data access library, where there is no
+//! EventPipe). Returns [`Methods`]. [`Lines`] converts addresses in them to source lines, by the IL
 //! maps of the same streams and the modules' portable PDBs.
 //!
 //! * [`nettrace`] reads a stream into events, [`events`] their payloads, [`rundown`] joins them to
 //!   methods.
 //! * [`lines`] finds the portable PDB of a module and the line in it.
-//! * [`contract`] walks the runtime's explicit Frames over captured bytes, [`explicit`] applies it
+//! * [`contract`] walks the runtime's explicit Frames over captured bytes. [`explicit`] applies it
 //!   to a trace's samples.
 
 pub mod contract;
@@ -27,7 +27,7 @@ use crate::trace::{NamedCode, Nettrace, RuntimeEvents, Timeline, Trace, beyond_m
 use rundown::{MAX_NAME, Rundown, Times};
 use std::collections::{BTreeSet, HashSet};
 
-/// What the .NET runtimes of a trace told of their methods.
+/// The methods that the .NET runtimes of a trace reported.
 pub fn methods(trace: &Trace<'_>) -> Methods {
     let runtimes = runtime_images(&trace.timeline);
     if !trace.timeline.has_runtime_events {
@@ -38,7 +38,7 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
     let mut rundown = Rundown::within(trace.budget.clone());
     for Nettrace { session, received, bytes } in &sessions {
         let times = |header: &nettrace::Header| {
-            // Both are the system's performance counter then.
+            // If these agree, both clocks are the system's performance counter.
             if header.clock_frequency == clock_frequency && header.clock_start <= *received {
                 Times::OfEvents
             } else {
@@ -48,8 +48,8 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
         let outcome = rundown.stream(bytes, times, |ticks| trace.clock.ns(ticks));
         problems.extend(outcome_problems(*session, &outcome));
     }
-    // What the runtime itself lists is more exact, and of the same method says the same in other
-    // words: there the library is not heard.
+    // For methods in the runtime's own list, that list's name wins over the library's: it is more
+    // exact, and the library only writes the same name in another form.
     rundown.map.finish();
     let unlisted = |name: &NamedCode| !rundown.map.any_within(name.base, name.size.into());
     let names: Vec<NamedCode> = names.into_iter().filter(unlisted).collect();
@@ -76,8 +76,7 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
     Methods { map, modules, problems, streams: sessions.len(), runtimes }
 }
 
-/// File names of what .NET consists of besides methods: runtimes, compilers, collectors, hosts. In
-/// lower case.
+/// File names of .NET's own binaries: runtimes, compilers, collectors, hosts. In lower case.
 const RUNTIME_FILES: [&str; 11] = [
     "coreclr.dll",
     "clrjit.dll",
@@ -92,8 +91,8 @@ const RUNTIME_FILES: [&str; 11] = [
     "mscoreei.dll",
 ];
 
-/// The images whose native code is the runtime's own: known by name, or found by the recorder (a
-/// single-file host has a name of its own).
+/// The images whose native code belongs to the runtime: those with a known name, and those that the
+/// recorder found (a single-file host can have any name).
 fn runtime_images(timeline: &Timeline) -> BTreeSet<ImageId> {
     let named = timeline.images.iter().enumerate().filter_map(|(i, record)| {
         let name = record.image.name.to_lowercase();
@@ -105,7 +104,7 @@ fn runtime_images(timeline: &Timeline) -> BTreeSet<ImageId> {
     named.chain(found).collect()
 }
 
-/// The methods that one stream tells of, with its own clock for a time: for tools, and to try the
+/// The methods in one stream, with times on the stream's own clock. For tools, and to test the
 /// reader on any bytes.
 pub fn stream_methods(stream: &[u8]) -> (Methods, nettrace::Outcome) {
     let mut rundown = Rundown::default();
@@ -115,7 +114,7 @@ pub fn stream_methods(stream: &[u8]) -> (Methods, nettrace::Outcome) {
     (Methods { map, modules, streams: 1, ..Methods::default() }, outcome)
 }
 
-/// What is wrong with a stream, one sentence each.
+/// The errors in a stream, one sentence each.
 fn outcome_problems(session: u64, outcome: &nettrace::Outcome) -> Vec<String> {
     let mut problems = Vec::new();
     if let Some(broken) = outcome.broken {

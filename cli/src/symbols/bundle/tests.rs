@@ -1,4 +1,4 @@
-//! Bundles that were written here, by others, and by nobody who means well.
+//! Tests on bundles from this writer, from other programs, and on hostile ones.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn packed(files: &[(String, String, Vec<u8>)]) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_bundled_comes_out() {
+fn bundled_files_are_read_back() {
     for files in [files(), files().into_iter().filter(|file| file.0.len() < 100).collect(), Vec::new()] {
         let (_folder, bundle) = file(&packed(&files));
         assert_eq!(bundle.len(), files.len());
@@ -49,7 +49,7 @@ fn what_was_bundled_comes_out() {
 }
 
 #[test]
-fn a_short_name_is_found_without_unpacking_what_stands_before() {
+fn a_short_name_is_found_without_unpacking_the_members_before() {
     let files: Vec<_> = files().into_iter().filter(|file| file.0.len() < 100).collect();
     let bytes = packed(&files);
     let (_folder, bundle) = file(&bytes);
@@ -79,7 +79,7 @@ fn a_file_beyond_the_limit_is_refused() {
 }
 
 #[test]
-fn every_prefix_and_every_flipped_byte_ends_in_an_error_or_in_the_contents() {
+fn every_prefix_and_flipped_byte_gives_an_error_or_the_contents() {
     let files = vec![("a.pdb".to_owned(), "1".to_owned(), b"contents ".repeat(100))];
     let bytes = packed(&files);
     let folder = tempfile::tempdir().unwrap();
@@ -103,7 +103,7 @@ fn every_prefix_and_every_flipped_byte_ends_in_an_error_or_in_the_contents() {
     }
 }
 
-/// One frame of an archive, whose members are (type, name, stated size, contents).
+/// One frame of an archive with the members (type, name, stated size, contents).
 fn archive(members: &[(tar::EntryType, &str, u64, &[u8])]) -> Vec<u8> {
     let mut plain = Vec::new();
     for &(kind, name, size, contents) in members {
@@ -133,10 +133,10 @@ fn open(bytes: &[u8]) -> io::Result<Bundle> {
 }
 
 #[test]
-fn a_header_that_names_the_next_file_is_refused_by_its_stated_size_before_it_is_read() {
+fn a_long_name_header_is_refused_by_its_stated_size_before_it_is_read() {
     for kind in [tar::EntryType::GNULongName, tar::EntryType::XHeader] {
         let head = archive(&[(kind, "x", 8 << 30, &[])]);
-        // All of it would still be below what may be unpacked.
+        // The whole archive would still be below the limit for unpacking.
         let bytes = frame(std::iter::once(head).chain((0..12).map(|_| vec![b'a'; 1 << 20])));
         let error = open(&bytes).unwrap_err();
         assert!(error.to_string().contains("header"), "{kind:?}: {error}");
@@ -162,7 +162,7 @@ fn names_in_headers_of_their_own_are_read() {
 }
 
 #[test]
-fn an_archive_that_expands_without_end_is_given_up() {
+fn an_archive_that_expands_too_far_is_refused() {
     let head = archive(&[(tar::EntryType::Regular, "a.pdb/1/a.pdb", 1 << 30, &[])]);
     let bytes = frame(std::iter::once(head).chain((0..64).map(|_| vec![0; 1 << 20])));
     assert!(unpacked_limit(bytes.len()) < 64 << 20);
@@ -179,7 +179,7 @@ fn more_members_than_any_bundle_has_are_refused() {
 }
 
 #[test]
-fn a_bundle_of_one_frame_is_not_unpacked_from_its_beginning_for_ever() {
+fn a_bundle_of_one_frame_is_unpacked_a_limited_number_of_times() {
     let plain = archive(&[
         (tar::EntryType::Regular, "big", 12 << 20, &vec![0; 12 << 20]),
         (tar::EntryType::Regular, "a.pdb/1/a.pdb", 1, b"a"),

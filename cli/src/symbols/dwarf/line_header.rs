@@ -1,21 +1,21 @@
-//! What reading the header of a line program costs, known before it is read.
+//! Limits the cost of reading the header of a line program before it is read.
 //!
-//! A header of DWARF 5 counts its folders and files, and the form of an entry may take a single
-//! byte. `gimli` reads them all into a table with some 90 bytes for each. No form takes no byte at
-//! all there, so the header's length bounds the table.
+//! A header of DWARF 5 states the number of its folders and files, and an entry may take as little
+//! as one byte. `gimli` reads them all into a table with some 90 bytes for each. There every form
+//! takes at least one byte, so the header's length limits the table.
 
 use super::{Dwarf, DwarfEntry};
 use gimli::{AttributeValue, DebugLineOffset, Reader as _, Section as _};
 
-/// Longest header that is read, in bytes. The longest real ones have some thousand files and a
-/// tenth of that.
+/// Limit for the length of a header, in bytes. The longest real ones have some thousand files and a
+/// tenth of this length.
 const MOST: usize = 1 << 20;
 
-/// Checks the headers of the line programs that a unit's first entry names.
+/// Checks the headers of the line programs of a unit's first entry.
 ///
 /// # Errors
 ///
-/// When one is too long or damaged.
+/// When a header is too long or damaged.
 pub(super) fn check(dwarf: &Dwarf<'_>, root: &DwarfEntry<'_>) -> gimli::Result<()> {
     for attribute in root.attrs() {
         if let AttributeValue::DebugLineRef(offset) = attribute.value()

@@ -1,8 +1,8 @@
-//! Builds the flat index from what a symbol file says.
+//! Builds the flat index from the contents of a symbol file.
 //!
 //! Every function is flattened as it is added: its own line rows and the rows of its inline sites
 //! become one list of address rows, each with the whole inline chain. Where code ranges overlap,
-//! [`IndexBuilder::finish`] decides once which function an address belongs to, so that a lookup has
+//! [`IndexBuilder::finish`] decides once which function an address belongs to, so a lookup has
 //! nothing left to decide.
 
 use std::collections::HashMap;
@@ -16,22 +16,22 @@ use super::{IndexError, IndexHeader, SymbolIndex};
 
 /// No string, no node, no parent.
 pub(crate) const NONE: u32 = u32::MAX;
-/// More inline frames than this at one address are taken for damage and cut.
+/// Limit for the inline frames at one address. More count as damage and are cut.
 const MAX_ACTIVE: usize = 512;
-/// Largest image that Windows loads. It also bounds the index's table of blocks, which grows with
-/// the last address.
+/// Size of the largest image that Windows loads. It also limits the index's table of blocks, which
+/// grows with the last address.
 const MAX_IMAGE: u32 = 1 << 31;
-/// Longest name that is kept, in bytes.
+/// Limit for the length of a name, in bytes.
 const MAX_STRING: usize = 1 << 16;
-/// The string table is addressed with 32 bits.
+/// Limit for the string table, which is addressed with 32 bits.
 const MAX_STRINGS: usize = 1 << 31;
-/// Bytes that each stored byte of a symbol file may expand to. Of real PDBs it is less than 0.2, of
-/// images with DWARF 1.
+/// Bytes that each stored byte of a symbol file may expand to. Real PDBs expand to less than 0.2,
+/// images with DWARF to 1.
 const EXPANSION: usize = 16;
 /// Bytes that the smallest file may expand to.
 const LEAST_ROOM: usize = 4 << 20;
 
-/// What kind of record named a range. Lower kinds win where ranges overlap.
+/// The kind of the record that gave a range its name. Lower kinds win where ranges overlap.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum RecordKind {
@@ -50,7 +50,7 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    /// The kind that was stored as this number.
+    /// The kind that is stored as this number.
     pub(crate) fn from_u8(value: u8) -> Option<RecordKind> {
         use RecordKind::*;
         [Procedure, SeparatedCode, Thunk, Public, CoffSymbol, Export].get(usize::from(value)).copied()
@@ -78,9 +78,9 @@ pub(crate) struct InlineSite {
     pub(crate) name: StringId,
     /// File of the inlined function, for addresses without a row of their own.
     pub(crate) file: StringId,
-    /// Line of the call, where the symbol file states it apart from line rows (DWARF); else 0.
+    /// Line of the call, if the symbol file states it separately from line rows (DWARF); else 0.
     pub(crate) call_line: u32,
-    /// File of the call, likewise, or [`NONE`].
+    /// File of the call, if stated in the same way; else [`NONE`].
     pub(crate) call_file: StringId,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct CodeSpan {
     row_count: u32,
 }
 
-/// From `start` on, code belongs to `node` and comes from `line`.
+/// The node and the line of the code from `start` on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) start: u32,
@@ -128,7 +128,7 @@ pub(super) struct ChainNode {
     pub(super) name: StringId,
     pub(super) file: StringId,
     pub(super) parent: u32,
-    /// With a parent: the line of the call in it. Without: the index of the span.
+    /// With a parent: the line of the call in it. Without one: the index of the span.
     pub(super) extra: u32,
 }
 
@@ -140,15 +140,16 @@ pub(crate) struct IndexBuilder {
     nodes: Vec<ChainNode>,
     omap: Vec<(u32, u32)>,
     scratch: Scratch,
-    /// Bytes of the file.
+    /// Bytes of the symbol file.
     stored: usize,
-    /// Bytes that may still be made of the file's records; none once they were more.
+    /// Bytes that the file's records may still expand to; `None` once they exceeded the limit.
     room: Option<usize>,
-    /// Ranges behind this rva are ignored: the index's table of blocks counts as well.
+    /// Ranges behind this rva are ignored, since the index's table of blocks counts against the
+    /// limit too.
     last_rva: u32,
 }
 
-/// Buffers that are used again for each function.
+/// Buffers that are reused for each function.
 #[derive(Default)]
 struct Scratch {
     nodes: HashMap<ChainNode, u32, foldhash::fast::FixedState>,
@@ -157,7 +158,7 @@ struct Scratch {
     active: Vec<ActiveSite>,
     chain: Vec<u32>,
     depths: Vec<u32>,
-    /// Number of each site's row among the active ones, if it has one here.
+    /// Number of each site's row among the active ones, if it has an active row.
     row_of_site: Vec<u32>,
 }
 
@@ -169,7 +170,7 @@ struct ActiveSite {
 }
 
 impl IndexBuilder {
-    /// For a file of so many bytes: what its records expand to counts against that.
+    /// A builder for a file of `stored` bytes. That length limits what its records may expand to.
     pub(crate) fn new(stored: usize) -> IndexBuilder {
         let room = stored.saturating_mul(EXPANSION).saturating_add(LEAST_ROOM);
         // Four bytes for each block of 256.
@@ -187,25 +188,25 @@ impl IndexBuilder {
         }
     }
 
-    /// Counts bytes of memory or of work against what the file may expand to. Once it says no,
-    /// nothing more is added.
+    /// Counts bytes of memory or of work against what the file may expand to. Once it has returned
+    /// false, nothing more is added.
     pub(crate) fn spend(&mut self, bytes: usize) -> bool {
         self.room = self.room.and_then(|room| room.checked_sub(bytes));
         self.room.is_some()
     }
 
-    /// Counts a text without an end: looking for that may have taken the whole file.
+    /// Counts a text without an end: the search for its end may have covered the whole file.
     pub(crate) fn spend_endless(&mut self) {
         self.spend(self.stored);
     }
 
-    /// Whether the file's records have expanded to more than those of any real file: the rest of it
-    /// is damage.
+    /// Whether the file's records have expanded to more than those of any real file. The rest of it
+    /// then counts as damage.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.room.is_none()
     }
 
-    /// The id of a string; bytes that are not UTF-8 are replaced.
+    /// The id of a string. Bytes that are not UTF-8 are replaced.
     pub(crate) fn string(&mut self, bytes: &[u8]) -> StringId {
         if !self.spend(bytes.len()) && !self.strings.ends.is_empty() {
             return 0;
@@ -222,8 +223,8 @@ impl IndexBuilder {
         self.strings.get(id)
     }
 
-    /// Sets the map that leads from the image's addresses to those of all ranges: sorted by the
-    /// first.
+    /// Sets the map from the image's addresses to the addresses of all ranges, sorted by the
+    /// image's.
     pub(crate) fn set_omap(&mut self, omap: Vec<(u32, u32)>) {
         self.omap = omap;
     }
@@ -242,7 +243,7 @@ impl IndexBuilder {
         spans.iter().map(|span| (span.start, span.end, span.name, span.kind))
     }
 
-    /// Adds a function. One without a range, or behind the end of any image, is ignored.
+    /// Adds a function. A function without a range, or behind the end of any image, is ignored.
     pub(crate) fn add(&mut self, function: &FunctionRecord<'_>) {
         if function.start >= function.end
             || function.end > self.last_rva
@@ -323,7 +324,7 @@ impl IndexBuilder {
         if let Some(&known) = self.scratch.nodes.get(&node) {
             return known;
         }
-        // Counted twice: among the nodes, and in the function's map of them.
+        // It takes memory twice: in the list of nodes, and in the function's map of nodes.
         self.spend(2 * size_of::<ChainNode>());
         self.nodes.push(node);
         let number = (self.nodes.len() - 1) as u32;
@@ -331,7 +332,8 @@ impl IndexBuilder {
         number
     }
 
-    /// Sweeps over the addresses at which any level's row begins or ends.
+    /// Makes the rows of a function with inline sites: sweeps over the addresses at which a row of
+    /// any level begins or ends.
     fn add_inlined_rows(&mut self, function: &FunctionRecord<'_>, lines: &[LineRow], span: u32) {
         let first = self.rows.len();
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -377,8 +379,8 @@ impl IndexBuilder {
                     scratch.active.push(ActiveSite { depth, site: inlined.site, row: inlined.row });
                 }
             }
-            // The deepest site decides; its ancestors are in the chain even where they have no row
-            // of their own here, since code of the inner one cannot run without them.
+            // The deepest site determines the chain. Its ancestors are in the chain even if they
+            // have no row at this address, since code of the inner site cannot run without them.
             let innermost = scratch.active.iter().max_by_key(|a| (a.depth, std::cmp::Reverse(a.site)));
             for (n, active) in scratch.active.iter().enumerate() {
                 scratch.row_of_site[active.site as usize] = n as u32;
@@ -393,7 +395,7 @@ impl IndexBuilder {
                 }
             }
 
-            // Finding the innermost site and putting its chain together.
+            // The cost of finding the innermost site and of making its chain.
             self.spend(scratch.active.len() / 8 + scratch.chain.len());
             let row = self.chain_row(at, function, span, own, &scratch);
             self.push_row(first, row);
@@ -418,7 +420,8 @@ impl IndexBuilder {
         let (mut file, mut line) =
             own.filter(|own| own.line != 0).map_or((NONE, 0), |own| (own.file, own.line));
         let call = |inner: Option<&u32>, file: &mut StringId, line: &mut u32| {
-            // DWARF states the call's place; a PDB leaves it to the caller's own row.
+            // DWARF states the file and line of the call. With a PDB they are those of the caller's
+            // own row.
             if let Some(site) = inner.and_then(|&site| sites.get(site as usize)).filter(|s| s.call_line != 0)
             {
                 (*file, *line) = (site.call_file, site.call_line);
@@ -439,7 +442,7 @@ impl IndexBuilder {
         Row { start: at, node, line }
     }
 
-    /// Decides which range each address belongs to and lays the index out.
+    /// Decides which range each address belongs to, and writes the index.
     ///
     /// # Errors
     ///
@@ -471,8 +474,7 @@ impl IndexBuilder {
         }
         flat.push_row(end, NONE, 0);
         self.add_aliases(&new_spans, &mut flat);
-        // What is laid out is let go piece by piece: the largest moment of a conversion's memory
-        // may be here.
+        // Free what is no longer needed, since the memory of a conversion may be at its peak here.
         let IndexBuilder { mut strings, spans, rows, nodes, omap, scratch, .. } = self;
         strings.table = HashTable::new();
         drop((pieces, new_nodes, new_spans, spans, rows, nodes, scratch));
@@ -480,8 +482,8 @@ impl IndexBuilder {
         SymbolIndex::from_bytes(bytes)
     }
 
-    /// Ranges that lost to another one at the very same address (identical code folding, several
-    /// public names) stay as its further names.
+    /// Keeps the names of ranges that lost to another one at the very same address (identical code
+    /// folding, several public names) as further names of that range.
     fn add_aliases(&self, new_spans: &[u32], flat: &mut FlatParts) {
         let mut winners: HashMap<u32, u32, foldhash::fast::FixedState> = HashMap::default();
         for (span, &new) in self.spans.iter().zip(new_spans) {
@@ -505,7 +507,7 @@ impl IndexBuilder {
 #[derive(Default)]
 pub(super) struct StringTable {
     pub(super) bytes: Vec<u8>,
-    /// Where each string ends in `bytes`; it begins where the one before ends.
+    /// Where each string ends in `bytes`. It begins where the one before it ends.
     pub(super) ends: Vec<u32>,
     table: HashTable<StringId>,
 }
@@ -517,7 +519,7 @@ impl StringTable {
         if let Some(&id) = self.table.find(hash, |&id| at(bytes, ends, id) == text.as_bytes()) {
             return id;
         }
-        // Beyond the limit every new name is the first one; `finish` refuses such an index.
+        // Beyond the limit, every new name gets the first id. `finish` refuses such an index.
         if self.bytes.len() >= MAX_STRINGS {
             return 0;
         }

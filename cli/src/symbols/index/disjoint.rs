@@ -1,4 +1,4 @@
-//! Which range an address belongs to, where ranges overlap.
+//! Decides which range an address belongs to where ranges overlap.
 
 use super::build::CodeSpan;
 
@@ -19,8 +19,8 @@ pub(super) fn disjoint(spans: &[CodeSpan]) -> Vec<(u32, u32, u32)> {
     pieces
 }
 
-/// Pieces of one kind of range: a later beginning interrupts an earlier range, which goes on behind
-/// it.
+/// Pieces of ranges of one kind: a range interrupts an earlier one that it begins in, and the
+/// earlier one continues behind it.
 fn nested(spans: &[CodeSpan], sorted: &[u32]) -> Vec<(u32, u32, u32)> {
     let mut pieces: Vec<(u32, u32, u32)> = Vec::with_capacity(sorted.len());
     let mut open: Vec<u32> = Vec::new();
@@ -50,7 +50,7 @@ fn nested(spans: &[CodeSpan], sorted: &[u32]) -> Vec<(u32, u32, u32)> {
     pieces
 }
 
-/// `base` plus those parts of `filler` that `base` leaves free. Both are sorted and disjoint.
+/// `base` and the parts of `filler` in the gaps of `base`. Both are sorted and disjoint.
 fn fill_gaps(base: &[(u32, u32, u32)], filler: &[(u32, u32, u32)]) -> Vec<(u32, u32, u32)> {
     let mut out = Vec::with_capacity(base.len() + filler.len());
     let mut next = 0;

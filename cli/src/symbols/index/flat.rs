@@ -1,4 +1,4 @@
-//! The flat, relocatable, little-endian form of the index, in memory as in the cache file.
+//! The flat, relocatable, little-endian form of the index, in memory and in the cache file.
 //!
 //! ```text
 //! 0    magic "STKSYMIX", version u32, header length u32 (256), total length u64
@@ -10,25 +10,25 @@
 //! 256  the sections, each at a multiple of 8
 //! ```
 //!
-//! - buckets: `u32` a 256-byte block of rvas: number of the first row that begins in it or later;
+//! - buckets: `u32` per 256-byte block of rvas: number of the first row that begins in it or later;
 //!   one more at the end
-//! - row low bytes: `u8` a row: low byte of the rva where it begins
-//! - rows: node `u32`, line `u32`: hold up to the next row; line 0 means none, node `u32::MAX` no
+//! - row low bytes: `u8` per row: low byte of the rva where it begins
+//! - rows: node `u32`, line `u32`: valid up to the next row; line 0 means none, node `u32::MAX` no
 //!   code known
-//! - nodes: name, file, parent node, call line or range (all `u32`): a frame and what it is inlined
-//!   into
-//! - ranges: start, end, name, record kind (all `u32`), sorted by the first address won
+//! - nodes: name, file, parent node, call line or range (all `u32`): a frame and the one that it is
+//!   inlined into
+//! - ranges: start, end, name, record kind (all `u32`), sorted by the first address that they won
 //! - aliases: range, name, record kind (all `u32`), sorted
 //! - omap: rva in the image, rva as linked (`u32`), sorted
-//! - string ends: `u32` a string: where it ends among the strings; it begins where the one before
-//!   ends. A string is named by its number here
+//! - string ends: `u32` per string: where it ends among the strings; it begins where the one before
+//!   ends. Strings are referred to by their number here
 //! - strings: UTF-8 bytes
 //! - chunk hashes: `u64` xxh3-64 of each 64 KiB of the file from byte 256 up to this section
 //!
-//! A lookup touches one bucket, the low bytes of one block, one row and the chain's nodes: no
-//! search over the whole. Nodes and strings are numbered in the order of their first use, so that
-//! those of one function lie together; a reader of many addresses needs each string once, by its
-//! number (see `TextMap`).
+//! A lookup reads one bucket, the low bytes of one block, one row and the chain's nodes. It does
+//! not search the whole index. Nodes and strings are numbered in the order of their first use, so
+//! that those of one function lie together. A reader of many addresses needs each string once, by
+//! its number (see `TextMap`).
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -37,7 +37,7 @@ use super::{IndexError, IndexHeader, Origin};
 use crate::model::bytes::{u32_at, u64_at};
 
 pub(super) const MAGIC: &[u8; 8] = b"STKSYMIX";
-/// Raised whenever the layout or the meaning of its contents changes: older cache files are then
+/// Raised whenever the layout or the meaning of the contents changes. Older cache files are then
 /// rebuilt.
 pub const VERSION: u32 = 2;
 pub(super) const HEADER: usize = 256;
@@ -74,7 +74,8 @@ pub(super) struct FlatParts {
 }
 
 impl FlatParts {
-    /// Appends a row; `start` never falls. A row at the same address replaces the one before.
+    /// Appends a row. `start` must not be lower than before. A row at the same address replaces
+    /// the one before.
     pub(super) fn push_row(&mut self, start: u32, node: u32, line: u32) {
         if self.rows.last() == Some(&(node, line)) {
             return;
@@ -91,7 +92,7 @@ impl FlatParts {
         (self.ranges.len() - 1) as u32
     }
 
-    /// Takes over a node and its ancestors, numbering nodes in the order of their first use.
+    /// Copies a node and its ancestors, and numbers nodes in the order of their first use.
     pub(super) fn copy_node(
         &mut self,
         old: u32,
@@ -126,7 +127,7 @@ impl FlatParts {
     }
 }
 
-/// Lays the columns out behind a header. Each column is freed as soon as it is written.
+/// Writes the columns behind a header. Each column is freed as soon as it is written.
 pub(super) fn write(
     header: &IndexHeader,
     parts: FlatParts,
@@ -174,7 +175,7 @@ pub(super) fn write(
     Ok(out.bytes)
 }
 
-/// The file as far as it is written.
+/// The part of the file that is written so far.
 struct Output {
     bytes: Vec<u8>,
     table: [(u64, u64); SECTIONS],
@@ -219,7 +220,7 @@ fn write_header(out: &mut [u8], header: &IndexHeader, table: &[(u64, u64); SECTI
     out[HEADER_HASH..HEADER].copy_from_slice(&hash.to_le_bytes());
 }
 
-/// Checks a header and where its sections lie.
+/// Checks a header and the bounds of its sections.
 pub(super) fn read_header(data: &[u8]) -> Result<(IndexHeader, [(usize, usize); SECTIONS]), IndexError> {
     if !data.starts_with(MAGIC) {
         return Err(IndexError::NotAnIndex);

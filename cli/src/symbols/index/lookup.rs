@@ -1,9 +1,9 @@
-//! Finding what covers an address, and many addresses at once.
+//! Finds the function, inline chain and line of an address, or of many addresses at once.
 //!
-//! Gets rvas; gives [`Hit`]s. The way of one address: its bucket, the low bytes of its block, its
-//! row, the nodes of its chain. In an index of tens of megabytes each of these steps waits for
-//! memory. [`SymbolIndex::lookup_all`] takes each step for a group of addresses before the next
-//! step, so that the waits of a group pass together.
+//! Takes rvas and returns [`Hit`]s. The steps of a lookup are: the address's bucket, the low bytes
+//! of its block, its row, the nodes of its chain. In an index of tens of megabytes each of these
+//! steps waits for memory. [`SymbolIndex::lookup_all`] does each step for a group of addresses
+//! before the next step, so that the waits of a group overlap.
 
 use std::sync::atomic::Ordering;
 
@@ -11,13 +11,13 @@ use super::build::NONE;
 use super::flat::IndexSection;
 use super::{Hit, IndexError, SymbolIndex, word};
 
-/// Addresses that take their steps together. Their waits overlap in full from about a dozen on;
-/// what they touch must fit the processor's first cache.
+/// Addresses that are looked up together. From about a dozen on, their waits overlap fully. The
+/// memory that they read must fit the processor's first cache.
 const GROUP: usize = 32;
 
-/// Row low bytes that are counted at once: less than 256, since they are counted in bytes.
+/// Row low bytes that are counted at once. Less than 256, since the count is a byte.
 const PIECE: usize = 64;
-/// The numbers of a piece's bytes, as bytes, so that they are compared as such.
+/// The indexes of a piece's bytes, as bytes, so that they are compared as bytes.
 const NUMBERS: [u8; PIECE] = {
     let mut numbers = [0; PIECE];
     let mut n = 0;
@@ -28,12 +28,12 @@ const NUMBERS: [u8; PIECE] = {
     numbers
 };
 
-/// What a row says: the innermost node of its chain, and the line there.
+/// A row's contents: the innermost node of its chain, and the line there.
 #[derive(Clone, Copy)]
 struct RowHit {
     node: u32,
     line: u32,
-    /// As linked.
+    /// The rva as linked.
     rva: u32,
 }
 
@@ -42,7 +42,7 @@ impl RowHit {
 }
 
 impl SymbolIndex {
-    /// What covers `rva`, if anything does.
+    /// The function, inline chain and line of `rva`, if the index has any.
     ///
     /// # Errors
     ///
@@ -54,13 +54,13 @@ impl SymbolIndex {
         self.hit(found)
     }
 
-    /// Looks up many addresses, in any order: `each` gets the number of every one in `rvas` and
-    /// what covers it, in order. Faster than one at a time, since the processor waits for the
+    /// Looks up many addresses, in any order. Calls `each` in the order of `rvas`, with the index
+    /// in `rvas` and the result. Faster than single lookups, since the processor waits for the
     /// memory of many at once.
     ///
     /// # Errors
     ///
-    /// As of [`SymbolIndex::lookup`]; `each` has been called for some addresses then.
+    /// As for [`SymbolIndex::lookup`]. `each` may have been called for some addresses before.
     pub fn lookup_all<'i>(
         &'i self,
         rvas: &[u32],
@@ -79,7 +79,7 @@ impl SymbolIndex {
         Ok(())
     }
 
-    /// The rows of a group: the same steps as of [`SymbolIndex::lookup`], each for all.
+    /// The rows of a group: the same steps as in [`SymbolIndex::lookup`], each for all addresses.
     fn find_group(&self, rvas: &[u32], found: &mut [RowHit; GROUP]) -> Result<(), IndexError> {
         let mut linked = [None; GROUP];
         let mut blocks = [(0, 0); GROUP];
@@ -101,9 +101,9 @@ impl SymbolIndex {
         Ok(())
     }
 
-    /// Reads the nodes of all chains of a group, level by level, so that walking each chain
-    /// afterwards finds them at hand. A chain alone is a chain of waits too: a node says where the
-    /// next one is.
+    /// Reads the nodes of all chains of a group, level by level, so that they are in the cache when
+    /// each chain is walked. Walking a single chain waits at every node, since each node states
+    /// where the next one is.
     fn touch_chains(&self, found: &[RowHit; GROUP]) {
         let (start, len) = self.sections[IndexSection::Nodes as usize];
         let nodes = self.data().get(start..start + len).unwrap_or(&[]);
@@ -118,15 +118,15 @@ impl SymbolIndex {
                     .and_then(|node| node.get(..16))
                     .map_or(NONE, |n| word(n, 8));
                 open[kept] = parent;
-                // Parents come before their children, in a sound index; in another this ends all
-                // the same.
+                // In a valid index, parents come before their children. In a damaged one, this
+                // condition still ends the loop.
                 kept += usize::from(parent < node);
             }
             count = kept;
         }
     }
 
-    /// The rows that begin in the 256 bytes around an address: the number of the first and of the
+    /// The rows that begin in the 256-byte block of an address: the number of the first, and of the
     /// first behind them. Behind the last block there are none.
     #[inline]
     fn block(&self, linked: u32) -> Result<(usize, usize), IndexError> {
@@ -139,15 +139,15 @@ impl SymbolIndex {
         Ok((word(bounds, 0) as usize, word(bounds, 4) as usize))
     }
 
-    /// One more than the number of the last row that begins at or below an address in `block`.
+    /// One more than the number of the last row in `block` that begins at or below the address.
     #[inline]
     fn row_before(&self, linked: u32, (from, to): (usize, usize)) -> Result<usize, IndexError> {
         let len = to.checked_sub(from).ok_or(IndexError::Damaged("buckets"))?;
         let block = self.bytes(IndexSection::RowLows, from, len)?;
         let low = linked as u8;
-        // Blocks hold a few dozen rows: counting all is faster than searching, and counting a whole
-        // piece, of which bytes behind the block count for nothing, is faster than ending where the
-        // block does.
+        // Blocks hold a few dozen rows, so counting all is faster than searching. Counting a whole
+        // piece, with the bytes behind the block excluded, is faster than stopping where the block
+        // ends.
         let (start, _) = self.sections[IndexSection::RowLows as usize];
         let whole = self.data().get(start + from..).and_then(|bytes| bytes.first_chunk::<PIECE>());
         let count = match whole {
@@ -157,7 +157,7 @@ impl SymbolIndex {
         Ok(from + count)
     }
 
-    /// The row before the number that [`SymbolIndex::row_before`] gave.
+    /// The row before the number that [`SymbolIndex::row_before`] returned.
     #[inline]
     fn read_row(&self, row: usize, rva: u32) -> Result<RowHit, IndexError> {
         let Some(row) = row.checked_sub(1) else { return Ok(RowHit::NOTHING) };
@@ -174,7 +174,7 @@ impl SymbolIndex {
         Ok(Some(Hit { index: self, node, line, rva }))
     }
 
-    /// Leads an image's rva to the one that the symbols are given for.
+    /// Converts an image's rva to the one that the symbols use.
     #[inline]
     fn linked_rva(&self, rva: u32) -> Result<Option<u32>, IndexError> {
         match self.len(IndexSection::Omap) {
@@ -196,7 +196,8 @@ impl SymbolIndex {
         Ok((to != 0).then(|| to.wrapping_add(rva - from)))
     }
 
-    /// Touches all that the chain's frames need, once, so that walking it cannot meet damage.
+    /// Checks once everything that the chain's frames need, so that walking the chain later cannot
+    /// fail.
     #[inline]
     fn check_chain(&self, node: u32) -> Result<(), IndexError> {
         let Some(flags) = self.chains.get(node as usize / 8) else {
@@ -253,12 +254,12 @@ mod tests {
     use crate::symbols::pdb::PdbFile;
 
     #[test]
-    fn many_at_once_are_found_as_one_by_one() {
+    fn lookup_all_equals_single_lookups() {
         let pdb = include_bytes!("../../../../examples/traces/busy.pdb");
         let built = PdbFile::open(pdb).unwrap().index().unwrap();
         let mapped = SymbolIndex::open(MappedFile::from(built.as_bytes().to_vec())).unwrap();
         let end = built.ranges().map(|range| range.end).max().unwrap() + 600;
-        // In a mixed order, no multiple of a group, ends beyond the code.
+        // In mixed order, not a multiple of a group, with addresses beyond the code.
         let rvas: Vec<u32> = (0..end).map(|n| n.wrapping_mul(7919) % end).chain([u32::MAX, 0, 1]).collect();
         for index in [&built, &mapped] {
             let mut next = 0;
@@ -277,8 +278,8 @@ mod tests {
 
     #[test]
     fn bytes_behind_a_block_do_not_count() {
-        // Blocks of every length, each byte up to five times; behind them zeros, which are at or
-        // below everything.
+        // Blocks of every length, each byte up to five times. Behind them zeros, which are at or
+        // below every address.
         for len in 0..=PIECE {
             let mut piece = [0; PIECE];
             piece.iter_mut().take(len).enumerate().for_each(|(n, byte)| *byte = (n / 5 * 4) as u8);
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_ends_a_lookup_of_many() {
+    fn damage_ends_lookup_all_with_an_error() {
         let pdb = include_bytes!("../../../../examples/traces/busy.pdb");
         let built = PdbFile::open(pdb).unwrap().index().unwrap();
         let rva = built.ranges().next().unwrap().start;

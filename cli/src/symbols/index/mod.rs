@@ -1,9 +1,9 @@
-//! The index: which function, inline chain, file and line each address of one image has.
+//! The index: the function, inline chain, file and line of each address of one image.
 //!
-//! Gets records from a reader of symbol files (`build`), which may overlap and contradict each
-//! other; gives a [`SymbolIndex`]: one run of bytes (`flat`), in memory as in the cache file, in
-//! which an address is looked up (`lookup`) without decoding the rest.
-//! [`TextMap`] (`texts`) keeps what a reader of many addresses knows of each string.
+//! A reader of symbol files adds records (`build`), which may overlap and contradict each other.
+//! The result is a [`SymbolIndex`]: one run of bytes (`flat`), the same in memory and in the cache
+//! file. An address is looked up in it (`lookup`) without decoding the rest. [`TextMap`] (`texts`)
+//! keeps a value for each string, for readers of many addresses.
 
 pub(crate) mod build;
 mod disjoint;
@@ -24,11 +24,10 @@ pub use self::texts::TextMap;
 use crate::map::MappedFile;
 use crate::model::bytes::{u32_at, u64_at};
 
-/// What an index was built from.
+/// The kind of file that an index was built from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
 pub enum Origin {
-    /// A PDB.
     Pdb = 0,
     /// DWARF sections of an image.
     Dwarf = 1,
@@ -49,7 +48,7 @@ impl Origin {
 pub struct IndexHeader {
     /// GUID of the PDB, zero for an image.
     pub guid: [u8; 16],
-    /// Age of the PDB as its DBI stream counts it, zero for an image.
+    /// Age of the PDB by its DBI stream, zero for an image.
     pub age: u32,
     /// COFF machine number.
     pub machine: u16,
@@ -57,13 +56,13 @@ pub struct IndexHeader {
     pub time_date_stamp: u32,
     /// SizeOfImage of the image, zero for a PDB.
     pub size_of_image: u32,
-    /// What kind of file it was.
+    /// The kind of the file.
     pub origin: Origin,
     /// Parts of the file (object files, line blocks) that were damaged and left out.
     pub damaged_parts: u32,
 }
 
-/// Why an index cannot be used. In a cache that means: build it again.
+/// Why an index cannot be used. A cache then builds it again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum IndexError {
@@ -73,7 +72,7 @@ pub enum IndexError {
     /// Written by another version of `stk`.
     #[error("is a symbol index of another version")]
     OtherVersion,
-    /// Bytes do not match their hash or make no sense.
+    /// Bytes do not match their hash or are invalid.
     #[error("is a damaged symbol index ({0})")]
     Damaged(&'static str),
     /// More than 2 GiB of names or 4 G rows.
@@ -81,16 +80,17 @@ pub enum IndexError {
     TooLarge,
 }
 
-/// An index, in memory or mapped from a cache file. Opening reads the header only; every 64 KiB of
-/// the rest is checked against its hash when it is first touched.
+/// An index, in memory or mapped from a cache file. Opening reads only the header. Every 64 KiB of
+/// the rest is checked against its hash when it is first read.
 pub struct SymbolIndex {
     bytes: Storage,
     header: IndexHeader,
     sections: [(usize, usize); SECTIONS],
-    /// One flag a chunk: 1 once its hash was found right. Empty for an index that was built in this
-    /// process.
+    /// One flag per chunk: 1 once its hash was found correct. Empty for an index that was built in
+    /// this process.
     checked: Box<[AtomicU8]>,
-    /// One bit a node: set once all that its chain needs was found right. Empty as `checked` is.
+    /// One bit per node: set once everything that its chain needs was checked. Empty if `checked`
+    /// is.
     chains: Box<[AtomicU8]>,
 }
 
@@ -99,7 +99,7 @@ enum Storage {
     Mapped(MappedFile),
 }
 
-/// What an index says of one address.
+/// The entry of an index for one address.
 #[derive(Clone, Copy, Debug)]
 pub struct Hit<'i> {
     index: &'i SymbolIndex,
@@ -111,11 +111,11 @@ pub struct Hit<'i> {
 /// One frame of an address: the function that the code belongs to, or one that is inlined into it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame<'i> {
-    /// The record's own name, not demangled.
+    /// The name in the record, not demangled.
     pub name: &'i str,
-    /// Source file, as the symbol file names it.
+    /// Source file, under the symbol file's name for it.
     pub file: Option<&'i str>,
-    /// Line in `file`, from 1; none where no line row covers the address.
+    /// Line in `file`, from 1; `None` if no line row covers the address.
     pub line: Option<u32>,
     /// Whether the function is inlined into the next frame.
     pub inline: bool,
@@ -128,9 +128,9 @@ pub struct Range<'i> {
     pub start: u32,
     /// First rva behind the range.
     pub end: u32,
-    /// The record's own name.
+    /// The name in the record.
     pub name: &'i str,
-    /// What kind of record it was.
+    /// The kind of the record.
     pub kind: RecordKind,
     number: u32,
 }
@@ -140,14 +140,14 @@ pub struct Range<'i> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TextId(u32);
 
-/// A [`Frame`] whose strings are left in the index.
+/// A [`Frame`] with numbers in place of its strings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawFrame {
-    /// The record's own name.
+    /// The name in the record.
     pub name: TextId,
-    /// Source file, as the symbol file names it.
+    /// Source file, under the symbol file's name for it.
     pub file: Option<TextId>,
-    /// Line in `file`, from 1; none where no line row covers the address.
+    /// Line in `file`, from 1; `None` if no line row covers the address.
     pub line: Option<u32>,
     /// Whether the function is inlined into the next frame.
     pub inline: bool,
@@ -176,7 +176,7 @@ impl std::fmt::Debug for SymbolIndex {
 }
 
 impl SymbolIndex {
-    /// Takes over an index that this process has built.
+    /// Makes an index of bytes that this process has built.
     pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<SymbolIndex, IndexError> {
         let (header, sections) = flat::read_header(&bytes)?;
         let (checked, chains) = (Box::default(), Box::default());
@@ -187,7 +187,7 @@ impl SymbolIndex {
     ///
     /// # Errors
     ///
-    /// Says why the file is no index of this version, or that its header is damaged.
+    /// Why the file is not an index of this version, or that its header is damaged.
     pub fn open(file: MappedFile) -> Result<SymbolIndex, IndexError> {
         let (header, sections) = flat::read_header(&file)?;
         let flags = |count: usize| (0..count).map(|_| AtomicU8::new(0)).collect();
@@ -226,7 +226,7 @@ impl SymbolIndex {
         self.bytes(IndexSection::Strings, start, len).map(drop)
     }
 
-    /// Where a string begins and ends.
+    /// The range of a string's bytes.
     fn string_bounds(&self, id: u32) -> Result<(usize, usize), IndexError> {
         let at = id as usize * 4;
         Ok(match at.checked_sub(4) {
@@ -238,12 +238,13 @@ impl SymbolIndex {
         })
     }
 
-    /// The string with this number; nothing if it is of another index, or damaged.
+    /// The string with this number; `None` if the number is of another index, or the string is
+    /// damaged.
     pub fn text(&self, id: TextId) -> Option<&str> {
         self.string(id.0)
     }
 
-    /// How many strings there are: every [`TextId`] lies below.
+    /// The number of strings: every [`TextId`] is below it.
     fn text_count(&self) -> usize {
         self.len(IndexSection::StringEnds) / 4
     }
@@ -270,7 +271,7 @@ impl SymbolIndex {
         self.sections[section as usize].1
     }
 
-    /// Bytes of a section, their chunks checked.
+    /// Bytes of a section. Their chunks are checked.
     #[inline]
     fn bytes(&self, section: IndexSection, at: usize, len: usize) -> Result<&[u8], IndexError> {
         let (start, size) = self.sections[section as usize];
@@ -322,7 +323,7 @@ impl<'i> Hit<'i> {
         Frames { index: self.index, raw: self.raw_frames() }
     }
 
-    /// The same without their strings: for many addresses, of which most share theirs.
+    /// The same frames without their strings, for many addresses that share most of their strings.
     #[inline]
     pub fn raw_frames(&self) -> RawFrames<'i> {
         let (start, len) = self.index.sections[IndexSection::Nodes as usize];
@@ -340,12 +341,12 @@ impl<'i> Hit<'i> {
         self.index.range(word(node, 12))
     }
 
-    /// What kind of file the index was built from.
+    /// The kind of file that the index was built from.
     pub fn origin(&self) -> Origin {
         self.index.header.origin
     }
 
-    /// The address, as the symbol file counts it (it differs from the image's only where an OMAP
+    /// The address in the symbol file's own terms (it differs from the image's only where an OMAP
     /// moved code).
     pub fn linked_rva(&self) -> u32 {
         self.rva
@@ -393,7 +394,8 @@ impl Iterator for RawFrames<'_> {
         }
         let node: &[u8; 16] = self.nodes.get(self.node as usize * 16..)?.first_chunk()?;
         let (file, parent) = (word(node, 4), word(node, 8));
-        // Parents come before their children, so a damaged index cannot make this endless.
+        // Parents come before their children. In a damaged index they may not: this ends the chain
+        // there.
         let parent = if parent < self.node { parent } else { NONE };
         let frame = RawFrame {
             name: TextId(word(node, 0)),

@@ -1,10 +1,10 @@
-//! How much a mangled name stands for, found out without writing it down.
+//! Estimates the length of a demangled name without demangling it.
 //!
-//! All schemes can name what they have named before. Where such references are nested, a name of
-//! a few hundred characters stands for more than any memory holds. The demanglers for the Itanium
-//! scheme and for Rust stop at a length of their own; those for MSVC and Swift do not.
+//! All schemes can refer to parts that were named before. If such references are nested, a name of
+//! a few hundred characters expands to more than any memory holds. The demanglers for the Itanium
+//! scheme and for Rust have a limit for the length. Those for MSVC and Swift do not.
 
-/// Characters that a name stands for, counted no further than this says.
+/// Estimated characters of the demangled name. Where the form is unknown, an upper limit.
 pub(super) fn of(raw: &str) -> f64 {
     let scheme = raw.trim_start_matches('_');
     if raw.starts_with(['?', '@']) {
@@ -16,9 +16,9 @@ pub(super) fn of(raw: &str) -> f64 {
     }
 }
 
-/// The most that an MSVC name of an unknown form can stand for: its digits name earlier types
-/// again, do most where they are evenly spread over the function types and templates, and each of
-/// these can be named by the next.
+/// Upper limit for an MSVC name of an unknown form. Its digits refer to earlier types. The result
+/// is largest if they are spread evenly over the function types and templates, and each of these
+/// refers to the one before.
 fn evenly_spread(raw: &str) -> f64 {
     let is_level = |pair: &[u8]| b"PQRSAB".contains(&pair[0]) && b"68".contains(&pair[1]) || pair == b"?$";
     let levels = raw.as_bytes().windows(2).filter(|pair| is_level(pair)).count();
@@ -26,9 +26,9 @@ fn evenly_spread(raw: &str) -> f64 {
     grown(levels, digits) * raw.len() as f64
 }
 
-/// The most that a Swift name can stand for. Substitutions are `A`, for each a letter, before it
-/// how often it is meant; what adds to them are generic types (`G`), optional ones (`Sg`) and
-/// others (`X`, `Q`) (Swift, docs/ABI/Mangling.rst).
+/// Upper limit for a Swift name. Substitutions are `A` with a letter for each, and before the
+/// letter how often it is repeated. Generic types (`G`), optional ones (`Sg`) and others (`X`, `Q`)
+/// add to the substitutions (Swift, docs/ABI/Mangling.rst).
 fn swift(raw: &[u8]) -> f64 {
     let levels = raw.iter().filter(|c| b"GgXQ".contains(c)).count();
     let mut references = 0usize;
@@ -49,28 +49,28 @@ fn swift(raw: &[u8]) -> f64 {
     grown(levels, references) * raw.len() as f64
 }
 
-/// How often a part can be meant by so many references on so many levels.
+/// How often a part can be repeated with this many references on this many levels.
 fn grown(levels: usize, references: usize) -> f64 {
     let levels = levels.max(1) as f64;
     (1.0 + references as f64 / levels).powf(levels)
 }
 
-/// Reads the usual forms of MSVC's scheme (names of functions and variables, types, templates) as
-/// `msvc_demangler` does, and adds up lengths. A reference counts as the longest thing that it can
-/// mean.
+/// Reads the usual forms of MSVC's scheme (names of functions and variables, types, templates) in
+/// the way of `msvc_demangler`, and adds up lengths. A reference counts as the longest thing that
+/// it can refer to.
 struct Msvc<'a> {
     rest: &'a [u8],
-    /// The longest name and type that a digit can mean here.
+    /// Lengths of the longest name and of the longest type that a digit can refer to here.
     longest_name: f64,
     longest_type: f64,
     depth: u32,
 }
 
-/// Types in types; the demangler gives up before.
+/// Limit for types within types. The demangler stops before.
 const DEPTH: u32 = 256;
 
 impl Msvc<'_> {
-    /// Length of what a name stands for; `None` for other forms.
+    /// Length of a demangled name; `None` for other forms.
     fn size(raw: &[u8]) -> Option<f64> {
         let rest = raw.strip_prefix(b"@").unwrap_or(raw).strip_prefix(b"?")?;
         let mut name = Msvc { rest, longest_name: 0.0, longest_type: 0.0, depth: 0 };
@@ -129,7 +129,7 @@ impl Msvc<'_> {
         }
     }
 
-    /// `?$`, a name, arguments. Digits in it mean what was named in it.
+    /// `?$`, a name, arguments. Digits in it refer to parts within it.
     fn template(&mut self) -> Option<f64> {
         self.rest = &self.rest[2..];
         let outer = (self.longest_name, self.longest_type);
@@ -139,8 +139,8 @@ impl Msvc<'_> {
         Some(size)
     }
 
-    /// What stands behind the name: of a variable its type; of a function who may call it, how,
-    /// what it gives and takes.
+    /// The part behind the name. For a variable it is the type; for a function the access, the
+    /// calling convention, the result and the parameters.
     fn encoding(&mut self) -> Option<f64> {
         match self.take()? {
             b'0'..=b'4' => self.one(),
@@ -177,7 +177,7 @@ impl Msvc<'_> {
         while !self.rest.is_empty() && !self.eat(b"@") && !self.eat(b"Z") {
             let before = self.rest.len();
             let one = self.one()?;
-            // Types of one character, references among them, are not remembered.
+            // Types of one character, which include references, are not remembered.
             if before - self.rest.len() > 1 {
                 self.longest_type = self.longest_type.max(one);
             }
@@ -211,7 +211,7 @@ impl Msvc<'_> {
         }
     }
 
-    /// What a pointer or a reference leads to.
+    /// The type that a pointer or a reference points to.
     fn pointee(&mut self) -> Option<f64> {
         while self.eat(b"E") || self.eat(b"F") || self.eat(b"I") {}
         match self.take()? {
@@ -236,9 +236,9 @@ impl Msvc<'_> {
 mod tests {
     use super::*;
 
-    // Names of Microsoft's libraries and compilers, with what `undname` prints beside them.
+    // Names from Microsoft's libraries and compilers, with the output of `undname` beside them.
     #[test]
-    fn usual_names_stand_for_about_what_is_shown_of_them() {
+    fn the_estimate_of_usual_names_is_close_to_their_length() {
         for (raw, shown) in [
             ("?what@exception@std@@UEBAPEBDXZ", "virtual char const * std::exception::what(void)const "),
             (
@@ -256,14 +256,14 @@ mod tests {
         }
     }
 
-    /// Each level names the one within it three times more.
+    /// Each level refers three more times to the one within it.
     fn nested(levels: usize) -> String {
         let inner = (0..levels).fold("Ux@@".to_owned(), |inner, _| format!("V?$A@{inner}000@@"));
         format!("?f@@YAX{inner}@Z")
     }
 
     #[test]
-    fn the_demangler_writes_what_the_estimate_says() {
+    fn the_estimate_matches_the_demanglers_output() {
         for levels in [3, 6] {
             let raw = nested(levels);
             let all = symbolic_demangle::DemangleOptions::complete();

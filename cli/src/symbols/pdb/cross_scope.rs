@@ -1,5 +1,6 @@
-//! Ids that an object file borrows from another one (link-time code generation): its C13 data names
-//! the other file and that file's own number, whose C13 data says which record of the PDB that is.
+//! Ids that an object file borrows from another one (link-time code generation). Its C13 data
+//! states the other file and that file's own number for the record. The other file's C13 data maps
+//! that number to a record of the PDB.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -12,14 +13,14 @@ use crate::model::bytes::u32_at;
 
 const DEBUG_S_CROSSSCOPEIMPORTS: u32 = 0xf7;
 const DEBUG_S_CROSSSCOPEEXPORTS: u32 = 0xf8;
-/// Set in an id that is borrowed; below it, eleven bits number the lender and twenty the id among
-/// what is borrowed of it.
+/// Set in a borrowed id. Below this bit, eleven bits number the lender, and twenty bits the id
+/// among those borrowed from it.
 const BORROWED: u32 = 0x8000_0000;
 
 /// Number in the PDB by number in the object file.
 type ModuleExports = HashMap<u32, u32, foldhash::fast::FixedState>;
 
-/// What object files lend to each other. Each one's list is read when it is first asked for.
+/// The ids that object files lend to each other. Each file's list is read when it is first needed.
 pub(super) struct CrossScope<'a, 'm> {
     msf: &'a Msf<'m>,
     dbi: &'a Dbi,
@@ -30,8 +31,8 @@ pub(super) struct CrossScope<'a, 'm> {
     exports: HashMap<usize, ModuleExports, foldhash::fast::FixedState>,
 }
 
-/// What one object file borrows: of each lender its name's offset and the borrowed ids, 4 bytes
-/// each.
+/// The ids that one object file borrows: for each lender, its name's offset and the borrowed ids, 4
+/// bytes each.
 pub(super) struct Imports<'d>(Vec<(u32, &'d [u8])>);
 
 impl<'d> Imports<'d> {
@@ -62,8 +63,8 @@ impl<'a, 'm> CrossScope<'a, 'm> {
         }
     }
 
-    /// The number in the PDB of an id of the module that `imports` is of; `None` if it leads
-    /// nowhere.
+    /// The number in the PDB of an id of the module that `imports` belongs to; `None` if it is
+    /// invalid.
     pub(super) fn resolve(&mut self, id: u32, imports: &Imports<'_>, names: &FileNames<'_>) -> Option<u32> {
         if id & BORROWED == 0 {
             return Some(id);
@@ -85,17 +86,17 @@ impl<'a, 'm> CrossScope<'a, 'm> {
         self.exports.get(&module)?.get(&local).copied().filter(|id| id & BORROWED == 0)
     }
 
-    /// The module of a name.
+    /// The module with this name.
     fn find(&self, name: u32, names: &FileNames<'_>) -> Option<usize> {
         let by_name = self.by_name.get_or_init(|| {
             let names = self.dbi.modules.iter().map(|module| module.name.to_ascii_lowercase());
-            // Of equal names the first counts.
+            // Of modules with equal names, the first counts.
             names.enumerate().map(|(number, name)| (name, number)).rev().collect()
         });
         by_name.get(&names.get(name)?.to_ascii_lowercase()).copied()
     }
 
-    /// A module without a list, or with a damaged one, lends nothing.
+    /// Reads a module's list. Without a list, or with a damaged one, the module lends nothing.
     fn read_exports(&self, module: usize) -> ModuleExports {
         let data = self.dbi.modules.get(module).and_then(|module| module.c13(self.msf));
         let body = data.as_deref().and_then(|c13| {

@@ -1,4 +1,4 @@
-//! The DBI stream: modules, section contributions, and where the other streams are.
+//! The DBI stream: modules, section contributions, and the numbers of the other streams.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -14,9 +14,9 @@ const CONTRIBUTIONS_V2: u32 = 0xeffe_0000 + 20_140_516;
 /// IMAGE_SCN_MEM_EXECUTE.
 const MEM_EXECUTE: u32 = 0x2000_0000;
 
-/// What the DBI stream says, decoded.
+/// The decoded contents of the DBI stream.
 pub(super) struct Dbi {
-    /// Age as the linker counts it: the one that the image's CodeView record carries.
+    /// Age in the linker's count, which the image's CodeView record carries.
     pub(super) age: u32,
     /// COFF machine number of the image.
     pub(super) machine: u16,
@@ -24,13 +24,13 @@ pub(super) struct Dbi {
     pub(super) symbol_records: Option<u32>,
     /// The object files that were linked.
     pub(super) modules: Vec<DbiModule>,
-    /// Which part of which section each module contributed, sorted by address.
+    /// The parts of sections that each module contributed, sorted by address.
     pub(super) contributions: Vec<Contribution>,
-    /// The image's sections as the linker knew them: those of symbol addresses.
+    /// The image's sections in the linker's view. Symbol addresses refer to these.
     pub(super) sections: Vec<DbiSection>,
-    /// Those that are not empty, sorted by address.
+    /// The sections that are not empty, sorted by address.
     sorted_sections: Vec<DbiSection>,
-    /// Modules that claim another one's stream: they are left out.
+    /// Number of modules that state the same stream as another one. Their streams are left out.
     pub(super) damaged: u32,
     /// (rva in the image, rva as linked), sorted; empty unless a post-link tool moved code.
     pub(super) omap_to_source: Vec<(u32, u32)>,
@@ -40,7 +40,7 @@ pub(super) struct Dbi {
 
 /// One object file.
 pub(super) struct DbiModule {
-    /// Its name: the object file's path, or that within a library.
+    /// Its name: the object file's path, or its name within a library.
     pub(super) name: Vec<u8>,
     /// Its symbol and line stream.
     pub(super) stream: Option<u32>,
@@ -53,13 +53,13 @@ pub(super) struct DbiModule {
 }
 
 impl DbiModule {
-    /// Its C13 line information; `None` if there is none or it does not lie in the file.
+    /// Its C13 line information; `None` if there is none or it lies outside the file.
     pub(super) fn c13<'m>(&self, msf: &'m Msf<'m>) -> Option<Cow<'m, [u8]>> {
         let at = (self.symbol_bytes as usize).checked_add(self.c11_bytes as usize)?;
         msf.stream(self.stream?)?.read(at, self.c13_bytes as usize)
     }
 
-    /// Bytes that are read of it.
+    /// Bytes of it that are read.
     pub(super) fn bytes(&self) -> u64 {
         u64::from(self.symbol_bytes) + u64::from(self.c13_bytes)
     }
@@ -76,19 +76,18 @@ pub(super) struct Contribution {
     pub(super) module: u32,
 }
 
-/// One section.
 #[derive(Clone, Copy)]
 pub(super) struct DbiSection {
     /// Rva of its first byte.
     pub(super) start: u32,
     /// Size in memory.
     pub(super) size: u32,
-    /// Whether code may run in it.
+    /// Whether it is executable.
     pub(super) executable: bool,
 }
 
 impl Dbi {
-    /// Decodes the DBI stream and the section headers and OMAP streams that it names.
+    /// Decodes the DBI stream, and the section headers and OMAP streams that it refers to.
     pub(super) fn read(msf: &Msf<'_>, stream: MsfStream<'_>) -> Result<Dbi, PdbError> {
         let dbi = stream.read_all()?;
         let word = |at| u32_at(&dbi, at).ok_or(PdbError::corrupt("DBI header", at));
@@ -118,8 +117,7 @@ impl Dbi {
             (Some(stream), Some(_)) => read_omap(&stream.read_all()?),
             _ => Vec::new(),
         };
-        // Symbols are placed in the original sections; OMAP leads from the image's addresses to
-        // those.
+        // Symbols refer to the original sections. OMAP maps the image's addresses to those.
         let sections = match if omap_to_source.is_empty() { headers } else { original_headers } {
             Some(stream) => read_sections(&stream.read_all()?),
             None => Vec::new(),
@@ -199,8 +197,8 @@ fn read_modules(data: &[u8]) -> Result<Vec<DbiModule>, PdbError> {
     Ok(modules)
 }
 
-/// A stream belongs to one module. Of those that claim the same one the first has it: a file of
-/// many such modules would be read again and again. Gives how many others there were.
+/// A stream belongs to one module. Of several modules with the same stream, the first keeps it:
+/// reading it for each of many such modules would take too long. Returns the number of the others.
 fn leave_out_repeated_streams(modules: &mut [DbiModule]) -> u32 {
     let mut known = HashSet::new();
     let repeated = modules.iter_mut().filter_map(|module| {

@@ -1,8 +1,9 @@
-//! Frame records of x86 code: FrameData ("New FPO") and the older FPO_DATA, as the debug streams of
-//! the DBI hold them.
+//! Frame records of x86 code: FrameData ("New FPO") and the older FPO_DATA, from the debug streams
+//! of the DBI.
 //!
-//! Layouts after cvinfo.h (`tagFRAMEDATA`, 32 bytes) and winnt.h (`FPO_DATA`, 16 bytes). Records of
-//! images whose code a post-link tool has moved (OMAP) give addresses as linked; they are left out.
+//! Layouts as in cvinfo.h (`tagFRAMEDATA`, 32 bytes) and winnt.h (`FPO_DATA`, 16 bytes). In images
+//! whose code a post-link tool has moved (OMAP), the records have addresses as linked. Those
+//! records are left out.
 
 use stk_unwind::x86::{Fpo, FrameData};
 
@@ -11,7 +12,7 @@ use super::msf::Msf;
 use super::{PdbError, STREAM_DBI};
 use crate::model::bytes::{c_str_within, u16_at, u32_at};
 
-/// DBI debug streams by number.
+/// Numbers of the DBI's debug streams.
 const FPO: usize = 0;
 const NEW_FPO: usize = 9;
 const FRAME_DATA_SIZE: usize = 32;
@@ -20,14 +21,14 @@ const FPO_DATA_SIZE: usize = 16;
 const IS_FUNCTION_START: u32 = 4;
 /// `fUseBP` of FPO_DATA: bit 12, after cbProlog (8 bits), cbRegs (3 bits) and fHasSEH.
 const USES_EBP: u16 = 1 << 12;
-/// No real image has more; a forged stream ends here.
+/// Limit for the records, against forged streams. No real image has more.
 const MOST: usize = 1 << 22;
-/// No real program is longer.
+/// Limit for the length of a program. No real one is longer.
 const MAX_PROGRAM: usize = 4 << 10;
-/// Distinct programs are few and short; all of them together are bounded, since records may share
-/// one text.
+/// Limit for all distinct programs together. They are few and short, but records may share one
+/// text.
 const MAX_TEXT: usize = 256 << 20;
-/// And against what is stored: a record has 32 bytes, a program about a hundred.
+/// Limit in relation to the stored bytes: a record has 32 bytes, a program about a hundred.
 const TEXT_EXPANSION: usize = 16;
 
 /// The frame records of one PDB.
@@ -39,7 +40,7 @@ pub struct FrameRecords {
     pub fpo: Vec<Fpo>,
 }
 
-/// Reads the records; `strings` is the `/names` stream's text.
+/// Reads the records. `strings` is the text of the `/names` stream.
 pub(super) fn read(msf: &Msf<'_>, strings: &[u8]) -> Result<FrameRecords, PdbError> {
     let stream = msf.stream(STREAM_DBI).ok_or(PdbError::MissingStream("debug information"))?;
     let dbi = Dbi::read(msf, stream)?;
@@ -54,7 +55,7 @@ pub(super) fn read(msf: &Msf<'_>, strings: &[u8]) -> Result<FrameRecords, PdbErr
 }
 
 fn frame_data(stream: &[u8], strings: &[u8]) -> Vec<FrameData> {
-    // The subsection of an object file begins with a relocation; some linkers copy it.
+    // The subsection of an object file begins with a relocation, which some linkers copy.
     let records = if stream.len() % FRAME_DATA_SIZE == 4 { &stream[4..] } else { stream };
     let max_text = MAX_TEXT.min((stream.len() + strings.len()).saturating_mul(TEXT_EXPANSION));
     let mut text = 0;
@@ -88,7 +89,7 @@ fn fpo(stream: &[u8]) -> Vec<Fpo> {
         Some(Fpo {
             rva: u32_at(record, 0)?,
             len: u32_at(record, 4)?,
-            // Both in words of 4 bytes, as are the registers.
+            // Both count words of 4 bytes, like the registers.
             locals: u32_at(record, 8)?.saturating_mul(4),
             params: u32::from(u16_at(record, 12)?) * 4,
             saved: u32::from(attributes >> 8 & 7) * 4,
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn frame_data_is_read_field_by_field_as_cvinfo_lays_it_out() {
+    fn frame_data_fields_have_the_layout_of_cvinfo() {
         let strings = b"\0$T0 $ebp 4 + =\0";
         let record = words([0x1000, 0x40, 0x10, 8, 0, 1, 0x000c_0003, 4]);
         let expected = FrameData {
@@ -124,13 +125,13 @@ mod tests {
         assert_eq!(frame_data(&record, strings), expected);
         // The same behind a relocation.
         assert_eq!(frame_data(&[&[0; 4], &record[..]].concat(), strings), expected);
-        // A program outside the text: the record says nothing.
+        // A program outside the text: the record is left out.
         assert_eq!(frame_data(&words([0x1000, 0x40, 0, 0, 0, 99, 0, 0]), strings), []);
         assert_eq!(frame_data(&record[..31], strings), []);
     }
 
     #[test]
-    fn fpo_counts_words_and_its_flags_lie_where_winnt_has_them() {
+    fn fpo_counts_words_and_its_flags_have_the_layout_of_winnt() {
         let mut record = Vec::new();
         for word in [0x2000u32, 0x30, 3] {
             record.extend(word.to_le_bytes());

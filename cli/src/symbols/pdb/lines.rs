@@ -11,7 +11,7 @@ const DEBUG_S_IGNORE: u32 = 0x8000_0000;
 const DEBUG_S_LINES: u32 = 0xf2;
 const DEBUG_S_FILECHKSMS: u32 = 0xf4;
 const DEBUG_S_INLINEELINES: u32 = 0xf6;
-/// Lines that a debugger steps into or over: no place in the source.
+/// Line numbers that tell a debugger to step into or over: not lines of the source.
 const HIDDEN_LINES: [u32; 2] = [0xfe_efee, 0xf0_0f00];
 
 /// Lines of one object file.
@@ -37,7 +37,7 @@ impl<'d> ModuleLines<'d> {
             files: HashMap::default(),
             damaged: 0,
         };
-        // The table of files may come after the lines that name them.
+        // The table of files may come after the lines that refer to it.
         for (kind, body) in subsections(data) {
             if kind == DEBUG_S_FILECHKSMS {
                 lines.checksums = body;
@@ -92,9 +92,9 @@ impl<'d> ModuleLines<'d> {
         let section = crate::model::bytes::u16_at(body, 4)?;
         // A function that the linker dropped has no section.
         let Some(base) = dbi.rva(section, offset) else { return Some(()) };
-        // Functions that were folded into one each bring their lines, in the order of their
-        // procedure records. The index keeps the first procedure, so the first lines are its own; a
-        // mixture would be nobody's.
+        // Functions that were folded into one each have their own lines, in the order of their
+        // procedure records. The index keeps the first procedure, so only the first lines are used.
+        // A mixture would be wrong for all of them.
         if !bases.insert(base) {
             return Some(());
         }
@@ -115,13 +115,14 @@ impl<'d> ModuleLines<'d> {
                 let line = if HIDDEN_LINES.contains(&line) { 0 } else { line };
                 (start < end).then_some(LineRow { start, end, file, line })
             }));
-            // Blocks that overlap would say the same rows again and again.
+            // Blocks that overlap would give the same rows repeatedly.
             if block < 12 + entries.len() {
                 return None;
             }
             at = at.checked_add(block)?;
         }
-        // Blocks of several files can interleave: a row ends where the next one of any file begins.
+        // Blocks of several files can interleave, so a row ends where the next one of any file
+        // begins.
         let rows = &mut self.rows[first..];
         rows.sort_by_key(|row| row.start);
         for n in 1..rows.len() {
@@ -160,7 +161,7 @@ pub(super) fn subsections(data: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     .filter(|&(kind, _)| kind & DEBUG_S_IGNORE == 0)
 }
 
-/// A row of an inline site: code offsets relative to a chunk of its function.
+/// A row of an inline site, with code offsets relative to a chunk of its function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SiteRow {
     /// Number of the separated code chunk; 0 is the function itself.
@@ -173,7 +174,7 @@ pub(super) struct SiteRow {
 }
 
 /// Decodes the annotations of an inline site whose function begins at `line` of `file` (CVInfo.h,
-/// BA_OP_…). A row whose end is stated nowhere covers nothing.
+/// BA_OP_…). A row without a stated end is empty.
 pub(super) fn site_rows(annotations: &[u8], file: u32, line: u32, out: &mut Vec<SiteRow>) {
     let first = out.len();
     let mut state = SiteRow { chunk: 0, start: 0, end: 0, file, line };
@@ -182,8 +183,7 @@ pub(super) fn site_rows(annotations: &[u8], file: u32, line: u32, out: &mut Vec<
     while let Some(op) = number(annotations, &mut at) {
         let mut operand = || number(annotations, &mut at);
         let mut length = None;
-        // Whether the operation begins a row; `None` where its operands are cut off or it is
-        // unknown.
+        // Whether the operation begins a row; `None` if its operands are cut off or it is unknown.
         let emits = match op {
             1 => operand().map(|v| {
                 state.start = v;

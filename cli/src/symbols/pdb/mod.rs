@@ -1,14 +1,15 @@
-//! PDB files: who they belong to, and what they say, as an index.
+//! PDB files: their identity, and their symbols and lines as an index.
 //!
-//! Read in place by own code, for speed and memory: the index of a PDB is built in 0.4 of the time
-//! that the crate `pdb` (with pdb-addr2line) takes to load it and to answer 100,000 look-ups, with
-//! a third of the memory (docs/measured/symbols.md, a PDB of 98 MB): `pdb` copies every stream.
-//! It is the independent reader of [`pdb_records`](super::pdb_records) instead. Everything here
-//! answers damage with an error or leaves the damaged part out and counts it.
+//! PDBs are read in place by our own code, for speed and memory: the index of a PDB is built in 0.4
+//! of the time that the crate `pdb` (with pdb-addr2line) takes to load it and to answer 100,000
+//! look-ups, and with a third of the memory (docs/measured/symbols.md, a PDB of 98 MB), since `pdb`
+//! copies every stream. `pdb` is instead the independent reader of
+//! [`pdb_records`](super::pdb_records). On damage, this module returns an error, or leaves the
+//! damaged part out and counts it.
 //!
-//! `msf` finds the streams, `dbi` what is in them; `records`, `lines`, `types`, `cross_scope` read
-//! functions, lines and the names of inlined functions into the index; `frames` reads what unwinds
-//! x86 code.
+//! `msf` finds the streams, and `dbi` their contents. `records`, `lines`, `types` and `cross_scope`
+//! read functions, lines and the names of inlined functions into the index. `frames` reads the
+//! records that unwind x86 code.
 
 mod cross_scope;
 mod dbi;
@@ -32,9 +33,9 @@ const STREAM_INFO: u32 = 1;
 const STREAM_TYPES: u32 = 2;
 const STREAM_DBI: u32 = 3;
 const STREAM_IDS: u32 = 4;
-/// Longest name of a source file, in bytes.
+/// Limit for the name of a source file, in bytes.
 const MAX_NAME: usize = 1 << 16;
-/// Feature code of a PDB made with `/DEBUG:FASTLINK`: it points to object files for all private
+/// Feature code of a PDB made with `/DEBUG:FASTLINK`, which refers to object files for all private
 /// symbols.
 const FEATURE_MINIMAL: u32 = 0x494e_494d;
 
@@ -42,27 +43,27 @@ const FEATURE_MINIMAL: u32 = 0x494e_494d;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum PdbError {
-    /// The file begins otherwise than a PDB.
+    /// The file does not begin like a PDB.
     #[error("is not a PDB")]
     NotPdb,
-    /// Visual C++ 6.0 and older.
+    /// It has the format of Visual C++ 6.0 and older.
     #[error("is a PDB of an old format (before Visual Studio .NET), which is not read")]
     OldFormat,
-    /// A portable PDB describes managed code.
+    /// It is a portable PDB, which describes managed code.
     #[error("is a portable PDB (.NET), which holds no native symbols")]
     Portable,
     /// A stream that every PDB has is missing.
     #[error("is a damaged PDB: the {0} stream is missing")]
     MissingStream(&'static str),
-    /// A structure makes no sense.
+    /// A structure is invalid.
     #[error("is a damaged PDB: bad {what} at {at:#x}")]
     Corrupt {
-        /// Which structure.
+        /// Name of the structure.
         what: &'static str,
         /// Offset in the file or in the stream that holds it.
         at: u64,
     },
-    /// The symbols do not fit an index.
+    /// The symbols do not fit into an index.
     #[error(transparent)]
     Index(#[from] IndexError),
 }
@@ -73,7 +74,7 @@ impl PdbError {
     }
 }
 
-/// Which image a PDB belongs to.
+/// Identifies the image that a PDB belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PdbIdentity {
     /// GUID, as in the image's CodeView record.
@@ -84,11 +85,10 @@ pub struct PdbIdentity {
     pub info_age: u32,
     /// COFF machine number.
     pub machine: u16,
-    /// Made with `/DEBUG:FASTLINK`: private symbols stayed in the object files.
+    /// Made with `/DEBUG:FASTLINK`: private symbols are in the object files.
     pub fastlink: bool,
 }
 
-/// An open PDB.
 pub struct PdbFile<'d> {
     msf: Msf<'d>,
     identity: PdbIdentity,
@@ -100,7 +100,7 @@ impl<'d> PdbFile<'d> {
     ///
     /// # Errors
     ///
-    /// Says what is wrong with the file.
+    /// What is wrong with the file.
     pub fn open(data: &'d [u8]) -> Result<PdbFile<'d>, PdbError> {
         if data.starts_with(b"BSJB") {
             return Err(PdbError::Portable);
@@ -114,7 +114,7 @@ impl<'d> PdbFile<'d> {
         let fastlink = info
             .get(features_at..)
             .is_some_and(|rest| rest.chunks_exact(4).any(|code| u32_at(code, 0) == Some(FEATURE_MINIMAL)));
-        // The DBI header alone: who only asks whose PDB it is should not pay for the modules.
+        // Reads the DBI header only; the identity does not need the modules.
         let dbi = msf.stream(STREAM_DBI).ok_or(PdbError::MissingStream("debug information"))?;
         let header = dbi.read(0, 64).ok_or(PdbError::corrupt("DBI header", 0))?;
         let identity = PdbIdentity {
@@ -127,13 +127,13 @@ impl<'d> PdbFile<'d> {
         Ok(PdbFile { msf, identity, names_stream })
     }
 
-    /// Which image the PDB belongs to.
+    /// Identifies the image that the PDB belongs to.
     pub fn identity(&self) -> &PdbIdentity {
         &self.identity
     }
 
-    /// Tells PDBs of one identity apart, such as a full one and its stripped copy: a hash over the
-    /// container's header and stream directory, which lists every stream's size and pages.
+    /// Distinguishes PDBs of one identity, such as a full one and its stripped copy: a hash over
+    /// the container's header and stream directory, which lists every stream's size and pages.
     pub fn fingerprint(&self) -> u64 {
         self.msf.fingerprint()
     }
@@ -142,19 +142,20 @@ impl<'d> PdbFile<'d> {
     ///
     /// # Errors
     ///
-    /// Says what is wrong with the file. Damage in one object file's part leaves that part out and
-    /// is counted in the index's header.
+    /// What is wrong with the file. If one object file's part is damaged, that part is left out and
+    /// counted in the index's header.
     pub fn index(&self) -> Result<SymbolIndex, PdbError> {
         self.index_letting_go(|| ())
     }
 
-    /// As [`PdbFile::index`]; `let_go` is called whenever a good part of the file was read that is
-    /// not needed again, and when nothing of it is, before the index is laid out: who has mapped
-    /// the file can let its pages go ([`MappedFile::release`]).
+    /// Like [`PdbFile::index`]. Calls `let_go` whenever a good part of the file was read that is
+    /// not needed again, and once more before the index is written, when the file is no longer
+    /// needed. A caller that has mapped the file can then release its pages
+    /// ([`MappedFile::release`]).
     ///
     /// # Errors
     ///
-    /// As of [`PdbFile::index`].
+    /// As for [`PdbFile::index`].
     ///
     /// [`MappedFile::release`]: crate::map::MappedFile::release
     pub fn index_letting_go(&self, let_go: impl Fn()) -> Result<SymbolIndex, PdbError> {
@@ -184,11 +185,11 @@ impl<'d> PdbFile<'d> {
         Ok(builder.finish(header)?)
     }
 
-    /// Reads what the PDB says of x86 frames: nothing for other processors.
+    /// Reads the records of x86 frames. Empty for other processors.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with the file.
+    /// What is wrong with the file.
     pub fn frame_records(&self) -> Result<FrameRecords, PdbError> {
         if self.identity.machine != object::pe::IMAGE_FILE_MACHINE_I386 {
             return Ok(FrameRecords::default());
@@ -223,7 +224,7 @@ impl<'d> FileNames<'d> {
     }
 }
 
-/// Number of a stream by its name, and where the feature codes begin behind the table of names.
+/// Number of a stream by its name, and the offset of the feature codes behind the table of names.
 fn named_stream(info: &[u8], wanted: &[u8]) -> Option<(Option<u32>, usize)> {
     let strings_len = u32_at(info, 28)? as usize;
     let strings = slice_at(info, 32, strings_len)?;

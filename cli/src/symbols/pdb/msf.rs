@@ -1,7 +1,7 @@
 //! The multi-stream container of a PDB (MSF 7.00), read in place.
 //!
-//! Layout after LLVM's "The MSF File Format". A stream is a list of pages; nothing is copied as
-//! long as the pages asked for follow each other in the file.
+//! Layout as in LLVM's "The MSF File Format". A stream is a list of pages. Nothing is copied as
+//! long as the pages that are read are consecutive in the file.
 
 use std::borrow::Cow;
 
@@ -13,12 +13,12 @@ const OLD_MAGIC: &[u8] = b"Microsoft C/C++ program database 2.00\r\n";
 /// Size of a stream that the directory lists as absent.
 const NO_STREAM: u32 = u32::MAX;
 
-/// An open container: the directory is read, the streams are not.
+/// An open container. The directory is read, the streams are not.
 pub(super) struct Msf<'d> {
     data: &'d [u8],
     page_size: usize,
     directory: Cow<'d, [u8]>,
-    /// Size of each stream in bytes and where its page list begins in the directory.
+    /// Size of each stream in bytes, and the offset of its page list in the directory.
     streams: Vec<(u32, u32)>,
 }
 
@@ -48,7 +48,7 @@ impl<'d> Msf<'d> {
         if directory_size > data.len() {
             return Err(PdbError::corrupt("directory size", 44));
         }
-        // The header is followed by the pages of the list of the directory's pages.
+        // Behind the header come the page numbers of the list of the directory's pages.
         let page_count = directory_size.div_ceil(page_size);
         let list_pages = (page_count * 4).div_ceil(page_size);
         let outer = data.get(52..52 + list_pages * 4).ok_or(PdbError::corrupt("directory page list", 52))?;
@@ -75,7 +75,7 @@ impl<'d> Msf<'d> {
         hash.digest()
     }
 
-    /// The stream of that number, or nothing if the directory lists none.
+    /// The stream with this number, or `None` if the directory has none.
     pub(super) fn stream(&self, number: u32) -> Option<MsfStream<'_>> {
         let &(size, at) = self.streams.get(number as usize)?;
         if size == NO_STREAM {
@@ -93,7 +93,7 @@ impl<'m> MsfStream<'m> {
         self.size
     }
 
-    /// `len` bytes from `at`, borrowed from the file where its pages follow each other.
+    /// `len` bytes from `at`, borrowed from the file if their pages are consecutive.
     pub(super) fn read(&self, at: usize, len: usize) -> Option<Cow<'m, [u8]>> {
         if at.checked_add(len)? > self.size {
             return None;
@@ -114,8 +114,8 @@ fn read_directory(directory: &[u8], page_size: usize, file_size: usize) -> Resul
     let sizes = directory.get(4..).and_then(|rest| rest.get(..count.checked_mul(4)?)).ok_or(bad(0))?;
     let mut at = 4 + sizes.len();
     let mut streams = Vec::with_capacity(count);
-    // A page belongs to one stream (the copy of the previous directory aside, hence the factor); a
-    // directory that repeats pages would make a small file read as gigabytes.
+    // A page belongs to one stream (except for the copy of the previous directory, hence the
+    // factor). A directory that repeats pages would expand a small file to gigabytes.
     let mut pages_left = file_size.div_ceil(page_size) * 2;
     for (n, size) in sizes.chunks_exact(4).enumerate() {
         let size = u32_at(size, 0).unwrap_or(NO_STREAM);

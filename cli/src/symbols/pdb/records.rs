@@ -36,15 +36,15 @@ const CV_SIGNATURE_C13: u32 = 4;
 /// S_PUB32: the public is a function.
 const PUBLIC_FUNCTION: u32 = 2;
 
-/// Bytes of modules after which their pages are let go. What is read again of the types and names
-/// costs less than what they hold.
+/// Bytes of modules after which their pages are released. Reading parts of the types and names
+/// again costs less than keeping them in memory.
 const LET_GO: u64 = 1 << 19;
 
-/// An inlined function whose id leads nowhere.
+/// Shown for an inlined function whose id is invalid.
 const NAMELESS: &[u8] = b"<inline function>";
 
-/// Reads every module and the publics into the builder; returns how many damaged parts were left
-/// out. `let_go` is called after every [`LET_GO`] bytes of modules.
+/// Reads every module and the publics into the builder, and returns the number of damaged parts
+/// that were left out. Calls `let_go` after every [`LET_GO`] bytes of modules.
 pub(super) fn read<'m>(
     msf: &'m Msf<'m>,
     dbi: &Dbi,
@@ -104,11 +104,11 @@ struct RecordReader<'a, 'm> {
     /// Rows of the sites, each with its site's number.
     site_rows: Vec<(u32, SiteRow)>,
     inlined: Vec<InlineRow>,
-    /// Rows of modules that describe code for which their module has no procedure (assembler).
+    /// Rows for code that no procedure of their module covers (assembler).
     loose_lines: Vec<LineRow>,
     trampolines: Vec<Trampoline>,
-    /// Where the separated chunks of the module's procedures begin, by the procedure's record;
-    /// found when first needed.
+    /// First addresses of the separated chunks of the module's procedures, by the procedure's
+    /// record. Filled when first needed.
     chunks: HashMap<u32, Vec<u32>, foldhash::fast::FixedState>,
     damaged: u32,
 }
@@ -130,7 +130,7 @@ struct CodeRecord {
     end: u32,
     name: StringId,
     kind: RecordKind,
-    /// Offset of the record that the separated chunks name as their parent.
+    /// Offset of the record, which the separated chunks refer to as their parent.
     record: u32,
 }
 
@@ -162,7 +162,7 @@ impl<'a, 'm> RecordReader<'a, 'm> {
         self.keep_loose_lines(&lines.rows, first);
     }
 
-    /// Walks the symbol records of a module.
+    /// Reads the symbol records of a module.
     fn symbols(&mut self, symbols: &[u8], lines: &mut ModuleLines<'_>, imports: &Imports<'_>) -> Option<()> {
         self.scopes.clear();
         self.chunks.clear();
@@ -218,14 +218,14 @@ impl<'a, 'm> RecordReader<'a, 'm> {
         self.site_rows.clear();
     }
 
-    /// Opens a procedure; one that the linker dropped has no place and gets an empty range.
+    /// Opens a procedure. One that the linker dropped has no address and gets an empty range.
     fn push_code(&mut self, start: Option<u32>, len: u32, name: StringId, kind: RecordKind, record: u32) {
         let range = start.and_then(|start| Some((start, start.checked_add(len)?)));
         let (start, end) = range.unwrap_or((0, 0));
         self.scopes.push(Scope::Code(CodeRecord { start, end, name, kind, record }));
     }
 
-    /// The name of an inlined function by its id in the module that `imports` is of.
+    /// The name of an inlined function by its id in the module that `imports` belongs to.
     fn inlinee_name(&mut self, inlinee: u32, imports: &Imports<'_>) -> StringId {
         let Some(id) = self.cross_scope.resolve(inlinee, imports, self.files) else {
             return self.builder.string(NAMELESS);
@@ -256,7 +256,7 @@ impl<'a, 'm> RecordReader<'a, 'm> {
             site_rows(annotations, checksum, line, &mut rows);
             self.site_rows.extend(rows.into_iter().map(|row| (number, row)));
         } else {
-            // Without its line record the ranges still say what is inlined where.
+            // Without its line record, the ranges still show which code is inlined.
             let mut rows = Vec::new();
             site_rows(annotations, NONE, 0, &mut rows);
             self.site_rows.extend(rows.into_iter().map(|row| (number, SiteRow { line: 0, ..row })));
@@ -303,10 +303,10 @@ impl<'a, 'm> RecordReader<'a, 'm> {
         self.builder.string(name.unwrap_or(b"<separated code>"))
     }
 
-    /// Where the separated chunks of each procedure begin, in their order, by the offset of the
-    /// procedure's record.
+    /// The first addresses of each procedure's separated chunks, in their order, by the offset of
+    /// the procedure's record.
     fn chunk_starts(&self, symbols: &[u8]) -> HashMap<u32, Vec<u32>, foldhash::fast::FixedState> {
-        // One entry that no procedure has, so that the map is not empty once it was made.
+        // One entry without a procedure, so that the map is not empty once it is filled.
         let mut chunks = HashMap::from_iter([(0, Vec::new())]);
         for (_, _, body) in (Records { data: symbols, at: 4 }).filter(|(_, kind, _)| *kind == S_SEPCODE) {
             let start = u16_at(body, 20).zip(u32_at(body, 12));
@@ -347,12 +347,12 @@ impl<'a, 'm> RecordReader<'a, 'm> {
         }
     }
 
-    /// Adds publics: each names the code up to the next symbol, never beyond its object file's
+    /// Adds publics. Each names the code up to the next symbol, but never beyond its object file's
     /// contribution.
     fn publics(&mut self, records: &[u8]) {
         let mut covered: Vec<(u32, u32)> = self.builder.ranges().map(|range| (range.0, range.1)).collect();
         covered.sort_unstable();
-        // The farthest end of all ranges up to each one, since ranges can hold others.
+        // The farthest end of all ranges up to each one, since ranges can contain others.
         let mut farthest = 0;
         for range in &mut covered {
             farthest = farthest.max(range.1);
@@ -384,8 +384,8 @@ impl<'a, 'm> RecordReader<'a, 'm> {
                 None => self.dbi.code_end(start).unwrap_or(start),
             };
             let end = covered.get(after).map_or(limit, |range| range.0.min(limit)).min(next);
-            // At a procedure's own address a public is only a further name: the range is the
-            // procedure's.
+            // At a procedure's own address, a public is only a further name, so it gets the
+            // procedure's range.
             let end = match covered[..after].last() {
                 Some(&(from, to)) if from == start => end.min(to),
                 _ => end,
@@ -400,7 +400,8 @@ impl<'a, 'm> RecordReader<'a, 'm> {
         self.builder.add(&FunctionRecord { start, end, name, kind, lines, sites: &[], inlined: &[] });
     }
 
-    /// Remembers rows outside the ranges that their module has added from number `first` on.
+    /// Keeps the rows that lie outside the ranges that their module has added from number `first`
+    /// on.
     fn keep_loose_lines(&mut self, rows: &[LineRow], first: usize) {
         let mut own: Vec<(u32, u32)> =
             self.builder.ranges_from(first).map(|range| (range.0, range.1)).collect();
@@ -421,8 +422,8 @@ fn is_procedure(kind: u16) -> bool {
     matches!(kind, S_GPROC32 | S_LPROC32 | S_GPROC32_ID | S_LPROC32_ID | S_LPROC32_DPC | S_LPROC32_DPC_ID)
 }
 
-/// Symbol records from an offset on: offset, kind, bytes behind the kind. Ends at the first that is
-/// cut off.
+/// Symbol records from an offset on: offset, kind, bytes behind the kind. Ends at the first record
+/// that is cut off.
 struct Records<'d> {
     data: &'d [u8],
     at: usize,

@@ -20,24 +20,24 @@ const LF_INTERFACE: u16 = 0x1519;
 const LF_CLASS2: u16 = 0x1608;
 const LF_STRUCTURE2: u16 = 0x1609;
 const LF_UNION2: u16 = 0x160a;
-/// Scopes and substring lists nest; a damaged file could make them a cycle.
+/// Limit for the nesting of scopes and substring lists, which a damaged file could make a cycle.
 const MAX_DEPTH: u32 = 16;
-/// Records that one name is put together from.
+/// Limit for the records that one name is composed of.
 const MAX_PARTS: u32 = 1 << 10;
-/// Records and bytes between two entries of a skip list. Linkers make one for every 8 KiB; a record
-/// has up to 64 KiB.
+/// Limit for the records and bytes between two entries of a skip list. Linkers write one for every
+/// 8 KiB, and a record has up to 64 KiB.
 const MAX_SKIP: (u32, u32) = (1 << 12, 80 << 10);
-/// Longest name that is put together.
+/// Limit for the length of a composed name.
 const MAX_NAME: usize = 1 << 16;
 
-/// A TPI or IPI stream: records that are found by index.
+/// A TPI or IPI stream, with its records by index.
 struct TypeStream<'m> {
     stream: MsfStream<'m>,
     first_index: u32,
     end_index: u32,
     records: usize,
     records_end: usize,
-    /// (index, offset among the records) of every few kilobytes' first record, sorted.
+    /// (index, offset among the records) of the first record of every few kilobytes, sorted.
     skips: Vec<(u32, u32)>,
 }
 
@@ -47,12 +47,12 @@ pub(super) struct TypeNames<'m> {
     types_stream: Option<MsfStream<'m>>,
     msf: &'m Msf<'m>,
     types: OnceCell<Option<TypeStream<'m>>>,
-    /// Records that were passed over, and what else took as long.
+    /// Records that were skipped, and other work in the same unit.
     work: Cell<usize>,
 }
 
 impl<'m> TypeNames<'m> {
-    /// Opens the two streams; either may be missing.
+    /// Opens the two streams. Either may be missing.
     pub(super) fn open(
         msf: &'m Msf<'m>,
         ids: Option<MsfStream<'m>>,
@@ -67,8 +67,7 @@ impl<'m> TypeNames<'m> {
         }
     }
 
-    /// What was done since this was last asked: records that were passed over, and what else took
-    /// as long.
+    /// The work since the last call: records that were skipped, and other work in the same unit.
     pub(super) fn take_work(&self) -> usize {
         self.work.take()
     }
@@ -124,7 +123,7 @@ impl<'m> TypeNames<'m> {
             .get_or_init(|| self.types_stream.and_then(|stream| TypeStream::open(self.msf, stream).ok()))
             .as_ref()?;
         let record = types.record(index, &self.work)?;
-        // Offset of the numeric leaf that comes before the name; enumerations have none.
+        // Offset of the numeric leaf in front of the name. Enumerations have none.
         let at = match u16_at(&record, 0)? {
             LF_CLASS | LF_STRUCTURE | LF_INTERFACE => after_number(&record, 18)?,
             LF_UNION => after_number(&record, 10)?,
@@ -192,7 +191,7 @@ impl<'m> TypeStream<'m> {
         }
     }
 
-    /// Whether a skip list leads to each record in a few steps.
+    /// Whether a skip list reaches each record in a few steps.
     fn is_usable(&self, skips: &[(u32, u32)]) -> bool {
         let near = |from: (u32, u32), to: (u32, u32)| {
             let steps = to.0.checked_sub(from.0).zip(to.1.checked_sub(from.1));
@@ -204,7 +203,7 @@ impl<'m> TypeStream<'m> {
             && skips.last().is_some_and(|&last| near(last, end))
     }
 
-    /// The skip list of a stream that brings none.
+    /// Makes the skip list of a stream that has none.
     fn make_skips(&self) -> Vec<(u32, u32)> {
         let Some(data) = self.stream.read(self.records, self.records_end - self.records) else {
             return Vec::new();

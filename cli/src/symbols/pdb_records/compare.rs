@@ -1,4 +1,4 @@
-//! The index against the records, address by address.
+//! Compares the index with the records, address by address.
 
 use super::{PdbRecords, Procedure, RecordFrame, RecordsError};
 use crate::symbols::index::{Hit, RecordKind, SymbolIndex};
@@ -6,9 +6,9 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Disagreements that are shown.
+/// Number of disagreements that are shown.
 const MOST_EXAMPLES: usize = 12;
-/// Addresses between two tellings of progress.
+/// Addresses between two progress reports.
 const STEP: u64 = 4096;
 
 /// The outcome of a comparison.
@@ -28,15 +28,16 @@ pub struct Agreement {
     pub wrong_chains: u64,
     /// Addresses with a wrong file or line on some level.
     pub wrong_lines: u64,
-    /// Addresses in procedures whose code others share, by the records (identical-code folding).
+    /// Addresses in procedures that share their code with others, by the records (identical-code
+    /// folding).
     pub folded: u64,
-    /// Addresses where the index names other sharers than the records do.
+    /// Addresses for which the index lists other sharers than the records.
     pub wrong_aliases: u64,
-    /// The first few that disagree.
+    /// The first disagreements.
     pub examples: Vec<String>,
 }
 
-/// How one address disagrees.
+/// The kind of a disagreement, with the expected value.
 enum Disagreement {
     Name(String),
     Chain(String),
@@ -45,12 +46,12 @@ enum Disagreement {
 }
 
 impl Agreement {
-    /// Whether every address agrees, and there is one.
+    /// Whether every address agrees, and there is at least one.
     pub fn complete(&self) -> bool {
         self.rvas != 0 && self.wrong() == 0
     }
 
-    /// Addresses that disagree.
+    /// Number of addresses that disagree.
     pub fn wrong(&self) -> u64 {
         self.wrong_names + self.wrong_chains + self.wrong_lines + self.wrong_aliases
     }
@@ -70,11 +71,11 @@ impl Agreement {
 }
 
 impl PdbRecords {
-    /// Looks every address of the code up in `index` and compares. `done` counts addresses.
+    /// Looks up every address of the code in `index` and compares. `done` counts addresses.
     ///
     /// # Errors
     ///
-    /// An index that cannot be read, records that overlap too much.
+    /// When the index cannot be read, or the records overlap too much.
     pub fn compare(&self, index: &SymbolIndex, done: &AtomicU64) -> Result<Agreement, RecordsError> {
         let mut agreement = Agreement::default();
         for &(from, to) in &self.code {
@@ -109,7 +110,8 @@ impl PdbRecords {
         Ok(())
     }
 
-    /// Outside of procedures, the nearest public at or below names an address, or nothing does.
+    /// Outside of procedures, an address has the name of the nearest public at or below it, or
+    /// none.
     fn outside(&self, rva: u32, frames: &[RecordFrame], hit: Option<&Hit<'_>>) -> Result<(), Disagreement> {
         let nearest = self.publics[..self.publics.partition_point(|public| public.0 <= rva)].last();
         let allowed = |name: &str| {
@@ -120,7 +122,7 @@ impl PdbRecords {
         let right = match (frames, hit.and_then(Hit::range)) {
             ([], _) => true,
             ([frame], Some(range)) if range.kind == RecordKind::Public => allowed(&frame.0),
-            // Thunk records name themselves and have no row.
+            // Thunk records have names but no rows.
             ([_], Some(range)) => range.kind == RecordKind::Thunk,
             _ => false,
         };
@@ -147,7 +149,7 @@ impl PdbRecords {
             let names: Vec<&str> = holders.iter().map(|(_, p)| p.name.as_str()).collect();
             return Err(Disagreement::Name(format!("one of {names:?}")));
         };
-        // Whatever begins where the winner begins lies on the same code.
+        // Procedures that begin at the winner's address have the same code.
         let sharers: BTreeSet<&str> = self
             .procedures
             .starting_at(start)

@@ -1,9 +1,9 @@
-//! Ranges of addresses that may overlap, and which of them hold an address.
+//! Ranges of addresses that may overlap, and the lookup of those that hold an address.
 
-/// Ranges looked at for one address at most.
+/// Limit for the ranges that are looked at for one address.
 const MOST_LOOKS: usize = 100_000;
 
-/// Values with the ranges that they are for, by their starts; of one start in the order of adding.
+/// Values and their ranges, sorted by start; those of one start in the order of adding.
 pub(super) struct Intervals<T> {
     /// (start, end, value)
     list: Vec<(u32, u32, T)>,

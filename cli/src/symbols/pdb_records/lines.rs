@@ -11,7 +11,7 @@ const DEBUG_S_FILECHKSMS: u32 = 0xf4;
 pub(super) struct ModuleLines {
     /// In the order of the module.
     subsections: Vec<Subsection>,
-    /// Numbers of the subsections by where they begin.
+    /// Numbers of the subsections by first address.
     by_start: BTreeMap<u32, Vec<usize>>,
     /// Longest subsection, in bytes.
     longest: u32,
@@ -19,7 +19,7 @@ pub(super) struct ModuleLines {
     files: HashMap<u32, String>,
 }
 
-/// One DEBUG_S_LINES subsection: the rvas that it is for.
+/// One DEBUG_S_LINES subsection, and the rvas that it covers.
 pub(super) struct Subsection {
     pub start: u32,
     pub end: u32,
@@ -36,14 +36,14 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// 0 and the two "hidden" numbers are no lines.
+    /// 0 and the two "hidden" numbers are not lines.
     pub fn is_line(&self) -> bool {
         ![0, 0xfe_efee, 0xf0_0f00].contains(&self.line)
     }
 }
 
 impl ModuleLines {
-    /// Reads what is there, up to the first place that makes no sense.
+    /// Reads the data up to the first invalid part.
     pub fn read(
         c13: &[u8],
         rva_of: impl Fn(u16, u32) -> Option<u32>,
@@ -88,7 +88,7 @@ impl ModuleLines {
     }
 
     /// The subsections of the procedure that is the `ordinal`-th of this module at its address: its
-    /// own first, then those of others that reach into it.
+    /// own first, then others that overlap it.
     pub fn of_procedure(&self, start: u32, end: u32, ordinal: usize) -> Vec<usize> {
         let own = self.by_start.get(&start).and_then(|own| own.get(ordinal).or(own.first())).copied();
         let reaching = self.by_start.range(start.saturating_sub(self.longest)..end);
@@ -114,7 +114,7 @@ impl Subsection {
                 };
                 rows.push(Row { rva: start.wrapping_add(offset), file, line: line & 0xff_ffff });
             }
-            // A block is as large as its head at least.
+            // A block is at least as large as its head.
             block += (size as usize).max(12);
         }
         Some(Subsection { start, end, rows })

@@ -1,18 +1,19 @@
-//! What a PDB's records say of every address of its code, read without the index, and whether the
-//! index says the same.
+//! Reads the records of a PDB for every address of its code, without the index, and checks that the
+//! index agrees.
 //!
-//! The `pdb` crate decodes procedures, inline sites and ids; `lines` reads C13 lines naively from
-//! the raw bytes. Nothing is shared with the readers in `symbols::pdb` that make the index. Each
+//! The `pdb` crate decodes procedures, inline sites and ids. `lines` reads C13 lines naively from
+//! the raw bytes. No code is shared with the readers in `symbols::pdb` that make the index. Each
 //! address of each executable section is then looked up in the index, and must agree:
 //!
-//! - The outermost name is that of a procedure record whose range holds the address; where there is
-//!   none, that of the nearest public at or below, or nothing.
+//! - The outermost name is that of a procedure record whose range holds the address. If there is
+//!   none, it is that of the nearest public at or below the address, or there is no name.
 //! - The inline chain is the path through the S_INLINESITE records whose rows cover the address.
-//! - Each line is that of the row that covers the address on its level, or none where there is
-//!   none.
+//! - Each line is that of the row that covers the address on its level. If there is none, there is
+//!   no line.
 //!
-//! Of procedures that were folded into one (several records and several line subsections with one
-//! address), the n-th record goes with the n-th subsection: object files bring both in one order.
+//! For procedures that were folded into one (several records and several line subsections with one
+//! address), the n-th record belongs to the n-th subsection: object files have both in the same
+//! order.
 
 mod compare;
 mod intervals;
@@ -37,9 +38,8 @@ pub enum RecordsError {
     /// The file cannot be opened.
     #[error("{path}: {error}")]
     Io {
-        /// The file.
+        /// Path of the PDB.
         path: PathBuf,
-        /// Why.
         error: std::io::Error,
     },
     /// The `pdb` crate cannot read it.
@@ -48,10 +48,10 @@ pub enum RecordsError {
     /// There is no list of sections.
     #[error("the PDB has no section headers")]
     NoSections,
-    /// A module has no stream, or one that is shorter than it says.
+    /// A module has no stream, or one that is shorter than stated.
     #[error("the stream of module {0} is missing or too short")]
     ModuleStream(String),
-    /// Scopes lie deeper in each other than compilers make them.
+    /// Scopes are nested more deeply than compilers make them.
     #[error("procedures or inline sites lie in each other more than {} deep", read::MOST_SCOPES)]
     TooDeep,
     /// Too many procedures hold one address.
@@ -71,20 +71,19 @@ pub struct PdbRecords {
     code: Vec<(u32, u32)>,
 }
 
-/// A procedure record.
 struct Procedure {
     name: String,
     /// Number of its module, from 1.
     module: usize,
     sites: Vec<InlineSite>,
     lines: Arc<ModuleLines>,
-    /// Its subsections of `lines`: its own first.
+    /// Its subsections of `lines`, its own first.
     subsections: Vec<usize>,
 }
 
 /// An S_INLINESITE record.
 struct InlineSite {
-    /// The site that it lies in, by number.
+    /// The site that it is nested in, by number.
     parent: Option<usize>,
     name: String,
     file: Option<u32>,
@@ -111,8 +110,8 @@ impl PdbRecords {
         &self.code
     }
 
-    /// The chains that the records allow at an address, innermost first: one of each procedure that
-    /// holds it; of those that begin last, if some lie within others.
+    /// The chains that the records allow at an address, innermost first: one for each procedure
+    /// that holds it. If some of these lie within others, only those that begin last.
     ///
     /// # Errors
     ///
@@ -134,7 +133,7 @@ impl Procedure {
         let mut at = None;
         while let Some(next) = self.child_at(at, rva) {
             let site = &self.sites[next];
-            // Of rows that cover the address the one that begins last holds.
+            // Of the rows that cover the address, the one that begins last counts.
             let row = site.rows.iter().filter(|row| row.covers(rva)).max_by_key(|row| row.start);
             frames.push(match row {
                 Some(row) => {
@@ -148,7 +147,7 @@ impl Procedure {
         frames
     }
 
-    /// The row of an rva: of those at or below it in a subsection that covers it, the one that
+    /// The row of an rva: of the rows at or below it, in a subsection that covers it, the one that
     /// begins last.
     fn line(&self, rva: u32) -> Option<Row> {
         let subsections = self.subsections.iter().map(|&n| self.lines.subsection(n));

@@ -47,7 +47,7 @@ impl InlineNames {
         Ok(InlineNames(names))
     }
 
-    /// The name of a function; the text of the index where there is none.
+    /// The name of a function. Without one, the same text as in the index.
     pub fn name(&self, id: pdb::IdIndex) -> String {
         self.0.get(&id.0).cloned().unwrap_or_else(|| "<inline function>".to_owned())
     }

@@ -10,20 +10,20 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Scopes that may be open at once.
+/// Limit for the scopes that are open at once.
 pub(super) const MOST_SCOPES: usize = 512;
 
-/// What all modules need of a PDB.
+/// Parts of a PDB that all modules need.
 struct Shared<'s> {
     strings: pdb::StringTable<'s>,
     addresses: AddressMap<'s>,
     sections: Vec<pdb::ImageSectionHeader>,
     names: InlineNames,
-    /// What modules lend to others (/GL), by the lender's name.
+    /// The ids that modules lend to others (/GL), by the lender's name.
     exports: HashMap<String, pdb::CrossModuleExports>,
 }
 
-/// What a module is read with.
+/// A module, and what is needed to read it.
 struct Module<'m, 's> {
     number: usize,
     shared: &'m Shared<'s>,
@@ -32,7 +32,7 @@ struct Module<'m, 's> {
     imports: pdb::CrossModuleImports<'m>,
 }
 
-/// A procedure whose end was not read yet.
+/// A procedure whose end is not read yet.
 struct OpenProcedure {
     range: (u32, u32),
     offset: pdb::PdbInternalSectionOffset,
@@ -46,7 +46,7 @@ impl PdbRecords {
     ///
     /// # Errors
     ///
-    /// A file that cannot be opened, records that the `pdb` crate cannot read.
+    /// When the file cannot be opened, or the `pdb` crate cannot read the records.
     pub fn read(path: &Path) -> Result<PdbRecords, RecordsError> {
         let io = |error| RecordsError::Io { path: path.to_owned(), error };
         let mut pdb = pdb::PDB::open(File::open(path).map_err(io)?)?;
@@ -138,7 +138,7 @@ impl Module<'_, '_> {
         mut symbols: pdb::SymbolIter<'_>,
         procedures: &mut Vec<(u32, u32, Procedure)>,
     ) -> Result<(), RecordsError> {
-        // Open scopes: inline sites by number, others not.
+        // Open scopes: inline sites have a number, others `None`.
         let mut scopes: Vec<Option<usize>> = Vec::new();
         let mut open: Option<OpenProcedure> = None;
         let mut ordinals: HashMap<u32, usize> = HashMap::new();
@@ -210,14 +210,14 @@ impl Module<'_, '_> {
                 rows.push(SiteRow { start, end, file: line.file_index.0, line: line.line_start });
             }
         }
-        // The inlinee's own file is private to the `pdb` crate; that of the first row is the same
-        // unless the annotations change it first.
+        // In the `pdb` crate, the inlinee's own file is private. That of the first row is the same,
+        // unless the annotations change it before.
         let file = rows.first().map(|row| row.file);
         let name = self.shared.names.name(self.global_id(record.inlinee)?);
         Ok(InlineSite { parent, name, file, rows })
     }
 
-    /// The id that another module lends for one of its own.
+    /// The id in the PDB for one that another module lends.
     fn global_id(&self, id: pdb::IdIndex) -> Result<pdb::IdIndex, RecordsError> {
         if !id.is_cross_module() {
             return Ok(id);

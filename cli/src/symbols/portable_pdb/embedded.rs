@@ -1,5 +1,5 @@
-//! What an assembly (a PE image with IL) says of its symbols: the GUID of its PDB, and the PDB
-//! itself if it is inside ("PE/COFF Specification", debug directory; dotnet/runtime, "PE/COFF debug
+//! The symbols of an assembly (a PE image with IL): the GUID of its PDB, and the PDB itself if it
+//! is embedded ("PE/COFF Specification", debug directory; dotnet/runtime, "PE/COFF debug
 //! directory", entries CodeView and Embedded Portable PDB).
 
 use crate::model::bytes::{slice_at, u16_at, u32_at};
@@ -9,11 +9,12 @@ use std::io::Read;
 const CODE_VIEW: u32 = 2;
 const EMBEDDED_PORTABLE_PDB: u32 = 17;
 
-/// Largest PDB that is unpacked.
+/// Limit for an unpacked PDB.
 const LARGEST: u64 = 256 << 20;
-/// How often its packed size a PDB may have. Compilers' PDBs are packed to a third.
+/// Limit for the ratio of a PDB's unpacked size to its packed size. Compilers' PDBs are packed to a
+/// third.
 const EXPANSION: u64 = 64;
-/// Debug directory entries that are looked at.
+/// Limit for the debug directory entries that are read.
 const MOST_ENTRIES: usize = 64;
 
 /// The debug directory of an assembly file.
@@ -21,11 +22,11 @@ const MOST_ENTRIES: usize = 64;
 pub struct AssemblyDebug<'a> {
     /// GUID of its PDB.
     pub guid: Option<[u8; 16]>,
-    /// Its PDB, packed: what [`inflate`] takes.
+    /// Its PDB, packed: the input of [`inflate`].
     pub embedded: Option<&'a [u8]>,
 }
 
-/// Reads the debug directory of an image file. `None`: the bytes are no image.
+/// Reads the debug directory of an image file. `None`: the bytes are not an image.
 pub fn assembly_debug(file: &[u8]) -> Option<AssemblyDebug<'_>> {
     let header = u32_at(file, 0x3C)? as usize;
     if !file.starts_with(b"MZ") || slice_at(file, header, 4)? != b"PE\0\0" {
@@ -34,7 +35,7 @@ pub fn assembly_debug(file: &[u8]) -> Option<AssemblyDebug<'_>> {
     let sections = usize::from(u16_at(file, header + 6)?);
     let optional = header + 24;
     let optional_size = usize::from(u16_at(file, header + 20)?);
-    // Data directories begin behind the fields of PE32 (0x10b) or PE32+ (0x20b).
+    // The data directories begin behind the fields of PE32 (0x10b) or PE32+ (0x20b).
     let directories = optional + if u16_at(file, optional)? == 0x20B { 112 } else { 96 };
     let (rva, size) = (u32_at(file, directories + 6 * 8)?, u32_at(file, directories + 6 * 8 + 4)? as usize);
     let mut found = AssemblyDebug::default();
@@ -63,7 +64,7 @@ pub fn assembly_debug(file: &[u8]) -> Option<AssemblyDebug<'_>> {
 }
 
 /// Unpacks an embedded PDB: `MPDB`, u32 unpacked size, DEFLATE. `None`: it is damaged, larger than
-/// it says, or than any PDB of that packed size is.
+/// stated, or larger than any PDB of that packed size.
 pub fn inflate(packed: &[u8]) -> Option<Vec<u8>> {
     let data = packed.strip_prefix(b"MPDB")?;
     let size = u64::from(u32_at(data, 0)?);
@@ -71,7 +72,7 @@ pub fn inflate(packed: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let mut unpacked = Vec::new();
-    // One byte more, to see whether there is more.
+    // One byte more, to detect that the PDB is larger than stated.
     flate2::read::DeflateDecoder::new(&data[4..]).take(size + 1).read_to_end(&mut unpacked).ok()?;
     (unpacked.len() as u64 == size).then_some(unpacked)
 }

@@ -1,4 +1,4 @@
-//! Where the tables and heaps of a portable PDB lie.
+//! Finds the tables and heaps of a portable PDB.
 
 use super::PortablePdbError::{self, Corrupted, NotPortable};
 use crate::model::bytes::Cursor;
@@ -15,7 +15,6 @@ const METHOD_DEBUG_INFORMATION: usize = 0x31;
 const WIDE_GUID: u8 = 2;
 const WIDE_BLOB: u8 = 4;
 
-/// A table.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct MetadataTable {
     start: usize,
@@ -23,7 +22,7 @@ pub(super) struct MetadataTable {
     pub rows: u32,
 }
 
-/// Where everything is.
+/// Offsets of the tables and heaps.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct MetadataLayout {
     pub guid: [u8; 16],
@@ -66,8 +65,7 @@ impl MetadataLayout {
         for table in (0..64).filter(|table| present >> table & 1 != 0) {
             rows[table] = cursor.u32()?;
         }
-        // Those of an assembly come before: a file with both would be none that any compiler
-        // writes.
+        // The tables of an assembly come before these. No compiler writes a file with both.
         if rows[..DOCUMENT].iter().any(|&rows| rows != 0) {
             return None;
         }
@@ -85,7 +83,7 @@ impl MetadataLayout {
         Some(())
     }
 
-    /// Document row (0 = several) and sequence points of a method, by row.
+    /// Document row (0 = several) and sequence points of a method, by the method's row.
     pub fn method<'a>(&self, data: &'a [u8], row: u32) -> Option<(u32, &'a [u8])> {
         let mut row = Cursor::new(self.methods.get(data, row)?);
         let document = if self.documents.rows > 0xFFFF { row.u32()? } else { row.u16()?.into() };

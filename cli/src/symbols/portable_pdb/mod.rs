@@ -1,7 +1,7 @@
-//! Portable PDBs (dotnet/runtime, "Portable PDB Format Specification"; ECMA-335 II.24 for what they
-//! are built from).
+//! Portable PDBs (dotnet/runtime, "Portable PDB Format Specification"; ECMA-335 II.24 for the
+//! underlying format).
 //!
-//! Gets the bytes of a `.pdb` file, or of an assembly that carries one inside; gives the source
+//! Takes the bytes of a `.pdb` file, or of an assembly that has one inside, and returns the source
 //! line of an IL offset in a method. Nothing else is read.
 
 mod embedded;
@@ -15,7 +15,6 @@ use crate::model::bytes::Cursor;
 use metadata::MetadataLayout;
 use sequence::{MethodPoints, VisiblePoint};
 
-/// A portable PDB.
 #[derive(Debug)]
 pub struct PortablePdb {
     data: MappedFile,
@@ -23,7 +22,7 @@ pub struct PortablePdb {
     methods: MethodPoints,
 }
 
-/// What is asked for in a method's IL.
+/// A location in a method's IL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IlPlace {
     /// An offset from the beginning of the IL.
@@ -36,10 +35,10 @@ pub enum IlPlace {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PortablePdbError {
-    /// The bytes are of something else.
+    /// The bytes are not a portable PDB.
     #[error("is no portable PDB")]
     NotPortable,
-    /// What the format wants is not there.
+    /// A part that the format requires is missing or invalid.
     #[error("is damaged: {0}")]
     Corrupted(&'static str),
 }
@@ -49,7 +48,7 @@ impl PortablePdb {
     ///
     /// # Errors
     ///
-    /// When the bytes are no portable PDB.
+    /// When the bytes are not a portable PDB.
     pub fn parse(data: impl Into<MappedFile>) -> Result<PortablePdb, PortablePdbError> {
         let data = data.into();
         let layout = MetadataLayout::parse(&data)?;
@@ -61,12 +60,12 @@ impl PortablePdb {
     ///
     /// # Errors
     ///
-    /// As of [`PortablePdb::parse`].
+    /// As for [`PortablePdb::parse`].
     pub fn guid_of(data: &[u8]) -> Result<[u8; 16], PortablePdbError> {
         MetadataLayout::parse(data).map(|layout| layout.guid)
     }
 
-    /// GUID: that of the CodeView record of its assembly.
+    /// Its GUID, the same as in the CodeView record of its assembly.
     pub fn guid(&self) -> [u8; 16] {
         self.layout.guid
     }
@@ -76,8 +75,8 @@ impl PortablePdb {
         self.layout.methods.rows
     }
 
-    /// Source file and line at a place in the method with this metadata token. Hidden sequence
-    /// points are passed over.
+    /// Source file and line of a location in the method with this metadata token. Hidden sequence
+    /// points are skipped.
     pub fn line(&self, token: u32, place: IlPlace) -> Option<(String, u32)> {
         const METHOD_DEF: u32 = 0x06;
         if token >> 24 != METHOD_DEF {
@@ -95,11 +94,11 @@ impl PortablePdb {
 
     /// Path of a source file, by row in the document table.
     fn document(&self, row: u32) -> Option<String> {
-        /// Bytes that a path is put together from at most, and of the list of its parts.
+        /// Limit for the bytes of a path, and of the list of its parts.
         const LONGEST: usize = 1 << 15;
         let name = self.layout.document_name(&self.data, row)?;
         let mut name = Cursor::new(name.get(..LONGEST).unwrap_or(name));
-        // A character, compressed like UTF-8; all that compilers write is one byte.
+        // A character, compressed like UTF-8. Compilers only write characters of one byte.
         let separator = char::from(name.u8().filter(u8::is_ascii)?);
         let mut path = String::new();
         let mut first = true;

@@ -1,16 +1,16 @@
-//! Sequence points: which source line an IL offset begins ("Portable PDB Format Specification",
+//! Sequence points: the source lines that begin at IL offsets ("Portable PDB Format Specification",
 //! "Sequence Points Blob").
 
 use crate::model::bytes::Cursor;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of sequence points that are read of each stored byte: methods could share them, and ask
-/// for them one by one.
+/// Bytes of sequence points that may be read for each stored byte. Methods could share the same
+/// points, and each reads them separately.
 const EXPANSION: usize = 16;
-/// And of the smallest file.
+/// The same for the smallest file.
 const LEAST_ROOM: usize = 1 << 20;
-/// VisiblePoint points that are kept.
+/// Limit for the [`VisiblePoint`]s that are kept.
 const MAX_KEPT: usize = 4 << 20;
 
 /// A sequence point that is not hidden.
@@ -24,29 +24,29 @@ pub(super) struct VisiblePoint {
     pub line: u32,
 }
 
-/// The points of methods that were asked for, in the order of their offsets.
+/// The points of the methods that were looked up, in the order of their offsets.
 #[derive(Debug)]
 pub(super) struct MethodPoints(Mutex<PointCache>);
 
 #[derive(Debug)]
 struct PointCache {
-    /// By where they lie in the file, and the document that the method's record gives.
+    /// By their offset in the file, and the document that the method's record states.
     points: HashMap<(usize, u32), Arc<[VisiblePoint]>>,
-    /// How many points these are.
+    /// The number of these points.
     kept: usize,
     /// Bytes that may still be read.
     room: usize,
 }
 
 impl MethodPoints {
-    /// For a file of so many bytes.
+    /// For a file of `stored` bytes.
     pub fn new(stored: usize) -> MethodPoints {
         let room = stored.saturating_mul(EXPANSION).saturating_add(LEAST_ROOM);
         MethodPoints(Mutex::new(PointCache { points: HashMap::new(), kept: 0, room }))
     }
 
-    /// The points in `blob`, which lies in `data`. `None`: it makes no sense, or the methods
-    /// together are far longer than the file.
+    /// The points in `blob`, which lies in `data`. `None`: it is invalid, or the methods together
+    /// are far longer than the file.
     pub fn decode(&self, data: &[u8], blob: &[u8], document: u32) -> Option<Arc<[VisiblePoint]>> {
         let key = ((blob.as_ptr() as usize).wrapping_sub(data.as_ptr() as usize), document);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,8 +81,7 @@ pub(super) struct SequencePoint {
     pub line: Option<u32>,
 }
 
-/// Reads the points of one method, in the order of their offsets. Ends where the bytes make no
-/// sense.
+/// Reads the points of one method, in the order of their offsets. Ends at the first invalid byte.
 pub(super) struct SequencePoints<'a> {
     cursor: Cursor<'a>,
     document: u32,
@@ -93,7 +92,7 @@ pub(super) struct SequencePoints<'a> {
 }
 
 impl<'a> SequencePoints<'a> {
-    /// `document`: the row that the method's record gives; 0: the blob tells.
+    /// `document` is the row that the method's record states. If it is 0, the blob states the row.
     pub fn new(blob: &'a [u8], document: u32) -> Option<SequencePoints<'a>> {
         let mut cursor = Cursor::new(blob);
         if blob.is_empty() {
@@ -110,7 +109,7 @@ impl<'a> SequencePoints<'a> {
             let delta = cursor.compressed()?;
             match self.offset {
                 None => break delta,
-                // A record that changes the document.
+                // This record changes the document.
                 Some(_) if delta == 0 => self.document = cursor.compressed()?,
                 Some(last) => break last.checked_add(delta)?,
             }
@@ -147,8 +146,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn methods_whose_points_overlap_are_read_as_often_as_the_file_allows_and_each_once() {
-        // Every 2 is a number, and every one of them can begin a list of points up to the end.
+    fn overlapping_points_are_read_up_to_a_limit_and_each_method_once() {
+        // Every 2 is a number, and each of them can begin a list of points up to the end.
         let data = vec![2; 1 << 20];
         let methods = MethodPoints::new(data.len());
         let decode = |n: usize| methods.decode(&data, &data[n..], 1);

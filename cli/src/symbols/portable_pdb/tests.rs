@@ -1,4 +1,4 @@
-//! Against PDBs of the C# compiler, whose sequence points System.Reflection.Metadata listed
+//! Tests against PDBs of the C# compiler, whose sequence points System.Reflection.Metadata listed
 //! (tests/data/dotnet).
 
 use super::*;
@@ -17,7 +17,7 @@ fn at(pdb: &PortablePdb, token: u32, offset: u32) -> Option<(String, u32)> {
 }
 
 #[test]
-fn every_sequence_point_is_where_the_frameworks_own_reader_finds_it() {
+fn sequence_points_equal_those_of_the_frameworks_own_reader() {
     let pdb = pdb();
     let (mut token, mut last, mut methods, mut points) = (0, None, 0, 0);
     for line in LISTED.lines() {
@@ -34,7 +34,7 @@ fn every_sequence_point_is_where_the_frameworks_own_reader_finds_it() {
             }
             [offset, rest @ ..] => {
                 let offset: u32 = offset.parse().expect("an offset");
-                // Just before a point the one before it counts.
+                // Just before a point, the previous point counts.
                 if offset > 0 {
                     assert_eq!(at(&pdb, token, offset - 1), last, "{token:x} before {offset}");
                 }
@@ -51,14 +51,14 @@ fn every_sequence_point_is_where_the_frameworks_own_reader_finds_it() {
 }
 
 #[test]
-fn lines_are_those_of_the_source() {
+fn lines_match_the_source() {
     let pdb = pdb();
     let source_line = |token, offset| {
         let (file, line) = at(&pdb, token, offset).expect("a line");
         assert_eq!(file, r".\lines.cs");
         SOURCE.lines().nth(line as usize - 1).expect("a line of the source").trim()
     };
-    // Simple.Add, Simple.Loop (its hidden points are passed over), Simple.Several.
+    // Simple.Add, Simple.Loop (its hidden points are skipped), Simple.Several.
     assert_eq!(source_line(0x0600_0001, 0), "int sum = a;");
     assert_eq!(source_line(0x0600_0001, 4), "return sum;");
     assert_eq!(source_line(0x0600_0002, 25), "length += text.Length;");
@@ -94,7 +94,7 @@ fn the_pdb_inside_an_assembly_is_the_same() {
 }
 
 #[test]
-fn a_pdb_that_unpacks_to_more_or_less_than_it_says_is_refused() {
+fn a_pdb_that_unpacks_to_another_size_than_stated_is_refused() {
     let packed = assembly_debug(ASSEMBLY).and_then(|debug| debug.embedded).expect("an embedded PDB");
     for size in [0u32, 10, 1 << 20, 1 << 31] {
         let mut bytes = packed.to_vec();
@@ -107,7 +107,7 @@ fn a_pdb_that_unpacks_to_more_or_less_than_it_says_is_refused() {
 }
 
 #[test]
-fn a_pdb_that_unpacks_to_far_more_than_any_real_one_is_refused_before_it_is_unpacked() {
+fn a_pdb_with_an_implausible_size_is_refused_before_it_is_unpacked() {
     use std::io::Write;
     let unpacked = |len: u32, stated: u32| {
         let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
@@ -133,7 +133,7 @@ fn bytes_cut_off_anywhere_are_refused_or_give_less() {
 }
 
 #[test]
-fn damaged_bytes_do_no_harm() {
+fn damaged_bytes_do_not_panic() {
     for at_byte in 0..PDB.len() {
         for value in [0, 0x7F, 0xBF, 0xFF] {
             let mut bytes = PDB.to_vec();

@@ -1,4 +1,4 @@
-//! The timeline out of events, taken in the order in which they are stored.
+//! Builds the timeline from events, in the order in which they are stored.
 
 use super::image::image_record;
 use super::{Mark, Module, ModuleChange, RecordingEnd, Runtime, Thread, Timeline};
@@ -16,45 +16,45 @@ use stk_unwind::Arch;
 pub struct TimelineBuilder {
     timeline: Timeline,
     images: HashMap<ImageKey, ImageId>,
-    /// Header hashes by what else is known of an image; none where there are several.
+    /// Header hashes by the image's other identities; `None` where several hashes share these.
     header_hashes: HashMap<ImageIdentity, Option<ContentHash>>,
-    /// Tables that are told already.
+    /// Tables that are already in the timeline.
     tables: HashSet<(ImageId, Table)>,
-    /// Hashes of the facts that are told already.
+    /// Hashes of the facts that are already in the timeline.
     facts: HashSet<ContentHash>,
     /// Runtimes by their module's instance.
     runtimes: HashMap<u64, usize>,
     modules: HashMap<u64, usize>,
     threads: HashMap<u64, usize>,
     code: HashMap<u64, usize>,
-    /// Of the process.
+    /// Architecture of the process.
     arch: Arch,
     /// Live modules by base.
     live: BTreeMap<u64, usize>,
-    /// What the STATE block that is being read restated.
+    /// Instances that the current STATE block has restated.
     restated: Option<HashSet<u64>>,
     /// Threads that have not ended.
     live_threads: HashSet<usize>,
-    /// What may be kept of the trace.
+    /// Memory that may be used for the timeline.
     budget: Budget,
-    /// Events that were not kept, since the budget was used up.
+    /// Events that were left out because the budget was used up.
     left_out: u64,
 }
 
 /// Path, PDB identity and PE identity.
 type ImageIdentity = (String, String, PeIdentity);
 
-/// What keeping a record costs beside its texts, in bytes.
+/// Bytes that it costs to keep a record, beside its texts.
 const RECORD: usize = 256;
 
-/// What makes two images the same in one trace: everything that is known of them.
+/// What identifies an image within one trace: everything that is known of it.
 #[derive(PartialEq, Eq, Hash, Debug)]
 struct ImageKey {
     path: String,
     debug_id: String,
     pe: Option<PeIdentity>,
     header_hash: ContentHash,
-    /// Only where nothing else tells images apart.
+    /// Used only if nothing else tells images apart.
     instance: u64,
 }
 
@@ -86,7 +86,7 @@ impl TimelineBuilder {
         }
     }
 
-    /// Has what is kept count against a budget: what comes when it is used up is left out.
+    /// Counts what is kept against a budget. Events are left out once it is used up.
     pub fn within(mut self, budget: Budget) -> TimelineBuilder {
         self.budget = budget;
         self
@@ -99,13 +99,13 @@ impl TimelineBuilder {
 
     /// Whether there is memory to keep a record with `text` bytes of text.
     fn keeps(&mut self, text: usize) -> bool {
-        // Texts are copied once more for what is made of the timeline.
+        // The users of the timeline copy texts once more.
         let kept = self.budget.take(RECORD + 2 * text);
         self.left_out += u64::from(!kept);
         kept
     }
 
-    /// Says that a STATE block begins which follows a loss: what it does not restate is gone.
+    /// Begins a STATE block that follows a loss. Whatever the block does not restate is gone.
     pub fn begin_state_after_loss(&mut self) {
         self.restated = Some(HashSet::new());
     }
@@ -132,7 +132,6 @@ impl TimelineBuilder {
         });
     }
 
-    /// Takes an event.
     pub fn add(&mut self, event: &Event<'_>) {
         match event {
             Event::ModuleLoad(load) => self.module_load(load),
@@ -164,7 +163,7 @@ impl TimelineBuilder {
             }
             Event::ThreadName { instance, name, .. } => {
                 if let Some(&i) = self.threads.get(instance) {
-                    // The name before makes room for the new one.
+                    // The new name replaces the old one, so only the difference counts.
                     let more = name.len().saturating_sub(self.timeline.threads[i].name.len());
                     if more == 0 || self.keeps(more) {
                         self.timeline.threads[i].name = text(name);
@@ -207,7 +206,7 @@ impl TimelineBuilder {
                 }
             }
             Event::Metadata(fact) if fact.key != stk_format::HEADER_KEY => {
-                // A STATE block restates facts; a value that changed is a new fact.
+                // A STATE block restates facts. A fact whose value changed is a new fact.
                 let hash = content_hash(&[&fact.key.len().to_le_bytes(), fact.key, fact.value].concat());
                 if !self.facts.contains(&hash) && self.keeps(fact.key.len() + fact.value.len()) {
                     self.facts.insert(hash);
@@ -230,7 +229,6 @@ impl TimelineBuilder {
         }
     }
 
-    /// The finished timeline.
     pub fn finish(mut self) -> Timeline {
         let timeline = &mut self.timeline;
         timeline.modules.sort_by_key(|module| (module.load, module.instance));
@@ -246,7 +244,7 @@ impl TimelineBuilder {
                 timeline.changes.push(ModuleChange { time, loads: false, module: i as u32 });
             }
         }
-        // At one moment what goes makes room for what comes.
+        // At equal times, unloads sort before loads.
         timeline.changes.sort_by_key(|change| (change.time, change.loads, change.module));
         self.timeline
     }
@@ -265,14 +263,14 @@ impl TimelineBuilder {
             }
             return;
         }
-        // The path is the image's, its name, and part of two keys.
+        // The path is stored in the image, in its name, and in two keys.
         if !self.keeps(2 * load.path.len() + RECORD) {
             return;
         }
         let image = self.image(load);
         let time = if load.flags.contains(ModuleFlags::AT_START) { 0 } else { load.time };
         let i = self.timeline.modules.len();
-        // Whatever lay there is gone, whether or not its unloading was told.
+        // Modules that overlap this one are gone, whether or not the trace has their unloads.
         let last = load.base.saturating_add(load.size - 1);
         let modules = &mut self.timeline.modules;
         let below = self.live.range(..load.base).next_back().map(|(&base, _)| base);
@@ -300,7 +298,8 @@ impl TimelineBuilder {
         self.live.insert(load.base, i);
     }
 
-    /// A supplement tells the identities of a module that had none; one that had some keeps them.
+    /// A supplement gives identities to a module that had none. Identities that a module already
+    /// has stay.
     fn identified_later(&mut self, module: usize, load: &ModuleLoad<'_>) {
         let record = &self.timeline.images[self.timeline.modules[module].image.0 as usize];
         if record.image.is_identified() || !record.header_hash.is_none() || !record.tables.is_empty() {
@@ -320,9 +319,9 @@ impl TimelineBuilder {
             _ => None,
         });
         let known = pe.is_some() || !record.image.debug_id.is_empty() || !record.header_hash.is_none();
-        // Of a module that was gone too soon the loader's notification is all there is, which has
-        // no header hash: where the other identities tell images apart and the path is the same, it
-        // is the image of the others.
+        // For a module that was unloaded too soon there is only the loader's notification, which
+        // has no header hash. If its path and other identities are those of one known image, it is
+        // that image.
         let header_hash = match pe {
             Some(pe) if record.header_hash.is_none() && (pe.time_date_stamp != 0 || pe.check_sum != 0) => {
                 self.hash_of_the_same(&record.image, pe).unwrap_or(record.header_hash)
@@ -352,7 +351,7 @@ impl TimelineBuilder {
         image
     }
 
-    /// Notes tables of an image that were not told before.
+    /// Adds the tables that the image does not have yet.
     fn add_tables(&mut self, image: ImageId, tables: &[Table]) {
         for table in tables {
             if !self.tables.contains(&(image, *table)) && self.keeps(0) {
@@ -401,8 +400,7 @@ impl TimelineBuilder {
         self.timeline.code.push(CodeRegion::new(add, self.arch));
     }
 
-    /// A runtime is told of again when more is known of it: what is said later counts, what is not
-    /// said stands.
+    /// A later RUNTIME_INFO replaces the fields that it states. The others keep their values.
     fn runtime_info(&mut self, info: &RuntimeInfo<'_>) {
         let bytes = info.version.len() + info.note.len() + info.descriptor.len() + info.pointer_data.len();
         if !self.keeps(bytes) {

@@ -1,5 +1,5 @@
-//! An image as a module event tells it: its names and identities, and the hash that is the same in
-//! every trace.
+//! Makes an image's record from a module event: its names and identities, and the hash that is the
+//! same in every trace.
 
 use super::ImageRecord;
 use super::build::text;
@@ -7,7 +7,7 @@ use crate::model::{Image, file_name, image_id, pdb_id, shortened};
 use stk_schema::event::ModuleLoad;
 use stk_schema::identity::{ContentHash, Identity};
 
-/// Bytes of a file name that are kept beside the path: no file system has longer names.
+/// Bytes of a file name that are kept beside the path. No file system has longer names.
 const MAX_NAME: usize = 1 << 10;
 
 /// Names and identities of a module's image.
@@ -52,8 +52,8 @@ pub(super) fn image_record(load: &ModuleLoad<'_>) -> ImageRecord {
     ImageRecord { image, header_hash, tables: Vec::new(), tables_told: false }
 }
 
-/// See [`Image::identity_hash`]. The same image gives the same hash in every trace, so the path,
-/// which may differ, counts only where nothing else does.
+/// See [`Image::identity_hash`]. The same image must give the same hash in every trace. The path
+/// may differ between traces, so it counts only if there is no other identity.
 fn identity_hash(image: &Image, header_hash: ContentHash) -> u64 {
     let mut bytes = Vec::with_capacity(64);
     if let Some((guid, age)) = image.code_view {

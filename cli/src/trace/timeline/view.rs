@@ -1,12 +1,12 @@
-//! What is there at a moment: modules and dynamic code by address.
+//! The modules and the dynamic code at a moment, by address.
 
 use super::Timeline;
 use crate::model::ImageId;
 use crate::trace::code::{Extent as _, LiveCode};
 use std::collections::BTreeMap;
 
-/// The modules and the dynamic code that are there at a moment. Going to another moment, later or
-/// earlier, costs what lies between.
+/// The modules and the dynamic code that are live at a moment. Moving to another moment, later or
+/// earlier, costs as much as there are changes in between.
 #[derive(Clone, Debug)]
 pub struct View<'t> {
     timeline: &'t Timeline,
@@ -14,13 +14,14 @@ pub struct View<'t> {
     /// By address.
     live: Vec<LiveModule>,
     code: LiveCode,
-    /// What going to other moments has cost, in nanoseconds by the list below.
+    /// Cost of the moves so far, in nanoseconds by the prices below.
     cost: u64,
 }
 
-/// What one change costs.
+/// Price of one change.
 const CHANGE: u64 = 100;
-/// As many changes at once as this part of what is there, or more, are made in a map.
+/// A move makes its changes in a map if there are more of them than this, and more than one per
+/// this many live modules.
 const MANY: usize = 16;
 
 /// A module of a [`View`].
@@ -32,7 +33,6 @@ pub struct LiveModule {
     pub last: u64,
     /// Index in [`Timeline::modules`].
     pub module: u32,
-    /// Its image.
     pub image: ImageId,
 }
 
@@ -42,7 +42,7 @@ impl<'t> View<'t> {
         View { timeline, next: 0, live: Vec::new(), code: LiveCode::default(), cost: 0 }
     }
 
-    /// Goes to a moment.
+    /// Moves to a moment.
     pub fn go(&mut self, time: u64) {
         self.cost += CHANGE * self.code.go(self.timeline, time);
         let changes = &self.timeline.changes;
@@ -69,7 +69,7 @@ impl<'t> View<'t> {
             return;
         }
         let mut live = std::mem::take(&mut self.live);
-        // Each moves what lies behind it.
+        // Each change moves the modules behind it.
         self.cost += (CHANGE + live.len() as u64) * steps as u64;
         self.changes(start, end, |comes, module| {
             let at = live.partition_point(|live| live.base < module.base);
@@ -82,8 +82,8 @@ impl<'t> View<'t> {
         self.live = live;
     }
 
-    /// Makes the changes from number `start` on up to before `end`; takes them back where `end`
-    /// comes first.
+    /// Applies the changes from number `start` up to, but not including, `end`. If `end` is before
+    /// `start`, takes them back.
     fn changes(&self, start: usize, end: usize, mut change: impl FnMut(bool, LiveModule)) {
         let Timeline { changes, modules, .. } = self.timeline;
         let mut one = |at: usize, forward: bool| {
@@ -99,8 +99,8 @@ impl<'t> View<'t> {
         }
     }
 
-    /// What going to other moments has cost since this was last asked, in nanoseconds of a slow
-    /// processor: by a price list, so that it is the same everywhere.
+    /// Cost of the moves since the last call, in nanoseconds of a slow processor. A price list
+    /// gives the cost, so it is the same on every machine.
     pub fn take_cost(&mut self) -> u64 {
         std::mem::take(&mut self.cost)
     }
@@ -132,7 +132,7 @@ impl<'t> View<'t> {
     }
 }
 
-/// How many of `changes`, which are sorted, have happened, where `at` had before.
+/// The number of `changes` (which are sorted) that have happened, found by searching from `at`.
 pub(in crate::trace) fn destination<C>(changes: &[C], at: usize, happened: impl Fn(&C) -> bool) -> usize {
     let (before, after) = changes.split_at(at);
     match (before.last(), after.first()) {
@@ -160,9 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn a_view_that_goes_back_and_forth_shows_what_a_new_one_shows() {
+    fn a_moved_view_shows_the_same_as_a_new_one() {
         let mut builder = TimelineBuilder::default();
-        // Modules that take each other's places, that are told out of order, and that never go.
+        // Modules that replace each other, that are stored out of order, and that are never
+        // unloaded.
         for i in 0..500u64 {
             builder.add(&Event::ModuleLoad(load(i + 1, i * 7919 % 1000, i * 104_729 % 200 * 0x800)));
             if i % 3 == 0 {

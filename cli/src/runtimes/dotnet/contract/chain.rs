@@ -1,13 +1,13 @@
-//! The chain of explicit Frames: which kinds there are and how they are linked.
+//! The chain of explicit Frames: their kinds and their links.
 
 use std::collections::HashMap;
 
 use super::{ContractError, Descriptor, Memory};
 
-/// Most Frames of a chain that are followed.
+/// Limit for the number of Frames of a chain.
 const MAX_FRAMES: usize = 65_536;
 
-/// The kinds of explicit Frames, named as the runtime names them.
+/// The kinds of explicit Frames, under the runtime's own names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ExplicitKind {
@@ -39,7 +39,6 @@ pub enum ExplicitKind {
 }
 
 impl ExplicitKind {
-    /// Every kind.
     pub const ALL: [ExplicitKind; 25] = [
         ExplicitKind::InlinedCallFrame,
         ExplicitKind::SoftwareExceptionFrame,
@@ -133,9 +132,9 @@ impl Kinds {
 /// One Frame of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExplicitFrame {
-    /// Its address: it lies on the stack.
+    /// Its address on the stack.
     pub address: u64,
-    /// Its identifier as found.
+    /// Its identifier as read.
     pub identifier: u64,
     /// Its kind; `None` if the runtime's descriptor does not name it.
     pub kind: Option<ExplicitKind>,
@@ -150,7 +149,7 @@ pub struct Chain<'a, M> {
     /// Address of the current Frame; `None` at the end.
     at: Option<u64>,
     left: usize,
-    /// Why the chain broke off, until the iterator has said so.
+    /// Why the chain broke off, until the iterator has returned it.
     broken: Option<ContractError>,
 }
 
@@ -174,7 +173,7 @@ impl<'a, M: Memory> Chain<'a, M> {
     ///
     /// # Errors
     ///
-    /// Its memory is not known.
+    /// The memory of the Frame is not known.
     pub fn current(&self) -> Result<Option<ExplicitFrame>, ContractError> {
         let Some(address) = self.at else { return Ok(None) };
         let identifier = self
@@ -184,12 +183,12 @@ impl<'a, M: Memory> Chain<'a, M> {
         Ok(Some(ExplicitFrame { address, identifier, kind: self.kinds.of(identifier) }))
     }
 
-    /// Goes on to the next Frame.
+    /// Moves to the next Frame.
     ///
     /// # Errors
     ///
-    /// The link is not known, or leads down the stack: Frames are pushed as the stack grows, so
-    /// that a chain which does not go up is damaged or cyclic. The chain is then at its end.
+    /// The link is not known, or leads down the stack. Frames are pushed as the stack grows, so a
+    /// chain that does not go up is damaged or cyclic. The chain is then at its end.
     pub fn advance(&mut self) -> Result<(), ContractError> {
         let Some(address) = self.at.take() else { return Ok(()) };
         let offset =
@@ -230,7 +229,7 @@ impl<M: Memory> Iterator for Chain<'_, M> {
     }
 }
 
-/// What the last Frame's link and an empty chain's head hold.
+/// The value of the last Frame's link and of an empty chain's head.
 pub(super) fn terminator(descriptor: &Descriptor) -> u64 {
     if descriptor.pointer_size() == 4 { u64::from(u32::MAX) } else { u64::MAX }
 }

@@ -1,15 +1,15 @@
-//! A thread context: the bytes of Windows' CONTEXT structure, its registers by name.
+//! A thread context: the bytes of Windows' CONTEXT structure, with its registers by name.
 
 use stk_schema::Arch;
 use stk_unwind::{Registers, arm64, x64, x86};
 
 use super::Memory;
 
-/// A register file in the layout of `CONTEXT` (winnt.h): of it only flags, integer and control
+/// A set of registers in the layout of `CONTEXT` (winnt.h). Only its flags, integer and control
 /// registers are used.
 ///
-/// What a Frame does not hold stays as it was, as the contract wants: such a context is not
-/// complete.
+/// As the contract requires, registers that a Frame does not hold keep their values: such a context
+/// is not complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
     arch: Arch,
@@ -23,7 +23,7 @@ struct ContextLayout {
     ip: u64,
     sp: u64,
     fp: u64,
-    /// Bit of the flags that says that extended state follows.
+    /// Bit of the flags that marks that extended state follows.
     xstate: u32,
 }
 
@@ -40,9 +40,9 @@ const X64_NAMES: [&str; 16] = [
     "r15",
 ];
 const X64_FIRST: u64 = 0x78;
-/// x0 lies here; x29 is fp, x30 lr.
+/// Offset of x0; x29 is fp, x30 lr.
 const ARM64_FIRST: u64 = 0x08;
-/// d0 to d31 are the low halves of the vector registers, from here on, 16 bytes apart.
+/// Offset of the vector registers, 16 bytes apart. d0 to d31 are their low halves.
 const ARM64_VECTORS: u64 = 0x110;
 /// By number of the register (eax, ecx, edx, ebx, esp, ebp, esi, edi).
 const X86_NAMES: [(&str, u64); 8] = [
@@ -57,7 +57,7 @@ const X86_NAMES: [(&str, u64); 8] = [
 ];
 
 impl Context {
-    /// All zero.
+    /// A context of zeros.
     pub fn new(arch: Arch) -> Context {
         Context { arch, bytes: vec![0; layout(arch).size] }
     }
@@ -137,7 +137,6 @@ impl Context {
         }
     }
 
-    /// The architecture.
     pub fn arch(&self) -> Arch {
         self.arch
     }
@@ -185,7 +184,7 @@ impl Context {
             .map_or(0, |bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    /// Clears the bit that says that extended state follows: this structure holds none.
+    /// Clears the bit that marks extended state, since this structure holds none.
     pub fn clear_xstate(&mut self) {
         let layout = layout(self.arch);
         let flags = (self.flags() & !layout.xstate).to_le_bytes();
@@ -200,7 +199,7 @@ impl Context {
         register_offset(self.arch, name).map(|at| self.get(at))
     }
 
-    /// Sets a register by name; false if the architecture has none of that name.
+    /// Sets a register by name. Returns false if the architecture has no register of that name.
     pub fn set_register(&mut self, name: &str, value: u64) -> bool {
         register_offset(self.arch, name).map(|at| self.put(at, value)).is_some()
     }
@@ -260,9 +259,9 @@ fn register_offset(arch: Arch, name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Offsets of winnt.h, written down from its structures.
+    /// Offsets copied from the structures of winnt.h.
     #[test]
-    fn registers_lie_where_winnt_h_has_them() {
+    fn register_offsets_match_winnt_h() {
         for (arch, name, at, width) in [
             (Arch::X64, "Rbx", 0x90, 8),
             (Arch::X64, "Rbp", 0xa0, 8),
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unwinders_registers_go_there_and_back() {
+    fn registers_survive_conversion_to_a_context_and_back() {
         let x64 = x64::X64Registers { ip: 1, gpr: std::array::from_fn(|n| 100 + n as u64) };
         let arm64 = arm64::Arm64Registers {
             pc: 1,
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flag_of_extended_state_is_cleared_alone() {
+    fn clearing_the_extended_state_flag_keeps_the_other_flags() {
         let bits = [
             (Arch::X64, 0x10_005f, 0x10_001f),
             (Arch::Arm64, 0x40_003f, 0x40_001f),

@@ -1,9 +1,9 @@
-//! Data descriptors: how the types of one build of the runtime are laid out, as the runtime itself
-//! says.
+//! Data descriptors: the layout of the types of one build of the runtime, as the runtime itself
+//! publishes it.
 //!
 //! The compact JSON of version 0: `types` as `{"Thread": {"Frame": 8, "LinkNext": [120, "pointer"],
-//! "!": 600}}`, `globals` as `value`, `[value, type]`, `[index]` or `[[index], type]`, where an
-//! index leads into the table of pointers that was recorded beside the JSON.
+//! "!": 600}}`, `globals` as `value`, `[value, type]`, `[index]` or `[[index], type]`. An index
+//! refers to the table of pointers that was recorded beside the JSON.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use stk_schema::Arch;
 /// Largest descriptor that is read, in bytes (that of .NET 10 has 20 KB).
 const MAX_JSON: usize = 1 << 20;
 
-/// What a runtime says of its data structures.
+/// A runtime's description of its data structures.
 #[derive(Debug, Clone)]
 pub struct Descriptor {
     arch: Arch,
@@ -55,25 +55,25 @@ pub enum DescriptorError {
     /// It is longer than a megabyte.
     #[error("the data descriptor has {0} bytes; at most {MAX_JSON} are read")]
     TooLong(usize),
-    /// It is not JSON of the shape that the format prescribes.
+    /// It is not JSON of the form that the format prescribes.
     #[error("the data descriptor is malformed: {0}")]
     Malformed(String),
     /// Its version is not 0.
     #[error("the data descriptor has version {0}; only version 0 is known")]
     Version(u64),
-    /// It builds on a published descriptor, of which only the empty one is known.
+    /// It builds on a published descriptor. Only the empty one is known.
     #[error("the data descriptor builds on the baseline \"{0}\"; only \"empty\" is known")]
     Baseline(String),
-    /// It is of an architecture that is not read.
+    /// It is of an architecture that is not supported.
     #[error("the runtime's architecture is {0}: only x64, arm64 and x86 are read")]
     Architecture(String),
     /// It states another architecture than the trace.
     #[error("the data descriptor says {said}, the trace says otherwise")]
     OtherArchitecture {
-        /// What the descriptor says.
+        /// The architecture that the descriptor states.
         said: String,
     },
-    /// The runtime implements another version of a contract than the one written here.
+    /// The runtime implements another version of a contract than this module.
     #[error("the runtime has version {found} of the contract {name}; only version {known} is known")]
     Contract {
         /// Name of the contract.
@@ -86,12 +86,12 @@ pub enum DescriptorError {
 }
 
 impl Descriptor {
-    /// Reads a descriptor as recorded: its JSON and the table of pointers, 8 little-endian bytes
+    /// Reads a recorded descriptor: its JSON, and the table of pointers of 8 little-endian bytes
     /// each.
     ///
     /// # Errors
     ///
-    /// See [`DescriptorError`]. An index beyond the table leaves its global out.
+    /// See [`DescriptorError`]. A global whose index is beyond the table is left out.
     pub fn parse(arch: Arch, json: &[u8], pointer_data: &[u8]) -> Result<Descriptor, DescriptorError> {
         if json.len() > MAX_JSON {
             return Err(DescriptorError::TooLong(json.len()));
@@ -154,7 +154,7 @@ impl Descriptor {
         }
     }
 
-    /// The architecture whose runtime this describes.
+    /// The architecture of the runtime that it describes.
     pub fn arch(&self) -> Arch {
         self.arch
     }
@@ -212,7 +212,7 @@ fn baselines(root: &Map<String, Value>) -> Vec<&str> {
 fn type_info(name: &str, fields: &Map<String, Value>) -> Result<TypeInfo, DescriptorError> {
     let mut info = TypeInfo::default();
     for (field, value) in fields {
-        // An offset, or an offset with the name of the field's type.
+        // An offset, or an offset and the name of the field's type.
         let value = value.as_array().and_then(|pair| pair.first()).unwrap_or(value);
         let Some(offset) = number(value) else {
             return Err(DescriptorError::Malformed(format!("field {name}.{field}")));
@@ -247,8 +247,8 @@ fn global(value: &Value, pointers: &[u64]) -> Option<Global> {
     }
 }
 
-/// A JSON number, or a text that holds a decimal or hexadecimal one. Negative ones as their 64-bit
-/// pattern.
+/// A JSON number, or a text with a decimal or hexadecimal number. A negative number becomes its
+/// 64-bit pattern.
 fn number(value: &Value) -> Option<u64> {
     if let Some(number) = value.as_u64() {
         return Some(number);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_by_name() {
+    fn unknown_versions_baselines_and_architectures_are_refused_by_name() {
         assert_eq!(parse(r#"{"version":1}"#).unwrap_err(), DescriptorError::Version(1));
         assert_eq!(
             parse(r#"{"version":0,"baseline":"net9"}"#).unwrap_err(),

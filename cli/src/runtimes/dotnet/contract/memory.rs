@@ -1,10 +1,10 @@
-//! Memory of the target as far as it was captured.
+//! The captured part of the target's memory.
 
 use std::borrow::Cow;
 
 /// Reads the target's memory.
 pub trait Memory {
-    /// Fills `into` with the bytes at `address`; false if not all of them are known.
+    /// Fills `into` with the bytes at `address`. Returns false if some of them are not known.
     fn read(&self, address: u64, into: &mut [u8]) -> bool;
 
     /// An unsigned little-endian number of `size` bytes (at most 8).
@@ -21,14 +21,14 @@ impl<M: Memory + ?Sized> Memory for &M {
     }
 }
 
-/// Pieces of memory. Where they overlap, the one that was added first holds.
+/// Pieces of memory. A read takes the first added piece that holds it whole.
 #[derive(Debug, Default, Clone)]
 pub struct Fragments<'a> {
     pieces: Vec<(u64, Cow<'a, [u8]>)>,
 }
 
 impl<'a> Fragments<'a> {
-    /// Nothing is known.
+    /// Memory of which nothing is known.
     pub fn new() -> Fragments<'a> {
         Fragments::default()
     }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_is_whole_or_nothing() {
+    fn a_read_gives_all_bytes_or_none() {
         let mut memory = Fragments::new();
         memory.add(0x1000, vec![1, 2, 3, 4]);
         memory.add(0x1004, vec![5, 6, 7, 8]);

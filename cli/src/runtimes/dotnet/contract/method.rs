@@ -1,5 +1,5 @@
-//! Which method a Frame belongs to: the contract's GetMethodDescPtr, and what a MethodDesc says of
-//! itself.
+//! Finds the method that a Frame belongs to (the contract's GetMethodDescPtr), and the facts in a
+//! MethodDesc.
 
 use stk_schema::Arch;
 
@@ -11,7 +11,7 @@ use super::{ContractError, Descriptor, ExplicitFrame, ExplicitKind, Memory};
 pub enum MethodRef {
     /// Address of its MethodDesc: the MethodID of the runtime's events.
     MethodDesc(u64),
-    /// A slot of a type's method table, where the Frame holds nothing else (StubDispatchFrame).
+    /// A slot of a type's method table, if the Frame holds nothing else (StubDispatchFrame).
     Slot {
         /// Address of the MethodTable.
         method_table: u64,
@@ -20,11 +20,12 @@ pub enum MethodRef {
     },
 }
 
-/// The method that a Frame names; `None` where its kind names none or does not at this moment.
+/// The method that a Frame names; `None` if its kind names none, or this Frame does not at this
+/// moment.
 ///
 /// # Errors
 ///
-/// A field that the Frame ought to have is not described or was not captured.
+/// The descriptor lacks a field that the Frame must have, or its memory was not captured.
 pub(super) fn of_frame<M: Memory>(
     reader: &FieldReader<'_, M>,
     frame: ExplicitFrame,
@@ -45,7 +46,7 @@ pub(super) fn of_frame<M: Memory>(
     }
 }
 
-/// Its MethodDesc or, where that is null, the slot that is being dispatched.
+/// The Frame's MethodDesc or, if that is null, the slot that is being dispatched.
 fn stub_dispatch<M: Memory>(
     reader: &FieldReader<'_, M>,
     address: u64,
@@ -53,7 +54,7 @@ fn stub_dispatch<M: Memory>(
     let field = field_path!("StubDispatchFrame", "MethodDescPtr");
     let method_desc = match reader.pointer_if_described(address, field)? {
         Some(value) => Some(value),
-        // It is a FramedMethodFrame.
+        // A StubDispatchFrame is a FramedMethodFrame.
         None => reader.pointer_if_described(address, field_path!("FramedMethodFrame", "MethodDescPtr"))?,
     };
     if let Some(value @ 1..) = method_desc {
@@ -69,7 +70,7 @@ fn stub_dispatch<M: Memory>(
     }
 }
 
-/// The MethodDesc in an InlinedCallFrame's datum, which holds other things too.
+/// The MethodDesc in an InlinedCallFrame's datum, which can also hold other values.
 fn inlined_datum<M: Memory>(reader: &FieldReader<'_, M>, address: u64) -> Result<Option<u64>, ContractError> {
     if !reader.has_active_call(address)? {
         return Ok(None);
@@ -87,8 +88,8 @@ fn inlined_datum<M: Memory>(reader: &FieldReader<'_, M>, address: u64) -> Result
     Ok(is_method.then_some(datum & !(reader.descriptor.pointer_size() - 1)))
 }
 
-/// The metadata token (0x06…) that a MethodDesc states, together with its chunk, which lies before
-/// it.
+/// The metadata token (0x06…) of a MethodDesc. The MethodDesc states one half of it, and its
+/// chunk, which lies before it, the other.
 ///
 /// # Errors
 ///
@@ -114,8 +115,8 @@ pub fn token_of<M: Memory>(
     Ok(0x0600_0000 | (range | remainder) as u32)
 }
 
-/// Whether a method takes an interop MethodDesc as a hidden argument: stubs from managed code to
-/// COM, and P/Invoke stubs that no delegate made. `None` where its MethodDesc was not recorded.
+/// Whether a method takes an interop MethodDesc as a hidden argument. Stubs from managed code to
+/// COM do, and P/Invoke stubs that no delegate made. `None` if its MethodDesc was not recorded.
 pub(super) fn has_md_context_arg<M: Memory>(reader: &FieldReader<'_, M>, method_desc: u64) -> Option<bool> {
     const CLASSIFICATION: u64 = 7;
     const DYNAMIC: u64 = 7;

@@ -1,19 +1,20 @@
 //! .NET's data contract "StackWalk", version 1: walks a managed thread through its *explicit
 //! Frames*.
 //!
-//! The runtime marks every place where managed code calls native code with an object on the stack,
-//! a Frame with a capital F, and links them per thread. Each kind of Frame holds, in its own way,
-//! the registers of the managed code that it stands for. A walk therefore goes on where unwind data
-//! ends, and what it finds can be checked against a native walk.
+//! Wherever managed code calls native code, the runtime puts an object on the stack, a Frame with a
+//! capital F, and links these Frames per thread. Each kind of Frame holds, in its own way, the
+//! registers of the managed code that made the call. A walk can therefore continue where unwind
+//! data ends, and its result can be checked against a native walk.
 //!
-//! Gets: the [`Descriptor`] that the runtime published (recorded as RUNTIME_INFO), [`Memory`]
+//! Input: the [`Descriptor`] that the runtime published (recorded as RUNTIME_INFO), [`Memory`]
 //! (captured stack bytes, MEMORY fragments, images) and a [`Code`] that knows which addresses are
-//! managed and how to unwind them. Gives: [`StackWalk`], an iterator of [`StackFrame`]s, and
+//! managed and how to unwind them. Output: [`StackWalk`], an iterator of [`StackFrame`]s, and
 //! [`Contract`] with the contract's other functions.
 //!
 //! Source: the .NET design documents `datacontracts/StackWalk.md`, `Thread.md`,
-//! `RuntimeTypeSystem.md` and `data_descriptor.md`. Not done, and refused by name: arm32, decoding
-//! GCInfo (x86 managed code), the FaultingExceptionFrame of Windows x86, interpreter Frames.
+//! `RuntimeTypeSystem.md` and `data_descriptor.md`. Not implemented, and refused by name: arm32,
+//! decoding GCInfo (x86 managed code), the FaultingExceptionFrame of Windows x86, interpreter
+//! Frames.
 
 mod chain;
 mod context;

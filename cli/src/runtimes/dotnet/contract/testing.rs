@@ -1,5 +1,5 @@
-//! A made-up process: memory that is written field by field through the descriptor's own layout,
-//! and managed code whose unwinding is a table.
+//! A made-up process: memory that is written field by field in the descriptor's layout, and managed
+//! code that is unwound by a table.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use stk_schema::Arch;
 
 use super::{Code, Context, Contract, ContractError, Descriptor, Memory};
 
-/// Bytes that were written; everything else is unknown.
+/// Memory whose written bytes are known. All other bytes are unknown.
 #[derive(Default)]
 pub struct Mock {
     bytes: BTreeMap<u64, u8>,
@@ -32,7 +32,7 @@ impl Memory for Mock {
     }
 }
 
-/// A process to be: its descriptor and its memory.
+/// A made-up process: its descriptor and its memory.
 pub struct Process {
     pub contract: Contract,
     pub memory: Mock,
@@ -76,7 +76,7 @@ impl Process {
         self.pointer(base + offset, value);
     }
 
-    /// Writes a Frame's identifier and link; `next` 0 ends the chain.
+    /// Writes a Frame's identifier and link. If `next` is 0, the chain ends.
     pub fn frame(&mut self, address: u64, kind: super::ExplicitKind, next: u64) {
         let identifier =
             super::ExplicitKind::ALL.iter().position(|known| *known == kind).expect("a kind") as u64 + 1;
@@ -104,7 +104,8 @@ pub fn context(arch: Arch, registers: &[(&str, u64)]) -> Context {
     context
 }
 
-/// Managed code: address ranges, and for an instruction pointer and stack pointer the caller's.
+/// Managed code: address ranges, and the caller's instruction pointer and stack pointer for those
+/// of a frame.
 #[derive(Default)]
 pub struct MockCode {
     pub managed: Vec<std::ops::Range<u64>>,

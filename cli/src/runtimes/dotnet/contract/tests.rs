@@ -1,8 +1,8 @@
-//! Every mechanism of the contract over made-up memory, the design document's two worked examples,
-//! hostile chains.
+//! Tests of every mechanism of the contract on made-up memory, of the design document's two worked
+//! examples, and of hostile chains.
 //!
-//! The layouts are those of CoreCLR 10.0.9 on x64, taken from its own descriptor, and of the same
-//! structures by the rules of `frames.h` elsewhere; the values are made up.
+//! The layouts on x64 are those of CoreCLR 10.0.9, taken from its own descriptor. Elsewhere they
+//! follow from `frames.h` for the same structures. The values are made up.
 
 use stk_schema::Arch;
 
@@ -64,7 +64,7 @@ fn managed() -> MockCode {
     code
 }
 
-/// The context that a thread in native code comes to through the one Frame at 0x8000.
+/// The context that the one Frame at 0x8000 gives a thread in native code.
 fn through(process: &Process, before: Context) -> Result<Context, ContractError> {
     let code = managed();
     let mut walk = process.contract.stack_walk(&process.memory, &code, before, 0x8000);
@@ -107,13 +107,13 @@ fn registers(context: &Context, names: &[&str]) -> Vec<u64> {
 }
 
 #[test]
-fn inlined_call_frame_gives_ip_sp_and_fp_alone() {
+fn inlined_call_frame_gives_only_ip_sp_and_fp() {
     for arch in [Arch::X64, Arch::Arm64, Arch::X86] {
         let mut process = process(arch, ExplicitKind::InlinedCallFrame);
         process.field(0x8000, "InlinedCallFrame", "CallerReturnAddress", MANAGED + 4);
         process.field(0x8000, "InlinedCallFrame", "CallSiteSP", 0x8100);
         process.field(0x8000, "InlinedCallFrame", "CalleeSavedFP", 0x8200);
-        // Unwinding what it leads to passes the Frame.
+        // Unwinding the code that it leads to passes the Frame.
         let mut expected = native(arch);
         expected.set_ip(MANAGED + 4);
         expected.set_sp(0x8100);
@@ -161,7 +161,7 @@ fn software_exception_frame_gives_the_callee_saved_registers_of_its_context() {
         let mut process = process(arch, ExplicitKind::SoftwareExceptionFrame);
         process.context(0x8000 + 288, 0, stored);
         let context = through(&process, native(arch)).unwrap();
-        // The last is volatile: it stays the thread's.
+        // The last register is volatile: it keeps the thread's value.
         assert_eq!(registers(&context, names), [MANAGED, 0x9000, 1, 2, 3, 0xb3], "{arch:?}");
     }
 }
@@ -189,7 +189,7 @@ fn transition_frames_give_the_block_and_the_stack_behind_it() {
                     "Rbp" | "Fp" | "Ebp" => 1,
                     "Rbx" | "X19" | "Ebx" => 2,
                     "R12" | "X20" | "Esi" => 3,
-                    // arm64: the return address lies where lr was saved.
+                    // arm64: the return address is stored as lr.
                     "Lr" => MANAGED + 8,
                     _ => 9,
                 };
@@ -207,7 +207,7 @@ fn transition_frames_give_the_block_and_the_stack_behind_it() {
 
 #[test]
 fn func_eval_frame_gives_its_whole_context_unless_it_was_not_hijacked() {
-    // 10.0 says when it is not to be used, later runtimes when it is.
+    // 10.0 has a field for when the context is not to be used, later runtimes one for when it is.
     for (arch, ip, volatile, flag, used) in
         [(Arch::X64, "Rip", "Rcx", "EvalDuringException", 0), (Arch::Arm64, "Pc", "X1", "EvalUsesHijack", 1)]
     {
@@ -296,7 +296,7 @@ fn hijack_frame_elsewhere_has_the_stack_right_behind_its_arguments() {
     let context = through(&unix, native(Arch::X64)).unwrap();
     assert_eq!(registers(&context, &["Rip", "Rsp", "Rdi", "R15"]), [MANAGED, 0x8400 + 96, 100, 107]);
 
-    // 104 bytes of arguments, padded to 112: the stack is aligned to 16 bytes.
+    // 104 bytes of arguments, padded to 112, since the stack is aligned to 16 bytes.
     let mut arm64 = process(Arch::Arm64, ExplicitKind::HijackFrame);
     arm64.field(0x8000, "HijackFrame", "ReturnAddress", MANAGED);
     arm64.field(0x8000, "HijackFrame", "HijackArgsPtr", 0x8400);
@@ -319,7 +319,7 @@ fn hijack_frame_elsewhere_has_the_stack_right_behind_its_arguments() {
 }
 
 #[test]
-fn tail_call_frame_is_of_x86_alone() {
+fn tail_call_frame_is_refused_except_on_x86() {
     let mut x86 = process(Arch::X86, ExplicitKind::TailCallFrame);
     x86.field(0x8000, "TailCallFrame", "ReturnAddress", MANAGED);
     for (register, value) in [("Edi", 1), ("Esi", 2), ("Ebx", 3), ("Ebp", 4)] {
@@ -335,7 +335,7 @@ fn tail_call_frame_is_of_x86_alone() {
 }
 
 #[test]
-fn frames_that_hold_no_registers_are_passed() {
+fn frames_without_registers_are_skipped() {
     let mut process = process(Arch::X64, ExplicitKind::DebuggerClassInitMarkFrame);
     process.frame(0x8000, ExplicitKind::DebuggerClassInitMarkFrame, 0x8100);
     process.frame(0x8100, ExplicitKind::SoftwareExceptionFrame, 0);
@@ -363,8 +363,8 @@ fn the_documents_simple_example() {
     let walk = process.contract.stack_walk(&process.memory, &code, native(Arch::X64), 0x8000);
     let steps: Vec<_> = walk.map(Result::unwrap).collect();
     let told: Vec<_> = steps.iter().map(|step| (step.state, step.context.ip(), step.context.sp())).collect();
-    // The document returns C as well; the runtime's own reader, whose code the contract is, ends
-    // before it.
+    // The document returns C as well. The contract is derived from the code of the runtime's own
+    // reader, and that ends before C.
     assert_eq!(told, [(FrameState::Frame, NATIVE, 0x7f00), (FrameState::Frameless, MANAGED, 0x9000)]);
     assert_eq!(process.contract.frame_address(&steps[1]), None);
     let method = |step| process.contract.method_of(&process.memory, &code, step);
@@ -401,10 +401,10 @@ fn the_documents_skipped_frame_example() {
     assert_eq!(methods, [0xa, 0x6660, 0xb].map(MethodRef::MethodDesc));
 }
 
-/// The caller is a P/Invoke stub that takes its target's MethodDesc: it lies right behind the
+/// The caller is a P/Invoke stub that takes its target's MethodDesc, which lies right behind the
 /// InlinedCallFrame.
 #[test]
-fn an_interop_stub_is_told_as_the_method_that_it_calls() {
+fn an_interop_stub_is_named_by_the_method_that_it_calls() {
     let mut process = process(Arch::X64, ExplicitKind::InlinedCallFrame);
     process.field(0x8000, "InlinedCallFrame", "CallerReturnAddress", MANAGED + 8);
     process.field(0x8000, "InlinedCallFrame", "CallSiteSP", 0x7f80);
@@ -428,8 +428,8 @@ fn an_interop_stub_is_told_as_the_method_that_it_calls() {
     // Not static and kind 2: managed to COM.
     process.memory.put(stub + 28, &0x8002u32.to_le_bytes());
     assert_eq!(told(&process), Ok(Some(MethodRef::MethodDesc(0x1234_5678))));
-    // Made by a delegate; an indirect call; no stub; an ordinary method; nothing recorded: the
-    // datum says nothing here.
+    // Made by a delegate; an indirect call; no stub; an ordinary method; nothing recorded: in these
+    // cases the datum is not used.
     for (classification, flags) in [(7u16, 0x1_9001u32), (7, 0x2_9001), (7, 0x1001), (0, 0x9001)] {
         process.memory.put(stub + 6, &classification.to_le_bytes());
         process.memory.put(stub + 28, &flags.to_le_bytes());
@@ -440,7 +440,7 @@ fn an_interop_stub_is_told_as_the_method_that_it_calls() {
 }
 
 #[test]
-fn a_frames_method_is_in_its_field_its_slot_or_nowhere() {
+fn a_frames_method_is_read_from_its_field_or_its_slot() {
     let mut process = process(Arch::X64, ExplicitKind::PrestubMethodFrame);
     let of = |process: &Process| {
         let frame = process.contract.frames(&process.memory, 0x8000).next().unwrap().unwrap();
@@ -461,7 +461,7 @@ fn a_frames_method_is_in_its_field_its_slot_or_nowhere() {
     process.frame(0x8000, ExplicitKind::HijackFrame, 0);
     assert_eq!(of(&process), Ok(None));
 
-    // What 10.0 leaves out of its descriptor is told by name.
+    // Fields that the descriptor of 10.0 lacks are named in the error.
     let mut bare =
         Process::new(Arch::X64, &X64.replace(",\"MethodDescPtr\":24", "").replace(",\"Datum\":16", ""));
     bare.frame(0x8000, ExplicitKind::PrestubMethodFrame, 0);
@@ -491,12 +491,13 @@ fn a_method_desc_states_its_token() {
 }
 
 #[test]
-fn a_checkpoint_is_the_first_frame_above_that_leads_to_managed_code() {
+fn a_checkpoint_is_the_next_frame_above_that_leads_to_managed_code() {
     let mut process = process(Arch::X64, ExplicitKind::InlinedCallFrame);
     process.frame(0x8000, ExplicitKind::InlinedCallFrame, 0x8800);
     for (address, ip) in [(0x8000, MANAGED), (0x8800, MANAGED + 0x20)] {
         process.field(address, "InlinedCallFrame", "CallerReturnAddress", ip);
-        // The Frame is a local of the function that calls: its stack pointer lies below.
+        // The Frame is a local of the calling function, so that function's stack pointer lies below
+        // it.
         process.field(address, "InlinedCallFrame", "CallSiteSP", address - 0x100);
         process.field(address, "InlinedCallFrame", "CalleeSavedFP", 0);
     }
@@ -507,7 +508,7 @@ fn a_checkpoint_is_the_first_frame_above_that_leads_to_managed_code() {
         found.map(|(frame, context)| (frame.address, context.ip()))
     };
     assert_eq!(at(0x7e00), Some((0x8000, MANAGED)));
-    // That is the function which the walk could not leave.
+    // That is the function that the walk could not leave.
     assert_eq!(at(0x7f00), Some((0x8800, MANAGED + 0x20)));
     assert_eq!(at(0x8001), Some((0x8800, MANAGED + 0x20)));
     assert_eq!(at(0x8801), None);
@@ -521,7 +522,7 @@ fn hostile_chains_and_unwinding_end_with_a_reason() {
         walk.collect::<Result<Vec<_>, _>>().map(|steps| steps.len())
     };
     let mut process = process(Arch::X64, ExplicitKind::DebuggerExitFrame);
-    // A Frame that links to itself, to one below, to nowhere.
+    // A Frame that links to itself, to one below, or to unknown memory.
     process.frame(0x8000, ExplicitKind::DebuggerExitFrame, 0x8000);
     assert_eq!(walk(&process, 0x8000), Err(ContractError::BrokenChain { address: 0x8000, next: 0x8000 }));
     process.frame(0x8000, ExplicitKind::DebuggerExitFrame, 0x7000);
@@ -535,7 +536,7 @@ fn hostile_chains_and_unwinding_end_with_a_reason() {
     let frames: Vec<_> = process.contract.frames(&process.memory, 0x8000).collect();
     assert!(matches!(frames.as_slice(), [Ok(_), Err(ContractError::Unread { address: 0x9000, .. })]));
 
-    // Managed code whose unwinding stands still, and one that cannot be unwound.
+    // Managed code whose unwinding makes no progress, and code that cannot be unwound.
     let mut code = managed();
     let start = || context(Arch::X64, &[("Rip", MANAGED), ("Rsp", 0x7000)]);
     let steps = |code: &MockCode| {
@@ -547,8 +548,8 @@ fn hostile_chains_and_unwinding_end_with_a_reason() {
     assert!(matches!(steps(&code).as_slice(), [Ok(_), Err(ContractError::NoProgress { ip: MANAGED })]));
 }
 
-/// CoreCLR 10.0.9's own descriptor: what it says of the things that a walk needs, checked against
-/// its source (frames.h).
+/// The parts of CoreCLR 10.0.9's own descriptor that a walk needs, checked against its source
+/// (frames.h).
 #[test]
 fn a_real_descriptor_is_read() {
     let json = include_bytes!("../../../../../tests/data/dotnet/coreclr-10.0.9-x64.descriptor.json");
@@ -557,7 +558,7 @@ fn a_real_descriptor_is_read() {
     assert_eq!(descriptor.number("ThreadStore"), Some(0x1_8000_0000 + 3 * 8));
     assert_eq!(descriptor.offset("Thread", "LinkNext"), Some(120));
     assert_eq!(descriptor.text("OperatingSystem"), Some("windows"));
-    // A Frame of ours lies within the runtime's: link after identifier, the block of eight
+    // A Frame here lies within the runtime's: the link after the identifier, the block of eight
     // registers and the return address.
     assert_eq!(descriptor.size("TransitionBlock"), Some(8 * 8 + 8));
     let contract = Contract::new(descriptor);

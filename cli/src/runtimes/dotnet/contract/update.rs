@@ -1,4 +1,4 @@
-//! How each kind of Frame holds the registers of the managed code that it stands for: the
+//! How each kind of Frame holds the registers of the managed code that it belongs to: the
 //! contract's nine mechanisms.
 
 use stk_schema::Arch;
@@ -18,7 +18,7 @@ impl<M: Memory> FieldReader<'_, M> {
         Ok(base.wrapping_add(offset))
     }
 
-    /// A pointer-sized field.
+    /// Reads a pointer-sized field.
     fn pointer(&self, base: u64, path: FieldPath) -> Result<u64, ContractError> {
         self.number(base, path, self.descriptor.pointer_size())
     }
@@ -32,13 +32,13 @@ impl<M: Memory> FieldReader<'_, M> {
         self.descriptor.size(type_name).ok_or(ContractError::NotDescribed(type_name))
     }
 
-    /// A stored CONTEXT.
+    /// Reads a stored CONTEXT.
     fn context(&self, address: u64, what: &'static str) -> Result<Context, ContractError> {
         Context::read(self.descriptor.arch(), self.memory, address)
             .ok_or(ContractError::Unread { what, address })
     }
 
-    /// Copies a structure whose fields are registers.
+    /// Copies a structure whose fields are registers into `context`.
     fn registers(
         &self,
         base: u64,
@@ -52,7 +52,8 @@ impl<M: Memory> FieldReader<'_, M> {
                 .memory
                 .number(address, self.descriptor.pointer_size())
                 .ok_or(ContractError::Unread { what: type_name, address })?;
-            // HijackArgs holds more than registers (the structure of callee-saved ones, on x64).
+            // Besides registers, HijackArgs has other fields (on x64, the structure of callee-saved
+            // registers).
             if !context.set_register(name, value) && type_name != HIJACK_ARGS {
                 return Err(ContractError::UnknownRegister(type_name));
             }
@@ -61,7 +62,7 @@ impl<M: Memory> FieldReader<'_, M> {
     }
 }
 
-/// A type, its field, and both as they are shown.
+/// A type, its field, and both in the form shown in errors.
 type FieldPath = (&'static str, &'static str, &'static str);
 
 macro_rules! field_path {
@@ -75,8 +76,8 @@ const CALLEE_SAVED: &str = "CalleeSavedRegisters";
 const HIJACK_ARGS: &str = "HijackArgs";
 
 impl<M: Memory> FieldReader<'_, M> {
-    /// Brings `context` to the managed code that `frame` stands for. Frames that hold no registers
-    /// leave it alone.
+    /// Sets `context` to the managed code that `frame` leads to. Frames that hold no registers do
+    /// not change it.
     pub fn update(&self, frame: ExplicitFrame, context: &mut Context) -> Result<(), ContractError> {
         let Some(kind) = frame.kind else { return Ok(()) };
         let address = frame.address;
@@ -98,7 +99,7 @@ impl<M: Memory> FieldReader<'_, M> {
         }
     }
 
-    /// Whether an InlinedCallFrame's call is under way.
+    /// Whether an InlinedCallFrame's call is in progress.
     pub fn has_active_call(&self, address: u64) -> Result<bool, ContractError> {
         let active = self.pointer(address, field_path!("InlinedCallFrame", "CallerReturnAddress"))? != 0;
         let on_x86 = self.descriptor.arch() == Arch::X86;
@@ -123,8 +124,8 @@ impl<M: Memory> FieldReader<'_, M> {
         Ok(())
     }
 
-    /// The stored context gives the instruction pointer, the stack pointer and the callee-saved
-    /// registers.
+    /// Takes the instruction pointer, the stack pointer and the callee-saved registers from the
+    /// stored context.
     fn software_exception(&self, address: u64, context: &mut Context) -> Result<(), ContractError> {
         let at = self.field(address, field_path!("SoftwareExceptionFrame", "TargetContext"))?;
         let stored = self.context(at, "SoftwareExceptionFrame.TargetContext")?;
@@ -139,9 +140,9 @@ impl<M: Memory> FieldReader<'_, M> {
         Ok(())
     }
 
-    /// The TransitionBlock lies lowest on the stack of what it stands for: the caller's stack
-    /// begins where it ends. (x86: before the callee's arguments are removed, which takes GCInfo to
-    /// know.)
+    /// The TransitionBlock is the lowest part of the stack that the Frame covers: the caller's
+    /// stack begins where the block ends. (On x86, the callee's arguments are then still on the
+    /// stack. Removing them would need GCInfo.)
     fn transition(&self, address: u64, context: &mut Context) -> Result<(), ContractError> {
         let block = self.pointer(address, field_path!("FramedMethodFrame", "TransitionBlockPtr"))?;
         let ip = self.pointer(block, field_path!("TransitionBlock", "ReturnAddress"))?;
@@ -153,10 +154,10 @@ impl<M: Memory> FieldReader<'_, M> {
         Ok(())
     }
 
-    /// The whole stored context, unless the evaluation runs within exception processing.
+    /// Takes the whole stored context, unless the evaluation runs within exception processing.
     fn func_eval(&self, address: u64, context: &mut Context) -> Result<(), ContractError> {
         let eval = self.pointer(address, field_path!("FuncEvalFrame", "DebuggerEvalPtr"))?;
-        // .NET 9 and 10 say the one, later ones the other.
+        // .NET 9 and 10 have `EvalDuringException`, later ones `EvalUsesHijack`.
         let untouched = if self.descriptor.offset("DebuggerEval", "EvalUsesHijack").is_some() {
             self.number(eval, field_path!("DebuggerEval", "EvalUsesHijack"), 1)? == 0
         } else {
@@ -188,7 +189,7 @@ impl<M: Memory> FieldReader<'_, M> {
             Arch::X64 => {
                 let saved = self.field(args, field_path!("HijackArgs", "CalleeSavedRegisters"))?;
                 self.registers(saved, CALLEE_SAVED, context)?;
-                // Windows stores the stack pointer; elsewhere the arguments lie right below it.
+                // Windows stores the stack pointer. Elsewhere the arguments lie right below it.
                 match self.descriptor.offset(HIJACK_ARGS, "Rsp") {
                     Some(_) => self.pointer(args, field_path!("HijackArgs", "Rsp"))?,
                     None => after(self.size(HIJACK_ARGS)?),
@@ -210,7 +211,7 @@ impl<M: Memory> FieldReader<'_, M> {
         Ok(())
     }
 
-    /// Only x86 Windows has these; the stack goes on right after the Frame.
+    /// Only x86 Windows has these. The caller's stack begins right after the Frame.
     fn tail_call(&self, address: u64, context: &mut Context) -> Result<(), ContractError> {
         if self.descriptor.arch() != Arch::X86 {
             return Err(ContractError::Refused("TailCallFrame on another architecture than x86"));
@@ -224,12 +225,12 @@ impl<M: Memory> FieldReader<'_, M> {
         Ok(())
     }
 
-    /// As [`number`](Self::number), for the other files of this module.
+    /// Like [`number`](Self::number), for the other files of this module.
     pub fn read(&self, base: u64, path: FieldPath, size: u64) -> Result<u64, ContractError> {
         self.number(base, path, size)
     }
 
-    /// As [`pointer`](Self::pointer), where the descriptor may lack the field.
+    /// Like [`pointer`](Self::pointer), for a field that the descriptor may lack.
     pub fn pointer_if_described(&self, base: u64, path: FieldPath) -> Result<Option<u64>, ContractError> {
         match self.descriptor.offset(path.0, path.1) {
             Some(_) => self.pointer(base, path).map(Some),

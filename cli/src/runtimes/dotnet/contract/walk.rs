@@ -1,13 +1,13 @@
-//! The walk: managed code is unwound, native code is crossed with the next explicit Frame.
+//! The walk: managed code is unwound, and native code is skipped through the next explicit Frame.
 
 use super::chain::Kinds;
 use super::update::FieldReader;
 use super::{Chain, Context, Descriptor, ExplicitFrame, ExplicitKind, Memory, MethodRef, method};
 
-/// Most steps of one walk.
+/// Limit for the steps of one walk.
 const MAX_STEPS: usize = 65_536;
 
-/// What the walk must be told about code.
+/// Facts about code that the walk needs.
 pub trait Code {
     /// Whether managed code (JIT-compiled or ready-to-run, stubs left out) holds this address.
     fn is_managed(&self, ip: u64) -> bool;
@@ -15,56 +15,56 @@ pub trait Code {
     /// The MethodDesc of the managed method that holds this address, if it is known.
     fn method_desc(&self, ip: u64) -> Option<u64>;
 
-    /// Brings a context in managed code to its caller.
+    /// Sets a context in managed code to that of its caller.
     ///
     /// # Errors
     ///
-    /// The reason why that cannot be done: no unwind data, memory that was not captured, or
+    /// Why that is not possible: no unwind data, memory that was not captured, or
     /// [`ContractError::Refused`]`("GCInfo")` for x86, whose managed code has no other unwind data.
     fn unwind(&self, context: &mut Context) -> Result<(), ContractError>;
 }
 
-/// Why a walk, or a question about a Frame, has no (further) answer.
+/// Why a walk cannot continue, or why a fact about a Frame is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContractError {
     /// Memory that was not captured.
     #[error("{what} at {address:#x} was not recorded")]
     Unread {
-        /// What lies there.
+        /// What was to be read.
         what: &'static str,
-        /// Where.
+        /// The address that was not captured.
         address: u64,
     },
     /// The runtime's descriptor lacks a type, a field or a global.
     #[error("the runtime's data descriptor has no {0}")]
     NotDescribed(&'static str),
-    /// A structure of registers holds one that the architecture does not have.
+    /// A structure of registers has one that the architecture does not have.
     #[error("{0} holds a register that this architecture does not have")]
     UnknownRegister(&'static str),
     /// A Frame's link does not lead up the stack.
     #[error("the Frame at {address:#x} links to {next:#x}, which is not above it")]
     BrokenChain {
-        /// The Frame.
+        /// Address of the Frame.
         address: u64,
-        /// Where it leads.
+        /// The address that it links to.
         next: u64,
     },
     /// Unwinding managed code did not move up the stack.
     #[error("unwinding at {ip:#x} does not move up the stack")]
     NoProgress {
-        /// Where.
+        /// The instruction pointer.
         ip: u64,
     },
     /// Managed code could not be unwound.
     #[error("managed code at {ip:#x} cannot be unwound: {why}")]
     NotUnwound {
-        /// Where.
+        /// The instruction pointer.
         ip: u64,
         /// The unwinder's reason.
         why: String,
     },
-    /// Something that is left out on purpose.
+    /// A case that is not supported on purpose.
     #[error("{0} is not supported")]
     Refused(&'static str),
     /// More steps than any walk needs.
@@ -72,12 +72,12 @@ pub enum ContractError {
     TooLong,
 }
 
-/// What a frame of the walk is.
+/// The kind of a step of the walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameState {
     /// The context is in managed code.
     Frameless,
-    /// The context is in native code; the explicit Frame is what leads on.
+    /// The context is in native code. The explicit Frame leads to the next one.
     Frame,
     /// The context is in managed code, and this explicit Frame lies within its stack frame.
     SkippedFrame,
@@ -86,15 +86,15 @@ pub enum FrameState {
 /// One step of a walk (the contract's IStackDataFrameHandle).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StackFrame {
-    /// The registers. Not complete where they come from a Frame: see [`Context`].
+    /// The registers. They are not complete if they come from a Frame: see [`Context`].
     pub context: Context,
-    /// What it is.
+    /// The kind of the step.
     pub state: FrameState,
     frame: Option<ExplicitFrame>,
 }
 
 impl StackFrame {
-    /// The explicit Frame that this step stands at; `None` for managed frames.
+    /// The explicit Frame of this step; `None` for managed frames.
     pub fn frame(&self) -> Option<ExplicitFrame> {
         if self.state == FrameState::Frameless { None } else { self.frame }
     }
@@ -108,13 +108,12 @@ pub struct Contract {
 }
 
 impl Contract {
-    /// The contract as the runtime with this descriptor fulfils it.
+    /// The contract for a runtime with this descriptor.
     pub fn new(descriptor: Descriptor) -> Contract {
         let kinds = Kinds::new(&descriptor);
         Contract { descriptor, kinds }
     }
 
-    /// The descriptor.
     pub fn descriptor(&self) -> &Descriptor {
         &self.descriptor
     }
@@ -124,8 +123,8 @@ impl Contract {
         Chain::new(&self.descriptor, &self.kinds, memory, head)
     }
 
-    /// CreateStackWalk: walks from a thread's context and the head of its chain of Frames. Without
-    /// Frames, a thread in native code gives nothing.
+    /// CreateStackWalk: walks from a thread's context and the head of its chain of Frames. For a
+    /// thread in native code without Frames, the walk is empty.
     pub fn stack_walk<'a, M: Memory, C: Code>(
         &'a self,
         memory: &'a M,
@@ -138,13 +137,13 @@ impl Contract {
         StackWalk { reader, code, context, chain, next: NextStep::Start, left: MAX_STEPS }
     }
 
-    /// GetFrameAddress: the address of the explicit Frame that a step stands at.
+    /// GetFrameAddress: the address of the explicit Frame of a step.
     pub fn frame_address(&self, frame: &StackFrame) -> Option<u64> {
         frame.frame().map(|frame| frame.address)
     }
 
-    /// GetFrameName: the name of the kind that an identifier means; empty if the runtime does not
-    /// name it.
+    /// GetFrameName: the name of the kind with this identifier; empty if the runtime does not
+    /// define it.
     pub fn frame_name(&self, identifier: u64) -> &'static str {
         self.kinds.of(identifier).map_or("", ExplicitKind::as_str)
     }
@@ -163,13 +162,13 @@ impl Contract {
         method::of_frame(&FieldReader { descriptor: &self.descriptor, memory }, frame)
     }
 
-    /// GetMethodDescPtr of a step: the method of the managed code, or of the Frame. Where an
+    /// GetMethodDescPtr of a step: the method of the managed code, or of the Frame. If an
     /// InlinedCallFrame lies within a stub that takes its interop method as an argument, that
     /// method.
     ///
     /// # Errors
     ///
-    /// As [`method_of_frame`](Self::method_of_frame).
+    /// Like [`method_of_frame`](Self::method_of_frame).
     pub fn method_of<M: Memory, C: Code>(
         &self,
         memory: &M,
@@ -184,7 +183,7 @@ impl Contract {
             let caller = reader.inlined_return_address(frame.address)?;
             let stub = code.is_managed(caller).then(|| code.method_desc(caller)).flatten();
             if stub.and_then(|stub| method::has_md_context_arg(&reader, stub)) == Some(true) {
-                // It lies right behind the Frame.
+                // The argument lies right behind the Frame.
                 let size = self
                     .descriptor
                     .size("InlinedCallFrame")
@@ -199,8 +198,9 @@ impl Contract {
         method::of_frame(&reader, frame)
     }
 
-    /// The instruction pointer and the stack pointer of the managed code that a Frame stands for;
-    /// `None` if it holds none, or none at this moment. What it does not hold is `context`'s.
+    /// The instruction pointer and the stack pointer of the managed code that a Frame leads to;
+    /// `None` if it holds none, or none at this moment. Registers that it does not hold are those
+    /// of `context`.
     ///
     /// # Errors
     ///
@@ -217,9 +217,10 @@ impl Contract {
         Ok((there != *context).then(|| (there.ip(), there.sp())))
     }
 
-    /// The first place in managed code, above stack address `sp`, that an explicit Frame at or
-    /// above it leads to: where a native walk whose last frame has that stack pointer can go on.
-    /// The registers that the Frame does not hold are `context`'s.
+    /// The explicit Frame from which a native walk can continue whose last frame has the stack
+    /// pointer `sp`: the first one at or above `sp` that leads to managed code above `sp`. Also
+    /// returns the context of that code. Registers that the Frame does not hold are those of
+    /// `context`.
     pub fn checkpoint<M: Memory, C: Code>(
         &self,
         memory: &M,
@@ -238,16 +239,16 @@ impl Contract {
     }
 }
 
-/// What the next step begins with.
+/// How the next step begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NextStep {
     Start,
-    /// Leave the step of this state.
+    /// Leave the current step, which has this state.
     Leave(FrameState),
     End,
 }
 
-/// A walk under way; made by [`Contract::stack_walk`]. After an error it is at its end.
+/// A walk in progress, made by [`Contract::stack_walk`]. After an error it is at its end.
 pub struct StackWalk<'a, M, C> {
     reader: FieldReader<'a, M>,
     code: &'a C,
@@ -270,8 +271,8 @@ impl<M: Memory, C: Code> StackWalk<'_, M, C> {
             FrameState::Frame => {
                 let Some(frame) = self.chain.current()? else { return Ok(()) };
                 self.reader.update(frame, &mut self.context)?;
-                // The InlinedCallFrame of a call under way lies within the frame that it leads to:
-                // it is skipped there.
+                // While the call of an InlinedCallFrame is in progress, the Frame lies within the
+                // frame that it leads to. The Frame is skipped there.
                 let stays = frame.kind == Some(ExplicitKind::InlinedCallFrame)
                     && self.reader.has_active_call(frame.address)?;
                 if stays && self.code.is_managed(self.context.ip()) {
@@ -292,7 +293,7 @@ impl<M: Memory, C: Code> StackWalk<'_, M, C> {
         Ok(caller)
     }
 
-    /// What the walk stands at now; `None` at its end.
+    /// The state of the current step; `None` at the end of the walk.
     fn state(&self) -> Result<Option<FrameState>, ContractError> {
         let frame = self.chain.address();
         if !self.code.is_managed(self.context.ip()) {
@@ -307,7 +308,7 @@ impl<M: Memory, C: Code> StackWalk<'_, M, C> {
         self.left = self.left.checked_sub(1).ok_or(ContractError::TooLong)?;
         let state = match self.next {
             NextStep::End => return Ok(None),
-            // The first frame is told as it is; Frames within it are told after.
+            // The first frame is returned as it is. Frames within it follow.
             NextStep::Start if self.code.is_managed(self.context.ip()) => Some(FrameState::Frameless),
             NextStep::Start => self.chain.address().map(|_| FrameState::Frame),
             NextStep::Leave(state) => {

@@ -1,9 +1,9 @@
-//! Blocks of events: a header of its own length, then event records, with compressed headers
-//! (flag 1) or plain ones.
+//! Blocks of events: a header that states its own length, then event records with compressed
+//! headers (flag 1) or plain ones.
 
 use crate::model::bytes::Cursor;
 
-/// An event without the meaning of its type.
+/// An event whose payload is not interpreted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
     /// Id of its type in this stream.
@@ -25,11 +25,11 @@ const ACTIVITY_ID: u8 = 16;
 const RELATED_ACTIVITY_ID: u8 = 32;
 const PAYLOAD_SIZE: u8 = 128;
 
-/// The highest bit of a plain header's metadata id says that the events are sorted.
+/// The highest bit of a plain header's metadata id marks that the events are sorted.
 const ID_BITS: u32 = 0x7FFF_FFFF;
 
-/// Hands out the events of a block. `None`: it is not all there or no such block; what came before
-/// has been handed out.
+/// Calls `visit` with the events of a block. `None`: the block is cut off or invalid; the events
+/// before that point were visited.
 pub(super) fn events<'a>(block: &'a [u8], visit: impl FnMut(&Record<'a>)) -> Option<()> {
     let mut cursor = Cursor::new(block);
     let header_size = usize::from(cursor.u16()?);

@@ -1,9 +1,9 @@
 //! NetTrace version 4, the stream that a .NET runtime's EventPipe sends (dotnet/diagnostics and
-//! microsoft/perfview, "NetTraceFormat"; version 4 is what .NET Core 3.0 to .NET 10 send).
+//! microsoft/perfview, "NetTraceFormat"). .NET Core 3.0 to .NET 10 send version 4.
 //!
-//! Gets the bytes as received, possibly cut off anywhere; gives the events in stream order with
-//! their types' names and the stream's clock. What it cannot read it passes over and counts: a
-//! stream of a process that was killed is of use up to where it ends.
+//! Takes the received bytes, which may be cut off anywhere. Returns the events in stream order,
+//! with their types' names, and the stream's clock. Skips and counts what it cannot read, so the
+//! stream of a process that was killed can be used up to where it ends.
 //!
 //! ```text
 //! "Nettrace"  u32 20  "!FastSerialization.1"
@@ -12,9 +12,9 @@
 //! 1 (null)    the end
 //! ```
 //!
-//! The fields of `Trace` are its header; those of the other objects are a block: u32 length, zeros
-//! up to a multiple of 4 from the beginning of the stream, and so many bytes. Blocks of events are
-//! read by [`blocks`].
+//! The fields of `Trace` are its header. The fields of the other objects are a block: its length as
+//! u32, zeros up to a multiple of 4 from the beginning of the stream, and the bytes. [`blocks`]
+//! reads blocks of events.
 
 mod blocks;
 
@@ -23,7 +23,7 @@ use std::collections::HashMap;
 
 pub use blocks::Record;
 
-/// What the stream says of itself.
+/// The header of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// Value of the performance counter at the session's start.
@@ -32,11 +32,10 @@ pub struct Header {
     pub clock_frequency: u64,
     /// 4 or 8.
     pub pointer_size: u32,
-    /// Process id.
     pub pid: u32,
 }
 
-/// Who sends an event, and which one.
+/// The type of an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventType {
     /// Provider's name, such as `Microsoft-Windows-DotNETRuntimeRundown`.
@@ -47,14 +46,14 @@ pub struct EventType {
     pub version: u32,
 }
 
-/// How reading a stream went.
+/// The result of reading a stream.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Outcome {
-    /// What the stream says of itself; `None` if it ends before.
+    /// The stream's header; `None` if the stream ends before it.
     pub header: Option<Header>,
-    /// Events handed out.
+    /// Number of events that were visited.
     pub events: u64,
-    /// Events whose type the stream never told.
+    /// Number of events whose type the stream does not define.
     pub unknown: u64,
     /// Blocks that could not be read to their end.
     pub damaged_blocks: u64,
@@ -66,34 +65,35 @@ pub struct Outcome {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NettraceError {
-    /// The bytes are of something else.
+    /// The bytes are not a NetTrace stream.
     #[error("is no NetTrace stream")]
     NotNettrace,
-    /// It is of a version that this reader does not know.
+    /// It has a version that this reader does not support.
     #[error("has version {0}; version 4 is read")]
     Version(u32),
     /// It ends within an object.
     #[error("ends within an object at byte {0}")]
     Truncated(usize),
-    /// The bytes are not what the format wants.
+    /// The bytes do not follow the format.
     #[error("is damaged at byte {0}")]
     Corrupted(usize),
 }
 
-/// The version of `Trace` that is read.
+/// The supported version of `Trace`.
 const VERSION: u32 = 4;
 
 const MAGIC: &[u8] = b"Nettrace\x14\0\0\0!FastSerialization.1";
 
-/// Tags of the serialization.
+/// Tags of the serialization format.
 const NULL: u8 = 1;
 const BEGIN: u8 = 5;
 const END: u8 = 6;
 
-/// Longest name of an object.
+/// Limit for the length of an object's name.
 const LONGEST_NAME: usize = 64;
 
-/// Reads a stream as far as it can be read and hands every event of a known type to `visit`.
+/// Reads a stream up to its end or the first error, and calls `visit` with every event of a known
+/// type.
 pub fn read<'a>(stream: &'a [u8], mut visit: impl FnMut(&EventType, &Record<'a>)) -> Outcome {
     let mut reader = NettraceReader { outcome: Outcome::default(), types: HashMap::new(), visit: &mut visit };
     let mut cursor = Cursor::new(stream);
@@ -101,7 +101,7 @@ pub fn read<'a>(stream: &'a [u8], mut visit: impl FnMut(&EventType, &Record<'a>)
     reader.outcome
 }
 
-/// What a stream says of itself, if it begins with that, as all do.
+/// The header of a stream, if the stream begins with it, as all do.
 pub fn read_header(stream: &[u8]) -> Option<Header> {
     let mut cursor = Cursor::new(stream);
     cursor.bytes(MAGIC.len()).filter(|magic| *magic == MAGIC)?;
@@ -139,7 +139,7 @@ impl<'a> NettraceReader<'_, 'a> {
         }
     }
 
-    /// Reads an object whose first tag has been read. False: it is not all there.
+    /// Reads an object whose first tag has been read. False: the object is cut off.
     fn object(&mut self, cursor: &mut Cursor<'a>, start: usize) -> Result<bool, NettraceError> {
         let Some((version, name)) = object_type(cursor, start)? else { return Ok(false) };
         if name == b"Trace" {
@@ -154,7 +154,7 @@ impl<'a> NettraceReader<'_, 'a> {
             if cursor.bytes(padding).is_none() {
                 return Ok(false);
             }
-            // Of a block that is cut off, the events before the cut are good.
+            // In a block that is cut off, the events before the cut are valid.
             let whole = cursor.left() >= len as usize;
             let block = cursor.bytes(cursor.left().min(len as usize)).unwrap_or_default();
             self.block(name, block);
@@ -169,8 +169,7 @@ impl<'a> NettraceReader<'_, 'a> {
         }
     }
 
-    /// Reads a block; kinds that are not needed (stacks, sequence points) and unknown ones are
-    /// passed over.
+    /// Reads a block. Skips unknown kinds and those that are not needed (stacks, sequence points).
     fn block(&mut self, name: &[u8], block: &'a [u8]) {
         let NettraceReader { outcome, types, visit } = self;
         let read = match name {
@@ -192,7 +191,7 @@ impl<'a> NettraceReader<'_, 'a> {
     }
 }
 
-/// Version and name of an object. `None`: it is not all there.
+/// Version and name of an object. `None`: it is cut off.
 fn object_type<'a>(cursor: &mut Cursor<'a>, start: usize) -> Result<Option<(u32, &'a [u8])>, NettraceError> {
     let mut read = || {
         let tags = cursor.bytes(2)?;
@@ -227,7 +226,8 @@ fn trace_header(cursor: &mut Cursor<'_>) -> Option<Header> {
     Some(header)
 }
 
-/// The payload of an event in a metadata block: the id that it describes, and what that id means.
+/// The payload of an event in a metadata block: the id that it defines, and the event type of that
+/// id.
 fn event_type(payload: &[u8]) -> Option<(u32, EventType)> {
     let mut cursor = Cursor::new(payload);
     let id = cursor.u32()?;

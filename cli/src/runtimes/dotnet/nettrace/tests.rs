@@ -1,8 +1,8 @@
-//! Streams written byte by byte after the format's document, whole, cut off and damaged.
+//! Tests on streams written byte by byte according to the format's document: whole, cut off and
+//! damaged.
 
 use super::*;
 
-/// Writes streams.
 struct Builder(Vec<u8>);
 
 impl Builder {
@@ -93,7 +93,7 @@ fn described() -> Builder {
 #[test]
 fn a_header_that_leaves_fields_out_repeats_the_event_before() {
     let mut events = full(5, 11, 100, b"abc");
-    // Nothing but time and payload.
+    // Only time and payload.
     events.extend([0, 5]);
     events.extend(b"def");
     // Another thread, another length, a time of two bytes.
@@ -112,7 +112,7 @@ fn a_header_that_leaves_fields_out_repeats_the_event_before() {
 }
 
 #[test]
-fn each_block_begins_anew() {
+fn a_blocks_first_event_does_not_repeat_the_block_before() {
     let stream = described()
         .block("EventBlock", 20, 1, &full(5, 11, 100, b"a"))
         .block("EventBlock", 20, 1, &full(5, 12, 100, b"b"))
@@ -140,7 +140,7 @@ fn plain_headers_are_read_too() {
 }
 
 #[test]
-fn unknown_objects_are_passed_over_and_unknown_events_counted() {
+fn unknown_objects_are_skipped_and_unknown_events_counted() {
     let stream = described()
         .block("StackBlock", 20, 1, b"whatever")
         .block("FutureBlock", 20, 1, b"whatever")
@@ -152,7 +152,7 @@ fn unknown_objects_are_passed_over_and_unknown_events_counted() {
 }
 
 #[test]
-fn an_event_that_promises_more_than_its_block_holds_damages_the_block_alone() {
+fn an_event_longer_than_its_block_damages_only_that_block() {
     let mut bad = full(5, 1, 1, b"ok");
     bad.extend([128, 1, 0xFF, 0xFF, 0x7F]);
     let stream = described()
@@ -164,7 +164,7 @@ fn an_event_that_promises_more_than_its_block_holds_damages_the_block_alone() {
 }
 
 #[test]
-fn a_stream_cut_off_anywhere_is_called_truncated() {
+fn a_stream_cut_off_anywhere_is_reported_as_truncated() {
     let stream = described().block("EventBlock", 20, 1, &full(5, 1, 1, b"x")).end();
     for len in 0..stream.len() {
         let outcome = collect(&stream[..len]).1;

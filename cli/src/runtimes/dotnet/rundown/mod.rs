@@ -1,5 +1,5 @@
-//! From the events of a runtime's sessions to methods: names put together, IL maps given to the
-//! methods beside which they were told, modules joined by id.
+//! Makes methods from the events of a runtime's sessions: composes names, assigns IL maps to the
+//! methods beside which they were sent, and finds modules by id.
 
 use super::events::{self, Event, IlMap, MethodCode};
 use super::nettrace::{self, Outcome};
@@ -9,14 +9,14 @@ use crate::trace::Budget;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Module of dynamic methods, as dotnet-trace and PerfView call it.
+/// Module of dynamic methods, under the name that dotnet-trace and PerfView use.
 const DYNAMIC: &str = "dynamicClass";
 
-/// Bytes of a method's name that are kept: every frame in it repeats them.
+/// Bytes of a method's name that are kept, since every frame in it repeats them.
 pub(super) const MAX_NAME: usize = 8 << 10;
-/// Longest path, in bytes of UTF-8: Windows has none of more than 32,767 units of UTF-16.
+/// Limit for a path, in bytes of UTF-8. Windows has no path of more than 32,767 units of UTF-16.
 const MAX_PATH: usize = 3 * 32_767;
-/// What keeping an event takes beside its texts, in bytes, with what becomes of it.
+/// Bytes that it takes to keep an event and what is made of it, beside its texts.
 const EVENT: usize = 400;
 
 /// When the events of a stream happened.
@@ -28,26 +28,26 @@ pub(super) enum Times {
     Received(u64),
 }
 
-/// Collects what streams tell. Streams are taken in the order of their reception.
+/// Collects the contents of streams, in the order in which they were received.
 #[derive(Default, Debug)]
 pub(super) struct Rundown {
     pub map: MethodMap,
     pub modules: Vec<ManagedModule>,
-    /// What may be kept of the streams.
+    /// Memory that may be used for the streams.
     pub budget: Budget,
-    /// Events that were not kept, since the budget was used up.
+    /// Events that were left out because the budget was used up.
     pub left_out: u64,
-    /// Index in `modules` by what the module is.
+    /// Index in `modules` by the module itself.
     known: HashMap<ManagedModule, u32>,
 }
 
 impl Rundown {
-    /// Nothing yet; what is kept counts against `budget`.
+    /// An empty rundown. What it keeps counts against `budget`.
     pub fn within(budget: Budget) -> Rundown {
         Rundown { budget, ..Rundown::default() }
     }
 
-    /// Takes a stream. `times` decides, by the stream's header, how its clock is to be taken.
+    /// Takes a stream. `times` decides by the stream's header how to convert its times.
     /// `ns` turns the trace's ticks into nanoseconds since its start.
     pub fn stream(
         &mut self,
@@ -76,7 +76,7 @@ impl Rundown {
         outcome
     }
 
-    /// Turns what a stream told into methods. Its modules may come after their methods.
+    /// Makes methods from the contents of a stream. A module may come after its methods.
     fn join(&mut self, stream: RundownStream) {
         let mut ids: HashMap<u64, u32> = HashMap::new();
         for (id, module) in stream.modules {
@@ -102,13 +102,13 @@ impl Rundown {
     }
 }
 
-/// What one stream tells.
+/// The contents of one stream.
 #[derive(Default)]
 struct RundownStream {
     changes: Vec<CodeChange>,
     /// By the runtime's id.
     modules: HashMap<u64, ManagedModule>,
-    /// What each thread told last.
+    /// The last event of each thread that concerns a method.
     last: HashMap<u64, LastEvent>,
 }
 
@@ -117,7 +117,7 @@ enum CodeChange {
     Unload { start: u64, time: u64 },
 }
 
-/// A method as it was told.
+/// A method from its event.
 struct MethodRecord {
     code: Box<MethodCode>,
     lines: Option<Arc<CodeLines>>,
@@ -126,9 +126,9 @@ struct MethodRecord {
 
 /// The last event of a thread that concerns a method.
 enum LastEvent {
-    /// A map; the method may follow.
+    /// A map. Its method may follow.
     Map(IlMap),
-    /// A method (index in `changes`); its map may follow.
+    /// A method (index in `changes`). Its map may follow.
     Method(usize),
 }
 
@@ -169,13 +169,13 @@ impl RundownStream {
         }
     }
 
-    /// Whether the method at `at` is `id` and has no map yet.
+    /// Whether the method at index `at` is `id` and has no map yet.
     fn wants(&self, at: usize, id: u64) -> bool {
         matches!(&self.changes[at], CodeChange::Method(told) if told.code.id == id && told.lines.is_none())
     }
 }
 
-/// A method of a module; `stems`: the names of all modules.
+/// Makes a method of a module. `stems` holds the names of all modules.
 fn method(told: MethodRecord, module: Option<u32>, stems: &[String]) -> Method {
     let MethodRecord { code, lines, span } = told;
     let stem = match module.map(|module| stems[module as usize].as_str()) {
@@ -198,16 +198,17 @@ fn method(told: MethodRecord, module: Option<u32>, stems: &[String]) -> Method {
     }
 }
 
-/// IL that the runtime makes for itself: marshalling, delegates, instantiation. A dynamic method of
-/// the program has the same flag, but a name of its own.
+/// Whether the runtime made the method's IL for itself: marshalling, delegates, instantiation. A
+/// dynamic method of the program has the same flag, but a name of its own.
 fn is_stub(code: &MethodCode) -> bool {
     code.is_helper() || (code.is_dynamic() && code.name.starts_with("IL_STUB"))
 }
 
-/// `Module!Namespace.Type.Method(signature)`; the signature is the event's from its parenthesis on.
+/// `Module!Namespace.Type.Method(signature)`. The signature is the event's, from its parenthesis
+/// on.
 fn full_name(stem: &str, code: &MethodCode) -> String {
     let mut name = format!("{stem}!");
-    // Dynamic methods have their module's name for a type.
+    // Dynamic methods have the name of their module as their type.
     let is_module = code.is_dynamic() && code.type_name == stem;
     if !code.type_name.is_empty() && !is_module {
         name.push_str(&code.type_name);

@@ -1,4 +1,5 @@
-//! Against real streams of CoreCLR 3.1.2 and 10.0.9 (tests/data/dotnet), read by another program.
+//! Tests against real streams of CoreCLR 3.1.2 and 10.0.9 (tests/data/dotnet), which another
+//! program has read.
 
 use super::*;
 use std::io::Read;
@@ -19,7 +20,7 @@ fn read(stream: &[u8]) -> (Rundown, Outcome) {
     (rundown, outcome)
 }
 
-/// Compares all methods of `mixed` and of dynamic code with what methods.py lists.
+/// Compares all methods of `mixed` and of dynamic code with the list of methods.py.
 fn agrees_with_the_oracle(packed: &[u8], expected: &str) {
     let (rundown, outcome) = read(&unpack(packed));
     assert_eq!((outcome.broken, outcome.damaged_blocks, outcome.unknown), (None, 0, 0));
@@ -65,13 +66,13 @@ fn a_stream_of_coreclr_10_gives_the_methods_that_another_reader_finds() {
 }
 
 #[test]
-fn stubs_methods_and_their_tiers_are_told_apart() {
+fn stubs_and_methods_and_their_tiers_are_distinguished() {
     let (rundown, _) = read(&unpack(MIXED_10));
     let facts = |name: &str| -> Vec<(MethodKind, &str)> {
         let named = rundown.map.methods().iter().filter(|method| method.name.contains(name));
         named.map(|method| (method.kind, method.tier)).collect()
     };
-    // The program's own dynamic method is no stub.
+    // The program's own dynamic method is not a stub.
     assert_eq!(facts("dynamicClass!Made(int32)"), [(MethodKind::Managed, "optimized")]);
     assert!(facts("!IL_STUB_PInvoke").iter().all(|(kind, _)| *kind == MethodKind::Stub));
     let mut tiers: Vec<&str> = facts("mixed!Mixed.Work.Spin(").into_iter().map(|(_, tier)| tier).collect();
@@ -98,7 +99,7 @@ fn a_stream_that_is_cut_off_anywhere_gives_what_came_before() {
 }
 
 #[test]
-fn damaged_bytes_do_no_harm() {
+fn damaged_bytes_do_not_panic() {
     let whole = unpack(MIXED_31);
     for n in 0..60usize {
         let mut bytes = whole[..whole.len().min(20_000 + 700 * n)].to_vec();
@@ -110,7 +111,7 @@ fn damaged_bytes_do_no_harm() {
     }
 }
 
-/// An event as `events` gives it.
+/// An event in the form that `events` returns.
 fn told(id: u64, start: u64) -> Event {
     let method = MethodCode {
         id,
@@ -142,14 +143,14 @@ fn maps_of(events: impl IntoIterator<Item = (u64, Event)>) -> Vec<Option<u32>> {
 }
 
 #[test]
-fn a_map_of_a_rundown_belongs_to_the_method_told_after_it_on_the_same_thread() {
+fn a_rundowns_map_belongs_to_the_next_method_on_the_same_thread() {
     let events = [(1, map(7, false, 11)), (2, map(8, false, 22)), (1, told(7, 100)), (2, told(8, 200))];
     assert_eq!(maps_of(events), [Some(11), Some(22)]);
 }
 
 #[test]
 fn precompiled_code_does_not_take_the_map_of_its_methods_next_version() {
-    // 7 is told twice: without a map (ready to run), then with its map before it.
+    // 7 is sent twice: without a map (ready to run), then with its map before it.
     let events = [(1, told(7, 100)), (1, map(7, false, 33)), (1, told(7, 200))];
     assert_eq!(maps_of(events), [None, Some(33)]);
     // While the process runs, the map comes after.
