@@ -1,6 +1,6 @@
-//! What the loader has told and nobody has written when the process ends: written by the thread
-//! that ends it, alone, with a fixed number of small allocations and without waiting. Tables are
-//! left to the supplement.
+//! When the process ends, writes the loader notifications that the tables thread has not written.
+//! The thread that ends the process does it, alone, with a fixed number of small allocations and
+//! without waiting. Tables are left to the supplement.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use stk_schema::event::{Event, ModuleFlags, ModuleLoad};
 use super::changes::Change;
 use super::modules::{Events, Modules, is_same};
 
-/// Loads that are written at most.
+/// Most loads that are written.
 pub const MOST: usize = 64;
 
-/// Writes the changes of the last moment.
+/// Writes the last changes of the process.
 pub struct LastModules<'a> {
     known: Option<&'a Modules>,
     ids: &'a AtomicU64,
@@ -23,19 +23,18 @@ pub struct LastModules<'a> {
 }
 
 impl<'a> LastModules<'a> {
-    /// `known` is what the tables thread knew, unless it was terminated while it changed that;
-    /// `ids` gives instance ids.
+    /// `known` is what the tables thread knew, or `None` if it was terminated while it changed
+    /// that. `ids` gives instance ids.
     pub fn new(known: Option<&'a Modules>, ids: &'a AtomicU64) -> LastModules<'a> {
         LastModules { known, ids, new: [(0, 0); MOST], count: 0 }
     }
 
-    /// Whether there is room for another load.
     pub fn has_room(&self) -> bool {
         self.count < MOST
     }
 
-    /// Writes MODULE_LOAD or MODULE_UNLOAD for a change. A load that is known already, and an
-    /// unload of what is not known, is not written.
+    /// Writes MODULE_LOAD or MODULE_UNLOAD for a change. Skips a load that is already known and an
+    /// unload of an unknown module.
     pub fn write(&mut self, change: &Change, out: &mut impl Events) {
         match change {
             Change::Loaded { time, seen, print, .. } => {

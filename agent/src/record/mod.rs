@@ -1,4 +1,4 @@
-//! What to record: portable, so that it is tested on any host with a fake target.
+//! Decides what to record. Portable, so that it is tested on any host with a fake target.
 //!
 //! ```text
 //! sampler      captures -> SAMPLES blocks        (its thread never waits)

@@ -1,5 +1,5 @@
-//! What is asked of a .NET runtime in the process, and how: portable, so that it is tested without
-//! one.
+//! What the recorder asks a .NET runtime in the process, and how. Portable, so that it is tested
+//! without a runtime.
 //!
 //! ```text
 //! runtime      which module is a runtime, its version       image -> RuntimeKind
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Everything is read through [`Memory`](super::image::Memory), whose reads fail instead of
-//! faulting, and every size that memory tells is bounded.
+//! faulting. Every size that is read from memory is bounded.
 
 pub mod descriptor;
 pub mod ipc;

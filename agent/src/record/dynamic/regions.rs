@@ -1,20 +1,20 @@
-//! Which parts of the address space hold code outside of modules: a system call a region,
-//! remembered for a while.
+//! Which parts of the address space hold code outside of modules. Each region costs one system call
+//! and is then remembered for a while.
 
 use alloc::vec::Vec;
 
-/// Regions remembered; when there are more, all are forgotten.
+/// Most regions remembered; when there are more, all are forgotten.
 const MOST: usize = 1024;
-/// Milliseconds for which a region stays what it was found to be. Code comes where nothing was, so
-/// that is asked again soonest.
+/// Milliseconds for which the use of a region is remembered. Unused memory has the shortest time,
+/// because new code may appear there.
 const CODE_MS: u64 = 1000;
 const DATA_MS: u64 = 250;
 const NOTHING_MS: u64 = 5;
 
-/// What lies in a region.
+/// The use of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegionUse {
-    /// Executable memory that is no image's.
+    /// Executable memory that belongs to no image.
     Code,
     /// Executable memory of a mapped image.
     Image,
@@ -31,7 +31,7 @@ pub struct Region {
     pub start: u64,
     /// Address after the last.
     pub end: u64,
-    /// What lies there.
+    /// The use of these addresses.
     pub used: RegionUse,
 }
 
@@ -39,20 +39,21 @@ pub struct Region {
 struct KnownRegion {
     region: Region,
     expires: u64,
-    /// An instruction pointer in it was told of.
+    /// Whether an instruction pointer in it was reported.
     executed: bool,
 }
 
 /// What is known of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegionLook {
-    /// What lies there.
+    /// The use of its region.
     pub used: RegionUse,
-    /// The region was asked for now, or is executed for the first time since it was.
+    /// Whether the region was queried now, or an instruction pointer lies in it for the first time
+    /// since.
     pub new: bool,
 }
 
-/// The regions seen lately, sorted. Allocates only when made.
+/// The regions seen lately, sorted. It allocates only in [`Regions::new`].
 pub struct Regions {
     known: Vec<KnownRegion>,
     last: usize,
@@ -60,7 +61,6 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Nothing is known yet.
     pub fn new(ticks_per_ms: u64) -> Regions {
         Regions { known: Vec::with_capacity(MOST), last: 0, ticks_per_ms }
     }

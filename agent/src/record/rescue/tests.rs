@@ -1,4 +1,4 @@
-//! Modules that go before anybody has read them, copied out of a fake image.
+//! Copies of modules that are unmapped before their tables were read, made from a fake image.
 
 use super::*;
 use crate::record::fingerprint::Fingerprint;
@@ -33,7 +33,7 @@ impl FakeImage {
         fake.put(0x2104, &[7; 16]);
         fake.words(0x2114, &[3]);
         fake.put(0x2118, b"app.pdb\0");
-        // The third shares the first one's record.
+        // The third entry shares the record of the first one.
         fake.words(0x4000, &[0x1000, 0x1010, 0x5ff0, 0x1010, 0x1020, 0x7000, 0x1020, 0x1030, 0x4001]);
         fake.put(0x5ff0, &[1, 0, 8, 0]);
         fake.put(0x7000, &[1, 0, 2, 0]);
@@ -62,7 +62,7 @@ impl Memory for FakeImage {
     }
 }
 
-/// What unwinding needs, but for what is not copied: debug directory and exports.
+/// The parts that unwinding needs, without those that are not copied: debug directory and exports.
 fn unwind_parts(image: &Image, memory: &impl Memory) -> Vec<Part> {
     let mut parts = Vec::new();
     image.unwind_parts(memory, &mut |part| parts.push(part));
@@ -120,7 +120,7 @@ fn a_module_is_pending_until_its_own_load_is_settled() {
     let first = pending.loaded(BASE);
     assert_ne!(first, 0);
     assert!(pending.unloaded(BASE) && !pending.unloaded(BASE));
-    // Another module came to the same address: the old ticket does not settle it.
+    // Another module is loaded at the same address: the old ticket does not settle it.
     let second = pending.loaded(BASE);
     pending.settle(first);
     assert!(pending.unloaded(BASE));
@@ -151,7 +151,7 @@ fn a_fingerprint_has_the_identities_of_the_headers() {
     assert_eq!((pe.time_date_stamp, pe.size_of_image, pe.check_sum), (0x1234_5678, SIZE as u32, 0xabcd));
     assert_eq!((record.guid, record.age, record.pdb_name), ([7; 16], 3, &b"app.pdb"[..]));
     assert_eq!(there.identity, pe);
-    // A CodeView record that lies outside is left out, the rest stays.
+    // A CodeView record that lies outside of the image is left out; the rest stays.
     fake.words(0x2000 + 20, &[SIZE as u32 - 4]);
     assert_eq!(Fingerprint::read(&fake, BASE).expect("headers").identities().count(), 1);
     fake.put(NT_AT, b"NE\0\0");

@@ -66,7 +66,7 @@ fn sighting(inside: u64, time: u64, executed: bool) -> Sighting {
     Sighting { inside, time, executed }
 }
 
-/// What is found at `now` by these sightings: load addresses and times.
+/// The images found at `now` from these sightings: load addresses and times.
 fn find(
     unlisted: &mut UnlistedImages,
     now: u64,
@@ -109,15 +109,15 @@ fn a_word_on_a_stack_has_to_wait_and_an_instruction_pointer_ends_the_wait() {
 
 #[test]
 fn an_image_that_the_loader_is_mapping_or_unmapping_is_the_loaders() {
-    // In the list, but the notification is yet to come.
+    // The image is in the list, but its notification has not come yet.
     let (mut unlisted, process, none) = (UnlistedImages::default(), Process::with(IMAGE), Modules::default());
     *process.listed.borrow_mut() = Some(vec![IMAGE]);
     let executed = [sighting(IMAGE + 0x1100, 7, true)];
     assert_eq!(find(&mut unlisted, 8, &none, &process, &executed), []);
-    // The list was being changed while it was read: nothing is known.
+    // The list was changed while it was read, so nothing is known.
     *process.listed.borrow_mut() = None;
     assert_eq!(find(&mut unlisted, 8, &none, &process, &executed), []);
-    // A stack word showed it before the list had it; it is listed or known when the time has come.
+    // A stack word showed it before the list had it. It is listed or known before the wait ends.
     *process.listed.borrow_mut() = Some(vec![]);
     assert_eq!(find(&mut unlisted, 8, &none, &process, &[sighting(IMAGE + 0x1100, 7, false)]), []);
     let later = 7 + CONFIRM_MS * MS;

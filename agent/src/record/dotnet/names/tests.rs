@@ -1,4 +1,5 @@
-//! The agent's side of the mailbox against a host played by the test, well-behaved and hostile.
+//! Tests the agent's side of the mailbox against well-behaved and hostile hosts, played by the
+//! test.
 
 use super::*;
 
@@ -26,7 +27,7 @@ fn want(address: u64) -> Want {
     Want { address, base: address & !0xff, size: 0x100 }
 }
 
-/// Asks for one address.
+/// Requests the name of one address.
 fn asked(address: u64, mailbox: &LiveMailbox) -> Names {
     let mut names = Names::new(mailbox, MS);
     names.ask_of(BASE, RuntimeKind::Core, mailbox);
@@ -35,7 +36,7 @@ fn asked(address: u64, mailbox: &LiveMailbox) -> Names {
     names
 }
 
-/// What a host does.
+/// Does what a host does.
 fn answer(mailbox: &LiveMailbox, slot: usize, state: u32, base: u64, size: u64, name: &[u8]) {
     let to = &mailbox.slots[slot];
     to.base.store(base, Ordering::Relaxed);
@@ -148,7 +149,7 @@ fn a_host_that_falls_silent_is_not_waited_for() {
     let mut names = asked(0x5010, &mailbox);
     assert!(names.is_busy(&mailbox) && !names.host_is_there(&mailbox));
     let mut out = NameLog::default();
-    // It beats, and beats, and then no more.
+    // The host beats twice, and then no more.
     for now in [0, 2_000 * MS, 4_000 * MS] {
         mailbox.beat.fetch_add(1, Ordering::Relaxed);
         names.step(&mailbox, now, false, &mut out);
@@ -157,7 +158,7 @@ fn a_host_that_falls_silent_is_not_waited_for() {
     names.step(&mailbox, 7_000 * MS, false, &mut out);
     assert!(!names.is_busy(&mailbox));
     assert_eq!(names.counts.unanswered, 1);
-    // The late answer is nobody's.
+    // The late answer is ignored.
     answer(&mailbox, 0, SLOT_NAMED, 0, 0, b"T.M()");
     done(&mailbox);
     names.step(&mailbox, 7_001 * MS, false, &mut out);

@@ -1,4 +1,4 @@
-//! Code that comes and goes in a made-up process, and the events that must tell of it.
+//! Tests code that appears and disappears in a fake process, and the events that report it.
 
 use super::super::entry::tests::{IMAGE, Pieces, function};
 use super::*;
@@ -10,7 +10,7 @@ const MS: u64 = 10;
 /// `push rbx; sub rsp,20h`.
 const INFO: [u8; 8] = [0x01, 5, 2, 0, 5, 0x32, 1, 0x30];
 
-/// A process whose code comes and goes.
+/// A process whose code appears and disappears.
 #[derive(Default)]
 struct World {
     memory: Pieces,
@@ -34,7 +34,7 @@ impl Tables for CountedTables<'_> {
 }
 
 impl World {
-    /// Has code of `len` bytes of `fill` at an RVA, with an entry.
+    /// Puts code of `len` bytes of `fill` at an RVA, with an entry.
     fn compile(&mut self, rva: u32, len: u32, fill: u8) {
         self.memory.0.insert(IMAGE + u64::from(rva), vec![fill; len as usize]);
         let entry = 0x9000 + u64::from(rva);
@@ -136,13 +136,13 @@ fn code_that_was_freed_and_whose_place_was_reused_is_another_instance_from_that_
     rig.see(0x1001, 1, true);
     rig.see(0x1041, 2, true);
     let later = FRESH_MS * MS + 2;
-    // Same place and size, other code.
+    // Same address and size, other code.
     rig.world.compile(0x1000, 0x40, 0xbb);
     assert_eq!(
         rig.see(0x1001, later, true),
         [format!("remove 7 t{later}"), format!("add 9 kind 1 at 0x1000+0x40 t{later} unwind 8 code 64xbb")]
     );
-    // One function where two were.
+    // One function in place of two.
     rig.world.compile(0x1000, 0x60, 0xdd);
     let again = 2 * later;
     let seen = rig.see(0x1050, again, true);
@@ -174,7 +174,7 @@ fn stubs_have_their_bytes_before_and_after_and_never_overlap() {
     assert!(rig.see(0x1130, 2, true).is_empty(), "inside the first");
     assert_eq!(rig.see(0x1150, 2, true), ["add 8 kind 4 at 0x1140+0x50 t2 unwind 0 code 80x40"]);
     assert_eq!(rig.see(0x10b0, 2, true), ["add 9 kind 4 at 0x1070+0x50 t2 unwind 0 code 80x70"]);
-    // At the ends of what is readable.
+    // At the ends of the readable memory.
     assert_eq!(rig.see(0x1004, 2, true), ["add 10 kind 4 at 0x1000+0x44 t2 unwind 0 code 68x00"]);
     assert_eq!(rig.see(0x1ffe, 2, true), ["add 11 kind 4 at 0x1fbe+0x42 t2 unwind 0 code 66xbe"]);
     assert!(rig.see(0x3000, 2, true).is_empty(), "nothing there");
@@ -225,7 +225,7 @@ fn the_table_is_bounded_and_what_was_forgotten_is_written_again() {
     let mut rig = Rig::new();
     for n in 0..MOST as u32 + 1 {
         rig.world.compile(0x20_0000 + n * 16, 16, 0x90);
-        // The tables of the fake are searched one by one.
+        // The fake searches its tables one by one.
         let last = rig.world.tables.split_off(rig.world.tables.len() - 1);
         rig.world.tables = last;
         assert_eq!(rig.see(u64::from(0x20_0000 + n * 16), u64::from(n), true).len(), 1);
