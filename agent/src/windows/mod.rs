@@ -1,8 +1,8 @@
-//! How it is recorded: the only part of the agent that calls the system, and the exports.
+//! Records this process. Only this part of the agent calls the system; it also holds the exports.
 //!
-//! One folder per thread of the recorder, with one name for each everywhere. Each folder says which
-//! thread runs it, what that thread owns, what it gets and what it gives. The order is that of the
-//! arrows: each row uses those above it only, which tests/tests/architecture.rs checks.
+//! There is one folder per thread of the recorder, under one name everywhere. Each folder says
+//! which thread runs it, what that thread owns, what it gets and what it gives. In the list below,
+//! each row uses only the rows above it, which tests/tests/architecture.rs checks.
 //!
 //! ```text
 //! system    the system's functions, memory, threads, files and facts, for all threads
@@ -40,13 +40,13 @@ use windows_sys::Win32::System::SystemServices::{DLL_PROCESS_ATTACH, DLL_PROCESS
 /// Load address of the agent.
 static MODULE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// The loader's entry point. Runs under the loader's lock: nothing here waits.
+/// The loader's entry point. It runs under the loader's lock, so nothing here waits.
 #[unsafe(no_mangle)]
 extern "system" fn DllMain(module: *mut c_void, reason: u32, reserved: *mut c_void) -> i32 {
     match reason {
         DLL_PROCESS_ATTACH => MODULE.store(module, Ordering::Release),
         DLL_THREAD_ATTACH => session::thread_started(),
-        // With a null `reserved` the agent would be unloaded, which pinning prevents while it has
+        // A null `reserved` means that the agent is unloaded; pinning prevents that while it has
         // work.
         DLL_PROCESS_DETACH if !reserved.is_null() => session::process_exit(),
         _ => {}
@@ -56,13 +56,13 @@ extern "system" fn DllMain(module: *mut c_void, reason: u32, reserved: *mut c_vo
 
 /// Export: starts a recording; see [`stk_schema::control::EXPORT_START`].
 ///
-/// # Safety
-/// `config` is null or points to the size that the config says, readable and writable during the
+/// `config` is null or points to as many bytes as its size says, readable and writable during the
+/// call, as is the memory that it points to.
 /// call, as is what it points to.
 #[unsafe(no_mangle)]
 unsafe extern "system" fn stk_agent_start(config: *mut AgentConfig) -> u32 {
-    // SAFETY: the caller's promise; the size and version come first and are looked at before
-    // anything else.
+    // SAFETY: the caller's promise; size and version come first and are checked before anything
+    // else.
     let result = unsafe {
         if config.is_null()
             || (*config).version != CONTROL_VERSION
@@ -86,7 +86,7 @@ extern "system" fn stk_agent_stop(_unused: *mut c_void) -> u32 {
 /// Export: copies the status; see [`stk_schema::control::EXPORT_STATUS`].
 ///
 /// # Safety
-/// `status` is null or points to the size that it says, writable during the call.
+/// `status` is null or points to as many bytes as its size says, writable during the call.
 #[unsafe(no_mangle)]
 unsafe extern "system" fn stk_agent_status(status: *mut AgentStatus) -> u32 {
     // SAFETY: the caller's promise.

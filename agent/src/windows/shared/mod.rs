@@ -1,7 +1,7 @@
-//! What the recorder's threads share, and how they meet without waiting for each other.
+//! What the recorder's threads share, and how they use it without waiting for each other.
 //!
-//! No thread runs here by itself. Whatever is shared is an atomic, a queue, or an [`exclusive`]
-//! state that is entered or left alone, never waited for.
+//! No thread runs this folder alone. Each shared item is an atomic, a queue, or an [`exclusive`]
+//! state that a thread enters if it is free, and never waits for.
 //!
 //! ```text
 //! state      signals of the recording, the live status, the mailbox; they outlive a recording

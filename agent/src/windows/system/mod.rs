@@ -1,9 +1,9 @@
-//! The system as every thread of the recorder calls it: functions, memory, threads, files, facts.
+//! System calls for every thread of the recorder: functions, memory, threads, files, facts.
 //!
-//! No thread runs here by itself. What is here owns at most a handle, and knows nothing of a
-//! recording. While a thread is suspended (the law in `sampler`), the sampler calls nothing of it
-//! but reads: of `memory`, of the owners of locks (`peb`), of the thread's block
-//! (`thread::Teb::stack`) and of its `context`; `api` was looked up when the recording started.
+//! No thread runs this folder alone. Its items own at most a handle, and know nothing of a
+//! recording. While a thread is suspended (the law in `sampler`), the sampler uses it only to read:
+//! memory (`memory`), the owners of locks (`peb`), the thread's block (`thread::Teb::stack`) and
+//! its `context`. `api` was looked up when the recording started.
 //!
 //! ```text
 //! api      functions of the system by name; ticks and the time
