@@ -77,7 +77,7 @@ fn layout(memory: &Pieces) -> Layout {
 }
 
 #[test]
-fn the_descriptor_is_read_whole_and_not_at_all_if_a_part_is_missing() {
+fn the_descriptor_is_read_only_if_no_part_is_missing() {
     let memory = process();
     let descriptor = Descriptor::read(&memory, DESCRIPTOR).expect("a descriptor");
     assert_eq!((descriptor.width, descriptor.json.as_slice()), (8, JSON));
@@ -119,7 +119,7 @@ fn threads_are_found_by_the_systems_id_and_read_with_it() {
 }
 
 #[test]
-fn a_list_that_goes_in_circles_or_into_nowhere_ends() {
+fn the_walk_of_a_circular_or_broken_list_ends() {
     let mut memory = process();
     let layout = layout(&memory);
     memory.set(THREADS[2] + 120, &(THREADS[0] + 120).to_le_bytes());

@@ -20,7 +20,7 @@ use stk_tests::recorded::{Module, Recorded, Sample, Thread};
 use stk_tests::wine::{self, HostProgram, HostRun, Machine};
 
 #[test]
-fn the_dll_imports_from_kernel32_ntdll_and_the_c_runtime_only_and_exports_its_four_functions() {
+fn the_dll_imports_only_system_dlls_and_exports_only_its_own_functions() {
     let data = std::fs::read(wine::path("STK_WINDOWS_BIN").join("agent.dll")).unwrap();
     let file = PeFile64::parse(&*data).unwrap();
     let libraries: BTreeSet<String> = file
@@ -181,7 +181,7 @@ fn a_recording_ends_by_itself_after_its_duration() {
 }
 
 #[test]
-fn ten_recordings_after_each_other_in_one_process() {
+fn one_process_can_make_ten_recordings_in_a_row() {
     let run = run("cycles");
     assert_eq!(run.all("stop"), ["0"; 10]);
     assert_eq!(run.one("state"), "3");
@@ -189,7 +189,7 @@ fn ten_recordings_after_each_other_in_one_process() {
 }
 
 #[test]
-fn a_panic_in_the_recorder_is_told_by_the_trace_and_leaves_the_target_alone() {
+fn a_panic_in_the_recorder_is_in_the_trace_and_does_not_harm_the_target() {
     let run = run("panic");
     assert_eq!((run.one("alive"), run.one("joined")), ("1", "1"));
     assert_eq!(run.one("state"), "4");
@@ -217,7 +217,7 @@ fn a_process_that_exits_while_it_is_recorded_leaves_a_finished_trace() {
 }
 
 #[test]
-fn the_watchdog_resumes_what_a_frozen_sampler_holds() {
+fn the_watchdog_resumes_the_thread_that_a_frozen_sampler_holds() {
     let run = run("frozen");
     assert_ne!(run.one("frozen"), "0");
     assert_eq!(run.one("stuck"), "0", "workers ran on although the sampler stood still");
@@ -245,7 +245,7 @@ fn a_walk_that_waits_is_discarded_and_its_thread_resumed() {
 }
 
 #[test]
-fn a_walk_that_reads_what_is_not_there_ends_and_the_target_goes_on() {
+fn a_walk_that_reads_unmapped_memory_ends_and_the_target_continues() {
     let run = run("wild_walk");
     assert_eq!((run.one("registered"), run.one("bad_read"), run.one("left")), ("1", "1", "1"));
     let trace = contents(&run);
@@ -262,7 +262,7 @@ fn a_walk_that_reads_what_is_not_there_ends_and_the_target_goes_on() {
 }
 
 #[test]
-fn threads_that_live_a_moment_all_run_and_none_hangs() {
+fn short_lived_threads_all_run_and_none_hangs() {
     let run = run("brief");
     assert_eq!(run.one("counted"), "300");
     assert_eq!(run.all("stop"), ["0"]);
@@ -275,7 +275,7 @@ fn threads_that_live_a_moment_all_run_and_none_hangs() {
 /// Windows does not run a thread while enough threads of a higher priority are ready; Wine stores
 /// the priority and ignores it.
 #[test]
-fn no_thread_of_the_recorder_runs_below_those_of_the_target() {
+fn the_recorders_threads_have_at_least_the_targets_priority() {
     let run = run("priorities");
     let trace = contents(&run);
     let mut helpers = Vec::new();
@@ -296,7 +296,7 @@ fn no_thread_of_the_recorder_runs_below_those_of_the_target() {
 }
 
 #[test]
-fn the_cost_of_a_suspension_is_measured_at_the_start_and_told() {
+fn the_cost_of_a_suspension_is_measured_at_the_start_and_stored() {
     let trace = contents(&run("priorities"));
     let value = |key: &str| trace.metadata.get(key).map(|text| text.parse::<u64>().unwrap());
     let (p50, p95) = (value("recorder.suspension_ns_p50"), value("recorder.suspension_ns_p95"));
@@ -329,7 +329,7 @@ impl Drop for BusyMachine {
 }
 
 #[test]
-fn on_a_busy_machine_samples_modules_and_the_end_of_a_recording_come_all_the_same() {
+fn a_recording_on_a_busy_machine_still_has_samples_modules_and_an_end() {
     let _busy = BusyMachine::new();
     let run = run("plain");
     assert_eq!(run.all("stop"), ["0"]);
@@ -348,7 +348,7 @@ fn on_a_busy_machine_samples_modules_and_the_end_of_a_recording_come_all_the_sam
 }
 
 #[test]
-fn a_thread_whose_environment_block_is_unmapped_has_no_stack_bounds_and_nothing_faults() {
+fn a_thread_whose_environment_block_is_unmapped_has_no_stack_bounds() {
     let run = run("block_gone");
     assert_eq!((run.one("diverted"), run.one("alive"), run.one("joined")), ("1", "1", "1"));
     assert_ne!(run.one("answers_without_block"), "0");
@@ -363,7 +363,7 @@ fn a_thread_whose_environment_block_is_unmapped_has_no_stack_bounds_and_nothing_
 }
 
 #[test]
-fn a_recording_ends_with_its_guard_and_the_target_goes_on() {
+fn a_recording_ends_with_its_guard_and_the_target_continues() {
     let run = run("guard_gone");
     assert_eq!((run.one("guard"), run.one("ended"), run.one("alive")), ("1", "1", "1"));
     assert_eq!(run.one("end_reason"), (EndReason::GuardGone as u64).to_string());
@@ -374,7 +374,7 @@ fn a_recording_ends_with_its_guard_and_the_target_goes_on() {
 }
 
 #[test]
-fn without_a_guard_a_start_is_refused_unless_the_host_promises_to_stop_which_the_trace_tells() {
+fn a_start_without_a_guard_needs_the_unguarded_flag_which_the_trace_stores() {
     assert_eq!(run("no_guard").one("start_failed"), "8 error 0");
     assert_eq!(contents(&run("once")).metadata["recorder.unguarded"], "on");
 }

@@ -118,7 +118,7 @@ fn samples(data: &[u8]) -> Vec<(u32, Sample)> {
 }
 
 #[test]
-fn stacks_outside_of_their_bounds_are_recorded_and_nothing_is_trusted_that_the_target_wrote() {
+fn stacks_outside_of_their_bounds_are_recorded_without_trusting_the_target() {
     let told = record();
     on_memory_of_its_own(&told["foreign"]);
     with_wrong_bounds(&told["lying"]);

@@ -15,7 +15,7 @@ use stk_tests::recorded::Recorded;
 use stk_tests::wine::{HostProgram, HostRun};
 
 #[test]
-fn while_a_thread_does_not_stop_the_others_are_sampled_and_nothing_is_held() {
+fn others_are_sampled_and_nothing_is_held_while_a_thread_does_not_stop() {
     let run = run("stubborn", &[]);
     assert_eq!(run.all("captured"), ["0"; 3], "marks in the trace");
     for (key, value) in [
@@ -52,7 +52,7 @@ fn while_a_thread_does_not_stop_the_others_are_sampled_and_nothing_is_held() {
 }
 
 #[test]
-fn when_all_samplers_are_stuck_they_hold_nothing_and_the_last_goes_on_later() {
+fn stuck_samplers_hold_nothing_and_the_last_continues_later() {
     let run = run("stubborn_three", &[]);
     for (key, value) in [
         ("locks_free", "1"),

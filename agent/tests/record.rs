@@ -323,7 +323,7 @@ fn samples(found: &[(u64, StoredSample)]) -> Vec<(u64, Vec<u8>)> {
 /// At the end of the process the arena has little memory, and a thread that waits to be sampled
 /// would need some, though it will not be sampled.
 #[test]
-fn the_end_takes_no_thread_that_waits_to_be_sampled() {
+fn finishing_the_sampler_adds_no_waiting_threads() {
     let mut rig = Rig::new(1000);
     rig.add(1, 100);
     rig.pass(1);
@@ -391,7 +391,7 @@ fn stacks_that_grow_shrink_and_change_read_back_word_for_word() {
 }
 
 #[test]
-fn a_thread_whose_cycles_stand_still_is_not_suspended_again() {
+fn a_thread_with_unchanged_cycles_is_not_suspended_again() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);
     rig.thread(1, |thread| thread.cycles = Some(100));
@@ -431,7 +431,7 @@ fn states(file: &[u8]) -> Vec<RunState> {
 }
 
 #[test]
-fn the_cycles_that_sampling_itself_costs_do_not_make_a_waiting_thread_a_running_one() {
+fn the_cost_of_sampling_does_not_make_a_waiting_thread_running() {
     let mut rig = Rig::new(4);
     rig.sampler.set_suspension_cost(SuspensionCost { p50: 8_000, p95: 14_000 });
     rig.add(1, 10);
@@ -469,7 +469,7 @@ fn an_idle_thread_is_suspended_at_most_three_times_and_one_that_runs_in_every_pa
 }
 
 #[test]
-fn three_hundred_waiting_threads_are_suspended_at_most_three_times_each_in_ten_seconds() {
+fn three_hundred_waiting_threads_are_suspended_at_most_three_times_each() {
     let mut rig = Rig::new(4);
     for instance in 1..=300 {
         rig.add(instance, 10);
@@ -489,7 +489,7 @@ fn three_hundred_waiting_threads_are_suspended_at_most_three_times_each_in_ten_s
 }
 
 #[test]
-fn the_cycles_of_a_thread_are_told_with_its_samples_also_of_passes_that_did_not_capture_it() {
+fn cycles_are_stored_with_samples_even_for_passes_without_a_capture() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);
     rig.thread(1, |thread| (thread.cycles, thread.capture_cycles) = (Some(1_000), 12_000));
@@ -523,7 +523,7 @@ fn the_cycles_of_a_thread_are_told_with_its_samples_also_of_passes_that_did_not_
 }
 
 #[test]
-fn a_sampler_over_its_share_of_a_processor_gives_every_thread_its_turn_and_counts_what_it_left_out() {
+fn a_limited_sampler_gives_every_thread_its_turn_and_counts_skipped_passes() {
     const THREADS: u64 = 400;
     let mut rig = Rig::new(4);
     rig.sampler.limit_duty(MS);
@@ -633,7 +633,7 @@ fn a_block_is_cut_in_time_even_if_nothing_ran() {
 }
 
 #[test]
-fn after_a_state_block_no_idle_cites_what_lies_before_it() {
+fn idle_events_after_a_state_block_refer_to_no_earlier_block() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);
     for ms in 0..600 {
@@ -658,7 +658,7 @@ fn after_a_state_block_no_idle_cites_what_lies_before_it() {
 }
 
 #[test]
-fn without_a_free_buffer_samples_are_dropped_and_counted_and_what_follows_is_whole() {
+fn samples_without_a_free_buffer_are_counted_and_later_ones_are_complete() {
     let mut rig = Rig::new(2);
     rig.add(1, 2000);
     let mut expected = Vec::new();
@@ -698,7 +698,7 @@ fn a_stack_beyond_the_limit_is_cut_at_its_base_and_flagged() {
 }
 
 #[test]
-fn a_triggered_sample_carries_its_tag_and_makes_the_next_look_a_real_one() {
+fn a_triggered_sample_carries_its_tag_and_forces_the_next_capture() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);
     rig.thread(1, |thread| thread.cycles = Some(5));
@@ -724,7 +724,7 @@ fn a_triggered_sample_carries_its_tag_and_makes_the_next_look_a_real_one() {
 }
 
 #[test]
-fn a_triggered_sample_of_an_unknown_thread_waits_for_it_and_is_counted_if_it_never_comes() {
+fn a_triggered_sample_waits_for_its_thread_and_is_counted_if_it_never_comes() {
     let mut rig = Rig::new(4);
     let capture = Capture::new(64);
     let triggered = TriggeredSample { tid: 8, tag: 1, capture: &capture };
@@ -757,7 +757,7 @@ fn losses_are_counted_by_their_reason_and_an_ended_thread_is_no_loss() {
 }
 
 #[test]
-fn a_one_shot_samples_again_only_what_could_not_be_sampled() {
+fn a_one_shot_retries_only_threads_that_could_not_be_sampled() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);
     rig.add(2, 10);
@@ -786,7 +786,7 @@ fn a_thread_that_ends_leaves_its_idle_passes_in_the_trace() {
 }
 
 #[test]
-fn code_at_one_address_is_read_once_until_a_module_comes_or_goes() {
+fn code_at_an_address_is_read_once_until_a_module_is_loaded_or_unloaded() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);
     for ms in 0..5 {
@@ -896,7 +896,7 @@ fn journal(buffers: usize) -> (Journal<NoPace>, Arc<Lane>, Memory, Writer<Memory
 }
 
 #[test]
-fn a_table_is_stored_once_however_often_it_is_seen_and_reads_back() {
+fn a_repeated_table_is_stored_once_and_reads_back() {
     let (mut journal, lane, file, mut writer) = journal(8);
     let part = |rva, byte| agent::record::image::Part {
         kind: TableKind::UnwindInfo,
@@ -935,7 +935,7 @@ fn a_table_is_stored_once_however_often_it_is_seen_and_reads_back() {
 }
 
 #[test]
-fn a_journal_without_a_writer_gives_up_and_counts_instead_of_waiting_for_ever() {
+fn a_journal_without_a_writer_gives_up_and_counts_the_loss() {
     let (mut journal, lane, _file, _writer) = journal(2);
     let kept: Vec<_> = std::iter::from_fn(|| lane.take_free()).collect();
     assert_eq!(kept.len(), 2);

@@ -86,7 +86,7 @@ fn without_a_limit_nothing_is_left_out() {
 }
 
 #[test]
-fn the_end_of_the_recording_is_asked_for_before_blocks_are_left_out() {
+fn the_end_is_requested_before_blocks_are_left_out() {
     let header = FileHeader::new(Arch::X64, Os::Windows, [9; 16], 10_000_000);
     let mut writer = Writer::new(&header, 1 << 20, Memory::default()).unwrap();
     writer.set_limit(1 << 20);

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_chose_itself_stays() {
+    fn the_programs_own_setting_is_kept() {
         let before = Thread { off: Cell::new(Some(true)), ..Thread::default() };
         drop(BoostOff::new(&before));
         assert_eq!((before.off.get(), before.calls.borrow().len()), (Some(true), 0));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_changes_nothing_and_nothing_is_undone() {
+    fn a_refused_switch_is_not_undone() {
         let refused = Thread { off: Cell::new(Some(false)), refuses: true, ..Thread::default() };
         drop(BoostOff::new(&refused));
         assert_eq!(*refused.calls.borrow(), [true]);

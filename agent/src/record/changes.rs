@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_read_at_an_address_are_doubted_once_its_module_was_unloaded() {
+    fn unload_is_true_while_an_unload_of_that_address_waits() {
         let mut told = changes(&[loaded(0x1000, "a.dll"), unloaded(0x2000)]);
         assert_eq!((told.unload(0x1000), told.unload(0x2000), told.waiting()), (false, true, 2));
         assert!(matches!(told.pop(), Some(Change::Loaded { .. })));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_list_shows_was_there_unless_a_change_says_that_it_came_later() {
+    fn a_listed_module_predates_the_changes_unless_one_of_them_loaded_it() {
         let a = seen(0x1000, "a.dll");
         assert!(changes(&[loaded(0x2000, "a.dll"), unloaded(0x3000)]).leave(&a, 0), "elsewhere");
         assert!(changes(&[unloaded(0x1000)]).leave(&a, 0), "unloaded after the list was read");

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn more_threads_than_fit_are_sampled_within_a_quarter_of_a_core_at_any_rate() {
+    fn many_threads_are_sampled_within_a_quarter_of_a_core_at_any_rate() {
         for (period, threads, look, fixed) in [
             (MS, 300, 200, 300),
             (MS, 3_000, 50, 300),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sampler_that_hardly_comes_to_run_is_not_limited_although_a_coarse_clock_charges_it_a_step() {
+    fn a_starved_sampler_is_not_limited_by_the_steps_of_a_coarse_clock() {
         // A busy machine: 20 passes of 6 threads in 6 s, and sometimes a step of 10 ms.
         let mut duty = Duty::new(MS, MS);
         let mut cpu = 0;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_comes_back_when_there_is_less_to_do_and_both_are_reported() {
+    fn the_rate_rises_again_with_fewer_threads_and_changes_are_reported() {
         let mut duty = Duty::new(MS, MS);
         let (mut rates, mut cpu) = (Vec::new(), 0);
         for window in 0..40u64 {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_not_there_or_goes_back_limits_nothing() {
+    fn a_missing_or_backward_clock_limits_nothing() {
         let mut duty = Duty::new(MS, MS);
         for window in 1..20u64 {
             duty.passed(1000, 1000);

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_and_unloads_of_the_last_moment_are_written_unless_they_are_known() {
+    fn the_last_loads_and_unloads_are_written_unless_already_known() {
         let mut modules = Modules::default();
         modules.loaded(1, seen(0x1000, "a.dll"), ModuleFlags::NOTIFIED, None, &mut LastModulesLog::default());
         let ids = modules.ids();
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn without_the_tables_threads_modules_what_is_new_is_written_all_the_same() {
+    fn new_modules_are_written_without_the_list_of_known_modules() {
         let ids = AtomicU64::new(7);
         let changes = [unloaded(0x1000), loaded(0x2000, "b.dll"), unloaded(0x2000)];
         assert_eq!(write(None, &ids, &changes), ["load 7 b.dll 6", "unload 7 at 6"]);
     }
 
     #[test]
-    fn no_more_loads_are_written_than_there_is_room_for() {
+    fn the_number_of_written_loads_is_limited() {
         let ids = AtomicU64::new(1);
         let (mut last, mut log) = (LastModules::new(None, &ids), LastModulesLog::default());
         for base in 1..=MOST as u64 + 3 {

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_used_again_is_a_new_instance_even_if_the_unload_was_lost() {
+    fn a_reused_address_is_a_new_instance_even_if_the_unload_was_lost() {
         let (mut modules, mut log) = (Modules::default(), ModuleLog::default());
         load(&mut modules, 1, 0x1000, "a.dll", &mut log);
         load(&mut modules, 5, 0x1800, "b.dll", &mut log);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn after_lost_notifications_a_snapshot_sets_things_right() {
+    fn a_snapshot_corrects_the_list_after_lost_notifications() {
         let (mut modules, mut log) = (Modules::default(), ModuleLog::default());
         load(&mut modules, 1, 0x1000, "a.dll", &mut log);
         load(&mut modules, 1, 0x3000, "b.dll", &mut log);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_a_module_that_is_gone_are_not_attributed_to_its_successor() {
+    fn tables_of_an_unloaded_module_are_not_given_to_its_successor() {
         let (mut modules, mut log) = (Modules::default(), ModuleLog::default());
         let first = load(&mut modules, 1, 0x1000, "a.dll", &mut log).unwrap();
         modules.unloaded(2, 0x1000, &mut log);

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn values_left_inside_are_dropped_with_it() {
+    fn remaining_values_are_dropped_with_the_queue() {
         let value = Arc::new(());
         let queue = Queue::new(2);
         assert!(queue.push(value.clone()).is_ok());

@@ -12,8 +12,10 @@
 //! ```text
 //! FREE -> ASKING -> ASKED -> STOPPED [-> WALKING] -> RESUMING -> FREE      the sampler
 //!         any of these, after a limit -> RESCUING -> FREE                  the watchdog
-//!         ASKING -> RESCUING -> UNDO -> RESUMING or RESCUING -> FREE       SuspendThread takes effect after the watchdog's ResumeThread
+//!         ASKING -> RESCUING -> UNDO -> RESUMING or RESCUING -> FREE       late SuspendThread
 //! ```
+//!
+//! In the last row, SuspendThread takes effect after the watchdog's ResumeThread.
 //!
 //! A thread that is merely not scheduled can stay in ASKED for long, and its sample is still good,
 //! so that phase has a limit of its own. After that limit a spare sampler takes over, if there is

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_id_that_is_used_again_is_a_new_instance() {
+    fn a_reused_thread_id_is_a_new_instance() {
         let (mut threads, mut log) = (Threads::<u8>::default(), ThreadLog::default());
         threads.started(start(40), 0, &mut log);
         threads.started(start(44), 1, &mut log);

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused() {
+    fn invalid_replies_are_refused() {
         assert_eq!(payload_len(&[0; HEADER]), Err(Refusal::Garbled));
         let mut short = header(b"DOTNET_IPC_V1\0\x13\0\xff\0\0\0");
         assert_eq!(payload_len(&short), Err(Refusal::Garbled));

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_runtimes_version_is_its_folders() {
+    fn the_version_of_a_shared_runtime_is_its_folder_name() {
         let version = |path: &'static str| folder_version(path.as_bytes());
         let shared = version(r"C:\Program Files\dotnet\shared\Microsoft.NETCore.App\9.0.0-rc.1\coreclr.dll");
         assert_eq!(shared, Some(&b"9.0.0-rc.1"[..]));

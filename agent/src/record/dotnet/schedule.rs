@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn asked_at_once_and_then_only_for_new_code_and_not_too_often() {
+    fn the_runtime_is_asked_at_once_and_again_only_for_new_code() {
         let mut schedule = Schedule::new(1000, 1);
         assert!(schedule.is_due(1000, 0));
         schedule.answered(1200, 5);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_is_not_there_is_tried_often_at_first() {
+    fn a_missing_pipe_is_retried_often_at_first() {
         let mut schedule = Schedule::new(0, 1);
         schedule.failed(0);
         assert!(!schedule.is_due(249, 0) && schedule.is_due(250, 0));

@@ -202,7 +202,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_no_entry() {
+    fn inconsistent_data_is_no_entry() {
         let leaf = || vec![0x01, 0, 0, 0];
         let cyclic = [vec![0x21, 0, 0, 0], function(0x1000, 0x1010, 0x2000)].concat();
         for (name, record, info) in [

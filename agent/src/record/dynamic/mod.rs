@@ -2,9 +2,10 @@
 //! runs.
 //!
 //! ```text
-//! scan       a sample's instruction pointer and changed stack words -> addresses of such code   (the sampler's thread)
-//! functions  each new address is looked up once -> CODE_ADD, CODE_REMOVE                        (a thread of its own)
-//! entry      RUNTIME_FUNCTION and unwind data as they lie in memory
+//! scan       a sample's instruction pointer and changed stack words -> addresses of such code
+//!            (on the sampler's thread)
+//! functions  looks up each new address once -> CODE_ADD, CODE_REMOVE (on the code thread)
+//! entry      reads RUNTIME_FUNCTION and unwind data from memory
 //! ```
 //!
 //! Addresses in mapped images go to the tables thread instead, which finds the images that no

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_asked_for_once_until_it_expires() {
+    fn a_region_is_queried_once_until_it_expires() {
         let mut regions = Regions::new(1);
         let mut asked = 0;
         let mut is_code = |address, now| {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_reserved_is_found_to_be_code_soon_after() {
+    fn reserved_memory_is_queried_again_soon() {
         let mut regions = Regions::new(1);
         let query = |used| move |_: u64| region(0x1000, 0x9000, used);
         assert!(!regions.is_code(0x2000, 0, query(RegionUse::Nothing)));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_the_limit_is_remembered() {
+    fn the_number_of_remembered_regions_is_limited() {
         let mut regions = Regions::new(1);
         for page in 0..10_000u64 {
             let start = 0x1000 * (page * 7919 % 10_000);
@@ -182,7 +182,7 @@ mod tests {
         }
     }
     #[test]
-    fn a_region_is_news_when_it_is_asked_for_and_when_it_is_first_executed() {
+    fn a_region_is_new_when_it_is_queried_and_when_it_is_first_executed() {
         let mut regions = Regions::new(1);
         let mut new = |executed, now| {
             let look = regions.look(0x1800, executed, now, |_| region(0x1000, 0x3000, RegionUse::Image));

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_stayed_are_not_looked_at_again_and_others_are_wherever_they_lie() {
+    fn unchanged_words_are_skipped_and_changed_ones_are_found_anywhere() {
         let (mut scanner, shared) = scanner();
         let old: Vec<u64> = (0..40).map(|n| CODE + 0x10 * n + 1).collect();
         for changed in 0..40 {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_told_of_once_for_its_words_and_once_for_its_instruction_pointer() {
+    fn an_image_is_reported_once_for_stack_words_and_once_when_executed() {
         let (mut scanner, shared) = scanner();
         let stack = bytes(&[IMAGE + 0x101, IMAGE + 0x201]);
         scanner.sample(&view(&stack, 5), region);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_queue_has_no_room_for_is_counted_and_comes_again() {
+    fn addresses_that_the_queue_cannot_hold_are_counted_and_come_again() {
         let (mut scanner, shared) = scanner();
         let words: Vec<u64> = (0..9000).map(|n| CODE + 1 + n).collect();
         scanner.sample(&view(&bytes(&words), 0), region);

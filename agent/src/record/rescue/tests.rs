@@ -71,7 +71,7 @@ fn unwind_parts(image: &Image, memory: &impl Memory) -> Vec<Part> {
 }
 
 #[test]
-fn what_is_copied_of_a_module_gives_the_same_tables_as_the_module() {
+fn a_rescue_copy_gives_the_same_tables_as_the_module() {
     let (fake, arena) = (FakeImage::new(), Arena::new(1 << 20));
     let rescued = RescueCopy::copy(&fake, BASE, &arena).expect("room");
     let there = Image::read(&fake, BASE, SIZE as u64).expect("an image");
@@ -86,7 +86,7 @@ fn what_is_copied_of_a_module_gives_the_same_tables_as_the_module() {
 }
 
 #[test]
-fn an_arena_without_room_copies_nothing_and_is_free_again_when_all_was_given_back() {
+fn a_full_arena_copies_nothing_and_is_free_after_all_parts_are_given_back() {
     let fake = FakeImage::new();
     let arena = Arena::new(0x6000);
     let first = RescueCopy::copy(&fake, BASE, &arena).expect("room for one");
@@ -99,7 +99,7 @@ fn an_arena_without_room_copies_nothing_and_is_free_again_when_all_was_given_bac
 }
 
 #[test]
-fn images_without_tables_and_unreadable_ones_are_left() {
+fn images_without_tables_and_unreadable_ones_are_not_copied() {
     let arena = Arena::new(1 << 20);
     let mut none = FakeImage::new();
     none.words(OPTIONAL + 112 + pe::DIRECTORY_EXCEPTION * 8, &[0, 0]);
@@ -132,7 +132,7 @@ fn a_module_is_pending_until_its_own_load_is_settled() {
 }
 
 #[test]
-fn many_modules_are_pending_at_once_and_none_beyond_the_table() {
+fn many_modules_can_be_pending_but_not_more_than_the_table_holds() {
     let pending = PendingModules::default();
     let tickets: Vec<u64> = (1..=1000).map(|n| pending.loaded(n * GRANULARITY)).collect();
     assert!(tickets.iter().all(|&ticket| ticket != 0));

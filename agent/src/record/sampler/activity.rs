@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_thread_whose_suspensions_cost_now_less_now_more_is_left_alone() {
+    fn an_idle_thread_with_varying_suspension_costs_is_left_alone() {
         for seed in 0..50u64 {
             let (captures, states) =
                 run(100, |_| 0, |pass| 3_000 + (pass * 7919 + seed * 104_729) % 50_000, false);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_runs_is_captured_in_every_pass_even_where_its_registers_never_change() {
+    fn a_running_thread_is_captured_in_every_pass_even_with_unchanged_registers() {
         for moves in [false, true] {
             let (captures, states) = run(100, |_| 1_000_000, |_| 12_000, moves);
             assert_eq!(captures, 100);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_a_settled_thread_is_captured_at_once_and_one_beyond_a_suspensions_cost_is_running() {
+    fn a_burst_is_captured_at_once_and_counts_as_running_beyond_a_suspensions_cost() {
         for (burst, state) in [(500, RunState::Unknown), (100_000, RunState::Running)] {
             let (captures, states) = run(100, |pass| if pass == 50 { burst } else { 0 }, |_| 12_000, false);
             assert!((3..=4).contains(&captures), "{captures}");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_reference_nothing_is_known_and_a_capture_is_needed() {
+    fn without_a_reference_the_state_is_unknown_and_a_capture_is_needed() {
         let mut activity = Activity::default();
         activity.captured(5, false, COST);
         activity.forget();

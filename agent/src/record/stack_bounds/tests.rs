@@ -73,7 +73,7 @@ fn checked_bounds_are_copied_plainly_and_checked_once() {
 }
 
 #[test]
-fn bounds_are_refused_that_are_not_one_committed_piece_of_one_allocation() {
+fn bounds_must_enclose_one_committed_piece_of_one_allocation() {
     let pages = stack();
     for (why, seen) in [
         ("StackBase = ~0, as some runtimes write", bounds(LIMIT, !7)),
@@ -92,7 +92,7 @@ fn bounds_are_refused_that_are_not_one_committed_piece_of_one_allocation() {
 }
 
 #[test]
-fn bounds_that_nobody_checked_are_copied_by_system_call_up_to_a_limit() {
+fn unchecked_bounds_are_copied_by_system_call_up_to_a_limit() {
     let seen = bounds(LIMIT, BASE);
     let none = CheckedBounds::default();
     let first = plan(LIMIT + 8, seen, &none, ROOM, 8);
@@ -106,7 +106,7 @@ fn bounds_that_nobody_checked_are_copied_by_system_call_up_to_a_limit() {
 }
 
 #[test]
-fn a_stack_that_grew_is_copied_by_system_call_only_where_it_is_new() {
+fn only_the_new_part_of_a_grown_stack_is_copied_by_system_call() {
     let known = checked(&stack(), bounds(LIMIT, BASE));
     let seen = bounds(LIMIT - 0x3000, BASE);
     let deep = plan(LIMIT - 0x2000, seen, &known, ROOM, 8);
@@ -122,7 +122,7 @@ fn a_stack_that_grew_is_copied_by_system_call_only_where_it_is_new() {
 }
 
 #[test]
-fn a_frame_that_is_not_touched_yet_does_not_cost_the_stack() {
+fn an_untouched_frame_below_the_limit_reads_as_zeros() {
     let seen = bounds(LIMIT, BASE);
     let known = checked(&stack(), seen);
     let below = plan(LIMIT - 0x800, seen, &known, ROOM, 8);
@@ -143,7 +143,7 @@ fn a_stack_pointer_outside_of_the_bounds_is_a_foreign_stack() {
 }
 
 #[test]
-fn nothing_exceeds_the_buffer() {
+fn no_plan_exceeds_the_buffer() {
     let seen = bounds(LIMIT, BASE);
     let known = checked(&stack(), seen);
     for known in [known, CheckedBounds::default()] {

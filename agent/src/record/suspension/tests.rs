@@ -240,7 +240,7 @@ fn a_thread_that_owns_both_exit_locks_is_not_suspended() {
 }
 
 #[test]
-fn a_thread_that_owns_both_exit_locks_after_its_suspension_is_let_go_without_a_wait() {
+fn a_thread_that_owns_both_exit_locks_after_suspension_is_resumed_at_once() {
     let (all, target) = (all(), FakeThread::obedient());
     target.owns_exit_locks_after.store(true, Ordering::SeqCst);
     assert_eq!(capture(all, 0, &target, false).join().unwrap(), Verdict::OwnsExitLocks);
@@ -293,7 +293,7 @@ fn a_thread_that_does_not_stop_is_resumed_and_a_spare_samples_the_others() {
 }
 
 #[test]
-fn without_a_spare_the_thread_is_resumed_and_its_sampler_stays_in_office() {
+fn without_a_spare_the_thread_is_resumed_and_its_sampler_keeps_its_slot() {
     let (all, target) = (all(), Arc::new(FakeThread::default()));
     target.suspend.open();
     target.rescue.open();
@@ -347,7 +347,7 @@ fn a_suspension_that_takes_effect_after_its_rescue_is_undone_by_the_watchdog() {
 }
 
 #[test]
-fn a_sampler_that_stands_still_over_a_stopped_thread_loses_it_to_the_watchdog() {
+fn the_watchdog_resumes_the_thread_that_a_stuck_sampler_holds() {
     let (all, target) = (all(), Arc::new(FakeThread::default()));
     for door in [&target.suspend, &target.context, &target.rescue] {
         door.open();
@@ -423,7 +423,7 @@ fn a_frozen_sampler_stays_in_each_phase_and_the_watchdog_leaves_it_alone() {
 }
 
 #[test]
-fn a_suspension_goes_on_if_freezing_in_undo_is_asked_for_during_its_call() {
+fn a_suspension_continues_if_freezing_in_undo_begins_during_its_call() {
     let (all, target) = (all(), Arc::new(FakeThread::default()));
     for door in [&target.context, &target.copy] {
         door.open();
@@ -438,7 +438,7 @@ fn a_suspension_goes_on_if_freezing_in_undo_is_asked_for_during_its_call() {
 
 /// Sampler and watchdog race in all phases. Whichever wins, each suspension is undone once.
 #[test]
-fn every_suspension_is_undone_once_whoever_wins() {
+fn every_suspension_is_undone_once_whichever_side_wins() {
     let (all, target) = (all(), FakeThread::obedient());
     let done = AtomicBool::new(false);
     let mut outcomes = [0u32; 2];
@@ -470,7 +470,7 @@ fn every_suspension_is_undone_once_whoever_wins() {
 }
 
 #[test]
-fn the_board_says_who_may_hold_a_thread() {
+fn the_board_lists_the_watchdog_and_the_samplers() {
     let all = all();
     all.name_threads(8, [12, 16, 20]);
     // SAFETY: the board, of which only the words change; nothing changes them here.

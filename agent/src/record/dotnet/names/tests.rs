@@ -55,7 +55,7 @@ fn done(mailbox: &LiveMailbox) {
 }
 
 #[test]
-fn an_answer_becomes_an_event_of_the_region_that_the_host_tells() {
+fn an_answer_names_the_region_that_the_host_reports() {
     let mailbox = mailbox();
     let mut names = asked(0x5010, &mailbox);
     assert_eq!(mailbox.runtime.load(Ordering::Relaxed), BASE);
@@ -71,7 +71,7 @@ fn an_answer_becomes_an_event_of_the_region_that_the_host_tells() {
 }
 
 #[test]
-fn a_host_that_knows_no_bounds_names_the_region_that_was_recorded() {
+fn an_answer_without_bounds_names_the_recorded_region() {
     let mailbox = mailbox();
     let mut names = asked(0x5010, &mailbox);
     answer(&mailbox, 0, SLOT_NAMED, 0, 0, b"T.M()");
@@ -119,7 +119,7 @@ fn hostile_answers_are_refused_and_counted() {
 }
 
 #[test]
-fn more_than_one_request_holds_is_asked_in_turns_without_waiting() {
+fn addresses_beyond_one_request_are_asked_in_the_next_one_at_once() {
     let mailbox = mailbox();
     let mut names = Names::new(&mailbox, MS);
     for i in 0..SLOTS as u64 + 3 {
@@ -144,7 +144,7 @@ fn more_than_one_request_holds_is_asked_in_turns_without_waiting() {
 }
 
 #[test]
-fn a_host_that_falls_silent_is_not_waited_for() {
+fn a_request_to_a_silent_host_is_given_up() {
     let mailbox = mailbox();
     let mut names = asked(0x5010, &mailbox);
     assert!(names.is_busy(&mailbox) && !names.host_is_there(&mailbox));
@@ -167,7 +167,7 @@ fn a_host_that_falls_silent_is_not_waited_for() {
 }
 
 #[test]
-fn a_host_that_beats_for_ever_and_never_answers_is_given_up() {
+fn a_host_that_beats_but_never_answers_is_given_up() {
     let mailbox = mailbox();
     let mut names = asked(0x5010, &mailbox);
     for second in 0..20 {
@@ -178,7 +178,7 @@ fn a_host_that_beats_for_ever_and_never_answers_is_given_up() {
 }
 
 #[test]
-fn the_note_says_what_the_host_said() {
+fn the_note_includes_the_hosts_message() {
     let mailbox = mailbox();
     let mut names = Names::new(&mailbox, MS);
     assert_eq!(names.note(&mailbox), None);
