@@ -484,7 +484,7 @@ fn run_with(scenario: &str, arguments: &[&str]) -> HostRun {
     run
 }
 
-/// What the program prints before `main` returns.
+/// The program's last line before `main` returns.
 const LAST_LINE: &str = "joined 1\n";
 
 /// Whether qemu died after the program had finished its work, while `main` returned.

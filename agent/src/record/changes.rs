@@ -12,7 +12,7 @@ use super::fingerprint::Fingerprint;
 use super::modules::{ModuleSighting, is_same};
 use super::rescue::RescueCopy;
 
-/// What the loader did.
+/// A load or an unload that the loader reported.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// A module was mapped.

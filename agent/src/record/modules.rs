@@ -19,7 +19,6 @@ use super::image::Image;
 
 /// Takes events in the order in which the trace is to hold them.
 pub trait Events {
-    /// Appends one event.
     fn event(&mut self, event: &Event<'_>);
 }
 

@@ -143,8 +143,8 @@ impl Arena {
         if start.checked_add(len).is_none_or(|end| end > self.bytes.len()) {
             return &[];
         }
-        // SAFETY: in bounds, and written before it was handed over; nobody writes to it until it is
-        // given back.
+        // SAFETY: in bounds, and written before it was handed over; no thread writes to it until it
+        // is given back.
         unsafe { core::slice::from_raw_parts(self.bytes.as_ptr().add(start).cast(), len) }
     }
 }
@@ -159,7 +159,7 @@ struct Room<'a> {
 impl Room<'_> {
     fn bytes(&mut self) -> &mut [u8] {
         let cells = self.arena.bytes.as_ptr();
-        // SAFETY: `take` gave this range to nobody else, and `&mut self` makes this the only
+        // SAFETY: `take` gave this range only to this value, and `&mut self` makes this the only
         // reference.
         unsafe {
             core::slice::from_raw_parts_mut(

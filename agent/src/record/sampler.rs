@@ -43,7 +43,7 @@ struct ThreadEntry<T> {
     tid: u32,
     thread: T,
     image: ThreadImage,
-    /// What its cycle counts showed.
+    /// What its cycle counts showed so far.
     activity: Activity,
     /// CPU time at the last reading.
     cpu: Option<u64>,
@@ -77,7 +77,6 @@ fn refusal(error: &Rejected) -> DropReason {
 pub struct Wiring<T> {
     pub lane: Arc<Lane>,
     pub counters: Arc<Counters>,
-    /// The recorder's signals.
     pub signals: &'static Signals,
     /// Threads to add and to remove.
     pub commands: Arc<Queue<ThreadCommand<T>>>,

@@ -55,9 +55,7 @@ impl Lane {
 pub struct Counters {
     /// Samples taken, idle ones included.
     pub samples: AtomicU64,
-    /// Samples lost.
     pub dropped: AtomicU64,
-    /// Sampler passes.
     pub passes: AtomicU64,
     /// Bytes appended to the output.
     pub bytes: AtomicU64,
@@ -71,7 +69,6 @@ pub struct Counters {
     pub held_ns: AtomicU64,
     /// The longest of these.
     pub held_max_ns: AtomicU64,
-    /// Suspensions.
     pub suspensions: AtomicU64,
     /// Nanoseconds spent in passes, in total.
     pub pass_ns: AtomicU64,

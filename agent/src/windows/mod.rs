@@ -6,16 +6,16 @@
 //!
 //! ```text
 //! system    the system's functions, memory, threads, files and facts, for all threads
-//! shared    what all threads share: signals, status, events, exclusive states
+//! shared    state of all threads: signals, status, events, exclusive states
 //! runtimes  the runtimes thread: asks .NET runtimes for names
-//! sampler   the sampler and its spares: suspends, captures, encodes; the one place that suspends
+//! sampler   the sampler and its spares: suspends, captures, encodes; nothing else suspends
 //! tables    the tables thread: lists threads and modules, reads images
 //! code      the code thread: looks up dynamic code
-//! workers   these four together
+//! workers   the four threads above together
 //! writer    the writer: compresses and appends; the end of the trace
-//! watchdog  the watchdog: resumes what is held too long
+//! watchdog  the watchdog: resumes a thread that is held too long
 //! session   a recording from start to end, and its threads
-//! selftest  what `inject doctor` asks in its own process
+//! selftest  the checks that `inject doctor` runs in its own process
 //! ```
 
 mod code;

@@ -26,7 +26,6 @@ const MAX_POINTERS: u32 = 16_384;
 pub struct Descriptor {
     /// Bytes of a pointer.
     pub width: usize,
-    /// The JSON text.
     pub json: Vec<u8>,
     /// The values of the globals.
     pub pointer_data: Vec<u64>,

@@ -27,7 +27,7 @@ const RUNDOWN: u64 = 0x8 | 0x10 | 0x20 | 0x100 | 0x20000;
 /// a .NET 10 process compile some 1,200 methods for the session.
 const PROVIDER: &str = "stk";
 
-/// A request.
+/// A request to the runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
     /// Starts a session that lists, at its end, the events of `RUNDOWN` (.NET 9 and later).

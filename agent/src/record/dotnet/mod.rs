@@ -7,8 +7,8 @@
 //! descriptor   the exported data contract                   memory -> Descriptor, Layout
 //! threads      the runtime's own view of a sampled thread   Layout, address -> ManagedState
 //! ipc          messages of the diagnostics pipe             requests, replies
-//! schedule     when names are asked for
-//! names        what the pipe cannot tell, asked of the host         addresses -> METHOD_NAME
+//! schedule     when the runtime is asked for names
+//! names        names that the host finds, not the pipe              addresses -> METHOD_NAME
 //! ```
 //!
 //! Everything is read through [`Memory`](super::image::Memory), whose reads fail instead of

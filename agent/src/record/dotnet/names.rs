@@ -123,7 +123,6 @@ impl LiveMailbox {
 pub struct Counts {
     /// Addresses handed to the host.
     pub asked: u64,
-    /// Names written.
     pub named: u64,
     /// Invalid answers: wrong address, no length, no text.
     pub refused: u64,

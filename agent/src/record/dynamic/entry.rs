@@ -24,11 +24,11 @@ const CHAINED: u8 = 4;
 pub struct FunctionEntry {
     /// First address.
     pub base: u64,
-    /// Bytes.
+    /// Size of the code in bytes.
     pub size: u32,
     /// Address to which RVAs are relative.
     pub image_base: u64,
-    /// The RUNTIME_FUNCTION.
+    /// Bytes of the RUNTIME_FUNCTION.
     pub function: Vec<u8>,
     /// Its unwind data, with chained records appended as `(rva u32, len u32, bytes)`.
     pub unwind: Vec<u8>,

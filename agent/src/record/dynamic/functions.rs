@@ -42,9 +42,7 @@ pub enum Lookup {
         /// The address that its RVAs are relative to.
         image_base: u64,
     },
-    /// There is none.
     None,
-    /// The lookup faulted.
     Fault,
     /// No lookup was made, because too many faulted before.
     Unasked,

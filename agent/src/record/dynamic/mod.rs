@@ -54,7 +54,7 @@ pub struct Sighting {
     pub executed: bool,
 }
 
-/// Recorded code that may need a name that its runtime does not tell.
+/// Recorded code that may need a name that its own runtime does not give.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Want {
     /// An address inside the code.
@@ -119,7 +119,7 @@ pub struct Shared {
     pub wants: Queue<Want>,
     /// For the threads that need to know of new code.
     pub news: News,
-    /// For the trace.
+    /// Counters that the trace stores.
     pub costs: Costs,
 }
 

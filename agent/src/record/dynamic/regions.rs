@@ -43,7 +43,7 @@ struct KnownRegion {
     executed: bool,
 }
 
-/// What is known of an address.
+/// The result of looking up an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegionLook {
     /// The use of its region.

@@ -11,9 +11,7 @@ use stk_schema::event::RunState;
 /// Cycles that one suspension, capture and resumption costs a waiting thread itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SuspensionCost {
-    /// Median.
     pub p50: u64,
-    /// 95th percentile.
     pub p95: u64,
 }
 
@@ -39,7 +37,6 @@ impl SuspensionCost {
 /// The earlier cycle count that a thread's next count is compared with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Reference {
-    /// There is none.
     #[default]
     None,
     /// Read before the last capture.

@@ -114,23 +114,18 @@ pub trait Target {
 pub enum ThreadCommand<T> {
     /// Sample this thread from now on.
     Add {
-        /// Instance id.
         instance: u64,
-        /// System's thread id.
         tid: u32,
         /// What is needed to sample it.
         thread: T,
     },
-    /// The thread ended.
     Remove {
-        /// Instance id.
         instance: u64,
     },
 }
 
 /// A sample that a thread of the target took of itself.
 pub struct TriggeredSample<'a> {
-    /// System's thread id.
     pub tid: u32,
     /// The caller's tag.
     pub tag: u64,

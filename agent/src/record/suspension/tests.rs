@@ -462,7 +462,7 @@ fn every_suspension_is_undone_once_whichever_side_wins() {
             let mut calls = FakeSampler { thread: target.clone(), walks: round % 5 == 0 };
             let verdict = all.hold(0, 1, TID, &mut calls);
             outcomes[usize::from(verdict == Verdict::Whole)] += 1;
-            // The word is free and the sampler has returned: nobody holds the thread.
+            // The word is free and the sampler has returned: no thread is held.
             assert_eq!((all.word(0).phase(), target.count()), (FREE, 0), "{verdict:?}");
         }
         done.store(true, Ordering::SeqCst);

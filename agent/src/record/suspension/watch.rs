@@ -18,10 +18,9 @@ pub struct Limits {
     pub walking: u64,
 }
 
-/// What the watchdog did.
+/// The watchdog's action for one slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rescue {
-    /// Nothing.
     None,
     /// Resumed a thread that did not stop in time. Its sampler keeps its slot.
     NotStopped,

@@ -37,7 +37,7 @@ impl Tables for SystemTables {
     }
 }
 
-/// What [`guarded`] returns for a fault; no entry has an odd address.
+/// The result of [`guarded`] for a fault; no entry has an odd address.
 const FAULT: u64 = 1;
 
 /// Calls RtlLookupFunctionEntry. Its callbacks are the target's code; a fault in one ends the call.

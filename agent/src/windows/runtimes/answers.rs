@@ -28,7 +28,6 @@ pub enum Trouble {
     Silent,
     /// Another system error.
     System(u32),
-    /// The runtime refused.
     Refused(Refusal),
 }
 

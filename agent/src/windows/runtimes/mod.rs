@@ -13,12 +13,12 @@
 //! threads to the sampler, and blocks to the writer.
 //!
 //! ```text
-//! shared    what it shares with the tables thread and the sampler
-//! client    when whom is asked
-//! listing   one list of methods through the pipe
-//! recorder  what is written of it all
+//! shared    state shared with the tables thread and the sampler
+//! client    decides when the runtime or the host is asked
+//! listing   gets one list of methods through the pipe
+//! recorder  writes the events
 //! note      the line about a runtime that the user reads
-//! answers   what became of asking
+//! answers   the results of asking
 //! pipe      a named pipe with deadlines
 //! ```
 

@@ -20,7 +20,6 @@ pub(super) const PIECE: usize = 32 << 10;
 /// Received bytes after which the events are handed to the writer.
 const FLUSH: u64 = 256 << 10;
 
-/// A known runtime.
 pub(super) struct ListedRuntime {
     module: u64,
     pub(super) kind: RuntimeKind,

@@ -14,14 +14,14 @@
 //!
 //! ```text
 //! process      this process as the portable sampler sees it
-//! suspend      the one place that suspends a thread of the target
-//! stack_copy   a thread's stack, copied as its bounds allow
+//! suspend      suspends threads of the target; nothing else does
+//! stack_copy   copies a thread's stack as its bounds allow
 //! walk         walks by the system's own unwinder
-//! triggers     samples that the target asks for; filled by its own threads
+//! triggers     samples that the target requests; its own threads take them
 //! timer        when the next pass is due
-//! spares       one sampler in the place of another; in part run by the watchdog
-//! calibration  what is measured before the first pass, on the code thread
-//! cost         what a suspension costs
+//! spares       replaces a stuck sampler; the watchdog runs a part of it
+//! calibration  measures on the code thread before the first pass
+//! cost         measures the cost of a suspension
 //! own_cpu      the sampler's own CPU time
 //! boosts       priority boosts of the target's threads
 //! ```

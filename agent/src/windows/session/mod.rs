@@ -8,10 +8,10 @@
 //! and gives the trace, the status and the signal that the recording has ended.
 //!
 //! ```text
-//! begin    what the host asks for, checked
-//! parts    everything that the recording needs, made before a thread of the target is touched
-//! threads  the recorder's own threads: made together, cleared up by the last one out
-//! capture  the export by which a thread of the target asks for a sample of itself
+//! begin    checks the host's configuration
+//! parts    makes everything that the recording needs, before it touches a thread of the target
+//! threads  the recorder's own threads: started together; the last one to end cleans up
+//! capture  the export by which a thread of the target requests a sample of itself
 //! ```
 
 mod begin;

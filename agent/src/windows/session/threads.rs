@@ -28,7 +28,7 @@ const THREAD_STACK: usize = 512 << 10;
 const CREATE_SUSPENDED: u32 = 4;
 /// STACK_SIZE_PARAM_IS_A_RESERVATION.
 const STACK_IS_RESERVE: u32 = 0x0001_0000;
-/// Tells the threads of a session that did not start to end.
+/// Makes the threads of a session that failed to start end at once.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
 /// The recorder's threads. The samplers come last: slot 0 samples, the others are spare.
 const ROLES: [Role; 8] = [
@@ -168,7 +168,7 @@ pub fn leave_deposed(slot: usize) -> ! {
         // SAFETY: this thread's seat, put there by `entry`, to which this thread does not return.
         unsafe { leave(seat) };
     }
-    // SAFETY: what the frames of this thread own is leaked, but nothing of it is locked or shared.
+    // SAFETY: the values in this thread's frames are leaked, but none of them is locked or shared.
     unsafe { ExitThread(0) }
 }
 

@@ -12,17 +12,12 @@ use windows_sys::Win32::System::Threading::{CreateEventW, ResetEvent, SetEvent, 
 /// A system event. Once it is made, it lives as long as the process.
 pub struct WakeEvent(AtomicPtr<c_void>);
 
-/// Wakes the sampler.
 pub static WAKE_SAMPLER: WakeEvent = WakeEvent::new();
 /// Wakes a spare sampler.
 pub static WAKE_SPARE: WakeEvent = WakeEvent::new();
-/// Wakes the tables thread.
 pub static WAKE_TABLES: WakeEvent = WakeEvent::new();
-/// Wakes the code thread.
 pub static WAKE_CODE: WakeEvent = WakeEvent::new();
-/// Wakes the writer.
 pub static WAKE_WRITER: WakeEvent = WakeEvent::new();
-/// Wakes the runtimes thread.
 pub static WAKE_RUNTIMES: WakeEvent = WakeEvent::new();
 /// Signals that the recording has finished. It stays set (manual reset) until the next one starts.
 pub static ENDED: WakeEvent = WakeEvent::new();

@@ -5,11 +5,11 @@
 //!
 //! ```text
 //! state      signals of the recording, the live status, the mailbox; they outlive a recording
-//! events     what each thread waits for
+//! events     the events that the threads wait for
 //! exclusive  a state that one thread at a time may touch
 //! worker     lane, state, done flag and wake event of a thread that writes to the trace
 //! clock      the start of the recording, and its ticks per millisecond
-//! pace       how a journal tells the time and waits for a free buffer
+//! pace       a journal's clock, and how it waits for a free buffer
 //! priority   the calling thread's priority
 //! ```
 

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use windows_sys::Win32::System::Memory::{HEAP_ZERO_MEMORY, HeapAlloc, HeapCreate, HeapDestroy, HeapFree};
 
-/// What HeapAlloc aligns to (MEMORY_ALLOCATION_ALIGNMENT).
+/// The alignment of HeapAlloc's blocks (MEMORY_ALLOCATION_ALIGNMENT).
 const NATURAL: usize = 2 * size_of::<usize>();
 /// Memory for the few allocations at the end of the trace when the process exits: those of its
 /// index, and a few kilobytes for each of the last modules.

@@ -7,17 +7,17 @@
 //!
 //! ```text
 //! api      functions of the system by name; ticks and the time
-//! memory   reads that fail instead of faulting
-//! pages    what the system says of pages
+//! memory   reads with errors instead of faults
+//! pages    queries of pages
 //! peb      the process's block: modules, owners of its locks
 //! thread   threads of the process, their handles and blocks
 //! context  registers of a CONTEXT
 //! host     facts about machine and process
 //! files    the trace, and the folder of shared tables
 //! heap     the recorder's own heap
-//! panic    what becomes of a panic
+//! panic    handles a panic of the recorder
 //! landing  a call that a panic or a fault can leave
-//! random   bytes that other processes cannot foretell
+//! random   bytes that other processes cannot predict
 //! text     UTF-16 to WTF-8
 //! ```
 

@@ -15,7 +15,7 @@ use crate::windows::system::host;
 const LOSSES_MS: u64 = 1000;
 
 impl TablesRecorder {
-    /// Writes CLOCK: the tick counter and UTC at the same moment.
+    /// Writes CLOCK: both clocks at the same moment.
     pub(super) fn clock(&mut self) {
         let event = Event::Clock(Clock { time: ticks(), utc: utc(self.api) });
         self.journal.event(&event);

@@ -10,14 +10,14 @@
 //! the writer.
 //!
 //! ```text
-//! threads   enumerations: threads that came, ended, have a new name
+//! threads   enumerations: new, ended and renamed threads
 //! modules   notifications and the loader's list
 //! images    the tables of images
 //! unlisted  images that the loader's list lacks
 //! facts     clock, metadata, costs and losses
 //! loader    the loader's notifications
-//! hints     DllMain's word that a thread started
-//! mapped    images that are mapped, whether the loader knows them or not
+//! hints     DllMain's hints that a thread started
+//! mapped    mapped images, including those that the loader does not know
 //! ```
 
 mod facts;
@@ -308,7 +308,6 @@ impl TablesRecorder {
         self.journal.flush();
     }
 
-    /// The known modules.
     pub fn modules(&self) -> &Modules {
         &self.modules
     }

@@ -40,7 +40,7 @@ const WATCH_MS: u32 = 20;
 /// The same while walks are checked.
 const WATCH_WALKS_MS: u32 = 5;
 
-/// What the watchdog owns.
+/// The watchdog's thread and its data.
 pub struct WatchdogThread {
     clock: SessionClock,
     counters: Arc<Counters>,

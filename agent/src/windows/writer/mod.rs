@@ -43,7 +43,7 @@ pub const PATIENCE_MS: u64 = 10_000;
 /// Milliseconds between the writer's checks of its queues.
 const WRITE_MS: u32 = 10;
 
-/// What the writer owns.
+/// The writer's thread and its data.
 pub struct WriterThread {
     /// The trace; `None` once its end is written.
     pub state: Exclusive<Option<Writer<OutputFile>>>,
