@@ -2,8 +2,8 @@
 //!
 //! The sampler measures its use by its own CPU time, which does not count waiting for a thread to
 //! stop. If it uses more than its share, it looks at each thread less often: passes come less
-//! often, and each pass looks at some of the threads, where the pass before it ended. If it uses
-//! well below its share, the rate rises again.
+//! often, and each pass looks at some of the threads only, starting after those of the previous
+//! pass. If it uses well below its share, the rate rises again.
 
 /// The sampler may use one part in this many of one core.
 const SHARE: u64 = 4;
