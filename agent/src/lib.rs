@@ -19,7 +19,6 @@
 //! Eight threads of its own, never sampled:
 //! * the *sampler* suspends one thread at a time, captures it, and encodes what changed;
 //! * two *spare samplers* wait: one takes over when the sampler is stuck with a thread that does
-//! * two *spare samplers* wait: one takes over when the sampler is stuck with a thread that does
 //!   not stop;
 //! * the *tables thread* finds threads and modules and reads images;
 //! * the *code thread* looks up dynamic code;

@@ -89,6 +89,7 @@ pub struct Counters {
     pub suspension_ns_p95: AtomicU64,
     /// Whether the four above are measured, as far as they could be.
     pub calibrated: AtomicBool,
+    /// Losses, indexed by [`DropReason`].
     reasons: [AtomicU64; REASONS],
 }
 

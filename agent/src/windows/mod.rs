@@ -56,9 +56,9 @@ extern "system" fn DllMain(module: *mut c_void, reason: u32, reserved: *mut c_vo
 
 /// Export: starts a recording; see [`stk_schema::control::EXPORT_START`].
 ///
+/// # Safety
 /// `config` is null or points to as many bytes as its size says, readable and writable during the
 /// call, as is the memory that it points to.
-/// call, as is what it points to.
 #[unsafe(no_mangle)]
 unsafe extern "system" fn stk_agent_start(config: *mut AgentConfig) -> u32 {
     // SAFETY: the caller's promise; size and version come first and are checked before anything
