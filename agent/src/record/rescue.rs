@@ -2,7 +2,7 @@
 //! copies them into preallocated memory: no lock, no allocation, a few bounded copies. What does
 //! not fit is counted by the caller and left to the supplement.
 //!
-//! [`PendingModules`] knows which modules still need it, [`Arena`] is the memory, and
+//! [`PendingModules`] knows which modules have unread tables, [`Arena`] is the memory, and
 //! [`RescuedImage`] reads a [`RescueCopy`] like an image.
 
 use alloc::boxed::Box;

@@ -65,7 +65,7 @@ struct LiveRegion {
     compared: u64,
     /// When it was last seen.
     seen: u64,
-    /// The lookup of it faulted; it is not repeated.
+    /// Its lookup faulted and is not repeated.
     faulty: bool,
     /// For a stub: the addresses (bits from `base` on) whose names were already requested. A stub
     /// may hold several, and without function tables (x86) every method looks like a stub.

@@ -13,7 +13,7 @@ use super::recorder::{PIECE, RuntimesRecorder};
 use crate::record::dotnet::ipc::{self, HEADER, Refusal, Request};
 use crate::windows::system::api::ticks;
 
-/// Milliseconds between checks of these limits.
+/// Milliseconds between checks of the deadlines.
 const STEP_MS: u32 = 100;
 
 impl RuntimesClient<'_> {
@@ -22,8 +22,7 @@ impl RuntimesClient<'_> {
         if !self.version_asked {
             let mut pipe = self.connect(true)?;
             self.version_asked = true;
-            // Runtimes before .NET 6 do not answer this: keep the version in the module's
-            // resources.
+            // Runtimes before .NET 6 refuse this: keep the version in the module's resources.
             if let Ok(payload) = self.request(&mut pipe, Request::ProcessInfo2) {
                 self.version = ipc::version(&payload);
             }

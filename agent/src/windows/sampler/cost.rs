@@ -22,7 +22,7 @@ const SPIN_US: u64 = 300;
 /// The measured costs; `None` if they could not be measured.
 #[derive(Default)]
 pub struct SuspensionCosts {
-    /// Cycles that one costs the suspended thread.
+    /// Cycles that a suspension costs the suspended thread.
     pub cycles: Option<SuspensionCost>,
     /// Nanoseconds from before the call that suspends to after the call that resumes.
     pub nanoseconds: Option<SuspensionCost>,
