@@ -1,5 +1,4 @@
-//! Builds agent.dll for Windows in a cargo call of its own and puts it where cargo puts the
-//! programs.
+//! Builds agent.dll for Windows in a separate cargo call and puts it where cargo puts the programs.
 //!
 //! `STK_AGENT_APART=1` leaves it out, for scripts that build or check the agent themselves.
 
@@ -34,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .args(["build", "--profile", "agent", "--package", "stk-agent", "--target", &target])
         .arg("--target-dir")
         .arg(&own_target_dir);
-    // A lint driver links nothing.
+    // A lint driver would link nothing.
     cargo.env_remove("RUSTC_WORKSPACE_WRAPPER");
     let status = cargo.status()?;
     if !status.success() {
@@ -44,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // OUT_DIR is <target folder>/<profile>/build/<package>/out.
     let beside = out.ancestors().nth(3).ok_or("OUT_DIR is not inside a target folder")?;
     copy(&built, beside, "agent.dll")?;
-    // Where the linker makes one.
+    // Only some linkers make one.
     if built.join("agent.pdb").exists() {
         copy(&built, beside, "agent.pdb")?;
     }

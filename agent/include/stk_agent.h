@@ -1,12 +1,13 @@
 /*
- * agent.dll: records the stacks of the process that it is loaded into. The same structs as stk-schema's `control`.
+ * agent.dll: records the stacks of the process that it is loaded into. The structs are the same as
+ * in stk-schema's `control`.
  *
- * Load the DLL, call stk_agent_start with a config, later stk_agent_stop. Another recording may be started after that
- * in the same process. The DLL stays mapped once it has recorded. All functions are safe from any thread; start and
- * stop must not be called from DllMain.
+ * Load the DLL, call stk_agent_start with a config, later stk_agent_stop. The same process may then
+ * start another recording. The DLL stays mapped once it has recorded. All functions are safe from
+ * any thread; start and stop must not be called from DllMain.
  *
- * All fields are fixed in width and lie without padding, the same for 32- and 64-bit processes; addresses and handles
- * are kept in 64 bits.
+ * All fields have a fixed width and no padding, the same for 32- and 64-bit processes; addresses
+ * and handles have 64 bits.
  */
 #ifndef STK_AGENT_H
 #define STK_AGENT_H
@@ -27,10 +28,13 @@ extern "C" {
 
 /* stk_agent_config.flags */
 #define STK_FLAG_ONCE 1u                   /* one sample of every thread, then stop */
-#define STK_FLAG_CHECK_WALKS 2u            /* also walk each sample in the target (diagnostic; x64 only) */
-#define STK_FLAG_UNGUARDED 4u              /* no guard process: the host calls stk_agent_stop before the process exits */
-#define STK_FLAG_NO_COMMAND_LINE 8u        /* leave the process's command line out of the trace's metadata */
-#define STK_FLAG_TEST_FREEZE 0x0f000000u   /* fault injection for tests: a phase (<< 24), see stk_schema::control */
+#define STK_FLAG_CHECK_WALKS 2u            /* also walk each sample in the target (diagnostic;
+                                              x64 only) */
+#define STK_FLAG_UNGUARDED 4u              /* no guard process: the host must call stk_agent_stop
+                                              before the process exits */
+#define STK_FLAG_NO_COMMAND_LINE 8u        /* leave the command line out of the metadata */
+#define STK_FLAG_TEST_FREEZE 0x0f000000u   /* fault injection for tests: a phase (<< 24), see
+                                              stk_schema::control */
 #define STK_FLAG_TEST_PANIC 0x80000000u    /* fault injection for tests */
 
 /* stk_agent_config.embed */
@@ -41,7 +45,8 @@ extern "C" {
 typedef struct stk_agent_config {
     uint32_t size;               /* sizeof(stk_agent_config) */
     uint32_t version;            /* STK_CONTROL_VERSION */
-    uint64_t output;             /* file handle, open for writing at the end of an empty file; the agent closes it */
+    uint64_t output;             /* file handle, open for writing at the end of an empty file; the
+                                    agent closes it */
     uint32_t rate_mhz;           /* sampling rate in millihertz: 1000000 is 1 kHz; 1 to 20000000 */
     uint32_t max_stack_bytes;    /* most stack bytes per sample; 0 = the format's limit */
     uint32_t flags;              /* STK_FLAG_* */
@@ -50,15 +55,17 @@ typedef struct stk_agent_config {
     uint32_t duration_ms;        /* length of the recording; 0 = until stopped */
     uint8_t uuid[16];            /* random identity of the trace */
     uint64_t metadata;           /* address of "key\0value\0...", UTF-8; 0 = none */
-    uint32_t metadata_len;       /* its bytes */
+    uint32_t metadata_len;       /* bytes of metadata */
     uint32_t reserved;           /* 0 */
-    uint64_t tables_dir;         /* address of a zero-terminated UTF-16 path of a folder of shared tables; 0 = none */
-    uint64_t ended_event;        /* event handle that is signalled at the end; the agent closes it; 0 = none */
+    uint64_t tables_dir;         /* address of a zero-terminated UTF-16 path of a folder of shared
+                                    tables; 0 = none */
+    uint64_t ended_event;        /* event handle that the agent signals at the end and closes;
+                                    0 = none */
     uint64_t status_address;     /* out: address of the live stk_agent_state */
     uint32_t system_error;       /* out: the system's error code when the start failed */
     uint32_t reserved2;          /* 0 */
-    uint64_t guard;              /* process handle (SYNCHRONIZE) of the guard, whose end ends the recording; the agent closes it; 0 needs
-                                    STK_FLAG_UNGUARDED */
+    uint64_t guard;              /* process handle (SYNCHRONIZE) of the guard; its end ends the
+                                    recording; the agent closes it; 0 needs STK_FLAG_UNGUARDED */
     uint64_t max_bytes;          /* most bytes of the trace; 0 = no limit */
 } stk_agent_config;
 
@@ -86,11 +93,12 @@ typedef struct stk_agent_state {
     uint32_t size;               /* sizeof(stk_agent_state) */
     uint32_t version;            /* STK_CONTROL_VERSION */
     uint32_t state;              /* STK_STATE_* */
-    uint32_t end_reason;         /* of the last recording: 1 stopped, 2 process exit, 3 duration, 4 watchdog, 5 panic,
-                                    6 write error, 7 size limit, 8 guard gone; 0 = none yet */
-    uint32_t threads;            /* live threads known, the recorder's own left out */
-    uint32_t modules;            /* live modules known */
-    uint64_t samples;            /* taken, idle ones included */
+    uint32_t end_reason;         /* of the last recording: 1 stopped, 2 process exit, 3 duration,
+                                    4 watchdog, 5 panic, 6 write error, 7 size limit, 8 guard gone;
+                                    0 = none yet */
+    uint32_t threads;            /* known live threads, without the recorder's own */
+    uint32_t modules;            /* known live modules */
+    uint64_t samples;            /* taken, including idle ones */
     uint64_t dropped;            /* lost */
     uint64_t bytes;              /* appended to the output */
     uint64_t passes;             /* of the sampler */
@@ -98,13 +106,15 @@ typedef struct stk_agent_state {
     uint32_t system_error;       /* of the last failure; 0 = none */
     uint32_t message_len;        /* bytes of message */
     uint8_t message[256];        /* the last failure in words, UTF-8 */
-    uint64_t names;              /* address of the stk_name_mailbox; 0 = none yet; the first agents end before this */
+    uint64_t names;              /* address of the stk_name_mailbox; 0 = none yet; the struct of the
+                                    first agents ends before this */
     uint64_t guard_board;        /* address of the stk_guard_board; 0 = none yet */
 } stk_agent_state;
 
 /*
- * What the agent publishes for its guard process: when a sampler and the watchdog are both dead and the process still lives 20 ms later, the
- * guard resumes the thread in that sampler's word (thread id << 32 | sequence << 8 | phase), once, unless the phase is 0.
+ * What the agent publishes for its guard process. If a sampler and the watchdog are both dead and
+ * the process still lives 20 ms later, the guard resumes the thread in that sampler's word
+ * (thread id << 32 | sequence << 8 | phase), once, unless the phase is 0.
  */
 #define STK_GUARD_VERSION 1u
 
@@ -121,10 +131,11 @@ typedef struct stk_guard_board {
 } stk_guard_board;
 
 /*
- * The mailbox for names: where the agent asks what code at an address is called, if the host of another process can find out
- * (inject.exe asks .NET's data access library). A host may leave it alone. One request at a time: the agent fills slots[0..count)
- * and then counts request up; the host answers each slot and then sets answer to that number. While it looks, the host counts
- * beat up at least every second. Each field has one writer.
+ * The mailbox for names. Through it the agent asks a host in another process for the names of code
+ * addresses (inject.exe asks .NET's data access library). A host may ignore it. There is one
+ * request at a time: the agent fills slots[0..count) and then increments request; the host answers
+ * each slot and then sets answer to that number. While the host serves the mailbox, it increments
+ * beat at least every second. Each field has one writer.
  */
 #define STK_MAILBOX_VERSION 1u
 #define STK_MAILBOX_SLOTS 64
@@ -137,8 +148,8 @@ typedef struct stk_guard_board {
 
 /* stk_name_mailbox.host_state */
 #define STK_HOST_NONE 0u           /* no host has looked */
-#define STK_HOST_LOOKS 1u          /* one looks; message, if any, says what it waits for */
-#define STK_HOST_ANSWERS 2u        /* the library answers; message is what it is */
+#define STK_HOST_LOOKS 1u          /* a host looks; message, if any, says what it waits for */
+#define STK_HOST_ANSWERS 2u        /* the library answers; message describes the library */
 #define STK_HOST_CANNOT 3u         /* there is no usable library; message says why */
 
 /* stk_name_slot.state */
@@ -147,7 +158,7 @@ typedef struct stk_guard_board {
 #define STK_SLOT_NAMELESS 2u       /* the runtime has no name for it */
 
 typedef struct stk_name_slot {
-    uint64_t address;            /* agent: inside of code */
+    uint64_t address;            /* agent: an address inside the code */
     uint64_t base;               /* host: first address of the code with this name; 0 = not known */
     uint64_t size;               /* host: its bytes; 0 = not known */
     uint32_t state;              /* host: STK_SLOT_* (the agent sets it to STK_SLOT_ASKED) */
@@ -158,12 +169,12 @@ typedef struct stk_name_slot {
 typedef struct stk_name_mailbox {
     uint32_t size;               /* agent: sizeof(stk_name_mailbox); 0 before the first recording */
     uint32_t version;            /* agent: STK_MAILBOX_VERSION */
-    uint64_t runtime;            /* agent: load address of the runtime's module; 0 = nothing is to be asked */
+    uint64_t runtime;            /* agent: load address of the runtime's module; 0 = ask nothing */
     uint32_t runtime_kind;       /* agent: STK_RUNTIME_* */
     uint32_t request;            /* agent: number of the request */
     uint32_t count;              /* agent: slots in use */
     uint32_t reserved;           /* 0 */
-    uint32_t beat;               /* host: counts up while it looks */
+    uint32_t beat;               /* host: increments it while it looks */
     uint32_t answer;             /* host: number of the last request that it answered */
     uint32_t host_state;         /* host: STK_HOST_* */
     uint32_t message_len;        /* host: bytes of message */
@@ -171,16 +182,28 @@ typedef struct stk_name_mailbox {
     stk_name_slot slots[STK_MAILBOX_SLOTS];
 } stk_name_mailbox;
 
-/* Starts a recording; returns an stk_start_result. The output handle and the event are the agent's from now on. */
+/*
+ * Starts a recording; returns an stk_start_result. The agent owns the output handle and the event
+ * from now on.
+ */
 uint32_t STK_AGENT_CALL stk_agent_start(stk_agent_config *config);
 
-/* Stops and waits until the trace is finalised: 0; 1 if nothing was recording. The argument is ignored. */
+/*
+ * Stops the recording and waits until the trace is finalised: 0; 1 if nothing was recording. The
+ * argument is ignored.
+ */
 uint32_t STK_AGENT_CALL stk_agent_stop(void *unused);
 
-/* Copies the status, as much as both know of it: 0; 1 if the size is below that of the first agents (328) or the version does not fit. */
+/*
+ * Copies the part of the status that both caller and agent know: 0; 1 if the size is below that of
+ * the first agents (328) or the version differs.
+ */
 uint32_t STK_AGENT_CALL stk_agent_status(stk_agent_state *status);
 
-/* The calling thread records its own stack now, under a tag: 0 recorded, 1 nothing is recording, 2 dropped. */
+/*
+ * Records the calling thread's own stack now, with a tag: 0 recorded, 1 nothing is recording,
+ * 2 dropped.
+ */
 uint32_t STK_AGENT_CALL stk_capture(uint64_t tag);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-//! The data contract of CoreCLR 10.0.9, as read from that runtime, over memory that is made for it.
+//! Tests the data contract of CoreCLR 10.0.9, as read from that runtime, on fake memory.
 
 use agent::record::dotnet::descriptor::Descriptor;
 use agent::record::dotnet::threads::{Layout, ManagedState, Table};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 const JSON: &[u8] = include_bytes!("data/contract-10.0.9.json");
 
-/// Memory in pieces; what lies in none cannot be read.
+/// Memory in pieces. Bytes outside of them cannot be read.
 #[derive(Default)]
 struct Pieces(BTreeMap<u64, Vec<u8>>);
 
@@ -77,7 +77,7 @@ fn layout(memory: &Pieces) -> Layout {
 }
 
 #[test]
-fn the_descriptor_is_read_whole_and_not_at_all_if_a_part_is_missing() {
+fn the_descriptor_is_read_only_if_no_part_is_missing() {
     let memory = process();
     let descriptor = Descriptor::read(&memory, DESCRIPTOR).expect("a descriptor");
     assert_eq!((descriptor.width, descriptor.json.as_slice()), (8, JSON));
@@ -119,14 +119,15 @@ fn threads_are_found_by_the_systems_id_and_read_with_it() {
 }
 
 #[test]
-fn a_list_that_goes_in_circles_or_into_nowhere_ends() {
+fn the_walk_of_a_circular_or_broken_list_ends() {
     let mut memory = process();
     let layout = layout(&memory);
     memory.set(THREADS[2] + 120, &(THREADS[0] + 120).to_le_bytes());
     assert_eq!(layout.threads(&memory).len(), 2);
     memory.set(THREADS[1] + 120, &0x9999u64.to_le_bytes());
     assert_eq!(layout.threads(&memory), [(40, THREADS[0])]);
-    // Dead threads alone, in a circle: they are not remembered, the bound on their number ends it.
+    // Only dead threads, in a circle: they are not remembered, so the limit on their number ends
+    // the walk.
     memory.set(THREADS[0] + 304, &0u32.to_le_bytes());
     memory.set(THREADS[1] + 120, &(THREADS[0] + 120).to_le_bytes());
     assert_eq!(layout.threads(&memory), []);
@@ -134,7 +135,7 @@ fn a_list_that_goes_in_circles_or_into_nowhere_ends() {
     assert_eq!(layout.threads(&memory), []);
 }
 
-/// An InlinedCallFrame above a RedirectedThreadFrame, as the list has them: towards the stack's
+/// An InlinedCallFrame above a RedirectedThreadFrame, in the order of the list: towards the stack's
 /// base.
 #[test]
 fn the_context_of_a_redirected_thread_is_found_outside_of_its_stack() {

@@ -1,5 +1,5 @@
-//! agent.dll under Wine, driven by a small program that loads it into itself (`tests/host.c`): one
-//! scenario a test.
+//! Tests agent.dll under Wine with a small program that loads it into itself (`tests/host.c`): one
+//! scenario per test.
 //!
 //! Environment: see tests/README.md (`STK_WINE`, `STK_WINDOWS_BIN`, `WINEPREFIX`). Rates are not
 //! asserted: the machine may be loaded.
@@ -20,7 +20,7 @@ use stk_tests::recorded::{Module, Recorded, Sample, Thread};
 use stk_tests::wine::{self, HostProgram, HostRun, Machine};
 
 #[test]
-fn the_dll_imports_from_kernel32_ntdll_and_the_c_runtime_only_and_exports_its_four_functions() {
+fn the_dll_imports_only_system_dlls_and_exports_only_its_own_functions() {
     let data = std::fs::read(wine::path("STK_WINDOWS_BIN").join("agent.dll")).unwrap();
     let file = PeFile64::parse(&*data).unwrap();
     let libraries: BTreeSet<String> = file
@@ -29,7 +29,7 @@ fn the_dll_imports_from_kernel32_ntdll_and_the_c_runtime_only_and_exports_its_fo
         .iter()
         .map(|import| String::from_utf8_lossy(import.library()).to_ascii_lowercase())
         .collect();
-    // The universal C runtime, where it is that, is in parts.
+    // The universal C runtime is split into several DLLs.
     let allowed = |name: &String| {
         ["kernel32.dll", "msvcrt.dll", "ntdll.dll"].contains(&name.as_str())
             || name.starts_with("api-ms-win-crt-")
@@ -67,8 +67,7 @@ fn a_recording_has_threads_modules_tables_and_stacks_that_reach_their_base() {
     for sample in &trace.samples {
         assert!(!trace.threads[&sample.thread].is_recorders());
         assert_eq!(sample.stack_start, sample.sp & !7);
-        // On the system's side of a call under Wine the stack pointer lies elsewhere: no base is
-        // known.
+        // Under Wine, inside a system call the stack pointer lies elsewhere, and no base is known.
         if sample.stack_base != 0 {
             assert_eq!(sample.stack_end(), sample.stack_base);
         }
@@ -77,7 +76,7 @@ fn a_recording_has_threads_modules_tables_and_stacks_that_reach_their_base() {
         trace.samples.iter().map(|sample| trace.threads[&sample.thread].name.as_str()).collect();
     assert!(sampled.is_superset(&BTreeSet::from(["shallow", "tiefer Fäden 🧵", "waiter"])), "{sampled:?}");
 
-    // It is loaded and freed over and over: each time another instance.
+    // It is loaded and freed several times: each load is another instance.
     let loads: Vec<_> = trace.modules.values().filter(|module| module.path.ends_with("winmm.dll")).collect();
     assert_eq!(loads.iter().filter(|module| module.unloaded().is_some()).count(), 4, "{loads:?}");
     for module in trace.modules.values() {
@@ -93,7 +92,7 @@ fn a_recording_has_threads_modules_tables_and_stacks_that_reach_their_base() {
 fn stk_capture_records_its_callers_frame_under_its_tag() {
     let run = run("plain");
     assert_eq!(run.all("captured"), ["0"; 8]);
-    // Before the recording there was nothing to record into.
+    // Before the recording, the capture finds nothing to record into.
     assert_eq!(run.all("capture_idle"), ["1"]);
     let trace = contents(&run);
     let tagged: BTreeMap<u64, &Sample> =
@@ -109,8 +108,8 @@ fn stk_capture_records_its_callers_frame_under_its_tag() {
         let code = text.data().unwrap();
         let before = &code[at as usize - 6..at as usize];
         assert!(is_indirect_call(before), "{before:02x?}");
-        // The frame of the caller: its stack pointer is that of the moment after the return,
-        // 16-aligned in the body.
+        // The caller's frame: its stack pointer is that right after the return, 16-aligned in the
+        // body.
         assert_eq!(sample.sp % 16, 0);
         assert_eq!(sample.stack_start, sample.sp);
     }
@@ -182,7 +181,7 @@ fn a_recording_ends_by_itself_after_its_duration() {
 }
 
 #[test]
-fn ten_recordings_after_each_other_in_one_process() {
+fn one_process_can_make_ten_recordings_in_a_row() {
     let run = run("cycles");
     assert_eq!(run.all("stop"), ["0"; 10]);
     assert_eq!(run.one("state"), "3");
@@ -190,7 +189,7 @@ fn ten_recordings_after_each_other_in_one_process() {
 }
 
 #[test]
-fn a_panic_in_the_recorder_is_told_by_the_trace_and_leaves_the_target_alone() {
+fn a_panic_in_the_recorder_is_in_the_trace_and_does_not_harm_the_target() {
     let run = run("panic");
     assert_eq!((run.one("alive"), run.one("joined")), ("1", "1"));
     assert_eq!(run.one("state"), "4");
@@ -204,9 +203,9 @@ fn a_panic_in_the_recorder_is_told_by_the_trace_and_leaves_the_target_alone() {
 
 #[test]
 fn a_process_that_exits_while_it_is_recorded_leaves_a_finished_trace() {
-    // The sampler is terminated with the other threads. What it has gathered in the last second is
-    // lost if it was just changing that, about once in twenty here; the end is written all the
-    // same.
+    // The sampler is terminated with the other threads. If that happens while it changes its block,
+    // the samples of the last second are lost, about once in twenty runs here. The end is written
+    // either way.
     let has_samples = (0..4).any(|_| {
         let run = run("exit");
         assert_eq!(run.status.code(), Some(7), "the program's own exit code");
@@ -218,7 +217,7 @@ fn a_process_that_exits_while_it_is_recorded_leaves_a_finished_trace() {
 }
 
 #[test]
-fn the_watchdog_resumes_what_a_frozen_sampler_holds() {
+fn the_watchdog_resumes_the_thread_that_a_frozen_sampler_holds() {
     let run = run("frozen");
     assert_ne!(run.one("frozen"), "0");
     assert_eq!(run.one("stuck"), "0", "workers ran on although the sampler stood still");
@@ -232,27 +231,27 @@ fn a_walk_that_waits_is_discarded_and_its_thread_resumed() {
     assert_eq!((run.one("registered"), run.one("stop"), run.one("left")), ("1", "0", "1"));
     assert!(run.one("slow_lookups").parse::<u32>().is_ok_and(|lookups| lookups >= 3));
     let trace = contents(&run);
-    // The watchdog gives up the walk, not the recording ...
+    // The watchdog gives up the walk, but not the recording ...
     assert_eq!(trace.end_reason(), Some(EndReason::Stopped as u64), "{}", trace.end_detail());
     assert_eq!(trace.metadata["recorder.check_walks"], "on");
     let discarded: Vec<_> =
         trace.walks.iter().filter(|walk| walk.flags & CheckWalk::DISCARDED != 0).collect();
     assert!(!discarded.is_empty() && discarded.iter().all(|walk| walk.frames.is_empty()), "{discarded:?}");
-    // ... nor the sample, which was whole before.
+    // ... nor the sample, which was complete before.
     let code: u64 = run.one("code").parse().unwrap();
     assert!(trace.samples.iter().any(|sample| (code..code + 16).contains(&sample.ip)));
-    // The walks of the other threads go on to their starts.
+    // The walks of the other threads reach their starts.
     assert!(trace.walks.iter().any(|walk| walk.flags == 0 && walk.frames.len() > 10));
 }
 
 #[test]
-fn a_walk_that_reads_what_is_not_there_ends_and_the_target_goes_on() {
+fn a_walk_that_reads_unmapped_memory_ends_and_the_target_continues() {
     let run = run("wild_walk");
     assert_eq!((run.one("registered"), run.one("bad_read"), run.one("left")), ("1", "1", "1"));
     let trace = contents(&run);
     assert_eq!(trace.end_reason(), Some(EndReason::Stopped as u64), "{}", trace.end_detail());
     let code: u64 = run.one("code").parse().unwrap();
-    // Past its prologue the frame is looked for at address 10h.
+    // After its prologue, the frame is looked for at address 10h.
     let of_code =
         |walk: &&CheckWalk| walk.frames.first().is_some_and(|&(ip, _)| (code + 6..code + 11).contains(&ip));
     let walks: Vec<_> = trace.walks.iter().filter(of_code).collect();
@@ -263,7 +262,7 @@ fn a_walk_that_reads_what_is_not_there_ends_and_the_target_goes_on() {
 }
 
 #[test]
-fn threads_that_live_a_moment_all_run_and_none_hangs() {
+fn short_lived_threads_all_run_and_none_hangs() {
     let run = run("brief");
     assert_eq!(run.one("counted"), "300");
     assert_eq!(run.all("stop"), ["0"]);
@@ -273,10 +272,10 @@ fn threads_that_live_a_moment_all_run_and_none_hangs() {
     }
 }
 
-/// Windows runs no thread while enough others of a higher priority want to run; Wine keeps the
-/// number and ignores it.
+/// Windows does not run a thread while enough threads of a higher priority are ready; Wine stores
+/// the priority and ignores it.
 #[test]
-fn no_thread_of_the_recorder_runs_below_those_of_the_target() {
+fn the_recorders_threads_have_at_least_the_targets_priority() {
     let run = run("priorities");
     let trace = contents(&run);
     let mut helpers = Vec::new();
@@ -289,27 +288,27 @@ fn no_thread_of_the_recorder_runs_below_those_of_the_target() {
         }
     }
     helpers.sort_unstable();
-    // Code and runtimes as the target's; tables and writer above; the watchdog highest, the sampler
-    // time-critical.
+    // Code and runtimes run at the target's priority, tables and writer above it, the watchdog at
+    // the highest, and the sampler at time-critical.
     assert!(helpers.iter().all(|&priority| priority >= 0), "{helpers:?}");
     assert!(helpers.iter().filter(|&&priority| priority == 1).count() >= 2, "{helpers:?}");
     assert!(helpers.contains(&15), "{helpers:?}");
 }
 
 #[test]
-fn the_cost_of_a_suspension_is_measured_at_the_start_and_told() {
+fn the_cost_of_a_suspension_is_measured_at_the_start_and_stored() {
     let trace = contents(&run("priorities"));
     let value = |key: &str| trace.metadata.get(key).map(|text| text.parse::<u64>().unwrap());
     let (p50, p95) = (value("recorder.suspension_ns_p50"), value("recorder.suspension_ns_p95"));
-    // A call of the system takes more than that on any machine.
+    // A system call takes more than that on any machine.
     assert!(p50.is_some_and(|p50| p50 > 100), "{:?}", trace.metadata);
     assert!(p95 >= p50, "{p95:?} {p50:?}");
-    // Wine 8 counts no cycles; where they are counted they are told too.
+    // Wine 8 counts no cycles. If the system counts them, both are reported.
     let cycles = (value("recorder.suspension_cycles_p50"), value("recorder.suspension_cycles_p95"));
     assert!(cycles.0.is_some() || cycles.1.is_none(), "{cycles:?}");
 }
 
-/// Two busy loops a processor, ended with this.
+/// Two busy loops per processor, which end when this is dropped.
 struct BusyMachine(Vec<std::process::Child>);
 
 impl BusyMachine {
@@ -330,7 +329,7 @@ impl Drop for BusyMachine {
 }
 
 #[test]
-fn on_a_busy_machine_samples_modules_and_the_end_of_a_recording_come_all_the_same() {
+fn a_recording_on_a_busy_machine_still_has_samples_modules_and_an_end() {
     let _busy = BusyMachine::new();
     let run = run("plain");
     assert_eq!(run.all("stop"), ["0"]);
@@ -349,7 +348,7 @@ fn on_a_busy_machine_samples_modules_and_the_end_of_a_recording_come_all_the_sam
 }
 
 #[test]
-fn a_thread_whose_environment_block_is_unmapped_has_no_stack_bounds_and_nothing_faults() {
+fn a_thread_whose_environment_block_is_unmapped_has_no_stack_bounds() {
     let run = run("block_gone");
     assert_eq!((run.one("diverted"), run.one("alive"), run.one("joined")), ("1", "1", "1"));
     assert_ne!(run.one("answers_without_block"), "0");
@@ -364,7 +363,7 @@ fn a_thread_whose_environment_block_is_unmapped_has_no_stack_bounds_and_nothing_
 }
 
 #[test]
-fn a_recording_ends_with_its_guard_and_the_target_goes_on() {
+fn a_recording_ends_with_its_guard_and_the_target_continues() {
     let run = run("guard_gone");
     assert_eq!((run.one("guard"), run.one("ended"), run.one("alive")), ("1", "1", "1"));
     assert_eq!(run.one("end_reason"), (EndReason::GuardGone as u64).to_string());
@@ -375,7 +374,7 @@ fn a_recording_ends_with_its_guard_and_the_target_goes_on() {
 }
 
 #[test]
-fn without_a_guard_a_start_is_refused_unless_the_host_promises_to_stop_which_the_trace_tells() {
+fn a_start_without_a_guard_needs_the_unguarded_flag_which_the_trace_stores() {
     assert_eq!(run("no_guard").one("start_failed"), "8 error 0");
     assert_eq!(contents(&run("once")).metadata["recorder.unguarded"], "on");
 }
@@ -392,7 +391,7 @@ fn a_recording_ends_before_its_size_limit_and_its_trace_is_whole() {
     assert!(!trace.samples.is_empty());
 }
 
-/// Whether the machine's programs are for arm64 (tests/README.md).
+/// Whether the test's machine runs arm64 programs (tests/README.md).
 fn on_arm64() -> bool {
     Machine::current().arch() == Arch::Arm64
 }
@@ -423,12 +422,12 @@ fn assert_tables_match_the_file(trace: &Recorded, module: &Module) {
         if !unwind.contains(&table.kind) {
             continue;
         }
-        // On arm64 the linker puts the import address table on a page of the unwind data: see below
-        // for the records.
+        // On arm64 the linker puts the import address table on a page of the unwind data; the
+        // records are checked below.
         if on_arm64() && table.kind == TableKind::UnwindInfo as u64 {
             continue;
         }
-        // Bytes past a section's file data are zero or the next page's business.
+        // Bytes past a section's file data are zero or belong to the next page.
         let rva = u64::from(table.rva);
         let (start, content) =
             sections.iter().find(|(start, data)| (*start..start + data.len() as u64).contains(&rva)).unwrap();
@@ -444,8 +443,8 @@ fn assert_tables_match_the_file(trace: &Recorded, module: &Module) {
     let functions = trace.blob(pdata.hash);
     let unwind: Vec<&Table> =
         tables.iter().filter(|table| table.kind == TableKind::UnwindInfo as u64).collect();
-    // RUNTIME_FUNCTION ends with the RVA of the unwind data; on arm64 that word may be the data
-    // itself, in its lowest bits.
+    // RUNTIME_FUNCTION ends with the RVA of the unwind data. On arm64, that word may be the data
+    // itself, which its lowest bits show.
     let size = if on_arm64() { 8 } else { 12 };
     for function in functions.chunks_exact(size) {
         let rva = u32::from_le_bytes(function[size - 4..].try_into().unwrap());
@@ -473,7 +472,7 @@ fn run(scenario: &str) -> HostRun {
     run_with(scenario, &[])
 }
 
-/// Runs that an emulator that dies may cost.
+/// Most runs of a scenario, when the emulator dies.
 const RUNS: usize = 5;
 
 fn run_with(scenario: &str, arguments: &[&str]) -> HostRun {
@@ -485,34 +484,37 @@ fn run_with(scenario: &str, arguments: &[&str]) -> HostRun {
     run
 }
 
-/// What the program prints before `main` returns.
+/// The program's last line before `main` returns.
 const LAST_LINE: &str = "joined 1\n";
 
-/// Whether qemu died when the program had done all that it does, while `main` returned.
+/// Whether qemu died after the program had finished its work, while `main` returned.
 ///
-/// On the emulated arm64 machine that happens without any recorder: of 60 runs of a program whose
-/// `main` returns while four threads compute 51 died of SIGSEGV.
+/// On the emulated arm64 machine that happens without any recorder: a program whose `main` returns
+/// while four threads compute died of SIGSEGV in 51 of 60 runs.
 fn emulator_died_at_exit(run: &HostRun) -> bool {
     const SIGSEGV: i32 = 11;
     // `timeout` ends by the signal by which its command ended.
     on_arm64() && run.status.signal() == Some(SIGSEGV) && run.text.ends_with(LAST_LINE)
 }
 
-/// Whether qemu died a moment earlier, between the program's status, when the recording has ended
-/// and the program's threads are told to return, and its last line: such a run is made again.
+/// Whether qemu died a little earlier: after the program printed its status, when the recording has
+/// ended and the program's threads are told to return, and before its last line. Such a run is
+/// repeated.
 ///
-/// Without any recorder, with two busy loops a processor, 3 of 60 runs of a program whose five
-/// threads return before `main` does died so. Wine may say then that the program ended well.
+/// Without any recorder, with two busy loops per processor, a program whose five threads return
+/// before `main` does died in this way in 3 of 60 runs. Wine may then report that the program ended
+/// normally.
 fn emulator_died_early(run: &HostRun) -> bool {
     let status_is_last = run.text.lines().last().is_some_and(|line| line.starts_with("message"));
     on_arm64() && status_is_last
 }
 
-/// The trace of a run, which is sound whatever the scenario was.
+/// The trace of a run. It must be sound in every scenario.
 fn contents(run: &HostRun) -> Recorded {
     let trace = Recorded::open_sound(&run.trace);
     for module in trace.modules.values() {
-        // The loader's notification may have told the identity of what was gone when it was read.
+        // The loader's notification may have kept the identity of a module that was gone when it
+        // was read.
         let unreadable = module.flags.contains(ModuleFlags::HEADERS_UNREADABLE);
         assert!(module.has_pe_identity || unreadable, "{module:?}");
         assert!(module.identities != 0 || !module.has_tables(), "{module:?}");

@@ -1,5 +1,5 @@
-//! Stacks whose bounds are not what the thread's environment block says, under Wine: recorded,
-//! marked, and without harm to the target (tests/programs/foreign_stack.c).
+//! Stacks outside of the bounds in the thread's environment block, under Wine: they are recorded
+//! and marked, and the target is not harmed (tests/programs/foreign_stack.c).
 //!
 //! Environment: see tests/README.md (`STK_WINE`, `STK_WINDOWS_BIN`, `WINEPREFIX`). Rates are not
 //! asserted: the machine may be loaded.
@@ -15,11 +15,11 @@ use stk_schema::event::Event;
 use stk_schema::registers::SP;
 use stk_tests::wine::{self, Machine, windows_path};
 
-/// MARKER in the program, which it writes where its own stack begins.
+/// MARKER in the program, which it writes at the start of its own stack.
 const MARKER: u64 = 0x5354_414b_4d41_524b;
-/// Bytes from that place to the end of the memory.
+/// Bytes from the marker to the end of the memory.
 const ABOVE_MARKER: u64 = 4096;
-/// Bytes of a foreign stack at most (format/SPEC.md).
+/// Most bytes of a foreign stack (format/SPEC.md).
 const FOREIGN_BYTES: u64 = 64 << 10;
 
 struct Sample {
@@ -36,14 +36,14 @@ impl Sample {
     }
 }
 
-/// What the program printed of a thread: where its stack begins and ends.
+/// The bounds that the program printed for a thread's stack, and the thread's samples.
 struct ForeignThread {
     start: u64,
     end: u64,
     samples: Vec<Sample>,
 }
 
-/// Records the program; gives what it said and what was recorded of each thread.
+/// Records the program. Returns the printed bounds and the recorded samples of each thread.
 fn record() -> BTreeMap<String, ForeignThread> {
     let folder = Machine::current().folder(Path::new(env!("CARGO_TARGET_TMPDIR"))).join("foreign");
     std::fs::create_dir_all(&folder).unwrap();
@@ -118,7 +118,7 @@ fn samples(data: &[u8]) -> Vec<(u32, Sample)> {
 }
 
 #[test]
-fn stacks_outside_of_their_bounds_are_recorded_and_nothing_is_trusted_that_the_target_wrote() {
+fn stacks_outside_of_their_bounds_are_recorded_without_trusting_the_target() {
     let told = record();
     on_memory_of_its_own(&told["foreign"]);
     with_wrong_bounds(&told["lying"]);
@@ -134,7 +134,7 @@ fn on_memory_of_its_own(thread: &ForeignThread) {
     for sample in samples {
         assert_eq!((sample.stack_base, sample.truncated), (0, true));
         assert_eq!(sample.stack_start, sample.sp & !7);
-        // The memory ends before the limit does, and what follows is another allocation or nothing.
+        // The memory ends before the limit; after it lies another allocation or nothing.
         assert!(thread.end - sample.stack_start <= FOREIGN_BYTES);
         assert_eq!(sample.end(), thread.end);
         let marker = (thread.end - ABOVE_MARKER - sample.stack_start) as usize;
@@ -146,12 +146,13 @@ fn with_wrong_bounds(thread: &ForeignThread) {
     let wrong = |sample: &&Sample| sample.stack_base != thread.end;
     let samples: Vec<&Sample> = thread.samples.iter().filter(wrong).collect();
     assert!(!samples.is_empty(), "lying: none of {} samples", thread.samples.len());
-    // Most are taken after the bounds were refused. Before, all of the allocation is read.
+    // Most samples are taken after the bounds were refused. Before that, all of the allocation is
+    // read.
     let most = samples.iter().map(|sample| sample.stack.len() as u64).min().unwrap();
     assert!(most <= FOREIGN_BYTES, "{most:#x}");
     for sample in samples {
         assert_eq!((sample.stack_base, sample.stack_start), (0, sample.sp & !7));
-        // The stack itself is there, whatever follows.
+        // The stack itself is recorded, whatever follows it.
         assert!(
             sample.end() >= thread.end || sample.stack.len() as u64 == FOREIGN_BYTES,
             "{:#x}",

@@ -15,7 +15,7 @@ use stk_tests::recorded::Recorded;
 use stk_tests::wine::{HostProgram, HostRun};
 
 #[test]
-fn while_a_thread_does_not_stop_the_others_are_sampled_and_nothing_is_held() {
+fn others_are_sampled_and_nothing_is_held_while_a_thread_does_not_stop() {
     let run = run("stubborn", &[]);
     assert_eq!(run.all("captured"), ["0"; 3], "marks in the trace");
     for (key, value) in [
@@ -35,13 +35,13 @@ fn while_a_thread_does_not_stop_the_others_are_sampled_and_nothing_is_held() {
     assert_eq!(trace.end_reason(), Some(EndReason::Stopped as u64));
     let stubborn = thread(&trace, "stubborn");
     let [from, to, after] = [1, 2, 3].map(|tag| marked(&trace, tag));
-    // The span is told with its thread and the time when it was asked, which was before the spare
-    // took over.
+    // The loss is reported with its thread and the time when it was asked to stop, which was before
+    // the spare took over.
     let missed: Vec<_> = trace.losses.iter().filter(|dropped| dropped.thread == stubborn).collect();
     let [missed] = missed[..] else { panic!("one loss of the stubborn thread: {missed:?}") };
     assert_eq!((missed.reason, missed.count), (DropReason::NotStopped as u64, 1));
     assert!(missed.time < from, "{missed:?}, {from}");
-    // While the call that asked it has not returned, it alone is missing ...
+    // Until the call that asked it returns, only this thread is missing ...
     let between: BTreeSet<u64> = sampled(&trace, from, to).collect();
     for name in ["shallow", "tiefer Fäden 🧵"] {
         assert!(between.contains(&thread(&trace, name)), "{name}: {between:?}");
@@ -52,7 +52,7 @@ fn while_a_thread_does_not_stop_the_others_are_sampled_and_nothing_is_held() {
 }
 
 #[test]
-fn when_all_samplers_are_stuck_they_hold_nothing_and_the_last_goes_on_later() {
+fn stuck_samplers_hold_nothing_and_the_last_continues_later() {
     let run = run("stubborn_three", &[]);
     for (key, value) in [
         ("locks_free", "1"),
@@ -72,8 +72,8 @@ fn when_all_samplers_are_stuck_they_hold_nothing_and_the_last_goes_on_later() {
     assert_eq!(threads.map(|dropped| dropped.thread).collect::<BTreeSet<_>>().len(), 3, "{:?}", trace.losses);
 }
 
-/// What the guard process finds when sampler and watchdog are gone: the word says the phase, and
-/// one ResumeThread frees the thread.
+/// Checks what the guard process finds when sampler and watchdog are gone: the word states the
+/// phase, and one ResumeThread frees the thread.
 #[test]
 fn a_sampler_frozen_in_any_phase_leaves_a_word_that_names_the_thread_it_holds() {
     let phases = [
@@ -90,13 +90,13 @@ fn a_sampler_frozen_in_any_phase_leaves_a_word_that_names_the_thread_it_holds() 
         assert_eq!(run.one("version"), guard::GUARD_VERSION.to_string());
         assert_eq!(run.one("phase"), phase.to_string());
         assert_eq!(run.one("unchanged"), "1", "in phase {phase} the watchdog leaves the suspension alone");
-        // ResumeThread gives the suspend count before.
+        // ResumeThread returns the suspend count before the call.
         assert_eq!(run.one("suspended"), "1", "in phase {phase}");
     }
 }
 
-/// Runs a scenario of the program, which is compiled once; not the file of e2e_agent, which may be
-/// running.
+/// Runs a scenario of the program, which is compiled once. The file differs from that of e2e_agent,
+/// which may be running.
 fn run(scenario: &str, arguments: &[&str]) -> HostRun {
     static HOST: OnceLock<HostProgram> = OnceLock::new();
     let host = HOST.get_or_init(|| HostProgram::compile(env!("CARGO_TARGET_TMPDIR"), "suspend-host"));
@@ -119,7 +119,7 @@ fn marked(trace: &Recorded, tag: u64) -> u64 {
     marked.unwrap_or_else(|| panic!("no sample has the tag {tag}")).time
 }
 
-/// Threads sampled within a span of time, unasked.
+/// Threads sampled within a span of time, without triggered samples.
 fn sampled(trace: &Recorded, from: u64, to: u64) -> impl Iterator<Item = u64> {
     let within = move |time| (from..to).contains(&time);
     let samples = trace.samples.iter().filter(move |sample| sample.tag.is_none() && within(sample.time));

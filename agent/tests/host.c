@@ -1,6 +1,6 @@
 /*
- * A program with a few threads that loads agent.dll itself and drives it through one scenario: the agent's own end to
- * end test, without inject. Prints what it saw, one `key value` a line.
+ * A program with a few threads that loads agent.dll itself and drives it through one scenario: the
+ * agent's own end-to-end test, without inject. Prints its observations, one `key value` per line.
  *
  *   host.exe AGENT_DLL OUTPUT SCENARIO
  */
@@ -107,13 +107,13 @@ static void print_priorities(void)
     CloseHandle(snapshot);
 }
 
-/* What the agent publishes for its guard process. */
+/* The board that the agent publishes for its guard process. */
 static const volatile stk_guard_board *board(void)
 {
     return (const volatile stk_guard_board *)(UINT_PTR)agent_state().guard_board;
 }
 
-/* The slot of the sampler that is at work: its word changes. */
+/* The slot of the working sampler: its word changes. */
 static int active_slot(void)
 {
     uint64_t words[3];
@@ -128,7 +128,10 @@ static int active_slot(void)
     return -1;
 }
 
-/* Freezes the active sampler at some moment; returns how many of the workers never ran again although it stayed frozen, or -1 without a sampler. */
+/*
+ * Freezes the active sampler at some moment. Returns how many of the workers never ran again while
+ * it stayed frozen, or -1 without a sampler.
+ */
 static int stuck_while_frozen(void)
 {
     int stuck = 0, slot = active_slot();
@@ -152,7 +155,7 @@ static int stuck_while_frozen(void)
     return stuck;
 }
 
-/* Whether some worker goes on. On a loaded machine none may run for a while. */
+/* Whether some worker still runs. On a loaded machine none may run for a while. */
 static int works_on(void)
 {
     LONG64 before = work;
@@ -165,8 +168,8 @@ static int works_on(void)
 }
 
 /*
- * A thread that cannot stop, as one that waits in a driver: under Wine a thread is stopped by a signal of the host, which this one blocks
- * by a system call of Linux.
+ * A thread that cannot stop, like one that waits in a driver. Wine stops a thread by a signal of
+ * the host, which this thread blocks by a Linux system call.
  */
 static volatile LONG stubborn_asked, stubborn_blocked;
 
@@ -204,7 +207,7 @@ static DWORD WINAPI stubborn(void *number)
     return 0;
 }
 
-/* Waits until `count` more samples were taken; 0 if that does not happen. */
+/* Waits until `count` more samples were taken; 0 if they were not. */
 static int more_samples(uint64_t count)
 {
     uint64_t before = agent_state().samples;
@@ -216,7 +219,10 @@ static int more_samples(uint64_t count)
     return 0;
 }
 
-/* Uses what ExitProcess, the loader and the environment lock; 1 when it comes back, which a lock that is held would prevent. */
+/*
+ * Calls functions that take the locks of ExitProcess, of the loader and of the environment.
+ * Returns 1; if one of these locks were held, it would not return.
+ */
 static int locks_are_free(void)
 {
     static char text[64];
@@ -235,18 +241,21 @@ static void describe(HANDLE thread, const wchar_t *name)
         set(thread, name);
 }
 
-/* Dynamic code for the scenarios of --check-walks: it waits for `leaving`, whose address is its argument. */
+/*
+ * Dynamic code for the scenarios of --check-walks. It waits for `leaving`, whose address is its
+ * argument.
+ */
 
 /* push rbp; mov ebp,10h; again: cmp dword ptr [rcx],0; je again; pop rbp; ret */
 static const BYTE wild_code[] = {0x55, 0xBD, 0x10, 0, 0, 0, 0x83, 0x39, 0, 0x74, 0xFB, 0x5D, 0xC3};
-/* UNWIND_INFO that takes rbp for the frame: whoever unwinds it reads address 10h. */
+/* UNWIND_INFO with rbp as the frame register: an unwinder reads address 10h. */
 static const BYTE wild_info[] = {0x01, 6, 2, 0x05, 6, 0x03, 1, 0x50};
 /* again: cmp dword ptr [rcx],0; je again; ret */
 static const BYTE slow_code[] = {0x83, 0x39, 0, 0x74, 0xFB, 0xC3};
 
 static volatile LONG slow_lookups;
 
-/* As a runtime's callback that has to wait for a lock. */
+/* Behaves like a runtime's callback that must wait for a lock. */
 static PRUNTIME_FUNCTION CALLBACK slow_lookup(DWORD64 pc, PVOID context)
 {
     if (InterlockedIncrement(&slow_lookups) <= 3)
@@ -254,7 +263,7 @@ static PRUNTIME_FUNCTION CALLBACK slow_lookup(DWORD64 pc, PVOID context)
     return NULL;
 }
 
-/* Starts a thread in the dynamic code of a scenario and prints where that lies. */
+/* Starts a thread in the dynamic code of a scenario and prints the code's address. */
 static HANDLE dynamic_thread(int wild)
 {
     BYTE *page = VirtualAlloc(NULL, 4096, MEM_COMMIT | MEM_RESERVE, PAGE_EXECUTE_READWRITE);
@@ -277,9 +286,10 @@ static HANDLE dynamic_thread(int wild)
 }
 
 /*
- * A thread whose environment block is unmapped while the recorder looks at it, as Windows does when a thread ends (Wine keeps the block). What the
- * recorder asks the system about threads comes here first: `doomed` gets an address that is reserved no more for its block, and it ends before the
- * question that comes next is answered, so that nobody can suspend it.
+ * A thread whose environment block is unmapped while the recorder looks at it, as Windows does when
+ * a thread ends (Wine keeps the block). The recorder's queries about threads are diverted to
+ * query_without_block. It reports a freed address as the block of `doomed`, and lets that thread
+ * end before it answers the next query, so that the thread cannot be suspended.
  */
 typedef LONG(WINAPI *query_fn)(HANDLE, ULONG, void *, ULONG, ULONG *);
 static query_fn query_thread;
@@ -287,7 +297,7 @@ static HANDLE doomed, doom;
 static DWORD doomed_tid;
 static volatile LONG answers_without_block;
 
-/* GetThreadId would come back here. */
+/* GetThreadId would call the diverted function again. */
 static DWORD tid_of(HANDLE thread)
 {
     ULONG_PTR basic[6] = {0}; /* THREAD_BASIC_INFORMATION: the thread's id is its fourth word */
@@ -300,19 +310,22 @@ static LONG WINAPI query_without_block(HANDLE thread, ULONG class, void *buffer,
     LONG status = query_thread(thread, class, buffer, size, needed);
     if (tid_of(thread) != doomed_tid)
         return status;
-    if (class == 0 && status >= 0) { /* ThreadBasicInformation: the block's address is its second word */
+    if (class == 0 && status >= 0) { /* ThreadBasicInformation: its second word is the block */
         void *gone = VirtualAlloc(NULL, 65536, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
         VirtualFree(gone, 0, MEM_RELEASE);
         ((void **)buffer)[1] = gone;
         InterlockedIncrement(&answers_without_block);
-    } else if (class == 9) { /* ThreadQuerySetWin32StartAddress: asked after the block was looked at */
+    } else if (class == 9) { /* ThreadQuerySetWin32StartAddress: follows the reading of the block */
         SetEvent(doom);
         WaitForSingleObject(doomed, INFINITE);
     }
     return status;
 }
 
-/* Leads NtQueryInformationThread, a few instructions around a system call that may lie anywhere, through query_without_block. */
+/*
+ * Diverts NtQueryInformationThread to query_without_block. The function is a few instructions
+ * around a system call, which work at any address.
+ */
 static int divert_query(void)
 {
     BYTE *function = (BYTE *)(void *)GetProcAddress(GetModuleHandleA("ntdll.dll"), "NtQueryInformationThread");
@@ -352,7 +365,9 @@ static uint32_t start(const char *output, uint32_t flags, uint32_t rate_mhz, uin
         ended = CreateEventA(NULL, TRUE, FALSE, NULL);
     DuplicateHandle(GetCurrentProcess(), ended, GetCurrentProcess(), &signal, 0, FALSE, DUPLICATE_SAME_ACCESS);
     config.ended_event = (uint64_t)(UINT_PTR)signal;
-    /* Every scenario stops the agent before the process exits, or is about an exit without a guard. */
+    /*
+     * Every scenario stops the agent before the process exits, or tests an exit without a guard.
+     */
     config.flags = flags | unguarded;
     if (guard_process) {
         HANDLE guard = NULL;
@@ -389,7 +404,7 @@ static void wait_for_end(void)
     printf("ended %d\n", WaitForSingleObject(ended, 60000) == WAIT_OBJECT_0);
 }
 
-/* Waits until the recording is in full swing: on a loaded machine that takes a while. */
+/* Waits until the recording has samples and modules: on a loaded machine that takes a while. */
 static void wait_for_samples(uint64_t least)
 {
     for (int i = 0; i < 1500; i++) {
@@ -401,8 +416,8 @@ static void wait_for_samples(uint64_t least)
 }
 
 /*
- * Records a child of this program whose sampler stops for ever in a phase, and looks at it from outside, as the guard does: any thread inside can
- * be the one that is held.
+ * Records a child of this program whose sampler stops forever in a phase, and checks it from
+ * outside, like the guard: any thread inside can be the one that is held.
  */
 static int freeze(const char *self, const char *agent, const char *output, const char *phase)
 {
@@ -438,13 +453,13 @@ static int freeze(const char *self, const char *agent, const char *output, const
         ReadProcessMemory(child.hProcess, remote, &seen, sizeof seen, NULL);
         if ((seen.samplers[0].word & 0xff) != (unsigned)atoi(phase))
             continue;
-        /* Passed through only, unless it stays. */
+        /* The sampler may only have passed through the phase: check that it stays there. */
         Sleep(300);
         ReadProcessMemory(child.hProcess, remote, &later, sizeof later, NULL);
         if (later.samplers[0].word != seen.samplers[0].word)
             seen.samplers[0].word = 0;
     }
-    /* The watchdog leaves it so. */
+    /* The watchdog must not change it. */
     Sleep(2500);
     ReadProcessMemory(child.hProcess, remote, &later, sizeof later, NULL);
     uint64_t word = seen.samplers[0].word;
@@ -504,7 +519,7 @@ int main(int argc, char **argv)
             return 1;
         wait_for_end();
     } else if (!strcmp(scenario, "tables")) {
-        /* Everything embedded, and kept in a folder that two recordings share. */
+        /* Embeds everything, and keeps it in a folder that two recordings share. */
         static wchar_t folder[1024];
         MultiByteToWideChar(CP_UTF8, 0, argv[4], -1, folder, 1024);
         tables = folder;
@@ -549,7 +564,7 @@ int main(int argc, char **argv)
             return 1;
         wait_for_samples(10);
         int stuck = 0, frozen = 0;
-        /* Where the watchdog had to resume a thread that stood still it ends the recording. */
+        /* If the watchdog had to resume a stopped thread, it ends the recording. */
         for (int i = 0; i < 20 && agent_state().state == STK_STATE_RECORDING; i++) {
             int more = stuck_while_frozen();
             frozen += more >= 0;
@@ -563,7 +578,7 @@ int main(int argc, char **argv)
         if (start(output, STK_FLAG_CHECK_WALKS, 1000000, 0))
             return 1;
         wait_for_samples(20);
-        /* Faults of the target's own still come to its own handlers. */
+        /* The target's own faults still reach its own handlers. */
         printf("bad_read %d\n", IsBadReadPtr((void *)16, 1) != 0);
         Sleep(1500);
         printf("slow_lookups %ld\n", slow_lookups);
@@ -597,7 +612,7 @@ int main(int argc, char **argv)
         printf("held %d\nworking %d\n", held, works_on());
         stubborn_asked = 0;
         printf("sampled_after %d\n", more_samples(200));
-        /* They are left alone for five seconds after the call that asked them has returned. */
+        /* The sampler leaves them alone for 5 s after the call that asked them has returned. */
         Sleep(7000);
         printf("captured %u\n", capture_here(3));
         printf("stop %u\nalive %d\n", agent_stop(NULL), works_on());
@@ -631,7 +646,7 @@ int main(int argc, char **argv)
         printf("answers_without_block %ld\nstop %u\n", answers_without_block, agent_stop(NULL));
         printf("doomed_tid %lu\n", doomed_tid);
     } else if (!strcmp(scenario, "guard_gone")) {
-        /* Any process will do for a guard: the agent waits for its end alone. */
+        /* Any process can be the guard: the agent only waits for its end. */
         STARTUPINFOA startup;
         PROCESS_INFORMATION guard;
         memset(&startup, 0, sizeof startup);
@@ -648,7 +663,7 @@ int main(int argc, char **argv)
         unguarded = 0;
         start(output, 0, 1000000, 0);
     } else if (!strcmp(scenario, "size_limit")) {
-        /* It is samples that fill the trace. */
+        /* Only samples fill the trace. */
         embed = STK_EMBED_NONE;
         max_bytes = 128 << 10;
         if (start(output, 0, 1000000, 0))

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-/// `Teb::stack` reads a thread's environment block directly, which the system unmaps when the
-/// thread ends: it is for the place that suspends threads and for the one where a thread looks at
-/// itself. All others read by the call that cannot fault (`Teb::stack_base`).
+/// `Teb::stack` reads a thread's environment block directly, and the system unmaps that block when
+/// the thread ends. Only the code that suspends threads and the code with which a thread captures
+/// itself may call it. All other code uses the call that cannot fault (`Teb::stack_base`).
 #[test]
 fn only_suspended_or_own_tebs_are_read_directly() {
     let mut found = Vec::new();

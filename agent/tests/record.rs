@@ -1,4 +1,4 @@
-//! The portable half against a fake process: what was there is what a reader finds.
+//! Tests the portable half with a fake process: a reader must find what was there.
 
 #![cfg(not(windows))]
 
@@ -39,7 +39,7 @@ struct FakeThread {
     cycles: Option<u64>,
     cpu_time: Option<u64>,
     outcome: Outcome,
-    /// The next capture succeeds.
+    /// Whether the next capture succeeds.
     recovers: bool,
     captures: u32,
     /// Cycles that a capture costs the thread.
@@ -57,7 +57,7 @@ struct World {
     own_cpu: u64,
     /// CPU ticks that a look at a thread costs it.
     look_cpu: u64,
-    /// Threads in the order in which they were looked at.
+    /// Threads in the order of their looks.
     looks: Vec<u64>,
 }
 
@@ -137,7 +137,7 @@ struct Rig {
     header: FileHeader,
 }
 
-/// The file.
+/// The trace's file.
 #[derive(Clone, Default)]
 struct Memory(Rc<RefCell<Vec<u8>>>, Option<usize>);
 
@@ -156,11 +156,11 @@ impl Output for Memory {
     }
 }
 
-/// A file in which one write ends the thread: a panic stands for it.
+/// A file in which one write terminates the writing thread. A panic simulates that.
 #[derive(Clone, Default)]
 struct Deadly {
     file: Memory,
-    /// How many bytes of the next write get into the file, if that one is the last.
+    /// How many bytes of the next write reach the file, if that write is the last.
     last: Rc<Cell<Option<usize>>>,
 }
 
@@ -218,7 +218,7 @@ impl Rig {
         change(self.world.borrow_mut().threads.get_mut(&instance).unwrap());
     }
 
-    /// A pass at `ms`.
+    /// Makes a pass at `ms`.
     fn pass(&mut self, ms: u64) {
         let now = self.world.borrow().now.max(ms * MS);
         self.world.borrow_mut().now = now;
@@ -232,7 +232,7 @@ impl Rig {
         }
     }
 
-    /// Ends the trace and gives the file.
+    /// Ends the trace and returns the file.
     fn finish(mut self) -> Vec<u8> {
         self.sampler.finish();
         self.write();
@@ -256,7 +256,7 @@ fn set_stack(thread: &mut FakeThread, words: usize, seed: u64) {
     thread.registers[IP] = 0x40_0000 + seed * 16;
 }
 
-/// What a reader finds, in stored order.
+/// The samples that a reader finds, in stored order.
 #[derive(Clone, PartialEq, Debug)]
 enum StoredSample {
     Sample {
@@ -320,10 +320,10 @@ fn samples(found: &[(u64, StoredSample)]) -> Vec<(u64, Vec<u8>)> {
         .collect()
 }
 
-/// At the end of the process the arena has little room: a thread that waits to be sampled costs
-/// memory, and will never be sampled.
+/// At the end of the process the arena has little memory, and a thread that waits to be sampled
+/// would need some, though it will not be sampled.
 #[test]
-fn the_end_takes_no_thread_that_waits_to_be_sampled() {
+fn finishing_the_sampler_adds_no_waiting_threads() {
     let mut rig = Rig::new(1000);
     rig.add(1, 100);
     rig.pass(1);
@@ -375,7 +375,7 @@ fn stacks_that_grow_shrink_and_change_read_back_word_for_word() {
     rig.add(1, 40);
     rig.add(2, 3);
     let mut expected = Vec::new();
-    // Depths that grow beyond the first image, shrink, and pass several block cuts.
+    // Depths that grow beyond the first image, shrink, and span several block cuts.
     for step in 0..400u64 {
         let words = (step * 37 % 5000) as usize + 1;
         rig.thread(1, |thread| set_stack(thread, words, step));
@@ -391,7 +391,7 @@ fn stacks_that_grow_shrink_and_change_read_back_word_for_word() {
 }
 
 #[test]
-fn a_thread_whose_cycles_stand_still_is_not_suspended_again() {
+fn a_thread_with_unchanged_cycles_is_not_suspended_again() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);
     rig.thread(1, |thread| thread.cycles = Some(100));
@@ -411,7 +411,7 @@ fn a_thread_whose_cycles_stand_still_is_not_suspended_again() {
     assert!(matches!(found[2].1, StoredSample::Sample { state: RunState::Running, .. }), "{found:?}");
 }
 
-/// States of all samples, in stored order; a SAME as often as it counts passes.
+/// States of all samples, in stored order. A SAME appears as often as it counts passes.
 fn states(file: &[u8]) -> Vec<RunState> {
     let trace = Trace::open(file).unwrap();
     let mut scratch = Scratch::new();
@@ -431,7 +431,7 @@ fn states(file: &[u8]) -> Vec<RunState> {
 }
 
 #[test]
-fn the_cycles_that_sampling_itself_costs_do_not_make_a_waiting_thread_a_running_one() {
+fn the_cost_of_sampling_does_not_make_a_waiting_thread_running() {
     let mut rig = Rig::new(4);
     rig.sampler.set_suspension_cost(SuspensionCost { p50: 8_000, p95: 14_000 });
     rig.add(1, 10);
@@ -443,7 +443,7 @@ fn the_cycles_that_sampling_itself_costs_do_not_make_a_waiting_thread_a_running_
     let captures = rig.world.borrow().threads[&1].captures;
     let mut expected = [RunState::Waiting; 8];
     expected[0] = RunState::Unknown;
-    // It spun in place.
+    // It ran without changing a register.
     expected[4] = RunState::Running;
     assert_eq!(states(&rig.finish()), expected);
     assert_eq!(captures, 4, "at first and to be sure of it; after the run, and to be sure of that");
@@ -469,11 +469,11 @@ fn an_idle_thread_is_suspended_at_most_three_times_and_one_that_runs_in_every_pa
 }
 
 #[test]
-fn three_hundred_waiting_threads_are_suspended_at_most_three_times_each_in_ten_seconds() {
+fn three_hundred_waiting_threads_are_suspended_at_most_three_times_each() {
     let mut rig = Rig::new(4);
     for instance in 1..=300 {
         rig.add(instance, 10);
-        // What a capture costs differs from thread to thread, and from capture to capture.
+        // The cost of a capture differs between threads and between captures.
         let cost = 2_000 + instance * 7919 % 40_000;
         rig.thread(instance, |thread| (thread.cycles, thread.capture_cycles) = (Some(7), cost));
     }
@@ -484,12 +484,12 @@ fn three_hundred_waiting_threads_are_suspended_at_most_three_times_each_in_ten_s
     let world = rig.world.borrow();
     let most = world.threads.values().map(|thread| thread.captures).max().unwrap();
     assert!(most <= 3, "{most}");
-    // No sample is missing for it.
+    // No sample is missing because of this.
     assert_eq!(rig.counters.samples.load(Ordering::Relaxed), 300 * 10_000);
 }
 
 #[test]
-fn the_cycles_of_a_thread_are_told_with_its_samples_also_of_passes_that_did_not_capture_it() {
+fn cycles_are_stored_with_samples_even_for_passes_without_a_capture() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);
     rig.thread(1, |thread| (thread.cycles, thread.capture_cycles) = (Some(1_000), 12_000));
@@ -523,7 +523,7 @@ fn the_cycles_of_a_thread_are_told_with_its_samples_also_of_passes_that_did_not_
 }
 
 #[test]
-fn a_sampler_over_its_share_of_a_processor_gives_every_thread_its_turn_and_counts_what_it_left_out() {
+fn a_limited_sampler_gives_every_thread_its_turn_and_counts_skipped_passes() {
     const THREADS: u64 = 400;
     let mut rig = Rig::new(4);
     rig.sampler.limit_duty(MS);
@@ -541,7 +541,7 @@ fn a_sampler_over_its_share_of_a_processor_gives_every_thread_its_turn_and_count
             rig.world.borrow_mut().looks.clear();
         }
         ms = (ms + rig.sampler.stride()).max(rig.world.borrow().now.div_ceil(MS));
-        // Threads that come and go take nobody's turn.
+        // Threads that come and go delay no other thread's turn.
         if let Some(instance) = brief.take() {
             assert!(rig.commands.push(ThreadCommand::Remove { instance }).is_ok());
         } else if ms % 3 == 0 {
@@ -585,7 +585,7 @@ fn a_thread_that_cannot_be_captured_is_tried_again_at_the_end_of_the_pass() {
     assert_eq!((lost(DropReason::OwnsExitLocks), lost(DropReason::NoContext)), (0, 1));
     assert_eq!(lost(DropReason::NotStopped), 1);
     let captures: Vec<u32> = rig.world.borrow().threads.values().map(|thread| thread.captures).collect();
-    // One that does not stop is not waited for twice.
+    // The sampler does not wait twice for a thread that does not stop.
     assert_eq!(captures, [2, 2, 1]);
     let threads: Vec<u64> = samples(&read(&rig.finish())).into_iter().map(|(thread, _)| thread).collect();
     assert_eq!(threads, [1]);
@@ -618,7 +618,7 @@ fn a_block_is_cut_in_time_even_if_nothing_ran() {
     }
     let found = read(&rig.finish());
     let idle: Vec<_> = found.iter().filter(|(_, one)| matches!(one, StoredSample::Idle { .. })).collect();
-    // The first block holds the sample, the last may be short.
+    // The first block holds the sample; the last may be short.
     assert!(idle.len() >= 4, "{found:?}");
     // Every IDLE names the block of the one sample there is.
     assert!(idle.iter().all(|(_, one)| matches!(one, StoredSample::Idle { block: 0, .. })), "{idle:?}");
@@ -633,7 +633,7 @@ fn a_block_is_cut_in_time_even_if_nothing_ran() {
 }
 
 #[test]
-fn after_a_state_block_no_idle_cites_what_lies_before_it() {
+fn idle_events_after_a_state_block_refer_to_no_earlier_block() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);
     for ms in 0..600 {
@@ -658,7 +658,7 @@ fn after_a_state_block_no_idle_cites_what_lies_before_it() {
 }
 
 #[test]
-fn without_a_free_buffer_samples_are_dropped_and_counted_and_what_follows_is_whole() {
+fn samples_without_a_free_buffer_are_counted_and_later_ones_are_complete() {
     let mut rig = Rig::new(2);
     rig.add(1, 2000);
     let mut expected = Vec::new();
@@ -698,7 +698,7 @@ fn a_stack_beyond_the_limit_is_cut_at_its_base_and_flagged() {
 }
 
 #[test]
-fn a_triggered_sample_carries_its_tag_and_makes_the_next_look_a_real_one() {
+fn a_triggered_sample_carries_its_tag_and_forces_the_next_capture() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);
     rig.thread(1, |thread| thread.cycles = Some(5));
@@ -709,7 +709,7 @@ fn a_triggered_sample_carries_its_tag_and_makes_the_next_look_a_real_one() {
     fill(&own, 3 * MS, &mut capture);
     let triggered = TriggeredSample { tid: 4, tag: 42, capture: &capture };
     assert_eq!(rig.sampler.triggered(&triggered), Acceptance::Done);
-    // The cycle count has not moved since the last look, but the last stored sample is another one.
+    // The cycle count has not changed since the last look, but another sample was stored last.
     rig.pass(4);
     assert_eq!(rig.world.borrow().threads[&1].captures, 2);
     let found = read(&rig.finish());
@@ -724,7 +724,7 @@ fn a_triggered_sample_carries_its_tag_and_makes_the_next_look_a_real_one() {
 }
 
 #[test]
-fn a_triggered_sample_of_an_unknown_thread_waits_for_it_and_is_counted_if_it_never_comes() {
+fn a_triggered_sample_waits_for_its_thread_and_is_counted_if_it_never_comes() {
     let mut rig = Rig::new(4);
     let capture = Capture::new(64);
     let triggered = TriggeredSample { tid: 8, tag: 1, capture: &capture };
@@ -757,7 +757,7 @@ fn losses_are_counted_by_their_reason_and_an_ended_thread_is_no_loss() {
 }
 
 #[test]
-fn a_one_shot_samples_again_only_what_could_not_be_sampled() {
+fn a_one_shot_retries_only_threads_that_could_not_be_sampled() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);
     rig.add(2, 10);
@@ -786,7 +786,7 @@ fn a_thread_that_ends_leaves_its_idle_passes_in_the_trace() {
 }
 
 #[test]
-fn code_at_one_address_is_read_once_until_a_module_comes_or_goes() {
+fn code_at_an_address_is_read_once_until_a_module_is_loaded_or_unloaded() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);
     for ms in 0..5 {
@@ -822,10 +822,10 @@ fn after_a_failed_write_nothing_more_is_appended_and_the_file_stays_readable() {
     assert!(trace.verify(&mut Scratch::new()).is_empty());
 }
 
-/// The thread that ends the process goes on where the writer was terminated.
+/// The thread that ends the process continues where the writer was terminated.
 #[test]
 fn a_block_whose_writer_was_terminated_is_in_the_trace_once_or_not_at_all() {
-    // Before it was compressed; before the write, behind it, and within it.
+    // Before it was compressed; before, after and within the write.
     for (written, whole) in [(None, true), (Some(0), true), (Some(usize::MAX), true), (Some(100), false)] {
         let mut rig = Rig::new(4);
         let output = Deadly::default();
@@ -857,7 +857,7 @@ fn a_block_whose_writer_was_terminated_is_in_the_trace_once_or_not_at_all() {
     }
 }
 
-/// A clock that stands still, and no patience.
+/// A clock that stands still. It never waits.
 struct NoPace;
 
 impl Pace for NoPace {
@@ -896,7 +896,7 @@ fn journal(buffers: usize) -> (Journal<NoPace>, Arc<Lane>, Memory, Writer<Memory
 }
 
 #[test]
-fn a_table_is_stored_once_however_often_it_is_seen_and_reads_back() {
+fn a_repeated_table_is_stored_once_and_reads_back() {
     let (mut journal, lane, file, mut writer) = journal(8);
     let part = |rva, byte| agent::record::image::Part {
         kind: TableKind::UnwindInfo,
@@ -935,7 +935,7 @@ fn a_table_is_stored_once_however_often_it_is_seen_and_reads_back() {
 }
 
 #[test]
-fn a_journal_without_a_writer_gives_up_and_counts_instead_of_waiting_for_ever() {
+fn a_journal_without_a_writer_gives_up_and_counts_the_loss() {
     let (mut journal, lane, _file, _writer) = journal(2);
     let kept: Vec<_> = std::iter::from_fn(|| lane.take_free()).collect();
     assert_eq!(kept.len(), 2);

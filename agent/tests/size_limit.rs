@@ -1,4 +1,4 @@
-//! A size limit: the trace stays below it and is whole.
+//! A size limit: the trace stays below it and is complete.
 
 use agent::record::writer::{Output, WriteError, Writer};
 use std::cell::RefCell;
@@ -21,7 +21,7 @@ impl Output for Memory {
     }
 }
 
-/// Fills a block with about `bytes` that no compressor makes smaller.
+/// Fills a block with about `bytes` of incompressible data.
 fn fill(block: &mut BlockBuffer, bytes: usize, seed: &mut u64) {
     block.begin(BlockKind::Meta, 1);
     let mut value = [0; 4096];
@@ -62,8 +62,8 @@ fn write(limit: u64, block_bytes: usize) -> (Vec<u8>, u32, bool) {
 
 #[test]
 fn a_trace_stays_below_its_limit_and_is_whole() {
-    // Blocks of many sizes, so that the limit is met at every distance, and thousands of blocks, so
-    // that the index weighs something.
+    // Blocks of many sizes, so that the limit is reached at various distances, and thousands of
+    // blocks, so that the index has a noticeable size.
     for (limit, block_bytes) in [(64 << 10, 4096), (300_000, 8192), (1 << 20, 200_000), (8 << 20, 4096)] {
         let (bytes, written, warned) = write(limit, block_bytes);
         let context = format!("limit {limit}, blocks of {block_bytes}: {} bytes", bytes.len());
@@ -86,7 +86,7 @@ fn without_a_limit_nothing_is_left_out() {
 }
 
 #[test]
-fn the_end_of_the_recording_is_asked_for_before_blocks_are_left_out() {
+fn the_end_is_requested_before_blocks_are_left_out() {
     let header = FileHeader::new(Arch::X64, Os::Windows, [9; 16], 10_000_000);
     let mut writer = Writer::new(&header, 1 << 20, Memory::default()).unwrap();
     writer.set_limit(1 << 20);
@@ -96,7 +96,7 @@ fn the_end_of_the_recording_is_asked_for_before_blocks_are_left_out() {
         fill(&mut block, 8192, &mut seed);
         writer.block(&block).expect("there is room as long as it is not nearly full");
     }
-    // And what is on its way then fits.
+    // The buffers that are still in use then fit.
     for _ in 0..8 {
         fill(&mut block, 8192, &mut seed);
         writer.block(&block).expect("the margin is for this");

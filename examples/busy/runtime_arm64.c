@@ -1,4 +1,5 @@
-// What busy and its plug-ins need of a C runtime for arm64 that is not in a DLL: for build.sh --arm64, where there is no mingw library.
+// The parts of a C runtime for arm64 that busy and its plug-ins need and that no DLL has. For
+// build.sh --arm64, where there is no mingw library.
 #include <stdarg.h>
 #include <stdio.h>
 #undef printf
@@ -12,7 +13,7 @@ int printf(const char *format, ...) {
   return written;
 }
 
-// The entry point of a DLL that has nothing to do when it is loaded.
+// The entry point of a DLL that does nothing when it is loaded.
 int DllMainCRTStartup(void *module, unsigned long reason, void *reserved) {
   (void)module, (void)reason, (void)reserved;
   return 1;

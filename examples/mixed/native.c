@@ -1,11 +1,11 @@
-/* native.dll: what lies between the managed frames of mixed.cs. */
+/* native.dll: the native frames between the managed frames of mixed.cs. */
 #include <windows.h>
 
 #define EXPORT __declspec(dllexport) __attribute__((noinline))
 
 typedef int (*callback_t)(int);
 
-/* Calls back; the stack frame is large enough to be a frame of its own. */
+/* Calls back. The array gives the function a stack frame. */
 EXPORT int native_call(callback_t callback, int depth)
 {
     volatile char frame[64];
@@ -26,7 +26,7 @@ EXPORT void native_wait(int milliseconds) { Sleep((DWORD)milliseconds); }
 
 EXPORT int native_pid(void) { return (int)GetCurrentProcessId(); }
 
-/* Loads a DLL and leaves it there. */
+/* Loads a DLL and keeps it loaded. */
 EXPORT int native_load(const wchar_t *path) { return LoadLibraryW(path) != NULL; }
 
 BOOL WINAPI DllMainCRTStartup(HINSTANCE instance, DWORD reason, void *reserved)

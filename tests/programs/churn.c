@@ -1,6 +1,8 @@
 /*
- * Four threads that start threads which live 0 to 200 microseconds, for the seconds that the argument says. Each short thread adds what its number says
- * to a sum, so that a thread that was lost or ran twice shows. Prints `pid N` and `ready` first, in the end `threads N` and `checksum right`.
+ * Four threads start threads that live 0 to 200 microseconds, for as many seconds as the argument
+ * says. Each short thread adds a value made from its number to a sum, which reveals a thread that
+ * was lost or ran twice. Prints `pid N` and `ready` first, and `threads N` and `checksum right` at
+ * the end.
  *
  *   churn.exe SECONDS
  */

@@ -1,6 +1,7 @@
 /*
- * Does to a recorded process what the system does when it exits: ends the recorder's sampler and watchdog from outside, once the sampler (which a test
- * has frozen) holds the process's first thread. Prints `held`, then `gone_after N` (milliseconds from their end to the process's) or
+ * Does to a recorded process what the system does when it exits: ends the recorder's sampler and
+ * watchdog from outside, once the sampler (which a test has frozen) holds the process's first
+ * thread. Prints `held`, then `gone_after N` (milliseconds from their end to the process's end), or
  * `hangs` after 10 s.
  *
  *   cull.exe PID
@@ -10,7 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Threads of the process: the lowest id that is not the recorder's in `first`; the recorder's, by their priorities, in `own`. */
+/*
+ * Finds threads of the process: `first` gets the one with the lowest id that is not the recorder's,
+ * `own` the recorder's, which are known by their priorities.
+ */
 static int threads(DWORD pid, HANDLE *first, HANDLE *own)
 {
     THREADENTRY32 entry = {.dwSize = sizeof entry};

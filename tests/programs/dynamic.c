@@ -1,5 +1,6 @@
-/* Code made at run time, a thread a kind: registered by a table, by a callback, by a callback that fails, replaced by other code at
- * the same place, and a stub that nobody registered. Runs for the seconds of its argument. */
+/* Code made at run time, one thread per kind: registered by a table, by a callback, by a callback
+ * that fails, replaced by other code at the same address, and a stub that is not registered. Runs
+ * for as many seconds as its argument says. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 static ULONGLONG end;
 
-/* What dynamic code calls: ordinary code with ordinary unwind data. */
+/* The dynamic code calls this: ordinary code with ordinary unwind data. */
 __attribute__((noinline)) static void native_work(void) {
   ULONGLONG until = GetTickCount64() + 30;
   volatile unsigned x = 1;
@@ -20,14 +21,16 @@ __attribute__((noinline)) static void native_work(void) {
 }
 
 #ifdef __aarch64__
-/* stp x29, x30, [sp, #-frame]!; mov x29, sp; blr x0; ldp x29, x30, [sp], #frame; ret, and what unwinds it: 5 instructions, one
- * epilogue at the end whose codes begin at the second of set_fp, save_fplr_x, end, nop. */
+/* stp x29, x30, [sp, #-frame]!; mov x29, sp; blr x0; ldp x29, x30, [sp], #frame; ret, and its
+ * unwind data: 5 instructions, one epilogue at the end whose codes begin at the second of set_fp,
+ * save_fplr_x, end, nop. */
 static void put_function(BYTE *region, BYTE frame) {
   DWORD words = frame / 8;
   DWORD code[] = {0xa9807bfd | (-words & 0x7f) << 15, 0x910003fd, 0xd63f0000, 0xa8c07bfd | words << 15, 0xd65f03c0};
   DWORD info[] = {1u << 27 | 1u << 22 | 1u << 21 | 5, 0xe3e480e1 | (words - 1) << 8};
 #else
-/* push rbx; sub rsp, frame; mov rbx, rcx; call rbx; nop; add rsp, frame; pop rbx; ret, and what unwinds it. */
+/* push rbx; sub rsp, frame; mov rbx, rcx; call rbx; nop; add rsp, frame; pop rbx; ret, and its
+ * unwind data. */
 static void put_function(BYTE *region, BYTE frame) {
   BYTE code[] = {0x53, 0x48, 0x83, 0xec, frame, 0x48, 0x89, 0xcb, 0xff, 0xd3, 0x90, 0x48, 0x83, 0xc4, frame, 0x5b, 0xc3};
   BYTE info[] = {0x01, 5, 2, 0, 5, (BYTE)(((frame - 8) / 8) << 4 | 2), 1, 0x30};
@@ -103,7 +106,7 @@ int main(int argc, char **argv) {
   put_function(table, 0x20);
   put_function(callback, 0x40);
   put_function(failing, 0x20);
-  put_function(reused, 0x20); /* on arm64 the system reads a function's length here when it is registered */
+  put_function(reused, 0x20); /* on arm64, registering reads the function's length here */
 #ifdef __aarch64__
   /* again: subs x0, x0, #1; b.ne again; ret */
   DWORD loop[] = {0xf1000400, 0x54ffffe1, 0xd65f03c0};

@@ -1,10 +1,13 @@
 /*
- * A program that ends in a way and at a moment that its arguments say, with a few threads at work: to be recorded meanwhile.
+ * A program with a few working threads that ends in the way and at the time that its arguments say,
+ * while it is recorded.
  *
  *   ends.exe WAY MILLISECONDS [FILE]
  *
- * WAY: exit (ExitProcess from main), exit_other (ExitProcess from another thread), terminate (TerminateProcess of itself), last_thread (every
- * thread leaves, main by ExitThread with code 9 and as the last), abort, alone (one thread, which works until FILE is there and calls ExitProcess), never. Prints `pid N` and `ready` first. The time counts from then, or from the moment when FILE is there.
+ * WAY: exit (ExitProcess from main), exit_other (ExitProcess from another thread), terminate
+ * (TerminateProcess of itself), last_thread (every thread ends, main as the last by ExitThread with
+ * code 9), abort, alone (one thread, which works until FILE exists and calls ExitProcess), never.
+ * Prints `pid N` and `ready` first. The time counts from then, or from the moment when FILE exists.
  */
 #include <windows.h>
 #include <stdio.h>
@@ -20,7 +23,7 @@ static DWORD WINAPI worker(void *unused)
     while (!leaving) {
         for (int i = 0; i < 2000; i++)
             work += i;
-        /* Takes the PEB lock, as a process's end does. */
+        /* Takes the PEB lock, as the end of a process does. */
         GetEnvironmentVariableA("PATH", name, sizeof name);
     }
     return 1;

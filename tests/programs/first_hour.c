@@ -1,9 +1,10 @@
-/* What tests/windows-check.ps1 records, one mode a run; see its header.
+/* tests/windows-check.ps1 records this program, one mode per run; see its header.
  *
  *   first_hour MODE SECONDS [ARGUMENT]
  *
- * Prints "pid N" and "ready", works for SECONDS, prints what it counted as "key value" lines, and "ok" if its own results were right.
- * The mode exit-* ends as its name says after SECONDS; nothing is printed then.
+ * Prints "pid N" and "ready", works for SECONDS, prints its counts as "key value" lines, and "ok"
+ * if its own results were right. A mode exit-* ends as its name says after SECONDS and prints
+ * nothing then.
  *
  *   x86_64-w64-mingw32-gcc -O2 -s -o first_hour.exe first_hour.c          cl /O2 first_hour.c */
 #define _CRT_SECURE_NO_WARNINGS
@@ -84,7 +85,7 @@ static DWORD WINAPI wait_for(void *event) {
   return 0;
 }
 
-/* Threads that only wait; their own CPU time is what the recording costs them. */
+/* Threads that only wait: their CPU time is the cost of the recording. */
 static void idle(int count) {
   HANDLE event = CreateEventA(NULL, TRUE, FALSE, NULL);
   HANDLE *threads = calloc(count, sizeof *threads);
@@ -110,7 +111,8 @@ static DWORD WINAPI spin(void *unused) {
   return 0;
 }
 
-/* Twice as many spinning threads as processors, short threads, and a DLL that is loaded and unloaded. */
+/* Twice as many spinning threads as processors, short threads, and a DLL that is loaded and
+ * unloaded. */
 static void saturate(const char *dll) {
   SYSTEM_INFO system;
   GetSystemInfo(&system);
@@ -130,7 +132,7 @@ static void saturate(const char *dll) {
   printf("spinners %d\nloads %ld\nthreads %lld\n", count, loads, (long long)counted);
 }
 
-/* The PEB lock: the current directory and the environment. */
+/* Uses the PEB lock, through the current directory and the environment. */
 static DWORD WINAPI hammer(void *number) {
   char name[32], value[32], path[MAX_PATH];
   sprintf(name, "STK_HAMMER_%d", (int)(ULONG_PTR)number);
@@ -152,7 +154,8 @@ static void peb_lock(void) {
   printf("operations %lld\n", (long long)counted);
 }
 
-/* PulseEvent wakes whoever waits at that moment: a thread that is being suspended just then is missed. */
+/* PulseEvent wakes the threads that wait at that moment. It misses a thread that is being suspended
+ * just then. */
 static HANDLE ping, pong;
 static volatile LONG64 lost;
 
@@ -170,7 +173,7 @@ static void pulse(void) {
   pong = CreateEventA(NULL, FALSE, FALSE, NULL);
   start(answerer, NULL, &thread);
   while (!over()) {
-    Sleep(2); /* the answerer waits by now */
+    Sleep(2); /* by now the answerer waits */
     PulseEvent(ping);
     if (WaitForSingleObject(pong, 100) == WAIT_OBJECT_0) InterlockedIncrement64(&counted);
     else InterlockedIncrement64(&lost);
@@ -180,7 +183,8 @@ static void pulse(void) {
   printf("pulses %lld\nlost %lld\n", (long long)counted, (long long)lost);
 }
 
-/* A minidump of the process by itself, which suspends all its other threads, the recorder's included. */
+/* Makes the process write its own minidump, which suspends all other threads, including the
+ * recorder's. */
 static void dumps(void) {
   typedef BOOL(WINAPI * write_dump)(HANDLE, DWORD, HANDLE, int, void *, void *, void *);
   HMODULE dbghelp = LoadLibraryA("dbghelp.dll");

@@ -1,13 +1,14 @@
-// Threads whose stack pointer is not where their environment block says, for agent/tests/e2e_foreign.rs:
+// Threads whose stack pointer lies outside of the bounds in their environment block, for
+// agent/tests/e2e_foreign.rs:
 //
-//   foreign    runs on memory of its own, as Go's goroutines do; the bounds stay those of its own stack
+//   foreign    runs on separate memory, like a goroutine of Go; its bounds stay those of its stack
 //   lying      has written StackBase = ~0 and StackLimit = 0, as some runtimes do to silence checks
 //   fiber      runs in a fiber: other bounds, and true ones
-//   growing    goes deep and comes back, so that its StackLimit moves
+//   growing    recurses deeply and returns, so that its StackLimit changes
 //   untouched  has its stack pointer below StackLimit, as between `sub rsp` and the first write
 //
-// foreign_stack.exe SECONDS: prints "NAME TID START END" of each thread's stack (of foreign: the memory; of untouched: END and
-// LIMIT), runs SECONDS, ends with exit code 7.
+// foreign_stack.exe SECONDS: prints "NAME TID START END" of each thread's stack (foreign: of the
+// memory; untouched: END and LIMIT), runs SECONDS, ends with exit code 7.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ static void tell(const char *name, uintptr_t start, uintptr_t end) {
     ReleaseMutex(printed);
 }
 
-// GetTickCount64 reads shared memory: no system call is made on a stack of our own.
+// GetTickCount64 reads shared memory, so no system call runs on the foreign stack.
 __attribute__((noinline)) void spin(void) {
     while (GetTickCount64() < end_at)
         for (volatile int i = 0; i < 1000; i++) {}

@@ -1,7 +1,7 @@
-// One thread that does one thing for SECONDS: hammers.exe peb|heap|environment SECONDS. Prints its process id and "ready", and at the end how
-// often it came round.
+// One thread that repeats one operation for SECONDS: hammers.exe peb|heap|environment SECONDS.
+// Prints its process id and "ready", and at the end the number of rounds.
 //
-//   peb          takes and leaves the PEB lock
+//   peb          takes and releases the PEB lock
 //   heap         allocates and frees 16 blocks of different sizes
 //   environment  sets and reads an environment variable, under the PEB lock
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /*
- * Loads five DLLs right before it ends: a recorder hears of them when there is no time left to look at them.
+ * Loads five DLLs right before it ends, so that a recorder has no time left to read them.
  *
- *   last_load.exe MILLISECONDS     works for so long, prints a line, loads them, ends with exit code 7
+ *   last_load.exe MILLISECONDS     works for MILLISECONDS, prints a line, loads them, ends with
+ *                                  exit code 7
  */
 #include <windows.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* A program that tells, at the first instruction of main, which thread initialised its process and whether it is being recorded.
-   Its exit code: 10 if all is as it should be, else 1. */
+/* A program that reports, at the start of main, which thread initialised its process and whether it
+   is being recorded. Its exit code is 10 if everything is as expected, else 1. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,10 +15,11 @@ static void NTAPI tls(void *module, DWORD reason, void *reserved) {
     tls_thread = GetCurrentThreadId();
 }
 
-/* The C runtime's TLS directory points to what lies between .CRT$XLA and .CRT$XLZ. */
+/* The C runtime's TLS directory lists the callbacks between .CRT$XLA and .CRT$XLZ. */
 __attribute__((section(".CRT$XLM"), used)) static void *tls_callback = (void *)tls;
 
-/* The agent's status (include/stk_agent.h): [2] is its state, 1 = recording; [5] the modules known, [6] the samples. */
+/* The agent's status (include/stk_agent.h): [2] is its state, 1 = recording; [5] the known modules,
+   [6] the samples. */
 static uint32_t status[256];
 
 static uint32_t agent_state(void) {
@@ -33,7 +34,7 @@ int main(int count, char **arguments) {
   uint32_t recording = agent_state();
   DWORD main_thread = GetCurrentThreadId(), dll_thread = launch_probe_thread();
   int expected = count > 1 && strcmp(arguments[1], "alone") == 0 ? 0 : 1;
-  /* A recorder that has begun has something of this program after a while. */
+  /* A recorder that has begun has modules and samples of this program after a while. */
   for (int i = 0; recording == 1 && i < 600 && (status[5] == 0 || status[6] == 0); i++) {
     Sleep(50);
     agent_state();

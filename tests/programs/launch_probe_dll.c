@@ -1,4 +1,4 @@
-/* A DLL that remembers on which thread it was attached to the process. */
+/* A DLL that stores which thread attached it to the process. */
 #include <windows.h>
 
 static DWORD thread;

@@ -1,4 +1,5 @@
-/* A DLL that inject takes for an agent and that holds the loader lock for three seconds while it is loaded. */
+/* A DLL that inject takes for an agent. It holds the loader lock for three seconds while it is
+ * loaded. */
 #include <windows.h>
 
 BOOL WINAPI DllMain(HINSTANCE module, DWORD reason, void *reserved) {

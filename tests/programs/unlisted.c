@@ -1,8 +1,10 @@
 /*
- * Runs code in an image that the loader does not know: a section of the file unlisted.dll beside this program, mapped by the system calls of
- * the loader but not by the loader, as programs do that hide a DLL and as the system does with hot-patch images.
+ * Runs code in an image that the loader does not know: a section of the file unlisted.dll beside
+ * this program. The program maps it by the loader's system calls, but without the loader, like
+ * programs that hide a DLL, and like the system with hot-patch images.
  *
- *   unlisted.exe SECONDS     prints `unlisted BASE ENTRY` (hex), calls the image's entry for so long, unmaps it, runs on for a second
+ *   unlisted.exe SECONDS     prints `unlisted BASE ENTRY` (hex), calls the image's entry for
+ *                            SECONDS, unmaps it, runs for another second
  */
 #include <windows.h>
 #include <stdio.h>
@@ -20,7 +22,7 @@ typedef int (*round_fn)(int (*back)(int), int rounds);
 
 static volatile LONG work;
 
-/* What the image calls, so that stacks go through it. */
+/* The image calls this, so that stacks lead through the image. */
 __declspec(dllexport) __attribute__((noinline)) int back(int n)
 {
     for (int i = 0; i < 20000; i++)

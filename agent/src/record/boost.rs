@@ -1,20 +1,20 @@
-//! The system's priority boosts, off for a thread as long as it is sampled.
+//! Switches the system's priority boosts off for a thread while it is sampled.
 //!
-//! Windows lends a thread that is resumed a higher priority for a moment. Sampled a thousand times
-//! a second, a thread would keep it and take time from all others.
+//! Windows raises the priority of a resumed thread for a moment. A thread that is sampled a
+//! thousand times a second would keep the raised priority and take time from all others.
 
 /// Whether the system boosts a thread.
 pub trait BoostControl {
-    /// Whether boosts are off; `None` if that cannot be told.
+    /// Whether boosts are off; `None` if the system does not say.
     fn is_off(&self) -> Option<bool>;
 
-    /// Switches boosts off or on; false if that was refused.
+    /// Switches boosts off or on; false if the system refused.
     fn set_off(&self, off: bool) -> bool;
 }
 
-/// Boosts are off while this lives, and as they were before when it goes.
+/// Boosts are off while this lives. Dropping it restores the earlier setting.
 pub struct BoostOff<C: BoostControl> {
-    /// `None` where they were off before, or could not be switched.
+    /// `None` if they were off before or could not be switched.
     switched: Option<C>,
 }
 
@@ -28,7 +28,7 @@ impl<C: BoostControl> BoostOff<C> {
 
 impl<C: BoostControl> Drop for BoostOff<C> {
     fn drop(&mut self) {
-        // If the program itself has switched them on meanwhile, they are as it wants them.
+        // If the program switched them on meanwhile, keep its choice.
         if let Some(control) = &self.switched
             && control.is_off() == Some(true)
         {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_chose_itself_stays() {
+    fn the_programs_own_setting_is_kept() {
         let before = Thread { off: Cell::new(Some(true)), ..Thread::default() };
         drop(BoostOff::new(&before));
         assert_eq!((before.off.get(), before.calls.borrow().len()), (Some(true), 0));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_changes_nothing_and_nothing_is_undone() {
+    fn a_refused_switch_is_not_undone() {
         let refused = Thread { off: Cell::new(Some(false)), refuses: true, ..Thread::default() };
         drop(BoostOff::new(&refused));
         assert_eq!(*refused.calls.borrow(), [true]);

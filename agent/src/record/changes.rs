@@ -1,9 +1,9 @@
-//! What the loader has told and nobody has worked off yet.
+//! The loader's notifications that the tables thread has not worked off yet.
 //!
-//! The tables thread hears of loads and unloads later than they happen. Whatever it reads of a
-//! module meanwhile (its entry in the loader's list, its headers) may be of what lies at that
-//! address by then. The loader tells of an unload before it unmaps: so what was read is the
-//! module's if, *after* the reading, nothing waits here that says otherwise.
+//! The tables thread learns of loads and unloads later than they happen. What it reads of a module
+//! meanwhile (its entry in the loader's list, its headers) may belong to another module at the same
+//! address. The loader reports an unload before it unmaps. So what was read belongs to the module
+//! if, *after* the reading, no change waits here that contradicts it.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -12,20 +12,20 @@ use super::fingerprint::Fingerprint;
 use super::modules::{ModuleSighting, is_same};
 use super::rescue::RescueCopy;
 
-/// What the loader did.
+/// A load or an unload that the loader reported.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// A module was mapped.
     Loaded {
         /// When, in ticks.
         time: u64,
-        /// What.
+        /// The module as the loader reported it.
         seen: ModuleSighting,
-        /// Whether the path is too long for the ring and was left out.
+        /// Whether the path was too long for the ring and was left out.
         path_cut: bool,
         /// Its identities at that moment, if its headers could be read.
         print: Option<Box<Fingerprint>>,
-        /// By which its tables are reported as read; 0 if there was no place for it.
+        /// The ticket for [`super::rescue::PendingModules::settle`]; 0 if there was no free slot.
         ticket: u64,
     },
     /// A module is about to be unmapped, or was.
@@ -34,7 +34,7 @@ pub enum Change {
         time: u64,
         /// Load address.
         base: u64,
-        /// What was copied of its tables, where they had not been read.
+        /// A copy of its tables, if they had not been read.
         rescued: Option<RescueCopy>,
     },
 }
@@ -53,24 +53,24 @@ impl Change {
 pub struct Changes(VecDeque<Change>);
 
 impl Changes {
-    /// Takes over what the loader tells by `next` until it has no more.
+    /// Takes changes from `next` until it returns `None`.
     pub fn take(&mut self, mut next: impl FnMut() -> Option<Change>) {
         while let Some(change) = next() {
             self.0.push_back(change);
         }
     }
 
-    /// The oldest one, to be worked off.
+    /// Takes out the oldest change.
     pub fn pop(&mut self) -> Option<Change> {
         self.0.pop_front()
     }
 
-    /// How many wait.
+    /// Number of changes that wait.
     pub fn waiting(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether what lies at `base` is, or was, unloaded.
+    /// Whether the module at `base` is being unloaded or was.
     pub fn unload(&self, base: u64) -> bool {
         self.0.iter().any(|change| matches!(change, Change::Unloaded { base: gone, .. } if *gone == base))
     }
@@ -80,18 +80,18 @@ impl Changes {
         self.0.iter().any(|change| change.base() == base)
     }
 
-    /// Whether `seen` is the module that lay at its address before all these changes: in a list
-    /// that was read when the first `told` of them had been told and the others not yet. False
-    /// where it may be another.
+    /// Whether `seen`, from the loader's list, is the module that lay at its address before all
+    /// these changes. `told` is the number of changes that had been reported when the list was
+    /// read. False if it may be another module.
     pub fn leave(&self, seen: &ModuleSighting, told: usize) -> bool {
         let mut at_base = self.0.iter().enumerate().filter(|(_, change)| change.base() == seen.base);
         match at_base.next() {
             None => true,
-            // Its own notification is the better witness.
+            // Use its own notification instead.
             Some((_, Change::Loaded { .. })) => false,
-            // Its entry was being taken out of the list, or was out of it.
+            // The list was read while its entry was being removed, or afterwards.
             Some((n, Change::Unloaded { .. })) if n < told => false,
-            // Shown before it was unloaded, unless it is what came afterwards.
+            // The list showed it before it was unloaded, unless it was loaded again later.
             Some((_, Change::Unloaded { .. })) => !at_base.any(
                 |(_, change)| matches!(change, Change::Loaded { seen: later, .. } if is_same(later, seen)),
             ),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_read_at_an_address_are_doubted_once_its_module_was_unloaded() {
+    fn unload_is_true_while_an_unload_of_that_address_waits() {
         let mut told = changes(&[loaded(0x1000, "a.dll"), unloaded(0x2000)]);
         assert_eq!((told.unload(0x1000), told.unload(0x2000), told.waiting()), (false, true, 2));
         assert!(matches!(told.pop(), Some(Change::Loaded { .. })));
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_list_shows_was_there_unless_a_change_says_that_it_came_later() {
+    fn a_listed_module_predates_the_changes_unless_one_of_them_loaded_it() {
         let a = seen(0x1000, "a.dll");
         assert!(changes(&[loaded(0x2000, "a.dll"), unloaded(0x3000)]).leave(&a, 0), "elsewhere");
         assert!(changes(&[unloaded(0x1000)]).leave(&a, 0), "unloaded after the list was read");
         assert!(changes(&[unloaded(0x1000), loaded(0x1000, "b.dll")]).leave(&a, 0), "b.dll came later");
         assert!(!changes(&[unloaded(0x1000)]).leave(&a, 1), "being unloaded while the list was read");
         assert!(!changes(&[loaded(0x1000, "a.dll")]).leave(&a, 0), "new, as its notification tells");
-        // The list may show what lay there first, or what was loaded then.
+        // The list may show the first module or the one that was loaded later.
         assert!(!changes(&[unloaded(0x1000), loaded(0x1000, "a.dll")]).leave(&a, 0));
         assert!(!changes(&[unloaded(0x1000), loaded(0x1000, "b.dll"), loaded(0x1000, "a.dll")]).leave(&a, 0));
     }

@@ -1,30 +1,30 @@
-//! Code bytes at sampled instruction pointers, remembered: reading them is a system call, and hot
-//! code is sampled at the same few addresses over and over.
+//! A cache of code bytes at sampled instruction pointers. Reading them is a system call, and hot
+//! code is sampled at the same few addresses again and again.
 
 use alloc::boxed::Box;
 use alloc::vec;
 
 /// Code bytes read at the instruction pointer.
 pub const CODE_BYTES: usize = 64;
-/// Places; a power of two.
+/// Entries of the cache; a power of two.
 const PLACES: usize = 4096;
 
-/// What bytes were found at an instruction pointer.
+/// The result of reading code bytes at an instruction pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CodeRead {
     /// Bytes read, from the start.
     pub len: usize,
-    /// Whether they are an image's, which do not change while it is mapped.
+    /// Whether the bytes belong to an image. They do not change while it is mapped.
     pub image: bool,
 }
 
-/// What was found at one address.
+/// The cached code bytes of one address.
 #[derive(Clone, Copy)]
 pub struct Code {
     ip: u64,
     generation: u32,
     len: u8,
-    /// Dynamic code can change at any time and is read anew.
+    /// Whether the entry may be used again. Dynamic code can change at any time and is read anew.
     image: bool,
     bytes: [u8; CODE_BYTES],
 }
@@ -32,24 +32,24 @@ pub struct Code {
 impl Code {
     const NONE: Code = Code { ip: 0, generation: 0, len: 0, image: false, bytes: [0; CODE_BYTES] };
 
-    /// The bytes; `None` if nothing could be read.
+    /// The bytes; `None` if none could be read.
     pub fn bytes(&self) -> Option<&[u8]> {
         self.bytes.get(..usize::from(self.len)).filter(|bytes| !bytes.is_empty())
     }
 }
 
-/// The cache; allocates only when made.
+/// The cache. It allocates only in [`CodeCache::new`].
 pub struct CodeCache {
     places: Box<[Code]>,
 }
 
 impl CodeCache {
-    /// An empty cache.
     pub fn new() -> CodeCache {
         CodeCache { places: vec![Code::NONE; PLACES].into_boxed_slice() }
     }
 
-    /// The code at `ip` while the loader's `generation` lasts, by `read` unless it is remembered.
+    /// The code at `ip` in the loader's `generation`: from the cache, or by `read` if it is not
+    /// cached.
     pub fn get(
         &mut self,
         ip: u64,

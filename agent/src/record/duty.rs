@@ -1,24 +1,24 @@
 //! The sampler's share of a processor: at most a quarter of one core.
 //!
-//! The sampler's own CPU time says how much it uses; waiting for a thread to stop uses none. If it
-//! is more than the share, each thread is looked at less often: passes come less often, and a pass
-//! looks at some threads only, the next going on behind them. If it is well below, the rate rises
-//! again.
+//! The sampler measures its use by its own CPU time, which does not count waiting for a thread to
+//! stop. If it uses more than its share, it looks at each thread less often: passes come less
+//! often, and each pass looks at some of the threads only, starting after those of the previous
+//! pass. If it uses well below its share, the rate rises again.
 
 /// The sampler may use one part in this many of one core.
 const SHARE: u64 = 4;
 /// Milliseconds of CPU time that one pass may take while the rate is lowered, unless the share of
 /// one period is more.
 const BURST_MS: u64 = 2;
-/// Milliseconds between two looks at the sampler's CPU time: some systems count it in steps of 10
-/// to 16 ms.
+/// Milliseconds between two readings of the sampler's CPU time: some systems count it in steps of
+/// 10 to 16 ms.
 const WINDOW_MS: u64 = 250;
 /// The nominal rate, in millionths of itself.
 const WHOLE: u64 = 1_000_000;
 /// The lowest rate, in millionths of the nominal one.
 const LOWEST: u64 = 100;
 
-/// How passes are made.
+/// How often passes are made, and of how many threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PassPace {
     /// Periods from one pass to the next; 1 = every period has its pass.
@@ -31,7 +31,7 @@ impl PassPace {
     const FULL: PassPace = PassPace { stride: 1, threads: usize::MAX };
 }
 
-/// Keeps the sampler to its share.
+/// Keeps the sampler within its share.
 pub struct Duty {
     /// Ticks from one pass to the next, as asked for.
     period: u64,
@@ -45,7 +45,7 @@ pub struct Duty {
     /// Each thread's rate in millionths of the nominal one.
     rate: u64,
     pace: PassPace,
-    /// Looks left out that do not make up a whole pass yet.
+    /// Looks left out that do not yet make up a whole pass.
     left_out: u64,
     /// The last reported rate, in millionths of the nominal one.
     reported: u64,
@@ -67,12 +67,12 @@ impl Duty {
         }
     }
 
-    /// How the next pass is to be made.
+    /// The pace of the next pass.
     pub fn pace(&self) -> PassPace {
         self.pace
     }
 
-    /// Notes a pass that looked at `looks` of `threads` threads; gives the number of whole passes
+    /// Notes a pass that looked at `looks` of `threads` threads. Returns the number of whole passes
     /// that were left out since the last call.
     pub fn passed(&mut self, looks: usize, threads: usize) -> u64 {
         self.looks += looks as u64;
@@ -96,13 +96,13 @@ impl Duty {
     pub fn measured(&mut self, now: u64, cpu: u64, threads: usize) -> Option<u64> {
         let looks = core::mem::take(&mut self.looks);
         let (since, before) = self.since.replace((now, cpu))?;
-        // Another thread may be the sampler now, whose clock is another.
+        // Another thread may be the sampler now, and each thread has its own CPU time.
         let used = cpu.checked_sub(before)?;
         if looks == 0 || threads == 0 || now <= since {
             return None;
         }
         self.total = (self.total.0 + used, self.total.1 + looks);
-        // A sampler that is late looks at fewer threads than its rate asks for.
+        // A late sampler looks at fewer threads than its rate asks for.
         let asked = (threads as u64).saturating_mul((now - since) / self.period).max(1);
         let made = looks.saturating_mul(WHOLE) / asked;
         self.rate = next_rate(self.rate, made, used, (now - since) / SHARE);
@@ -115,7 +115,7 @@ impl Duty {
         })
     }
 
-    /// The pace that gives so many threads the rate.
+    /// The pace at which so many threads are sampled at the current rate.
     fn pace_for(&self, threads: u64) -> PassPace {
         if self.rate == WHOLE {
             return PassPace::FULL;
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn more_threads_than_fit_are_sampled_within_a_quarter_of_a_core_at_any_rate() {
+    fn many_threads_are_sampled_within_a_quarter_of_a_core_at_any_rate() {
         for (period, threads, look, fixed) in [
             (MS, 300, 200, 300),
             (MS, 3_000, 50, 300),
@@ -211,8 +211,8 @@ mod tests {
     }
 
     #[test]
-    fn a_sampler_that_hardly_comes_to_run_is_not_limited_although_a_coarse_clock_charges_it_a_step() {
-        // A busy machine: 20 passes of 6 threads in 6 s, and at times a step of 10 ms.
+    fn a_starved_sampler_is_not_limited_by_the_steps_of_a_coarse_clock() {
+        // A busy machine: 20 passes of 6 threads in 6 s, and sometimes a step of 10 ms.
         let mut duty = Duty::new(MS, MS);
         let mut cpu = 0;
         for window in 0..24u64 {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_comes_back_when_there_is_less_to_do_and_both_are_reported() {
+    fn the_rate_rises_again_with_fewer_threads_and_changes_are_reported() {
         let mut duty = Duty::new(MS, MS);
         let (mut rates, mut cpu) = (Vec::new(), 0);
         for window in 0..40u64 {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_not_there_or_goes_back_limits_nothing() {
+    fn a_missing_or_backward_clock_limits_nothing() {
         let mut duty = Duty::new(MS, MS);
         for window in 1..20u64 {
             duty.passed(1000, 1000);

@@ -1,32 +1,31 @@
-//! What a loader notification keeps of a module's identity, read on the thread that loads it: a
-//! module that is gone before the tables thread looks at it still has one. Bounded, and nothing is
-//! allocated.
+//! The parts of a module's identity that a loader notification keeps. The thread that loads the
+//! module reads them, so the identity is known even if the module is gone before the tables thread
+//! looks at it. The reading is bounded and allocates nothing.
 
 use super::image::Memory;
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
 use stk_schema::windows as pe;
 
-/// Bytes of a PDB's name that are kept.
+/// Most bytes of a PDB's name that are kept.
 pub const PDB_NAME: usize = 260;
 /// Bytes at the start of an image that hold the headers of nearly every one.
 const START: usize = 1024;
 /// Signature, file header and the largest optional header.
 pub(super) const NT: usize = 24 + 112 + 16 * 8;
-/// Where the NT headers may lie at most.
+/// The highest offset at which the NT headers are accepted.
 const MAX_NT: u32 = 64 << 10;
-/// Entries of the debug directory that are looked at.
+/// Entries of the debug directory that are searched.
 const ENTRIES: usize = 16;
-/// IMAGE_DEBUG_DIRECTORY.
+/// Size of an IMAGE_DEBUG_DIRECTORY.
 const ENTRY: usize = 28;
 /// IMAGE_DEBUG_TYPE_CODEVIEW.
 const CODEVIEW: u32 = 2;
-/// Of an `RSDS` record: signature, GUID, age.
+/// Size of the fixed part of an `RSDS` record: signature, GUID, age.
 const RSDS: usize = 24;
 
-/// Identities of an image in a fixed place.
+/// Identities of an image, in memory of fixed size.
 #[derive(Clone, Debug)]
 pub struct Fingerprint {
-    /// Header fields.
     pub pe: PeIdentity,
     code_view: Option<([u8; 16], u32)>,
     name: [u8; PDB_NAME],
@@ -34,8 +33,8 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Reads that of the image at `base`; `None` if it has no readable PE headers. At most four
-    /// reads.
+    /// Reads the fingerprint of the image at `base`; `None` if it has no readable PE headers. At
+    /// most four reads.
     pub fn read(memory: &impl Memory, base: u64) -> Option<Fingerprint> {
         let mut headers = [0; NT];
         read_headers(memory, base, &mut headers)?;
@@ -59,7 +58,7 @@ impl Fingerprint {
         Some(print)
     }
 
-    /// As the trace stores them.
+    /// The identities as the trace stores them.
     pub fn identities(&self) -> impl Iterator<Item = Identity<'_>> {
         let code_view = self.code_view.map(|(guid, age)| {
             Identity::CodeView(CodeView {
@@ -108,7 +107,7 @@ impl Fingerprint {
     }
 }
 
-/// The NT headers: with the first bytes of the image, or by themselves where they lie farther back.
+/// Reads the NT headers: with the first bytes of the image, or separately if they lie farther back.
 pub(super) fn read_headers(memory: &impl Memory, base: u64, into: &mut [u8; NT]) -> Option<u32> {
     let mut start = [0; START];
     if !memory.read(base, &mut start) || !start.starts_with(b"MZ") {

@@ -1,4 +1,4 @@
-//! What is read of an image in the target's memory. inject reads image files the same way, so the
-//! code is the format's.
+//! Reading images in the target's memory. inject reads image files the same way, so the code is in
+//! stk-format.
 
 pub use stk_format::image::*;

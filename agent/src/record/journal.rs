@@ -1,5 +1,4 @@
-//! Events that are not samples, on their way into blocks: written at once, by a thread that may
-//! wait for a buffer.
+//! Writes events other than samples into blocks, at once. Its thread may wait for a buffer.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -19,16 +18,16 @@ pub const CAPACITY: usize = 2 << 20;
 /// Bytes of a BLOB per event: several fit a buffer.
 const PIECE: usize = 256 << 10;
 
-/// The clock and the patience of the journal's thread.
+/// The clock of the journal's thread, and how it waits.
 pub trait Pace {
     /// Now, in ticks.
     fn now(&self) -> u64;
 
-    /// Waits a little for the writer; false to give up, since the recording is ending without it.
+    /// Waits a little for the writer. False to give up, because the recording is ending without it.
     fn pause(&self) -> bool;
 }
 
-/// Writes events into blocks of one kind after the other.
+/// Writes events into blocks, one block at a time.
 pub struct Journal<P> {
     lane: Arc<Lane>,
     counters: Arc<Counters>,
@@ -44,12 +43,11 @@ impl<P: Pace> Journal<P> {
         Journal { lane, counters, pace, block: None, kind: BlockKind::Meta, lost: 0 }
     }
 
-    /// The clock.
     pub fn now(&self) -> u64 {
         self.pace.now()
     }
 
-    /// The blocks from now on are of this kind.
+    /// The following events go into blocks of this kind.
     pub fn switch(&mut self, kind: BlockKind) {
         if kind != self.kind {
             self.flush();
@@ -57,7 +55,7 @@ impl<P: Pace> Journal<P> {
         }
     }
 
-    /// Hands what was written to the writer.
+    /// Hands the current block to the writer.
     pub fn flush(&mut self) {
         if let Some(mut block) = self.block.take() {
             if block.is_empty() {
@@ -75,7 +73,7 @@ impl<P: Pace> Journal<P> {
         self.lost
     }
 
-    /// Writes a BLOB.
+    /// Writes `bytes` as BLOB events.
     pub fn blob(&mut self, hash: ContentHash, bytes: &[u8]) {
         let Some(pieces) = blob::pieces(hash, bytes, PIECE) else { return };
         let kind = self.kind;
@@ -115,20 +113,20 @@ impl<P: Pace> Events for Journal<P> {
     }
 }
 
-/// Where tables are kept outside of the trace.
+/// Stores tables outside of the trace.
 pub trait TableStore {
-    /// Stores `bytes` once under `hash`; false if it cannot be: the trace then carries them.
+    /// Stores `bytes` once under `hash`. If it returns false, the trace must carry them.
     fn put(&mut self, hash: ContentHash, bytes: &[u8]) -> bool;
 }
 
-/// Which contents the trace (or the store beside it) has already.
+/// The contents that the trace, or the store beside it, already holds.
 #[derive(Default)]
 pub struct Contents {
     known: BTreeSet<[u8; 16]>,
 }
 
 impl Contents {
-    /// Has a part stored once, and gives the entry by which MODULE_TABLES names it.
+    /// Stores a part once, and returns the entry by which MODULE_TABLES names it.
     pub fn put<P: Pace>(
         &mut self,
         part: &Part,

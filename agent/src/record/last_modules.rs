@@ -1,6 +1,6 @@
-//! What the loader has told and nobody has written when the process ends: written by the thread
-//! that ends it, alone, with a fixed number of small allocations and without waiting. Tables are
-//! left to the supplement.
+//! When the process ends, writes the loader notifications that the tables thread has not written.
+//! The thread that ends the process does it, alone, with a fixed number of small allocations and
+//! without waiting. Tables are left to the supplement.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use stk_schema::event::{Event, ModuleFlags, ModuleLoad};
 use super::changes::Change;
 use super::modules::{Events, Modules, is_same};
 
-/// Loads that are written at most.
+/// Most loads that are written.
 pub const MOST: usize = 64;
 
-/// Writes the changes of the last moment.
+/// Writes the last changes of the process.
 pub struct LastModules<'a> {
     known: Option<&'a Modules>,
     ids: &'a AtomicU64,
@@ -23,19 +23,18 @@ pub struct LastModules<'a> {
 }
 
 impl<'a> LastModules<'a> {
-    /// `known` is what the tables thread knew, unless it was terminated while it changed that;
-    /// `ids` gives instance ids.
+    /// `known` is what the tables thread knew, or `None` if it was terminated while it changed
+    /// that. `ids` gives instance ids.
     pub fn new(known: Option<&'a Modules>, ids: &'a AtomicU64) -> LastModules<'a> {
         LastModules { known, ids, new: [(0, 0); MOST], count: 0 }
     }
 
-    /// Whether there is room for another load.
     pub fn has_room(&self) -> bool {
         self.count < MOST
     }
 
-    /// Writes MODULE_LOAD or MODULE_UNLOAD for a change. A load that is known already, and an
-    /// unload of what is not known, is not written.
+    /// Writes MODULE_LOAD or MODULE_UNLOAD for a change. Skips a load that is already known and an
+    /// unload of an unknown module.
     pub fn write(&mut self, change: &Change, out: &mut impl Events) {
         match change {
             Change::Loaded { time, seen, print, .. } => {
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_and_unloads_of_the_last_moment_are_written_unless_they_are_known() {
+    fn the_last_loads_and_unloads_are_written_unless_already_known() {
         let mut modules = Modules::default();
         modules.loaded(1, seen(0x1000, "a.dll"), ModuleFlags::NOTIFIED, None, &mut LastModulesLog::default());
         let ids = modules.ids();
@@ -142,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn without_the_tables_threads_modules_what_is_new_is_written_all_the_same() {
+    fn new_modules_are_written_without_the_list_of_known_modules() {
         let ids = AtomicU64::new(7);
         let changes = [unloaded(0x1000), loaded(0x2000, "b.dll"), unloaded(0x2000)];
         assert_eq!(write(None, &ids, &changes), ["load 7 b.dll 6", "unload 7 at 6"]);
     }
 
     #[test]
-    fn no_more_loads_are_written_than_there_is_room_for() {
+    fn the_number_of_written_loads_is_limited() {
         let ids = AtomicU64::new(1);
         let (mut last, mut log) = (LastModules::new(None, &ids), LastModulesLog::default());
         for base in 1..=MOST as u64 + 3 {

@@ -1,23 +1,23 @@
-//! What to record: portable, so that it is tested on any host with a fake target.
+//! Decides what to record. Portable, so that it is tested on any host with a fake target.
 //!
 //! ```text
 //! sampler      captures -> SAMPLES blocks        (its thread never waits)
-//! changes      what the loader has told, and what was read of modules meanwhile
+//! changes      the loader's notifications that wait to be worked off
 //! fingerprint  identities that a loader notification keeps
-//! rescue       tables of a module that goes before they were read
+//! rescue       tables of a module that is unmapped before they were read
 //! modules      notifications, snapshots -> MODULE_LOAD, MODULE_UNLOAD
 //! dynamic      code in no module -> CODE_ADD, CODE_REMOVE
-//! image        headers, identities, unwind tables, exports out of memory
+//! image        headers, identities, unwind tables, exports, read from memory
 //! threads      enumerations -> THREAD_START, THREAD_EXIT, THREAD_NAME
 //! journal      those events and BLOBs -> META, STATE, BLOB blocks
 //! writer       blocks -> the file
 //! duty         the sampler's share of a processor
-//! boost        priority boosts, off while a thread is sampled
-//! stack_bounds which part of a stack is copied plainly, which by system call
+//! boost        switches priority boosts off while a thread is sampled
+//! stack_bounds which part of a stack is copied plainly, and which by system call
 //! temporary    names of unfinished files
-//! dotnet       what is asked of a .NET runtime -> RUNTIME_INFO, NETTRACE, MANAGED_THREAD, MEMORY
-//! code         code bytes at instruction pointers, read once
-//! queue        between threads of the target and of the recorder: never waits
+//! dotnet       facts of a .NET runtime -> RUNTIME_INFO, NETTRACE, MANAGED_THREAD, MEMORY
+//! code         a cache of code bytes at instruction pointers
+//! queue        between threads of the target and of the recorder; never waits
 //! suspension   who resumes a suspended thread: sampler, watchdog or guard
 //! shared       block buffers and counters that the recorder's threads share
 //! ```

@@ -1,11 +1,11 @@
-//! Which modules are mapped: notifications and snapshots, reconciled into instances.
+//! Keeps the list of mapped modules: turns notifications and snapshots into module instances.
 //!
-//! The same address can belong to different modules at different times, and the same module can
-//! come back at another address, so each load is an instance of its own. The loader's notifications
-//! are ordered and exact but begin when the recorder registers; a snapshot of the loader's list
-//! knows the modules before that, but races with loads. Rules: notifications are registered before
-//! the snapshot is taken, and a notified load of what the snapshot already showed is the same
-//! instance.
+//! Different modules can lie at the same address at different times, and a module can be loaded
+//! again at another address, so each load is an instance of its own. The loader's notifications are
+//! ordered and exact but begin when the recorder registers. A snapshot of the loader's list also
+//! has the modules loaded before that, but races with loads. Rules: the recorder registers for
+//! notifications before it takes the snapshot, and a notified load of a module that the snapshot
+//! already showed is the same instance.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -17,13 +17,12 @@ use stk_schema::identity::{CodeView, Identity, PeIdentity};
 use super::fingerprint::Fingerprint;
 use super::image::Image;
 
-/// Takes events in the order in which they are to be written.
+/// Takes events in the order in which the trace is to hold them.
 pub trait Events {
-    /// Appends one event.
     fn event(&mut self, event: &Event<'_>);
 }
 
-/// A module as a notification or a snapshot tells it.
+/// A module as a notification or a snapshot reports it.
 #[derive(Clone, Debug, Default)]
 pub struct ModuleSighting {
     /// Load address.
@@ -37,29 +36,28 @@ pub struct ModuleSighting {
 /// A live module instance.
 #[derive(Debug)]
 pub struct Module {
-    /// Instance id.
     pub instance: u64,
     /// When it was loaded, in ticks.
     pub time: u64,
-    /// What was seen.
+    /// The sighting that made it known.
     pub seen: ModuleSighting,
     /// How it became known.
     pub flags: ModuleFlags,
-    /// Its headers, unless unreadable.
+    /// Its headers; `None` if they are unreadable.
     pub image: Option<Image>,
-    /// What the notification of its load kept of them.
+    /// The identity that the notification of its load kept.
     pub print: Option<Box<Fingerprint>>,
-    /// Its tables, once recorded.
+    /// Its tables, once they are recorded.
     pub tables: Option<Vec<Table>>,
 }
 
 impl Module {
-    /// Whether tables of it were recorded.
+    /// Whether any of its tables were recorded.
     pub fn has_tables(&self) -> bool {
         self.tables.as_ref().is_some_and(|tables| !tables.is_empty())
     }
 
-    /// Its header fields, as far as they are known.
+    /// Its header fields, if they are known.
     pub fn identity(&self) -> Option<PeIdentity> {
         let of_print = self.print.as_ref().map(|print| print.pe);
         self.image.as_ref().map(|image| image.identity).or(of_print)
@@ -117,7 +115,7 @@ impl Default for Modules {
 }
 
 impl Modules {
-    /// Where the next instance id comes from, for whoever shares the number space.
+    /// The counter of instance ids, for others that share the number space.
     pub fn ids(&self) -> Arc<AtomicU64> {
         self.ids.clone()
     }
@@ -127,11 +125,11 @@ impl Modules {
         &self.live
     }
 
-    /// A notified or snapshotted load at `time`. Writes MODULE_LOAD (and MODULE_UNLOAD for what
-    /// must have been there before, its own unload never having been seen) and returns the new
-    /// instance; `None` if it was known already.
+    /// Notes a notified or snapshotted load at `time`. Writes MODULE_LOAD, and MODULE_UNLOAD for
+    /// every older module that it overlaps, whose unload was missed. Returns the new instance;
+    /// `None` if it was known already.
     ///
-    /// `image` is what its headers say, if they could be read.
+    /// `image` holds its headers, if they could be read.
     pub fn loaded(
         &mut self,
         time: u64,
@@ -143,8 +141,8 @@ impl Modules {
         self.loaded_with(time, seen, flags, (image, None), out)
     }
 
-    /// As [`Modules::loaded`], with what the notification kept of its identity. Headers of another
-    /// identity are not the module's.
+    /// Does the same as [`Modules::loaded`], with the identity that the notification kept. Headers
+    /// with another identity belong to another module and are ignored.
     pub fn loaded_with(
         &mut self,
         time: u64,
@@ -155,7 +153,7 @@ impl Modules {
     ) -> Option<u64> {
         let image = image.filter(|image| print.as_ref().is_none_or(|print| print.pe == image.identity));
         if let Some(known) = self.live.iter_mut().find(|module| is_same(&module.seen, &seen)) {
-            // Both saw the same load: the notification was queued before the snapshot was taken.
+            // Both report the same load: the notification was queued before the snapshot was taken.
             known.flags |= flags & ModuleFlags::NOTIFIED;
             return None;
         }
@@ -181,7 +179,7 @@ impl Modules {
         Some(instance)
     }
 
-    /// A notified unload at `time`.
+    /// Notes a notified unload at `time`.
     pub fn unloaded(&mut self, time: u64, base: u64, out: &mut impl Events) {
         if let Some(index) = self.live.iter().position(|module| module.seen.base == base) {
             let module = self.live.remove(index);
@@ -189,8 +187,8 @@ impl Modules {
         }
     }
 
-    /// After notifications were lost: what a new snapshot does not show any more was unloaded by
-    /// `time`, except what no list showed.
+    /// Called after notifications were lost. Modules that the new snapshot does not show were
+    /// unloaded by `time`, except those that no list shows.
     pub fn retain_shown(&mut self, time: u64, shown: &[ModuleSighting], out: &mut impl Events) {
         self.live.retain(|module| {
             let unlisted = module.flags.contains(ModuleFlags::UNLISTED);
@@ -202,8 +200,8 @@ impl Modules {
         });
     }
 
-    /// The tables of an instance were recorded. Writes MODULE_TABLES, unless it was unloaded
-    /// meanwhile.
+    /// Notes the recorded tables of an instance. Writes MODULE_TABLES, unless the module was
+    /// unloaded meanwhile.
     pub fn tables_recorded(&mut self, instance: u64, tables: Vec<Table>, out: &mut impl Events) {
         if let Some(module) = self.live.iter_mut().find(|module| module.instance == instance) {
             module.tables = Some(tables);
@@ -211,12 +209,12 @@ impl Modules {
         }
     }
 
-    /// Takes out the headers of a module for as long as its tables are read.
+    /// Takes out the headers of a module while its tables are read.
     pub fn take_image(&mut self, instance: u64) -> Option<Image> {
         self.live.iter_mut().find(|module| module.instance == instance)?.image.take()
     }
 
-    /// Puts back what [`Modules::take_image`] took.
+    /// Puts back the headers that [`Modules::take_image`] took.
     pub fn put_image(&mut self, instance: u64, image: Option<Image>) {
         if let Some(module) = self.live.iter_mut().find(|module| module.instance == instance) {
             module.image = image;
@@ -241,7 +239,7 @@ impl Modules {
         self.live.iter().find(holds)
     }
 
-    /// Restates every live module for a STATE block.
+    /// Writes every live module again, for a STATE block.
     pub fn restate(&self, out: &mut impl Events) {
         for module in &self.live {
             module.write_load(module.flags | ModuleFlags::RESTATED, out);
@@ -305,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_used_again_is_a_new_instance_even_if_the_unload_was_lost() {
+    fn a_reused_address_is_a_new_instance_even_if_the_unload_was_lost() {
         let (mut modules, mut log) = (Modules::default(), ModuleLog::default());
         load(&mut modules, 1, 0x1000, "a.dll", &mut log);
         load(&mut modules, 5, 0x1800, "b.dll", &mut log);
@@ -324,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn after_lost_notifications_a_snapshot_sets_things_right() {
+    fn a_snapshot_corrects_the_list_after_lost_notifications() {
         let (mut modules, mut log) = (Modules::default(), ModuleLog::default());
         load(&mut modules, 1, 0x1000, "a.dll", &mut log);
         load(&mut modules, 1, 0x3000, "b.dll", &mut log);
@@ -338,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_a_module_that_is_gone_are_not_attributed_to_its_successor() {
+    fn tables_of_an_unloaded_module_are_not_given_to_its_successor() {
         let (mut modules, mut log) = (Modules::default(), ModuleLog::default());
         let first = load(&mut modules, 1, 0x1000, "a.dll", &mut log).unwrap();
         modules.unloaded(2, 0x1000, &mut log);

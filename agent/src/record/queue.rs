@@ -1,10 +1,10 @@
 //! A bounded queue between threads of the recorder and threads of the target.
 //!
 //! Dmitry Vyukov's bounded queue: each cell carries a sequence number that says whose turn it is.
-//! Neither end ever waits: a full queue refuses, an empty one gives nothing, and a producer that is
-//! suspended half-way through a push only hides what was pushed after it until it runs again. That
-//! is what the loader callback, DllMain and `stk_capture` need, which run on the target's threads
-//! and may be suspended by the sampler at any instruction.
+//! Neither end ever waits: push refuses on a full queue, and pop returns nothing on an empty one. A
+//! producer that is suspended half-way through a push only hides later values until it runs again.
+//! The loader callback, DllMain and `stk_capture` need this: they run on the target's threads, and
+//! the sampler may suspend them at any instruction.
 
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
@@ -17,7 +17,7 @@ struct Cell<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// A bounded queue for any number of producers and consumers; allocates only when made.
+/// A bounded queue for any number of producers and consumers. It allocates only in [`Queue::new`].
 pub struct Queue<T> {
     cells: Box<[Cell<T>]>,
     mask: usize,
@@ -33,7 +33,7 @@ unsafe impl<T: Send> Sync for Queue<T> {}
 unsafe impl<T: Send> Send for Queue<T> {}
 
 impl<T> Queue<T> {
-    /// A queue of at least `capacity` places (rounded up to a power of two).
+    /// A queue for at least `capacity` values (rounded up to a power of two).
     pub fn new(capacity: usize) -> Queue<T> {
         let size = capacity.max(2).next_power_of_two();
         let cells = (0..size)
@@ -72,7 +72,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes the oldest value, or `None` when there is none that is whole.
+    /// Takes the oldest value; `None` if no complete value is there.
     pub fn pop(&self) -> Option<T> {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn values_left_inside_are_dropped_with_it() {
+    fn remaining_values_are_dropped_with_the_queue() {
         let value = Arc::new(());
         let queue = Queue::new(2);
         assert!(queue.push(value.clone()).is_ok());

@@ -1,9 +1,9 @@
-//! Tables of a module that is about to be unmapped and whose tables nobody has read yet. The thread
-//! that unloads it copies them into a place that was made before: no lock, no allocation, a few
-//! bounded copies. What does not fit is counted by who calls, and left to the supplement.
+//! Saves the unread tables of a module that is about to be unmapped. The thread that unloads it
+//! copies them into preallocated memory: no lock, no allocation, a few bounded copies. What does
+//! not fit is counted by the caller and left to the supplement.
 //!
-//! [`PendingModules`] knows which modules still need it; [`Arena`] is the place; a [`RescueCopy`]
-//! is read like an image by [`RescuedImage`].
+//! [`PendingModules`] knows which modules have unread tables, [`Arena`] is the memory, and
+//! [`RescuedImage`] reads a [`RescueCopy`] like an image.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -15,12 +15,12 @@ use super::fingerprint::{NT, read_headers, u32_at};
 use super::image::Memory;
 use stk_schema::windows as pe;
 
-/// Modules whose tables may be unread at one time; a power of two.
+/// Most modules whose tables may be unread at one time; a power of two.
 const PENDING: usize = 2048;
-/// Places that are looked at for one of them.
+/// Slots that are searched for one module.
 const PROBES: usize = 32;
-/// Images are mapped at multiples of 64 KiB: the low bits of a place tell one load from the next at
-/// the same address.
+/// Images are mapped at multiples of 64 KiB, so the low bits of a slot hold a number that
+/// distinguishes successive loads at the same address.
 const GRANULARITY: u64 = 0x1_0000;
 const PAGE: u32 = 4096;
 /// Most bytes of headers.
@@ -31,8 +31,8 @@ const MAX_RECORD: u32 = 4 + 256 * 2 + 12;
 /// Bytes read at once while the unwind info is copied.
 const CHUNK: usize = 64 << 10;
 
-/// Which modules' tables are still to be read: told by the loader's callback, asked by it, settled
-/// by the tables thread.
+/// Modules whose tables are still to be read. The loader's callback adds and looks up modules; the
+/// tables thread settles them.
 pub struct PendingModules {
     /// Load address and, in its low 16 bits, the number of the load; 0 is free.
     places: Box<[AtomicU64]>,
@@ -46,8 +46,8 @@ impl Default for PendingModules {
 }
 
 impl PendingModules {
-    /// A module was mapped at `base`. Gives the ticket for [`PendingModules::settle`]; 0 if there
-    /// is no place.
+    /// Notes that a module was mapped at `base`. Returns the ticket for [`PendingModules::settle`];
+    /// 0 if no slot is free.
     pub fn loaded(&self, base: u64) -> u64 {
         if base == 0 || !base.is_multiple_of(GRANULARITY) {
             return 0;
@@ -60,7 +60,7 @@ impl PendingModules {
         free.map_or(0, |_| ticket)
     }
 
-    /// The tables of this load were read, or it is gone.
+    /// Notes that the tables of this load were read, or that the module is gone.
     pub fn settle(&self, ticket: u64) {
         if ticket != 0 {
             for place in self.probe(ticket & !(GRANULARITY - 1)) {
@@ -69,7 +69,8 @@ impl PendingModules {
         }
     }
 
-    /// The module at `base` is about to go: whether its tables were not read yet. It is settled.
+    /// Settles the module at `base`, which is about to be unmapped. True if its tables had not been
+    /// read.
     pub fn unloaded(&self, base: u64) -> bool {
         let mut unread = false;
         for place in self.probe(base) {
@@ -87,8 +88,8 @@ impl PendingModules {
     }
 }
 
-/// Bytes of the target's modules, made once. Parts are taken in order; when the last of them is
-/// given back all of it is free again.
+/// Memory for bytes of the target's modules, allocated once. Parts are taken in order; when the
+/// last part is given back, all of it is free again.
 pub struct Arena {
     bytes: Box<[UnsafeCell<u8>]>,
     /// High half: parts that are in use. Low half: bytes taken.
@@ -102,7 +103,7 @@ unsafe impl Sync for Arena {}
 unsafe impl Send for Arena {}
 
 impl Arena {
-    /// `len` bytes.
+    /// An arena of `len` bytes.
     pub fn new(len: u32) -> Arena {
         // Zeroed by the system: pages that are never used cost no memory.
         let bytes = Box::into_raw(vec![0u8; len as usize].into_boxed_slice());
@@ -110,7 +111,7 @@ impl Arena {
         Arena { bytes: unsafe { Box::from_raw(bytes as *mut [UnsafeCell<u8>]) }, state: AtomicU64::new(0) }
     }
 
-    /// Takes `len` bytes; `None` if there are not as many. Each is one part to give back.
+    /// Takes `len` bytes; `None` if too few are left. Each call takes one part, to be given back.
     fn take(&self, len: u32) -> Option<Room<'_>> {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
@@ -142,8 +143,8 @@ impl Arena {
         if start.checked_add(len).is_none_or(|end| end > self.bytes.len()) {
             return &[];
         }
-        // SAFETY: in bounds, and written before it was handed over; nobody writes to it until it is
-        // given back.
+        // SAFETY: in bounds, and written before it was handed over; no thread writes to it until it
+        // is given back.
         unsafe { core::slice::from_raw_parts(self.bytes.as_ptr().add(start).cast(), len) }
     }
 }
@@ -158,7 +159,7 @@ struct Room<'a> {
 impl Room<'_> {
     fn bytes(&mut self) -> &mut [u8] {
         let cells = self.arena.bytes.as_ptr();
-        // SAFETY: `take` gave this range to nobody else, and `&mut self` makes this the only
+        // SAFETY: `take` gave this range only to this value, and `&mut self` makes this the only
         // reference.
         unsafe {
             core::slice::from_raw_parts_mut(
@@ -169,7 +170,7 @@ impl Room<'_> {
     }
 }
 
-/// A range of an image and where its bytes lie in the arena.
+/// A range of an image, and the position of its bytes in the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct CopiedRange {
     rva: u32,
@@ -177,7 +178,7 @@ struct CopiedRange {
     start: u32,
 }
 
-/// What was copied of a module: headers, exception directory, unwind info.
+/// The copied parts of a module: headers, exception directory, unwind info.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RescueCopy {
     base: u64,
@@ -187,8 +188,8 @@ pub struct RescueCopy {
 }
 
 impl RescueCopy {
-    /// Copies what unwinding needs of the image at `base`. `None` if it has no exception directory
-    /// or the arena has no room.
+    /// Copies the parts of the image at `base` that unwinding needs. `None` if it has no exception
+    /// directory or the arena has no room.
     pub fn copy(memory: &impl Memory, base: u64, arena: &Arena) -> Option<RescueCopy> {
         let mut headers = [0; NT];
         read_headers(memory, base, &mut headers)?;
@@ -208,7 +209,7 @@ impl RescueCopy {
             return None;
         }
         let mut rescued = RescueCopy { base, size, ranges: [CopiedRange::default(); 3], parts: 0 };
-        // As `Image::read` wants them: at least what it looks at to learn their size.
+        // At least as much as `Image::read` reads to learn the size of the headers.
         let of_headers = field(24 + 60)?.clamp(PAGE, MAX_HEADERS).min(size);
         // Whole pages, as records may refer to others in the directory.
         let (from, to) = (rva - rva % PAGE, (rva + len).checked_next_multiple_of(PAGE)?.min(size));
@@ -226,12 +227,12 @@ impl RescueCopy {
         Some(rescued)
     }
 
-    /// Lets the arena use the bytes again; once for each.
+    /// Lets the arena reuse the bytes. Called once for each copy.
     pub fn give_back(self, arena: &Arena) {
         arena.give_back(self.parts);
     }
 
-    /// Its bytes as an image's memory.
+    /// The copy as an image's memory.
     pub fn image<'a>(&'a self, arena: &'a Arena) -> RescuedImage<'a> {
         RescuedImage { rescued: self, arena }
     }
@@ -266,7 +267,7 @@ fn unwind_range(machine: u16, functions: &[u8], size: u32) -> Option<(u32, u32)>
         pe::MACHINE_ARM64 => (pe::RUNTIME_FUNCTION_ARM64_SIZE, 4),
         _ => return None,
     };
-    // Bit 0 of x64 refers to another entry, the low bits of arm64 tell packed data.
+    // On x64, bit 0 refers to another entry; on arm64, the low bits mark packed data.
     let records = functions.chunks_exact(entry).filter_map(|function| u32_at(function, at));
     let records = records.filter(|&rva| rva & 3 == 0 && rva != 0 && rva < size);
     let (low, high) = records.fold((u32::MAX, 0), |(low, high), rva| (low.min(rva), high.max(rva)));
@@ -274,7 +275,7 @@ fn unwind_range(machine: u16, functions: &[u8], size: u32) -> Option<(u32, u32)>
     (low < end).then_some((low - low % PAGE, end))
 }
 
-/// A module that is gone, read from what was copied of it.
+/// A module that is unmapped, read from its copy.
 pub struct RescuedImage<'a> {
     rescued: &'a RescueCopy,
     arena: &'a Arena,
@@ -291,7 +292,7 @@ impl Memory for RescuedImage<'_> {
     }
 }
 
-/// Tickets of modules that are known, by instance; the tables thread's.
+/// The tickets of known modules, by instance. Only the tables thread uses it.
 #[derive(Debug, Default)]
 pub struct Tickets(Vec<(u64, u64)>);
 
@@ -303,7 +304,7 @@ impl Tickets {
         }
     }
 
-    /// Takes it out; 0 if there is none.
+    /// Takes out the ticket of an instance; 0 if there is none.
     pub fn take(&mut self, instance: u64) -> u64 {
         let at = self.0.iter().position(|(known, _)| *known == instance);
         at.map_or(0, |at| self.0.swap_remove(at).1)

@@ -1,13 +1,12 @@
-//! The sampler: what becomes of a capture, when a block is cut.
+//! The sampler: stores captures in blocks, and cuts the blocks.
 //!
 //! * `target`: the process that is recorded, and what was captured of a thread.
-//! * `passes`: which threads are looked at when.
-//! * `activity`: which of them have to be captured.
+//! * `passes`: which threads are looked at in which pass.
+//! * `activity`: which of them must be captured.
 //!
-//! It never waits for anybody. Without a free buffer samples are dropped and counted; the next
-//! sample of a thread that can be stored is a keyframe by the encoder's own rules. What is done
-//! while a thread is suspended is [`Target::capture`]'s business alone; everything here happens
-//! with all threads running.
+//! The sampler never waits for another thread. Without a free buffer it drops and counts samples;
+//! the encoder then makes a keyframe of the thread's next stored sample. Only [`Target::capture`]
+//! runs while a thread is suspended; everything else here happens with all threads running.
 
 mod activity;
 mod passes;
@@ -33,8 +32,8 @@ use super::dynamic::{self, Scanner};
 use super::queue::Queue;
 use super::shared::{Counters, Lane, Signals};
 
-/// How often words that stay as they are are searched for dynamic code: it may have come where
-/// nothing was known to be.
+/// How often unchanged words are searched for dynamic code again: code may have appeared at
+/// addresses where none was known.
 const SEARCH_MS: u64 = 1000;
 /// How long a triggered sample waits for its thread to be enumerated.
 const ORPHAN_MS: u64 = 500;
@@ -44,7 +43,7 @@ struct ThreadEntry<T> {
     tid: u32,
     thread: T,
     image: ThreadImage,
-    /// What its cycle count has told.
+    /// What its cycle counts showed so far.
     activity: Activity,
     /// CPU time at the last reading.
     cpu: Option<u64>,
@@ -58,15 +57,15 @@ struct ThreadEntry<T> {
 }
 
 impl<T> ThreadEntry<T> {
-    /// Makes room for a stack of `words`; false if there is none. Twice what is needed now, so that
-    /// a growing stack does not come here at every step.
+    /// Makes room for a stack of `words`; false if memory is short. Reserves twice as much if
+    /// possible, so that a growing stack does not call this at every step.
     fn grow(&mut self, words: usize, word: usize) -> bool {
         let room = words.saturating_mul(2);
         self.image.reserve(room, word).is_ok() || self.image.reserve(words, word).is_ok()
     }
 }
 
-/// Why a sample is lost that the encoder refused for good.
+/// Why a sample that the encoder refused is lost.
 fn refusal(error: &Rejected) -> DropReason {
     match error {
         Rejected::ImageTooSmall { .. } => DropReason::TableFull,
@@ -74,15 +73,12 @@ fn refusal(error: &Rejected) -> DropReason {
     }
 }
 
-/// What a sampler needs from the outside.
+/// The parts that a sampler shares with other threads.
 pub struct Wiring<T> {
-    /// Its buffers.
     pub lane: Arc<Lane>,
-    /// Its counters.
     pub counters: Arc<Counters>,
-    /// The recorder's signals.
     pub signals: &'static Signals,
-    /// Threads that come and go.
+    /// Threads to add and to remove.
     pub commands: Arc<Queue<ThreadCommand<T>>>,
 }
 
@@ -96,19 +92,19 @@ pub struct Sampler<T: Target> {
     encoder: SampleEncoder,
     block: Option<Box<BlockBuffer>>,
     threads: Vec<ThreadEntry<T::Thread>>,
-    /// Images of threads that ended, for threads to come.
+    /// Images of threads that ended, for reuse.
     spare: Vec<ThreadImage>,
     capture: Capture,
     code: CodeCache,
     dynamic: Option<Scanner>,
-    /// A whole stack was searched in this pass: one is enough.
+    /// Whether this pass has already searched a whole stack. One per pass is enough.
     searched: bool,
     /// What a suspension costs the suspended thread, in the unit of its cycle count.
     cost: SuspensionCost,
     duty: Option<Duty>,
-    /// Where in `threads` the next pass begins.
+    /// Index in `threads` at which the next pass begins.
     next: usize,
-    /// Places in `threads` of those that could not be captured in this pass.
+    /// Indexes in `threads` of those that could not be captured in this pass.
     retry: Vec<usize>,
 }
 
@@ -143,14 +139,14 @@ impl<T: Target> Sampler<T> {
         }
     }
 
-    /// From now on each stored sample is followed by the walk that the target's own unwinder made
+    /// From now on, each stored sample is followed by the walk that the target's own unwinder made
     /// of it, of up to `frames` frames (`--check-walks`).
     pub fn check_walks(&mut self, frames: usize) {
         let frames = Vec::with_capacity(frames);
         self.capture.walk = Some(CheckWalk { thread: 0, time: 0, flags: 0, frames });
     }
 
-    /// From now on what a suspension costs is this, as measured.
+    /// Sets the measured cost of a suspension.
     pub fn set_suspension_cost(&mut self, cost: SuspensionCost) {
         self.cost = cost;
     }
@@ -166,7 +162,7 @@ impl<T: Target> Sampler<T> {
         self.duty.as_ref().map_or(1, |duty| duty.pace().stride)
     }
 
-    /// Has samples searched for addresses of dynamic code.
+    /// From now on, searches samples for addresses of dynamic code.
     pub fn search_code(&mut self, shared: Arc<dynamic::Shared>) {
         let counters = self.wiring.counters.clone();
         self.dynamic = Some(Scanner::new(shared, counters, self.word, self.ticks_per_ms));
@@ -177,8 +173,8 @@ impl<T: Target> Sampler<T> {
         self.dynamic.as_mut().is_some_and(Scanner::take_found)
     }
 
-    /// Cuts the last block. Allocates nothing: it also runs where the process ends, while threads
-    /// wait to be sampled that will never be.
+    /// Cuts the last block. Allocates nothing, because it also runs when the process ends; threads
+    /// that still wait to be sampled then are not sampled.
     pub fn finish(&mut self) {
         self.cut();
     }
@@ -195,20 +191,19 @@ impl<T: Target> Sampler<T> {
         };
         self.store(index, Some(triggered), RunState::Running, None);
         if let Some(entry) = self.threads.get_mut(index) {
-            // The last stored sample is not one that the cycle count belongs to.
+            // The last stored sample is not the one that the cycle count belongs to.
             entry.activity.forget();
             entry.registers = triggered.capture.registers;
         }
         Acceptance::Done
     }
 
-    /// Number of threads that are sampled.
     pub fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// Stores a pass that found the thread as in its last sample, its CPU time at `cpu`; true if it
-    /// is stored.
+    /// Stores that a pass found the thread as in its last sample, with its CPU time `cpu`. Returns
+    /// whether it was stored.
     fn store_same(&mut self, index: usize, state: RunState, cpu: u64) -> bool {
         self.wiring.signals.sampler_changes();
         for _ in 0..2 {
@@ -231,7 +226,7 @@ impl<T: Target> Sampler<T> {
         false
     }
 
-    /// Stores what was captured; true if it is stored.
+    /// Stores a capture. Returns whether it was stored.
     fn store(
         &mut self,
         index: usize,
@@ -293,8 +288,8 @@ impl<T: Target> Sampler<T> {
         false
     }
 
-    /// Stores the walk of the sample that was just written behind it, if one was made. Without room
-    /// in the block the sample stays without.
+    /// Writes the walk of the last written sample after it, if one was made. If the block has no
+    /// room, the walk is left out.
     fn store_walk(&mut self, thread: u64) {
         let (Some(block), Some(walk)) = (&mut self.block, &mut self.capture.walk) else { return };
         if walk.frames.is_empty() && walk.flags == 0 {
@@ -309,8 +304,8 @@ impl<T: Target> Sampler<T> {
         }
     }
 
-    /// Searches what was captured for addresses of dynamic code, as far as it changed since the
-    /// thread's last sample.
+    /// Searches a capture for addresses of dynamic code: the parts that changed since the thread's
+    /// last sample.
     fn search(&mut self, index: usize, triggered: Option<&TriggeredSample<'_>>) {
         let (Some(scanner), Some(entry)) = (&mut self.dynamic, self.threads.get_mut(index)) else { return };
         let capture = triggered.map_or(&self.capture, |triggered| triggered.capture);
@@ -331,7 +326,7 @@ impl<T: Target> Sampler<T> {
         scanner.sample(&view, |address| self.target.region(address));
     }
 
-    /// Searches the last sample of a thread that has not run since, if that is due.
+    /// Searches the last sample of a thread that has not run since, if a search is due.
     fn search_unchanged(&mut self, index: usize) {
         let (Some(scanner), Some(entry)) = (&mut self.dynamic, self.threads.get_mut(index)) else { return };
         let now = self.target.now();
@@ -353,12 +348,12 @@ impl<T: Target> Sampler<T> {
         scanner.sample(&view, |address| self.target.region(address));
     }
 
-    /// Stores what a runtime says of the sample that was just written, behind it. Without room in
-    /// the block the sample stays without.
+    /// Writes the runtime's state of the thread after the sample that was just written. If the
+    /// block has no room, the state is left out.
     fn store_managed(&mut self, thread: u64) {
         let capture = &self.capture;
         let (Some(block), Some(managed)) = (&mut self.block, capture.managed) else { return };
-        // A Frame lies on the stack; what lies below it was popped before the thread was suspended.
+        // A Frame lies on the stack. One below the stack pointer was popped before the suspension.
         let none = managed.frame == 0 || managed.frame == u64::MAX >> (64 - 8 * self.word);
         if !none && !(capture.registers[SP]..capture.stack_base).contains(&managed.frame) {
             return;
@@ -378,7 +373,7 @@ impl<T: Target> Sampler<T> {
         }
     }
 
-    /// Whether there is a block to write into, taking a free buffer if need be.
+    /// Takes a free buffer if there is no block. Returns whether there is a block to write into.
     fn open_block(&mut self) -> bool {
         if self.block.is_none()
             && let Some(mut block) = self.wiring.lane.take_free()
@@ -394,7 +389,7 @@ impl<T: Target> Sampler<T> {
         self.wiring.signals.sampler_changes();
         let Some(mut block) = self.block.take() else { return };
         for entry in &mut self.threads {
-            // The block keeps room for these.
+            // The block reserves room for these.
             let _ = self.encoder.flush_idle(&mut block, &mut entry.image);
         }
         block.set_dropped(self.wiring.counters.dropped.load(Ordering::Relaxed));

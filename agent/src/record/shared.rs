@@ -1,4 +1,4 @@
-//! What the recorder's threads share: block buffers on their way to the writer, and counters.
+//! State that the recorder's threads share: block buffers on their way to the writer, and counters.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::queue::Queue;
 /// Number of [`DropReason`]s, 0 included.
 pub const REASONS: usize = 13;
 
-/// Buffers that go from one thread to the writer and back.
+/// Buffers that travel between one thread and the writer.
 pub struct Lane {
     free: Queue<Box<BlockBuffer>>,
     full: Queue<Box<BlockBuffer>>,
@@ -28,14 +28,14 @@ impl Lane {
         Some(lane)
     }
 
-    /// An empty buffer, or `None` while all wait for the writer.
+    /// Takes an empty buffer; `None` while all are with the writer.
     pub fn take_free(&self) -> Option<Box<BlockBuffer>> {
         self.free.pop()
     }
 
     /// Hands a filled buffer to the writer.
     pub fn hand_over(&self, buffer: Box<BlockBuffer>) {
-        // There are no more buffers than places.
+        // The queue has a slot for every buffer.
         let _ = self.full.push(buffer);
     }
 
@@ -55,24 +55,22 @@ impl Lane {
 pub struct Counters {
     /// Samples taken, idle ones included.
     pub samples: AtomicU64,
-    /// Samples lost.
     pub dropped: AtomicU64,
-    /// Sampler passes.
     pub passes: AtomicU64,
     /// Bytes appended to the output.
     pub bytes: AtomicU64,
-    /// Nanoseconds from before the call that suspends to after the call that resumes, all samples
-    /// together; part of it the thread still ran, or waited for its turn to stop.
+    /// Nanoseconds from before the call that suspends to after the call that resumes, summed over
+    /// all samples. For part of that time the thread still ran, or waited for its turn to stop.
     pub suspended_ns: AtomicU64,
     /// The longest of these.
     pub suspended_max_ns: AtomicU64,
-    /// Nanoseconds of them after the context was obtained, when the thread certainly stood still.
+    /// Nanoseconds of `suspended_ns` after the context was obtained, when the thread certainly
+    /// stood still.
     pub held_ns: AtomicU64,
     /// The longest of these.
     pub held_max_ns: AtomicU64,
-    /// Suspensions.
     pub suspensions: AtomicU64,
-    /// Nanoseconds spent in passes, all together.
+    /// Nanoseconds spent in passes, in total.
     pub pass_ns: AtomicU64,
     /// Rate at which each thread is sampled, in millionths of the nominal rate, since the time in
     /// ticks before it; 0 = the nominal rate, since the start. Both are written by the sampler, the
@@ -82,21 +80,21 @@ pub struct Counters {
     pub rate: AtomicU64,
     /// Cycles that a suspension costs the suspended thread, median; 0 = not measured.
     pub suspension_cycles_p50: AtomicU64,
-    /// The 95th percentile of the same.
+    /// The 95th percentile of the same cost.
     pub suspension_cycles_p95: AtomicU64,
     /// Nanoseconds from before the call that suspends to after the call that resumes a waiting
     /// thread, median; 0 = not measured.
     pub suspension_ns_p50: AtomicU64,
-    /// The 95th percentile of the same.
+    /// The 95th percentile of the same time.
     pub suspension_ns_p95: AtomicU64,
-    /// The four above are measured, as far as they could be.
+    /// Whether the four above are measured, as far as they could be.
     pub calibrated: AtomicBool,
-    /// Losses by [`DropReason`].
+    /// Losses, indexed by [`DropReason`].
     reasons: [AtomicU64; REASONS],
 }
 
 impl Counters {
-    /// Counts `count` losses, as lost samples unless the reason is one of
+    /// Counts `count` losses. They count as lost samples too, unless the reason is one of
     /// [`DropReason::WITHOUT_SAMPLES`].
     pub fn lose(&self, reason: DropReason, count: u64) {
         if let Some(counter) = self.reasons.get(reason as usize) {
@@ -107,7 +105,7 @@ impl Counters {
         }
     }
 
-    /// Samples that were taken could not be written: they count as lost.
+    /// Counts samples as lost that were taken but could not be written.
     pub fn take_back(&self, samples: u64) {
         self.samples.fetch_sub(samples, Ordering::Relaxed);
         self.dropped.fetch_add(samples, Ordering::Relaxed);
@@ -122,34 +120,34 @@ impl Counters {
 /// Signals between the recorder's threads.
 #[derive(Default)]
 pub struct Signals {
-    /// Why to stop: an `EndReason` code; 0 = go on.
+    /// Why to stop: an `EndReason` code; 0 = continue.
     pub stop: AtomicU32,
     /// Loader events whose modules' tables are not recorded yet.
     pub tables_pending: AtomicU32,
-    /// Grows with every loader event: code read before may be another module's now.
+    /// Grows with every loader event: an address may then hold another module's code.
     pub loader_generation: AtomicU32,
-    /// A STATE block was written: every thread needs a keyframe.
+    /// Set when a STATE block was written: every thread needs a keyframe.
     pub renew: AtomicBool,
     /// The first enumeration of threads is complete.
     pub threads_known: AtomicBool,
-    /// The sampler is at work that leaves its block, its encoder and its threads alone: were it
-    /// terminated there, they would be whole.
+    /// True while the sampler changes neither its block, its encoder nor its thread list. If it is
+    /// terminated then, all three are consistent.
     pub sampler_whole: AtomicBool,
 }
 
 impl Signals {
-    /// Asks for the end of the recording; the first reason stays.
+    /// Requests the end of the recording. The first reason is kept.
     pub fn request_stop(&self, reason: stk_schema::event::EndReason) {
         let _ = self.stop.compare_exchange(0, reason as u32, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// The sampler is about to change its state; told before it does.
+    /// Marks that the sampler is about to change its state. Called before the change.
     pub fn sampler_changes(&self) {
-        // An exchange, so that no change can be moved before it.
+        // An exchange, so that no change can be reordered before it.
         self.sampler_whole.swap(false, Ordering::AcqRel);
     }
 
-    /// The sampler has changed its state, and will not for a while.
+    /// Marks that the sampler has changed its state and will not change it again for a while.
     pub fn sampler_is_whole(&self) {
         self.sampler_whole.store(true, Ordering::Release);
     }

@@ -1,54 +1,52 @@
-//! Which part of a thread's stack is copied in which way: portable, so that it is tested with a
-//! fake.
+//! Decides which part of a thread's stack is copied in which way. Portable, so that it is tested
+//! with a fake.
 //!
-//! The thread's environment block states two bounds, StackLimit and StackBase. A runtime may write
-//! there what it likes, so they are checked against the system's view of the memory: once for each
-//! pair of bounds that a thread shows, while the thread runs. Memory within checked bounds is
-//! copied plainly. All other memory is copied by a system call that reports an error where a plain
+//! The thread's environment block holds two bounds, StackLimit and StackBase. A runtime may write
+//! any values there, so the recorder checks them against the system's view of the memory: once for
+//! each pair of bounds that a thread shows, while the thread runs. It copies memory within checked
+//! bounds plainly. It copies all other memory by a system call that reports an error where a plain
 //! copy would fault.
 
-/// Bytes of a foreign stack that are copied at most: one that lies outside of the bounds, so that
-/// its end is not known.
+/// Most bytes copied of a foreign stack: one that lies outside of the bounds, so that its end is
+/// not known.
 pub const FOREIGN_BYTES: u64 = 64 << 10;
-/// Bytes within bounds that are not checked yet, at most: as many as a sample may hold, so that the
-/// first sample of a deep stack is whole.
+/// Most bytes copied within unchecked bounds: as many as a sample may hold, so that the first
+/// sample of a deep stack is whole.
 pub const UNCHECKED_BYTES: u64 = 8 << 20;
-/// Bytes between the stack pointer and StackLimit, at most: code reserves up to a page of stack
-/// before it touches it, and the functions that it calls first may do the same.
+/// Most bytes between the stack pointer and StackLimit: code reserves up to a page of stack before
+/// it touches it, and the functions that it calls first may do the same.
 pub const BELOW_LIMIT_BYTES: u64 = 8 << 10;
-/// Larger stacks than this are not believed.
+/// Larger stacks are refused.
 const MOST_STACK_BYTES: u64 = 1 << 30;
-/// A stack that lies in more runs of pages than this is not believed.
+/// A stack that lies in more runs of pages is refused.
 const MOST_RUNS: usize = 64;
 
 /// StackLimit and StackBase: the lowest address of a thread's stack, and the end of it, exclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bounds {
-    /// StackLimit.
     pub limit: u64,
-    /// StackBase.
     pub base: u64,
 }
 
-/// Pages that are alike.
+/// Consecutive pages with the same attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Address behind the last of them.
+    /// Address after the last page.
     pub end: u64,
-    /// Where the allocation begins that they belong to.
+    /// Start of the allocation that the pages belong to.
     pub allocation: u64,
-    /// Whether they can be read without effect: committed, accessible, no guard pages.
+    /// Whether they can be read without side effects: committed, accessible, no guard pages.
     pub readable: bool,
 }
 
-/// What the system says of memory.
+/// The system's view of memory.
 pub trait Pages {
-    /// The run of pages from the one that holds `address` on; `None` where the system knows
-    /// nothing.
+    /// The run of pages that starts with the page of `address`; `None` if the system knows nothing
+    /// of it.
     fn run(&self, address: u64) -> Option<Run>;
 }
 
-/// What is known of the bounds that a thread has shown.
+/// The result of checking the bounds that a thread has shown.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct CheckedBounds {
     valid: Option<Bounds>,
@@ -56,7 +54,8 @@ pub struct CheckedBounds {
 }
 
 impl CheckedBounds {
-    /// Checks bounds that differ from those checked last. Only for a time at which the thread runs.
+    /// Checks bounds that differ from those checked last. Must be called only while the thread
+    /// runs.
     pub fn check(&mut self, pages: &impl Pages, seen: Bounds) {
         if self.valid == Some(seen) || self.refused == Some(seen) {
             return;
@@ -105,8 +104,8 @@ pub struct Plan {
     pub base: u64,
 }
 
-/// Plans the copy for a thread that stands still at stack pointer `sp` and shows the bounds `seen`.
-/// `room` is the size of the buffer, in bytes.
+/// Plans the copy for a stopped thread with stack pointer `sp` and the bounds `seen`. `room` is the
+/// size of the buffer, in bytes.
 pub fn plan(sp: u64, seen: Bounds, checked: &CheckedBounds, room: usize, word: usize) -> Plan {
     let mask = !(word as u64 - 1);
     let (start, room) = (sp & mask, room as u64 & mask);
@@ -117,7 +116,7 @@ pub fn plan(sp: u64, seen: Bounds, checked: &CheckedBounds, room: usize, word: u
     }
     let end = start + (seen.base - start).min(room);
     let first = start.max(seen.limit).min(end);
-    // A stack grows downward: where the base is the same, what was checked is still the stack.
+    // A stack grows downward: if the base is the same, the range that was checked is still stack.
     let valid = checked.valid.filter(|valid| valid.base == seen.base);
     let plain_from = valid.map_or(end, |valid| valid.limit.clamp(first, end));
     let careful = (plain_from - first).min(UNCHECKED_BYTES);
@@ -131,7 +130,7 @@ pub fn plan(sp: u64, seen: Bounds, checked: &CheckedBounds, room: usize, word: u
     }
 }
 
-/// Bytes from `start` on, at most `len`, that lie in readable pages of one allocation.
+/// Number of bytes from `start`, at most `len`, that lie in readable pages of one allocation.
 pub fn readable(pages: &impl Pages, start: u64, len: usize) -> usize {
     let end = start.saturating_add(len as u64);
     let (mut at, mut allocation) = (start, None);

@@ -1,24 +1,26 @@
-//! Who resumes a suspended thread: the sampler, the watchdog or the guard process, and each
-//! suspension once.
+//! Decides who resumes a suspended thread: the sampler, the watchdog or the guard process. Each
+//! suspension is resumed once.
 //!
 //! **What the caller provides**: the system's calls ([`Calls`]), one [`Suspensions`] for the
 //! process, one thread per slot that captures, and a watchdog that calls [`Watch::look`] every few
 //! milliseconds.
 //!
-//! **What it solves**: the word of a suspension {thread id, sequence, phase} stands on the
+//! **What it solves**: the word of a suspension {thread id, sequence, phase} is on the
 //! [board](stk_schema::guard) from before SuspendThread until after ResumeThread. Sampler and
-//! watchdog change it by compare-and-swap only, and who wins calls ResumeThread:
+//! watchdog change it by compare-and-swap only, and the winner calls ResumeThread:
 //!
 //! ```text
 //! FREE -> ASKING -> ASKED -> STOPPED [-> WALKING] -> RESUMING -> FREE      the sampler
 //!         any of these, after a limit -> RESCUING -> FREE                  the watchdog
-//!         ASKING -> RESCUING -> UNDO -> RESUMING or RESCUING -> FREE       SuspendThread takes effect after the watchdog's ResumeThread
+//!         ASKING -> RESCUING -> UNDO -> RESUMING or RESCUING -> FREE       late SuspendThread
 //! ```
 //!
+//! In the last row, SuspendThread takes effect after the watchdog's ResumeThread.
+//!
 //! A thread that is merely not scheduled can stay in ASKED for long, and its sample is still good,
-//! so that phase has a limit of its own. After it a spare sampler takes over, if there is one: the
-//! watchdog marks the slot as deposed before it gives the word free, and the deposed sampler gets
-//! [`Verdict::Deposed`], after which it must not touch what it shared with the others.
+//! so that phase has a limit of its own. After that limit a spare sampler takes over, if there is
+//! one: the watchdog marks the slot as deposed before it frees the word. The deposed sampler gets
+//! [`Verdict::Deposed`] and must then not touch what it shared with the others.
 
 use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -33,42 +35,42 @@ mod watch;
 
 pub use watch::{Limits, Rescue, Watch};
 
-/// Looks at a word that the watchdog is about to change before the sampler sleeps between them.
+/// Spins on a word that the watchdog is about to change before the sampler sleeps between its
+/// looks.
 const SPINS: u32 = 200;
-/// Milliseconds that the sampler sleeps then. The watchdog may run at a lower priority on the same
-/// processor.
+/// Milliseconds of each such sleep. The watchdog may run at a lower priority on the same processor.
 const SETTLE_MS: u32 = 1;
-/// Milliseconds between the looks of a sampler that a test has frozen.
+/// Milliseconds between looks of a sampler that a test has frozen.
 const FROZEN_MS: u32 = 1000;
 
-/// What both sides of a suspension call.
+/// System calls that both sides of a suspension need.
 pub trait Resume {
-    /// ResumeThread: the suspend count before, `None` if the call failed.
+    /// ResumeThread. Returns the suspend count before the call; `None` if the call failed.
     fn resume(&mut self, thread: isize) -> Option<u32>;
 
     /// Sleep. Never called by a sampler that holds a thread, unless a test freezes it.
     fn sleep(&mut self, milliseconds: u32);
 }
 
-/// The system as a sampler needs it for one suspension.
+/// System calls that a sampler needs for one suspension.
 pub trait Calls: Resume {
-    /// Whether thread `tid` owns the loader lock and the PEB lock: plain reads, nothing is taken.
+    /// Whether thread `tid` owns the loader lock and the PEB lock. Plain reads; takes no lock.
     fn owns_exit_locks(&mut self, tid: u32) -> bool;
 
     /// SuspendThread; false if it is refused.
     fn suspend(&mut self, thread: isize) -> bool;
 
-    /// GetThreadContext: returns when the thread stands still, however long that takes; false if it
+    /// GetThreadContext: returns when the thread stands still, however long that takes. False if it
     /// fails.
     fn context(&mut self, thread: isize) -> bool;
 
-    /// Copies the stack as long as `held`; false if it is incomplete.
+    /// Copies the stack while `held` returns true; false if the copy is incomplete.
     fn copy(&mut self, held: &dyn Fn() -> bool) -> bool;
 
-    /// Whether the stack is to be walked too.
+    /// Whether to walk the stack too.
     fn walks(&self) -> bool;
 
-    /// Walks the stack as long as `held`.
+    /// Walks the stack while `held` returns true.
     fn walk(&mut self, held: &dyn Fn() -> bool);
 }
 
@@ -81,7 +83,7 @@ pub enum Verdict {
     WalkLost,
     /// The thread could not be suspended.
     Refused,
-    /// The thread owned the loader lock and the PEB lock and was let go.
+    /// The thread owned the loader lock and the PEB lock and was resumed.
     OwnsExitLocks,
     /// The context could not be read, or the watchdog resumed the thread while it stood still.
     NoContext,
@@ -91,7 +93,7 @@ pub enum Verdict {
     Deposed,
 }
 
-/// [`SamplerSlot`] as it is updated in place.
+/// [`SamplerSlot`] with atomic fields.
 #[repr(C)]
 struct LiveSamplerSlot {
     sampler: AtomicU32,
@@ -99,7 +101,7 @@ struct LiveSamplerSlot {
     word: AtomicU64,
 }
 
-/// [`GuardBoard`] as it is updated in place.
+/// [`GuardBoard`] with atomic fields.
 #[repr(C)]
 struct LiveBoard {
     size: u32,
@@ -133,7 +135,7 @@ impl LiveSamplerSlot {
     }
 }
 
-/// What only this process needs to know of a slot.
+/// State of a slot that only this process needs.
 struct SlotState {
     /// Handle of the thread in the word.
     thread: AtomicIsize,
@@ -160,12 +162,12 @@ impl SlotState {
     }
 }
 
-/// All suspensions of the recorder, one per sampler at most. Lives as long as the process: the
-/// guard reads it from outside.
+/// All suspensions of the recorder, at most one per sampler. It must live as long as the process,
+/// because the guard reads it from outside.
 pub struct Suspensions {
     board: LiveBoard,
     places: [SlotState; SAMPLERS],
-    /// Fault injection: the phase in which samplers stop for ever; [`FREE`] = none.
+    /// Fault injection: the phase in which samplers stop forever; [`FREE`] = none.
     frozen: AtomicU8,
 }
 
@@ -176,7 +178,7 @@ impl Default for Suspensions {
 }
 
 impl Suspensions {
-    /// Nothing is suspended.
+    /// A board without suspensions.
     pub const fn new() -> Suspensions {
         Suspensions {
             board: LiveBoard {
@@ -196,7 +198,7 @@ impl Suspensions {
         (&raw const self.board) as usize as u64
     }
 
-    /// Makes the board ready for another recording, of which no thread runs yet.
+    /// Makes the board ready for another recording. No thread of that recording may run yet.
     pub fn reset(&self) {
         self.frozen.store(FREE, Ordering::Relaxed);
         for place in &self.places {
@@ -228,13 +230,13 @@ impl Suspensions {
         self.board.samplers.get(slot).map_or(SuspensionWord(0), LiveSamplerSlot::word)
     }
 
-    /// Fault injection: from now on samplers stop for ever in this phase, and the watchdog leaves
+    /// Fault injection: from now on, samplers stop forever in this phase, and the watchdog leaves
     /// them alone.
     pub fn freeze(&self, phase: u8) {
         self.frozen.store(phase, Ordering::Relaxed);
     }
 
-    /// Whether thread `tid` did not stop lately and is left alone.
+    /// Whether thread `tid` recently failed to stop and is therefore left alone.
     pub fn leaves_alone(&self, tid: u32, now: u64) -> bool {
         self.places.iter().any(|place| {
             place.stuck.load(Ordering::Acquire) == tid && now < place.stuck_until.load(Ordering::Relaxed)
@@ -258,8 +260,8 @@ impl Suspensions {
         })
     }
 
-    /// Suspends the thread with this handle and id, has it captured by `calls`, and resumes it. One
-    /// call at a time per slot.
+    /// Suspends the thread with this handle and id, captures it with `calls`, and resumes it. At
+    /// most one call at a time per slot.
     pub fn hold(&self, slot: usize, thread: isize, tid: u32, calls: &mut impl Calls) -> Verdict {
         if calls.owns_exit_locks(tid) {
             return Verdict::OwnsExitLocks;
@@ -277,7 +279,7 @@ fn announce(live: &LiveSamplerSlot, place: &SlotState, thread: isize, tid: u32) 
     let last = SuspensionWord(live.word.load(Ordering::Relaxed));
     let word = SuspensionWord::new(tid, last.sequence().wrapping_add(1), ASKING);
     live.word.store(word.0, Ordering::Release);
-    // The word must be seen by others before the thread can stand still.
+    // Others must see the word before the thread can stand still.
     fence(Ordering::SeqCst);
     word
 }
@@ -288,7 +290,7 @@ struct Suspension<'a> {
     live: &'a LiveSamplerSlot,
     place: &'a SlotState,
     thread: isize,
-    /// The word, in the phase that this side has brought it to.
+    /// The word, in the last phase that this side set.
     word: SuspensionWord,
 }
 
@@ -301,8 +303,8 @@ impl Suspension<'_> {
         }
         self.freeze(calls, &[ASKING]);
         self.freeze_in_undo(calls);
-        // Once SuspendThread has returned the thread runs no further than to its next interrupt, so
-        // this is the last word on it.
+        // After SuspendThread returns, the thread runs no further than to its next interrupt, so
+        // this check is final.
         if calls.owns_exit_locks(self.word.tid()) {
             return if self.resume(calls) { Verdict::OwnsExitLocks } else { self.settle(calls, true) };
         }
@@ -318,7 +320,7 @@ impl Suspension<'_> {
         self.captured(known, calls)
     }
 
-    /// The thread stands still; `known` tells whether its context is.
+    /// Handles the stopped thread; `known` says whether its context was read.
     fn captured(&mut self, known: bool, calls: &mut impl Calls) -> Verdict {
         let whole = known && calls.copy(&self.held());
         let walks = whole && calls.walks() && self.enter(WALKING);
@@ -330,7 +332,7 @@ impl Suspension<'_> {
             return if whole { Verdict::Whole } else { Verdict::NoContext };
         }
         self.settle(calls, true);
-        // What was captured before the walk is whole, whatever became of the walk.
+        // The capture made before the walk is whole, whatever happened to the walk.
         if walks { Verdict::WalkLost } else { Verdict::NoContext }
     }
 
@@ -347,7 +349,8 @@ impl Suspension<'_> {
         mine
     }
 
-    /// Resumes the thread, unless the watchdog is at it or was.
+    /// Resumes the thread, unless the watchdog resumes it or has resumed it. Returns whether this
+    /// side did.
     fn resume(&mut self, calls: &mut impl Calls) -> bool {
         if !self.enter(RESUMING) {
             return false;
@@ -362,9 +365,9 @@ impl Suspension<'_> {
         true
     }
 
-    /// The watchdog has changed the word. If its ResumeThread came before the suspension, whoever
-    /// is second undoes the suspension. (If the target itself suspends the thread too, the count
-    /// comes out the same either way.)
+    /// Finishes a suspension whose word the watchdog has changed. If the watchdog's ResumeThread
+    /// came before the suspension took effect, whichever side is second undoes the suspension. (If
+    /// the target itself suspends the thread too, the suspend count ends up the same either way.)
     #[cold]
     fn settle(&mut self, calls: &mut impl Calls, suspended: bool) -> Verdict {
         let was = self.word.phase();
@@ -375,7 +378,7 @@ impl Suspension<'_> {
         } else {
             self.enter(FREE);
         }
-        // The watchdog may be at it once more.
+        // The watchdog may be rescuing it once more.
         self.wait_for_watchdog(calls);
         if self.place.deposed.load(Ordering::Acquire) {
             return Verdict::Deposed;
@@ -396,7 +399,7 @@ impl Suspension<'_> {
         }
     }
 
-    /// Fault injection: stops for ever if this is asked for in one of `phases`.
+    /// Fault injection: stops forever if one of `phases` is the frozen phase.
     fn freeze(&self, calls: &mut impl Calls, phases: &[u8]) {
         let frozen = || self.all.frozen.load(Ordering::Relaxed);
         while frozen() != FREE && phases.contains(&frozen()) {
@@ -404,15 +407,16 @@ impl Suspension<'_> {
         }
     }
 
-    /// Fault injection for [`UNDO`]: calls SuspendThread only when the watchdog has given it up.
+    /// Fault injection for [`UNDO`]: waits to call SuspendThread until the watchdog has given the
+    /// suspension up.
     fn freeze_until_undo(&self, calls: &mut impl Calls) {
         while self.all.frozen.load(Ordering::Relaxed) == UNDO && self.live.word().phase() != UNDO {
             calls.sleep(SETTLE_MS);
         }
     }
 
-    /// Fault injection for [`UNDO`]: stops for ever after that call. Where the freezing was asked
-    /// for during the call, the watchdog has not given it up: this suspension goes on.
+    /// Fault injection for [`UNDO`]: stops forever after that call. If the test began freezing
+    /// during the call, the watchdog has not given the suspension up, and it continues.
     fn freeze_in_undo(&self, calls: &mut impl Calls) {
         if self.live.word().phase() == UNDO {
             self.freeze(calls, &[UNDO]);

@@ -1,18 +1,18 @@
-//! Names of unfinished files that nobody can foretell, who might put something else under them.
+//! Unpredictable names for unfinished files, so that nobody can put another file under such a name.
 
 use alloc::vec::Vec;
 
 use stk_format::blob;
 use stk_schema::identity::ContentHash;
 
-/// A sequence of names of 128 bits, made from a secret.
+/// A sequence of 128-bit names, made from a secret.
 pub struct TemporaryNames {
     secret: Vec<u8>,
     count: u64,
 }
 
 impl TemporaryNames {
-    /// The names that belong to `secret`, which others must not know.
+    /// The names that follow from `secret`, which others must not know.
     pub fn new(secret: &[u8]) -> TemporaryNames {
         TemporaryNames { secret: secret.to_vec(), count: 0 }
     }
@@ -20,7 +20,7 @@ impl TemporaryNames {
     /// The next name: 32 hexadecimal digits when displayed.
     pub fn fresh(&mut self) -> ContentHash {
         self.count += 1;
-        // On both sides, as the last name must not tell the next one.
+        // The secret stands on both sides, so that one name does not reveal the next.
         let text = [&self.secret[..], &self.count.to_le_bytes(), &self.secret[..]].concat();
         blob::content_hash(&text)
     }

@@ -1,7 +1,7 @@
-//! Which threads live: enumerations, compared one with the next, into instances.
+//! Keeps the list of live threads: compares successive enumerations and turns them into instances.
 //!
-//! The system reuses thread ids, but not while a handle to the thread is open; the recorder holds
-//! one for every thread that it knows, so that within an enumeration the id tells threads apart.
+//! The system reuses thread ids, but not while a handle to the thread is open. The recorder holds
+//! one for every thread that it knows, so within an enumeration the id identifies the thread.
 
 use alloc::vec::Vec;
 use stk_schema::event::{Event, ThreadFlags, ThreadStart};
@@ -11,15 +11,14 @@ use super::modules::Events;
 /// A live thread as the recorder knows it.
 #[derive(Debug)]
 pub struct Thread<H> {
-    /// Instance id.
     pub instance: u64,
-    /// What was written of it.
+    /// The THREAD_START that was written.
     pub start: ThreadStart,
     /// Its description, WTF-8.
     pub name: Vec<u8>,
     /// When its name was set or last changed, in ticks.
     pub named: u64,
-    /// The handle that keeps its id from being reused.
+    /// A handle that keeps the id from being reused.
     pub handle: H,
 }
 
@@ -52,7 +51,7 @@ impl<H> Threads<H> {
         self.live.iter().any(|thread| thread.start.tid == tid)
     }
 
-    /// Adds a thread and writes THREAD_START; `start.instance` is assigned here and returned.
+    /// Adds a thread and writes THREAD_START. Assigns `start.instance` and returns it.
     pub fn started(&mut self, mut start: ThreadStart, handle: H, out: &mut impl Events) -> u64 {
         start.instance = self.next;
         self.next += 1;
@@ -76,14 +75,14 @@ impl<H> Threads<H> {
                 continue;
             };
             let thread = self.live.remove(index);
-            // Clocks differ in grain: no thread ends before it was seen.
+            // Clocks differ in resolution: never report an end before the start.
             out.event(&Event::ThreadExit { instance: thread.instance, time: time.max(thread.start.time) });
             gone(thread);
         }
     }
 
-    /// Compares names with those known and writes THREAD_NAME where one changed. `name_of` gives
-    /// `None` for a thread that is not to be looked at.
+    /// Compares names with the known ones and writes THREAD_NAME for each that changed. `name_of`
+    /// returns `None` for a thread that is not to be looked at.
     pub fn rename(
         &mut self,
         time: u64,
@@ -101,7 +100,7 @@ impl<H> Threads<H> {
         }
     }
 
-    /// Restates every live thread for a STATE block.
+    /// Writes every live thread again, for a STATE block.
     pub fn restate(&self, out: &mut impl Events) {
         for thread in &self.live {
             let mut start = thread.start;
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_id_that_is_used_again_is_a_new_instance() {
+    fn a_reused_thread_id_is_a_new_instance() {
         let (mut threads, mut log) = (Threads::<u8>::default(), ThreadLog::default());
         threads.started(start(40), 0, &mut log);
         threads.started(start(44), 1, &mut log);

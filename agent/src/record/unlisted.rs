@@ -1,10 +1,11 @@
-//! Images that samples show code in and that no known module covers: hot-patch images, unlinked or
-//! manually mapped DLLs.
+//! Finds images in which samples show code and that no known module covers: hot-patch images,
+//! unlinked or manually mapped DLLs.
 //!
-//! An image that the loader maps is there before the loader's list has it, and one that it unmaps
-//! is there after the list had it; both are the loader's to tell. Nothing runs in such an image,
-//! but a word on a stack may point into it: so an instruction pointer counts at once, a word after
-//! [`CONFIRM_MS`], if the image is still there and unlisted.
+//! An image that the loader is mapping is in memory before it is in the loader's list, and one that
+//! it is unmapping stays in memory after it left the list. The loader's notifications report both.
+//! No code runs in such an image, but a word on a stack may point into it. So an instruction
+//! pointer counts at once, and a stack word after [`CONFIRM_MS`], if the image is then still mapped
+//! and unlisted.
 
 use alloc::vec::Vec;
 use stk_schema::event::ModuleFlags;
@@ -13,19 +14,19 @@ use stk_schema::identity::PeIdentity;
 use super::dynamic::Sighting;
 use super::modules::{ModuleSighting, Modules};
 
-/// Milliseconds after which an image that only a stack word pointed to is believed to be unlisted.
+/// Milliseconds after which an image that only a stack word pointed to is taken to be unlisted.
 const CONFIRM_MS: u64 = 100;
-/// Milliseconds between looks whether unlisted images are still there.
+/// Milliseconds between checks whether unlisted images are still mapped.
 const LOOK_MS: u64 = 50;
-/// Unlisted images recorded at one time.
+/// Most unlisted images recorded at one time.
 const MOST: usize = 1024;
-/// Images that can wait to be confirmed.
+/// Most images that wait to be confirmed.
 const MOST_WAITING: usize = 64;
-/// Unloads that are remembered, for samples that were taken before them and are looked at
-/// afterwards.
+/// Most unloads that are remembered, for samples that were taken before the unload and are looked
+/// at afterwards.
 const UNLOADS: usize = 64;
 
-/// What the system says of mapped images.
+/// The system's view of mapped images.
 pub trait Mappings {
     /// The image that is mapped at `address`, without its path; `None` if there is none.
     fn image_at(&self, address: u64) -> Option<ModuleSighting>;
@@ -37,7 +38,7 @@ pub trait Mappings {
     fn identity(&self, base: u64) -> Option<PeIdentity>;
 }
 
-/// What is remembered between two looks.
+/// State that is kept between two calls.
 #[derive(Debug, Default)]
 pub struct UnlistedImages {
     waiting: Vec<CandidateImage>,
@@ -60,17 +61,17 @@ struct Unload {
     time: u64,
 }
 
-/// An image to be recorded.
+/// An unlisted image that is to be recorded.
 #[derive(Clone, Debug)]
 pub struct UnlistedImage {
-    /// Where it lies, without its path.
+    /// Its address and size, without its path.
     pub seen: ModuleSighting,
     /// Time of the first sample that showed it, in ticks.
     pub time: u64,
 }
 
 impl UnlistedImages {
-    /// The loader told that it unmaps a known module.
+    /// Notes that the loader reported the unload of a known module.
     pub fn unloaded(&mut self, seen: &ModuleSighting, time: u64) {
         let unload = Unload { start: seen.base, end: seen.base.saturating_add(seen.size), time };
         match self.unloads.get_mut(self.next_unload) {
@@ -80,8 +81,8 @@ impl UnlistedImages {
         self.next_unload = (self.next_unload + 1) % UNLOADS;
     }
 
-    /// The images to be recorded now, of those that `next` gives and that wait. The caller must
-    /// still leave out those of which the loader has told something meanwhile.
+    /// The images to be recorded now, from the sightings of `next` and those that wait. The caller
+    /// must still leave out images that the loader has reported meanwhile.
     pub fn find(
         &mut self,
         now: u64,
@@ -103,7 +104,7 @@ impl UnlistedImages {
             if sighting.executed {
                 self.add(&mut found, sighting, modules, mappings);
             } else if self.waiting.len() < MOST_WAITING && self.is_unknown(&sighting, modules) {
-                // Without room it comes again.
+                // If there is no room, the sighting comes again.
                 let Some(seen) = mappings.image_at(sighting.inside) else { continue };
                 if modules.based_at(seen.base).is_none()
                     && self.waiting.iter().all(|one| one.base != seen.base)
@@ -112,7 +113,8 @@ impl UnlistedImages {
                 }
             }
         }
-        // Read after the images were found: what the loader mapped before is in it, or was told of.
+        // Read the list after finding the images: an image that the loader mapped before is in it,
+        // or was reported.
         if !found.is_empty() {
             let listed = mappings.listed();
             found.retain(|one| listed.as_ref().is_some_and(|listed| !listed.contains(&one.seen.base)));
@@ -142,7 +144,7 @@ impl UnlistedImages {
         gone.map(|module| module.seen.base).collect()
     }
 
-    /// Images that were not recorded, because there were too many.
+    /// Images that were not recorded because there were too many.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -158,7 +160,7 @@ impl UnlistedImages {
             return;
         }
         let Some(seen) = mappings.image_at(sighting.inside) else { return };
-        // The loader's size may be the smaller one.
+        // The loader may report a smaller size than the mapping has.
         if modules.based_at(seen.base).is_some() {
             return;
         }
@@ -172,14 +174,14 @@ impl UnlistedImages {
             self.left_out += 1;
             return;
         }
-        // A word may have shown it before it was executed.
+        // A stack word may have shown it before it was executed.
         let earlier = self.waiting.iter().find(|one| one.base == seen.base).map(|one| one.sighting.time);
         self.waiting.retain(|one| one.base != seen.base);
         let time = earlier.unwrap_or(sighting.time).min(sighting.time);
         found.push(UnlistedImage { seen, time });
     }
 
-    /// Whether no module that is known, or was when the sample was taken, holds the address.
+    /// Whether no module holds the address, neither now nor when the sample was taken.
     fn is_unknown(&self, sighting: &Sighting, modules: &Modules) -> bool {
         let was_there = |unload: &Unload| {
             sighting.time <= unload.time && (unload.start..unload.end).contains(&sighting.inside)
@@ -188,8 +190,9 @@ impl UnlistedImages {
     }
 }
 
-/// A path of the object manager as programs name it: `\Device\HarddiskVolume3\a.dll` as `C:\a.dll`.
-/// `device` gives what a drive letter stands for. What no letter stands for is given back as it is.
+/// Converts a path of the object manager to the form that programs use:
+/// `\Device\HarddiskVolume3\a.dll` to `C:\a.dll`. `device` returns the device of a drive letter. A
+/// path on a device without a letter is returned unchanged.
 pub fn dos_path(path: &[u16], mut device: impl FnMut(u8) -> Vec<u16>) -> Vec<u16> {
     let starts = |path: &[u16], with: &[u16]| {
         path.get(..with.len())

@@ -1,4 +1,5 @@
-//! The writer: blocks to bytes, appended with one write each; in the end END, INDEX and tail.
+//! The writer turns blocks into bytes and appends each with one write; at the end it writes END,
+//! INDEX and tail.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -7,59 +8,58 @@ use core::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
 use stk_format::{BlockBuffer, BlockKind, FileHeader, SealError, Sealer, TAIL_LEN, sealed_bound};
 use stk_schema::event::{End, Event};
 
-/// Room that is kept for what is on its way when a recording ends for its size: all buffers of all
-/// lanes, hardly compressed.
+/// Room that is kept for the buffers still in use when a recording ends because of its size: all
+/// buffers of all lanes, hardly compressed.
 const MARGIN: u64 = 16 << 20;
 /// Most bytes of an INDEX entry: offset, sequence number, two times (10 bytes each as varints),
 /// kind.
 const INDEX_ENTRY: u64 = 41;
-/// Most event bytes of an END block: a copy of the file header, counters, a text of the recorder's.
+/// Most event bytes of an END block: a copy of the file header, counters, and a text of the
+/// recorder.
 const END_RAW: usize = 2048;
 
-/// Where the trace goes.
+/// Destination of the trace.
 pub trait Output {
-    /// Appends all of `bytes` in one write, or tells the system's error code.
+    /// Appends all of `bytes` in one write. The error is the system's error code.
     fn append(&mut self, bytes: &[u8]) -> Result<(), u32>;
 
-    /// How many bytes were appended so far, by the system's own word; `None` if it does not say.
+    /// Number of bytes appended so far, according to the system; `None` if it does not say.
     fn appended(&mut self) -> Option<u64>;
 }
 
-/// Why the trace cannot be written any more.
+/// Why the trace can no longer be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteError {
-    /// The system refused, with this error code.
+    /// The system refused with this error code.
     System(u32),
     /// The block could not be sealed.
     Seal(SealError),
-    /// The thread that wrote was terminated within a write.
+    /// The writing thread was terminated within a write.
     Interrupted,
-    /// The block might pass the size limit and was left out, and so will all that follow but END
-    /// and INDEX.
+    /// The block might exceed the size limit and was left out. So will be all later blocks except
+    /// END and INDEX.
     Full,
 }
 
-/// Seals blocks in the order in which they are given and appends them. After the first error
-/// nothing more is appended: what is in the file stays a valid, truncated trace.
+/// Seals blocks in the given order and appends them. After the first error it appends nothing more,
+/// so the file stays a valid, truncated trace.
 pub struct Writer<O> {
     sealer: Sealer,
     out: Box<[u8]>,
     output: O,
     failed: Option<WriteError>,
     bytes: u64,
-    /// Bytes at the beginning of `out` that are sealed and may not be appended yet; 0 between
-    /// blocks.
+    /// Bytes at the start of `out` that are sealed but may not be appended yet; 0 between blocks.
     sealed: AtomicUsize,
     state_at: u64,
     /// Most bytes of the trace.
     limit: u64,
-    /// Whether a block was left out for the limit: those behind it may refer to what it said.
+    /// Whether a block was left out because of the limit: later blocks may refer to its contents.
     full: bool,
 }
 
 impl<O: Output> Writer<O> {
-    /// Appends the file header and makes everything ready for blocks of up to `capacity` event
-    /// bytes.
+    /// Appends the file header and prepares for blocks of up to `capacity` event bytes.
     pub fn new(header: &FileHeader, capacity: usize, mut output: O) -> Result<Writer<O>, WriteError> {
         let sealer = Sealer::new(header).map_err(WriteError::Seal)?;
         let bytes = header.encode();
@@ -78,18 +78,18 @@ impl<O: Output> Writer<O> {
         })
     }
 
-    /// Limits the trace to `bytes`, its end included; 0 = no limit.
+    /// Limits the trace to `bytes`, including its end; 0 = no limit.
     pub fn set_limit(&mut self, bytes: u64) {
         self.limit = if bytes == 0 { u64::MAX } else { bytes };
     }
 
-    /// Whether the recording should end, so that what is on its way still has room below the limit.
+    /// Whether the recording should end, so that the buffers still in use fit below the limit.
     pub fn is_nearly_full(&self) -> bool {
         let margin = (self.limit / 4).min(MARGIN) + self.end_bound();
         self.full || self.bytes.saturating_add(margin) >= self.limit
     }
 
-    /// Appends a block, unless that might pass the limit.
+    /// Appends a block, unless that might exceed the limit.
     pub fn block(&mut self, block: &BlockBuffer) -> Result<(), WriteError> {
         let needed = sealed_bound(block.len()) as u64 + self.end_bound();
         self.full = self.full || self.bytes.saturating_add(needed) > self.limit;
@@ -124,10 +124,10 @@ impl<O: Output> Writer<O> {
         result
     }
 
-    /// Goes on where the thread that called [`Writer::block`] with this block was terminated, so
-    /// that the block is in the file once. It was terminated while it compressed, as a rule: that
-    /// leaves the sealer as it was. Within the few instructions behind that, the block may be
-    /// counted twice, or the index list it twice: readers then take it for a gap and do without an
+    /// Continues after the thread that called [`Writer::block`] with this block was terminated, so
+    /// that the file holds the block once. Usually the thread was terminated while it compressed,
+    /// which leaves the sealer unchanged. In the few instructions after that, the block may be
+    /// counted twice, or listed twice in the index: readers then take it for a gap and ignore the
     /// index.
     pub fn resume(&mut self, block: &BlockBuffer) -> Result<(), WriteError> {
         let sealed = self.sealed.load(Ordering::Acquire) as u64;
@@ -141,7 +141,7 @@ impl<O: Output> Writer<O> {
                 self.mark_sealed(0);
                 Ok(())
             }
-            // Half a block: what follows could not be told from it.
+            // Half a block: a reader could not separate it from what follows.
             _ => Err(WriteError::Interrupted),
         };
         self.failed = result.err();
@@ -156,8 +156,8 @@ impl<O: Output> Writer<O> {
         result
     }
 
-    /// What [`Writer::resume`] goes by: everything before it has happened, and nothing behind it,
-    /// whenever the thread is terminated.
+    /// Stores the state that [`Writer::resume`] relies on. Whenever the thread is terminated,
+    /// everything before this call has happened and nothing after it has.
     fn mark_sealed(&self, sealed: usize) {
         compiler_fence(Ordering::SeqCst);
         self.sealed.store(sealed, Ordering::Release);
@@ -178,18 +178,16 @@ impl<O: Output> Writer<O> {
                     self.output.append(piece).map_err(WriteError::System)?;
                 }
                 Ok(None) => return Ok(()),
-                // The index is a cache: a trace without it is whole.
+                // The index is only a cache: a trace without it is complete.
                 Err(_) => return Ok(()),
             }
         }
     }
 
-    /// Where the trace went.
     pub fn into_output(self) -> O {
         self.output
     }
 
-    /// Bytes appended.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -199,7 +197,7 @@ impl<O: Output> Writer<O> {
         self.bytes - self.state_at
     }
 
-    /// The error after which nothing was appended any more.
+    /// The error after which nothing more was appended.
     pub fn failure(&self) -> Option<WriteError> {
         self.failed
     }

@@ -1,21 +1,21 @@
-//! How it is recorded: the only part of the agent that calls the system, and the exports.
+//! Records this process. Only this part of the agent calls the system; it also holds the exports.
 //!
-//! One folder per thread of the recorder, with one name for each everywhere. Each folder says which
-//! thread runs it, what that thread owns, what it gets and what it gives. The order is that of the
-//! arrows: each row uses those above it only, which tests/tests/architecture.rs checks.
+//! There is one folder per thread of the recorder, under one name everywhere. Each folder says
+//! which thread runs it, what that thread owns, what it gets and what it gives. In the list below,
+//! each row uses only the rows above it, which tests/tests/architecture.rs checks.
 //!
 //! ```text
 //! system    the system's functions, memory, threads, files and facts, for all threads
-//! shared    what all threads share: signals, status, events, exclusive states
+//! shared    state of all threads: signals, status, events, exclusive states
 //! runtimes  the runtimes thread: asks .NET runtimes for names
-//! sampler   the sampler and its spares: suspends, captures, encodes; the one place that suspends
+//! sampler   the sampler and its spares: suspends, captures, encodes; nothing else suspends
 //! tables    the tables thread: lists threads and modules, reads images
 //! code      the code thread: looks up dynamic code
-//! workers   these four together
+//! workers   the four threads above together
 //! writer    the writer: compresses and appends; the end of the trace
-//! watchdog  the watchdog: resumes what is held too long
+//! watchdog  the watchdog: resumes a thread that is held too long
 //! session   a recording from start to end, and its threads
-//! selftest  what `inject doctor` asks in its own process
+//! selftest  the checks that `inject doctor` runs in its own process
 //! ```
 
 mod code;
@@ -40,13 +40,13 @@ use windows_sys::Win32::System::SystemServices::{DLL_PROCESS_ATTACH, DLL_PROCESS
 /// Load address of the agent.
 static MODULE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// The loader's entry point. Runs under the loader's lock: nothing here waits.
+/// The loader's entry point. It runs under the loader's lock, so nothing here waits.
 #[unsafe(no_mangle)]
 extern "system" fn DllMain(module: *mut c_void, reason: u32, reserved: *mut c_void) -> i32 {
     match reason {
         DLL_PROCESS_ATTACH => MODULE.store(module, Ordering::Release),
         DLL_THREAD_ATTACH => session::thread_started(),
-        // With a null `reserved` the agent would be unloaded, which pinning prevents while it has
+        // A null `reserved` means that the agent is unloaded; pinning prevents that while it has
         // work.
         DLL_PROCESS_DETACH if !reserved.is_null() => session::process_exit(),
         _ => {}
@@ -57,12 +57,12 @@ extern "system" fn DllMain(module: *mut c_void, reason: u32, reserved: *mut c_vo
 /// Export: starts a recording; see [`stk_schema::control::EXPORT_START`].
 ///
 /// # Safety
-/// `config` is null or points to the size that the config says, readable and writable during the
-/// call, as is what it points to.
+/// `config` is null or points to as many bytes as its size says, readable and writable during the
+/// call, as is the memory that it points to.
 #[unsafe(no_mangle)]
 unsafe extern "system" fn stk_agent_start(config: *mut AgentConfig) -> u32 {
-    // SAFETY: the caller's promise; the size and version come first and are looked at before
-    // anything else.
+    // SAFETY: the caller's promise; size and version come first and are checked before anything
+    // else.
     let result = unsafe {
         if config.is_null()
             || (*config).version != CONTROL_VERSION
@@ -86,7 +86,7 @@ extern "system" fn stk_agent_stop(_unused: *mut c_void) -> u32 {
 /// Export: copies the status; see [`stk_schema::control::EXPORT_STATUS`].
 ///
 /// # Safety
-/// `status` is null or points to the size that it says, writable during the call.
+/// `status` is null or points to as many bytes as its size says, writable during the call.
 #[unsafe(no_mangle)]
 unsafe extern "system" fn stk_agent_status(status: *mut AgentStatus) -> u32 {
     // SAFETY: the caller's promise.

@@ -1,8 +1,8 @@
-//! The export that `inject doctor` calls in its own process: does this system look as the recorder
-//! expects? Reports what it finds; inject judges it.
+//! The export that `inject doctor` calls in its own process to check that this system behaves as
+//! the recorder expects. The agent reports what it finds; inject judges it.
 //!
-//! The PEB lock is taken here, by its documented pair of functions, so that its owner word can be
-//! compared with the owner. No recording does that.
+//! This test takes the PEB lock, by its documented pair of functions, to compare its owner word
+//! with the owner. No recording takes that lock.
 
 use core::ffi::c_void;
 use core::mem::transmute;
@@ -29,10 +29,11 @@ const LOADED: u32 = 1;
 /// Export: see [`fact::EXPORT_SELFTEST`].
 ///
 /// # Safety
-/// `test` is null or points to the size that it says, readable and writable during the call.
+/// `test` is null or points to as many bytes as its size says, readable and writable during the
+/// call.
 #[unsafe(no_mangle)]
 unsafe extern "system" fn stk_agent_selftest(test: *mut SelfTest) -> u32 {
-    // SAFETY: the caller's promise; size and version are looked at first.
+    // SAFETY: the caller's promise; size and version are checked first.
     let test = unsafe {
         if test.is_null()
             || (*test).version != fact::SELFTEST_VERSION
@@ -56,8 +57,8 @@ unsafe extern "system" fn stk_agent_selftest(test: *mut SelfTest) -> u32 {
 type PebLock = unsafe extern "system" fn();
 
 fn peb_lock_functions() -> Option<(PebLock, PebLock)> {
-    // SAFETY: the names are zero-terminated, and both functions take and return nothing that is
-    // used here (phnt, Wine).
+    // SAFETY: the names are zero-terminated, and both functions take no argument and return nothing
+    // that is used here (phnt, Wine).
     unsafe {
         let ntdll = GetModuleHandleW(w!("ntdll.dll"));
         let acquire = GetProcAddress(ntdll, s!("RtlAcquirePebLock"))?;
@@ -82,7 +83,7 @@ fn features(api: &Api, test: &mut SelfTest) {
     }
 }
 
-/// A field of the PEB, one pointer in size.
+/// Reads a field of the PEB, one pointer in size.
 fn peb_field(api: &Api, offset: usize) -> u64 {
     // SAFETY: no preconditions.
     let peb = unsafe { (api.current_peb)() };
@@ -99,8 +100,8 @@ fn word<T: Copy>(address: u64, offset: usize) -> Option<T> {
     if address == 0 {
         return None;
     }
-    // SAFETY: one of ntdll's static critical sections, which stay; another thread may change the
-    // word, hence volatile.
+    // SAFETY: one of ntdll's static critical sections, which are never freed; another thread may
+    // change the word, hence volatile.
     Some(unsafe { read_volatile((address as usize as *const u8).add(offset).cast::<T>()) })
 }
 
@@ -120,16 +121,16 @@ fn locks(api: &Api, test: &mut SelfTest) {
     test.peb_owner_after = owner(test.peb_lock);
 }
 
-/// Where the callback writes, while the probe is being loaded.
+/// The result that the callback fills while the probe is being loaded; null otherwise.
 static WATCHED: AtomicPtr<SelfTest> = AtomicPtr::new(null_mut());
-/// The thread that loads the probe; other threads' loads are not looked at.
+/// The thread that loads the probe. Loads of other threads are ignored.
 static WATCHER: AtomicU32 = AtomicU32::new(0);
 
 fn probe(api: &'static Api, test: &mut SelfTest) {
     let Some(register) = api.register_notification else { return };
     let mut cookie = null_mut();
-    // SAFETY: the callback has the documented type. It stays registered: nothing here is ever
-    // unloaded, and once `WATCHED` is null it returns at once.
+    // SAFETY: the callback has the documented type. It stays registered: the agent is never
+    // unloaded in this process, and while `WATCHED` is null the callback returns at once.
     if unsafe { register(0, notified as *const c_void, null_mut(), &mut cookie) } < 0 {
         return;
     }
@@ -165,12 +166,12 @@ unsafe extern "system" fn notified(reason: u32, data: *const Data, _context: *mu
     if test.is_null() || !mine || reason != LOADED {
         return;
     }
-    // SAFETY: `probe`, which runs below this frame on the same thread, lent the struct for as long
-    // as `WATCHED` names it; the loader passes valid data.
+    // SAFETY: `probe`, which runs below this frame on the same thread, lends the struct while
+    // `WATCHED` points to it; the loader passes valid data.
     let (test, data) = unsafe { (&mut *test, &*data) };
     test.notified += 1;
     test.loader_owner_notified = owner(test.loader_lock);
-    // What the probe imports is told too, before or after it.
+    // The loader also reports the modules that the probe imports, before or after it.
     // SAFETY: null or a valid string for the length of the callback.
     if !unsafe { data.base_name.as_ref() }.is_some_and(|name| names_probe(name, &test.probe_path)) {
         return;
@@ -188,7 +189,7 @@ unsafe extern "system" fn notified(reason: u32, data: *const Data, _context: *mu
     }
 }
 
-/// Whether a base name is that of the file in `path`, which ends in ASCII.
+/// Whether a base name is that of the file in `path`, whose last part is ASCII.
 fn names_probe(name: &UnicodeString, path: &[u16]) -> bool {
     let end = path.iter().position(|&unit| unit == 0).unwrap_or(path.len());
     let start = path[..end].iter().rposition(|&unit| unit == u16::from(b'\\')).map_or(0, |at| at + 1);

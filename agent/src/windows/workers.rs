@@ -1,4 +1,4 @@
-//! The threads that write to the trace, together: what the writer takes blocks from, and flushes
+//! The threads that write to the trace, together. The writer takes their blocks, and flushes them
 //! when the recording ends.
 
 use crate::record::shared::Lane;
@@ -16,8 +16,8 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// The lanes in the order in which the writer empties them: module and thread events first, as
-    /// samples refer to them.
+    /// The lanes in the order in which the writer empties them: first the module and thread events,
+    /// because samples refer to them.
     pub fn lanes(&self) -> [&Lane; 4] {
         [
             &self.tables.worker.lane,

@@ -1,6 +1,6 @@
 //! The data contract descriptor that a runtime exports (dotnet/runtime,
-//! docs/design/datacontracts/datacontracts_design.md and contract-descriptor.md): where the fields
-//! of its structures lie, as JSON, and the addresses of its globals.
+//! docs/design/datacontracts/datacontracts_design.md and contract-descriptor.md). It holds, as
+//! JSON, the offsets of the fields of the runtime's structures, and the addresses of its globals.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,24 +16,23 @@ pub const EXPORT: &[u8] = b"DotNetRuntimeContractDescriptor";
 const MAGIC: [u8; 8] = *b"DNCCDAC\0";
 /// Flag: pointers have 4 bytes.
 const FLAG_32_BIT: u32 = 2;
-/// Most bytes of JSON; that of 10.0.9 has 10,826.
+/// Most bytes of JSON; that of .NET 10.0.9 has 10,826.
 const MAX_JSON: u32 = 1 << 20;
-/// Most globals; 10.0.9 has 25.
+/// Most globals; .NET 10.0.9 has 25.
 const MAX_POINTERS: u32 = 16_384;
 
-/// A descriptor as found in memory.
+/// A descriptor, read from memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Descriptor {
     /// Bytes of a pointer.
     pub width: usize,
-    /// The JSON text.
     pub json: Vec<u8>,
-    /// The globals' values.
+    /// The values of the globals.
     pub pointer_data: Vec<u64>,
 }
 
 impl Descriptor {
-    /// Reads the descriptor at `address`; `None` if there is none that is whole.
+    /// Reads the descriptor at `address`; `None` if there is no complete one.
     pub fn read(memory: &impl Memory, address: u64) -> Option<Descriptor> {
         let mut head = [0; 16];
         if !memory.read(address, &mut head) || head[..8] != MAGIC {
@@ -68,7 +67,7 @@ impl Descriptor {
         self.pointer_data.iter().flat_map(|value| value.to_le_bytes()).collect()
     }
 
-    /// Offset of a field.
+    /// Offset of the field `field` in the structure `type_name`.
     pub fn offset(&self, type_name: &str, field: &str) -> Option<usize> {
         let value = Value::parse(&self.json)?.member("types")?.member(type_name)?.member(field)?;
         // `offset` or `[offset, type]`

@@ -1,9 +1,9 @@
 //! Messages of the diagnostics pipe (dotnet/diagnostics,
 //! documentation/design-docs/ipc-protocol.md).
 //!
-//! Each is a header of 20 bytes (magic, size of the whole message as u16, command set, command,
-//! reserved) and a payload. A tracing session's stream follows the reply to the request that
-//! started it, on the same connection.
+//! Each message is a header of 20 bytes (magic, size of the whole message as u16, command set,
+//! command, reserved) and a payload. The stream of a tracing session follows the reply to the
+//! request that started it, on the same connection.
 
 use alloc::vec::Vec;
 
@@ -19,24 +19,24 @@ const SET_SERVER: u8 = 0xff;
 const BUFFER_MB: u32 = 64;
 /// NetTrace, as opposed to the older NetPerf.
 const FORMAT_NETTRACE: u32 = 1;
-/// What is listed at the end of a session (Microsoft-Windows-DotNETRuntimeRundown): Loader 0x8, JIT
-/// 0x10, NGEN 0x20, EndEnumeration 0x100, JittedMethodILToNativeMap 0x20000. StartEnumeration 0x40
-/// would list everything a second time.
+/// What the runtime lists at the end of a session (Microsoft-Windows-DotNETRuntimeRundown): Loader
+/// 0x8, JIT 0x10, NGEN 0x20, EndEnumeration 0x100, JittedMethodILToNativeMap 0x20000.
+/// StartEnumeration 0x40 would list everything a second time.
 const RUNDOWN: u64 = 0x8 | 0x10 | 0x20 | 0x100 | 0x20000;
-/// A provider that nobody has, with no keywords: a session with the runtime's own provider enabled
-/// would have a .NET 10 process compile some 1,200 methods for it.
+/// A provider that does not exist, with no keywords. Enabling the runtime's own provider would make
+/// a .NET 10 process compile some 1,200 methods for the session.
 const PROVIDER: &str = "stk";
 
-/// A request.
+/// A request to the runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Starts a session that lists, at its end, what `RUNDOWN` says (.NET 9 and later).
+    /// Starts a session that lists, at its end, the events of `RUNDOWN` (.NET 9 and later).
     CollectTracing4,
-    /// Starts a session that lists, at its end, all that a rundown has (.NET Core 3.0 and later).
+    /// Starts a session that lists, at its end, all events of a rundown (.NET Core 3.0 and later).
     CollectTracing2,
-    /// Ends a session: the rundown comes, then the end of the stream.
+    /// Ends a session: the runtime sends the rundown, then ends the stream.
     StopTracing {
-        /// From the reply to the request that started it.
+        /// The id from the reply to the request that started the session.
         session: u64,
     },
     /// Asks for the process's names and the runtime's version (.NET 6 and later).
@@ -44,7 +44,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// The message.
+    /// The request's bytes.
     pub fn message(&self) -> Vec<u8> {
         let (set, command) = match self {
             Request::CollectTracing4 => (SET_EVENT_PIPE, 5),
@@ -79,19 +79,19 @@ impl Request {
     }
 }
 
-/// Why a request was not answered as hoped.
+/// Why a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// The runtime's error code; see [`UNKNOWN_COMMAND`].
     Code(u32),
-    /// What came is no message of this protocol.
+    /// The reply is no message of this protocol.
     Garbled,
 }
 
 /// The error code for a command that this version of the runtime does not have.
 pub const UNKNOWN_COMMAND: u32 = 0x8013_1385;
 
-/// Bytes of the payload that follows this header.
+/// Length of the payload that follows this header.
 pub fn payload_len(header: &[u8; HEADER]) -> Result<usize, Refusal> {
     let size = usize::from(u16::from_le_bytes([header[14], header[15]]));
     if header[..14] != *MAGIC || header[16] != SET_SERVER || size < HEADER {
@@ -109,7 +109,7 @@ pub fn reply<'a>(header: &[u8; HEADER], payload: &'a [u8]) -> Result<&'a [u8], R
     }
 }
 
-/// The session id in the reply to a request that started one.
+/// The session id in the reply to a request that started a session.
 pub fn session(payload: &[u8]) -> Result<u64, Refusal> {
     super::pointer_at(payload, 0, 8).ok_or(Refusal::Garbled)
 }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused() {
+    fn invalid_replies_are_refused() {
         assert_eq!(payload_len(&[0; HEADER]), Err(Refusal::Garbled));
         let mut short = header(b"DOTNET_IPC_V1\0\x13\0\xff\0\0\0");
         assert_eq!(payload_len(&short), Err(Refusal::Garbled));

@@ -1,6 +1,6 @@
-//! As much of JSON as the contract descriptor needs: members of objects, elements of arrays,
-//! integers. Values stay slices of the text; nothing is allocated, and nesting is bounded by not
-//! recursing.
+//! Reads as much of JSON as the contract descriptor needs: members of objects, elements of arrays,
+//! integers. Values are slices of the text; nothing is allocated. Deep nesting is harmless, because
+//! nothing recurses.
 
 /// The text of one value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,12 +50,12 @@ impl<'a> Value<'a> {
     }
 }
 
-/// What follows a value of `len` bytes and its comma; `None` at the end of the array or object.
+/// The text after a value of `len` bytes and its comma; `None` at the end of the array or object.
 fn next(text: &[u8], len: usize) -> Option<&[u8]> {
     Some(text.get(len..)?.trim_ascii_start().strip_prefix(b",")?.trim_ascii_start())
 }
 
-/// Bytes of the value at the start of `text`.
+/// Length of the value at the start of `text`.
 fn value_len(text: &[u8]) -> Option<usize> {
     match text.first()? {
         b'"' => string_len(text),

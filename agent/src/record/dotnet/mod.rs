@@ -1,5 +1,5 @@
-//! What is asked of a .NET runtime in the process, and how: portable, so that it is tested without
-//! one.
+//! What the recorder asks a .NET runtime in the process, and how. Portable, so that it is tested
+//! without a runtime.
 //!
 //! ```text
 //! runtime      which module is a runtime, its version       image -> RuntimeKind
@@ -7,12 +7,12 @@
 //! descriptor   the exported data contract                   memory -> Descriptor, Layout
 //! threads      the runtime's own view of a sampled thread   Layout, address -> ManagedState
 //! ipc          messages of the diagnostics pipe             requests, replies
-//! schedule     when names are asked for
-//! names        what the pipe cannot tell, asked of the host         addresses -> METHOD_NAME
+//! schedule     when the runtime is asked for names
+//! names        names that the host finds, not the pipe              addresses -> METHOD_NAME
 //! ```
 //!
 //! Everything is read through [`Memory`](super::image::Memory), whose reads fail instead of
-//! faulting, and every size that memory tells is bounded.
+//! faulting. Every size that is read from memory is bounded.
 
 pub mod descriptor;
 pub mod ipc;

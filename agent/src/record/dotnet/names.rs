@@ -1,9 +1,9 @@
-//! Names that the runtime does not tell the process itself, asked of the host through the mailbox
-//! (`stk_schema::mailbox`).
+//! Names that the runtime does not tell its own process. The agent asks the host for them through
+//! the mailbox (`stk_schema::mailbox`).
 //!
-//! Gets addresses of dynamic code from the thread that looks it up; gives METHOD_NAME events.
-//! Nothing here waits or calls the system: [`Names::step`] is called again and again. The answers
-//! are another process's: each is copied out and checked before it is believed.
+//! Takes addresses of dynamic code from the code thread and writes METHOD_NAME events. Nothing here
+//! waits or calls the system: the runtimes thread calls [`Names::step`] repeatedly. Another process
+//! writes the answers, so each is copied out and checked before it is used.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -20,21 +20,21 @@ use stk_schema::mailbox::{
 use crate::record::dynamic::Want;
 use crate::record::modules::Events;
 
-/// Addresses that wait at most; more are counted and left out.
+/// Most addresses that wait; more are counted and left out.
 const MOST_WAITING: usize = 1 << 16;
-/// Largest code that one name is believed for.
+/// Largest code size that an answer may claim.
 const MOST_CODE: u64 = 64 << 20;
-/// Milliseconds between requests while the recording goes on. The runtime is not disturbed by being
-/// read from outside, so this is more often than the pipe is used, and a process that exits by
-/// itself is named up to then.
+/// Milliseconds between requests while the recording runs. Reading the runtime from outside does
+/// not disturb it, so requests are more frequent than on the pipe, and a process that exits by
+/// itself has its names up to the last request.
 const AGAIN_MS: u64 = 1_000;
-/// A host whose beat stands still for this long does not answer any more: the library hangs, or the
-/// host has gone.
+/// If the host's beat does not change for this long, the host no longer answers: the library hangs,
+/// or the host has gone.
 const SILENT_MS: u64 = 3_000;
-/// A request is given up after this, whatever the host's beat does.
+/// A request is given up after this time, whether or not the host's beat changes.
 const LATE_MS: u64 = 15_000;
 
-/// [`NameMailbox`] as both sides change it in place.
+/// [`NameMailbox`] with atomic fields, which both sides change in place.
 #[repr(C)]
 pub struct LiveMailbox {
     size: AtomicU32,
@@ -71,7 +71,7 @@ const _: () = {
 };
 
 impl LiveMailbox {
-    /// All zeros: takes no place in the file, and says that there is no mailbox yet.
+    /// All zeros, so that it takes no space in the file. Says that there is no mailbox yet.
     pub const fn empty() -> LiveMailbox {
         LiveMailbox {
             size: AtomicU32::new(0),
@@ -99,7 +99,7 @@ impl LiveMailbox {
         }
     }
 
-    /// Makes it ready for a recording: nothing is asked, and no host is known.
+    /// Prepares the mailbox for a recording: nothing is asked, and no host is known.
     pub fn open(&self) {
         self.runtime.store(0, Ordering::Relaxed);
         self.count.store(0, Ordering::Relaxed);
@@ -109,23 +109,22 @@ impl LiveMailbox {
         self.size.store(size_of::<LiveMailbox>() as u32, Ordering::Release);
     }
 
-    /// The host's text, if it is one.
+    /// The host's message.
     fn message(&self) -> String {
         let len = (self.message_len.load(Ordering::Acquire) as usize).min(self.message.len());
         let bytes: Vec<u8> = self.message.iter().take(len).map(|byte| byte.load(Ordering::Relaxed)).collect();
-        // A host that writes meanwhile mixes texts; what is no UTF-8 then is replaced.
+        // A host that writes meanwhile mixes texts. Invalid UTF-8 is replaced.
         String::from_utf8_lossy(&bytes).chars().filter(|char| !char.is_control()).collect()
     }
 }
 
-/// What was asked and what came of it.
+/// Counts of requests and their results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Addresses handed to the host.
     pub asked: u64,
-    /// Names written.
     pub named: u64,
-    /// Answers that were none: of another address, of no length, no text.
+    /// Invalid answers: wrong address, no length, no text.
     pub refused: u64,
     /// Addresses in requests that were not answered in time.
     pub unanswered: u64,
@@ -133,33 +132,32 @@ pub struct Counts {
     pub left_out: u64,
 }
 
-/// A request under way.
+/// A request that awaits its answer.
 struct Flight {
     number: u32,
     wants: Vec<Want>,
     began: u64,
-    /// The host's beat as last seen, and when it changed.
+    /// The last value of the host's beat, and when it changed.
     beat: u32,
     moved: u64,
 }
 
-/// Asks for names.
+/// Asks the host for names.
 pub struct Names {
     ticks_per_ms: u64,
     waiting: VecDeque<Want>,
     flight: Option<Flight>,
     /// Not to be asked before, in ticks.
     next: u64,
-    /// The host's beat when the recording began: one that moved since is alive.
+    /// The host's beat when the recording began. A host whose beat differs from it is alive.
     first_beat: u32,
-    /// The runtime to be asked of: load address and what it is.
+    /// The runtime that the host is to ask: load address and kind.
     runtime: Option<(u64, RuntimeKind)>,
-    /// What came of it so far.
     pub counts: Counts,
 }
 
 impl Names {
-    /// Nothing is asked until [`Names::ask_of`].
+    /// Asks nothing until [`Names::ask_of`].
     pub fn new(mailbox: &LiveMailbox, ticks_per_ms: u64) -> Names {
         Names {
             ticks_per_ms,
@@ -172,7 +170,7 @@ impl Names {
         }
     }
 
-    /// Code that has no name yet.
+    /// Queues code that has no name yet.
     pub fn want(&mut self, want: Want) {
         if self.waiting.len() >= MOST_WAITING {
             self.counts.left_out += 1;
@@ -181,14 +179,14 @@ impl Names {
         }
     }
 
-    /// From now on the host is to ask the data access library of the runtime at `base`.
+    /// From now on, the host is to ask the data access library of the runtime at `base`.
     pub fn ask_of(&mut self, base: u64, kind: RuntimeKind, mailbox: &LiveMailbox) {
         self.runtime = Some((base, kind));
         mailbox.runtime_kind.store(kind as u32, Ordering::Relaxed);
         mailbox.runtime.store(base, Ordering::Release);
     }
 
-    /// The runtime itself answers after all.
+    /// Stops asking, because the runtime itself answers after all.
     pub fn stop_asking(&mut self, mailbox: &LiveMailbox) {
         (self.runtime, self.flight) = (None, None);
         self.waiting.clear();
@@ -200,7 +198,7 @@ impl Names {
         self.runtime.is_some()
     }
 
-    /// What the runtime is that the host is asked of.
+    /// The kind of the runtime that the host is asked about.
     pub fn runtime(&self) -> Option<RuntimeKind> {
         self.runtime.map(|(_, kind)| kind)
     }
@@ -215,16 +213,16 @@ impl Names {
         mailbox.beat.load(Ordering::Acquire) != self.first_beat
     }
 
-    /// Whether something waits for an answer or to be asked, and no host has said that it cannot be
-    /// had.
+    /// Whether addresses wait for an answer or to be asked, and the host has not said that it
+    /// cannot get names.
     pub fn is_busy(&self, mailbox: &LiveMailbox) -> bool {
         self.asks()
             && (self.flight.is_some() || !self.waiting.is_empty())
             && mailbox.host_state.load(Ordering::Acquire) != HOST_CANNOT
     }
 
-    /// Does what can be done now: takes answers, and asks what waits, if its time has come or
-    /// `at_once`. True if anything was written.
+    /// Does what can be done now: takes answers, and sends a waiting request if it is due or
+    /// `at_once` is set. Returns whether anything was written.
     pub fn step(&mut self, mailbox: &LiveMailbox, now: u64, at_once: bool, out: &mut impl Events) -> bool {
         let wrote = self.collect(mailbox, now, out);
         if self.asks() && self.flight.is_none() && !self.waiting.is_empty() && (at_once || now >= self.next) {
@@ -286,12 +284,12 @@ impl Names {
                 Err(BadAnswer) => self.counts.refused += 1,
             }
         }
-        // What waits is asked at once: a request holds only so many.
+        // One request holds a limited number of addresses: ask for the rest at once.
         self.next = if self.waiting.is_empty() { now + AGAIN_MS * self.ticks_per_ms } else { now };
         wrote
     }
 
-    /// One line for the user: how the host's answers went; `None` if it was not to be asked.
+    /// One line for the user about the host's answers; `None` if it was not asked.
     pub fn note(&self, mailbox: &LiveMailbox) -> Option<String> {
         self.runtime?;
         let counts = &self.counts;
@@ -326,7 +324,7 @@ struct Answer {
     name: String,
 }
 
-/// An answer that cannot be believed.
+/// An answer that fails the checks.
 struct BadAnswer;
 
 impl Answer {

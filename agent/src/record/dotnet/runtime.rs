@@ -1,4 +1,4 @@
-//! Which module is a .NET runtime, and of which version.
+//! Recognises .NET runtimes among modules, and finds their versions.
 
 use alloc::vec::Vec;
 
@@ -8,20 +8,21 @@ use super::descriptor;
 use super::u32_at;
 use crate::record::image::{Image, Memory};
 
-/// What a single-file host exports so that debuggers find the runtime in it (.NET 6 and later).
+/// The symbol that a single-file host exports so that debuggers find the runtime in it (.NET 6 and
+/// later).
 const SINGLE_FILE_EXPORT: &[u8] = b"DotNetRuntimeInfo";
 
 /// Index of the resource directory among the image's data directories.
 const DIRECTORY_RESOURCE: usize = 2;
 /// RT_VERSION.
 const RESOURCE_VERSION: u32 = 16;
-/// Most entries of one resource directory that are looked at, and most bytes of a version resource.
+/// Most entries of one resource directory that are searched, and most bytes of a version resource.
 const MAX_ENTRIES: u32 = 256;
 const MAX_VERSION: u32 = 64 << 10;
 /// Most UTF-16 units of a version.
 const MAX_TEXT: usize = 256;
 
-/// What the module `path` with these headers is; `None` if it is no runtime.
+/// The kind of runtime that the module `path` with these headers is; `None` if it is none.
 pub fn kind_of(path: &[u8], image: &Image, memory: &impl Memory) -> Option<RuntimeKind> {
     let name = path.rsplit(|&byte| byte == b'\\' || byte == b'/').next()?;
     let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
@@ -35,24 +36,24 @@ pub fn kind_of(path: &[u8], image: &Image, memory: &impl Memory) -> Option<Runti
     (exported(descriptor::EXPORT) || exported(SINGLE_FILE_EXPORT)).then_some(RuntimeKind::SingleFile)
 }
 
-/// Whether it has a diagnostics pipe.
+/// Whether this kind of runtime has a diagnostics pipe.
 pub fn has_pipe(kind: RuntimeKind) -> bool {
     kind != RuntimeKind::Framework
 }
 
-/// The version of the runtime at `path`: that of its folder where that is one
-/// (`…\\Microsoft.NETCore.App\\3.1.2\\coreclr.dll`; the file's resources give the runtime's parts a
-/// number of their own), else what its resources say.
+/// The version of the runtime at `path`. If its folder's name is a version
+/// (`…\\Microsoft.NETCore.App\\3.1.2\\coreclr.dll`), that counts, because the file's resources
+/// hold a number of their own; otherwise the version in its resources.
 pub fn version(kind: RuntimeKind, path: &[u8], image: &Image, memory: &impl Memory) -> Option<Vec<u8>> {
     match (kind, folder_version(path)) {
         (RuntimeKind::Core, Some(version)) => Some(version.to_vec()),
-        // A single-file host's resources tell the program's version.
+        // A single-file host's resources hold the program's version.
         (RuntimeKind::SingleFile, _) => None,
         _ => product_version(image, memory),
     }
 }
 
-/// The folder's name, if it begins like a version: digits, a dot, a digit.
+/// The folder's name, if it starts like a version: digits, a dot, a digit.
 fn folder_version(path: &[u8]) -> Option<&[u8]> {
     let folder = path.rsplit(|&byte| byte == b'\\' || byte == b'/').nth(1)?;
     let digits = folder.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -60,7 +61,7 @@ fn folder_version(path: &[u8]) -> Option<&[u8]> {
     (digits > 0 && rest.first() == Some(&b'.') && rest.get(1)?.is_ascii_digit()).then_some(folder)
 }
 
-/// The product version in the image's version resource, UTF-8; its file version if it has none.
+/// The product version in the image's version resource, UTF-8; the file version if there is none.
 fn product_version(image: &Image, memory: &impl Memory) -> Option<Vec<u8>> {
     let resources = image.directory(DIRECTORY_RESOURCE);
     let at = |offset: u32, into: &mut [u8]| {
@@ -82,7 +83,7 @@ fn product_version(image: &Image, memory: &impl Memory) -> Option<Vec<u8>> {
             (level != 0 || u32_at(&entry, 0)? == RESOURCE_VERSION).then_some(entry)
         })?;
         let next = u32_at(&entry, 4)?;
-        // The highest bit tells a directory from a leaf.
+        // The highest bit marks a directory.
         if (next & 0x8000_0000 != 0) != (level < 2) {
             return None;
         }
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_runtimes_version_is_its_folders() {
+    fn the_version_of_a_shared_runtime_is_its_folder_name() {
         let version = |path: &'static str| folder_version(path.as_bytes());
         let shared = version(r"C:\Program Files\dotnet\shared\Microsoft.NETCore.App\9.0.0-rc.1\coreclr.dll");
         assert_eq!(shared, Some(&b"9.0.0-rc.1"[..]));

@@ -1,12 +1,12 @@
 //! The runtime's own view of its threads, through the data contract: which Thread object belongs to
 //! a thread of the system, and the few fields of it that belong to a sample.
 //!
-//! The Thread object lies outside of the thread's stack, on a heap, and can be freed: reading it
-//! plainly while the thread is suspended could fault, and a read that cannot fault is a system
-//! call, which the recorder's law forbids at that moment. So it is read before the suspension and
-//! after the resumption, and kept if both are the same. What can still go wrong: a thread that ran
-//! in between may have pushed a Frame and popped it again, and may have been suspended just while
-//! it was there. The Frame head that is stored is then the one below it.
+//! The Thread object lies on a heap, outside of the thread's stack, and can be freed. A plain read
+//! while the thread is suspended could fault, and a read that cannot fault is a system call, which
+//! the recorder's law forbids at that moment. So the sampler reads the object before the suspension
+//! and after the resumption, and keeps the result if both are the same. One error remains possible:
+//! between the two reads the thread may push a Frame and pop it again, and be suspended just while
+//! it is there. The stored Frame head is then the one below it.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,18 +16,18 @@ use super::descriptor::Descriptor;
 use super::{pointer_at, u32_at};
 use crate::record::image::Memory;
 
-/// Most managed threads that are followed.
+/// Most managed threads that are tracked.
 const MAX_THREADS: usize = 1024;
-/// Most entries of the runtime's list that are walked, dead threads included.
+/// Most entries of the runtime's list that are walked, including dead threads.
 const MAX_WALKED: usize = 4096;
-/// Most bytes of a Thread object up to its last field of interest.
+/// Most bytes of a Thread object up to the last field that is read.
 const MAX_SPAN: usize = 2048;
-/// Most Frames of a chain that are looked at for memory outside the stack.
+/// Most Frames of a chain that are searched for memory outside the stack.
 const MAX_FRAMES: usize = 256;
 /// Bytes of an x64 CONTEXT.
 pub const CONTEXT_BYTES: usize = 1232;
 
-/// What belongs to a sample of a managed thread.
+/// The runtime's fields that belong to a sample of a managed thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ManagedState {
     /// Address of the Thread object.
@@ -42,7 +42,7 @@ pub struct ManagedState {
     pub exception: u64,
 }
 
-/// Where the fields lie.
+/// Offsets of the fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
     width: usize,
@@ -52,19 +52,19 @@ pub struct Layout {
     frame: usize,
     exception: usize,
     link: usize,
-    /// Bytes of a Thread object that hold all of them.
+    /// Bytes of a Thread object that hold all these fields.
     span: usize,
     /// Address of the variable that points to the ThreadStore.
     store: u64,
     first_link: usize,
     frame_next: usize,
     target_context: usize,
-    /// Identifiers of the Frames that keep a CONTEXT elsewhere.
+    /// Identifiers of the Frames that keep a CONTEXT outside of themselves.
     resumable: [u64; 2],
 }
 
 impl Layout {
-    /// The layout that `descriptor` tells; `None` if it lacks a field.
+    /// The layout in `descriptor`; `None` if it lacks a field.
     pub fn new(descriptor: &Descriptor) -> Option<Layout> {
         let field = |name| descriptor.offset("Thread", name);
         let mut layout = Layout {
@@ -96,7 +96,7 @@ impl Layout {
     }
 
     /// The live threads: pairs of the system's thread id and the Thread object's address. The list
-    /// is read while it may change: a walk that fails on the way gives what it found so far.
+    /// may change while it is read; a walk that fails returns what it found so far.
     pub fn threads(&self, memory: &impl Memory) -> Vec<(u32, u64)> {
         let mut found = Vec::new();
         let pointer = |address: u64| {
@@ -132,7 +132,7 @@ impl Layout {
         found
     }
 
-    /// The fields of the Thread object at `address`, if it is still that of thread `tid`.
+    /// The fields of the Thread object at `address`, if it still belongs to thread `tid`.
     pub fn read(&self, memory: &impl Memory, address: u64, tid: u32) -> Option<ManagedState> {
         let mut bytes = [0; MAX_SPAN];
         let bytes = bytes.get_mut(..self.span)?;
@@ -148,8 +148,8 @@ impl Layout {
         })
     }
 
-    /// The first CONTEXT that a Frame of the chain from `head` keeps outside of the captured stack:
-    /// its address.
+    /// Address of the first CONTEXT that a Frame of the chain from `head` keeps outside of the
+    /// captured stack.
     pub fn context_outside(&self, head: u64, stack_start: u64, stack: &[u8]) -> Option<u64> {
         let word = |address: u64| {
             pointer_at(stack, usize::try_from(address.checked_sub(stack_start)?).ok()?, self.width)
@@ -161,7 +161,7 @@ impl Layout {
                 let inside = context >= stack_start && context - stack_start < stack.len() as u64;
                 return (!inside && context != 0).then_some(context);
             }
-            // Towards the stack's base: anything else is no chain.
+            // A chain leads towards the stack's base; anything else is invalid.
             let next = word(frame.checked_add(self.frame_next as u64)?)?;
             if next <= frame {
                 return None;
@@ -172,8 +172,8 @@ impl Layout {
     }
 }
 
-/// Which Thread object belongs to which thread: written by the thread that walks the runtime's
-/// list, read by the sampler. An entry that is just being changed may be missed or be stale:
+/// Maps threads to their Thread objects. The thread that walks the runtime's list writes it; the
+/// sampler reads it. The sampler may miss an entry that is just being changed, or read a stale one:
 /// [`Layout::read`] checks the id.
 pub struct Table {
     layout: Layout,
@@ -182,13 +182,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table.
     pub fn new(layout: Layout) -> Table {
         let entries = (0..MAX_THREADS).map(|_| (AtomicU32::new(0), AtomicU64::new(0))).collect();
         Table { layout, len: AtomicUsize::new(0), entries }
     }
 
-    /// Where the fields lie.
+    /// The layout of the Thread objects.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -206,7 +205,7 @@ impl Table {
         self.len.store(threads.len().min(self.entries.len()), Ordering::Release);
     }
 
-    /// Threads known.
+    /// Number of known threads.
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
     }

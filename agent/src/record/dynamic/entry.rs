@@ -1,5 +1,5 @@
-//! A RUNTIME_FUNCTION and the unwind data that it names, as they lie in memory. Anything can lie
-//! there: every size is bounded and what does not fit together is no entry.
+//! Reads a RUNTIME_FUNCTION and its unwind data from memory. The memory can hold anything: every
+//! size is bounded, and inconsistent data is no entry.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -8,10 +8,10 @@ use stk_schema::Arch;
 
 use crate::record::image::Memory;
 
-/// Chained records followed at most, as many as stk-unwind follows.
+/// Most chained records that are followed, as many as stk-unwind follows.
 const MAX_CHAIN: usize = 32;
-/// A larger range without unwind codes describes no function: V8 registers its whole code range
-/// like that to get at exceptions, and what it says of the stack is wrong nearly everywhere.
+/// A larger range without unwind codes describes no function. V8 registers its whole code range in
+/// this way to receive exceptions; the entry's unwind data is wrong nearly everywhere.
 const MOST_WITHOUT_CODES: u32 = 64 << 10;
 
 /// UNW_FLAG_EHANDLER, UNW_FLAG_UHANDLER: a handler's address follows the codes.
@@ -19,24 +19,23 @@ const HANDLERS: u8 = 3;
 /// UNW_FLAG_CHAININFO: another RUNTIME_FUNCTION follows the codes.
 const CHAINED: u8 = 4;
 
-/// What a function table says of an address.
+/// A function table's entry for an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FunctionEntry {
     /// First address.
     pub base: u64,
-    /// Bytes.
+    /// Size of the code in bytes.
     pub size: u32,
     /// Address to which RVAs are relative.
     pub image_base: u64,
-    /// The RUNTIME_FUNCTION.
+    /// Bytes of the RUNTIME_FUNCTION.
     pub function: Vec<u8>,
-    /// Its unwind data; chained ones appended as `(rva u32, len u32, bytes)`.
+    /// Its unwind data, with chained records appended as `(rva u32, len u32, bytes)`.
     pub unwind: Vec<u8>,
 }
 
 impl FunctionEntry {
-    /// Reads the entry at `address`; `None` if it does not describe `inside`, or is not to be
-    /// trusted.
+    /// Reads the entry at `address`; `None` if it does not describe `inside` or is not plausible.
     pub fn read(
         memory: &impl Memory,
         arch: Arch,
@@ -60,7 +59,8 @@ fn x64(memory: &impl Memory, image_base: u64, address: u64) -> Option<FunctionEn
     let mut unwind = Vec::new();
     let mut codes = 0;
     for link in 0..=MAX_CHAIN {
-        // An odd RVA names another entry that shares its data: linkers make such, runtimes do not.
+        // An odd RVA names another entry that shares its data. Linkers make such entries, runtimes
+        // do not.
         if rva % 4 != 0 || link == MAX_CHAIN {
             return None;
         }
@@ -88,7 +88,7 @@ fn x64(memory: &impl Memory, image_base: u64, address: u64) -> Option<FunctionEn
     })
 }
 
-/// One UNWIND_INFO without its handler's data, and the RVA of the one that it continues.
+/// Reads one UNWIND_INFO without its handler's data, and the RVA of the one that it continues.
 fn unwind_info(memory: &impl Memory, address: u64) -> Option<(Vec<u8>, Option<u32>)> {
     let head = read(memory, address, 4)?;
     let (flags, count) = (head.first()? >> 3, usize::from(*head.get(2)?));
@@ -202,7 +202,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_no_entry() {
+    fn inconsistent_data_is_no_entry() {
         let leaf = || vec![0x01, 0, 0, 0];
         let cyclic = [vec![0x21, 0, 0, 0], function(0x1000, 0x1010, 0x2000)].concat();
         for (name, record, info) in [
@@ -222,7 +222,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_large_range_with_codes_is_an_entry() {
-        // push rbp; mov rbp,rsp: what V8 says of all of its frames.
+        // push rbp; mov rbp,rsp: V8's unwind data for all of its frames.
         let info = vec![0x01, 4, 2, 0x05, 4, 0x03, 1, 0x50];
         let found =
             entry(&[(0x500, function(0, 0x0800_0000, 0x2000)), (IMAGE + 0x2000, info.clone())]).unwrap();

@@ -1,10 +1,10 @@
-//! Which dynamic code there is, as far as samples have shown it: sightings in, CODE_ADD and
-//! CODE_REMOVE out.
+//! Keeps the list of dynamic code that samples have shown: takes sightings, writes CODE_ADD and
+//! CODE_REMOVE.
 //!
-//! Code is known by what lies at its address, not by its address alone: a runtime frees code and
-//! puts other code in its place. So a region that is seen again after a while is looked up and
-//! compared again, and when it differs the one before ends and another instance begins, both at the
-//! time of the sample that showed it.
+//! Code is identified by its bytes, not by its address alone: a runtime frees code and puts other
+//! code at the same address. So when a region is seen again after a while, it is looked up and
+//! compared again. If it differs, the old instance ends and a new one begins, both at the time of
+//! the sample that showed the difference.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -20,9 +20,10 @@ use super::{FunctionEntry, Shared, Sighting, Want};
 use crate::record::image::Memory;
 use crate::record::modules::Events;
 
-/// Regions known at once. Past this those that were not seen for longest are forgotten.
+/// Most regions known at once. Beyond that, those not seen for longest are forgotten.
 pub const MOST: usize = 16_384;
-/// Code bytes recorded of a function; what a larger one needs beyond that its samples bring along.
+/// Most code bytes recorded of a function. For a larger one, its samples carry the code that they
+/// need.
 const MOST_CODE: usize = 16 << 10;
 /// Bytes recorded before and after an address without an entry.
 const STUB: u64 = 64;
@@ -31,27 +32,25 @@ const FRESH_MS: u64 = 200;
 /// Reads of code do not cross into pages that may be missing.
 const PAGE: u64 = 4096;
 
-/// What the system's function tables answered.
+/// The answer of the system's function tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookup {
-    /// There is an entry at this address; RVAs are relative to `image_base`.
+    /// There is an entry. RVAs are relative to `image_base`.
     Found {
         /// Address of the RUNTIME_FUNCTION.
         entry: u64,
-        /// What its RVAs are relative to.
+        /// The address that its RVAs are relative to.
         image_base: u64,
     },
-    /// There is none.
     None,
-    /// Whoever was asked failed.
     Fault,
-    /// Nobody was asked, since too many failed before.
+    /// No lookup was made, because too many faulted before.
     Unasked,
 }
 
 /// The system's function tables.
 pub trait Tables {
-    /// Asks for the entry of the code at `address`. May wait for locks of the process.
+    /// Looks up the entry of the code at `address`. May wait for locks of the process.
     fn lookup(&mut self, address: u64) -> Lookup;
 }
 
@@ -66,10 +65,10 @@ struct LiveRegion {
     compared: u64,
     /// When it was last seen.
     seen: u64,
-    /// Whoever was asked for it failed: not to be asked again.
+    /// Its lookup faulted and is not repeated.
     faulty: bool,
-    /// Of a stub: the addresses (bits from `base` on) whose names are wanted already. Several may
-    /// lie in it, and without function tables (x86) every method looks like one.
+    /// For a stub: the addresses (bits from `base` on) whose names were already requested. A stub
+    /// may hold several, and without function tables (x86) every method looks like a stub.
     wanted: u128,
 }
 
@@ -84,18 +83,18 @@ pub struct CodeFunctions {
 }
 
 impl CodeFunctions {
-    /// Nothing is known yet; `ids` gives the next free instance id.
+    /// Knows no code yet; `ids` gives the next free instance id.
     pub fn new(arch: Arch, ids: Arc<AtomicU64>, shared: Arc<Shared>, ticks_per_ms: u64) -> CodeFunctions {
         CodeFunctions { live: BTreeMap::new(), ids, shared, arch, ticks_per_ms }
     }
 
-    /// Regions known.
+    /// Number of known regions.
     pub fn known(&self) -> usize {
         self.live.len()
     }
 
-    /// A sample showed an address: has it looked up unless that was done lately, and writes what is
-    /// new.
+    /// Handles an address that a sample showed: looks it up, unless that was done recently, and
+    /// writes new code.
     pub fn sighted(
         &mut self,
         sighting: Sighting,
@@ -131,7 +130,7 @@ impl CodeFunctions {
             return self.function(entry, time, memory, out);
         }
         let unanswered = matches!(answer, Lookup::Fault | Lookup::Unasked);
-        // What was known before is not gone because nobody answered.
+        // A failed lookup does not mean that the known code is gone.
         if unanswered && self.holding(inside).is_some_and(|(_, live)| live.kind != CodeKind::Stub) {
             return;
         }
@@ -173,13 +172,14 @@ impl CodeFunctions {
         self.shared.news.functions.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// No table knows the address. Its bytes are recorded if it was executed or follows a call.
+    /// Handles an address that no table knows. Records its bytes if it was executed or follows a
+    /// call.
     fn stub(&mut self, inside: u64, executed: bool, time: u64, memory: &impl Memory, out: &mut impl Events) {
         let known = self.holding(inside).map(|(base, live)| (base, live.size, live.kind, live.hash));
         let (start, end) = match known {
             Some((base, size, CodeKind::Stub, _)) => (base, base + size),
             Some((base, size, ..)) => {
-                // There was a function, whose entry is gone.
+                // A function was here, but its entry is gone.
                 self.remove(base, size, time, out);
                 self.room(inside)
             }
@@ -217,8 +217,7 @@ impl CodeFunctions {
         self.shared.news.stubs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Has somebody find out what the address in a stub is called, once for as long as the stub
-    /// stays.
+    /// Requests a name for the address in a stub, once per address and stub.
     fn want(&mut self, inside: u64) {
         let Some((base, live)) = self.holding(inside) else { return };
         let bit = 1u128.checked_shl((inside - base) as u32).unwrap_or(0);
@@ -255,7 +254,7 @@ impl CodeFunctions {
     /// Ends every region that overlaps `base..base + size`.
     fn remove(&mut self, base: u64, size: u64, time: u64, out: &mut impl Events) {
         let end = base.saturating_add(size);
-        // Regions do not overlap each other, so only the nearest below can reach in.
+        // Regions do not overlap, so only the nearest one below can reach into the range.
         let below = self.live.range(..base).next_back();
         let below = below.filter(|(start, live)| *start + live.size > base).map(|(start, _)| *start);
         while let Some(start) = below
@@ -268,8 +267,8 @@ impl CodeFunctions {
         }
     }
 
-    /// Forgets the eighth that was not seen for longest. The trace goes on holding it; when it is
-    /// seen again it is written again.
+    /// Forgets the eighth of the regions that was not seen for longest. They stay in the trace, and
+    /// are written again when they are seen again.
     fn forget(&mut self) {
         let mut seen: Vec<u64> = self.live.values().map(|live| live.seen).collect();
         let (_, &mut oldest, _) = seen.select_nth_unstable(MOST / 8);
@@ -293,7 +292,7 @@ impl CodeFunctions {
         (address - base < live.size).then_some(live)
     }
 
-    /// The place for a stub around `inside`, between the regions that are known.
+    /// The free range for a stub around `inside`, between the known regions.
     fn room(&self, inside: u64) -> (u64, u64) {
         let below = self.live.range(..=inside).next_back().map_or(0, |(base, live)| base + live.size);
         let above = self.live.range(inside..).next().map_or(u64::MAX, |(base, _)| *base);
@@ -301,7 +300,7 @@ impl CodeFunctions {
     }
 }
 
-/// Reads what there is of `len` bytes of code.
+/// Reads up to `len` bytes of code, until a page is missing.
 fn read_code(memory: &impl Memory, address: u64, len: usize) -> Vec<u8> {
     let mut code = alloc::vec![0; len];
     let mut done = 0;
@@ -317,8 +316,8 @@ fn read_code(memory: &impl Memory, address: u64, len: usize) -> Vec<u8> {
     code
 }
 
-/// Reads `start..end` (at most `into`), leaving out pages around `inside` that are not there. Gives
-/// the first address read and the number of bytes.
+/// Reads `start..end` (at most `into`), without missing pages around `inside`. Returns the first
+/// address read and the number of bytes.
 fn read_around(
     memory: &impl Memory,
     inside: u64,
@@ -344,7 +343,7 @@ fn read_around(
     (start, 0)
 }
 
-/// Whether bytes whose last one lies before a return address end with a call.
+/// Whether `before`, the bytes up to a return address, ends with a call.
 fn follows_call(before: &[u8], arch: Arch) -> bool {
     let back = |n: usize| before.len().checked_sub(n).and_then(|at| before.get(at)).copied();
     if arch == Arch::Arm64 {

@@ -1,23 +1,24 @@
-//! Code that lies in no module: what just-in-time compilers and other runtimes make while the
-//! process runs.
+//! Code that lies in no module: just-in-time compilers and other runtimes make it while the process
+//! runs.
 //!
 //! ```text
-//! scan       a sample's instruction pointer and changed stack words -> addresses of such code   (the sampler's thread)
-//! functions  each new address is looked up once -> CODE_ADD, CODE_REMOVE                        (a thread of its own)
-//! entry      RUNTIME_FUNCTION and unwind data as they lie in memory
+//! scan       a sample's instruction pointer and changed stack words -> addresses of such code
+//!            (on the sampler's thread)
+//! functions  looks up each new address once -> CODE_ADD, CODE_REMOVE (on the code thread)
+//! entry      reads RUNTIME_FUNCTION and unwind data from memory
 //! ```
 //!
 //! Addresses in mapped images go to the tables thread instead, which finds the images that no
 //! module covers (`record::unlisted`).
 //!
-//! A lookup asks the system's function tables, which may call a runtime back and wait for its
-//! locks. So it is never done while a thread is suspended, and never by the sampler, which only
-//! fills a bounded queue.
+//! A lookup asks the system's function tables, which may call back into a runtime and wait for its
+//! locks. So no lookup runs while a thread is suspended, and the sampler itself never does one: it
+//! only fills a bounded queue.
 //!
-//! **Other parts of the agent** that want to know of new dynamic code (a runtime is asked for names
-//! once there are addresses without) read [`News`]: how many regions were added so far, and when
-//! the last one was; and [`Shared::wants`], which holds the addresses themselves, for a runtime
-//! that has to be asked for each.
+//! **Other parts of the agent** that need to know of new dynamic code read [`News`]: how many
+//! regions were added so far, and when the last one was. The runtimes thread asks a runtime for
+//! names once there are addresses without one. For a runtime that must be asked for each address,
+//! [`Shared::wants`] holds the addresses themselves.
 
 mod entry;
 mod functions;
@@ -34,11 +35,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::queue::Queue;
 
-/// Sightings that can wait to be looked up.
+/// Most sightings that wait to be looked up.
 const WAITING: usize = 8192;
-/// Sightings in images that can wait to be compared with the modules.
+/// Most sightings in images that wait to be compared with the modules.
 const IMAGES: usize = 1024;
-/// Code that can wait to be named.
+/// Most pieces of code that wait to be named.
 const NAMELESS: usize = 16_384;
 
 /// An address in dynamic code that a sample showed.
@@ -48,29 +49,29 @@ pub struct Sighting {
     pub inside: u64,
     /// The sample's time, in ticks.
     pub time: u64,
-    /// Whether it is the instruction pointer: surely code that was executed. A stack word may be
+    /// Whether it is the instruction pointer, which is certainly executed code. A stack word may be
     /// anything.
     pub executed: bool,
 }
 
-/// Code that was recorded and may need a name that its runtime does not tell.
+/// Recorded code that may need a name that its own runtime does not give.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Want {
-    /// An address inside of it.
+    /// An address inside the code.
     pub address: u64,
-    /// What the name is certainly of, if nothing else is known: the function in the system's table,
-    /// or the one address. First address.
+    /// First address of the code that the name certainly covers: the function in the system's
+    /// table, or just the one address.
     pub base: u64,
-    /// Bytes.
+    /// Size of that code in bytes.
     pub size: u64,
 }
 
-/// How much dynamic code was recorded so far; what those look at who ask runtimes for names.
+/// How much dynamic code was recorded so far. The threads that ask runtimes for names read it.
 #[derive(Debug, Default)]
 pub struct News {
-    /// Regions added, those with unwind data.
+    /// Regions added that have unwind data.
     pub functions: AtomicU64,
-    /// Regions added, those without.
+    /// Regions added without unwind data.
     pub stubs: AtomicU64,
     /// Time of the last addition, in ticks; 0 = none yet.
     pub last: AtomicU64,
@@ -83,47 +84,47 @@ impl News {
     }
 }
 
-/// What looking at dynamic code has cost, and what was left out.
+/// What looking up dynamic code cost, and what was left out.
 #[derive(Debug, Default)]
 pub struct Costs {
     /// Addresses handed over to be looked up.
     pub sightings: AtomicU64,
-    /// Addresses that were not looked up, since the queue was full.
+    /// Addresses that were not looked up because the queue was full.
     pub lost: AtomicU64,
     /// Lookups in the system's function tables.
     pub lookups: AtomicU64,
-    /// Nanoseconds spent in them, reading included.
+    /// Nanoseconds spent in them, including reading.
     pub lookup_ns: AtomicU64,
-    /// The longest of them.
+    /// Nanoseconds of the longest of them.
     pub lookup_max_ns: AtomicU64,
-    /// Lookups that ended in a fault of whoever was asked.
+    /// Lookups that ended in a fault of the callback.
     pub faults: AtomicU64,
-    /// Regions that were found gone or changed.
+    /// Regions that were found removed or changed.
     pub removed: AtomicU64,
-    /// Regions that were forgotten to make room; they are recorded again when they are seen again.
+    /// Regions that were forgotten to make room. They are recorded again if they are seen again.
     pub forgotten: AtomicU64,
     /// Bytes of code and unwind data recorded.
     pub bytes: AtomicU64,
-    /// Regions and addresses that nobody can be asked the name of, since the queue was full.
+    /// Regions and addresses whose name cannot be asked because the queue was full.
     pub unasked: AtomicU64,
 }
 
-/// What the sampler and the thread that looks up share.
+/// State that the sampler and the code thread share.
 pub struct Shared {
-    /// From the sampler.
+    /// Sightings from the sampler.
     pub sightings: Queue<Sighting>,
     /// Code in mapped images, which the tables thread compares with the modules that it knows.
     pub images: Queue<Sighting>,
-    /// For whoever finds out names. Where nobody does it fills up, and that is all.
+    /// Addresses to name. When the queue is full, new ones are dropped and counted in `unasked`.
     pub wants: Queue<Want>,
-    /// For whoever wants to know of new code.
+    /// For the threads that need to know of new code.
     pub news: News,
-    /// For the trace.
+    /// Counters that the trace stores.
     pub costs: Costs,
 }
 
 impl Shared {
-    /// An empty queue and counters at zero.
+    /// Empty queues, and counters at zero.
     pub fn new() -> Arc<Shared> {
         Arc::new(Shared {
             sightings: Queue::new(WAITING),

@@ -1,20 +1,20 @@
-//! Which parts of the address space hold code outside of modules: a system call a region,
-//! remembered for a while.
+//! Which parts of the address space hold code outside of modules. Each region costs one system call
+//! and is then remembered for a while.
 
 use alloc::vec::Vec;
 
-/// Regions remembered; when there are more, all are forgotten.
+/// Most regions remembered; when there are more, all are forgotten.
 const MOST: usize = 1024;
-/// Milliseconds for which a region stays what it was found to be. Code comes where nothing was, so
-/// that is asked again soonest.
+/// Milliseconds for which the use of a region is remembered. Unused memory has the shortest time,
+/// because new code may appear there.
 const CODE_MS: u64 = 1000;
 const DATA_MS: u64 = 250;
 const NOTHING_MS: u64 = 5;
 
-/// What lies in a region.
+/// The use of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegionUse {
-    /// Executable memory that is no image's.
+    /// Executable memory that belongs to no image.
     Code,
     /// Executable memory of a mapped image.
     Image,
@@ -31,7 +31,7 @@ pub struct Region {
     pub start: u64,
     /// Address after the last.
     pub end: u64,
-    /// What lies there.
+    /// The use of these addresses.
     pub used: RegionUse,
 }
 
@@ -39,20 +39,21 @@ pub struct Region {
 struct KnownRegion {
     region: Region,
     expires: u64,
-    /// An instruction pointer in it was told of.
+    /// Whether an instruction pointer in it was reported.
     executed: bool,
 }
 
-/// What is known of an address.
+/// The result of looking up an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegionLook {
-    /// What lies there.
+    /// The use of its region.
     pub used: RegionUse,
-    /// The region was asked for now, or is executed for the first time since it was.
+    /// Whether the region was queried now, or an instruction pointer lies in it for the first time
+    /// since.
     pub new: bool,
 }
 
-/// The regions seen lately, sorted. Allocates only when made.
+/// The regions seen lately, sorted. It allocates only in [`Regions::new`].
 pub struct Regions {
     known: Vec<KnownRegion>,
     last: usize,
@@ -60,7 +61,6 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Nothing is known yet.
     pub fn new(ticks_per_ms: u64) -> Regions {
         Regions { known: Vec::with_capacity(MOST), last: 0, ticks_per_ms }
     }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_asked_for_once_until_it_expires() {
+    fn a_region_is_queried_once_until_it_expires() {
         let mut regions = Regions::new(1);
         let mut asked = 0;
         let mut is_code = |address, now| {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_reserved_is_found_to_be_code_soon_after() {
+    fn reserved_memory_is_queried_again_soon() {
         let mut regions = Regions::new(1);
         let query = |used| move |_: u64| region(0x1000, 0x9000, used);
         assert!(!regions.is_code(0x2000, 0, query(RegionUse::Nothing)));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_the_limit_is_remembered() {
+    fn the_number_of_remembered_regions_is_limited() {
         let mut regions = Regions::new(1);
         for page in 0..10_000u64 {
             let start = 0x1000 * (page * 7919 % 10_000);
@@ -182,7 +182,7 @@ mod tests {
         }
     }
     #[test]
-    fn a_region_is_news_when_it_is_asked_for_and_when_it_is_first_executed() {
+    fn a_region_is_new_when_it_is_queried_and_when_it_is_first_executed() {
         let mut regions = Regions::new(1);
         let mut new = |executed, now| {
             let look = regions.look(0x1800, executed, now, |_| region(0x1000, 0x3000, RegionUse::Image));

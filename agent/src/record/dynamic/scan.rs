@@ -1,5 +1,5 @@
 //! Finds addresses of dynamic code in a sample. Runs on the sampler's thread, after the sampled
-//! thread was resumed: it never waits and allocates nothing.
+//! thread was resumed. It never waits and allocates nothing.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -11,11 +11,11 @@ use super::{Shared, Sighting};
 use crate::record::shared::Counters;
 use stk_schema::event::DropReason;
 
-/// Addresses remembered as handed over; a power of two. One that shares its place with another is
-/// handed over again.
+/// Number of remembered addresses that were handed over; a power of two. An address that shares its
+/// slot with another is handed over again.
 const PLACES: usize = 8192;
 /// Milliseconds after which an address is handed over again: its code may have been freed and the
-/// place reused.
+/// memory reused.
 const AGAIN_MS: u64 = 250;
 /// Words compared at once.
 const LINE: usize = 64;
@@ -37,10 +37,10 @@ pub struct View<'a> {
     pub stack_start: u64,
     /// Highest address of the stack, exclusive.
     pub stack_base: u64,
-    /// What was captured.
+    /// The captured bytes.
     pub stack: &'a [u8],
-    /// The thread's sample before: its first address and bytes. Words that are as they were have
-    /// been looked at.
+    /// The thread's previous sample: its first address and bytes. Words that did not change were
+    /// already scanned.
     pub before: Option<(u64, &'a [u8])>,
 }
 
@@ -69,12 +69,12 @@ impl Scanner {
         }
     }
 
-    /// Whether anything was handed over since the last call.
+    /// Whether any address was handed over since the last call.
     pub fn take_found(&mut self) -> bool {
         core::mem::take(&mut self.found)
     }
 
-    /// Looks at a sample; `query` asks the system for an address's region.
+    /// Scans a sample; `query` asks the system for an address's region.
     pub fn sample(&mut self, view: &View<'_>, mut query: impl FnMut(u64) -> Region) {
         self.address(view.ip, true, view, &mut query);
         let stack = view.stack;
@@ -90,7 +90,8 @@ impl Scanner {
                 if before(view, at, self.word) != Some(word) {
                     let mut bytes = [0; 8];
                     bytes[..self.word].copy_from_slice(word);
-                    // A return address may lie behind its function: the call is what is inside.
+                    // A return address may lie after the end of its function, so use the byte
+                    // before it.
                     self.address(u64::from_le_bytes(bytes).wrapping_sub(1), false, view, &mut query);
                 }
                 at += self.word;
@@ -114,7 +115,7 @@ impl Scanner {
         }
         let look = self.regions.look(inside, executed, view.time, query);
         if look.used == RegionUse::Image && look.new {
-            // Without room it comes again when the region is next asked for.
+            // If there is no room, it is pushed again when the region is next queried.
             let _ = self.shared.images.push(Sighting { inside, time: view.time, executed });
         }
         if look.used != RegionUse::Code {
@@ -122,7 +123,8 @@ impl Scanner {
         }
         let place = (inside.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize % PLACES;
         let Some(place) = self.places.get_mut(place) else { return };
-        // An address that was only a word before may now be executed, which makes it worth more.
+        // An address that was only a stack word before may now be executed, which is stronger
+        // evidence.
         if place.inside == (inside << 1 | u64::from(executed)) && view.time < place.due {
             return;
         }
@@ -137,7 +139,7 @@ impl Scanner {
     }
 }
 
-/// The bytes that the sample before had in place of `at..at + len`.
+/// The bytes of the previous sample at the addresses of `at..at + len`.
 fn before<'a>(view: &View<'a>, at: usize, len: usize) -> Option<&'a [u8]> {
     let (start, bytes) = view.before?;
     let offset = usize::try_from((view.stack_start + at as u64).checked_sub(start)?).ok()?;
@@ -188,14 +190,14 @@ mod tests {
         let (mut scanner, shared) = scanner();
         let stack = bytes(&[1, CODE + 0x100, BASE - 8, 0x40_1234, u64::MAX, CODE + 0x1_0000, CODE, 0]);
         scanner.sample(&View { ip: CODE + 0x40, ..view(&stack, 5) }, region);
-        // The last word in the region stands for the call before it; its first byte is nobody's
-        // return address here.
+        // The last word in the region stands for the call before it. The first byte of the region
+        // is no return address here.
         assert_eq!(drain(&shared), [(CODE + 0x40, true), (CODE + 0xff, false), (CODE + 0xffff, false)]);
         assert!(scanner.take_found() && !scanner.take_found());
     }
 
     #[test]
-    fn words_that_stayed_are_not_looked_at_again_and_others_are_wherever_they_lie() {
+    fn unchanged_words_are_skipped_and_changed_ones_are_found_anywhere() {
         let (mut scanner, shared) = scanner();
         let old: Vec<u64> = (0..40).map(|n| CODE + 0x10 * n + 1).collect();
         for changed in 0..40 {
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_told_of_once_for_its_words_and_once_for_its_instruction_pointer() {
+    fn an_image_is_reported_once_for_stack_words_and_once_when_executed() {
         let (mut scanner, shared) = scanner();
         let stack = bytes(&[IMAGE + 0x101, IMAGE + 0x201]);
         scanner.sample(&view(&stack, 5), region);
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_queue_has_no_room_for_is_counted_and_comes_again() {
+    fn addresses_that_the_queue_cannot_hold_are_counted_and_come_again() {
         let (mut scanner, shared) = scanner();
         let words: Vec<u64> = (0..9000).map(|n| CODE + 1 + n).collect();
         scanner.sample(&view(&bytes(&words), 0), region);

@@ -1,4 +1,4 @@
-//! Modules that go before anybody has read them, copied out of a fake image.
+//! Copies of modules that are unmapped before their tables were read, made from a fake image.
 
 use super::*;
 use crate::record::fingerprint::Fingerprint;
@@ -33,7 +33,7 @@ impl FakeImage {
         fake.put(0x2104, &[7; 16]);
         fake.words(0x2114, &[3]);
         fake.put(0x2118, b"app.pdb\0");
-        // The third shares the first one's record.
+        // The third entry shares the record of the first one.
         fake.words(0x4000, &[0x1000, 0x1010, 0x5ff0, 0x1010, 0x1020, 0x7000, 0x1020, 0x1030, 0x4001]);
         fake.put(0x5ff0, &[1, 0, 8, 0]);
         fake.put(0x7000, &[1, 0, 2, 0]);
@@ -62,7 +62,7 @@ impl Memory for FakeImage {
     }
 }
 
-/// What unwinding needs, but for what is not copied: debug directory and exports.
+/// The parts that unwinding needs, without those that are not copied: debug directory and exports.
 fn unwind_parts(image: &Image, memory: &impl Memory) -> Vec<Part> {
     let mut parts = Vec::new();
     image.unwind_parts(memory, &mut |part| parts.push(part));
@@ -71,7 +71,7 @@ fn unwind_parts(image: &Image, memory: &impl Memory) -> Vec<Part> {
 }
 
 #[test]
-fn what_is_copied_of_a_module_gives_the_same_tables_as_the_module() {
+fn a_rescue_copy_gives_the_same_tables_as_the_module() {
     let (fake, arena) = (FakeImage::new(), Arena::new(1 << 20));
     let rescued = RescueCopy::copy(&fake, BASE, &arena).expect("room");
     let there = Image::read(&fake, BASE, SIZE as u64).expect("an image");
@@ -86,7 +86,7 @@ fn what_is_copied_of_a_module_gives_the_same_tables_as_the_module() {
 }
 
 #[test]
-fn an_arena_without_room_copies_nothing_and_is_free_again_when_all_was_given_back() {
+fn a_full_arena_copies_nothing_and_is_free_after_all_parts_are_given_back() {
     let fake = FakeImage::new();
     let arena = Arena::new(0x6000);
     let first = RescueCopy::copy(&fake, BASE, &arena).expect("room for one");
@@ -99,7 +99,7 @@ fn an_arena_without_room_copies_nothing_and_is_free_again_when_all_was_given_bac
 }
 
 #[test]
-fn images_without_tables_and_unreadable_ones_are_left() {
+fn images_without_tables_and_unreadable_ones_are_not_copied() {
     let arena = Arena::new(1 << 20);
     let mut none = FakeImage::new();
     none.words(OPTIONAL + 112 + pe::DIRECTORY_EXCEPTION * 8, &[0, 0]);
@@ -120,7 +120,7 @@ fn a_module_is_pending_until_its_own_load_is_settled() {
     let first = pending.loaded(BASE);
     assert_ne!(first, 0);
     assert!(pending.unloaded(BASE) && !pending.unloaded(BASE));
-    // Another module came to the same address: the old ticket does not settle it.
+    // Another module is loaded at the same address: the old ticket does not settle it.
     let second = pending.loaded(BASE);
     pending.settle(first);
     assert!(pending.unloaded(BASE));
@@ -132,7 +132,7 @@ fn a_module_is_pending_until_its_own_load_is_settled() {
 }
 
 #[test]
-fn many_modules_are_pending_at_once_and_none_beyond_the_table() {
+fn many_modules_can_be_pending_but_not_more_than_the_table_holds() {
     let pending = PendingModules::default();
     let tickets: Vec<u64> = (1..=1000).map(|n| pending.loaded(n * GRANULARITY)).collect();
     assert!(tickets.iter().all(|&ticket| ticket != 0));
@@ -151,7 +151,7 @@ fn a_fingerprint_has_the_identities_of_the_headers() {
     assert_eq!((pe.time_date_stamp, pe.size_of_image, pe.check_sum), (0x1234_5678, SIZE as u32, 0xabcd));
     assert_eq!((record.guid, record.age, record.pdb_name), ([7; 16], 3, &b"app.pdb"[..]));
     assert_eq!(there.identity, pe);
-    // A CodeView record that lies outside is left out, the rest stays.
+    // A CodeView record that lies outside of the image is left out; the rest stays.
     fake.words(0x2000 + 20, &[SIZE as u32 - 4]);
     assert_eq!(Fingerprint::read(&fake, BASE).expect("headers").identities().count(), 1);
     fake.put(NT_AT, b"NE\0\0");

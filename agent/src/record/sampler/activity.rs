@@ -1,50 +1,47 @@
-//! What a thread's cycle counts say: whether it ran since its last sample, and whether it has to be
-//! captured again.
+//! Judges from a thread's cycle counts whether it ran since its last sample, and whether it has to
+//! be captured again.
 //!
-//! A capture costs the captured thread cycles of its own: the system wakes it to stop it and to let
-//! it go on. A count that was read before a capture is therefore compared with a tolerance, the
-//! measured cost of a suspension. A count that was read while nobody suspended the thread is exact:
-//! while it stands still the thread did not run.
+//! A capture costs the captured thread cycles of its own: the system wakes it to stop it and to
+//! resume it. So a count that was read before a capture is compared with a tolerance, the measured
+//! cost of a suspension. A count that was read after the last capture is exact: if it has not
+//! changed, the thread did not run.
 
 use stk_schema::event::RunState;
 
-/// Cycles that being suspended, captured and resumed once costs a waiting thread itself.
+/// Cycles that one suspension, capture and resumption costs a waiting thread itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SuspensionCost {
-    /// Median.
     pub p50: u64,
-    /// 95th percentile.
     pub p95: u64,
 }
 
 impl SuspensionCost {
-    /// Assumed where it could not be measured: the upper end of what is known of x64 processors.
+    /// Assumed if the cost could not be measured: the upper end of the known costs on x64
+    /// processors.
     pub const ASSUMED: SuspensionCost = SuspensionCost { p50: 20_000, p95: 60_000 };
 
-    /// The percentiles (nearest rank) of measured costs, which are sorted; `None` if there are
-    /// none.
+    /// The percentiles (nearest rank) of measured costs; sorts `costs`. `None` if there are none.
     pub fn of(costs: &mut [u64]) -> Option<SuspensionCost> {
         costs.sort_unstable();
         let rank = |percent: usize| costs.get((costs.len() * percent).div_ceil(100).checked_sub(1)?).copied();
         Some(SuspensionCost { p50: rank(50)?, p95: rank(95)? })
     }
 
-    /// Most cycles, one suspension included, with which an unchanged thread is left alone for one
+    /// Most cycles, including one suspension, with which an unchanged thread is left alone for one
     /// pass. A thread that runs for less than this in exactly that pass is not captured in it.
     fn settling(self) -> u64 {
         self.p95.saturating_mul(4)
     }
 }
 
-/// The cycle count that a thread's next one is compared with.
+/// The earlier cycle count that a thread's next count is compared with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Reference {
-    /// There is none.
     #[default]
     None,
     /// Read before the last capture.
     Captured(u64),
-    /// Read before the last capture, which found registers and count about as they were.
+    /// Read before the last capture, which found the registers unchanged and the count nearly so.
     Settling(u64),
     /// Read since the last capture.
     Exact(u64),
@@ -53,20 +50,20 @@ enum Reference {
 /// What to do with a thread in this pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
-    /// It is as in its last sample: store that, in this state.
+    /// Nothing changed since its last sample: store that again, with this state.
     Same(RunState),
     /// It may have run: capture it.
     Capture,
 }
 
-/// What is known of a thread's running.
+/// Whether a thread runs, as far as its cycle counts show.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Activity {
     reference: Reference,
 }
 
 impl Activity {
-    /// Looks at a thread whose cycle count is `now`.
+    /// Decides what to do with a thread whose cycle count is `now`.
     pub fn look(&mut self, now: u64, cost: SuspensionCost) -> Look {
         match self.reference {
             Reference::Captured(at) | Reference::Settling(at) | Reference::Exact(at) if at == now => {
@@ -81,15 +78,15 @@ impl Activity {
         }
     }
 
-    /// Notes a capture before which the count was `now`; `moved` tells whether a register changed
-    /// since the last capture. Gives the thread's state since its last sample.
+    /// Notes a capture before which the count was `now`; `moved` says whether a register changed
+    /// since the last capture. Returns the thread's state since its last sample.
     pub fn captured(&mut self, now: u64, moved: bool, cost: SuspensionCost) -> RunState {
         let (state, spent) = match self.reference {
             Reference::None => (RunState::Unknown, None),
             Reference::Exact(at) => {
                 let spent = now.saturating_sub(at);
-                // On a busy machine the cost of the capture before the reading may be charged after
-                // it.
+                // On a busy machine, the cost of the capture before the reading may be charged
+                // after the reading.
                 (if spent > cost.p95 { RunState::Running } else { RunState::Unknown }, Some(spent))
             }
             Reference::Captured(at) | Reference::Settling(at) => {
@@ -102,20 +99,20 @@ impl Activity {
         state
     }
 
-    /// The last stored sample is not the one that the count belongs to.
+    /// Notes that the last stored sample is not the one that the count belongs to.
     pub fn forget(&mut self) {
         self.reference = Reference::None;
     }
 }
 
-/// The state of a thread that spent so many cycles, those of one suspension included.
+/// The state of a thread that spent so many cycles, including those of one suspension.
 fn state(spent: u64, moved: bool, cost: SuspensionCost) -> RunState {
     if spent > cost.p95.saturating_mul(2) {
         RunState::Running
     } else if spent <= cost.p95 && !moved {
         RunState::Waiting
     } else {
-        // It ran for less than can be told from what the suspension cost it, or not at all.
+        // If it ran, then for less than the suspension cost it.
         RunState::Unknown
     }
 }
@@ -126,8 +123,8 @@ mod tests {
 
     const COST: SuspensionCost = SuspensionCost { p50: 10_000, p95: 15_000 };
 
-    /// A thread that spends `own(pass)` cycles between two passes, and `cost(pass)` for being
-    /// captured: captures and states.
+    /// Runs passes over a thread that spends `own(pass)` cycles between two passes and `cost(pass)`
+    /// for being captured. Returns the number of captures, and the states.
     fn run(
         passes: u64,
         own: impl Fn(u64) -> u64,
@@ -158,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_thread_whose_suspensions_cost_now_less_now_more_is_left_alone() {
+    fn an_idle_thread_with_varying_suspension_costs_is_left_alone() {
         for seed in 0..50u64 {
             let (captures, states) =
                 run(100, |_| 0, |pass| 3_000 + (pass * 7919 + seed * 104_729) % 50_000, false);
@@ -168,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_runs_is_captured_in_every_pass_even_where_its_registers_never_change() {
+    fn a_running_thread_is_captured_in_every_pass_even_with_unchanged_registers() {
         for moves in [false, true] {
             let (captures, states) = run(100, |_| 1_000_000, |_| 12_000, moves);
             assert_eq!(captures, 100);
@@ -177,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_a_settled_thread_is_captured_at_once_and_one_beyond_a_suspensions_cost_is_running() {
+    fn a_burst_is_captured_at_once_and_counts_as_running_beyond_a_suspensions_cost() {
         for (burst, state) in [(500, RunState::Unknown), (100_000, RunState::Running)] {
             let (captures, states) = run(100, |pass| if pass == 50 { burst } else { 0 }, |_| 12_000, false);
             assert!((3..=4).contains(&captures), "{captures}");
@@ -196,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_reference_nothing_is_known_and_a_capture_is_needed() {
+    fn without_a_reference_the_state_is_unknown_and_a_capture_is_needed() {
         let mut activity = Activity::default();
         activity.captured(5, false, COST);
         activity.forget();

@@ -1,19 +1,19 @@
-//! Passes: which threads are looked at, in which order, and what is done with one that cannot be
-//! captured.
+//! Passes: which threads are looked at, in which order, and what happens with a thread that cannot
+//! be captured.
 
 use super::activity::{Activity, Look};
 use super::*;
 
-/// Words for which a new thread's image has room; it grows as stacks do.
+/// Words for which a new thread's image has room. The image grows with the stack.
 const FIRST_IMAGE_WORDS: usize = 2048;
-/// Thread times come from a coarse clock: read no more often than it ticks, and less where nothing
-/// moves.
+/// Milliseconds between readings of a thread's CPU time. Its clock is coarse, so read it no more
+/// often than it ticks, and less often if nothing changes.
 const CPU_MS: u64 = 10;
 const CPU_IDLE_MS: u64 = 100;
 
 impl<T: Target> Sampler<T> {
-    /// Looks at every thread once, or at as many as the sampler's share of a processor allows; the
-    /// next pass goes on behind them.
+    /// Looks at every thread once, or at as many as the sampler's share of a processor allows. The
+    /// next pass continues after them.
     pub fn pass(&mut self) {
         let start = self.target.now();
         self.searched = false;
@@ -47,7 +47,7 @@ impl<T: Target> Sampler<T> {
         counters.pass_ns.fetch_add(nanoseconds as u64, Ordering::Relaxed);
     }
 
-    /// Samples the threads that have no stored sample yet; returns how many are left without.
+    /// Samples the threads that have no stored sample yet. Returns how many still have none.
     pub fn pass_missing(&mut self) -> usize {
         self.take_commands();
         for index in 0..self.threads.len() {
@@ -60,7 +60,7 @@ impl<T: Target> Sampler<T> {
         self.threads.iter().filter(|entry| !entry.image.has_sample()).count()
     }
 
-    /// Lets all threads go: nothing is sampled any more.
+    /// Forgets all threads: nothing is sampled any more.
     pub fn release(&mut self) {
         self.wiring.signals.sampler_changes();
         self.threads.clear();
@@ -77,8 +77,8 @@ impl<T: Target> Sampler<T> {
         }
     }
 
-    /// What prevented a capture may have passed at the end of the pass. What prevents it again is
-    /// counted.
+    /// Tries the failed captures again at the end of the pass, as their cause may have gone. Counts
+    /// those that fail again.
     fn try_again(&mut self) {
         for at in 0..self.retry.len() {
             if let Some(&index) = self.retry.get(at)
@@ -89,7 +89,7 @@ impl<T: Target> Sampler<T> {
         }
     }
 
-    /// Counts the passes that were left out, and adapts the pace to what the sampler used.
+    /// Counts the passes that were left out, and adapts the pace to the sampler's use of CPU time.
     fn keep_to_share(&mut self, now: u64, looks: usize, threads: usize) {
         let Some(duty) = &mut self.duty else { return };
         let left_out = duty.passed(looks, threads);
@@ -105,8 +105,8 @@ impl<T: Target> Sampler<T> {
         }
     }
 
-    /// Looks at a thread, and captures and stores it unless it is known not to have run. The error
-    /// is why it could not be captured: it may be tried again, and is not counted yet.
+    /// Looks at a thread. Captures and stores it unless it is known not to have run. The error is
+    /// the reason why it could not be captured; the caller may try again, and counts the loss.
     fn sample(&mut self, index: usize) -> Result<(), DropReason> {
         self.wiring.signals.sampler_is_whole();
         let Some(entry) = self.threads.get_mut(index) else { return Ok(()) };
@@ -122,12 +122,12 @@ impl<T: Target> Sampler<T> {
         }
         match self.target.capture(&entry.thread, &mut self.capture) {
             Outcome::Captured => {}
-            // Its THREAD_EXIT follows: nothing is missing.
+            // Its THREAD_EXIT follows, so nothing is missing.
             Outcome::Ended => return Ok(()),
             Outcome::NotSuspended => return Err(DropReason::NoThread),
             Outcome::NoContext => return Err(DropReason::NoContext),
             Outcome::OwnsExitLocks => return Err(DropReason::OwnsExitLocks),
-            // Waiting for it a second time would cost all others as much again.
+            // A second wait would cost all other threads as much again.
             Outcome::NotStopped => {
                 self.wiring.counters.lose(DropReason::NotStopped, 1);
                 return Ok(());
@@ -149,8 +149,8 @@ impl<T: Target> Sampler<T> {
         Ok(())
     }
 
-    /// State and CPU time of the captured thread where the system counts no cycles: by whether its
-    /// registers or its coarse clock moved.
+    /// State and CPU time of the captured thread on systems without cycle counts: judged by whether
+    /// its registers or its coarse clock changed.
     fn coarse_state(&mut self, index: usize, moved: bool) -> (RunState, Option<u64>) {
         let mut state = if moved { RunState::Running } else { RunState::Unknown };
         let Some(entry) = self.threads.get_mut(index) else { return (state, None) };
@@ -196,14 +196,14 @@ impl<T: Target> Sampler<T> {
             let _ = self.encoder.flush_idle(block, &mut entry.image);
         }
         entry.image.reset();
-        // Big images are not kept: their thread's stack was the exception.
+        // Images of exceptionally deep stacks are not kept.
         if self.spare.len() < 64 && entry.image.memory() <= 1 << 20 {
             self.spare.push(entry.image);
         }
     }
 
-    /// Takes an entry out so that those before `next` stay before it and those behind it behind it:
-    /// every thread keeps its turn.
+    /// Takes an entry out so that the entries before `next` stay before it and those after it stay
+    /// after it: every thread keeps its turn.
     fn take_entry(&mut self, index: usize) -> ThreadEntry<T::Thread> {
         let mut hole = index;
         if index < self.next && self.next <= self.threads.len() {

@@ -1,4 +1,4 @@
-//! The process that is recorded, as the sampler sees it, and what it gives.
+//! The recorded process as the sampler sees it, and the data that it delivers.
 
 use alloc::boxed::Box;
 
@@ -10,14 +10,13 @@ use crate::record::dotnet::threads::{CONTEXT_BYTES, ManagedState};
 use crate::record::dynamic::{Region, RegionUse};
 use crate::record::stack_bounds::{Bounds, CheckedBounds};
 
-/// What was captured of a thread. The stack buffer is preallocated and never grows.
+/// The capture of one thread. The stack buffer is preallocated and never grows.
 pub struct Capture {
     /// When the context was obtained, in ticks.
     pub time: u64,
     /// Registers in the order of the register set.
     pub registers: [u64; MAX_REGISTERS],
-    /// The bounds of the thread's stack that were checked before: given by whoever asks for a
-    /// capture.
+    /// The checked bounds of the thread's stack. The caller sets them.
     pub checked: CheckedBounds,
     /// The bounds that the thread shows now.
     pub bounds: Bounds,
@@ -27,18 +26,17 @@ pub struct Capture {
     pub stack_start: u64,
     /// Bytes captured.
     pub len: usize,
-    /// Room for them.
     pub stack: Box<[u8]>,
-    /// What CONTEXT_EXCEPTION_REQUEST answered, if asked.
+    /// What CONTEXT_EXCEPTION_REQUEST answered, if it was requested.
     pub context_reply: Option<u32>,
-    /// Where the walk by the system's own unwinder goes, if it is asked for: flags, and frames up
+    /// Buffer for the walk by the system's own unwinder, if one is requested: flags, and frames up
     /// to the vector's capacity, which never grows.
     pub walk: Option<CheckWalk>,
-    /// What a runtime says of the thread.
+    /// The runtime's state of the thread.
     pub managed: Option<ManagedState>,
     /// Address of the CONTEXT that a Frame of the runtime keeps outside of the stack; 0 = none.
     pub outside_at: u64,
-    /// Its bytes.
+    /// The bytes of that CONTEXT.
     pub outside: Box<[u8]>,
 }
 
@@ -66,30 +64,29 @@ impl Capture {
 /// How an attempt to capture ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Captured.
     Captured,
-    /// The thread is gone or going; its end will be noticed.
+    /// The thread is gone or ending; the enumeration will notice its end.
     Ended,
     /// The system refused to suspend it.
     NotSuspended,
     /// Its context could not be read, or the watchdog resumed it.
     NoContext,
-    /// It owns the locks that ExitProcess takes and was let go.
+    /// It owns the locks that ExitProcess takes and was resumed.
     OwnsExitLocks,
     /// It did not stop in time.
     NotStopped,
 }
 
-/// The process that is recorded, as the sampler sees it.
+/// The recorded process as the sampler sees it.
 pub trait Target {
-    /// What is needed to sample a thread; dropping it lets the thread go.
+    /// What is needed to sample a thread; dropping it releases the thread.
     type Thread;
 
     /// Now, in ticks.
     fn now(&mut self) -> u64;
 
-    /// The thread's cycle count, if the system has one: while it does not move the thread does not
-    /// run.
+    /// The thread's cycle count, if the system has one. While it does not change, the thread does
+    /// not run.
     fn cycles(&mut self, thread: &Self::Thread) -> Option<u64>;
 
     /// The thread's CPU time by a coarse clock, for systems without cycle counts.
@@ -100,52 +97,46 @@ pub trait Target {
         0
     }
 
-    /// Captures registers and stack: the only thing that is done while the thread is suspended.
-    /// Where [`Capture::walk`] asks for it, the walk is made at the same moment.
+    /// Captures registers and stack. Nothing else happens while the thread is suspended. If
+    /// [`Capture::walk`] is set, the walk is made at the same moment.
     fn capture(&mut self, thread: &Self::Thread, into: &mut Capture) -> Outcome;
 
-    /// Reads code bytes so that a fault is an error.
+    /// Reads code bytes; a fault is reported as an error.
     fn code(&mut self, ip: u64, into: &mut [u8; CODE_BYTES]) -> CodeRead;
 
-    /// What lies around `address`. Only asked while no thread is suspended.
+    /// The region around `address`. Only called while no thread is suspended.
     fn region(&mut self, address: u64) -> Region {
         Region { start: address, end: address.saturating_add(1), used: RegionUse::Other }
     }
 }
 
-/// From the thread that enumerates threads to the sampler.
+/// A command from the thread that enumerates threads to the sampler.
 pub enum ThreadCommand<T> {
     /// Sample this thread from now on.
     Add {
-        /// Instance id.
         instance: u64,
-        /// System's thread id.
         tid: u32,
         /// What is needed to sample it.
         thread: T,
     },
-    /// The thread ended.
     Remove {
-        /// Instance id.
         instance: u64,
     },
 }
 
 /// A sample that a thread of the target took of itself.
 pub struct TriggeredSample<'a> {
-    /// System's thread id.
     pub tid: u32,
     /// The caller's tag.
     pub tag: u64,
-    /// What it captured.
     pub capture: &'a Capture,
 }
 
-/// What became of a triggered sample.
+/// The result of offering a triggered sample to the sampler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acceptance {
-    /// It is stored or counted as lost: its memory is free again.
+    /// It is stored or counted as lost; its memory can be reused.
     Done,
-    /// Its thread is not known yet: offer it again.
+    /// Its thread is not known yet; offer it again.
     Later,
 }

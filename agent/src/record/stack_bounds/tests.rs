@@ -36,8 +36,8 @@ const BASE: u64 = 0x20_0000;
 const LIMIT: u64 = 0x1f_c000;
 const ROOM: usize = 8 << 20;
 
-/// A stack as the system makes it: reserved, one guard page, committed up to the base; behind it
-/// another allocation.
+/// A stack as the system makes it: reserved, one guard page, committed up to the base. After it
+/// lies another allocation.
 fn stack() -> FakePages {
     grown(LIMIT)
 }
@@ -73,7 +73,7 @@ fn checked_bounds_are_copied_plainly_and_checked_once() {
 }
 
 #[test]
-fn bounds_are_refused_that_are_not_one_committed_piece_of_one_allocation() {
+fn bounds_must_enclose_one_committed_piece_of_one_allocation() {
     let pages = stack();
     for (why, seen) in [
         ("StackBase = ~0, as some runtimes write", bounds(LIMIT, !7)),
@@ -92,29 +92,29 @@ fn bounds_are_refused_that_are_not_one_committed_piece_of_one_allocation() {
 }
 
 #[test]
-fn bounds_that_nobody_checked_are_copied_by_system_call_up_to_a_limit() {
+fn unchecked_bounds_are_copied_by_system_call_up_to_a_limit() {
     let seen = bounds(LIMIT, BASE);
     let none = CheckedBounds::default();
     let first = plan(LIMIT + 8, seen, &none, ROOM, 8);
     assert_eq!((first.careful, first.plain, first.base), (0x3ff8, 0, BASE));
     let deep = plan(0x1000_0000, bounds(0x1000_0000, 0x2000_0000), &none, 2 * ROOM, 8);
     assert_eq!((deep.careful, deep.plain), (8 << 20, 0));
-    // The checked bounds are those of another stack: a fiber.
+    // The checked bounds are those of another stack, as with a fiber.
     let other = checked(&stack(), seen);
     let fiber = plan(0x50_0100, bounds(0x50_0000, 0x50_2000), &other, ROOM, 8);
     assert_eq!((fiber.careful, fiber.plain, fiber.base), (0x1f00, 0, 0x50_2000));
 }
 
 #[test]
-fn a_stack_that_grew_is_copied_by_system_call_only_where_it_is_new() {
+fn only_the_new_part_of_a_grown_stack_is_copied_by_system_call() {
     let known = checked(&stack(), bounds(LIMIT, BASE));
     let seen = bounds(LIMIT - 0x3000, BASE);
     let deep = plan(LIMIT - 0x2000, seen, &known, ROOM, 8);
     assert_eq!(deep, Plan { start: LIMIT - 0x2000, zeros: 0, careful: 0x2000, plain: 0x4000, base: BASE });
-    // Back in what was known before.
+    // The stack pointer is back in the range that was checked.
     let back = plan(BASE - 0x100, seen, &known, ROOM, 8);
     assert_eq!((back.careful, back.plain), (0, 0x100));
-    // The next check makes it plain.
+    // After the next check it is copied plainly.
     let mut known = known;
     known.check(&grown(LIMIT - 0x3000), seen);
     let deep = plan(LIMIT - 0x2000, seen, &known, ROOM, 8);
@@ -122,12 +122,12 @@ fn a_stack_that_grew_is_copied_by_system_call_only_where_it_is_new() {
 }
 
 #[test]
-fn a_frame_that_is_not_touched_yet_does_not_cost_the_stack() {
+fn an_untouched_frame_below_the_limit_reads_as_zeros() {
     let seen = bounds(LIMIT, BASE);
     let known = checked(&stack(), seen);
     let below = plan(LIMIT - 0x800, seen, &known, ROOM, 8);
     assert_eq!(below, Plan { start: LIMIT - 0x800, zeros: 0x800, careful: 0, plain: 0x4000, base: BASE });
-    // Further below is another stack.
+    // Farther below lies another stack.
     let foreign = plan(LIMIT - 0x4000, seen, &known, ROOM, 8);
     assert_eq!((foreign.zeros, foreign.careful, foreign.plain, foreign.base), (0, 64 << 10, 0, 0));
 }
@@ -143,7 +143,7 @@ fn a_stack_pointer_outside_of_the_bounds_is_a_foreign_stack() {
 }
 
 #[test]
-fn nothing_exceeds_the_buffer() {
+fn no_plan_exceeds_the_buffer() {
     let seen = bounds(LIMIT, BASE);
     let known = checked(&stack(), seen);
     for known in [known, CheckedBounds::default()] {

@@ -1,5 +1,4 @@
-//! The protocol against a fake system: threads whose stopping the test decides, a clock that it
-//! turns.
+//! Tests the protocol with a fake system: the tests decide when threads stop, and move the clock.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex};
@@ -12,7 +11,7 @@ use super::*;
 const TID: u32 = 400;
 const LIMITS: Limits = Limits { asked: 1000, stopped: 100, walking: 50 };
 
-/// A door that the test opens.
+/// A barrier that the test opens.
 #[derive(Default)]
 struct Door {
     open: Mutex<bool>,
@@ -33,23 +32,23 @@ impl Door {
     }
 }
 
-/// One thread of the target, as the system keeps it.
+/// One thread of the target, as the system sees it.
 #[derive(Default)]
 struct FakeThread {
     /// Suspend count.
     count: AtomicI32,
-    /// SuspendThread takes effect behind this door.
+    /// SuspendThread takes effect once this is open.
     suspend: Door,
-    /// GetThreadContext returns behind this door.
+    /// GetThreadContext returns once this is open.
     context: Door,
-    /// The copy ends behind this door.
+    /// The copy ends once this is open.
     copy: Door,
     owns_exit_locks_before: AtomicBool,
     owns_exit_locks_after: AtomicBool,
     asked_to_suspend: AtomicUsize,
     asked_for_context: AtomicUsize,
     sleeps: AtomicUsize,
-    /// ResumeThread returns behind this door, for the watchdog.
+    /// The watchdog's ResumeThread returns once this is open.
     rescue: Door,
 }
 
@@ -146,7 +145,7 @@ fn all() -> &'static Suspensions {
     std::boxed::Box::leak(std::boxed::Box::new(Suspensions::new()))
 }
 
-/// Has `slot`'s sampler capture `target` on a thread of its own.
+/// Lets `slot`'s sampler capture `target` on a separate thread.
 fn capture(
     all: &'static Suspensions,
     slot: usize,
@@ -241,7 +240,7 @@ fn a_thread_that_owns_both_exit_locks_is_not_suspended() {
 }
 
 #[test]
-fn a_thread_that_owns_both_exit_locks_after_its_suspension_is_let_go_without_a_wait() {
+fn a_thread_that_owns_both_exit_locks_after_suspension_is_resumed_at_once() {
     let (all, target) = (all(), FakeThread::obedient());
     target.owns_exit_locks_after.store(true, Ordering::SeqCst);
     assert_eq!(capture(all, 0, &target, false).join().unwrap(), Verdict::OwnsExitLocks);
@@ -275,13 +274,13 @@ fn a_thread_that_does_not_stop_is_resumed_and_a_spare_samples_the_others() {
     assert_eq!(watch.look(all, 0, 5000, &LIMITS, true, &mut watchdog), Rescue::None);
     assert_eq!(watch.look(all, 0, 6000, &LIMITS, true, &mut watchdog), Rescue::Deposed);
 
-    // The stuck sampler is still in its call: nothing is held, and the others go on being captured.
+    // The stuck sampler is still in its call: no thread is held, and the others are still captured.
     assert_eq!((all.word(0).phase(), target.count()), (FREE, 0));
     for _ in 0..100 {
         assert_eq!(capture(all, 1, &other, false).join().unwrap(), Verdict::Whole);
     }
-    // It is told of once, with the time when the thread was asked, and left alone for as long as
-    // the call lasts.
+    // The thread is reported once, with the time when it was asked to stop, and is left alone as
+    // long as the call lasts.
     assert_eq!(all.take_missed().collect::<Vec<_>>(), [(TID, 5000)]);
     assert_eq!(all.take_missed().count(), 0);
     assert!(all.leaves_alone(TID, u64::MAX - 1) && !all.leaves_alone(TID + 4, 6000));
@@ -294,7 +293,7 @@ fn a_thread_that_does_not_stop_is_resumed_and_a_spare_samples_the_others() {
 }
 
 #[test]
-fn without_a_spare_the_thread_is_resumed_and_its_sampler_stays_in_office() {
+fn without_a_spare_the_thread_is_resumed_and_its_sampler_keeps_its_slot() {
     let (all, target) = (all(), Arc::new(FakeThread::default()));
     target.suspend.open();
     target.rescue.open();
@@ -335,7 +334,7 @@ fn a_suspension_that_takes_effect_after_its_rescue_is_undone_by_the_watchdog() {
     watch.look(all, 0, 0, &LIMITS, false, &mut watchdog);
     watch.look(all, 0, 1000, &LIMITS, false, &mut watchdog);
     assert_eq!(all.word(0).phase(), UNDO);
-    // The system call takes effect, but the sampler is not scheduled to see it.
+    // The system call takes effect, but the sampler is not scheduled to notice it.
     target.count.store(1, Ordering::SeqCst);
     watch.look(all, 0, 1010, &LIMITS, false, &mut watchdog);
     watch.look(all, 0, 1110, &LIMITS, false, &mut watchdog);
@@ -348,7 +347,7 @@ fn a_suspension_that_takes_effect_after_its_rescue_is_undone_by_the_watchdog() {
 }
 
 #[test]
-fn a_sampler_that_stands_still_over_a_stopped_thread_loses_it_to_the_watchdog() {
+fn the_watchdog_resumes_the_thread_that_a_stuck_sampler_holds() {
     let (all, target) = (all(), Arc::new(FakeThread::default()));
     for door in [&target.suspend, &target.context, &target.rescue] {
         door.open();
@@ -377,7 +376,8 @@ fn only_the_walk_is_lost_when_it_takes_too_long() {
     assert_eq!(target.count(), 0);
 }
 
-/// On one processor a sampler that spins above the watchdog would keep it from going on.
+/// On one processor, a sampler that spins at a higher priority would keep the watchdog from
+/// running.
 #[test]
 fn a_sampler_that_waits_for_the_watchdog_sleeps() {
     let (all, target) = (all(), Arc::new(FakeThread::default()));
@@ -423,7 +423,7 @@ fn a_frozen_sampler_stays_in_each_phase_and_the_watchdog_leaves_it_alone() {
 }
 
 #[test]
-fn a_suspension_goes_on_if_freezing_in_undo_is_asked_for_during_its_call() {
+fn a_suspension_continues_if_freezing_in_undo_begins_during_its_call() {
     let (all, target) = (all(), Arc::new(FakeThread::default()));
     for door in [&target.context, &target.copy] {
         door.open();
@@ -436,9 +436,9 @@ fn a_suspension_goes_on_if_freezing_in_undo_is_asked_for_during_its_call() {
     assert_eq!((all.word(0).phase(), target.count()), (FREE, 0));
 }
 
-/// Sampler and watchdog race in all phases: whoever wins, each suspension is undone once.
+/// Sampler and watchdog race in all phases. Whichever wins, each suspension is undone once.
 #[test]
-fn every_suspension_is_undone_once_whoever_wins() {
+fn every_suspension_is_undone_once_whichever_side_wins() {
     let (all, target) = (all(), FakeThread::obedient());
     let done = AtomicBool::new(false);
     let mut outcomes = [0u32; 2];
@@ -455,14 +455,14 @@ fn every_suspension_is_undone_once_whoever_wins() {
                 }
             }
         });
-        // Until the watchdog has won often, however the two are scheduled.
+        // Runs until the watchdog has won often, however the two are scheduled.
         let mut round = 0;
         while outcomes.iter().any(|count| *count < 300) {
             round += 1;
             let mut calls = FakeSampler { thread: target.clone(), walks: round % 5 == 0 };
             let verdict = all.hold(0, 1, TID, &mut calls);
             outcomes[usize::from(verdict == Verdict::Whole)] += 1;
-            // The word is free and the sampler is back: nobody holds the thread.
+            // The word is free and the sampler has returned: no thread is held.
             assert_eq!((all.word(0).phase(), target.count()), (FREE, 0), "{verdict:?}");
         }
         done.store(true, Ordering::SeqCst);
@@ -470,10 +470,10 @@ fn every_suspension_is_undone_once_whoever_wins() {
 }
 
 #[test]
-fn the_board_says_who_may_hold_a_thread() {
+fn the_board_lists_the_watchdog_and_the_samplers() {
     let all = all();
     all.name_threads(8, [12, 16, 20]);
-    // SAFETY: the board, of which only the words change; nobody changes them here.
+    // SAFETY: the board, of which only the words change; nothing changes them here.
     let board = unsafe { (all.board_address() as usize as *const GuardBoard).read() };
     assert_eq!((board.size as usize, board.version), (size_of::<GuardBoard>(), GUARD_VERSION));
     assert_eq!((board.watchdog, board.samplers.map(|slot| slot.sampler)), (8, [12, 16, 20]));

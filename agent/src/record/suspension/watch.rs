@@ -1,4 +1,4 @@
-//! The watchdog's half: how long a suspension may stay in one phase, and what follows.
+//! The watchdog's half: how long a suspension may stay in one phase, and what happens after that.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -18,14 +18,13 @@ pub struct Limits {
     pub walking: u64,
 }
 
-/// What the watchdog did.
+/// The watchdog's action for one slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rescue {
-    /// Nothing.
     None,
-    /// Resumed a thread that did not stop in time. Its sampler stays in office.
+    /// Resumed a thread that did not stop in time. Its sampler keeps its slot.
     NotStopped,
-    /// As [`Rescue::NotStopped`], and deposed its sampler.
+    /// Did the same as [`Rescue::NotStopped`], and deposed its sampler.
     Deposed,
     /// Resumed a thread whose stack was being walked: only that walk is lost.
     WhileWalking,
@@ -33,7 +32,7 @@ pub enum Rescue {
     WhileStopped,
 }
 
-/// The watchdog's view of one slot. It takes the time itself, so that the sampler need not ask the
+/// The watchdog's view of one slot. It takes the time itself, so that the sampler need not read the
 /// clock while a thread is suspended.
 #[derive(Clone, Copy, Default)]
 pub struct Watch {
@@ -43,7 +42,7 @@ pub struct Watch {
 
 impl Watch {
     /// Looks at a slot, and resumes a thread that has been in one phase of the same suspension for
-    /// longer than `limits` allow. `spare` tells whether a spare sampler can take over.
+    /// longer than `limits` allow. `spare` says whether a spare sampler can take over.
     pub fn look(
         &mut self,
         all: &Suspensions,
@@ -71,7 +70,7 @@ impl Watch {
             return Rescue::None;
         }
         let thread = place.thread.load(Ordering::Relaxed);
-        // Unless the word is still the same, the handle may be that of another suspension.
+        // If the word has changed, the handle may belong to another suspension.
         fence(Ordering::Acquire);
         if !live.change(word, RESCUING) {
             return Rescue::None;
@@ -79,7 +78,7 @@ impl Watch {
         while all.frozen.load(Ordering::Relaxed) == RESCUING {
             calls.sleep(FROZEN_MS);
         }
-        // The sampler's handle: it stays open, since the sampler does not go on in this phase.
+        // The sampler's handle. It stays open, because the sampler does not continue in this phase.
         let before = calls.resume(thread);
         let too_early = matches!(phase, ASKING | UNDO) && matches!(before, None | Some(0));
         let asked = matches!(phase, ASKING | ASKED);

@@ -66,7 +66,7 @@ fn sighting(inside: u64, time: u64, executed: bool) -> Sighting {
     Sighting { inside, time, executed }
 }
 
-/// What is found at `now` by these sightings: load addresses and times.
+/// The images found at `now` from these sightings: load addresses and times.
 fn find(
     unlisted: &mut UnlistedImages,
     now: u64,
@@ -80,7 +80,7 @@ fn find(
 }
 
 #[test]
-fn executed_code_in_an_image_that_nobody_lists_is_found_once_with_its_first_samples_time() {
+fn executed_code_in_an_unlisted_image_is_found_once_with_its_first_time() {
     let (mut unlisted, process) = (UnlistedImages::default(), Process::with(IMAGE));
     let sightings =
         [sighting(IMAGE + 0x1100, 70, true), sighting(IMAGE + 0x1200, 60, true), sighting(5, 50, true)];
@@ -90,7 +90,7 @@ fn executed_code_in_an_image_that_nobody_lists_is_found_once_with_its_first_samp
 }
 
 #[test]
-fn a_word_on_a_stack_has_to_wait_and_an_instruction_pointer_ends_the_wait() {
+fn a_stack_word_waits_and_an_instruction_pointer_ends_the_wait() {
     let (mut unlisted, process, none) = (UnlistedImages::default(), Process::with(IMAGE), Modules::default());
     let word = [sighting(IMAGE + 0x1100, 7, false)];
     let ripe = 7 + CONFIRM_MS * MS;
@@ -108,16 +108,16 @@ fn a_word_on_a_stack_has_to_wait_and_an_instruction_pointer_ends_the_wait() {
 }
 
 #[test]
-fn an_image_that_the_loader_is_mapping_or_unmapping_is_the_loaders() {
-    // In the list, but the notification is yet to come.
+fn an_image_that_the_loader_maps_or_unmaps_is_not_unlisted() {
+    // The image is in the list, but its notification has not come yet.
     let (mut unlisted, process, none) = (UnlistedImages::default(), Process::with(IMAGE), Modules::default());
     *process.listed.borrow_mut() = Some(vec![IMAGE]);
     let executed = [sighting(IMAGE + 0x1100, 7, true)];
     assert_eq!(find(&mut unlisted, 8, &none, &process, &executed), []);
-    // The list was being changed while it was read: nothing is known.
+    // The list was changed while it was read, so nothing is known.
     *process.listed.borrow_mut() = None;
     assert_eq!(find(&mut unlisted, 8, &none, &process, &executed), []);
-    // A stack word showed it before the list had it; it is listed or known when the time has come.
+    // A stack word showed it before the list had it. It is listed or known before the wait ends.
     *process.listed.borrow_mut() = Some(vec![]);
     assert_eq!(find(&mut unlisted, 8, &none, &process, &[sighting(IMAGE + 0x1100, 7, false)]), []);
     let later = 7 + CONFIRM_MS * MS;
@@ -135,7 +135,7 @@ fn an_image_that_the_loader_is_mapping_or_unmapping_is_the_loaders() {
 }
 
 #[test]
-fn what_lies_behind_the_size_that_the_loader_told_is_still_the_modules() {
+fn addresses_past_the_loaders_size_still_belong_to_the_module() {
     let (mut unlisted, process) = (UnlistedImages::default(), Process::with(IMAGE));
     let mut modules = Modules::default();
     let seen = ModuleSighting { base: IMAGE, size: 0x1000, path: b"short.dll".to_vec() };
@@ -146,7 +146,7 @@ fn what_lies_behind_the_size_that_the_loader_told_is_still_the_modules() {
 }
 
 #[test]
-fn an_image_that_went_before_it_was_looked_at_is_not_found() {
+fn an_image_unmapped_before_it_is_confirmed_is_not_found() {
     let (mut unlisted, process, none) = (UnlistedImages::default(), Process::with(IMAGE), Modules::default());
     assert_eq!(find(&mut unlisted, 8, &none, &process, &[sighting(IMAGE + 1, 7, false)]), []);
     process.images.borrow_mut().clear();
@@ -155,7 +155,7 @@ fn an_image_that_went_before_it_was_looked_at_is_not_found() {
 }
 
 #[test]
-fn there_is_a_limit_to_what_is_recorded_and_what_waits() {
+fn recorded_and_waiting_images_are_limited() {
     let (mut unlisted, none) = (UnlistedImages::default(), Modules::default());
     let process = Process::with(IMAGE);
     let bases: Vec<u64> = (0..2000).map(|n| IMAGE + n * 0x1_0000).collect();
@@ -169,7 +169,7 @@ fn there_is_a_limit_to_what_is_recorded_and_what_waits() {
 }
 
 #[test]
-fn an_unlisted_image_is_gone_when_it_is_unmapped_or_another_lies_there() {
+fn an_unlisted_image_is_gone_when_it_is_unmapped_or_replaced() {
     let process = Process::with(IMAGE);
     let mut modules = known(IMAGE, ModuleFlags::UNLISTED);
     modules.loaded(
@@ -191,7 +191,7 @@ fn an_unlisted_image_is_gone_when_it_is_unmapped_or_another_lies_there() {
 }
 
 #[test]
-fn a_path_gets_the_drive_letter_that_stands_for_its_device() {
+fn a_device_path_gets_its_drive_letter() {
     let units = |text: &str| -> Vec<u16> { text.encode_utf16().collect() };
     let device = |letter: u8| {
         units(match letter {

@@ -1,10 +1,10 @@
-//! What the system's function tables say of dynamic code, asked so that whoever is called back for
-//! it may fail. On running threads only.
+//! Looks up dynamic code in the system's function tables, and survives a fault of the callbacks
+//! that the tables may call. Never while a thread is suspended.
 
 use crate::record::dynamic::{Lookup, Tables};
 use crate::windows::system::api::Api;
 
-/// After so many faults nobody is asked any more: what faults may leave its locks held.
+/// Lookups stop after this many faults: a callback that faults may leave its locks held.
 const MOST_FAULTS: u64 = 8;
 
 /// RtlLookupFunctionEntry.
@@ -14,7 +14,7 @@ pub struct SystemTables {
 }
 
 impl SystemTables {
-    /// Nobody was asked yet.
+    /// Function tables without faults so far.
     pub fn new(api: &'static Api) -> SystemTables {
         SystemTables { api, faults: 0 }
     }
@@ -37,17 +37,16 @@ impl Tables for SystemTables {
     }
 }
 
-/// What [`guarded`] returns for a fault; no entry has an odd address.
+/// The result of [`guarded`] for a fault; no entry has an odd address.
 const FAULT: u64 = 1;
 
-/// Calls RtlLookupFunctionEntry, whose callbacks are the target's code: a fault in one ends the
-/// call.
+/// Calls RtlLookupFunctionEntry. Its callbacks are the target's code; a fault in one ends the call.
 #[cfg(not(target_arch = "x86"))]
 fn guarded(api: &Api, address: u64, image_base: &mut u64) -> u64 {
     let Some(lookup) = api.lookup_function else { return 0 };
-    // SAFETY: the function is called as declared, with a valid place for its result. If it is left
-    // by an exception, what it held stays held, which concerns the target's code only; the frames
-    // in between are the system's and the target's.
+    // SAFETY: the function is called as declared, with valid memory for its result. If an exception
+    // ends it, locks of its callback stay held, which concerns the target's code only; the frames
+    // in between belong to the system and the target.
     unsafe { guarded_lookup(lookup as usize, address, image_base) }
 }
 
@@ -57,9 +56,9 @@ fn guarded(_: &Api, _: u64, _: &mut u64) -> u64 {
     0
 }
 
-/// `lookup(address, image_base, null)` with a handler around it: on an exception that nobody in
-/// between handles the frames above are unwound, termination handlers included, and [`FAULT`] is
-/// returned. What `__try … __except(EXECUTE_HANDLER)` is in C.
+/// Calls `lookup(address, image_base, null)` with a handler around it. On an exception that no
+/// frame in between handles, the system unwinds the frames above, runs their termination handlers,
+/// and this returns [`FAULT`]. Equivalent to `__try … __except(EXECUTE_HANDLER)` in C.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "system" fn guarded_lookup(lookup: usize, address: u64, image_base: *mut u64) -> u64 {
@@ -75,19 +74,19 @@ unsafe extern "system" fn guarded_lookup(lookup: usize, address: u64, image_base
         "xor r8d, r8d",
         ".Lstk_lookup_from:",
         "call rax",
-        // The return address itself has to lie inside.
+        // The return address itself must lie inside the scope.
         "nop",
         ".Lstk_lookup_to:",
         "add rsp, 40",
         "ret",
-        // Arrived at with the frame's stack pointer.
+        // The handler continues here with the frame's stack pointer.
         ".Lstk_lookup_fault:",
         "mov eax, 1",
         "add rsp, 40",
         "ret",
         ".pushsection .rdata,\"dr\"",
         ".seh_handlerdata",
-        // SCOPE_TABLE: one scope; from, to, EXCEPTION_EXECUTE_HANDLER, where to go on.
+        // SCOPE_TABLE: one scope; from, to, EXCEPTION_EXECUTE_HANDLER, where to continue.
         ".long 1",
         ".rva .Lstk_lookup_from",
         ".rva .Lstk_lookup_to",
@@ -100,8 +99,8 @@ unsafe extern "system" fn guarded_lookup(lookup: usize, address: u64, image_base
     )
 }
 
-/// As for x64. The frame has to hold the return address alone; its unwind data is the same at the
-/// end of the prologue and at the call, so that the handler goes on with the stack pointer of the
+/// The same for arm64. The frame must hold only the return address. Its unwind data is the same at
+/// the end of the prologue and at the call, so the handler continues with the stack pointer of the
 /// call.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
@@ -120,11 +119,11 @@ unsafe extern "system" fn guarded_lookup(lookup: usize, address: u64, image_base
         "mov x2, xzr",
         ".Lstk_lookup_from:",
         "blr x8",
-        // The return address itself has to lie inside.
+        // The return address itself must lie inside the scope.
         "nop",
         ".Lstk_lookup_to:",
         "b .Lstk_lookup_return",
-        // Arrived at with the frame's stack pointer.
+        // The handler continues here with the frame's stack pointer.
         ".Lstk_lookup_fault:",
         "mov x0, #1",
         ".Lstk_lookup_return:",
@@ -135,7 +134,7 @@ unsafe extern "system" fn guarded_lookup(lookup: usize, address: u64, image_base
         "ret",
         ".pushsection .rdata,\"dr\"",
         ".seh_handlerdata",
-        // SCOPE_TABLE: one scope; from, to, EXCEPTION_EXECUTE_HANDLER, where to go on.
+        // SCOPE_TABLE: one scope; from, to, EXCEPTION_EXECUTE_HANDLER, where to continue.
         ".long 1",
         ".rva .Lstk_lookup_from",
         ".rva .Lstk_lookup_to",
@@ -150,6 +149,6 @@ unsafe extern "system" fn guarded_lookup(lookup: usize, address: u64, image_base
 
 #[cfg(not(target_arch = "x86"))]
 unsafe extern "C" {
-    /// The C runtime's handler for scope tables; ntdll has it too.
+    /// The C runtime's handler for scope tables; ntdll exports it too.
     fn __C_specific_handler();
 }

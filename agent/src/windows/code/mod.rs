@@ -1,13 +1,12 @@
 //! The code thread: looks up the dynamic code that samples show.
 //!
-//! [`CodeThread::run`] is its loop; before the first pass it stands still for the sampler, which
-//! measures on it what a suspension costs. Like the tables thread it may wait for the loader's lock
-//! and, in a runtime's callback, for that runtime; nobody waits for it but the end of a recording,
-//! for a moment.
+//! [`CodeThread::run`] is its loop. Before the first pass it waits while the sampler measures the
+//! cost of a suspension on it. Like the tables thread, it may wait for the loader's lock and, in a
+//! runtime's callback, for that runtime. Only the end of a recording waits for it, for a moment.
 //!
-//! It owns what is known of functions outside of modules ([`CodeRecorder`]) and the lane of their
-//! events. It gets places of code from the sampler (`dynamic::Shared`). It gives addresses that
-//! want a name to the runtimes thread, and blocks to the writer.
+//! It owns the known functions outside of modules ([`CodeRecorder`]) and the lane of their events.
+//! It gets addresses of code from the sampler (`dynamic::Shared`). It gives addresses that need a
+//! name to the runtimes thread, and blocks to the writer.
 //!
 //! ```text
 //! lookup  RtlLookupFunctionEntry, with a handler around it
@@ -34,15 +33,15 @@ use crate::windows::system::api::{Api, ticks};
 use crate::windows::system::memory::OwnMemory;
 use lookup::SystemTables;
 
-/// Milliseconds that lookups may still take after the sampler has ended: a runtime may hold them up
-/// for ever.
+/// Milliseconds that lookups may still take after the sampler has ended: a runtime may block them
+/// forever.
 pub const CODE_PATIENCE_MS: u64 = 1_000;
-/// Milliseconds between looks at what dynamic code was seen, when nothing calls.
+/// Milliseconds between checks for new dynamic code, when no event wakes the thread.
 const ROUND_MS: u32 = 50;
-/// Sightings looked up before what they gave is handed over.
+/// Sightings that are looked up before their events are handed over.
 const BATCH: usize = 256;
 
-/// What the code thread owns, and what the others may touch of it.
+/// The parts of the code thread that other threads may use.
 pub struct CodeThread {
     /// Lane, state, done flag and wake event.
     pub worker: Worker<CodeRecorder>,
@@ -66,7 +65,7 @@ impl CodeThread {
             }
         }
         let deadline = ticks() + self.clock.span(CODE_PATIENCE_MS);
-        // The last pass may have shown code that was never seen before.
+        // The last pass may have shown new code.
         while !sampler.worker.is_done() && ticks() < deadline {
             // SAFETY: no preconditions.
             unsafe { Sleep(1) };
@@ -87,7 +86,7 @@ pub struct CodeRecorder {
 }
 
 impl CodeRecorder {
-    /// A recorder that has seen nothing yet.
+    /// A recorder that has seen no code yet.
     pub fn new(
         api: &'static Api,
         functions: CodeFunctions,
@@ -99,7 +98,7 @@ impl CodeRecorder {
         CodeRecorder { functions, tables, memory: OwnMemory(api), journal, shared, ticks_per_ms }
     }
 
-    /// Looks up some of what waits; true if there is more.
+    /// Looks up some of the waiting sightings. Returns whether there are more.
     pub fn step(&mut self) -> bool {
         for _ in 0..BATCH {
             let Some(sighting) = self.shared.sightings.pop() else {
@@ -143,7 +142,7 @@ impl CodeRecorder {
         self.journal.flush();
     }
 
-    /// Hands over what was written; for the end of the process.
+    /// Hands the written events to the writer; for the end of the process.
     pub fn flush(&mut self) {
         self.journal.flush();
     }

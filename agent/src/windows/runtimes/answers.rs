@@ -1,4 +1,4 @@
-//! What became of asking a runtime.
+//! The results of asking a runtime.
 
 use alloc::format;
 use alloc::string::String;
@@ -6,14 +6,14 @@ use alloc::string::String;
 use super::pipe::Fault;
 use crate::record::dotnet::ipc::Refusal;
 
-/// What became of asking.
+/// Counts of the results so far.
 #[derive(Default)]
 pub struct Answers {
-    /// Lists that came whole.
+    /// Lists that were received completely.
     pub whole: u64,
     /// Lists that were cut off.
     pub cut: u64,
-    /// Bytes of them all.
+    /// Bytes of all lists.
     pub bytes: u64,
     /// Why the last request failed, if it did.
     pub trouble: Option<Trouble>,
@@ -22,13 +22,12 @@ pub struct Answers {
 /// Why the runtime could not be asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// There is no pipe.
+    /// The pipe does not exist.
     Absent,
     /// It was busy or silent for too long.
     Silent,
     /// Another system error.
     System(u32),
-    /// The runtime refused.
     Refused(Refusal),
 }
 
@@ -48,7 +47,7 @@ impl From<Refusal> for Trouble {
 }
 
 impl Trouble {
-    /// For the user; `host_asked` tells whether the names come from the host instead.
+    /// Text for the user; `host_asked` says whether the names come from the host instead.
     pub fn text(self, host_asked: bool) -> String {
         match self {
             Trouble::Absent if host_asked => "no diagnostics pipe (DOTNET_EnableDiagnostics=0)".into(),

@@ -1,4 +1,4 @@
-//! When a runtime, or the host in its place, is asked for the names of methods.
+//! Decides when a runtime, or the host in its place, is asked for the names of methods.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -24,25 +24,25 @@ use crate::windows::system::memory::OwnMemory;
 
 /// Milliseconds between walks of the runtime's list of threads.
 const THREADS_MS: u64 = 50;
-/// Milliseconds for which the runtime may do nothing before it is given up.
+/// Milliseconds without progress after which the runtime is given up.
 pub(super) const STALLED_MS: u64 = 8_000;
-/// Milliseconds that the last rundown may take once the end of the recording was asked for.
+/// Milliseconds that the last rundown may take after the end of the recording was requested.
 pub(super) const LAST_MS: u64 = 6_000;
-/// Milliseconds between tries to open a pipe that is busy.
+/// Milliseconds between attempts to open a busy pipe.
 pub(super) const BUSY_MS: u32 = 10;
-/// Milliseconds between looks into the mailbox while an answer is expected ...
+/// Milliseconds between checks of the mailbox while an answer is expected ...
 const ANSWER_MS: u64 = 20;
 /// ... and while the host is asked at all.
 const MAILBOX_MS: u64 = 250;
-/// Milliseconds for which a pipe that cannot be used may belong to a runtime that just starts.
+/// Milliseconds during which an unusable pipe may belong to a runtime that is just starting.
 const STARTING_MS: u64 = 2_000;
-/// Milliseconds that a host may take for its first look where a recording ends as soon as it has
-/// begun.
+/// Milliseconds that a host may take to read the mailbox for the first time, if a recording ends as
+/// soon as it has begun.
 const FIRST_LOOK_MS: u64 = 500;
-/// Milliseconds between descriptions of how the host's answers go.
+/// Milliseconds between notes about the host's answers.
 const NOTE_MS: u64 = 5_000;
 
-/// What the thread alone has.
+/// State that only the runtimes thread uses.
 pub struct RuntimesClient<'a> {
     api: &'static Api,
     shared: &'a RuntimesShared,
@@ -53,7 +53,7 @@ pub struct RuntimesClient<'a> {
     names: Names,
     /// When to describe again how that goes, in ticks.
     note_due: u64,
-    /// The first runtime with a pipe: load address, what it is, when it was found.
+    /// The first runtime with a pipe: load address, kind, and when it was found.
     piped: Option<(u64, RuntimeKind, u64)>,
     pub(super) pipe: Vec<u16>,
     /// Whether the runtime is too old for CollectTracing4.
@@ -66,8 +66,8 @@ pub struct RuntimesClient<'a> {
 }
 
 impl<'a> RuntimesClient<'a> {
-    /// `code` tells what dynamic code was seen; `wake` is signalled when a runtime was found or the
-    /// recording is to end.
+    /// `code` holds the dynamic code that was seen. `wake` is signalled when a runtime was found or
+    /// the recording is to end.
     pub fn new(
         api: &'static Api,
         shared: &'a RuntimesShared,
@@ -98,11 +98,11 @@ impl<'a> RuntimesClient<'a> {
         }
     }
 
-    /// Works until the recording ends. A process without a runtime costs nothing: the thread sleeps
-    /// until one is found.
+    /// Works until the recording ends. Without a runtime in the process, the thread sleeps until
+    /// one is found.
     ///
-    /// `tables_done` is set when no runtime can be found any more, `code_done` when no dynamic code
-    /// can.
+    /// `tables_done` is set when no more runtimes can be found, `code_done` when no more dynamic
+    /// code can.
     pub fn run(&mut self, tables_done: &AtomicBool, code_done: &AtomicBool) {
         let memory = OwnMemory(self.api);
         let mut schedule: Option<Schedule> = None;
@@ -131,7 +131,7 @@ impl<'a> RuntimesClient<'a> {
             }
             self.wake.wait(wait.min(u64::from(INFINITE)) as u32);
         }
-        // On a machine that is overloaded a recording may end before the first look at the modules
+        // On an overloaded machine, a recording may end before the first enumeration of modules
         // does.
         let since = ticks();
         while schedule.is_none() && !tables_done.load(Ordering::Acquire) && self.may_wait(since) {
@@ -151,7 +151,7 @@ impl<'a> RuntimesClient<'a> {
         self.state.enter(RuntimesRecorder::flush);
     }
 
-    /// Describes what the tables thread has found.
+    /// Takes the runtimes that the tables thread has found, and writes them.
     fn take_found(&mut self, schedule: &mut Option<Schedule>) {
         let memory = OwnMemory(self.api);
         while let Some(found) = self.shared.found.pop() {
@@ -170,13 +170,13 @@ impl<'a> RuntimesClient<'a> {
         }
     }
 
-    /// Has the runtime list its methods. If it does not, the host is asked.
+    /// Lets the runtime list its methods. If it does not, starts asking the host.
     fn ask(&mut self) -> Result<(), Trouble> {
         self.take_wants();
         let result = self.list();
         let of_piped = self.piped.filter(|_| self.names.runtime().is_none_or(has_pipe));
         match (result, of_piped) {
-            // What was wanted before the list began is in it.
+            // The list has the names of all addresses requested before it began.
             (Ok(()), Some(_)) => self.names.stop_asking(&MAILBOX),
             (Err(_), Some((base, kind, found))) if !self.names.asks() => {
                 let age = ticks().saturating_sub(found) / self.ticks_per_ms;
@@ -191,15 +191,15 @@ impl<'a> RuntimesClient<'a> {
         result
     }
 
-    /// Takes the addresses that the code thread wants to be named. Without a runtime they stay
-    /// where they are.
+    /// Takes the addresses that the code thread needs names for. Without a runtime they stay in the
+    /// queue.
     fn take_wants(&mut self) {
         while let Some(want) = self.code.wants.pop() {
             self.names.want(want);
         }
     }
 
-    /// Asks the host what waits, and takes its answers.
+    /// Asks the host for the waiting names, and takes its answers.
     fn ask_host(&mut self, at_once: bool) {
         if !self.names.asks() {
             return;
@@ -214,15 +214,15 @@ impl<'a> RuntimesClient<'a> {
         }
     }
 
-    /// The last requests of a recording whose end was asked for, while the process and the host are
-    /// there.
+    /// Sends the last requests when the end of the recording was requested, while the process and
+    /// the host still run.
     fn finish_names(&mut self, code_done: &AtomicBool) {
         if !self.names.asks() {
             return;
         }
         let since = ticks();
         loop {
-            // In this order: what was added last is taken.
+            // Read this flag first, so that the last added addresses are taken.
             let all_known = code_done.load(Ordering::Acquire);
             self.ask_host(true);
             let young = (ticks() - since) / self.ticks_per_ms < FIRST_LOOK_MS;
@@ -238,7 +238,7 @@ impl<'a> RuntimesClient<'a> {
         self.state.enter(|state| state.note_names(note));
     }
 
-    /// Whether the runtime, which last did something at `moved`, may be waited for.
+    /// Whether to keep waiting for the runtime, which last made progress at `moved`.
     pub(super) fn may_wait(&mut self, moved: u64) -> bool {
         let now = ticks();
         if SIGNALS.stopping() {

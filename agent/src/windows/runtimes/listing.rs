@@ -1,4 +1,4 @@
-//! One list of a runtime's methods, through the diagnostics pipe.
+//! Gets one list of a runtime's methods through the diagnostics pipe.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,16 +13,16 @@ use super::recorder::{PIECE, RuntimesRecorder};
 use crate::record::dotnet::ipc::{self, HEADER, Refusal, Request};
 use crate::windows::system::api::ticks;
 
-/// Milliseconds between looks at these limits.
+/// Milliseconds between checks of the deadlines.
 const STEP_MS: u32 = 100;
 
 impl RuntimesClient<'_> {
-    /// Has the runtime list its methods.
+    /// Lets the runtime list its methods.
     pub(super) fn list(&mut self) -> Result<(), Trouble> {
         if !self.version_asked {
             let mut pipe = self.connect(true)?;
             self.version_asked = true;
-            // Before .NET 6 it is not known: the version in the module's resources stands.
+            // Runtimes before .NET 6 refuse this: keep the version in the module's resources.
             if let Ok(payload) = self.request(&mut pipe, Request::ProcessInfo2) {
                 self.version = ipc::version(&payload);
             }
@@ -34,7 +34,7 @@ impl RuntimesClient<'_> {
         result
     }
 
-    /// Starts a session, by the newest command that the runtime has.
+    /// Starts a session with the newest command that the runtime supports.
     fn start(&mut self) -> Result<(Pipe, u64), Trouble> {
         if !self.old {
             let mut pipe = self.connect(true)?;
@@ -49,8 +49,8 @@ impl RuntimesClient<'_> {
         Ok((pipe, ipc::session(&payload)?))
     }
 
-    /// Ends the session at once, which makes the runtime list everything, and receives that. The
-    /// reply to the request comes after the stream's end only.
+    /// Ends the session at once, which makes the runtime list everything, and receives the list.
+    /// The reply to the request comes only after the end of the stream.
     fn receive(&mut self, stream: &mut Pipe, session: u64) -> Result<(), Trouble> {
         let mut control = self.connect(false)?;
         control.write(&Request::StopTracing { session }.message(), STALLED_MS as u32)?;
@@ -76,7 +76,7 @@ impl RuntimesClient<'_> {
         Ok(())
     }
 
-    /// Sends a request and gives the payload of its reply.
+    /// Sends a request and returns the payload of its reply.
     fn request(&mut self, pipe: &mut Pipe, request: Request) -> Result<Vec<u8>, Trouble> {
         let ms = STALLED_MS.min(LAST_MS) as u32;
         pipe.write(&request.message(), ms)?;
@@ -88,9 +88,9 @@ impl RuntimesClient<'_> {
         Ok(payload)
     }
 
-    /// Opens the pipe. The runtime serves one client at a time and makes the pipe anew for the
-    /// next, so that it can be busy, or, in the middle of things, absent. `absent` says whether its
-    /// absence is to be taken as such.
+    /// Opens the pipe. The runtime serves one client at a time and makes a new pipe for the next
+    /// one. So the pipe can be busy or, between two clients, absent. `absent` says whether an
+    /// absent pipe means that there is none.
     fn connect(&mut self, absent: bool) -> Result<Pipe, Trouble> {
         let since = ticks();
         loop {

@@ -1,23 +1,24 @@
-//! The runtimes thread: speaks with a .NET runtime in the process. It asks for the names of its
-//! methods, through the diagnostics pipe, and reads which of its Thread objects belongs to which
-//! thread. What the pipe cannot tell it asks of the host, through the mailbox.
+//! The runtimes thread: talks to a .NET runtime in the process. It asks for the names of the
+//! runtime's methods, through the diagnostics pipe, and reads which Thread object of the runtime
+//! belongs to which thread. For names that the pipe does not give, it asks the host, through the
+//! mailbox.
 //!
-//! [`RuntimesThread::run`] is its loop. It may wait for the runtime as long as its deadlines allow,
-//! and nobody waits for it but the end of a recording that was asked for. Where the process itself
-//! ends, it is simply gone: what it had received is written, nothing more is asked.
+//! [`RuntimesThread::run`] is its loop. It may wait for the runtime as long as its deadlines allow.
+//! Other threads wait for it only at the end of a recording that was requested. If the process
+//! itself ends, this thread is gone: the data it had received is written, and it asks nothing more.
 //!
-//! It owns the conversation ([`client`]), which nobody else touches, and what is written of it
+//! It owns the conversation ([`client`]), which no other thread uses, and the events about it
 //! ([`RuntimesRecorder`], with its lane), which others may flush. It gets runtimes from the tables
-//! thread and addresses that want a name from the code thread. It gives the table of managed
+//! thread and addresses that need a name from the code thread. It gives the table of managed
 //! threads to the sampler, and blocks to the writer.
 //!
 //! ```text
-//! shared    what it shares with the tables thread and the sampler
-//! client    when whom is asked
-//! listing   one list of methods through the pipe
-//! recorder  what is written of it all
+//! shared    state shared with the tables thread and the sampler
+//! client    decides when the runtime or the host is asked
+//! listing   gets one list of methods through the pipe
+//! recorder  writes the events
 //! note      the line about a runtime that the user reads
-//! answers   what became of asking
+//! answers   the results of asking
 //! pipe      a named pipe with deadlines
 //! ```
 
@@ -44,14 +45,14 @@ use crate::windows::shared::worker::Worker;
 use crate::windows::system::api::Api;
 use client::RuntimesClient;
 
-/// What the runtimes thread owns, and what the others may touch of it.
+/// The parts of the runtimes thread that other threads may use.
 pub struct RuntimesThread {
     /// Lane, state, done flag and wake event.
     pub worker: Worker<RuntimesRecorder>,
     api: &'static Api,
     clock: SessionClock,
     shared: Arc<RuntimesShared>,
-    /// What dynamic code was seen.
+    /// The dynamic code that was seen.
     code: Arc<dynamic::Shared>,
 }
 
@@ -67,8 +68,8 @@ impl RuntimesThread {
         RuntimesThread { worker, api, clock, shared, code }
     }
 
-    /// Talks to .NET runtimes until the recording ends; `tables_done` and `code_done` are set when
-    /// those threads have handed over all that they had.
+    /// Talks to .NET runtimes until the recording ends. `tables_done` and `code_done` are set when
+    /// those threads have handed over all their events.
     pub fn run(&self, tables_done: &AtomicBool, code_done: &AtomicBool) {
         set_priority(THREAD_PRIORITY_NORMAL);
         let (worker, ticks_per_ms) = (&self.worker, self.clock.ticks_per_ms);

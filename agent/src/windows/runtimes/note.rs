@@ -1,4 +1,4 @@
-//! The line about a runtime that the user reads.
+//! Composes the line about a runtime that the user reads.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,7 +15,6 @@ fn add(note: &mut String, text: &str) {
 }
 
 impl RuntimesRecorder {
-    /// One line for the user.
     pub(super) fn note(&self, runtime: &ListedRuntime) -> String {
         if !has_pipe(runtime.kind) {
             return match &self.names {

@@ -1,4 +1,4 @@
-//! A client's end of a named pipe whose every step has a deadline.
+//! The client's end of a named pipe. Every step has a deadline.
 
 use core::mem::zeroed;
 use core::ptr::{null, null_mut};
@@ -19,19 +19,19 @@ use windows_sys::Win32::System::Threading::{CreateEventW, WaitForSingleObject};
 pub enum Fault {
     /// The system's error code.
     System(u32),
-    /// The other end did nothing until the deadline.
+    /// The other end made no progress until the deadline.
     Late,
 }
 
-/// An open pipe; closed when dropped, which ends what the other end does for it.
+/// An open pipe. Dropping it closes it, which ends the server's work for this client.
 pub struct Pipe {
     handle: HANDLE,
     done: HANDLE,
 }
 
 impl Pipe {
-    /// Opens the pipe with this name, zero-terminated. Does not wait for a server that is busy:
-    /// that is error 231.
+    /// Opens the pipe with this zero-terminated name. Does not wait for a busy server: that is
+    /// error 231.
     pub fn open(name: &[u16]) -> Result<Pipe, Fault> {
         debug_assert!(name.last() == Some(&0));
         // SAFETY: no preconditions; the handles are owned by the result or closed here.
@@ -46,7 +46,7 @@ impl Pipe {
                 0,
                 null(),
                 OPEN_EXISTING,
-                // Whoever serves the pipe may learn who asks, and not act in its name.
+                // The server of the pipe may learn who the client is, but not act in its name.
                 FILE_FLAG_OVERLAPPED | SECURITY_SQOS_PRESENT | SECURITY_IDENTIFICATION,
                 null_mut(),
             );
@@ -71,7 +71,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// Reads what has come, at least one byte, within `ms`; 0 at the end of the stream.
+    /// Reads available bytes, at least one, within `ms`; 0 at the end of the stream.
     pub fn read(&mut self, into: &mut [u8], ms: u32) -> Result<usize, Fault> {
         let (handle, buffer, len) = (self.handle, into.as_mut_ptr(), into.len() as u32);
         // SAFETY: as for `write`.
@@ -93,7 +93,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// Starts an operation and waits for its end; one that is late is cancelled, and over when this
+    /// Starts an operation and waits for its end. Cancels a late one; it has ended when this
     /// returns.
     fn transfer(&mut self, ms: u32, start: impl FnOnce(&mut OVERLAPPED) -> i32) -> Result<usize, Fault> {
         // SAFETY: plain data.
@@ -101,8 +101,8 @@ impl Pipe {
         state.hEvent = self.done;
         let mut moved = 0;
         let begun = start(&mut state);
-        // SAFETY: the handles are open, and `state` stays until GetOverlappedResult, told to wait,
-        // has seen the end.
+        // SAFETY: the handles are open, and `state` lives until GetOverlappedResult, which waits
+        // here, has seen the end.
         unsafe {
             if begun == 0 {
                 let error = GetLastError();

@@ -1,4 +1,4 @@
-//! What is written of runtimes: RUNTIME_INFO, and the streams with the names of their methods.
+//! Writes RUNTIME_INFO, and the streams with the names of a runtime's methods.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -15,27 +15,26 @@ use crate::windows::shared::pace::JournalPace;
 use crate::windows::shared::state::MAILBOX;
 use crate::windows::system::api::ticks;
 
-/// Bytes of a stream per event.
+/// Most bytes of a stream per event.
 pub(super) const PIECE: usize = 32 << 10;
-/// Bytes after which what was received goes to the writer.
+/// Received bytes after which the events are handed to the writer.
 const FLUSH: u64 = 256 << 10;
 
-/// A runtime that was found.
 pub(super) struct ListedRuntime {
     module: u64,
     pub(super) kind: RuntimeKind,
     version: Vec<u8>,
-    /// Another one was found before it.
+    /// Whether another runtime was found before it.
     pub(super) second: bool,
 }
 
-/// What is written of runtimes: the part of the thread's state that others may flush.
+/// Writes the events of runtimes. This is the part of the thread's state that others may flush.
 pub struct RuntimesRecorder {
     journal: Journal<JournalPace>,
     known: Vec<ListedRuntime>,
     pub(super) answers: Answers,
     pub(super) asking: bool,
-    /// How the host's answers go, where it is asked.
+    /// The note about the host's answers, if it is asked.
     pub(super) names: Option<String>,
     /// The stream that is being received: number, bytes written, bytes not written yet.
     session: u64,
@@ -45,7 +44,7 @@ pub struct RuntimesRecorder {
 }
 
 impl RuntimesRecorder {
-    /// Nothing written yet.
+    /// A recorder that has written nothing yet.
     pub fn new(journal: Journal<JournalPace>) -> RuntimesRecorder {
         RuntimesRecorder {
             journal,
@@ -60,7 +59,7 @@ impl RuntimesRecorder {
         }
     }
 
-    /// Hands over what was received and written; also for the end of the process.
+    /// Hands over what was received and written. Also used at the end of the process.
     pub fn flush(&mut self) {
         self.write_piece();
         self.journal.flush();
@@ -79,7 +78,7 @@ impl RuntimesRecorder {
         self.flush();
     }
 
-    /// Writes what is known now of every runtime; the description stands.
+    /// Writes every runtime again, without its descriptor, which stays valid.
     fn report(&mut self) {
         for known in core::mem::take(&mut self.known) {
             self.write(&known, None);
@@ -88,7 +87,7 @@ impl RuntimesRecorder {
         self.flush();
     }
 
-    /// Writes what is known now of a runtime, with its description if there is one to write.
+    /// Writes the current facts of a runtime, with its descriptor if there is one to write.
     fn write(&mut self, known: &ListedRuntime, descriptor: Option<&Descriptor>) {
         let pointers = descriptor.map(Descriptor::pointer_bytes).unwrap_or_default();
         let note = self.note(known);
@@ -103,14 +102,14 @@ impl RuntimesRecorder {
         }));
     }
 
-    /// Has the host asked, or takes its answers; see [`Names::step`].
+    /// Asks the host or takes its answers; see [`Names::step`].
     pub(super) fn step_names(&mut self, names: &mut Names, at_once: bool) {
         if names.step(&MAILBOX, ticks(), at_once, &mut self.journal) {
             self.journal.flush();
         }
     }
 
-    /// Describes how the host's answers go, if that is new.
+    /// Writes the note about the host's answers, if it changed.
     pub(super) fn note_names(&mut self, names: Option<String>) {
         if names != self.names {
             self.names = names;
@@ -145,7 +144,7 @@ impl RuntimesRecorder {
         self.write_piece();
     }
 
-    /// The outcome of asking, stream or none.
+    /// Notes the result of asking, with or without a stream.
     pub(super) fn asked(&mut self, result: Result<(), Trouble>, version: Option<Vec<u8>>) {
         self.asking = false;
         let changed = self.answers.trouble != result.err();

@@ -1,5 +1,5 @@
-//! What the runtimes thread shares: runtimes from the tables thread, managed threads for the
-//! sampler.
+//! What the runtimes thread shares: the runtimes found by the tables thread, and the managed
+//! threads for the sampler.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use stk_schema::event::RuntimeKind;
 use crate::record::dotnet::threads::Table;
 use crate::record::queue::Queue;
 
-/// Runtimes that can wait to be looked at.
+/// Most runtimes that wait to be handled.
 const FOUND: usize = 16;
 
 /// A runtime, as the tables thread found it.
@@ -20,7 +20,6 @@ pub struct FoundRuntime {
     pub module: u64,
     /// Its load address.
     pub base: u64,
-    /// What it is.
     pub kind: RuntimeKind,
     /// Version from its resources; may be empty.
     pub version: Vec<u8>,
@@ -28,7 +27,7 @@ pub struct FoundRuntime {
     pub descriptor: Option<u64>,
 }
 
-/// What this thread shares with the others of the recording.
+/// State that the runtimes thread shares with the other threads of the recording.
 pub struct RuntimesShared {
     /// Runtimes, from the tables thread.
     pub found: Queue<FoundRuntime>,
@@ -38,18 +37,18 @@ pub struct RuntimesShared {
 }
 
 impl RuntimesShared {
-    /// Nothing found.
+    /// No runtime found yet.
     pub fn new() -> RuntimesShared {
         RuntimesShared { found: Queue::new(FOUND), table: AtomicPtr::new(null_mut()) }
     }
 
-    /// The managed threads, if a runtime tells them.
+    /// The managed threads, if a runtime describes them.
     pub fn table(&self) -> Option<&Table> {
         // SAFETY: null, or a box that lives as long as `self`.
         unsafe { self.table.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The managed threads, from the first runtime that tells them.
+    /// Sets the managed threads. Only the first runtime that describes them counts.
     pub(super) fn set_table(&self, table: Table) {
         if self.table().is_none() {
             self.table.store(Box::into_raw(Box::new(table)), Ordering::Release);
@@ -61,7 +60,7 @@ impl Drop for RuntimesShared {
     fn drop(&mut self) {
         let table = *self.table.get_mut();
         if !table.is_null() {
-            // SAFETY: made by `set_table`, and nobody else has `self` any more.
+            // SAFETY: made by `set_table`, and nothing else refers to `self` any more.
             drop(unsafe { Box::from_raw(table) });
         }
     }

@@ -8,12 +8,12 @@ use crate::windows::system::thread::{ThreadHandle, open_with};
 /// THREAD_SET_LIMITED_INFORMATION and THREAD_QUERY_LIMITED_INFORMATION.
 const ACCESS: u32 = 0x0400 | 0x0800;
 
-/// A thread, by its id. The id must stay that of the thread, as it does while a handle to the
-/// thread is open.
+/// A thread, by its id. The id must not be reused meanwhile, so a handle to the thread must be
+/// open.
 pub struct ThreadBoost(pub u32);
 
 impl ThreadBoost {
-    /// A handle for one call: a handle of its own for each thread would be one more to keep.
+    /// Opens a handle for one call, so that no further handle per thread must be kept.
     fn handle(&self) -> Option<ThreadHandle> {
         open_with(self.0, ACCESS)
     }

@@ -1,4 +1,4 @@
-//! Before the first pass: the cost of a suspension, measured on the code thread, which has nothing
+//! Before the first pass: measures the cost of a suspension on the code thread, which has nothing
 //! to do yet.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,30 +10,29 @@ use crate::windows::shared::events::WAKE_CODE;
 use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::api::ticks;
 
-/// Milliseconds between the parked thread's looks at whether it may go on.
+/// Milliseconds between the parked thread's checks whether it may continue.
 const PARKED_MS: u32 = 50;
-/// Milliseconds that the sampler waits for a thread to park: on a busy machine it may not have run
+/// Milliseconds that the sampler waits for a thread to park. On a busy machine it may not have run
 /// yet.
 const PATIENCE_MS: u64 = 100;
 
-/// Where the sampler and the thread that it measures meet.
+/// State that the sampler shares with the thread that it measures.
 pub struct Calibration {
     /// Whether the system counts threads' cycles.
     has_cycles: bool,
-    /// Id of a thread of the recorder that waits for the cost of a suspension to be measured on it;
-    /// 0 = none.
+    /// Id of the recorder's thread on which the cost of a suspension is to be measured; 0 = it does
+    /// not wait yet.
     parked: AtomicU32,
-    /// It is measured, or will not be.
+    /// The measurement is done, or will not be made.
     over: AtomicBool,
 }
 
 impl Calibration {
-    /// Nothing measured yet.
     pub fn new(has_cycles: bool) -> Calibration {
         Calibration { has_cycles, parked: AtomicU32::new(0), over: AtomicBool::new(false) }
     }
 
-    /// The code thread waits here until the cost of a suspension is measured.
+    /// Waits until the cost of a suspension is measured. Called by the code thread.
     pub fn park(&self) {
         // SAFETY: no preconditions.
         self.parked.store(unsafe { GetCurrentThreadId() }, Ordering::Release);
@@ -44,9 +43,9 @@ impl Calibration {
 }
 
 impl SamplerThread {
-    /// Measures, in the sampler's thread: nobody else suspends anything.
+    /// Measures on the sampler's thread, so that no other thread suspends anything.
     pub(super) fn calibrate(&self) {
-        // One sample of each thread has nothing to compare its cycles with.
+        // With one sample of each thread there is no earlier cycle count to compare with.
         if !self.plan.once {
             self.measure_suspensions();
         }

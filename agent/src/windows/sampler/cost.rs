@@ -1,4 +1,4 @@
-//! What a suspension costs on this machine: measured on a thread of the recorder's own that waits.
+//! Measures the cost of a suspension on this machine, on a waiting thread of the recorder.
 
 use alloc::vec::Vec;
 
@@ -11,25 +11,25 @@ use crate::windows::system::api::{Api, ticks};
 use crate::windows::system::context::Context;
 use crate::windows::system::thread;
 
-/// Suspensions that are made, unless they take longer than [`MOST_MS`] together.
+/// Most suspensions that are measured, and most milliseconds that they may take together.
 const ROUNDS: usize = 50;
 const MOST_MS: u64 = 60;
-/// Microseconds for which a cycle count must stand still, and for which that is waited without
-/// giving the processor away.
+/// Microseconds for which a cycle count must not change to count as settled, and microseconds to
+/// spin for that before yielding the processor.
 const STILL_US: u64 = 20;
 const SPIN_US: u64 = 300;
 
-/// What was measured; `None` where it could not be.
+/// The measured costs; `None` if they could not be measured.
 #[derive(Default)]
 pub struct SuspensionCosts {
-    /// Cycles that it costs the suspended thread.
+    /// Cycles that a suspension costs the suspended thread.
     pub cycles: Option<SuspensionCost>,
     /// Nanoseconds from before the call that suspends to after the call that resumes.
     pub nanoseconds: Option<SuspensionCost>,
 }
 
-/// Suspends the thread `tid`, which is to be one of the recorder's that waits, reads its context
-/// and resumes it, again and again.
+/// Suspends the thread `tid`, reads its context and resumes it, several times. The thread must be a
+/// waiting one of the recorder.
 pub fn measure(api: &Api, tid: u32, has_cycles: bool) -> SuspensionCosts {
     let Some(thread) = thread::open(tid) else { return SuspensionCosts::default() };
     let mut context = Context::request();
@@ -60,7 +60,7 @@ fn suspend_once(thread: HANDLE, context: &mut Context) -> Option<u64> {
     context.ask();
     let before = ticks();
     // SAFETY: the handle is open with THREAD_SUSPEND_RESUME and THREAD_GET_CONTEXT; the context is
-    // aligned and says what it asks for. The thread is not the calling one.
+    // aligned and its flags say what is requested. The thread is not the calling one.
     let ok = unsafe {
         if SuspendThread(thread) == u32::MAX {
             return None;
@@ -79,8 +79,8 @@ fn count(api: &Api, thread: HANDLE) -> Option<u64> {
     (unsafe { api.thread_cycles?(thread, &mut cycles) } != 0).then_some(cycles)
 }
 
-/// The thread's cycle count when it has gone back to its wait: it has moved from `before`, and
-/// stands still.
+/// The thread's cycle count after it has returned to its wait: the count differs from `before` and
+/// no longer changes.
 fn settled(api: &Api, thread: HANDLE, before: u64) -> Option<u64> {
     let us = |us: u64| (us * api.frequency / 1_000_000).max(1);
     let began = ticks();
@@ -91,7 +91,7 @@ fn settled(api: &Api, thread: HANDLE, before: u64) -> Option<u64> {
             return Some(last);
         }
         if now - began >= us(SPIN_US) {
-            // On a single processor it cannot go on before this thread lets it.
+            // On a single processor, the thread cannot run before this one yields.
             // SAFETY: no preconditions.
             unsafe { Sleep(1) };
             return count(api, thread);

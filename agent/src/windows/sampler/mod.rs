@@ -4,24 +4,24 @@
 //! Two spare samplers run [`SamplerThread::run_spare`] and wait until the sampler is stuck in a
 //! call that asks a thread to stop. At most one of the three works on the state.
 //!
-//! It owns what is behind `worker.state`: the portable [`Sampler`] with its view of this process,
-//! and the lane of sample blocks. It gets threads from the tables thread (a queue of commands),
-//! captures from the target's own threads (`triggers`), and what runtimes say of managed threads.
+//! It owns the state in `worker.state`: the portable [`Sampler`] with its view of this process, and
+//! the lane of sample blocks. It gets threads from the tables thread (a queue of commands),
+//! captures from the target's own threads (`triggers`), and the runtimes' state of managed threads.
 //! It gives blocks to the writer and addresses of code to the code thread.
 //!
-//! **The law** holds here: while a thread is suspended, the sampler runs nothing of this folder but
-//! `suspend`, `stack_copy` and, with `--check-walks`, `walk`.
+//! **The law** applies here: while a thread is suspended, the sampler runs only `suspend`,
+//! `stack_copy` and, with `--check-walks`, `walk` of this folder.
 //!
 //! ```text
 //! process      this process as the portable sampler sees it
-//! suspend      the one place that suspends a thread of the target
-//! stack_copy   a thread's stack, copied as its bounds allow
+//! suspend      suspends threads of the target; nothing else does
+//! stack_copy   copies a thread's stack as its bounds allow
 //! walk         walks by the system's own unwinder
-//! triggers     samples that the target asks for; filled by its own threads
+//! triggers     samples that the target requests; its own threads take them
 //! timer        when the next pass is due
-//! spares       one sampler in the place of another; in part run by the watchdog
-//! calibration  what is measured before the first pass, on the code thread
-//! cost         what a suspension costs
+//! spares       replaces a stuck sampler; the watchdog runs a part of it
+//! calibration  measures on the code thread before the first pass
+//! cost         measures the cost of a suspension
 //! own_cpu      the sampler's own CPU time
 //! boosts       priority boosts of the target's threads
 //! ```
@@ -59,32 +59,31 @@ use process::OwnProcess;
 use timer::{Timer, WakeReason};
 use triggers::Triggers;
 
-/// How often a one-shot recording tries a thread that could not be sampled.
+/// Attempts of a one-shot recording to sample a thread.
 const ONCE_TRIES: u32 = 50;
 
-/// When samples are taken, as the host asked for it.
+/// When samples are taken, as configured by the host.
 pub struct SamplingPlan {
     /// Ticks from pass to pass.
     pub period: u64,
     /// Milliseconds from the start of the recording to the first pass.
     pub delay_ms: u32,
-    /// Milliseconds from the first pass to the end; 0 = until it is asked for.
+    /// Milliseconds from the first pass to the end; 0 = until stopped.
     pub duration_ms: u32,
-    /// One sample of each thread, then the end.
+    /// Takes one sample of each thread, then ends.
     pub once: bool,
     /// Fault injection: panics after the first second.
     pub test_panic: bool,
 }
 
-/// What the sampler and its spares own, and what the others may touch of it.
+/// The parts of the sampler and its spares that other threads may use.
 pub struct SamplerThread {
     /// Lane, state, done flag and wake event.
     pub worker: Worker<Sampler<OwnProcess>>,
     /// Captures that the target's threads made of themselves.
     pub triggers: Triggers,
-    /// The meeting with the code thread before the first pass.
+    /// State of the measurement before the first pass, shared with the code thread.
     pub calibration: Calibration,
-    /// What is counted.
     pub counters: Arc<Counters>,
     api: &'static Api,
     clock: SessionClock,
@@ -95,12 +94,12 @@ pub struct SamplerThread {
     ends: AtomicU64,
     /// Samplers that wait to take over.
     spares: AtomicU32,
-    /// The sampler was deposed and a spare is to take over.
+    /// Set when the sampler was deposed and a spare is to take over.
     takeover: AtomicBool,
 }
 
 impl SamplerThread {
-    /// A sampler that has not begun; all but one of the [`SAMPLERS`] are spare.
+    /// A sampler that has not begun. All but one of the [`SAMPLERS`] are spare.
     pub fn new(
         worker: Worker<Sampler<OwnProcess>>,
         api: &'static Api,
@@ -146,7 +145,7 @@ impl SamplerThread {
         self.sample(timer);
     }
 
-    /// Samples from the pass that is due until the end, and hands over what is left.
+    /// Samples from the pass that is due until the end, then hands over the last block.
     fn sample(&self, timer: Timer) {
         let mut due = self.due.load(Ordering::Acquire);
         let end = self.ends.load(Ordering::Acquire);
@@ -193,8 +192,8 @@ impl SamplerThread {
         self.publish();
     }
 
-    /// When the pass after the one that was due at `due` is to be; counts those that it is too late
-    /// for at `now`.
+    /// When the pass after the one of `due` is due. Counts the passes that can no longer be made at
+    /// `now`.
     fn next_due(&self, mut due: u64, now: u64) -> u64 {
         let period = self.plan.period;
         due += period * self.worker.state.enter(|sampler| sampler.stride()).unwrap_or(1);
@@ -206,8 +205,8 @@ impl SamplerThread {
         due
     }
 
-    /// One sample of every thread: tries those again that could not be sampled, on a loaded machine
-    /// for instance.
+    /// Takes one sample of every thread. Tries threads again that could not be sampled, for
+    /// instance on a loaded machine.
     fn complete_once(&self) {
         for _ in 0..ONCE_TRIES {
             if SIGNALS.stopping() || self.worker.state.enter(Sampler::pass_missing) == Some(0) {
@@ -218,7 +217,7 @@ impl SamplerThread {
         }
     }
 
-    /// Waits for the first sample's time, in steps, so that a stop is noticed.
+    /// Waits in steps until the first sample is due, so that it notices a stop.
     fn wait_until(&self, due: u64) {
         while ticks() < due && !SIGNALS.stopping() {
             WAKE_SAMPLER.wait(10);
@@ -234,7 +233,7 @@ impl SamplerThread {
         });
     }
 
-    /// Publishes what was counted.
+    /// Publishes the counters.
     pub fn publish(&self) {
         let counters = &self.counters;
         STATUS.samples.store(counters.samples.load(Ordering::Relaxed), Ordering::Relaxed);

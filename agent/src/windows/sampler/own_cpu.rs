@@ -4,10 +4,10 @@ use windows_sys::Win32::System::Threading::{GetCurrentThread, GetThreadTimes};
 
 use crate::windows::system::api::{Api, ticks};
 
-/// Rounds in which the rate of the cycle count is measured, and microseconds of each.
+/// Rounds in which the rate of the cycle count is measured, and microseconds of each round.
 const ROUNDS: usize = 3;
 const ROUND_US: u64 = 200;
-/// The rate is kept in parts of a cycle.
+/// The rate is stored in this fraction of a cycle.
 const FINE: u128 = 1024;
 
 /// A clock of the calling thread's CPU time.
@@ -18,10 +18,10 @@ pub struct OwnCpu {
 }
 
 impl OwnCpu {
-    /// A clock; `has_cycles` tells whether the system counts cycles. Takes most of a millisecond
-    /// then.
+    /// A clock; `has_cycles` says whether the system counts cycles. If so, this takes most of a
+    /// millisecond.
     pub fn new(api: &'static Api, has_cycles: bool) -> OwnCpu {
-        // A round in which the thread had to leave its processor gives too little.
+        // A round in which the thread lost its processor gives too low a rate.
         let rate = if has_cycles { (0..ROUNDS).filter_map(|_| rate(api)).max() } else { None };
         OwnCpu { api, rate: rate.filter(|&rate| rate != 0) }
     }

@@ -28,32 +28,31 @@ use stk_schema::registers::{IP, SP};
 
 /// A thread that is sampled.
 pub struct SampledThread {
-    /// Its boosts are off until this goes, which is before the handle goes that keeps its id.
+    /// Switches its boosts off until this is dropped, which must happen before the handle that
+    /// reserves its id is closed.
     _boost: BoostOff<ThreadBoost>,
     /// Open as long as the sampler or the tables thread knows the thread.
     pub handle: Arc<ThreadHandle>,
-    /// Its id.
     pub tid: u32,
-    /// Its environment block.
     pub teb: Teb,
-    /// What a runtime said of it after its last sample.
+    /// The runtime's state of the thread after its last sample.
     last: Cell<LastManagedState>,
-    /// What is known of the bounds of its stack.
+    /// The checked bounds of its stack.
     checked: Cell<CheckedBounds>,
 }
 
-/// What is remembered of a managed thread from sample to sample.
+/// The state of a managed thread that is kept between samples.
 #[derive(Clone, Copy, Default)]
 struct LastManagedState {
     said: Option<ManagedState>,
     ip: u64,
     sp: u64,
-    /// Whether its last two samples were at the same place.
+    /// Whether its last two samples had the same instruction and stack pointers.
     still: bool,
 }
 
 impl SampledThread {
-    /// A thread of which nothing is known yet.
+    /// A thread that was not sampled yet.
     pub fn new(handle: Arc<ThreadHandle>, tid: u32, teb: Teb) -> SampledThread {
         let boost = BoostOff::new(ThreadBoost(tid));
         SampledThread {
@@ -78,7 +77,7 @@ pub struct OwnProcess {
 }
 
 impl OwnProcess {
-    /// This process; `has_cycles` tells whether the system counts cycles.
+    /// This process; `has_cycles` says whether the system counts cycles.
     pub fn new(
         suspender: Suspender,
         counters: Arc<Counters>,
@@ -89,22 +88,22 @@ impl OwnProcess {
         OwnProcess { api, counters, has_cycles, own_cpu: OwnCpu::new(api, has_cycles), suspender, dotnet }
     }
 
-    /// What a runtime says of the thread; not to be asked while it is suspended.
+    /// The runtime's state of the thread. Must not be called while the thread is suspended.
     fn managed(&self, thread: &SampledThread) -> Option<ManagedState> {
         let table = self.dotnet.table()?;
         table.layout().read(&OwnMemory(self.api), table.find(thread.tid)?, thread.tid)
     }
 
-    /// What the runtime says before a thread is suspended. Of one that seems to stand still it was
-    /// said after its last sample: such a thread is read once a sample, not twice, which matters
-    /// where a read takes as long as under Wine.
+    /// The runtime's state before a thread is suspended. For a thread that seems to stand still,
+    /// this is the state read after its last sample. So such a thread is read once per sample, not
+    /// twice, which matters where a read is as slow as under Wine.
     fn managed_before(&self, thread: &SampledThread) -> Option<ManagedState> {
         let last = thread.last.get();
         if last.still && last.said.is_some() { last.said } else { self.managed(thread) }
     }
 
-    /// Completes a capture with what the runtime says now, if it said the same `before`, and with
-    /// the context that a Frame keeps outside of the stack.
+    /// Completes a capture with the runtime's state, if it is the same now as `before`, and with
+    /// the CONTEXT that a Frame keeps outside of the stack.
     fn complete_managed(&self, thread: &SampledThread, before: ManagedState, into: &mut Capture) {
         let said = self.managed(thread);
         let (ip, sp) = (into.registers[IP], into.registers[SP]);
@@ -165,7 +164,7 @@ impl Target for OwnProcess {
         if let (Outcome::Captured, Some(before)) = (outcome, before) {
             self.complete_managed(thread, before, into);
         }
-        // A thread that ended since its last sample can be neither suspended nor read: that is no
+        // A thread that ended since its last sample can be neither suspended nor read. That is no
         // loss.
         match outcome {
             Outcome::NotSuspended | Outcome::NoContext | Outcome::NotStopped if thread.handle.ended() => {
@@ -178,7 +177,7 @@ impl Target for OwnProcess {
     fn code(&mut self, ip: u64, into: &mut [u8; CODE_BYTES]) -> CodeRead {
         let none = CodeRead { len: 0, image: false };
         let Some(info) = query(ip).filter(is_readable) else { return none };
-        // Not beyond the region: reading a guard page would take its guard away.
+        // Do not read beyond the region: reading a guard page would remove its guard.
         let left = (info.BaseAddress as u64).saturating_add(info.RegionSize as u64).saturating_sub(ip);
         let most = CODE_BYTES.min(usize::try_from(left).unwrap_or(CODE_BYTES));
         let memory = OwnMemory(self.api);

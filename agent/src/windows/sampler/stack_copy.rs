@@ -1,6 +1,6 @@
-//! Copies a thread's stack as [`stack_bounds`](crate::record::stack_bounds) plans it. What is
-//! called here while a thread is suspended are two system calls that take no lock of the process,
-//! VirtualQuery and NtReadVirtualMemory, and these only for memory whose bounds are not checked.
+//! Copies a thread's stack as [`stack_bounds`](crate::record::stack_bounds) plans it. While a
+//! thread is suspended, it calls only VirtualQuery and NtReadVirtualMemory, two system calls that
+//! take no lock of the process, and these only for memory outside of checked bounds.
 
 use core::mem::zeroed;
 use windows_sys::Win32::System::Memory::{
@@ -12,14 +12,14 @@ use crate::record::stack_bounds::{Bounds, CheckedBounds, Pages, Plan, Run, plan,
 use crate::windows::system::api::api;
 use crate::windows::system::memory::OwnMemory;
 
-/// Bytes copied between two looks at whether the thread still stands: a stack that is alive again
-/// could go away.
+/// Bytes copied between two checks that the thread is still suspended: the stack of a running
+/// thread could be freed.
 const COPY_STEP: usize = 64 << 10;
-/// Smallest unit in which a copy by system call is tried again.
+/// Smallest unit in which a failed copy by system call is repeated.
 const PAGE: u64 = 4096;
 const WORD: usize = size_of::<usize>();
 
-/// This process's memory, as VirtualQuery tells.
+/// This process's memory, as VirtualQuery reports it.
 pub struct OwnPages;
 
 impl Pages for OwnPages {
@@ -38,12 +38,12 @@ impl Pages for OwnPages {
     }
 }
 
-/// Copies the stack from `sp` up, by the bounds `seen` and what is known of them; false if the
-/// thread was resumed meanwhile, as `stands` tells.
+/// Copies the stack from `sp` up, with the bounds `seen` and their check `checked`. False if the
+/// thread was resumed meanwhile, as `stands` reports.
 ///
 /// # Safety
-/// The thread with that stack pointer and those bounds must stand still, or be the calling one, as
-/// long as `stands` says so; `checked` must be of that thread.
+/// The thread with that stack pointer and those bounds must be suspended while `stands` returns
+/// true, or be the calling one; `checked` must belong to that thread.
 pub unsafe fn copy(
     sp: usize,
     seen: Bounds,
@@ -66,7 +66,7 @@ pub unsafe fn copy(
             return false;
         }
         if read < careful {
-            // The bounds are wrong, or this is a foreign stack: it ends somewhere below.
+            // The bounds are wrong, or this is a foreign stack: it ends before StackBase.
             into.stack_base = 0;
             return true;
         }
@@ -77,7 +77,7 @@ pub unsafe fn copy(
             return false;
         }
         let from = (first + n * COPY_STEP) as *const u8;
-        // SAFETY: within bounds that were checked for this thread, which stands still on this very
+        // SAFETY: within bounds that were checked for this thread, which is suspended on this very
         // stack; the buffer is not part of it.
         unsafe { core::ptr::copy_nonoverlapping(from, step.as_mut_ptr(), step.len()) };
         into.len += step.len();
@@ -85,17 +85,17 @@ pub unsafe fn copy(
     true
 }
 
-/// Reads from `start` on what can be read without touching a guard page; gives the number of bytes,
-/// in whole words.
+/// Reads from `start` on as much as is readable without touching a guard page. Returns the number
+/// of bytes, in whole words.
 fn read_carefully(start: u64, into: &mut [u8]) -> usize {
-    // The functions were found when the recording started: this is one atomic read.
+    // The functions were found when the recording started, so this is one atomic read.
     let Some(memory) = api().map(OwnMemory) else { return 0 };
     let len = readable(&OwnPages, start, into.len());
     let Some(into) = into.get_mut(..len) else { return 0 };
     if memory.read_some(start, into) == len {
         return len & !(WORD - 1);
     }
-    // Other threads run: memory may have gone since it was looked up.
+    // Other threads run, so memory may have been freed since it was looked up.
     let mut done = 0;
     while done < len {
         let at = start + done as u64;

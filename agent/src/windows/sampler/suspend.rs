@@ -1,14 +1,15 @@
-//! The one place where a thread of the target is suspended, and the watchdog's half of the same.
+//! The only place that suspends a thread of the target, and the watchdog's half of the same.
 //!
-//! The law: between suspension and resumption read the context and copy memory (`stack_copy`); no
-//! allocation, lock, loader call, I/O or table lookup. Even the clock is not asked: the processor's
-//! counter, an instruction, is read instead and placed between two readings of the clock taken
-//! outside. Who resumes the thread is decided in [`suspension`](crate::record::suspension).
+//! The law: between suspension and resumption, read the context and copy memory (`stack_copy`); no
+//! allocation, lock, loader call, I/O or table lookup. Even the clock is not called: the sampler
+//! reads the processor's counter, an instruction, and places it between two readings of the clock
+//! outside. [`suspension`](crate::record::suspension) decides who resumes the thread.
 //!
-//! No lock is held while a thread is asked to stop: it would run into that lock, and be sampled
-//! there. The one exception is the walk of `--check-walks` (`walk`): the loader lock is tried
-//! before the suspension and given back after the resumption. The walk comes last and has a phase
-//! of its own: the watchdog resumes a thread that is in it after 50 ms, and only the walk is lost.
+//! The sampler holds no lock while it asks a thread to stop: the thread would run into that lock
+//! and be sampled there. The one exception is the walk of `--check-walks` (`walk`): the sampler
+//! tries the loader lock before the suspension and releases it after the resumption. The walk comes
+//! last and has its own phase: the watchdog resumes a thread that is in it after 50 ms, and only
+//! the walk is lost.
 
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Diagnostics::Debug::GetThreadContext;
@@ -26,11 +27,11 @@ use crate::windows::system::thread::Teb;
 use stk_schema::event::CheckWalk;
 use stk_schema::guard::SAMPLERS;
 
-/// Milliseconds for which a thread that did not stop is left alone after the call that asked it has
-/// returned.
+/// Milliseconds for which a thread that did not stop is left alone, after the call that asked it
+/// has returned.
 const LEFT_ALONE_MS: u64 = 5_000;
 
-/// The suspensions of this process; their board is read by the guard process.
+/// The suspensions of this process. The guard process reads their board.
 pub static SUSPENSIONS: Suspensions = Suspensions::new();
 
 /// How long a capture took.
@@ -42,24 +43,24 @@ pub struct Timing {
     pub held: u64,
 }
 
-/// What a suspension needs besides the thread.
+/// Suspends and captures threads.
 pub struct Suspender {
     /// The system's functions.
     pub api: &'static Api,
-    /// Whose locks are looked at.
+    /// The process's block, for the owners of its locks.
     pub peb: Peb,
-    /// Walks each stack too, if that was asked for.
+    /// Also walks each stack, if this is configured.
     pub unwinder: Option<SystemUnwinder>,
-    /// Ends the calling thread, the deposed sampler in that slot, in place.
+    /// Ends the calling thread, the deposed sampler of that slot, in place.
     pub leave_deposed: fn(usize) -> !,
 }
 
 impl Suspender {
-    /// Suspends `thread`, captures it into `into`, has the unwinder walk it, if there is one, and
-    /// resumes it. Does not return on a sampler that was deposed meanwhile: what it shares with the
-    /// other samplers, `into` included, is its successor's.
+    /// Suspends `thread`, captures it into `into`, walks it if there is an unwinder, and resumes
+    /// it. Does not return if this sampler was deposed meanwhile: its successor then owns what the
+    /// samplers share, including `into`.
     pub fn capture(&self, thread: HANDLE, tid: u32, teb: Teb, into: &mut Capture) -> (Outcome, Timing) {
-        // Copied: once this sampler is deposed, what it shares is its successor's.
+        // Copied, because a deposed sampler may not use what the samplers share.
         let (api, leave_deposed) = (self.api, self.leave_deposed);
         // SAFETY: no preconditions.
         let Some(slot) = SUSPENSIONS.slot_of(unsafe { GetCurrentThreadId() }) else {
@@ -68,14 +69,14 @@ impl Suspender {
         if SUSPENSIONS.leaves_alone(tid, ticks()) {
             return (Outcome::NotStopped, Timing::default());
         }
-        // Without the loader lock there is no walk of this sample.
+        // Without the loader lock, this sample is not walked.
         let loader_held = self.unwinder.as_ref().map(|unwinder| unwinder.hold_loader());
         let (unwinder, no_walk) = match &loader_held {
             Some(None) => (None, true),
             _ => (self.unwinder.as_ref(), false),
         };
         reset_walk(into, if no_walk { CheckWalk::DISCARDED } else { 0 });
-        // This sampler's own: the system may still write it when a spare has long taken over.
+        // On this sampler's stack: the system may still write it long after a spare has taken over.
         let mut context = Context::request();
         let before = ticks();
         let counter_before = counter();
@@ -94,7 +95,8 @@ impl Suspender {
         let after = ticks();
         match verdict {
             Verdict::Deposed => {
-                // A lock of the target's, if walks are checked: given back before this thread ends.
+                // Holds a lock of the target if walks are checked: release it before this thread
+                // ends.
                 drop(loader_held);
                 SUSPENSIONS.returned(slot, after + left_alone(api));
                 leave_deposed(slot);
@@ -117,7 +119,7 @@ impl Suspender {
     }
 }
 
-/// Forgets the walk of the sample before; with `flags` for this one's.
+/// Clears the previous sample's walk and sets `flags` for this one's.
 fn reset_walk(into: &mut Capture, flags: u64) {
     if let Some(walk) = &mut into.walk {
         walk.flags = flags;
@@ -191,15 +193,15 @@ impl Calls for Attempt<'_> {
     }
 
     fn context(&mut self, thread: isize) -> bool {
-        // SAFETY: the handle is open with THREAD_GET_CONTEXT; the context is aligned and says what
-        // it asks for. It is not the calling thread's.
+        // SAFETY: the handle is open with THREAD_GET_CONTEXT; the context is aligned and its flags
+        // say what is requested. It is not the calling thread's.
         let known = unsafe { GetThreadContext(thread as HANDLE, &mut self.context.0) } != 0;
         self.counter_at = counter();
         known
     }
 
     fn copy(&mut self, held: &dyn Fn() -> bool) -> bool {
-        // SAFETY: the thread is suspended, so that its block stays.
+        // SAFETY: the thread is suspended, so its block stays mapped.
         self.bounds = unsafe { self.teb.stack() };
         let (limit, base) = self.bounds;
         self.into.bounds = Bounds { limit: limit as u64, base: base as u64 };
@@ -216,8 +218,8 @@ impl Calls for Attempt<'_> {
     fn walk(&mut self, held: &dyn Fn() -> bool) {
         let (Some(unwinder), Some(walk)) = (self.unwinder, &mut self.into.walk) else { return };
         let (limit, base) = self.bounds;
-        // SAFETY: as for the copy, and if the watchdog resumes the thread, the walk ends at the
-        // next frame; until then a fault on the living stack is caught.
+        // SAFETY: as for the copy. If the watchdog resumes the thread, the walk ends at the next
+        // frame; until then, a fault on the running thread's stack is caught.
         unsafe { unwinder.walk(self.context, limit, base, held, walk) };
     }
 }
@@ -227,7 +229,7 @@ impl Calls for Attempt<'_> {
 pub struct Watches([Watch; SAMPLERS]);
 
 impl Watches {
-    /// [`Watch::look`] at every slot. `spare` tells whether the sampler can be replaced.
+    /// Calls [`Watch::look`] for every slot. `spare` says whether the sampler can be replaced.
     pub fn look(&mut self, limits: &Limits, spare: impl Fn() -> bool, mut each: impl FnMut(Rescue)) {
         for (slot, watch) in self.0.iter_mut().enumerate() {
             each(watch.look(&SUSPENSIONS, slot, ticks(), limits, spare(), &mut System));
@@ -245,8 +247,8 @@ impl Watches {
 /// read.
 fn between(before: u64, after: u64, counter_before: u64, at: u64, counter_after: u64) -> u64 {
     let (span, part) = (counter_after.wrapping_sub(counter_before), at.wrapping_sub(counter_before));
-    // The counters of two processors may differ where the thread moved between them: then the end
-    // is what is known.
+    // The counters of two processors may differ if the thread moved between them. Then only the end
+    // is known.
     if span == 0 || part > span {
         return after;
     }
@@ -256,7 +258,7 @@ fn between(before: u64, after: u64, counter_before: u64, at: u64, counter_after:
 /// The processor's time-stamp counter.
 #[cfg(target_arch = "x86_64")]
 fn counter() -> u64 {
-    // SAFETY: every x64 processor has it; no system that runs this forbids it in user mode.
+    // SAFETY: every x64 processor has it; no supported system forbids it in user mode.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -269,7 +271,7 @@ fn counter() -> u64 {
 #[cfg(target_arch = "aarch64")]
 fn counter() -> u64 {
     let value;
-    // SAFETY: reads the virtual counter, which Windows leaves open to user mode.
+    // SAFETY: reads the virtual counter, which Windows permits in user mode.
     unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) value, options(nomem, nostack)) };
     value
 }

@@ -1,4 +1,5 @@
-//! When the sampler goes on: a timer as fine as the system has, and whoever wakes it before.
+//! Waits until the next pass is due, with a timer as fine as the system has, or until the sampler
+//! is woken.
 
 use core::ptr::null;
 
@@ -17,16 +18,15 @@ const RESOLUTION: u32 = 10_000;
 /// The timer of the sampler.
 pub struct Timer {
     handle: HANDLE,
-    /// Set where the system's clock was made finer; gives it back.
+    /// Set if the system's clock was made finer; restores it.
     finer: Option<NtSetTimerResolution>,
 }
 
-/// Why the sampler goes on.
+/// Why the wait ended.
 #[derive(PartialEq, Eq)]
 pub enum WakeReason {
-    /// The time has come.
     Due,
-    /// Somebody else woke the sampler.
+    /// Another thread woke the sampler.
     Early,
 }
 

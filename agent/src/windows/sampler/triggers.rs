@@ -1,6 +1,6 @@
 //! `stk_capture`: a thread of the target records its own stack. It copies into one of a few
-//! preallocated places and leaves the rest to the sampler; if all are taken the sample is dropped
-//! and counted. No lock, no allocation, no wait.
+//! preallocated slots and leaves the rest to the sampler. If all slots are taken, the sample is
+//! dropped and counted. No lock, no allocation, no wait.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ use crate::windows::system::api::ticks;
 use crate::windows::system::context::Context;
 use crate::windows::system::thread::Teb;
 
-/// Captures that can wait for the sampler.
+/// Most captures that wait for the sampler.
 const PLACES: usize = 8;
 const WORD: usize = size_of::<usize>();
 
@@ -31,9 +31,8 @@ struct CapturePlace {
     content: UnsafeCell<Content>,
 }
 
-/// What a thread captured of itself.
+/// A thread's capture of itself.
 pub struct Content {
-    /// Its id.
     pub tid: u32,
     /// The caller's tag.
     pub tag: u64,
@@ -41,19 +40,19 @@ pub struct Content {
     pub capture: Capture,
 }
 
-/// The places in which threads leave their captures.
+/// The slots in which threads leave their captures.
 pub struct Triggers {
     places: Box<[CapturePlace]>,
 }
 
-// SAFETY: whoever moves a place's state from FREE to FILLING or from READY to READING alone touches
-// its content.
+// SAFETY: only the thread that moves a slot's state from FREE to FILLING or from READY to READING
+// touches its content.
 unsafe impl Sync for Triggers {}
 // SAFETY: the content is plain memory.
 unsafe impl Send for Triggers {}
 
 impl Triggers {
-    /// Places with room for `bytes` of stack each.
+    /// Slots with room for `bytes` of stack each.
     pub fn new(bytes: usize) -> Triggers {
         let place = || CapturePlace {
             state: AtomicU32::new(FREE),
@@ -62,13 +61,13 @@ impl Triggers {
         Triggers { places: (0..PLACES).map(|_| place()).collect::<Vec<_>>().into_boxed_slice() }
     }
 
-    /// Stores the calling thread's state at its call of `stk_capture`, as `context` holds it;
-    /// `return_at` is where the return address lies, which the caller's own frame begins above.
-    /// False if all places are taken.
+    /// Stores the calling thread's state at its call of `stk_capture`, which `context` holds.
+    /// `return_at` is the address of the return address; the caller's own frame begins above it.
+    /// False if all slots are taken.
     ///
     /// # Safety
-    /// `context` must be of the calling thread, in a frame below `return_at`, which must lie on its
-    /// stack.
+    /// `context` must belong to the calling thread, in a frame below `return_at`, which must lie on
+    /// its stack.
     pub unsafe fn capture(&self, context: &Context, return_at: usize, tag: u64) -> bool {
         let now = ticks();
         let claim = |place: &&CapturePlace| {
@@ -99,12 +98,12 @@ impl Triggers {
         true
     }
 
-    /// Offers every waiting capture, oldest first, to `take`; one that it does not take stays.
+    /// Offers every waiting capture to `take`, oldest first. A capture that it refuses stays.
     pub fn offer(&self, mut take: impl FnMut(&Content) -> bool) {
         let mut last = 0;
         for _ in 0..PLACES {
             let ready = |place: &&CapturePlace| place.state.load(Ordering::Acquire) == READY;
-            // SAFETY: a place that is READY is only changed by this, the one consumer.
+            // SAFETY: only this function, the one consumer, changes a slot that is READY.
             let time = |place: &&CapturePlace| unsafe { (*place.content.get()).capture.time };
             let Some(place) =
                 self.places.iter().filter(ready).filter(|place| time(place) > last).min_by_key(time)
@@ -113,15 +112,14 @@ impl Triggers {
             };
             last = time(&place);
             place.state.store(READING, Ordering::Relaxed);
-            // SAFETY: the state is READING, which only this thread sets and leaves.
+            // SAFETY: the state is READING, which only this thread sets and ends.
             let taken = take(unsafe { &*place.content.get() });
             place.state.store(if taken { FREE } else { READY }, Ordering::Release);
         }
     }
 }
 
-/// Sets what the context cannot know, because `stk_capture` had to change it before it called
-/// RtlCaptureContext.
+/// Corrects the registers that `stk_capture` had to change before it called RtlCaptureContext.
 fn correct(registers: &mut [u64; MAX_REGISTERS], return_at: usize) {
     #[cfg(target_arch = "x86")]
     {
@@ -130,7 +128,7 @@ fn correct(registers: &mut [u64; MAX_REGISTERS], return_at: usize) {
     }
     #[cfg(target_arch = "aarch64")]
     {
-        // After the return lr still holds the return address.
+        // After the return, lr still holds the return address.
         registers[2] = registers[IP];
     }
     let _ = (registers, return_at);

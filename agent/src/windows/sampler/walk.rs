@@ -1,20 +1,20 @@
-//! The walk of a suspended thread by the system's own unwinder, for `--check-walks`: the one
-//! exception to the recorder's law.
+//! Walks a suspended thread with the system's own unwinder, for `--check-walks`: the one exception
+//! to the recorder's law.
 //!
 //! It gets a thread's context and the bounds of its stack, calls RtlLookupFunctionEntry and
-//! RtlVirtualUnwind for it on the sampler's thread, and gives (instruction pointer, stack pointer)
-//! per frame, leaf first. Nothing is allocated. What can go wrong, and what is done about it:
-//! * the lookup waits for a lock that the suspended thread holds: the watchdog resumes that thread
-//!   after 50 ms, and the comparison is discarded (`suspend`);
-//! * a register of a frame points anywhere, or another thread unmaps the module whose tables are
-//!   being read: the fault comes to a handler of the agent's own before any of the target's, and
-//!   ends the walk there. A wild frame register could still point into a guard page: this is a
+//! RtlVirtualUnwind on the sampler's thread, and gives (instruction pointer, stack pointer) per
+//! frame, leaf first. It allocates nothing. These things can go wrong:
+//! * The lookup may wait for a lock that the suspended thread holds. The watchdog resumes that
+//!   thread after 50 ms, and the comparison is discarded (`suspend`).
+//! * A register of a frame may point anywhere, or another thread may unmap the module whose tables
+//!   are being read. A handler of the agent receives the fault before any handler of the target,
+//!   and ends the walk there. A wild frame register could still point into a guard page; this is a
 //!   diagnostic.
 
-/// Whether the agent for this processor can do it.
+/// Whether the agent for this processor supports it.
 pub const SUPPORTED: bool = cfg!(target_arch = "x86_64");
 
-/// Most frames of a walk, as `stk` walks them.
+/// Most frames of a walk; `stk` has the same limit.
 pub const MAX_FRAMES: usize = 4096;
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -29,10 +29,9 @@ mod unsupported {
     use crate::windows::system::api::Api;
     use crate::windows::system::context::Context;
 
-    /// There is none.
+    /// There is no unwinder on this architecture.
     pub enum SystemUnwinder {}
 
-    /// Never held.
     pub enum LoaderLock {}
 
     impl Drop for LoaderLock {
@@ -42,20 +41,20 @@ mod unsupported {
     }
 
     impl SystemUnwinder {
-        /// Never found.
+        /// Always `None`.
         pub fn new(_: &Api) -> Option<SystemUnwinder> {
             None
         }
 
-        /// As for x64.
+        /// The same as on x64.
         pub fn hold_loader(&self) -> Option<LoaderLock> {
             match *self {}
         }
 
-        /// As for x64.
+        /// The same as on x64.
         ///
         /// # Safety
-        /// None: it cannot be called.
+        /// None: there is no value to call it on.
         pub unsafe fn walk(&self, _: &Context, _: usize, _: usize, _: &dyn Fn() -> bool, _: &mut CheckWalk) {
             match *self {}
         }
@@ -95,7 +94,7 @@ mod x64 {
         handler: *mut c_void,
     }
 
-    /// The loader lock, until it is dropped.
+    /// Holds the loader lock until it is dropped.
     pub struct LoaderLock {
         unlock: LdrUnlockLoaderLock,
         cookie: usize,
@@ -108,11 +107,11 @@ mod x64 {
         }
     }
 
-    // SAFETY: the handler's registration is a token that any thread may give back.
+    // SAFETY: the handler's registration is a token that any thread may release.
     unsafe impl Send for SystemUnwinder {}
 
     impl SystemUnwinder {
-        /// Finds the functions and registers the handler, until it is dropped.
+        /// Finds the functions and registers the handler; dropping this removes the handler.
         pub fn new(api: &Api) -> Option<SystemUnwinder> {
             let (lookup, unwind) = (api.lookup_function?, api.virtual_unwind?);
             let (lock, unlock) = (api.lock_loader?, api.unlock_loader?);
@@ -122,9 +121,9 @@ mod x64 {
             (!handler.is_null()).then(|| SystemUnwinder { lookup, unwind, lock, unlock, handler })
         }
 
-        /// Takes the loader lock, if nobody has it: the lookup needs it, and were the thread to be
-        /// suspended its owner or next in line for it, all three would wait. To be held from before
-        /// the suspension until after the resumption.
+        /// Takes the loader lock if it is free. The lookup needs it: if the suspended thread owned
+        /// it or were next in line for it, all would wait. It must be held from before the
+        /// suspension until after the resumption.
         pub fn hold_loader(&self) -> Option<LoaderLock> {
             const TRY_ONLY: u32 = 2;
             const ACQUIRED: u32 = 1;
@@ -134,12 +133,11 @@ mod x64 {
             (status >= 0 && disposition == ACQUIRED).then(|| LoaderLock { unlock: self.unlock, cookie })
         }
 
-        /// Walks the thread with this context as long as `held` says that it stands still, and
-        /// fills `into`.
+        /// Walks the thread with this context while `held` returns true, and fills `into`.
         ///
         /// # Safety
-        /// `limit..base` must be the committed stack of the thread, which is suspended. One walk at
-        /// a time.
+        /// `limit..base` must be the committed stack of the thread, which must be suspended. Only
+        /// one walk may run at a time.
         pub unsafe fn walk(
             &self,
             context: &Context,
@@ -178,7 +176,7 @@ mod x64 {
         }
     }
 
-    /// What [`run`] needs. It owns nothing: a fault leaves it as it is.
+    /// The arguments of [`run`]. It owns nothing, so a fault leaves nothing to drop.
     struct Job<'a> {
         unwinder: &'a SystemUnwinder,
         context: Context,
@@ -188,13 +186,14 @@ mod x64 {
         into: &'a mut CheckWalk,
     }
 
-    /// The walk itself. A fault leaves it for good, so that nothing in it may need to be dropped.
+    /// The walk itself. A fault ends it without returning, so nothing in it may need to be dropped.
     unsafe extern "system" fn run(job: *mut c_void) {
-        // SAFETY: `walk` hands over its job, which nobody else touches meanwhile.
+        // SAFETY: `walk` passes its job, which nothing else touches meanwhile.
         let job = unsafe { &mut *job.cast::<Job<'_>>() };
         let frames = &mut job.into.frames;
         let context = &mut job.context.0;
-        // A caller has called, so it is no leaf; but what an exception interrupted can be one.
+        // A caller has made a call, so it is no leaf; but code that an exception interrupted can be
+        // one.
         let mut can_be_leaf = true;
         while (job.held)() {
             if frames.len() == frames.capacity() {
@@ -207,11 +206,11 @@ mod x64 {
                 return;
             }
             let mut image = 0;
-            // SAFETY: what it reads is its own business; a fault ends the walk.
+            // SAFETY: it may read any memory; a fault ends the walk.
             let function = unsafe { (job.unwinder.lookup)(ip, &mut image, null_mut()) };
             if !function.is_null() {
-                // SAFETY: as above: the function's entry and unwind info are read by the same rules
-                // as by the call below.
+                // SAFETY: as above: the function's entry and unwind info are read like in the call
+                // below.
                 can_be_leaf = unsafe { pushes_machine_frame(image, function) };
                 let (mut handler_data, mut establisher) = (null_mut(), 0);
                 // SAFETY: it reads the stack by the context's registers: `sp` is within the stack,
@@ -242,15 +241,15 @@ mod x64 {
         }
     }
 
-    /// Whether the function's prologue is a trap's: its first operation, stored last, is
+    /// Whether the function's prologue is that of a trap: its first operation, stored last, is
     /// UWOP_PUSH_MACHFRAME.
     ///
     /// # Safety
-    /// `function` must be what the lookup gave for `image`; faults must be handled.
+    /// `function` must be the lookup's result for `image`; faults must be handled.
     unsafe fn pushes_machine_frame(image: u64, function: *const u32) -> bool {
         const PUSH_MACHFRAME: u8 = 10;
-        // SAFETY: UNWIND_INFO as the third word of RUNTIME_FUNCTION gives it: the number of codes,
-        // two bytes each, lies at 2, the codes at 4; by the caller's promise.
+        // SAFETY: the third word of RUNTIME_FUNCTION locates UNWIND_INFO: the number of codes, two
+        // bytes each, lies at 2, the codes at 4; by the caller's promise.
         unsafe {
             let info = (image + u64::from(function.add(2).read_unaligned())) as *const u8;
             let codes = usize::from(info.add(2).read());
@@ -258,24 +257,24 @@ mod x64 {
         }
     }
 
-    /// Where the sampler goes on after a fault.
+    /// The landing at which the sampler continues after a fault.
     struct LandingPlace(UnsafeCell<Landing>);
 
     // SAFETY: only the thread that GUARDED names writes and reads it.
     unsafe impl Sync for LandingPlace {}
 
     static LANDING: LandingPlace = LandingPlace(UnsafeCell::new(Landing::EMPTY));
-    /// The thread whose faults are the walk's; 0 = none.
+    /// The thread whose faults belong to the walk; 0 = none.
     static GUARDED: AtomicU32 = AtomicU32::new(0);
 
-    /// Sends a fault of the walk to its landing; everything else is the target's.
+    /// Sends a fault of the walk to its landing. All other exceptions go to the target.
     unsafe extern "system" fn on_exception(info: *mut EXCEPTION_POINTERS) -> i32 {
         let guarded = GUARDED.load(Ordering::Acquire);
         // SAFETY: no preconditions.
         if guarded == 0 || guarded != unsafe { GetCurrentThreadId() } {
             return EXCEPTION_CONTINUE_SEARCH;
         }
-        // SAFETY: the system hands over a record and a context, valid during the call.
+        // SAFETY: the system passes a record and a context that are valid during the call.
         let (record, context) = unsafe { (&*(*info).ExceptionRecord, &mut *(*info).ContextRecord) };
         let ours = [
             EXCEPTION_ACCESS_VIOLATION,
@@ -287,8 +286,8 @@ mod x64 {
             return EXCEPTION_CONTINUE_SEARCH;
         }
         GUARDED.store(0, Ordering::Release);
-        // SAFETY: this is the guarded thread, and `guarded` wrote the landing before anything could
-        // fault.
+        // SAFETY: this is the guarded thread, and `guarded` wrote the landing before any
+        // instruction could fault.
         let landing = unsafe { &*LANDING.0.get() };
         context.Rip = landing.ip as u64;
         context.Rsp = landing.sp as u64;

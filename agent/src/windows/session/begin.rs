@@ -1,6 +1,6 @@
-//! The beginning: checks what the host asks for and what this process is.
+//! The start of a recording: checks the host's configuration and this process.
 //!
-//! What can fail fails here or in `parts`, before any thread of the target is touched.
+//! Anything that can fail, fails here or in `parts`, before any thread of the target is touched.
 
 use core::sync::atomic::Ordering;
 
@@ -19,12 +19,12 @@ use crate::windows::system::api::{self, Api};
 use crate::windows::system::files::OutputFile;
 use crate::windows::system::{context, panic};
 
-/// Least [`AgentConfig::max_bytes`]: the beginning and the end of a trace.
+/// Smallest [`AgentConfig::max_bytes`]: the beginning and the end of a trace.
 const LEAST_BYTES: u64 = 64 << 10;
-/// Milliseconds that a start waits for the threads of the recording before to leave.
+/// Milliseconds that a start waits until the previous recording's threads have ended.
 const LEAVE_MS: u32 = 10_000;
 
-/// Starts a recording; the error is what the host is told, and the system's error code.
+/// Starts a recording. The error is the result for the host and the system's error code.
 pub(super) fn try_start(
     config: &AgentConfig,
     output: OutputFile,
@@ -52,8 +52,8 @@ pub(super) fn try_start(
     result
 }
 
-/// Takes the one place for a recording. Threads of one that has ended may still be on their way
-/// out: waits for them.
+/// Reserves the process's only recording. Waits for threads of a finished recording that have not
+/// ended yet.
 fn occupy() -> Result<(), StartResult> {
     for _ in 0..LEAVE_MS {
         if !OCCUPIED.swap(true, Ordering::AcqRel) {
@@ -101,8 +101,7 @@ fn check(config: &AgentConfig) -> Result<(), StartResult> {
     Ok(())
 }
 
-/// Flags of this process's PROCESS_MITIGATION_USER_SHADOW_STACK_POLICY; 0 where the system has
-/// none.
+/// Flags of this process's PROCESS_MITIGATION_USER_SHADOW_STACK_POLICY; 0 if the system has none.
 fn shadow_stack_policy(api: &Api) -> u32 {
     /// ProcessUserShadowStackPolicy.
     const SHADOW_STACK: i32 = 15;
@@ -114,7 +113,7 @@ fn shadow_stack_policy(api: &Api) -> u32 {
     if known != 0 { flags } else { 0 }
 }
 
-/// Whether this process is emulated on a processor of another kind: contexts would be the
+/// Whether this process is emulated on another kind of processor: then contexts would be the
 /// emulator's.
 fn is_emulated(api: &Api) -> bool {
     const ARM64: u16 = stk_schema::windows::MACHINE_ARM64;

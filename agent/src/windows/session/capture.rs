@@ -1,7 +1,7 @@
-//! The export `stk_capture`: a thread of the target asks for a sample of itself.
+//! The export `stk_capture`: a thread of the target requests a sample of itself.
 //!
-//! It runs on that thread, gives its context to [`captured`] and returns. No lock, no allocation,
-//! no wait.
+//! It runs on that thread, passes its context to [`captured`] and returns. It takes no lock,
+//! allocates nothing and does not wait.
 
 use core::sync::atomic::Ordering;
 
@@ -12,15 +12,15 @@ use crate::windows::shared::events::WAKE_SAMPLER;
 use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::context::Context;
 
-/// Where `stk_capture` arrives with its caller's context. 0 = recorded, 1 = nothing is recording, 2
-/// = dropped.
+/// `stk_capture` calls this with its caller's context. 0 = recorded, 1 = nothing is recording, 2 =
+/// dropped.
 extern "system" fn captured(context: *const Context, return_at: usize, tag: u64) -> u32 {
     VISITORS.fetch_add(1, Ordering::AcqRel);
     // SAFETY: while a visitor is counted, the session behind a non-null pointer is not freed.
     let result = match unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
         Some(session) if !SIGNALS.stopping() => {
             let sampler = &session.workers.sampler;
-            // SAFETY: `stk_capture` hands over the calling thread's context and the place of its
+            // SAFETY: `stk_capture` passes the calling thread's context and the address of its
             // return address.
             if unsafe { sampler.triggers.capture(&*context, return_at, tag) } {
                 WAKE_SAMPLER.signal();
@@ -36,18 +36,18 @@ extern "system" fn captured(context: *const Context, return_at: usize, tag: u64)
     result
 }
 
-// `stk_capture` must know its caller's registers and stack pointer exactly, so it is written by
-// hand: its prologue leaves the callee-saved registers as they are, and RtlCaptureContext, called
-// from it, stores them. It carries its own unwind information, since it can be sampled like any
-// other code.
+// `stk_capture` must know its caller's registers and stack pointer exactly, so it is written in
+// assembly: its prologue keeps the callee-saved registers unchanged, and RtlCaptureContext, called
+// from it, stores them. It has its own unwind information, because it can be sampled like any other
+// code.
 
 /// Export `stk_capture`: see `stk_schema::control::EXPORT_CAPTURE`.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
-    // 0x20 shadow space, 0x4d0 CONTEXT, 8 tag, 0x10 padding: on entry rsp is 8 modulo 16, so that
-    // it is aligned after.
+    // 0x20 shadow space, 0x4d0 CONTEXT, 8 tag, 0x10 padding: rsp is 8 modulo 16 on entry, so this
+    // aligns it.
     core::arch::naked_asm!(
         ".seh_proc stk_capture",
         "sub rsp, 0x508",
@@ -73,8 +73,8 @@ pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
-    // 0x390 CONTEXT, 0x10 tag; below them fp and lr. The return address is handed over in memory,
-    // where the other architectures have it.
+    // 0x390 CONTEXT, 0x10 tag; below them fp and lr. The return address is passed in memory, as on
+    // the other architectures.
     core::arch::naked_asm!(
         ".seh_proc stk_capture",
         "stp x29, x30, [sp, #-16]!",
@@ -108,8 +108,8 @@ pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
-    // RtlCaptureContext on x86 stores ebp, esp and eip of its caller's caller by the frame chain;
-    // the frame here is a regular one, so that ebp comes out as the caller's.
+    // RtlCaptureContext on x86 stores ebp, esp and eip of its caller's caller by the frame chain.
+    // The frame here is a regular one, so that the stored ebp is the caller's.
     core::arch::naked_asm!(
         "push ebp",
         "mov ebp, esp",

@@ -1,17 +1,17 @@
-//! A recording from start to end: made, started, stopped, cleared up.
+//! A recording from start to end.
 //!
-//! Its functions run on threads of the host ([`start`], [`stop`]) and of the target
+//! Its functions run on threads of the host ([`start`], [`stop`]), on threads of the target
 //! ([`thread_started`], [`process_exit`], `capture`), and at the beginning and the end of each of
-//! the recorder's own threads (`threads`). At most one recording is under way in a process.
+//! the recorder's own threads (`threads`). There is at most one recording at a time in a process.
 //!
-//! It owns the [`Session`], in which each thread has its part. It gets the host's configuration and
-//! gives the trace, the status and the signal that the recording has ended.
+//! It owns the [`Session`], which holds the parts of all threads. It gets the host's configuration,
+//! and gives the trace, the status and the signal that the recording has ended.
 //!
 //! ```text
-//! begin    what the host asks for, checked
-//! parts    everything that the recording needs, made before a thread of the target is touched
-//! threads  the recorder's own threads: made together, cleared up by the last one out
-//! capture  the export by which a thread of the target asks for a sample of itself
+//! begin    checks the host's configuration
+//! parts    makes everything that the recording needs, before it touches a thread of the target
+//! threads  the recorder's own threads: started together; the last one to end cleans up
+//! capture  the export by which a thread of the target requests a sample of itself
 //! ```
 
 mod begin;
@@ -37,29 +37,29 @@ use crate::windows::workers::Workers;
 use crate::windows::writer::{PATIENCE_MS, WriterThread};
 use begin::try_start;
 
-/// One recording: what each of its threads owns.
+/// One recording: the parts that its threads own.
 struct Session {
     workers: Workers,
     writer: WriterThread,
     watchdog: WatchdogThread,
 }
 
-// SAFETY: what is not Sync by itself are handles, which are numbers.
+// SAFETY: the only parts that are not Sync are handles, which are numbers.
 unsafe impl Sync for Session {}
 // SAFETY: as above.
 unsafe impl Send for Session {}
 
-/// The recording that is under way; owned by the `Arc`s of its threads and kept here as a plain
-/// pointer that is cleared before the last of them goes.
+/// The current recording. The `Arc`s of its threads own it; this is a plain pointer that is cleared
+/// before the last of them is dropped.
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(null_mut());
-/// Whether a recording is being started, is under way, or has threads left.
+/// Whether a recording is being started, is running, or has threads left.
 static OCCUPIED: AtomicBool = AtomicBool::new(false);
-/// Threads of `stk_capture` that look at `CURRENT` now.
+/// Threads of `stk_capture` that use `CURRENT` now.
 static VISITORS: AtomicUsize = AtomicUsize::new(0);
 /// Threads of the recording that still run.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 
-/// Starts a recording as `config` says; see `stk_schema::control`.
+/// Starts a recording with `config`; see `stk_schema::control`.
 pub fn start(config: &mut AgentConfig, own_module: HANDLE) -> StartResult {
     config.system_error = 0;
     config.status_address = (&raw const STATUS) as u64;
@@ -86,25 +86,25 @@ pub fn stop() -> bool {
     true
 }
 
-/// DLL_THREAD_ATTACH: has the tables thread look for the new thread. Does nothing that can wait.
+/// DLL_THREAD_ATTACH: makes the tables thread look for the new thread. Never waits.
 pub fn thread_started() {
     if !FINISHED.load(Ordering::Relaxed) && hints::thread_started() {
         WAKE_TABLES.signal();
     }
 }
 
-/// DLL_PROCESS_DETACH at process exit: the other threads are gone. Writes what is whole, without
-/// waiting, locks or the heap.
+/// DLL_PROCESS_DETACH at process exit, when the other threads are gone. Writes all complete data,
+/// without waiting, locks or the heap.
 pub fn process_exit() {
-    // SAFETY: the session's threads hold it and are gone without letting it go.
+    // SAFETY: the session's threads own it; they were terminated without dropping it.
     let Some(session) = (unsafe { CURRENT.load(Ordering::Acquire).as_ref() }) else { return };
     if FINISHED.load(Ordering::Acquire) {
         return;
     }
     heap::leave_heap();
     SIGNALS.request_stop(EndReason::ProcessExit);
-    // A panic must not keep the process from its end.
-    // SAFETY: the system has ended all other threads before it tells of the process's end.
+    // A panic must not keep the process from ending.
+    // SAFETY: the system ends all other threads before it notifies of the process's end.
     unsafe {
         if !survive_panic(|| session.writer.end_process(&session.workers)) {
             survive_panic(|| session.writer.report_end(EndReason::ProcessExit, &session.workers.sampler));

@@ -1,4 +1,4 @@
-//! The parts of a session: made and wired up. After it nothing more of this size is allocated.
+//! Makes and connects the parts of a session. After that, nothing of this size is allocated.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -46,7 +46,7 @@ use crate::windows::watchdog::WatchdogThread;
 use crate::windows::workers::Workers;
 use crate::windows::writer::WriterThread;
 
-/// Buffers of the sampler: one being filled, the others on their way.
+/// Buffers of the sampler: one is being filled, the others are with the writer.
 const SAMPLER_BUFFERS: usize = 4;
 /// Buffers of the tables thread.
 const TABLES_BUFFERS: usize = 4;
@@ -54,19 +54,19 @@ const TABLES_BUFFERS: usize = 4;
 const CODE_BUFFERS: usize = 2;
 /// Buffers of the runtimes thread.
 const RUNTIMES_BUFFERS: usize = 2;
-/// Most threads whose coming and going can wait for the sampler.
+/// Most thread additions and removals that wait for the sampler.
 const COMMANDS: usize = 4096;
 /// Largest stack of a triggered sample.
 const TRIGGERED_BYTES: usize = 1 << 20;
 /// Bytes of a word of the target.
 const WORD: usize = size_of::<usize>();
 
-/// What the host is told of a start that failed, and the system's error code.
+/// The result that the host gets for a failed start, and the system's error code.
 type Failure = (StartResult, u32);
 
 const NO_MEMORY: Failure = (StartResult::NoMemory, 0);
 
-/// Makes everything that the recording needs, then its threads.
+/// Makes all data that the recording needs, then its threads.
 pub(super) fn prepare(
     config: &AgentConfig,
     output: OutputFile,
@@ -116,7 +116,7 @@ pub(super) fn prepare(
     }))
 }
 
-/// How much room the recording needs, in bytes.
+/// Sizes of the recording's memory, in bytes.
 struct Sizes {
     /// Largest stack of a sample.
     max_stack: usize,
@@ -130,20 +130,19 @@ impl Sizes {
             0 => limits::MAX_SAMPLE_WORDS * WORD,
             bytes => bytes.clamp(1024, limits::MAX_SAMPLE_WORDS * WORD) & !(WORD - 1),
         };
-        // The largest sample that is not to be dropped: all of its words changed, its runs and
+        // The largest sample that must not be dropped: all its words changed, its runs and its
         // registers.
         let buffer = limits::CUT_RAW + max_stack + max_stack / 16 + (64 << 10);
         Sizes { max_stack, buffer: buffer.min(limits::MAX_BLOCK_RAW) }
     }
 
-    /// Everything together.
+    /// All memory that the recording needs.
     fn needed(&self) -> usize {
         let journals = (TABLES_BUFFERS + CODE_BUFFERS + RUNTIMES_BUFFERS) * journal::CAPACITY;
         SAMPLER_BUFFERS * self.buffer + journals + 2 * self.buffer + (24 << 20)
     }
 }
 
-/// The trace's header.
 fn header(config: &AgentConfig, api: &Api, has_cycles: bool) -> FileHeader {
     let mut header = FileHeader::new(context::ARCH, Os::Windows, config.uuid, api.frequency);
     header.clock_start = ticks();
@@ -193,7 +192,7 @@ impl Lanes {
     }
 }
 
-/// What the threads' states are made of.
+/// The parts from which the threads' states are made.
 struct Parts<'a> {
     config: &'a AgentConfig,
     api: &'static Api,
@@ -222,8 +221,8 @@ impl Parts<'_> {
         let config = self.config;
         let settings = TablesSettings {
             embed: config.embed,
-            // SAFETY: the host promises that many readable bytes at that address for the length of
-            // the start.
+            // SAFETY: the host promises that so many bytes at that address are readable during the
+            // start.
             metadata: unsafe { bytes_at(config.metadata, config.metadata_len as usize) },
             folder: (config.tables_dir != 0).then(|| {
                 // SAFETY: the host promises a zero-terminated text.
@@ -330,7 +329,7 @@ impl Parts<'_> {
     }
 }
 
-/// The status and the board of a recording that begins; `bytes` is the length of its trace so far.
+/// Resets the status and the board for a new recording; `bytes` is the length of its trace so far.
 fn reset_status(bytes: u64) {
     STATUS.samples.store(0, Ordering::Relaxed);
     STATUS.dropped.store(0, Ordering::Relaxed);
@@ -353,7 +352,7 @@ fn counts_cycles(api: &Api) -> bool {
         .is_some_and(|query| unsafe { query(GetCurrentThread(), &mut cycles) } != 0 && cycles != 0)
 }
 
-/// Keeps the agent mapped for good: the loader calls it, and its threads run in it.
+/// Keeps the agent mapped until the process ends: the loader calls it, and its threads run in it.
 fn pin(own_module: HANDLE) {
     let mut module = null_mut();
     // SAFETY: an address inside the agent stands for its name.

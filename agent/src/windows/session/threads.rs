@@ -1,8 +1,7 @@
-//! The recorder's own threads: made together or not at all, each with its role, the last one out
-//! clears up.
+//! The recorder's own threads. All of them start or none does; the last one to end cleans up.
 //!
-//! A sampler that is stuck in a system call can be deposed: then it ends in place, without going
-//! back through the frames above that call, since what they refer to is its successor's.
+//! A sampler that is stuck in a system call can be deposed. It then ends in place and does not
+//! return through the frames above that call, because its successor uses what they refer to.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -23,13 +22,13 @@ use crate::windows::sampler::suspend::SUSPENSIONS;
 use crate::windows::shared::events::ENDED;
 use crate::windows::shared::state::{FINISHED, LAST_EXIT_CODE, STATUS};
 
-/// Stack sizes of the recorder's threads: reserved, committed as used.
+/// Stack size of each thread of the recorder: reserved, committed as used.
 const THREAD_STACK: usize = 512 << 10;
 /// CREATE_SUSPENDED.
 const CREATE_SUSPENDED: u32 = 4;
 /// STACK_SIZE_PARAM_IS_A_RESERVATION.
 const STACK_IS_RESERVE: u32 = 0x0001_0000;
-/// Tells threads that were made for a session that did not start to leave.
+/// Makes the threads of a session that failed to start end at once.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
 /// The recorder's threads. The samplers come last: slot 0 samples, the others are spare.
 const ROLES: [Role; 8] = [
@@ -44,10 +43,10 @@ const ROLES: [Role; 8] = [
 ];
 /// Ids of the recorder's threads, in the order of [`ROLES`]; 0 = none.
 static OWN_THREADS: [AtomicU32; ROLES.len()] = [const { AtomicU32::new(0) }; ROLES.len()];
-/// The seats of the samplers that run, for one that ends in place.
+/// The seats of the running samplers, for a sampler that ends in place.
 static SAMPLER_SEATS: [AtomicPtr<Seat>; SAMPLERS] = [const { AtomicPtr::new(null_mut()) }; SAMPLERS];
 
-/// Starts the threads; all or none of them.
+/// Starts all threads, or none.
 pub fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
     ENDED.reset();
     let mut threads = Vec::new();
@@ -55,7 +54,7 @@ pub fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
     for (index, role) in ROLES.into_iter().enumerate() {
         let seat = Box::into_raw(Box::new(Seat { role, session: session.clone() }));
         let mut tid = 0;
-        // SAFETY: `entry` takes the seat; the thread is made suspended, so that none runs before
+        // SAFETY: `entry` takes the seat. The thread is created suspended, so that none runs before
         // all exist.
         let handle = unsafe {
             CreateThread(
@@ -72,7 +71,7 @@ pub fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
             drop(unsafe { Box::from_raw(seat) });
             // SAFETY: no preconditions.
             let error = unsafe { GetLastError() };
-            // Those that exist find that the session is over before it began.
+            // The threads that exist find that the session is over before it began.
             session.workers.sampler.worker.done.store(true, Ordering::Release);
             ABANDONED.store(true, Ordering::Release);
             resume(threads);
@@ -116,7 +115,7 @@ enum Role {
     Tables,
     Code,
     Runtimes,
-    /// With its slot on the board.
+    /// With its slot number on the board.
     Sampler(usize),
 }
 
@@ -132,7 +131,7 @@ unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
         drop(unsafe { Box::from_raw(seat) });
         return 0;
     }
-    // SAFETY: as above; it is freed by `leave`, which this thread calls last.
+    // SAFETY: as above; `leave` frees it, which this thread calls last.
     let Seat { role, session } = unsafe { &*seat };
     let workers = &session.workers;
     match role {
@@ -148,19 +147,19 @@ unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
             if *slot == 0 { workers.sampler.run() } else { workers.sampler.run_spare() }
         }
     }
-    // SAFETY: this thread's seat, which it does not use any more.
+    // SAFETY: this thread's seat, which it does not use afterwards.
     unsafe { leave(seat) };
-    // Where the recorder's are the last threads of the process, the last of their exit codes
-    // becomes its own.
+    // If the recorder's threads are the last of the process, the last of their exit codes becomes
+    // the process's.
     LAST_EXIT_CODE.load(Ordering::Relaxed)
 }
 
-/// The end of a sampler that was deposed while it was in a system call: nothing above that call
-/// runs again.
+/// Ends a sampler that was deposed while it was in a system call. Nothing above that call runs
+/// again.
 pub fn leave_deposed(slot: usize) -> ! {
     // SAFETY: no preconditions.
     let tid = unsafe { GetCurrentThreadId() };
-    // From now on the system may give its id to a thread of the target.
+    // From now on, the system may reuse its id for a thread of the target.
     for own in OWN_THREADS.iter().filter(|own| own.load(Ordering::Acquire) == tid) {
         own.store(0, Ordering::Release);
     }
@@ -169,19 +168,19 @@ pub fn leave_deposed(slot: usize) -> ! {
         // SAFETY: this thread's seat, put there by `entry`, to which this thread does not return.
         unsafe { leave(seat) };
     }
-    // SAFETY: what the frames of this thread own is leaked, but nothing of it is locked or shared.
+    // SAFETY: the values in this thread's frames are leaked, but none of them is locked or shared.
     unsafe { ExitThread(0) }
 }
 
-/// Gives a thread's seat back; the last one out clears up.
+/// Frees a thread's seat. The last thread cleans up.
 ///
 /// # Safety
-/// `seat` must be the calling thread's, made by `launch`, and not be used afterwards.
+/// `seat` must be the calling thread's, made by `launch`, and must not be used afterwards.
 unsafe fn leave(seat: *mut Seat) {
     // SAFETY: by the caller's promise.
     let seat = unsafe { Box::from_raw(seat) };
     if RUNNING.fetch_sub(1, Ordering::AcqRel) == 1 {
-        // The last one out: nobody may find the session any more, and those who did must have left.
+        // The last thread: nothing may find the session any more, and visitors must have left.
         CURRENT.store(null_mut(), Ordering::Release);
         while VISITORS.load(Ordering::Acquire) != 0 {
             // SAFETY: no preconditions.

@@ -1,5 +1,5 @@
-//! The events that the recorder's threads wait for: made once per process, never closed, since
-//! whoever signals one may be late.
+//! The events that the recorder's threads wait for. They are made once per process and never
+//! closed, because a thread may signal one late.
 
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
@@ -9,22 +9,17 @@ use stk_schema::control::StartResult;
 use windows_sys::Win32::Foundation::{CloseHandle, GetLastError, HANDLE};
 use windows_sys::Win32::System::Threading::{CreateEventW, ResetEvent, SetEvent, WaitForSingleObject};
 
-/// An event of the system's that lives as long as the process, once it is made.
+/// A system event. Once it is made, it lives as long as the process.
 pub struct WakeEvent(AtomicPtr<c_void>);
 
-/// Wakes the sampler.
 pub static WAKE_SAMPLER: WakeEvent = WakeEvent::new();
 /// Wakes a spare sampler.
 pub static WAKE_SPARE: WakeEvent = WakeEvent::new();
-/// Wakes the tables thread.
 pub static WAKE_TABLES: WakeEvent = WakeEvent::new();
-/// Wakes the code thread.
 pub static WAKE_CODE: WakeEvent = WakeEvent::new();
-/// Wakes the writer.
 pub static WAKE_WRITER: WakeEvent = WakeEvent::new();
-/// Wakes the runtimes thread.
 pub static WAKE_RUNTIMES: WakeEvent = WakeEvent::new();
-/// The recording has finished; stays set (manual reset) until the next one starts.
+/// Signals that the recording has finished. It stays set (manual reset) until the next one starts.
 pub static ENDED: WakeEvent = WakeEvent::new();
 
 impl WakeEvent {
@@ -37,7 +32,7 @@ impl WakeEvent {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Makes the event unless it is there; the error is the system's.
+    /// Makes the event unless it exists. The error is the system's error code.
     fn make(&self, manual_reset: i32) -> Result<(), u32> {
         if self.handle().is_null() {
             // SAFETY: an unnamed event without special security.
@@ -51,7 +46,7 @@ impl WakeEvent {
         Ok(())
     }
 
-    /// Signals the event, if it was made.
+    /// Signals the event if it exists.
     pub fn signal(&self) {
         let event = self.handle();
         if !event.is_null() {
@@ -60,7 +55,7 @@ impl WakeEvent {
         }
     }
 
-    /// Takes the signal back.
+    /// Resets the signal.
     pub fn reset(&self) {
         // SAFETY: the event lives as long as the process.
         unsafe { ResetEvent(self.handle()) };
@@ -92,7 +87,7 @@ pub fn wake_all() {
     WAKE_RUNTIMES.signal();
 }
 
-/// Closes a handle, if it is one.
+/// Closes a handle unless it is null.
 pub fn close(handle: HANDLE) {
     if !handle.is_null() {
         // SAFETY: the caller owns it.

@@ -1,9 +1,9 @@
-//! A state that several of the recorder's threads may want, and that none of them waits for.
+//! A state that several threads of the recorder may use, one at a time, without waiting for it.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// A state that several threads may want: whoever enters alone touches it.
+/// A state that several threads may use, one at a time.
 pub struct Exclusive<T> {
     busy: AtomicBool,
     value: UnsafeCell<T>,
@@ -17,7 +17,7 @@ impl<T> Exclusive<T> {
         Exclusive { busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Runs `work` on the value, unless another thread is at it: never waits.
+    /// Runs `work` on the value, unless another thread is inside. Never waits.
     pub fn enter<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self.busy.swap(true, Ordering::Acquire) {
             return None;
@@ -28,25 +28,25 @@ impl<T> Exclusive<T> {
         Some(result)
     }
 
-    /// Whether a thread is inside now.
+    /// Whether a thread is inside.
     pub fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Acquire)
     }
 
-    /// Lets others enter, although a thread is inside.
+    /// Lets others enter although a thread is inside.
     ///
     /// # Safety
-    /// That thread must never touch the value again, and the value must be whole.
+    /// That thread must never touch the value again, and the value must be consistent.
     pub unsafe fn expel(&self) {
         self.busy.store(false, Ordering::Release);
     }
 
-    /// As [`Exclusive::enter`], also while another thread is inside.
+    /// Does the same as [`Exclusive::enter`], even while another thread is inside.
     ///
     /// # Safety
-    /// That thread must be gone for good, from a point at which the value was whole.
+    /// That thread must have ended at a point at which the value was consistent.
     pub unsafe fn enter_for_the_dead<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: by the caller's promise nobody else touches the value any more.
+        // SAFETY: the caller promises that no other thread touches the value any more.
         work(unsafe { &mut *self.value.get() })
     }
 }

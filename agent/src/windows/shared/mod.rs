@@ -1,15 +1,15 @@
-//! What the recorder's threads share, and how they meet without waiting for each other.
+//! What the recorder's threads share, and how they use it without waiting for each other.
 //!
-//! No thread runs here by itself. Whatever is shared is an atomic, a queue, or an [`exclusive`]
-//! state that is entered or left alone, never waited for.
+//! No thread runs this folder alone. Each shared item is an atomic, a queue, or an [`exclusive`]
+//! state that a thread enters if it is free, and never waits for.
 //!
 //! ```text
 //! state      signals of the recording, the live status, the mailbox; they outlive a recording
-//! events     what each thread waits for
+//! events     the events that the threads wait for
 //! exclusive  a state that one thread at a time may touch
 //! worker     lane, state, done flag and wake event of a thread that writes to the trace
 //! clock      the start of the recording, and its ticks per millisecond
-//! pace       how a journal tells the time and waits for a free buffer
+//! pace       a journal's clock, and how it waits for a free buffer
 //! priority   the calling thread's priority
 //! ```
 

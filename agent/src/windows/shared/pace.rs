@@ -1,11 +1,11 @@
-//! How a journal tells the time, and how long it waits for a free buffer.
+//! The clock of a journal, and how it waits for a free buffer.
 
 use crate::record::journal::Pace;
 use crate::windows::system::api::ticks;
 
-/// The clock of the journal, and its patience.
+/// The clock of a journal, and how long it waits.
 pub struct JournalPace {
-    /// Whether the writer is still there.
+    /// Whether the writer still runs.
     pub writer_alive: fn() -> bool,
 }
 

@@ -1,4 +1,4 @@
-//! The priority of the recorder's threads; each sets its own as it begins.
+//! The priority of the recorder's threads. Each thread sets its own when it begins.
 
 use windows_sys::Win32::System::Threading::{GetCurrentThread, SetThreadPriority};
 

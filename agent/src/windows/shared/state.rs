@@ -1,5 +1,5 @@
-//! What outlives a recording: signals that the loader callback and DllMain reach, the live status,
-//! the hints of DllMain.
+//! State that outlives a recording: the signals that the loader callback and DllMain use, the live
+//! status, and the mailbox.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use stk_schema::control::{AgentStatus, CONTROL_VERSION};
 use crate::record::dotnet::names::LiveMailbox;
 use crate::record::shared::Signals;
 
-/// The signals of the recording that is under way; there is at most one.
+/// The signals of the current recording; there is at most one.
 pub static SIGNALS: Signals = Signals {
     stop: AtomicU32::new(0),
     tables_pending: AtomicU32::new(0),
@@ -19,17 +19,17 @@ pub static SIGNALS: Signals = Signals {
     sampler_whole: AtomicBool::new(false),
 };
 
-/// Whether the writer has ended the trace (or given up); true while nothing is recorded.
+/// Whether the writer has ended the trace or given up; true while nothing is recorded.
 pub static FINISHED: AtomicBool = AtomicBool::new(true);
 
-/// Exit code of the target's thread that was last seen to have ended: the process's own, if the
+/// Exit code of the target's thread whose end was seen last. It becomes the process's own if the
 /// recorder's threads end last.
 pub static LAST_EXIT_CODE: AtomicU32 = AtomicU32::new(0);
 
-/// Where inject.exe is asked for names.
+/// The mailbox through which the agent asks inject.exe for names.
 pub static MAILBOX: LiveMailbox = LiveMailbox::empty();
 
-/// Makes the signals ready for another recording.
+/// Resets the signals for another recording.
 pub fn reset_signals() {
     SIGNALS.tables_pending.store(0, Ordering::Relaxed);
     SIGNALS.renew.store(false, Ordering::Relaxed);
@@ -37,7 +37,7 @@ pub fn reset_signals() {
     SIGNALS.stop.store(0, Ordering::Release);
 }
 
-/// [`AgentStatus`] as it is updated in place; other processes read it at any time.
+/// [`AgentStatus`] with atomic fields. Other processes may read it at any time.
 #[repr(C)]
 pub struct LiveStatus {
     size: u32,
@@ -69,7 +69,7 @@ const _: () = {
     assert!(core::mem::offset_of!(LiveStatus, names) == core::mem::offset_of!(AgentStatus, names));
 };
 
-/// The status of this process's agent: data that other processes find by its export,
+/// The status of this process's agent. Other processes find it by its export,
 /// `control::EXPORT_STATUS_BLOCK`.
 #[unsafe(export_name = "stk_agent_status_block")]
 pub static STATUS: LiveStatus = LiveStatus {
@@ -107,7 +107,7 @@ impl LiveStatus {
         self.message_len.store(len as u32, Ordering::Release);
     }
 
-    /// A copy for a host in this process.
+    /// A copy, for a host in this process.
     pub fn copy(&self) -> AgentStatus {
         // SAFETY: same layout (asserted above), all of it plain data; a message that changes
         // meanwhile may come out mixed, which the status' contract allows.

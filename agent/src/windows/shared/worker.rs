@@ -1,4 +1,4 @@
-//! A thread of the recorder that writes to the trace, as the others see it.
+//! A thread of the recorder that writes to the trace, as the other threads see it.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -7,16 +7,16 @@ use super::events::{WakeEvent, wake_all};
 use super::exclusive::Exclusive;
 use crate::record::shared::Lane;
 
-/// What belongs to one thread, and what the others may touch of it: the writer takes the lane's
-/// blocks, and at the end of a recording enters the state to flush it.
+/// The parts of a thread that the others may use: the writer takes the lane's blocks, and at the
+/// end of a recording enters the state to flush it.
 pub struct Worker<S> {
     /// Its blocks, on their way to the writer.
     pub lane: Arc<Lane>,
-    /// What it works on.
+    /// The state that the thread works on.
     pub state: Exclusive<S>,
-    /// Set once it has handed over all that it had.
+    /// Set once the thread has handed over all its events.
     pub done: AtomicBool,
-    /// What it waits for.
+    /// The event that the thread waits for.
     pub wake: &'static WakeEvent,
 }
 
@@ -26,12 +26,13 @@ impl<S> Worker<S> {
         Worker { lane, state: Exclusive::new(state), done: AtomicBool::new(false), wake }
     }
 
-    /// Whether it has handed over all that it had.
+    /// Whether the thread has handed over all its events.
     pub fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire)
     }
 
-    /// It has handed over all that it had: tells those that wait for that.
+    /// Notes that the thread has handed over all its events, and wakes the threads that wait for
+    /// that.
     pub fn finish(&self) {
         self.done.store(true, Ordering::Release);
         wake_all();

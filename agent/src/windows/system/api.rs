@@ -1,5 +1,5 @@
-//! System functions that have no import library here or that older systems lack, found once by
-//! name.
+//! System functions that are found once by name: those without an import library here, and those
+//! that older systems lack.
 
 use core::ffi::{c_char, c_void};
 use core::mem::transmute_copy;
@@ -92,16 +92,15 @@ pub struct Api {
 
 static API: AtomicPtr<Api> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The functions, found at the first call; `None` on a system without the ones that cannot be
-/// missing.
+/// The functions, found at the first call; `None` on a system without the required ones.
 pub fn api() -> Option<&'static Api> {
     // SAFETY: the pointer is null or that of a box that is never freed.
     if let Some(api) = unsafe { API.load(Ordering::Acquire).as_ref() } {
         return Some(api);
     }
     let found = Box::into_raw(Box::new(find()?));
-    // A second thread that looked at the same moment found the same: its box is the one that stays
-    // or is left.
+    // A second thread that searched at the same time found the same functions. One of the two boxes
+    // stays in use, the other is leaked.
     API.store(found, Ordering::Release);
     // SAFETY: as above.
     unsafe { found.as_ref() }
@@ -136,7 +135,7 @@ pub fn unix_nanoseconds(filetime: u64) -> u64 {
 
 fn find() -> Option<Api> {
     // SAFETY: the names are zero-terminated; ntdll and kernel32 are mapped in every process and
-    // never leave.
+    // never unmapped.
     let (ntdll, kernel32) =
         unsafe { (GetModuleHandleW(w!("ntdll.dll")), GetModuleHandleW(w!("kernel32.dll"))) };
     let find = |module, name: &core::ffi::CStr| {

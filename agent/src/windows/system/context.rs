@@ -4,7 +4,7 @@ use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet, SP};
 use stk_schema::{Arch, registers};
 use windows_sys::Win32::System::Diagnostics::Debug as sys;
 
-/// What the agent was built for.
+/// The architecture that the agent was built for.
 #[cfg(target_arch = "x86_64")]
 pub const ARCH: Arch = Arch::X64;
 #[cfg(target_arch = "aarch64")]
@@ -12,10 +12,10 @@ pub const ARCH: Arch = Arch::Arm64;
 #[cfg(target_arch = "x86")]
 pub const ARCH: Arch = Arch::X86;
 
-/// Its register set.
+/// The register set of that architecture.
 pub const SET: RegisterSet = RegisterSet::general(ARCH);
 
-/// CONTROL and INTEGER. On arm64 also the vector registers, since d8 to d15 belong to the callers.
+/// CONTROL and INTEGER. On arm64 also the vector registers, because d8 to d15 are callee-saved.
 #[cfg(target_arch = "x86_64")]
 const FLAGS: u32 = 0x0010_0003;
 #[cfg(target_arch = "aarch64")]
@@ -23,15 +23,15 @@ const FLAGS: u32 = 0x0040_0007;
 #[cfg(target_arch = "x86")]
 const FLAGS: u32 = 0x0001_0003;
 
-/// CONTEXT_EXCEPTION_REQUEST: asks whether the context is one that the system vouches for. Under
-/// WOW64 a thread in the 64-bit world has a stale one.
+/// CONTEXT_EXCEPTION_REQUEST: asks the system whether the context is reliable. Under WOW64, a
+/// thread that runs 64-bit code has a stale one.
 #[cfg(target_arch = "x86")]
 const REQUEST: u32 = 0x4000_0000;
 #[cfg(not(target_arch = "x86"))]
 const REQUEST: u32 = 0;
 
-// The bindings' CONTEXT, against the numbers that stk-schema's test `e2e_layouts` asserts of public
-// headers.
+// Checks the bindings' CONTEXT against the numbers that stk-schema's test `e2e_layouts` asserts
+// from public headers.
 const _: () = {
     use core::mem::offset_of;
     const LAYOUT: stk_schema::layout::ContextLayout = stk_schema::layout::context(ARCH);
@@ -65,7 +65,7 @@ const _: () = {
 pub struct Context(pub sys::CONTEXT);
 
 impl Context {
-    /// A context that asks for what the trace stores.
+    /// A context that requests the registers that the trace stores.
     pub fn request() -> Context {
         // SAFETY: CONTEXT is plain data, for which zero is valid.
         let mut context = Context(unsafe { core::mem::zeroed() });
@@ -73,17 +73,16 @@ impl Context {
         context
     }
 
-    /// Sets the request again: the system overwrites it.
+    /// Sets the request flags again, because the system overwrites them.
     pub fn ask(&mut self) {
         self.0.ContextFlags = (FLAGS | REQUEST) as _;
     }
 
-    /// What was answered to the exception request, if it was made.
+    /// The answer to the exception request, if it was made.
     pub fn reply(&self) -> Option<u32> {
         (REQUEST != 0).then_some(self.0.ContextFlags)
     }
 
-    /// The stack pointer.
     pub fn stack_pointer(&self) -> usize {
         #[cfg(target_arch = "x86_64")]
         let sp = self.0.Rsp as usize;
@@ -94,7 +93,7 @@ impl Context {
         sp
     }
 
-    /// The registers in stored order.
+    /// The registers in the order of [`SET`].
     pub fn registers(&self) -> [u64; MAX_REGISTERS] {
         let mut values = [0; MAX_REGISTERS];
         fill(&self.0, &mut values);

@@ -34,7 +34,7 @@ impl Output for OutputFile {
 
     fn appended(&mut self) -> Option<u64> {
         let mut len = 0;
-        // SAFETY: the handle is open; the result is written to a place of its own.
+        // SAFETY: the handle is open; the result has room.
         let ok = unsafe { GetFileSizeEx(self.0, &mut len) };
         (ok != 0).then_some(len as u64)
     }
@@ -55,7 +55,7 @@ pub struct TablesFolder {
 }
 
 impl TablesFolder {
-    /// The folder with this path; `secret` is what makes the names of its unfinished files.
+    /// The folder with this path; the names of its unfinished files follow from `secret`.
     pub fn new(path: &[u16], secret: &[u8]) -> TablesFolder {
         let mut path = path.to_vec();
         if !matches!(path.last(), Some(&last) if last == u16::from(b'\\') || last == u16::from(b'/')) {
@@ -73,12 +73,12 @@ impl TablesFolder {
 impl TableStore for TablesFolder {
     fn put(&mut self, hash: ContentHash, bytes: &[u8]) -> bool {
         let file = self.file(format_args!("{hash}.tbl"));
-        // Others may write to the folder: a name alone says nothing of what is in the file.
+        // Other processes may write to the folder, so compare the contents, not only the name.
         if let Some(same) = holds(&file, bytes) {
             return same;
         }
-        // Written beside and renamed: a reader, or another process that records, never sees half a
-        // table.
+        // Write another file and rename it, so that a reader or another recording process never
+        // sees half a table.
         let temporary = self.names.fresh();
         let temporary = self.file(format_args!("{temporary}.tmp"));
         let Some(handle) = open(&temporary, GENERIC_WRITE, CREATE_NEW) else { return false };
@@ -91,13 +91,13 @@ impl TableStore for TablesFolder {
             }
             DeleteFileW(temporary.as_ptr());
         }
-        // Another process may have been faster.
+        // Another process may have written it first.
         written && holds(&file, bytes) == Some(true)
     }
 }
 
-/// Whether the file has exactly these bytes, no matter its name; `None` if there is none. What is
-/// no regular file has not.
+/// Whether the file has exactly these bytes; `None` if it does not exist. False for anything but a
+/// regular file.
 fn holds(path: &[u16], bytes: &[u8]) -> Option<bool> {
     const CHUNK: usize = 16 << 10;
     // SAFETY: the path is zero-terminated.
@@ -130,7 +130,7 @@ fn holds(path: &[u16], bytes: &[u8]) -> Option<bool> {
     Some(same)
 }
 
-/// Opens a file that others may read meanwhile; a link is opened itself, not what it leads to.
+/// Opens a file that others may read meanwhile. Opens a link itself, not its target.
 fn open(path: &[u16], access: u32, how: u32) -> Option<HANDLE> {
     let flags = FILE_ATTRIBUTE_NORMAL | FILE_FLAG_OPEN_REPARSE_POINT;
     // SAFETY: the path is zero-terminated.
@@ -139,7 +139,7 @@ fn open(path: &[u16], access: u32, how: u32) -> Option<HANDLE> {
     (handle != INVALID_HANDLE_VALUE).then_some(handle)
 }
 
-/// One write of all of `bytes`.
+/// Writes all of `bytes` with one call.
 fn write_all(handle: HANDLE, bytes: &[u8]) -> Result<(), u32> {
     let mut written = 0;
     // SAFETY: the buffer is live and of that length; a block is far below 4 GiB.

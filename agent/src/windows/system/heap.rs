@@ -1,5 +1,5 @@
-//! The recorder's own heap, so that the target's heaps, their locks and their damage are none of
-//! its business.
+//! The recorder's own heap, so that the recorder is independent of the target's heaps, their locks
+//! and their damage.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;
@@ -8,10 +8,10 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use windows_sys::Win32::System::Memory::{HEAP_ZERO_MEMORY, HeapAlloc, HeapCreate, HeapDestroy, HeapFree};
 
-/// What HeapAlloc aligns to (MEMORY_ALLOCATION_ALIGNMENT).
+/// The alignment of HeapAlloc's blocks (MEMORY_ALLOCATION_ALIGNMENT).
 const NATURAL: usize = 2 * size_of::<usize>();
-/// Room for the few allocations of the end of the trace at process exit: those of its index, and a
-/// few kilobytes for each of the modules of the last moment.
+/// Memory for the few allocations at the end of the trace when the process exits: those of its
+/// index, and a few kilobytes for each of the last modules.
 const EXIT_BYTES: usize = 1 << 20;
 
 static HEAP: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -24,27 +24,28 @@ struct ExitArena(core::cell::UnsafeCell<[u8; EXIT_BYTES]>);
 unsafe impl Sync for ExitArena {}
 static EXIT_ARENA: ExitArena = ExitArena(core::cell::UnsafeCell::new([0; EXIT_BYTES]));
 
-/// From now on allocations come from a fixed arena and frees do nothing.
+/// From now on, allocations come from a fixed arena and frees do nothing.
 ///
-/// At process exit the other threads are gone, perhaps with the heap's lock held: nothing may take
-/// it again.
+/// At process exit the other threads are gone, perhaps with the heap's lock held, so nothing may
+/// take that lock.
 pub fn leave_heap() {
     let _ = EXIT_USED.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
 }
 
-/// Whether the arena of the process's end has `bytes` left: what does not fit there is lost, and
-/// not every allocation may fail.
+/// Whether the arena for the process's end has `bytes` left. Events that do not fit are lost, and
+/// not every allocation there may fail.
 pub fn has_exit_room(bytes: usize) -> bool {
     EXIT_USED.load(Ordering::Acquire).saturating_add(bytes) <= EXIT_BYTES
 }
 
-/// Whether `bytes` more can be had; the recorder asks before it starts, as it must not fail later.
+/// Whether `bytes` more can be allocated. The recorder checks this before it starts, because it
+/// must not fail later.
 pub fn can_allocate(bytes: usize) -> bool {
     let heap = heap();
     if heap.is_null() {
         return false;
     }
-    // SAFETY: `heap` is this module's live heap, and the block that it gives is freed at once.
+    // SAFETY: `heap` is this module's live heap, and the block that it returns is freed at once.
     unsafe {
         let block = HeapAlloc(heap, 0, bytes);
         !block.is_null() && HeapFree(heap, 0, block) != 0
@@ -57,14 +58,14 @@ static GLOBAL: PrivateHeap = PrivateHeap;
 
 struct PrivateHeap;
 
-// SAFETY: blocks come from HeapAlloc (or the arena, each byte once), which aligns to `NATURAL`;
-// larger alignments keep the block's own address in the word before the aligned one.
+// SAFETY: blocks come from HeapAlloc (or the arena, each byte once), which aligns to `NATURAL`. For
+// larger alignments, the word before the aligned address holds the block's own address.
 unsafe impl GlobalAlloc for PrivateHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         allocate(layout, 0)
     }
 
-    // Large blocks then come as fresh pages, which nobody has to touch.
+    // Large blocks are then fresh pages, which need not be written.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         allocate(layout, HEAP_ZERO_MEMORY)
     }
@@ -123,7 +124,7 @@ fn alloc_at_exit(layout: Layout) -> *mut u8 {
             return null_mut();
         };
         match EXIT_USED.compare_exchange(used, end + 1, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: `start..end` lies in the arena and was handed to nobody else. The arena is
+            // SAFETY: `start..end` lies in the arena and was handed out only here. The arena is
             // aligned to 16; the recorder allocates nothing with a larger alignment at exit.
             Ok(_) => return unsafe { EXIT_ARENA.0.get().cast::<u8>().add(start) },
             Err(now) => used = now,
@@ -142,7 +143,7 @@ fn heap() -> *mut c_void {
         Ok(_) => made,
         Err(first) => {
             if !made.is_null() {
-                // SAFETY: this thread made it and nobody else has seen it.
+                // SAFETY: this thread made it and no other has seen it.
                 unsafe { HeapDestroy(made) };
             }
             first

@@ -15,11 +15,11 @@ use crate::windows::system::api::{Api, VersionInfo, unix_nanoseconds, utc};
 use crate::windows::system::context::ARCH;
 use crate::windows::system::text::{units, wtf8};
 
-/// Units of the longest command line that Windows has.
+/// UTF-16 units of the longest command line on Windows.
 const LONGEST: usize = 32_768;
 
-/// Calls `each` with every fact that is known, keys in a fixed order; the command line only if it
-/// is wanted.
+/// Calls `each` with every known fact, keys in a fixed order. Includes the command line only if
+/// `with_command_line` is set.
 pub fn facts(api: &Api, with_command_line: bool, mut each: impl FnMut(&str, &[u8])) {
     let mut text = |key, value: String| {
         if !value.is_empty() {
@@ -44,7 +44,7 @@ pub fn facts(api: &Api, with_command_line: bool, mut each: impl FnMut(&str, &[u8
     text("page.size", info.dwPageSize.to_string());
     let mut name = [0u16; 256];
     let mut len = name.len() as u32;
-    // SAFETY: the buffer has the length that is told.
+    // SAFETY: the buffer has the length that is passed.
     if unsafe { GetComputerNameExW(ComputerNameDnsHostname, name.as_mut_ptr(), &mut len) } != 0 {
         each("host", &wtf8(name.iter().copied().take(len as usize)));
     }
@@ -65,8 +65,8 @@ pub fn process_created() -> u64 {
     unix_nanoseconds(times[0])
 }
 
-/// A number for this boot of the machine: the time at which it started, coarse enough to come out
-/// the same in every process of the boot in nearly all cases.
+/// A number for this boot of the machine: the time at which it started, coarse enough to be the
+/// same in nearly all processes of one boot.
 pub fn boot_id(api: &Api) -> u64 {
     // SAFETY: no preconditions.
     let up = unsafe { GetTickCount64() };

@@ -1,68 +1,68 @@
-//! A call that can be left from deep inside, as by C's `setjmp` and `longjmp`: what the thread that
-//! ends the process needs where the recorder panics in it, and the walk where it faults.
+//! A call that can be left from deep inside, like C's `setjmp` and `longjmp`. The thread that ends
+//! the process needs it if the recorder panics there, and the walk needs it if it faults.
 //!
-//! By hand, since no compiler must assume anything of what the called function had changed when it
-//! was left: all nonvolatile registers are saved by [`guarded`]. What the function owned is not
-//! dropped.
+//! It is written in assembly, because no compiler may assume anything about what the called
+//! function had changed when it was left: [`guarded`] saves all nonvolatile registers. Values that
+//! the function owned are not dropped.
 
 use core::arch::naked_asm;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// Where a call that is left goes on, written by [`guarded`].
+/// Where execution continues after a call is left. Written by [`guarded`].
 #[repr(C)]
 pub struct Landing {
     /// Stack pointer.
     pub sp: usize,
     /// Instruction pointer.
     pub ip: usize,
-    /// Pointer into the thread's shadow stack; 0 = it has none.
+    /// Pointer into the thread's shadow stack; 0 = none.
     shadow: usize,
 }
 
 impl Landing {
-    /// A landing that nothing was written to yet.
+    /// A landing that was not written yet.
     pub const EMPTY: Landing = Landing { sp: 0, ip: 0, shadow: 0 };
 }
 
 /// The landing of the thread that ends the process; null = none.
 static EXIT: AtomicPtr<Landing> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Runs `work` on the thread that ends the process; true if it returned, false if a panic left it.
+/// Runs `work` on the thread that ends the process. True if it returned, false if a panic left it.
 ///
 /// # Safety
-/// All threads of the process but the calling one must be gone for good: a panic of any thread ends
-/// this call.
+/// All threads of the process but the calling one must have ended: a panic of any thread ends this
+/// call.
 pub unsafe fn survive_panic<F: FnOnce()>(work: F) -> bool {
     unsafe extern "system" fn run<F: FnOnce()>(work: *mut c_void) {
-        // SAFETY: `survive_panic` hands over its `Option`, which it does not touch meanwhile.
+        // SAFETY: `survive_panic` passes its `Option`, which it does not touch meanwhile.
         if let Some(work) = unsafe { (*work.cast::<Option<F>>()).take() } {
             work();
         }
     }
     let (mut work, mut landing) = (Some(work), Landing::EMPTY);
     EXIT.store(&raw mut landing, Ordering::Release);
-    // SAFETY: `run` has the type of the closure that it is given, and the landing is valid while
-    // the call lasts.
+    // SAFETY: `run` has the type of the closure that it gets, and the landing is valid during the
+    // call.
     let left = unsafe { guarded(run::<F>, (&raw mut work).cast(), &raw mut landing) };
     EXIT.store(core::ptr::null_mut(), Ordering::Release);
     left == 0
 }
 
-/// Goes on behind [`survive_panic`], if that is under way.
+/// If [`survive_panic`] is running, continues after it.
 pub fn leave_exit() {
     let landing = EXIT.swap(core::ptr::null_mut(), Ordering::AcqRel);
     if !landing.is_null() {
-        // SAFETY: only `survive_panic` sets it, and takes it back before its frame goes; no other
-        // thread is there any more, so this is the thread that called it.
+        // SAFETY: only `survive_panic` sets it, and resets it before its frame ends. No other
+        // thread exists any more, so this is the thread that called it.
         unsafe { leave(landing) }
     }
 }
 
-/// Calls `body(argument)`; 0 if it returned, 1 if it was left by way of `landing`.
+/// Calls `body(argument)`. Returns 0 if that returned, 1 if it was left through `landing`.
 ///
 /// # Safety
-/// `body` must be fit for `argument`; `landing` must be writable, and is good until the return.
+/// `body` must accept `argument`; `landing` must be writable, and is valid until the return.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub unsafe extern "C" fn guarded(
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn guarded(
         "mov [r8], rsp",
         "lea rax, [rip + 2f]",
         "mov [r8 + 8], rax",
-        // Does nothing where there is no shadow stack.
+        // Does nothing if there is no shadow stack.
         "xor eax, eax",
         "rdsspq rax",
         "mov [r8 + 16], rax",
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn guarded(
     )
 }
 
-/// Goes on at the landing, with the return addresses above it taken off the shadow stack.
+/// Continues at the landing, after removing the return addresses above it from the shadow stack.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn leave(landing: *const Landing) -> ! {
@@ -165,7 +165,7 @@ unsafe extern "C" fn leave(landing: *const Landing) -> ! {
         "mov rdx, [rcx + 16]",
         "sub rdx, rax",
         "shr rdx, 3",
-        // Takes at most 255 at once.
+        // Removes at most 255 at once.
         "2:",
         "test rdx, rdx",
         "jz 3f",
@@ -181,7 +181,7 @@ unsafe extern "C" fn leave(landing: *const Landing) -> ! {
     )
 }
 
-/// As for x64.
+/// The same for x86.
 #[cfg(target_arch = "x86")]
 #[unsafe(naked)]
 pub unsafe extern "C" fn guarded(
@@ -189,8 +189,8 @@ pub unsafe extern "C" fn guarded(
     argument: *mut c_void,
     landing: *mut Landing,
 ) -> u32 {
-    // Behind the four registers and the return address: body, argument, landing. `body` takes its
-    // argument off the stack.
+    // Above the four registers and the return address: body, argument, landing. `body` removes its
+    // argument from the stack.
     naked_asm!(
         "push ebp",
         "push ebx",
@@ -215,14 +215,14 @@ pub unsafe extern "C" fn guarded(
     )
 }
 
-/// Goes on at the landing. No 32-bit process of Windows has a shadow stack.
+/// Continues at the landing. No 32-bit process of Windows has a shadow stack.
 #[cfg(target_arch = "x86")]
 #[unsafe(naked)]
 unsafe extern "C" fn leave(landing: *const Landing) -> ! {
     naked_asm!("mov ecx, [esp + 4]", "mov esp, [ecx]", "jmp dword ptr [ecx + 4]")
 }
 
-/// As for x64.
+/// The same for arm64.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 pub unsafe extern "C" fn guarded(
@@ -292,7 +292,7 @@ pub unsafe extern "C" fn guarded(
     )
 }
 
-/// Goes on at the landing.
+/// Continues at the landing.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn leave(landing: *const Landing) -> ! {

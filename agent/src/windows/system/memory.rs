@@ -1,12 +1,12 @@
-//! Reads of the process's own memory that fail instead of faulting.
+//! Reads the process's own memory with errors instead of faults.
 
 use windows_sys::Win32::System::Threading::GetCurrentProcess;
 
 use crate::record::image::Memory;
 use crate::windows::system::api::Api;
 
-/// This process's memory through NtReadVirtualMemory: an address that is gone gives an error, not
-/// an exception that the target's handlers would see.
+/// This process's memory through NtReadVirtualMemory. An unmapped address gives an error, not an
+/// exception that the target's handlers would see.
 #[derive(Clone, Copy)]
 pub struct OwnMemory(pub &'static Api);
 
@@ -17,7 +17,7 @@ impl Memory for OwnMemory {
 }
 
 impl OwnMemory {
-    /// As [`Memory::read`], returning how many bytes from the start could be read.
+    /// Does the same as [`Memory::read`], but returns how many bytes from the start could be read.
     pub fn read_some(&self, address: u64, into: &mut [u8]) -> usize {
         let Ok(address) = usize::try_from(address) else { return 0 };
         let mut done = 0;
@@ -35,7 +35,7 @@ impl OwnMemory {
         if status >= 0 { done.min(into.len()) } else { 0 }
     }
 
-    /// A pointer-sized value.
+    /// Reads a pointer-sized value.
     pub fn pointer(&self, address: u64) -> Option<u64> {
         let mut bytes = [0; size_of::<usize>()];
         self.read(address, &mut bytes).then(|| usize::from_le_bytes(bytes) as u64)

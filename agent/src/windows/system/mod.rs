@@ -1,23 +1,23 @@
-//! The system as every thread of the recorder calls it: functions, memory, threads, files, facts.
+//! System calls for every thread of the recorder: functions, memory, threads, files, facts.
 //!
-//! No thread runs here by itself. What is here owns at most a handle, and knows nothing of a
-//! recording. While a thread is suspended (the law in `sampler`), the sampler calls nothing of it
-//! but reads: of `memory`, of the owners of locks (`peb`), of the thread's block
-//! (`thread::Teb::stack`) and of its `context`; `api` was looked up when the recording started.
+//! No thread runs this folder alone. Its items own at most a handle, and know nothing of a
+//! recording. While a thread is suspended (the law in `sampler`), the sampler uses it only to read:
+//! memory (`memory`), the owners of locks (`peb`), the thread's block (`thread::Teb::stack`) and
+//! its `context`. `api` was looked up when the recording started.
 //!
 //! ```text
 //! api      functions of the system by name; ticks and the time
-//! memory   reads that fail instead of faulting
-//! pages    what the system says of pages
+//! memory   reads with errors instead of faults
+//! pages    queries of pages
 //! peb      the process's block: modules, owners of its locks
 //! thread   threads of the process, their handles and blocks
 //! context  registers of a CONTEXT
 //! host     facts about machine and process
 //! files    the trace, and the folder of shared tables
 //! heap     the recorder's own heap
-//! panic    what becomes of a panic
+//! panic    handles a panic of the recorder
 //! landing  a call that a panic or a fault can leave
-//! random   bytes that other processes cannot foretell
+//! random   bytes that other processes cannot predict
 //! text     UTF-16 to WTF-8
 //! ```
 

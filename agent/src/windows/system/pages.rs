@@ -1,4 +1,4 @@
-//! What the system says of this process's pages.
+//! Queries this process's pages.
 
 use core::mem::zeroed;
 
@@ -6,12 +6,12 @@ use windows_sys::Win32::System::Memory::{
     MEM_COMMIT, MEMORY_BASIC_INFORMATION, PAGE_GUARD, PAGE_NOACCESS, VirtualQuery,
 };
 
-/// Whether the pages can be read without a side effect: a guard page loses its guard by it.
+/// Whether the pages can be read without a side effect: reading a guard page removes its guard.
 pub fn is_readable(info: &MEMORY_BASIC_INFORMATION) -> bool {
     info.State == MEM_COMMIT && info.Protect & (PAGE_GUARD | PAGE_NOACCESS) == 0
 }
 
-/// What the system says of the pages around `address`.
+/// The system's information on the pages around `address`.
 pub fn query(address: u64) -> Option<MEMORY_BASIC_INFORMATION> {
     // SAFETY: plain data; the query only writes it.
     let mut info: MEMORY_BASIC_INFORMATION = unsafe { zeroed() };

@@ -1,14 +1,14 @@
-//! What happens when the recorder itself fails: its thread parks for ever, the trace and the status
-//! say so, and the target goes on. In the thread that ends the process the call is left instead, so
-//! that the process ends.
+//! Handles a panic of the recorder: its thread parks forever, the trace and the status report the
+//! panic, and the target continues. On the thread that ends the process, the panic leaves the
+//! current call instead, so that the process ends.
 
 use core::cell::UnsafeCell;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Where the first panic was, for END's detail and the status.
+/// The first panic's position and text, for END's detail and the status.
 pub struct Message {
-    /// 0 = none, 1 = being written, 2 = whole.
+    /// 0 = none, 1 = being written, 2 = complete.
     state: AtomicU32,
     len: AtomicUsize,
     text: UnsafeCell<[u8; 256]>,
@@ -25,7 +25,7 @@ pub fn message() -> Option<&'static str> {
     if MESSAGE.state.load(Ordering::Acquire) != 2 {
         return None;
     }
-    // SAFETY: `state` is 2: the text is whole and never written again.
+    // SAFETY: `state` is 2: the text is complete and never written again.
     let text = unsafe { &*MESSAGE.text.get() };
     let text = text.get(..MESSAGE.len.load(Ordering::Relaxed))?;
     Some(core::str::from_utf8(text).unwrap_or("the recorder panicked"))
@@ -36,7 +36,7 @@ pub fn happened() -> bool {
     MESSAGE.state.load(Ordering::Acquire) != 0
 }
 
-/// Keeps the first panic's place and text.
+/// Keeps the first panic's position and text.
 #[cfg_attr(test, allow(dead_code))]
 fn keep(info: &core::panic::PanicInfo<'_>) {
     if MESSAGE.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -45,7 +45,7 @@ fn keep(info: &core::panic::PanicInfo<'_>) {
     // SAFETY: this thread alone moved `state` to 1.
     let mut writer = TruncatingWriter { into: unsafe { &mut *MESSAGE.text.get() }, len: 0 };
     if let Some(place) = info.location() {
-        // The file's last component: the path is that of the machine that built the agent.
+        // Only the file's name: the folders are those of the machine that built the agent.
         let file = place.file().rsplit(['/', '\\']).next().unwrap_or("");
         let _ = write!(writer, "{}:{}: ", file, place.line());
     }
@@ -80,8 +80,8 @@ impl Write for TruncatingWriter<'_> {
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     keep(info);
     super::landing::leave_exit();
-    // The writer thread (or the watchdog, if it was the writer that panicked) polls `happened` and
-    // ends the trace; the watchdog resumes a thread that this one had suspended.
+    // The writer thread (or the watchdog, if the writer panicked) polls `happened` and ends the
+    // trace. The watchdog resumes a thread that this one had suspended.
     loop {
         // SAFETY: no preconditions.
         unsafe { windows_sys::Win32::System::Threading::Sleep(u32::MAX) };
@@ -90,7 +90,7 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
 
 /// rustup's `core` and `alloc` for windows-gnu are built to unwind, so their .xdata names a
 /// personality routine that only `std` defines. The agent is built with `panic = "abort"` and never
-/// unwinds through them: the address must exist, no more.
+/// unwinds through them: the address only has to exist.
 #[cfg(all(target_env = "gnu", not(test)))]
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}

@@ -11,7 +11,7 @@ use crate::windows::system::api::Api;
 use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::text::wtf8;
 
-/// The fields, asserted against public headers by stk-schema's test `e2e_layouts`.
+/// The offsets, asserted against public headers by stk-schema's test `e2e_layouts`.
 mod offsets {
     use stk_schema::layout::NATIVE;
     pub const LOADER_DATA: u64 = NATIVE.peb_loader_data as u64;
@@ -26,7 +26,7 @@ mod offsets {
     pub const OWNER: usize = NATIVE.section_owner;
 }
 
-/// More modules than any process has; ends a walk that a racing change sent in circles.
+/// More modules than any process has. Ends a walk that a racing change sent in circles.
 const MAX_MODULES: usize = 16_384;
 
 /// The process environment block.
@@ -39,17 +39,17 @@ unsafe impl Send for Peb {}
 unsafe impl Sync for Peb {}
 
 impl Peb {
-    /// This process's.
+    /// This process's block.
     pub fn current(api: &Api) -> Peb {
         // SAFETY: no preconditions.
         Peb(unsafe { (api.current_peb)() })
     }
 
     /// Whether thread `tid` owns the loader lock and the PEB lock, as RtlExitUserProcess does when
-    /// it has every other thread terminated. (So does a thread that loads a module and reads the
+    /// it terminates every other thread. (So does a thread that loads a module and reads the
     /// environment meanwhile.) Such a thread is not sampled: if the sampler is terminated while it
-    /// holds that thread suspended, only the guard process can resume it. The owners are read, no
-    /// lock is taken.
+    /// holds that thread suspended, only the guard process can resume it. This only reads the
+    /// owners and takes no lock.
     pub fn owns_exit_locks(&self, tid: u32) -> bool {
         self.owner(offsets::FAST_PEB_LOCK) == tid as usize && self.owner(offsets::LOADER_LOCK) == tid as usize
     }
@@ -63,9 +63,8 @@ impl Peb {
         }
     }
 
-    /// The loader's list of modules, the executable first; read without the loader's lock, so that
-    /// a racing load or unload can cut it short: `None` tells that it did not come back to its
-    /// head.
+    /// The loader's list of modules, the executable first. It is read without the loader's lock, so
+    /// a racing load or unload can break the walk: `None` if it did not return to its head.
     pub fn modules(&self, memory: &OwnMemory) -> Option<Vec<ModuleSighting>> {
         let data = memory.pointer(self.0 as u64 + offsets::LOADER_DATA)?;
         let head = data + offsets::LIST;

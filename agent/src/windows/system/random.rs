@@ -1,4 +1,4 @@
-//! Bytes that other processes cannot foretell, without loading anything into the target.
+//! Bytes that other processes cannot predict, without loading any DLL into the target.
 
 use alloc::vec::Vec;
 use core::mem::transmute;
@@ -9,11 +9,11 @@ use windows_sys::{s, w};
 
 use crate::windows::system::api::ticks;
 
-/// A secret of this recording. The system's generator gives it if the target has loaded one; else
-/// it is only as good as the trace's UUID (which who may read the trace knows), the clock and the
-/// places of stack and heap together.
+/// A secret of this recording. It comes from the system's generator if the target has loaded one.
+/// Otherwise it is only as good as the trace's UUID (which readers of the trace know), the clock
+/// and the addresses of stack and heap together.
 ///
-/// Takes the loader lock: not while threads are being sampled.
+/// Takes the loader lock, so it must not be called while threads are being sampled.
 pub fn secret(uuid: &[u8; 16]) -> Vec<u8> {
     let mut secret = alloc::vec![0u8; 32];
     fill(&mut secret);
@@ -25,14 +25,14 @@ pub fn secret(uuid: &[u8; 16]) -> Vec<u8> {
     secret
 }
 
-/// Fills `bytes` from the system's generator, if one of the DLLs that have it is loaded.
+/// Fills `bytes` from the system's generator, if one of its DLLs is loaded.
 fn fill(bytes: &mut [u8]) {
     /// ProcessPrng (bcryptprimitives.dll): always succeeds.
     type Generator = unsafe extern "system" fn(*mut u8, usize) -> i32;
     /// RtlGenRandom, exported as SystemFunction036 (advapi32.dll).
     type Older = unsafe extern "system" fn(*mut u8, u32) -> u8;
-    // SAFETY: the names are zero-terminated, the types are the documented signatures, pointer and
-    // length are those of the slice.
+    // SAFETY: the names are zero-terminated, the types are the documented signatures, and pointer
+    // and length belong to the slice.
     unsafe {
         let module = GetModuleHandleW(w!("bcryptprimitives.dll"));
         if !module.is_null()

@@ -1,16 +1,15 @@
-//! Names: UTF-16 from the system, WTF-8 in the trace.
+//! Converts UTF-16 from the system to WTF-8 for the trace.
 
 use alloc::vec::Vec;
 
-/// UTF-16, unpaired surrogates included, as WTF-8.
+/// Converts UTF-16, which may hold unpaired surrogates, to WTF-8.
 pub fn wtf8(units: impl Iterator<Item = u16>) -> Vec<u8> {
     let mut out = Vec::new();
     for unit in char::decode_utf16(units) {
         match unit {
             Ok(character) => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
             Err(unpaired) => {
-                // A surrogate takes three bytes of generalised UTF-8, which `char` refuses to
-                // encode.
+                // A surrogate takes three bytes of generalised UTF-8. `char` refuses to encode it.
                 let unit = unpaired.unpaired_surrogate();
                 out.extend_from_slice(&[
                     0xe0 | (unit >> 12) as u8,
@@ -26,7 +25,7 @@ pub fn wtf8(units: impl Iterator<Item = u16>) -> Vec<u8> {
 /// The zero-terminated UTF-16 at `text`, at most `most` units of it.
 ///
 /// # Safety
-/// `text` is null or points to that many readable units or to a terminator before them.
+/// `text` is null or points to `most` readable units, or to a terminator before them.
 pub unsafe fn units<'a>(text: *const u16, most: usize) -> &'a [u16] {
     if text.is_null() {
         return &[];

@@ -1,4 +1,5 @@
-//! Threads of this process: found without a look at the rest of the system, opened, described.
+//! Finds, opens and describes the threads of this process without enumerating the rest of the
+//! system.
 
 use alloc::vec::Vec;
 use core::ffi::c_void;
@@ -31,7 +32,7 @@ const START_ADDRESS: u32 = 9;
 const NAME: u32 = 38;
 /// Bytes of a thread's name that are read, with the UNICODE_STRING before it.
 const NAME_ROOM: usize = 16 + 2048;
-/// More threads than any process has; ends a walk that goes in circles.
+/// More threads than any process has. Ends a walk that goes in circles.
 const MAX_THREADS: usize = 65_536;
 
 /// An open handle to a thread of this process.
@@ -43,7 +44,7 @@ unsafe impl Send for ThreadHandle {}
 unsafe impl Sync for ThreadHandle {}
 
 impl ThreadHandle {
-    /// The handle, open as long as this is.
+    /// The handle; it is open as long as this lives.
     pub fn raw(&self) -> HANDLE {
         self.0
     }
@@ -112,7 +113,7 @@ impl ThreadHandle {
         if status >= 0 { address as u64 } else { 0 }
     }
 
-    /// Its times, as far as they are known.
+    /// Its times, if they can be read.
     pub fn times(&self) -> Option<Times> {
         let mut times = [0u64; 4];
         let [created, exited, kernel, user] = times.each_mut().map(|time| core::ptr::from_mut(time).cast());
@@ -125,19 +126,19 @@ impl ThreadHandle {
         })
     }
 
-    /// Its description, WTF-8; empty if it has none, `None` if the system cannot tell.
+    /// Its description, WTF-8; empty if it has none, `None` if the system does not say.
     pub fn name(&self, api: &Api) -> Option<Vec<u8>> {
         #[repr(C, align(8))]
         struct NameBuffer([u8; NAME_ROOM]);
         let mut room = NameBuffer([0; NAME_ROOM]);
-        // SAFETY: the buffer has the length that is told.
+        // SAFETY: the buffer has the length that is passed.
         let status = unsafe {
             (api.query_thread)(self.0, NAME, room.0.as_mut_ptr().cast(), NAME_ROOM as u32, null_mut())
         };
         if status < 0 {
             return None;
         }
-        // UNICODE_STRING: length in bytes, then a pointer to the text, which follows it in the same
+        // UNICODE_STRING: length in bytes, then a pointer to the text, which follows in the same
         // buffer.
         let len = usize::from(u16::from_le_bytes([room.0[0], room.0[1]]));
         let text = room.0.get(2 * size_of::<usize>()..)?.get(..len)?;
@@ -152,12 +153,11 @@ impl Drop for ThreadHandle {
     }
 }
 
-/// Times of a thread.
 #[derive(Clone, Copy)]
 pub struct Times {
     /// When it was created, in nanoseconds since the Unix epoch; 0 if unknown.
     pub created: u64,
-    /// When it ended, likewise; meaningless before.
+    /// When it ended, likewise; undefined before its end.
     pub exited: u64,
     /// CPU time so far, in units of 100 ns.
     pub cpu: u64,
@@ -172,18 +172,17 @@ const STACK_LIMIT: usize = layout::TEB32_STACK_LIMIT;
 #[cfg(target_pointer_width = "32")]
 const STACK_BASE: usize = layout::TEB32_STACK_BASE;
 
-/// A thread environment block. Its memory stays while the thread lives, hence while it is
-/// suspended.
+/// A thread environment block. It stays mapped while the thread lives, hence while it is suspended.
 #[derive(Clone, Copy)]
 pub struct Teb(*const u8);
 
-// SAFETY: an address; what is read through it is read by `stack` under its conditions.
+// SAFETY: an address; only `stack` reads through it, under its own conditions.
 unsafe impl Send for Teb {}
 // SAFETY: as above.
 unsafe impl Sync for Teb {}
 
 impl Teb {
-    /// The calling thread's.
+    /// The calling thread's block.
     pub fn current() -> Teb {
         let teb;
         #[cfg(target_arch = "x86_64")]
@@ -204,7 +203,6 @@ impl Teb {
         Teb(teb)
     }
 
-    /// Its address.
     pub fn address(&self) -> u64 {
         self.0 as u64
     }
@@ -212,10 +210,10 @@ impl Teb {
     /// StackLimit and StackBase at this moment.
     ///
     /// # Safety
-    /// The thread must be suspended, or the calling one: the system unmaps the block when its
-    /// thread ends.
+    /// The thread must be suspended or the calling one: the system unmaps the block when its thread
+    /// ends.
     pub unsafe fn stack(&self) -> (usize, usize) {
-        // SAFETY: both fields lie in the block, which is there by the caller's promise; the thread
+        // SAFETY: both fields lie in the block, which is mapped by the caller's promise; the thread
         // may change them, hence volatile.
         unsafe {
             (
@@ -269,19 +267,19 @@ pub fn enumerate(api: &Api, mut each: impl FnMut(&ThreadHandle)) -> bool {
     true
 }
 
-/// A handle to the thread with this id, if it is one of this process and alive.
+/// Opens the thread with this id, if it belongs to this process and is alive.
 pub fn open(tid: u32) -> Option<ThreadHandle> {
     open_with(tid, ACCESS)
 }
 
-/// As [`open`], with these access rights.
+/// Does the same as [`open`], with these access rights.
 pub fn open_with(tid: u32, access: u32) -> Option<ThreadHandle> {
     // SAFETY: no preconditions.
     let handle = unsafe { OpenThread(access, 0, tid) };
     (!handle.is_null()).then(|| ThreadHandle(handle))
 }
 
-/// Where NtGetNextThread is missing: the snapshot of the whole system, filtered.
+/// For systems without NtGetNextThread: enumerates the whole system and filters.
 fn enumerate_system(mut each: impl FnMut(&ThreadHandle)) -> bool {
     // SAFETY: plain calls on a snapshot handle that is closed at the end.
     unsafe {

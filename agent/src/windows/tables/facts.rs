@@ -1,4 +1,4 @@
-//! Facts for the trace: clock, metadata, what recording cost and what it lost.
+//! Facts for the trace: clock, metadata, the costs of recording, and the losses.
 
 use core::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use crate::windows::system::host;
 const LOSSES_MS: u64 = 1000;
 
 impl TablesRecorder {
-    /// Writes the pair of clocks.
+    /// Writes CLOCK: both clocks at the same moment.
     pub(super) fn clock(&mut self) {
         let event = Event::Clock(Clock { time: ticks(), utc: utc(self.api) });
         self.journal.event(&event);
@@ -44,12 +44,12 @@ impl TablesRecorder {
         self.journal.event(&Event::Metadata(Metadata { key: key.as_bytes(), value }));
     }
 
-    /// Writes DROPPED for what was lost since the last report.
+    /// Writes DROPPED for the losses since the last report.
     pub(super) fn losses(&mut self) {
         let now = ticks();
         self.losses_due = now + LOSSES_MS * self.settings.ticks_per_ms;
         for (tid, since) in SUSPENSIONS.take_missed() {
-            // The watchdog counts it, before or after this.
+            // The watchdog counts the loss, before or after this.
             let known = self.threads.live().iter().find(|thread| thread.start.tid == tid);
             let thread = known.map_or(0, |thread| thread.instance);
             let reason = DropReason::NotStopped as u64;
@@ -69,7 +69,7 @@ impl TablesRecorder {
         self.suspension_costs();
     }
 
-    /// Writes RATE_CHANGE if the sampler has changed the rate to keep to its share of a processor.
+    /// Writes RATE_CHANGE if the sampler changed the rate to keep within its share of a processor.
     fn rate(&mut self) {
         let rate = self.counters.rate.load(Ordering::Acquire);
         if rate != self.rate_written {
@@ -80,7 +80,7 @@ impl TablesRecorder {
         }
     }
 
-    /// Writes what a suspension costs, once it is measured.
+    /// Writes the cost of a suspension once it is measured.
     fn suspension_costs(&mut self) {
         let counters = self.counters.clone();
         if self.costs_written || !counters.calibrated.load(Ordering::Acquire) {
@@ -106,7 +106,7 @@ impl TablesRecorder {
         own.filter_map(|thread| thread.handle.handle.times()).map(|times| times.cpu * 100).sum()
     }
 
-    /// What recording cost, as metadata.
+    /// Writes the costs of recording as metadata.
     pub(super) fn measurements(&mut self, own_cpu_ns: u64) {
         self.fact("recorder.cpu_ns", alloc::format!("{own_cpu_ns}").as_bytes());
         if loader::unrescued() != 0 {

@@ -1,5 +1,5 @@
-//! Hints that threads started, from DllMain: it runs on the new thread under the loader's lock, so
-//! it only leaves the thread's id in a ring and sets an event.
+//! Hints from DllMain that a thread started. DllMain runs on the new thread under the loader's
+//! lock, so it only puts the thread's id into a ring and sets an event.
 
 use alloc::boxed::Box;
 use core::ptr::null_mut;
@@ -9,7 +9,7 @@ use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 
 use crate::record::queue::Queue;
 
-/// Hints that can wait; a lost one only delays the thread until the next enumeration.
+/// Most hints that wait. A lost hint only delays the thread until the next enumeration.
 const RING: usize = 256;
 
 static HINTS: AtomicPtr<Queue<u32>> = AtomicPtr::new(null_mut());
@@ -21,7 +21,7 @@ pub fn prepare() {
     }
 }
 
-/// The calling thread has just started; true if somebody should look.
+/// Notes that the calling thread has just started. True if the tables thread should enumerate.
 pub fn thread_started() -> bool {
     // SAFETY: null or a box that is never freed.
     let Some(hints) = (unsafe { HINTS.load(Ordering::Acquire).as_ref() }) else { return false };
@@ -29,7 +29,7 @@ pub fn thread_started() -> bool {
     hints.push(unsafe { GetCurrentThreadId() }).is_ok()
 }
 
-/// The oldest hint.
+/// Takes the oldest hint.
 pub fn next() -> Option<u32> {
     // SAFETY: null or a box that is never freed.
     unsafe { HINTS.load(Ordering::Acquire).as_ref() }?.pop()

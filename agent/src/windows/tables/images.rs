@@ -1,4 +1,5 @@
-//! The tables of modules' images: read out of memory, or out of what was copied when a module went.
+//! The tables of modules' images, read from memory or from the copy made when a module was
+//! unloaded.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -14,12 +15,12 @@ use crate::windows::shared::state::SIGNALS;
 impl TablesRecorder {
     /// Reads and writes the tables of a module.
     pub(super) fn read_tables(&mut self, instance: u64) {
-        // Out of the list for as long as they are read.
+        // Taken out of the list while its tables are read.
         let (image, memory) = (self.modules.take_image(instance), self.memory);
         let tables = image.as_ref().map(|image| self.store_tables(image, &memory)).unwrap_or_default();
         self.modules.put_image(instance, image);
-        // The loader tells of an unload before it unmaps: if it has told nothing, what was read was
-        // this module's.
+        // The loader reports an unload before it unmaps. If it has reported none by now, the tables
+        // that were read belong to this module.
         self.drain_loader();
         let tables = if self.is_replaced(instance) { Vec::new() } else { tables };
         if self.modules.get(instance).is_some_and(|module| module.image.is_some()) {
@@ -29,7 +30,7 @@ impl TablesRecorder {
         SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Writes what is wanted of an image.
+    /// Writes the configured parts of an image.
     fn store_tables(&mut self, image: &Image, memory: &impl Memory) -> Vec<Table> {
         let mut tables = Vec::new();
         let embed = self.settings.embed;
@@ -44,8 +45,7 @@ impl TablesRecorder {
         tables
     }
 
-    /// Writes the tables of the module at `base`, which is gone, from what was copied of it when it
-    /// went.
+    /// Writes the tables of the unloaded module at `base` from the copy made when it was unloaded.
     pub(super) fn use_rescued(&mut self, base: u64, rescued: &RescueCopy) {
         let Some(arena) = loader::arena() else { return };
         let Some(module) = self.modules.based_at(base).filter(|module| !module.has_tables()) else { return };

@@ -1,8 +1,8 @@
 //! Loader notifications. The callback runs on the thread that loads or unloads, under the loader's
-//! lock: it copies what it is told into a preallocated ring and returns. Of a module that is loaded
-//! it keeps the identity; of one that is unloaded before its tables were read, the tables. Both are
-//! copied by NtReadVirtualMemory, which fails where a page is gone: no lock of the target, no
-//! allocation, at most a few megabytes.
+//! lock: it copies the notification into a preallocated ring and returns. For a loaded module it
+//! keeps the identity. For a module that is unloaded before its tables were read, it keeps the
+//! tables. It copies both by NtReadVirtualMemory, which fails if a page is gone. It takes no lock
+//! of the target, allocates nothing, and copies at most a few megabytes.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,13 +20,13 @@ use crate::windows::system::api::{Api, api, ticks};
 use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::text::wtf8;
 
-/// Notifications that can wait for the tables thread.
+/// Most notifications that wait for the tables thread.
 const RING: usize = 1024;
-/// Notifications that the tables thread may have taken and not written; as many as are written when
-/// the process ends.
+/// Most notifications that the tables thread may have taken and not written; as many as are written
+/// when the process ends.
 const UNWRITTEN: usize = crate::record::last_modules::MOST;
-/// UTF-16 units of a path that a notification keeps; the loader's list has the rest of a longer
-/// one.
+/// UTF-16 units of a path that a notification keeps. The loader's list has the full path of a
+/// longer one.
 const PATH: usize = 520;
 
 /// LDR_DLL_NOTIFICATION_REASON_LOADED.
@@ -34,14 +34,14 @@ const LOADED: u32 = 1;
 /// LDR_DLL_NOTIFICATION_REASON_UNLOADED.
 const UNLOADED: u32 = 2;
 
-/// Bytes of tables of unloaded modules that can wait for the tables thread.
+/// Bytes for tables of unloaded modules that wait for the tables thread.
 const ARENA: u32 = 8 << 20;
 
-/// Made at the first start, never freed.
+/// Memory for notifications. It is made at the first start and never freed.
 struct NoteRoom {
     notes: Queue<Note>,
-    /// Those that the tables thread has taken and what became of them may not be handed to the
-    /// writer yet.
+    /// Notifications that the tables thread has taken, but whose events the writer may not have
+    /// yet.
     unwritten: Queue<Note>,
     pending: PendingModules,
     arena: Arena,
@@ -61,9 +61,9 @@ struct Note {
 }
 
 static ROOM: AtomicPtr<NoteRoom> = AtomicPtr::new(null_mut());
-/// Whether tables are wanted at all.
+/// Whether tables of unloaded modules are to be copied.
 static RESCUING: AtomicBool = AtomicBool::new(false);
-/// Modules whose tables there was no room for.
+/// Modules whose tables did not fit.
 static UNRESCUED: AtomicU64 = AtomicU64::new(0);
 static LISTENING: AtomicBool = AtomicBool::new(false);
 static LOST: AtomicU64 = AtomicU64::new(0);
@@ -73,9 +73,9 @@ fn room() -> Option<&'static NoteRoom> {
     unsafe { ROOM.load(Ordering::Acquire).as_ref() }
 }
 
-/// Takes notifications from now on; with `rescue`, also the tables of modules that go too soon.
-/// Registers with the loader once per process and stays registered: taking the callback back would
-/// need the loader's lock at the end of the recording.
+/// Takes notifications from now on; with `rescue`, also the tables of modules that are unloaded too
+/// soon. Registers with the loader once per process and stays registered: unregistering would need
+/// the loader's lock at the end of the recording.
 pub fn listen(api: &Api, rescue: bool) -> bool {
     RESCUING.store(rescue, Ordering::Release);
     if room().is_none() {
@@ -92,7 +92,7 @@ pub fn listen(api: &Api, rescue: bool) -> bool {
             return false;
         }
     }
-    // What an earlier recording did not take.
+    // Drop the notifications that an earlier recording did not take.
     while let Some(change) = next() {
         match change {
             Change::Loaded { ticket, .. } => tables_read(ticket),
@@ -110,32 +110,32 @@ pub fn listen(api: &Api, rescue: bool) -> bool {
     true
 }
 
-/// A module that no notification told of is known now: if it goes before [`tables_read`] is told
-/// the ticket, its tables are copied.
+/// Registers a module that no notification reported. If it is unloaded before its ticket is passed
+/// to [`tables_read`], its tables are copied.
 pub fn expect(base: u64) -> u64 {
     room().map_or(0, |room| room.pending.loaded(base))
 }
 
-/// The tables of the load with this ticket were read, or are not wanted.
+/// Notes that the tables of the load with this ticket were read or are not needed.
 pub fn tables_read(ticket: u64) {
     if let Some(room) = room() {
         room.pending.settle(ticket);
     }
 }
 
-/// Where the bytes of a [`RescueCopy`] lie.
+/// The memory that holds the bytes of each [`RescueCopy`].
 pub fn arena() -> Option<&'static Arena> {
     room().map(|room| &room.arena)
 }
 
-/// A [`RescueCopy`] is not needed any more; once for each.
+/// Frees a [`RescueCopy`]. Called once for each.
 pub fn give_back(rescued: RescueCopy) {
     if let Some(room) = room() {
         rescued.give_back(&room.arena);
     }
 }
 
-/// Modules whose tables could not be copied when they went, since the start.
+/// Modules whose tables could not be copied when they were unloaded, since the start.
 pub fn unrescued() -> u64 {
     UNRESCUED.load(Ordering::Relaxed)
 }
@@ -145,23 +145,23 @@ pub fn ignore() {
     LISTENING.store(false, Ordering::Release);
 }
 
-/// The oldest change that was not taken yet.
+/// Takes the oldest change.
 pub fn next() -> Option<Change> {
     let room = room()?;
     let note = room.notes.pop()?;
-    // Without room it is lost if the process ends before it is written.
+    // If there is no room, the change is lost if the process ends before it is written.
     let _ = room.unwritten.push(note.clone());
     Some(change(note))
 }
 
-/// What became of all changes that were taken is handed to the writer.
+/// Notes that the events of all changes taken so far were handed to the writer.
 pub fn written() {
     if let Some(room) = room() {
         while room.unwritten.pop().is_some() {}
     }
 }
 
-/// The oldest change of which nothing is handed to the writer; for the end of the process, when the
+/// The oldest change whose events the writer does not have. For the end of the process, when the
 /// tables thread is gone.
 pub fn next_unwritten() -> Option<Change> {
     let room = room()?;
@@ -188,7 +188,7 @@ pub fn take_lost() -> u64 {
     LOST.swap(0, Ordering::Relaxed)
 }
 
-/// Whether there are such.
+/// Whether any notifications did not fit into the ring.
 pub fn has_lost() -> bool {
     LOST.load(Ordering::Relaxed) != 0
 }
@@ -266,9 +266,10 @@ unsafe extern "system" fn callback(reason: u32, data: *const Data, _context: *mu
     }
 }
 
-/// Copies what the trace would lack if the module were gone before the tables thread comes to it.
+/// Copies the parts that the trace would lack if the module were unmapped before the tables thread
+/// reads it.
 fn copy_image(room: &NoteRoom, note: &mut Note) {
-    // Found at the start of the recording: nothing is looked up here.
+    // The functions were found at the start of the recording; nothing is looked up here.
     let Some(api) = api() else { return };
     let memory = OwnMemory(api);
     if note.loaded {

@@ -1,4 +1,4 @@
-//! Images that are mapped into this process, whether the loader knows them or not.
+//! Images that are mapped into this process, including those that the loader does not know.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,12 +20,12 @@ use stk_schema::identity::PeIdentity;
 
 /// MemoryMappedFilenameInformation.
 const MAPPED_FILE_NAME: u32 = 2;
-/// Regions of an image at most; each has other protection than the one before.
+/// Most regions of an image; neighbouring regions have different protection.
 const MOST_REGIONS: usize = 4096;
-/// Times that the loader's list is read when it changes meanwhile.
+/// Attempts to read the loader's list when it changes meanwhile.
 const TRIES: usize = 20;
 
-/// This process's images, as the system tells them.
+/// This process's images, as the system reports them.
 #[derive(Clone, Copy)]
 pub struct MappedImages {
     pub api: &'static Api,
@@ -33,8 +33,8 @@ pub struct MappedImages {
 }
 
 impl MappedImages {
-    /// Full path of the file that is mapped at `base`, WTF-8, with a drive letter if there is one
-    /// for it; empty if the system does not tell it.
+    /// Full path of the file that is mapped at `base`, WTF-8, with a drive letter if its device has
+    /// one; empty if the system does not know it.
     pub fn path(&self, base: u64) -> Vec<u8> {
         const HEADER: usize = size_of::<UnicodeString>();
         let (Some(query), Ok(base)) = (self.api.query_memory, usize::try_from(base)) else {
@@ -93,7 +93,7 @@ impl Mappings for MappedImages {
     }
 }
 
-/// What a drive letter stands for; empty if for nothing.
+/// The device of a drive letter; empty if it has none.
 fn device(letter: u8) -> Vec<u16> {
     let name = [u16::from(letter), u16::from(b':'), 0];
     let mut target = [0u16; 512];

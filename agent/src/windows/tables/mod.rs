@@ -1,23 +1,23 @@
-//! The tables thread: which threads and modules there are, and what their images say.
+//! The tables thread: finds threads and modules, and reads the modules' images.
 //!
-//! [`TablesThread::run`] is its loop. It may meet the loader's lock, and wait for it: sampling and
-//! writing go on meanwhile. The target's threads run two things of this folder, under the loader's
-//! lock: `hints` from DllMain and the callback of `loader`; both only leave notes in preallocated
-//! places.
+//! [`TablesThread::run`] is its loop. It may wait for the loader's lock; sampling and writing
+//! continue meanwhile. The target's threads run two parts of this folder under the loader's lock,
+//! `hints` from DllMain and the callback of `loader`. Both only leave notes in preallocated memory.
 //!
-//! It owns the lists of threads and modules ([`TablesRecorder`]) and the lane of their events. It
-//! gets the notes of `hints` and `loader`, and places of code in images from the sampler. It gives
-//! threads to the sampler, .NET runtimes to the runtimes thread, and blocks to the writer.
+//! The thread owns the lists of threads and modules ([`TablesRecorder`]) and the lane of their
+//! events. It gets notes from `hints` and `loader`, and addresses of code in images from the
+//! sampler. It gives threads to the sampler, .NET runtimes to the runtimes thread, and blocks to
+//! the writer.
 //!
 //! ```text
-//! threads   enumerations: threads that came, ended, have a new name
+//! threads   enumerations: new, ended and renamed threads
 //! modules   notifications and the loader's list
 //! images    the tables of images
 //! unlisted  images that the loader's list lacks
 //! facts     clock, metadata, costs and losses
 //! loader    the loader's notifications
-//! hints     DllMain's word that a thread started
-//! mapped    images that are mapped, whether the loader knows them or not
+//! hints     DllMain's hints that a thread started
+//! mapped    mapped images, including those that the loader does not know
 //! ```
 
 mod facts;
@@ -64,24 +64,23 @@ use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::peb::Peb;
 use crate::windows::system::thread::ThreadHandle;
 
-/// Milliseconds that reading the tables may still take after the end was asked for.
+/// Milliseconds that reading the tables may still take after the end was requested.
 pub const TABLES_MS: u64 = 8_000;
-/// Milliseconds between the thread's rounds when nothing calls it.
+/// Milliseconds between rounds when no event wakes the thread.
 const ROUND_MS: u32 = 20;
 
-/// What the tables thread owns, and what the others may touch of it.
+/// The parts of the tables thread that other threads may use.
 pub struct TablesThread {
     /// Lane, state, done flag and wake event.
     pub worker: Worker<TablesRecorder>,
-    /// Where instance ids come from.
+    /// The counter of instance ids.
     pub module_ids: Arc<AtomicU64>,
-    /// Bytes of the trace since the last STATE block; the writer's word.
+    /// Bytes of the trace since the last STATE block; set by the writer.
     pub bytes_since_state: AtomicU64,
     clock: SessionClock,
 }
 
 impl TablesThread {
-    /// A thread that has not begun.
     pub fn new(
         worker: Worker<TablesRecorder>,
         module_ids: Arc<AtomicU64>,
@@ -92,8 +91,8 @@ impl TablesThread {
 
     /// Lists threads and modules until the recording is to end.
     pub fn run(&self) {
-        // On a busy machine a thread below the target's would not run: the first sample and every
-        // new module wait for this one.
+        // On a busy machine, a thread with a lower priority than the target's would not run, and
+        // the first sample and every new module wait for this thread.
         set_priority(THREAD_PRIORITY_ABOVE_NORMAL);
         let tables = &self.worker.state;
         tables.enter(TablesRecorder::begin);
@@ -110,7 +109,7 @@ impl TablesThread {
     }
 }
 
-/// What the tables thread is told at its start.
+/// The settings of the tables thread.
 pub struct TablesSettings {
     /// `EMBED_*`.
     pub embed: u32,
@@ -130,16 +129,16 @@ pub struct TablesSettings {
     pub ticks_per_ms: u64,
     /// Nominal sampling rate in millihertz.
     pub rate_mhz: u32,
-    /// Where samples showed code.
+    /// The addresses at which samples showed code.
     pub code_seen: Arc<dynamic::Shared>,
 }
 
-/// What is kept of a live thread.
+/// A live thread in the list.
 struct ListedThread {
     handle: Arc<ThreadHandle>,
-    /// For the sampler, until its queue has room.
+    /// For the sampler; kept here until its queue has room.
     unsent: Option<SampledThread>,
-    /// Whether it is one of the recorder's.
+    /// Whether it belongs to the recorder.
     own: bool,
 }
 
@@ -159,30 +158,30 @@ pub struct TablesRecorder {
     contents: Contents,
     /// Instances whose tables are to be read.
     unread: VecDeque<u64>,
-    /// By which the loader's callback is told that tables were read.
+    /// The tickets by which the loader's callback learns that tables were read.
     tickets: Tickets,
-    /// Removals that the sampler's queue had no room for.
+    /// Removals for which the sampler's queue had no room.
     removals: VecDeque<u64>,
     own_threads: fn() -> Vec<u32>,
-    /// Where the runtimes thread is told of a runtime.
+    /// The queue through which the runtimes thread gets new runtimes.
     runtimes: Arc<RuntimesShared>,
     enumerate_due: u64,
     names_due: u64,
     losses_due: u64,
     state_at: u64,
     reported: [u64; REASONS],
-    /// Whether the cost of a suspension is written, and the rate that was written last.
+    /// Whether the cost of a suspension was written, and the rate that was written last.
     costs_written: bool,
     rate_written: u64,
-    /// Enumerations in a row that showed no thread but the recorder's.
+    /// Successive enumerations that showed only the recorder's threads.
     alone: u32,
-    /// The target's thread whose end came last: when, in nanoseconds since the Unix epoch, and its
+    /// The target's thread that ended last: the time in nanoseconds since the Unix epoch, and its
     /// instance.
     last_exit: (u64, Reverse<u64>),
 }
 
 impl TablesRecorder {
-    /// Lists that nothing is in yet.
+    /// A recorder with empty lists.
     pub fn new(
         api: &'static Api,
         settings: TablesSettings,
@@ -222,14 +221,14 @@ impl TablesRecorder {
         }
     }
 
-    /// Where instance ids come from; dynamic code shares the number space with the modules.
+    /// The counter of instance ids. Dynamic code shares the number space with the modules.
     pub fn ids(&self) -> Arc<AtomicU64> {
         self.modules.ids()
     }
 
-    /// The first look: the STATE block that opens the trace.
+    /// The first round: writes the STATE block that opens the trace.
     pub fn begin(&mut self) {
-        // Until the snapshot is worked off, every sample's tables may be missing.
+        // Until the snapshot is processed, tables may be missing for every sample.
         SIGNALS.tables_pending.fetch_add(1, Ordering::AcqRel);
         self.journal.switch(BlockKind::State);
         self.clock();
@@ -253,7 +252,7 @@ impl TablesRecorder {
         self.publish();
     }
 
-    /// One round; true if there is more to do at once.
+    /// Runs one round. Returns whether there is more to do at once.
     pub fn step(&mut self, bytes_since_state: u64) -> bool {
         let now = ticks();
         self.drain_loader();
@@ -287,7 +286,7 @@ impl TablesRecorder {
     pub fn finish(&mut self, deadline: u64) {
         self.drain_loader();
         self.look_for_unlisted();
-        // Those of the recorder's threads that are about to end are known now.
+        // Measured now, while the recorder's threads that are about to end are still in the list.
         let own_cpu_ns = self.own_cpu_ns();
         self.enumerate(ThreadFlags::empty());
         self.names();
@@ -304,12 +303,11 @@ impl TablesRecorder {
         self.journal.flush();
     }
 
-    /// Hands over what was written; for the end of the process.
+    /// Hands the written events to the writer; for the end of the process.
     pub fn flush(&mut self) {
         self.journal.flush();
     }
 
-    /// The modules that are known.
     pub fn modules(&self) -> &Modules {
         &self.modules
     }

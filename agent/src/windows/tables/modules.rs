@@ -1,4 +1,4 @@
-//! Modules of the process: told by the loader's notifications, compared with the loader's list.
+//! The modules of the process, from the loader's notifications and the loader's list.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,11 +19,11 @@ use crate::windows::shared::events::WAKE_RUNTIMES;
 use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::api::ticks;
 
-/// How often a snapshot of the loader's list that raced with a change is taken again.
+/// Attempts to take a snapshot of the loader's list when it changes meanwhile.
 const SNAPSHOT_TRIES: usize = 20;
 
 impl TablesRecorder {
-    /// Works off what the loader has told.
+    /// Works off the loader's notifications.
     pub(super) fn drain_loader(&mut self) {
         let since = ticks();
         let mut changed = false;
@@ -66,7 +66,7 @@ impl TablesRecorder {
         }
     }
 
-    /// The module at `base` goes: its tables are not to be read any more.
+    /// Cancels the reading of the tables of the module at `base`, which is being unloaded.
     pub(super) fn forget_unread(&mut self, base: u64) {
         let unread = &mut self.unread;
         if let Some(module) = self.modules.based_at(base) {
@@ -78,10 +78,10 @@ impl TablesRecorder {
         }
     }
 
-    /// Compares with the loader's list. What it shows counts as loaded at `since`, which must lie
-    /// before every notification that is still queued: a module that was unloaded and loaded again
-    /// before the list was read shows there too, and its unload, still to come, must not precede
-    /// its load.
+    /// Compares with the loader's list. Modules in it count as loaded at `since`, which must lie
+    /// before every notification that is still queued. The list also shows a module that was
+    /// unloaded and loaded again before the list was read. The notification of that unload is still
+    /// to come, and must not precede the load.
     pub(super) fn snapshot(&mut self, flags: ModuleFlags, since: u64) {
         self.changes.take(loader::next);
         let waiting = self.changes.waiting();
@@ -98,7 +98,7 @@ impl TablesRecorder {
             self.fact("exe", &first.path.clone());
         }
         self.changes.take(loader::next);
-        // The last loaded may be the first to go: its headers are read before the others'.
+        // Read the last loaded module's headers first, because it may be unloaded first.
         let mut images: Vec<Option<Image>> = Vec::with_capacity(shown.len());
         for seen in shown.iter().rev() {
             let known = self.modules.based_at(seen.base).is_some();
@@ -122,16 +122,16 @@ impl TablesRecorder {
         }
     }
 
-    /// The headers at a module's address, if they are the module's.
+    /// The headers at a module's address, if they belong to the module.
     fn read_image(&mut self, seen: &ModuleSighting) -> Option<Image> {
         let image = Image::read(&self.memory, seen.base, seen.size);
-        // The loader tells of an unload before it unmaps: see `changes`.
+        // The loader reports an unload before it unmaps: see `changes`.
         self.changes.take(loader::next);
         image.filter(|_| !self.changes.unload(seen.base) && !loader::has_lost())
     }
 
-    /// A module was seen, with these headers and what its notification kept; false if it was known
-    /// already. True leaves one pending table to be settled.
+    /// Records a module that was seen, with its headers and the identity that its notification
+    /// kept. False if it was already known. If true, one pending table remains to be settled.
     pub(super) fn load(
         &mut self,
         time: u64,
@@ -153,7 +153,7 @@ impl TablesRecorder {
         true
     }
 
-    /// Tells the runtimes thread if a new module is a .NET runtime.
+    /// Passes a new module to the runtimes thread if it is a .NET runtime.
     fn look_for_runtime(&mut self, instance: u64) {
         let memory = self.memory;
         let Some(module) = self.modules.get(instance) else { return };
@@ -163,12 +163,12 @@ impl TablesRecorder {
         let descriptor = image.export(&memory, descriptor::EXPORT);
         let (base, version) = (module.seen.base, version.unwrap_or_default());
         let found = FoundRuntime { module: instance, base, kind, version, descriptor };
-        // One runtime too many is none that anybody can do something for.
+        // When the queue is full, further runtimes are ignored.
         let _ = self.runtimes.found.push(found);
         WAKE_RUNTIMES.signal();
     }
 
-    /// The full path of the module at `base`, for a notification that could not hold it.
+    /// The full path of the module at `base`, if its notification could not hold it.
     fn path_of(&mut self, base: u64) -> Vec<u8> {
         let shown = self.peb.modules(&self.memory).unwrap_or_default();
         self.changes.take(loader::next);

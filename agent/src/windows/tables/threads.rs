@@ -1,4 +1,5 @@
-//! Threads of the process: found, named, told to the sampler, gone.
+//! The threads of the process: finds them, names them, passes them to the sampler, and notes their
+//! ends.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -17,16 +18,16 @@ use crate::windows::system::thread;
 
 /// Milliseconds between enumerations of the threads.
 const ENUMERATE_MS: u64 = 50;
-/// Milliseconds between looks at all threads' names, which may change at any time ...
+/// Milliseconds between readings of all threads' names, which may change at any time ...
 const NAMES_MS: u64 = 500;
-/// ... and age up to which a thread's name is looked for at every enumeration: it comes right after
-/// the start.
+/// ... and the age up to which a thread's name is read at every enumeration, since most threads are
+/// named soon after they start.
 const YOUNG_MS: u64 = 300;
-/// Enumerations without a thread of the target's own after which the recording ends.
+/// Enumerations without a thread of the target after which the recording ends.
 const ALONE_ROUNDS: u32 = 2;
 
 impl TablesRecorder {
-    /// Compares with the system's list of threads; new ones get `flags`.
+    /// Compares with the system's list of threads. New threads get `flags`.
     pub(super) fn enumerate(&mut self, flags: ThreadFlags) {
         let now = ticks();
         self.enumerate_due = now + ENUMERATE_MS * self.settings.ticks_per_ms;
@@ -41,7 +42,7 @@ impl TablesRecorder {
             }
             let Some(handle) = found.duplicate().map(Arc::new) else { return };
             let own = own.contains(&tid);
-            // The thread may end meanwhile, and the system then unmaps the block.
+            // The thread may end meanwhile, and the system then unmaps its block.
             let base = teb.stack_base(memory).unwrap_or(0);
             let mut flags = flags;
             flags.set(ThreadFlags::RECORDER, own);
@@ -64,9 +65,8 @@ impl TablesRecorder {
         }
     }
 
-    /// A process ends with its last thread, and the recorder's threads must not keep it alive:
-    /// where none but them is left in two enumerations after each other, the recording ends, and
-    /// its threads with it.
+    /// Ends the recording when two successive enumerations show no threads but the recorder's. A
+    /// process ends with its last thread, and the recorder's threads must not keep it alive.
     fn look_for_own_threads(&mut self) {
         let alone = self.threads.live().iter().all(|thread| thread.handle.own);
         self.alone = if alone { self.alone + 1 } else { 0 };
@@ -75,7 +75,7 @@ impl TablesRecorder {
         }
     }
 
-    /// Tells the sampler of threads that came and went, as far as its queue has room.
+    /// Sends new and removed threads to the sampler, as long as its queue has room.
     fn send(&mut self) {
         while let Some(&instance) = self.removals.front() {
             if self.commands.push(ThreadCommand::Remove { instance }).is_err() {
@@ -105,8 +105,8 @@ impl TablesRecorder {
         if ended.is_empty() {
             return;
         }
-        // A thread that lived shorter than names are looked at still has its name now; under Wine
-        // no thread has one any more.
+        // A thread that ended before its name was read still has its name now. Under Wine an ended
+        // thread has none.
         let last_name = |thread: &Thread<ListedThread>| {
             if !ended.contains(&thread.instance) {
                 return None;
@@ -127,11 +127,12 @@ impl TablesRecorder {
             |thread| {
                 if !thread.handle.own {
                     removals.push_back(thread.instance);
-                    // A thread that is just ending may have no time of its end yet.
+                    // A thread that is just ending may have no end time yet.
                     let exited = thread.handle.handle.times().map_or(0, |times| times.exited);
                     let exited = if exited == 0 { utc_now } else { exited };
-                    // Two may end at one moment, by a coarse clock: the one that has been known for
-                    // longer is taken for the last, as the first thread waits for the others.
+                    // Two threads may end at the same time by this coarse clock. Then the one known
+                    // for longer counts as the last, because the first thread usually waits for the
+                    // others.
                     let end = (exited, Reverse(thread.instance));
                     if end >= *last_exit {
                         *last_exit = end;
@@ -143,8 +144,8 @@ impl TablesRecorder {
         );
     }
 
-    /// Looks for new names: at every call those of young threads, which get them about now, at
-    /// times all.
+    /// Reads new threads' names at every call, since most threads are named soon after they start;
+    /// all names every NAMES_MS.
     pub(super) fn names(&mut self) {
         let now = ticks();
         let all = now >= self.names_due;

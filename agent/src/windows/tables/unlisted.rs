@@ -1,4 +1,4 @@
-//! Images that the loader's list lacks: found by the code that samples show in them.
+//! Images that the loader's list lacks. Samples reveal them by showing code in them.
 
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
@@ -14,8 +14,8 @@ use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::api::ticks;
 
 impl TablesRecorder {
-    /// Records the unlisted images that samples have shown, and the ends of those that are gone.
-    /// The loader's notifications must have been drained before.
+    /// Records the unlisted images that samples have shown, and the ends of those that were
+    /// unmapped. The loader's notifications must have been drained before.
     pub fn look_for_unlisted(&mut self) {
         let (now, per_ms) = (ticks(), self.settings.ticks_per_ms);
         let mapped = MappedImages { api: self.api, peb: self.peb };
@@ -26,7 +26,7 @@ impl TablesRecorder {
         }
         let images = &self.settings.code_seen.images;
         let found = self.unlisted.find(now, per_ms, &self.modules, &mapped, || images.pop());
-        // What the loader has told while the images were looked at is its own.
+        // An image that the loader reported meanwhile is not unlisted.
         self.changes.take(loader::next);
         let mut recorded = !gone.is_empty();
         for found in found {
@@ -39,13 +39,14 @@ impl TablesRecorder {
         }
     }
 
-    /// Records an unlisted image, unless it went while it was looked at.
+    /// Records an unlisted image, unless it was unmapped meanwhile.
     fn load_unlisted(&mut self, found: UnlistedImage, mapped: &MappedImages) -> bool {
         let UnlistedImage { mut seen, time } = found;
         let print = Fingerprint::read(&self.memory, seen.base).map(Box::new);
         let image = Image::read(&self.memory, seen.base, seen.size);
         seen.path = mapped.path(seen.base);
-        // Nobody tells of its end: what was read is its own if it lies there still.
+        // No notification reports its end. If the same image is still mapped, what was read belongs
+        // to it.
         let (base, size) = (seen.base, seen.size);
         let still = mapped.image_at(base).is_some_and(|now| (now.base, now.size) == (base, size));
         if !still || mapped.identity(base) != print.as_ref().map(|print| print.pe) {
@@ -59,7 +60,7 @@ impl TablesRecorder {
         loaded
     }
 
-    /// Whether what was read of an unlisted module since it was found may be another image's.
+    /// Whether the data read of an unlisted module since it was found may belong to another image.
     pub fn is_replaced(&self, instance: u64) -> bool {
         let mapped = MappedImages { api: self.api, peb: self.peb };
         self.modules.get(instance).is_some_and(|module| {

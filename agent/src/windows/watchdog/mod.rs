@@ -1,11 +1,11 @@
-//! The watchdog's thread: resumes a thread that stays suspended too long, has a spare sampler go on
-//! when one is stuck, and ends a recording whose recorder is not well.
+//! The watchdog's thread: resumes a thread that stays suspended too long, starts a spare sampler
+//! when one is stuck, and ends a recording when the recorder fails.
 //!
-//! [`WatchdogThread::run`] is its loop: one look at each sampler's word on the board
-//! (`sampler::suspend`) every few milliseconds, nothing that waits for anybody.
+//! [`WatchdogThread::run`] is its loop: it checks each sampler's word on the board
+//! (`sampler::suspend`) every few milliseconds, and waits for no other thread.
 //!
-//! It owns the handle of the guard process. It gets the samplers' words and the writer's end of the
-//! trace. It gives resumptions, the order to a spare sampler, and reasons to end.
+//! It owns the handle of the guard process. It reads the samplers' words and whether the writer has
+//! ended the trace. It gives resumptions, the order to a spare sampler, and reasons to end.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -27,32 +27,32 @@ use crate::windows::system::api::ticks;
 use crate::windows::system::panic;
 use crate::windows::writer::{PATIENCE_MS, WriterThread};
 
-/// A thread may take this long to stop: it may merely not be scheduled.
+/// Milliseconds that a thread may take to stop: it may merely not be scheduled.
 const ASKED_MS: u64 = 1_000;
-/// A thread may be suspended for this long.
+/// Milliseconds that a thread may stay suspended.
 const SUSPENDED_MS: u64 = 100;
-/// The system's own unwinder may walk a suspended thread for this long.
+/// Milliseconds that the system's own unwinder may walk a suspended thread.
 const WALKED_MS: u64 = 50;
-/// A sampler that does not go on for this long after a walk was given up is stuck.
+/// Milliseconds after which a sampler is stuck that makes no progress after a walk was given up.
 const STUCK_MS: u64 = 2_000;
-/// Milliseconds between the watchdog's looks.
+/// Milliseconds between the watchdog's checks.
 const WATCH_MS: u32 = 20;
-/// The same where walks are checked.
+/// The same while walks are checked.
 const WATCH_WALKS_MS: u32 = 5;
 
-/// What the watchdog owns.
+/// The watchdog's thread and its data.
 pub struct WatchdogThread {
     clock: SessionClock,
     counters: Arc<Counters>,
-    /// The guard process, whose end ends the recording; null = none.
+    /// The guard process; its end ends the recording. Null = none.
     guard: HANDLE,
     check_walks: bool,
-    /// The phase of a suspension in which samplers are to stop for ever, or the writer.
+    /// The phase of a suspension in which the samplers, or the writer, are to stop forever.
     test_freeze: u8,
 }
 
 impl WatchdogThread {
-    /// A watchdog that has not begun; `guard` is its own from now on.
+    /// A watchdog that has not begun. It owns `guard` from now on.
     pub fn new(
         clock: SessionClock,
         counters: Arc<Counters>,
@@ -87,8 +87,7 @@ impl WatchdogThread {
                 },
             );
             self.freeze_for_test();
-            // The pass in which a thread was resumed has not come to its end since: the sampler
-            // hangs.
+            // The pass in which a thread was resumed has not ended since: the sampler hangs.
             if rescued == passes + 1 && watches.idle_for(self.clock.span(STUCK_MS)) {
                 SIGNALS.request_stop(EndReason::Watchdog);
             }
@@ -107,7 +106,7 @@ impl WatchdogThread {
         close(self.guard);
     }
 
-    /// Fault injection: stops the samplers for ever if that is asked for, after the first second.
+    /// Fault injection: stops the samplers forever if a test requests it, after the first second.
     fn freeze_for_test(&self) {
         let freezes_sampler = !matches!(self.test_freeze, 0 | TEST_FREEZE_WRITER | TEST_PANIC_AT_EXIT);
         if freezes_sampler && ticks() >= self.clock.after_start(1000) {
@@ -115,17 +114,17 @@ impl WatchdogThread {
         }
     }
 
-    /// Whether the guard process has ended: nobody outside could resume a thread any more that a
+    /// Whether the guard process has ended. Then no process outside can resume a thread that a
     /// dying recorder holds.
     fn guard_is_gone(&self) -> bool {
         // SAFETY: the handle is open until the watchdog closes it; a time-out of 0 does not wait.
         !self.guard.is_null() && unsafe { WaitForSingleObject(self.guard, 0) } == WAIT_OBJECT_0
     }
 
-    /// Where the writer itself panicked nobody else will tell of it: the trace stays truncated, the
-    /// status says why.
+    /// Ends the recording if the writer itself panicked, because the writer cannot. The trace stays
+    /// truncated, and the status says why.
     fn finish_for_panicked_writer(&self, sampler: &SamplerThread, writer: &WriterThread) {
-        // SAFETY: no preconditions; time for a writer that is well to do it itself.
+        // SAFETY: no preconditions. Gives a working writer time to end the recording itself.
         unsafe { Sleep(PATIENCE_MS as u32 / 4) };
         if !FINISHED.load(Ordering::Acquire) && writer.state.is_busy() {
             writer.report_end(EndReason::Panic, sampler);

@@ -1,12 +1,12 @@
-//! The writer's thread: what the others hand over goes into the trace, and its end is written and
-//! told.
+//! The writer's thread: writes the other threads' blocks to the trace, then its end, and reports
+//! that.
 //!
-//! [`WriterThread::run`] is its loop. It waits for nobody but the disk; at the end of a recording
-//! it gives the other threads the time to hand over what they have.
+//! [`WriterThread::run`] is its loop. It waits only for the disk. At the end of a recording it
+//! gives the other threads time to hand over their blocks.
 //!
 //! It owns the trace's file ([`Writer`]), from its first byte to its last. It gets blocks from the
-//! lanes of the [`Workers`] and gives them back empty; it gives the host the end of the recording.
-//! `process_end` does its work where the process ends without it.
+//! lanes of the [`Workers`] and returns them empty. It tells the host that the recording has ended.
+//! If the process ends without the writer, `process_end` does its work.
 
 mod process_end;
 
@@ -38,31 +38,31 @@ use crate::windows::system::panic;
 use crate::windows::tables::{TABLES_MS, TablesRecorder};
 use crate::windows::workers::Workers;
 
-/// Milliseconds that the writer waits for the other threads, beyond those for the tables.
+/// Milliseconds that the writer waits for the other threads, in addition to those for the tables.
 pub const PATIENCE_MS: u64 = 10_000;
-/// Milliseconds between the writer's looks at its queues.
+/// Milliseconds between the writer's checks of its queues.
 const WRITE_MS: u32 = 10;
 
-/// What the writer owns.
+/// The writer's thread and its data.
 pub struct WriterThread {
     /// The trace; `None` once its end is written.
     pub state: Exclusive<Option<Writer<OutputFile>>>,
     /// The block that is being written now.
     in_flight: AtomicPtr<BlockBuffer>,
-    /// The writer has begun to end the trace.
+    /// Whether the writer has begun to end the trace.
     ending: AtomicBool,
-    /// A buffer that nobody else uses, for the END block.
+    /// A buffer for the END block that is used for nothing else.
     last_block: Exclusive<Box<BlockBuffer>>,
     clock: SessionClock,
     counters: Arc<Counters>,
-    /// The host's event that the recording has ended; null = none.
+    /// The host's event for the end of the recording; null = none.
     ended_event: HANDLE,
-    /// The phase of a suspension in which samplers are to stop for ever, or the writer.
+    /// The phase of a suspension in which the samplers, or the writer, are to stop forever.
     test_freeze: u8,
 }
 
 impl WriterThread {
-    /// A writer that has written the trace's header; `ended_event` is its own from now on.
+    /// A writer that has written the trace's header. It owns `ended_event` from now on.
     pub fn new(
         writer: Writer<OutputFile>,
         last_block: Box<BlockBuffer>,
@@ -83,10 +83,10 @@ impl WriterThread {
         }
     }
 
-    /// Writes until all threads have handed over what they have, then ends the trace.
+    /// Writes until all threads have handed over their blocks, then ends the trace.
     pub fn run(&self, workers: &Workers) {
-        // What it has to do is bounded by the buffers: were it to wait for a busy target, they
-        // would fill and samples be lost.
+        // The buffers limit its work. If it waited for a busy target, they would fill, and samples
+        // would be lost.
         set_priority(THREAD_PRIORITY_ABOVE_NORMAL);
         let mut stop_seen = None;
         loop {
@@ -123,21 +123,20 @@ impl WriterThread {
             && workers.tables.worker.is_done()
             && workers.runtimes.worker.is_done();
         let waited = self.clock.milliseconds(ticks().saturating_sub(stop_seen));
-        // A parked thread never comes back; the other ones get the time to hand over what they
-        // have.
+        // A parked thread never continues. The other threads get time to hand over their blocks.
         let patience = if panic::happened() { 500 } else { TABLES_MS + PATIENCE_MS / 2 };
         let code_done = workers.code.worker.is_done() || waited >= 2 * CODE_PATIENCE_MS;
         others_done && code_done || waited >= patience
     }
 
-    /// Writes what is left and the END block, closes the output, and tells of it.
+    /// Writes the remaining blocks and the END block, closes the output, and reports the end.
     fn end_trace(&self, workers: &Workers) {
         let reason = end_reason();
         self.ending.store(true, Ordering::Release);
         self.state.enter(|writer| {
             let Some(mut writer) = writer.take() else { return };
-            // What a thread that parked or hangs has not handed over, unless it stopped in the
-            // middle of it.
+            // Flush what a parked or hanging thread has not handed over, unless it stopped while it
+            // changed its state.
             workers.tables.worker.state.enter(TablesRecorder::flush);
             workers.code.worker.state.enter(CodeRecorder::flush);
             workers.runtimes.worker.state.enter(RuntimesRecorder::flush);
@@ -150,13 +149,13 @@ impl WriterThread {
                 _ => "",
             };
             self.end(&mut writer, reason, detail);
-            // Here the output is closed, before anybody hears of the end.
+            // Closes the output before the end is reported.
             drop(writer);
         });
         self.report_end(reason, &workers.sampler);
     }
 
-    /// Fault injection: stops for ever if that is asked for, after the first second.
+    /// Fault injection: stops forever if a test requests it, after the first second.
     fn freeze_for_test(&self) {
         let frozen = self.test_freeze == TEST_FREEZE_WRITER;
         while frozen && ticks() >= self.clock.after_start(1000) {
@@ -169,14 +168,15 @@ impl WriterThread {
     fn write_waiting(&self, writer: &mut Writer<OutputFile>, workers: &Workers) {
         let lanes = workers.lanes();
         while let Some((lane, block)) = lanes.iter().find_map(|lane| Some((lane, lane.take_full()?))) {
-            // From here on, should this thread be terminated, the one that ends the process goes on
-            // with the block.
+            // If this thread is terminated from here on, the thread that ends the process finishes
+            // the block.
             let block = Box::into_raw(block);
             self.in_flight.store(block, Ordering::Release);
-            // SAFETY: it was a box a moment ago, and nobody else has it while this thread lives.
+            // SAFETY: it was a box just before, and nothing else refers to it while this thread
+            // lives.
             let result = writer.block(unsafe { &*block });
             self.in_flight.store(null_mut(), Ordering::Release);
-            // SAFETY: as above; it becomes the box again that it was.
+            // SAFETY: as above; it becomes a box again.
             let block = unsafe { Box::from_raw(block) };
             if result == Err(WriteError::Full) {
                 self.counters.take_back(u64::from(block.samples()));
@@ -218,7 +218,7 @@ impl WriterThread {
         }
     }
 
-    /// Publishes that the recording is over, last of all.
+    /// Publishes that the recording is over. Called last.
     pub fn report_end(&self, reason: EndReason, sampler: &SamplerThread) {
         sampler.publish();
         if let Some(message) = panic::message() {
@@ -232,7 +232,7 @@ impl WriterThread {
         }
         ENDED.signal();
         if !self.ended_event.is_null() {
-            // SAFETY: the host's event, which the agent owns since the start and closes here.
+            // SAFETY: the host's event, which the agent has owned since the start and closes here.
             unsafe {
                 SetEvent(self.ended_event);
             }

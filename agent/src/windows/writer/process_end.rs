@@ -1,5 +1,5 @@
-//! The end of the process: the thread that ends it writes what is whole, in the place of the
-//! writer, which is gone like all other threads. No waiting, no lock, no heap.
+//! The end of the process: the thread that ends it writes all complete data in place of the writer,
+//! which is gone like all other threads. No waiting, no lock, no heap.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -22,18 +22,18 @@ use crate::windows::system::heap;
 use crate::windows::tables::{TablesRecorder, TablesThread, loader};
 use crate::windows::workers::Workers;
 
-/// More than what the loader has told of one module takes, its path and its identities, with what
-/// writing it may take.
+/// More than the loader's notification of one module needs, with its path and its identities and
+/// the memory for writing it.
 const CHANGE_BYTES: usize = 64 << 10;
 
 impl WriterThread {
-    /// Ends the trace in the place of the writer, and tells it.
+    /// Ends the trace in place of the writer, and reports the end.
     ///
     /// # Safety
-    /// All threads of the process but the calling one must be gone for good.
+    /// All threads of the process but the calling one must have ended.
     pub unsafe fn end_process(&self, workers: &Workers) {
-        // Who was terminated in the middle of its work stays "busy" for ever, and what it was at is
-        // lost, but for the block that was being written.
+        // A terminated thread never leaves its state. Its unfinished work is lost, except the block
+        // being written.
         let sampler = &workers.sampler.worker.state;
         let finish = |writer: &mut Option<Writer<OutputFile>>| {
             let Some(writer) = writer else { return };
@@ -45,8 +45,8 @@ impl WriterThread {
             workers.code.worker.state.enter(CodeRecorder::flush);
             workers.runtimes.worker.state.enter(RuntimesRecorder::flush);
             if sampler.enter(Sampler::finish).is_none() && SIGNALS.sampler_whole.load(Ordering::Acquire) {
-                // SAFETY: the sampler was terminated, as all threads but this, where its state was
-                // whole by its own word.
+                // SAFETY: the sampler was terminated, like all threads but this one, and its state
+                // was consistent then (`sampler_whole`).
                 unsafe { sampler.enter_for_the_dead(Sampler::finish) };
             }
             self.write_waiting(writer, workers);
@@ -54,18 +54,17 @@ impl WriterThread {
             self.end(writer, EndReason::ProcessExit, "");
         };
         if self.state.enter(finish).is_none() && !self.ending.load(Ordering::Acquire) {
-            // SAFETY: the writer was terminated, as all threads but this. Until it ends the trace
-            // it changes its state only while it writes a block, and `resume_write` goes on with
+            // SAFETY: the writer was terminated, like all threads but this one. Before it ends the
+            // trace, it changes its state only while it writes a block, and `resume_write` finishes
             // that.
             unsafe { self.state.enter_for_the_dead(finish) };
         }
         self.report_end(EndReason::ProcessExit, &workers.sampler);
     }
 
-    /// At the process's end: writes the block that the terminated writer was at.
+    /// At the process's end: finishes the block that the terminated writer was writing.
     fn resume_write(&self, writer: &mut Writer<OutputFile>) {
-        // SAFETY: the block that `write_waiting` put there, whose thread is gone; it is never
-        // freed.
+        // SAFETY: the block that `write_waiting` stored, whose thread is gone; it is never freed.
         let Some(block) = (unsafe { self.in_flight.swap(null_mut(), Ordering::AcqRel).as_ref() }) else {
             return;
         };
@@ -74,7 +73,8 @@ impl WriterThread {
         }
     }
 
-    /// At the process's end: writes what the loader has told and the tables thread did not come to.
+    /// At the process's end: writes the loader's notifications that the tables thread did not
+    /// write.
     fn write_last_modules(&self, writer: &mut Writer<OutputFile>, tables: &TablesThread) {
         let ids = &tables.module_ids;
         let known = tables.worker.state.enter(|recorder| {
@@ -83,7 +83,7 @@ impl WriterThread {
             });
         });
         if known.is_none() {
-            // The tables thread was terminated while it changed what it knows.
+            // The tables thread was terminated while it changed its lists.
             self.last_block.enter(|block| self.write_changes(None, ids, block, writer));
         }
     }
@@ -109,7 +109,7 @@ impl WriterThread {
     }
 }
 
-/// The block of the process's end as a place for events.
+/// Writes events into the last block of a process that ends.
 struct LastBlock<'a> {
     thread: &'a WriterThread,
     block: &'a mut BlockBuffer,

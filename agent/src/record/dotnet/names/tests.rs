@@ -1,4 +1,5 @@
-//! The agent's side of the mailbox against a host played by the test, well-behaved and hostile.
+//! Tests the agent's side of the mailbox against well-behaved and hostile hosts, played by the
+//! test.
 
 use super::*;
 
@@ -26,7 +27,7 @@ fn want(address: u64) -> Want {
     Want { address, base: address & !0xff, size: 0x100 }
 }
 
-/// Asks for one address.
+/// Requests the name of one address.
 fn asked(address: u64, mailbox: &LiveMailbox) -> Names {
     let mut names = Names::new(mailbox, MS);
     names.ask_of(BASE, RuntimeKind::Core, mailbox);
@@ -35,7 +36,7 @@ fn asked(address: u64, mailbox: &LiveMailbox) -> Names {
     names
 }
 
-/// What a host does.
+/// Does what a host does.
 fn answer(mailbox: &LiveMailbox, slot: usize, state: u32, base: u64, size: u64, name: &[u8]) {
     let to = &mailbox.slots[slot];
     to.base.store(base, Ordering::Relaxed);
@@ -54,7 +55,7 @@ fn done(mailbox: &LiveMailbox) {
 }
 
 #[test]
-fn an_answer_becomes_an_event_of_the_region_that_the_host_tells() {
+fn an_answer_names_the_region_that_the_host_reports() {
     let mailbox = mailbox();
     let mut names = asked(0x5010, &mailbox);
     assert_eq!(mailbox.runtime.load(Ordering::Relaxed), BASE);
@@ -70,7 +71,7 @@ fn an_answer_becomes_an_event_of_the_region_that_the_host_tells() {
 }
 
 #[test]
-fn a_host_that_knows_no_bounds_names_the_region_that_was_recorded() {
+fn an_answer_without_bounds_names_the_recorded_region() {
     let mailbox = mailbox();
     let mut names = asked(0x5010, &mailbox);
     answer(&mailbox, 0, SLOT_NAMED, 0, 0, b"T.M()");
@@ -118,7 +119,7 @@ fn hostile_answers_are_refused_and_counted() {
 }
 
 #[test]
-fn more_than_one_request_holds_is_asked_in_turns_without_waiting() {
+fn addresses_beyond_one_request_are_asked_in_the_next_one_at_once() {
     let mailbox = mailbox();
     let mut names = Names::new(&mailbox, MS);
     for i in 0..SLOTS as u64 + 3 {
@@ -143,12 +144,12 @@ fn more_than_one_request_holds_is_asked_in_turns_without_waiting() {
 }
 
 #[test]
-fn a_host_that_falls_silent_is_not_waited_for() {
+fn a_request_to_a_silent_host_is_given_up() {
     let mailbox = mailbox();
     let mut names = asked(0x5010, &mailbox);
     assert!(names.is_busy(&mailbox) && !names.host_is_there(&mailbox));
     let mut out = NameLog::default();
-    // It beats, and beats, and then no more.
+    // The host beats twice, and then no more.
     for now in [0, 2_000 * MS, 4_000 * MS] {
         mailbox.beat.fetch_add(1, Ordering::Relaxed);
         names.step(&mailbox, now, false, &mut out);
@@ -157,7 +158,7 @@ fn a_host_that_falls_silent_is_not_waited_for() {
     names.step(&mailbox, 7_000 * MS, false, &mut out);
     assert!(!names.is_busy(&mailbox));
     assert_eq!(names.counts.unanswered, 1);
-    // The late answer is nobody's.
+    // The late answer is ignored.
     answer(&mailbox, 0, SLOT_NAMED, 0, 0, b"T.M()");
     done(&mailbox);
     names.step(&mailbox, 7_001 * MS, false, &mut out);
@@ -166,7 +167,7 @@ fn a_host_that_falls_silent_is_not_waited_for() {
 }
 
 #[test]
-fn a_host_that_beats_for_ever_and_never_answers_is_given_up() {
+fn a_host_that_beats_but_never_answers_is_given_up() {
     let mailbox = mailbox();
     let mut names = asked(0x5010, &mailbox);
     for second in 0..20 {
@@ -177,7 +178,7 @@ fn a_host_that_beats_for_ever_and_never_answers_is_given_up() {
 }
 
 #[test]
-fn the_note_says_what_the_host_said() {
+fn the_note_includes_the_hosts_message() {
     let mailbox = mailbox();
     let mut names = Names::new(&mailbox, MS);
     assert_eq!(names.note(&mailbox), None);

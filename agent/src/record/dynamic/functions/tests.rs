@@ -1,4 +1,4 @@
-//! Code that comes and goes in a made-up process, and the events that must tell of it.
+//! Tests code that appears and disappears in a fake process, and the events that report it.
 
 use super::super::entry::tests::{IMAGE, Pieces, function};
 use super::*;
@@ -10,7 +10,7 @@ const MS: u64 = 10;
 /// `push rbx; sub rsp,20h`.
 const INFO: [u8; 8] = [0x01, 5, 2, 0, 5, 0x32, 1, 0x30];
 
-/// A process whose code comes and goes.
+/// A process whose code appears and disappears.
 #[derive(Default)]
 struct World {
     memory: Pieces,
@@ -34,7 +34,7 @@ impl Tables for CountedTables<'_> {
 }
 
 impl World {
-    /// Has code of `len` bytes of `fill` at an RVA, with an entry.
+    /// Puts code of `len` bytes of `fill` at an RVA, with an entry.
     fn compile(&mut self, rva: u32, len: u32, fill: u8) {
         self.memory.0.insert(IMAGE + u64::from(rva), vec![fill; len as usize]);
         let entry = 0x9000 + u64::from(rva);
@@ -112,7 +112,7 @@ fn a_function_is_looked_up_once_for_all_of_its_addresses() {
 }
 
 #[test]
-fn a_function_is_to_be_named_once_and_a_stub_once_per_address() {
+fn a_name_is_requested_once_per_function_and_once_per_stub_address() {
     let mut rig = Rig::new();
     rig.world.compile(0x1000, 0x80, 0xcc);
     rig.world.memory.0.insert(IMAGE + 0x3000, vec![0x90; 0x200]);
@@ -129,20 +129,20 @@ fn a_function_is_to_be_named_once_and_a_stub_once_per_address() {
 }
 
 #[test]
-fn code_that_was_freed_and_whose_place_was_reused_is_another_instance_from_that_sample_on() {
+fn replaced_code_is_a_new_instance_from_the_sample_that_showed_it() {
     let mut rig = Rig::new();
     rig.world.compile(0x1000, 0x40, 0xaa);
     rig.world.compile(0x1040, 0x40, 0xab);
     rig.see(0x1001, 1, true);
     rig.see(0x1041, 2, true);
     let later = FRESH_MS * MS + 2;
-    // Same place and size, other code.
+    // Same address and size, other code.
     rig.world.compile(0x1000, 0x40, 0xbb);
     assert_eq!(
         rig.see(0x1001, later, true),
         [format!("remove 7 t{later}"), format!("add 9 kind 1 at 0x1000+0x40 t{later} unwind 8 code 64xbb")]
     );
-    // One function where two were.
+    // One function in place of two.
     rig.world.compile(0x1000, 0x60, 0xdd);
     let again = 2 * later;
     let seen = rig.see(0x1050, again, true);
@@ -152,7 +152,7 @@ fn code_that_was_freed_and_whose_place_was_reused_is_another_instance_from_that_
 }
 
 #[test]
-fn code_whose_entry_is_gone_ends_and_is_a_stub_if_it_is_executed_still() {
+fn code_without_its_entry_ends_and_becomes_a_stub_if_still_executed() {
     let mut rig = Rig::new();
     rig.world.compile(0x1000, 0x400, 0x90);
     rig.see(0x1200, 1, true);
@@ -174,14 +174,14 @@ fn stubs_have_their_bytes_before_and_after_and_never_overlap() {
     assert!(rig.see(0x1130, 2, true).is_empty(), "inside the first");
     assert_eq!(rig.see(0x1150, 2, true), ["add 8 kind 4 at 0x1140+0x50 t2 unwind 0 code 80x40"]);
     assert_eq!(rig.see(0x10b0, 2, true), ["add 9 kind 4 at 0x1070+0x50 t2 unwind 0 code 80x70"]);
-    // At the ends of what is readable.
+    // At the ends of the readable memory.
     assert_eq!(rig.see(0x1004, 2, true), ["add 10 kind 4 at 0x1000+0x44 t2 unwind 0 code 68x00"]);
     assert_eq!(rig.see(0x1ffe, 2, true), ["add 11 kind 4 at 0x1fbe+0x42 t2 unwind 0 code 66xbe"]);
     assert!(rig.see(0x3000, 2, true).is_empty(), "nothing there");
 }
 
 #[test]
-fn a_stub_that_was_overwritten_is_another_instance() {
+fn an_overwritten_stub_is_a_new_instance() {
     let mut rig = Rig::new();
     rig.world.memory.0.insert(IMAGE + 0x1000, vec![1; 0x1000]);
     rig.see(0x1100, 1, true);
@@ -194,7 +194,7 @@ fn a_stub_that_was_overwritten_is_another_instance() {
 }
 
 #[test]
-fn a_stack_word_in_code_without_an_entry_counts_only_behind_a_call() {
+fn a_stack_word_in_code_without_an_entry_counts_only_after_a_call() {
     let mut rig = Rig::new();
     for (number, call) in [
         &[0xe8u8, 1, 2, 3, 4][..],
@@ -221,11 +221,11 @@ fn a_stack_word_in_code_without_an_entry_counts_only_behind_a_call() {
 }
 
 #[test]
-fn the_table_is_bounded_and_what_was_forgotten_is_written_again() {
+fn the_table_is_bounded_and_forgotten_regions_are_written_again() {
     let mut rig = Rig::new();
     for n in 0..MOST as u32 + 1 {
         rig.world.compile(0x20_0000 + n * 16, 16, 0x90);
-        // The tables of the fake are searched one by one.
+        // The fake searches its tables one by one.
         let last = rig.world.tables.split_off(rig.world.tables.len() - 1);
         rig.world.tables = last;
         assert_eq!(rig.see(u64::from(0x20_0000 + n * 16), u64::from(n), true).len(), 1);
@@ -239,7 +239,7 @@ fn the_table_is_bounded_and_what_was_forgotten_is_written_again() {
 }
 
 #[test]
-fn a_fault_of_whoever_was_asked_is_counted_leaves_a_stub_and_is_not_asked_for_again() {
+fn a_faulting_lookup_is_counted_leaves_a_stub_and_is_not_repeated() {
     let mut rig = Rig::new();
     rig.world.compile(0x1000, 0x100, 0xcc);
     rig.world.compile(0x2000, 0x100, 0xcc);
@@ -257,7 +257,7 @@ fn a_fault_of_whoever_was_asked_is_counted_leaves_a_stub_and_is_not_asked_for_ag
 }
 
 #[test]
-fn what_a_whole_range_says_is_recorded_without_its_code() {
+fn an_entry_for_a_whole_code_range_is_recorded_without_code() {
     let mut rig = Rig::new();
     rig.world.compile(0, 0x1_0004, 0x90);
     rig.world.memory.0.insert(IMAGE + 0x10_0000, INFO.to_vec());
