@@ -1,4 +1,5 @@
-//! Traces cut short, flipped and zeroed: what is lost, and that it is said.
+//! Traces that are cut short or have flipped or zeroed bytes: what is lost, and that the reader
+//! reports it.
 
 use crate::common::{ops, play};
 use proptest::prelude::*;
@@ -95,8 +96,8 @@ proptest! {
             });
             let finished = end.unwrap().1.end <= len;
             prop_assert_eq!(trace.is_complete(), finished);
-            // What a killed recorder leaves is no damage; a finished recording that misses bytes
-            // is.
+            // A trace that a killed recorder leaves is not damaged. A finished recording that lacks
+            // bytes is.
             if !finished {
                 prop_assert_eq!(trace.damage(), []);
                 let boundary = len == FILE_HEADER_LEN || extents.iter().any(|(_, range)| range.end == len);
@@ -172,7 +173,7 @@ fn an_idle_span_whose_block_is_lost_finds_no_block() {
             }
         }
     }
-    // The lazy thread's only sample before the STATE block was there.
+    // The idle thread's only sample before the STATE block was in that block.
     assert!(citing > 0);
 }
 

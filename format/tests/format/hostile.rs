@@ -1,4 +1,4 @@
-//! Files made by a hostile hand: checksums hold, what they cover lies.
+//! Files from an attacker: the checksums are right and the contents wrong.
 
 use proptest::prelude::*;
 use stk_format::synth::damage::forged;
@@ -97,7 +97,7 @@ fn samples_that_contradict_themselves_are_refused() {
 
 #[test]
 fn a_block_stands_for_no_more_stack_than_the_limit() {
-    // 8 MiB samples of nothing but zero words: 30 bytes each.
+    // 8 MiB samples that hold only zero words: 30 bytes each.
     let words = limits::MAX_SAMPLE_WORDS as u64;
     let mut raw = sample(KEYFRAME, &[0, 1 << 40, 0, depth(words), 0, words]);
     for _ in 0..8 {
@@ -192,7 +192,8 @@ fn lengths_that_lie_are_refused() {
     assert!(matches!(with(|b| b.raw_len = u32::MAX), BlockError::Limit { what: "event bytes", .. }));
     assert!(matches!(with(|b| b.payload_hash ^= 1), BlockError::Hash { .. }));
     assert!(matches!(with(|b| b.codec = 2), BlockError::Codec { codec: 2, .. }));
-    // A stored length beyond the file leaves no block, and no damage: the file ends within it.
+    // With a stored length beyond the file there is no block and no damage, because the file ends
+    // within the block.
     let file = trace_of(&raw, None, |b| b.stored_len += 1);
     let trace = Trace::open(&file).unwrap();
     assert_eq!((trace.blocks().len(), trace.is_cut()), (0, true));

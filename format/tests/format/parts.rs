@@ -1,4 +1,4 @@
-//! Traces taken apart, changed and put together again.
+//! Takes traces apart, changes them and puts them together again.
 
 use std::collections::BTreeSet;
 use stk_format::synth::{Parts, Random, StoredBlock, StoredEvent, TraceBuilder, mutate};
@@ -64,7 +64,8 @@ fn every_kind_of_mutation_comes_up_and_leaves_sound_checksums() {
         let mut parts = base.clone();
         kinds.insert(mutate(&mut parts, &mut random));
         let file = parts.to_file();
-        // A clock without frequency is the one field of the file header that is damage.
+        // A clock without frequency is the only wrong field of the file header that counts as
+        // damage.
         let Ok(opened) = Trace::open(&file) else { continue };
         for block in opened.blocks() {
             let error = opened.verify_block(block, &mut Scratch::new()).err().map(|e| e.to_string());

@@ -1,4 +1,4 @@
-//! What is added to a trace after its recording has ended, whole, torn and forged.
+//! Supplements, which are added to a trace after its recording has ended: whole, torn and forged.
 
 use crate::common::{ops, play};
 use proptest::prelude::*;
@@ -57,7 +57,7 @@ fn completed(file: &[u8]) -> (Vec<u8>, usize) {
 /// Blocks, damage, whether the recording was finished, whether there is an index.
 type Content = (Vec<(BlockHeader, Vec<u8>)>, Vec<String>, bool, bool);
 
-/// All that a reader gets out of a file, but for the supplement's place.
+/// Everything that a reader gets from a file, except the supplement's range.
 fn content(file: &[u8]) -> Content {
     let trace = Trace::open(file).unwrap();
     let mut scratch = Scratch::new();
@@ -96,7 +96,7 @@ fn a_supplement_goes_behind_the_whole_recording_and_is_read_with_it() {
             assert!(block.header.kind == BlockKind::Index || block.header.first == last);
             assert_eq!((block.header.flags, block.metadata_known), (FLAG_SUPPLEMENT, true));
         }
-        // The index of the supplement names every block of the file that is no INDEX block.
+        // The index of the supplement lists every block of the file except INDEX blocks.
         let mut scratch = Scratch::new();
         let listed = trace.events(new.last().unwrap(), &mut scratch).unwrap().find_map(|event| match event {
             Ok(Event::Index(entries)) => Some(entries),
@@ -105,7 +105,7 @@ fn a_supplement_goes_behind_the_whole_recording_and_is_read_with_it() {
         let listed: Vec<(u64, u64)> = listed.unwrap().iter().map(|entry| (entry.offset, entry.seq)).collect();
         let blocks = trace.blocks().iter().filter(|block| block.header.kind != BlockKind::Index);
         assert_eq!(listed, blocks.map(|block| (block.offset, block.header.seq)).collect::<Vec<_>>());
-        // Nothing is completed twice.
+        // A trace that has a supplement does not get another.
         assert!(matches!(SupplementWriter::new(&trace), Err(NoSupplement::Present)));
     }
 }
@@ -143,7 +143,7 @@ fn every_changed_byte_of_a_supplement_leaves_the_recording_as_it_is() {
             assert_eq!(found.0[..recorded.len().min(found.0.len())], recorded, "byte {at}");
             let trace = Trace::open(&completed).unwrap();
             let told = matches!(trace.supplement(), Supplement::Torn { .. }) || !trace.damage().is_empty();
-            // The bytes that the header and the tail do not use are covered by their checksums too.
+            // Checksums cover the unused bytes of the header and the tail too.
             assert!(told, "byte {at} of {} is changed and nobody says so", completed.len());
             completed[at] ^= 0x11;
         }

@@ -143,7 +143,7 @@ fn arm64_packed_and_full() {
 
 #[test]
 fn x86_ways_to_the_caller() {
-    // push ebp; mov ebp,esp; call 1008h; then what cannot be followed to a return: jmp to itself.
+    // push ebp; mov ebp,esp; call 1008h; then a jmp to itself, which leads to no return.
     let code = [0x55, 0x8B, 0xEC, 0xE8, 0, 0, 0, 0, 0xEB, 0xFE];
     let program = "$T0 $ebp = $eip $T0 4 + ^ = $ebp $T0 ^ = $esp $T0 8 + =";
     let image = |described: bool| {

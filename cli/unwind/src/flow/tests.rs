@@ -1,4 +1,4 @@
-//! Short functions, their states read off the instructions by hand. The code lies at 1000h.
+//! Short functions whose expected states were worked out by hand. The code lies at 1000h.
 
 use super::*;
 use crate::Arch;
@@ -73,12 +73,12 @@ fn a_callee_that_pops_its_arguments() {
     let code = [0x50, 0x50, 0xe8, 5, 0, 0, 0, 0x5e, 0xc3, 0xcc, 0xcc, 0xcc, 0xc2, 8, 0];
     let first = at(&code, 0);
     assert_eq!((first.return_address, first.registers[ESI]), ((ESP, 4), FlowValue::Word(ESP, 0)));
-    // After an indirect call nobody knows, unless the frame is by ebp.
+    // After an indirect call the arguments popped are unknown, unless ebp gives the frame.
     let indirect = [0x50, 0xff, 0xd0, 0x5e, 0xc3];
     assert_eq!(follow_at(&indirect, 0, false), None);
     let by_ebp = [0x50, 0xff, 0xd0, 0x8b, 0xe5, 0x5d, 0xc3];
     assert_eq!(at(&by_ebp, 0).return_address, (5, 4));
-    // Or its caller removes the arguments.
+    // They are also known if the caller removes the arguments.
     assert_eq!(at(&[0x50, 0xff, 0xd0, 0x83, 0xc4, 4, 0xc3], 0).return_address, (ESP, 0));
 }
 

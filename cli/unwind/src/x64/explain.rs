@@ -46,7 +46,7 @@ pub(crate) fn explain(place: &Place<'_>) -> Explanation {
     Explanation { record, rule }
 }
 
-/// The UNWIND_INFO of a function and of what it continues.
+/// The UNWIND_INFO of a function and of the functions that it continues.
 fn record(image: &ImageTables, function: &RuntimeFunction) -> String {
     let mut text = String::new();
     let mut next = Some(*function);

@@ -1,5 +1,5 @@
-//! Unwind codes one by one; the expected frames are drawn from the specification's description of
-//! each code.
+//! Tests of each unwind code. The expected frames follow from the specification's description of
+//! the code.
 
 use super::*;
 use crate::Arch;
@@ -119,7 +119,7 @@ fn a_frame_register_with_an_offset_gives_the_frame() {
     let rbp = |offset| X64Slot { register: 5, offset };
     assert_eq!(full.saved[RBP], Some(rbp(0x40 - 0x20)));
     assert_eq!(full.return_address, rbp(0x48 - 0x20));
-    // Before the lea, rsp is the base still.
+    // Before the lea, rsp is still the base.
     let early = context(&image, 5);
     assert_eq!(early.return_address, rsp(0x48));
     assert_eq!(early.saved[RBP], Some(rsp(0x40)));
@@ -207,8 +207,8 @@ fn epilogues_end_with_any_return() {
     );
 }
 
-/// The proof of the 44 states of OpenBLAS (gcc) in docs/measured/unwinding.md that are not right:
-/// the unwind data is what is wrong.
+/// Shows why the 44 states of OpenBLAS (gcc) in docs/measured/unwinding.md are wrong: the unwind
+/// data is wrong.
 ///
 /// mingw's exp is inlined there. Its assembler makes room on the stack in the middle of the
 /// function's body,
@@ -220,10 +220,10 @@ fn epilogues_end_with_any_return() {
 /// add    rsp,8           48 83 c4 08
 /// ```
 ///
-/// of which the function's UNWIND_INFO (58h bytes, no frame register) says nothing. Between the two
-/// the return address lies at rsp + 60h, and no rule of the ABI can tell: a body must not move rsp
-/// without a frame register. What is expected here is what the unwind data says. The word 8 bytes
-/// below the return address is a saved local there, so that the walk ends with a reason.
+/// which the function's UNWIND_INFO (58h bytes, no frame register) does not describe. Between the
+/// two the return address lies at rsp + 60h, and no rule of the ABI gives that: a body must not
+/// move rsp without a frame register. The test expects what the unwind data says. The word 8 bytes
+/// below the return address is a saved local there, so the walk ends with a reason.
 #[test]
 fn inline_assembler_that_moves_the_stack_pointer_is_not_guessed_at() {
     let mut code = vec![0x90; 0x60];
@@ -283,7 +283,7 @@ fn assembler_whose_handler_knows_the_frame_is_followed_to_its_return() {
     assert_eq!(in_rsi.return_address, X64Slot { register: RSI_NUMBER, offset: 0 });
     assert_eq!(in_rsi.saved[RBX], Some(X64Slot { register: RSI_NUMBER, offset: -8 }));
     assert_eq!((context(&image, 0x29).return_address, context(&image, 0x29).loaded), (rsp(0), None));
-    // Behind a call in the body too: nothing rests on a register that the called function may
+    // Behind a call in the body too, the rule depends on no register that the called function may
     // change.
     assert_eq!(caller(&image, 0x14).loaded, Some(rsp(0x40)));
 }
