@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_changed_and_contradicting_pieces_are_told_apart() {
+    fn missing_changed_and_contradicting_pieces_give_different_errors() {
         let bytes = [5u8; 100];
         let hash = content_hash(&bytes);
         let parts: Vec<Blob> = pieces(hash, &bytes, 40).unwrap().collect();

@@ -31,7 +31,7 @@ pub const EXPORT_CAPTURE: &str = "stk_capture";
 /// [`AgentConfig::flags`]: take one sample of every thread, then stop.
 pub const FLAG_ONCE: u32 = 1;
 /// [`AgentConfig::flags`]: also walk each sample in the target while it is suspended (a diagnostic
-/// that breaks the recorder's law: it may take locks).
+/// that breaks the recorder's rule: it may take locks).
 pub const FLAG_CHECK_WALKS: u32 = 2;
 /// [`AgentConfig::flags`]: record without a guard process. The host promises to call
 /// `stk_agent_stop` before the process exits; the trace says so. Without this flag and without

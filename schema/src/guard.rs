@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_gives_back_what_it_was_made_of() {
+    fn a_suspension_word_returns_its_parts() {
         let word = SuspensionWord::new(0xffff_fff8, 0x1ff_fffe, STOPPED);
         assert_eq!((word.tid(), word.sequence(), word.phase()), (0xffff_fff8, 0xff_fffe, STOPPED));
         assert_eq!(word.with_phase(FREE), SuspensionWord::new(0xffff_fff8, 0xff_fffe, FREE));

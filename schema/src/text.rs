@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_without_harm_is_left_as_it_is() {
+    fn harmless_text_is_unchanged() {
         assert!(matches!(printable("C:\\app\\ä 名.dll"), Cow::Borrowed(_)));
     }
 
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stay_lines() {
+    fn line_ends_stay() {
         assert_eq!(printable_lines("a\n\u{1b}b\n"), "a\n\\u{1b}b\n");
     }
 }

@@ -178,7 +178,7 @@ fn an_idle_span_whose_block_is_lost_finds_no_block() {
 }
 
 #[test]
-fn what_a_lost_meta_block_said_is_unknown_until_the_next_state() {
+fn data_of_a_lost_meta_block_is_unknown_until_the_next_state_block() {
     let mut file = many_blocks();
     let intact = Trace::open(&file).unwrap();
     assert!(intact.blocks().iter().all(|block| block.metadata_known));
@@ -201,7 +201,7 @@ fn what_a_lost_meta_block_said_is_unknown_until_the_next_state() {
 }
 
 #[test]
-fn the_index_names_what_was_lost() {
+fn the_index_gives_the_kind_of_a_lost_block() {
     let mut file = many_blocks();
     let (at, seq) = {
         let trace = Trace::open(&file).unwrap();
@@ -228,7 +228,7 @@ fn a_trace_with_unwritten_space_at_its_end_is_cut_not_damaged() {
 }
 
 #[test]
-fn damage_made_to_order_is_what_it_says() {
+fn each_kind_of_synthetic_damage_has_its_effect() {
     let whole = many_blocks();
     let seqs = || Trace::open(&whole).unwrap().blocks().iter().map(|b| b.header.seq).collect::<BTreeSet<_>>();
     let mut file = whole.clone();

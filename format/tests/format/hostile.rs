@@ -144,7 +144,7 @@ fn images_of_all_slots_and_workers_stay_within_the_budget() {
 }
 
 #[test]
-fn tiny_keyframes_of_deep_images_do_not_take_for_ever() {
+fn many_tiny_keyframes_of_deep_images_are_refused() {
     let deep = 2 * limits::MAX_SAMPLE_WORDS as u64;
     let mut raw = event(kind::SLOT, &[0, 5, 1]);
     // One changed word each, so that a page of the image has to be zeroed for the next one.
@@ -157,7 +157,7 @@ fn tiny_keyframes_of_deep_images_do_not_take_for_ever() {
 }
 
 #[test]
-fn blocks_that_stand_for_far_more_than_is_stored_are_refused_and_the_others_read() {
+fn blocks_beyond_the_expansion_limit_are_refused_and_the_others_read() {
     let mut parts = Parts::new(header());
     let exit = StoredEvent::of_numbers(kind::THREAD_EXIT, &[1, 0]);
     parts.block(BlockKind::Meta, 0).events.push(exit.clone());
@@ -185,7 +185,7 @@ fn more_slots_than_the_limit_are_refused() {
 }
 
 #[test]
-fn lengths_that_lie_are_refused() {
+fn wrong_lengths_are_refused() {
     let raw = sample(KEYFRAME, &[0, 0x1000, 0, depth(1), 0, 1]);
     let with = |forge: fn(&mut BlockHeader)| error_of(&trace_of(&raw, None, forge));
     assert!(matches!(with(|b| b.raw_len += 1), BlockError::Payload { .. }));
@@ -200,7 +200,7 @@ fn lengths_that_lie_are_refused() {
 }
 
 #[test]
-fn frames_that_are_not_what_the_format_asks_for_are_refused() {
+fn zstd_frames_that_the_format_does_not_allow_are_refused() {
     let raw = sample(KEYFRAME, &[0, 0x1000, 0, depth(1), 0, 1]);
     let mut out = vec![0; 1000];
     let len = zstd_safe::compress(&mut out[..], &raw, 1).unwrap();
@@ -279,7 +279,7 @@ proptest! {
     }
 
     #[test]
-    fn any_file_opens_or_not(tail in proptest::collection::vec(any::<u8>(), 0..600), damaged in any::<bool>()) {
+    fn any_file_opens_or_is_refused(tail in proptest::collection::vec(any::<u8>(), 0..600), damaged in any::<bool>()) {
         let mut file = if damaged { Vec::new() } else { header().encode().to_vec() };
         file.extend_from_slice(&tail);
         let _ = Trace::open(&file);

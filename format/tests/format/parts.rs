@@ -25,7 +25,7 @@ fn contents(file: &[u8]) -> Vec<(BlockKind, u32, u32, Vec<u8>)> {
 }
 
 #[test]
-fn what_is_taken_apart_and_put_together_says_the_same() {
+fn a_trace_taken_apart_and_put_together_has_the_same_contents() {
     let file = trace();
     let again = Parts::take_apart(&file).unwrap().to_file();
     assert_eq!(contents(&again), contents(&file));

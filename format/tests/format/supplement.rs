@@ -111,7 +111,7 @@ fn a_supplement_goes_behind_the_whole_recording_and_is_read_with_it() {
 }
 
 #[test]
-fn every_cut_within_a_supplement_gives_what_the_recording_alone_gives() {
+fn a_supplement_that_is_cut_anywhere_is_ignored() {
     for file in [finished(), killed(0)] {
         let (completed, keep) = completed(&file);
         let recorded = content(&file);
@@ -133,7 +133,7 @@ fn a_torn_supplement_is_cut_off_and_written_anew() {
 }
 
 #[test]
-fn every_changed_byte_of_a_supplement_leaves_the_recording_as_it_is() {
+fn a_changed_byte_in_a_supplement_does_not_change_the_recording() {
     for file in [finished(), killed(0)] {
         let (mut completed, keep) = completed(&file);
         let recorded = content(&file).0;
@@ -193,7 +193,7 @@ fn a_tail_that_names_other_index_blocks_makes_the_supplement_torn() {
 }
 
 #[test]
-fn what_is_damaged_or_empty_is_not_completed() {
+fn damaged_and_empty_traces_get_no_supplement() {
     let mut damaged = finished();
     let middle = Trace::open(&damaged).unwrap().blocks()[1].offset as usize;
     damaged[middle + 8] ^= 1;
@@ -206,7 +206,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 32, ..ProptestConfig::default() })]
 
     #[test]
-    fn recordings_of_all_kinds_read_the_same_beneath_a_supplement(ops in ops(40), cut in 0usize..4000) {
+    fn a_supplement_does_not_change_the_contents_of_any_recording(ops in ops(40), cut in 0usize..4000) {
         let file = play(&ops, 4096).file;
         let file = &file[..file.len() - cut.min(file.len() - 128)];
         let trace = Trace::open(file).unwrap();
@@ -220,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_follows_a_tail_leaves_the_recording_as_it_is(
+    fn bytes_after_a_tail_do_not_change_the_recording(
         junk in proptest::collection::vec(any::<u8>(), 1..400),
         take in 0usize..400,
     ) {

@@ -216,7 +216,7 @@ fn the_depth_limit_ends() {
 }
 
 #[test]
-fn goes_on_below_a_machine_frame_at_the_interrupted_instruction() {
+fn continues_at_the_interrupted_instruction_below_a_machine_frame() {
     // The interrupted instruction was the first one of the function at 1000h, with its return
     // address at [rsp].
     let machine = [1, 2, 3, 4, 5, BASE + 0x1000, 0x33, 0x202, STACK + 0x60, 0x2b, 0, 0];
@@ -257,7 +257,7 @@ fn scanning_is_off_by_default_and_marked_when_on() {
 }
 
 #[test]
-fn a_walk_goes_on_from_registers_that_something_else_found() {
+fn a_walk_continues_from_given_registers() {
     // Two functions that touch, of 28h and 68h bytes of stack: a return address at the second one's
     // beginning belongs to the first.
     let image = ImageTables::new(Arch::X64, 0x8000)
@@ -288,7 +288,7 @@ fn a_walk_goes_on_from_registers_that_something_else_found() {
 }
 
 #[test]
-fn a_function_that_has_called_another_cannot_rest_on_a_volatile_register() {
+fn a_frame_that_made_a_call_cannot_be_found_by_a_volatile_register() {
     // Frame register r10.
     let image = ImageTables::new(Arch::X64, 0x8000)
         .range(0x1000, vec![0x90; 0x100])
@@ -375,7 +375,7 @@ fn deep(innermost: u64, count: usize) -> NextSample {
 }
 
 #[test]
-fn takes_over_the_callers_that_did_not_change() {
+fn reuses_the_callers_that_did_not_change() {
     let space = frames_by_rbp();
     let first = deep(BASE + 0x1050, 5);
     let kept_from = first.sp;
@@ -385,7 +385,7 @@ fn takes_over_the_callers_that_did_not_change() {
 }
 
 #[test]
-fn takes_over_nothing_that_may_have_changed() {
+fn reuses_no_callers_that_may_have_changed() {
     let space = frames_by_rbp();
     let samples = [(deep(BASE + 0x1050, 5), 0), (deep(BASE + 0x1050, 5), u64::MAX)];
     assert_eq!(walk_again(&space, &samples), [0, 0]);
@@ -398,7 +398,7 @@ fn takes_over_nothing_that_may_have_changed() {
 }
 
 #[test]
-fn a_caller_that_depends_on_rbp_is_taken_over_only_with_the_same_rbp() {
+fn a_caller_that_depends_on_rbp_is_reused_only_with_the_same_rbp() {
     let space = frames_by_rbp();
     // The function at 1000h was called by the one at 3000h, which finds its frame by rbp; two
     // frames of it lie there with the same contents, and rbp determines which one is used.

@@ -92,7 +92,7 @@ fn fpo_records_find_the_return_address_above_locals_and_saved_registers() {
 }
 
 #[test]
-fn the_code_itself_comes_first() {
+fn the_code_is_used_before_records_and_frame_pointers() {
     // pop esi; ret. The record, which claims otherwise, is not used.
     let record = FrameData {
         rva: 0x3000,
@@ -110,7 +110,7 @@ fn the_code_itself_comes_first() {
 }
 
 #[test]
-fn arguments_that_the_callee_pops_are_left_behind() {
+fn arguments_that_the_callee_pops_are_removed() {
     // The innermost function returns by ret 8; its caller pops esi and returns.
     let space = space(
         X86Tables::default(),
@@ -123,7 +123,7 @@ fn arguments_that_the_callee_pops_are_left_behind() {
 }
 
 #[test]
-fn frame_pointers_are_a_way_only_if_they_lead_behind_a_call() {
+fn frame_pointers_are_used_only_if_they_lead_behind_a_call() {
     let space = space(X86Tables::default(), &[]);
     let stack = [9, 9, STACK as u32 + 16, 0x40_2010, 0, 0x40_2020];
     let (frames, stop) = walk(&space, 0x1040, gpr(STACK, STACK + 8), &stack);
@@ -159,7 +159,7 @@ fn a_copied_return_address_is_not_taken_for_the_callers_stack() {
 /// All code above a thread-start function is the system's. So the end of the chain there is the
 /// thread's start, whatever the function's name.
 #[test]
-fn what_calls_a_thread_start_function_ends_the_thread_too() {
+fn frame_chain_end_above_a_thread_start_function_ends_the_thread() {
     let space = space(X86Tables::default(), &[]);
     let here = STACK as u32;
     let stack = [here + 8, 0x40_2020, here + 16, 0x40_2010, 0, 0];
@@ -171,7 +171,7 @@ fn what_calls_a_thread_start_function_ends_the_thread_too() {
 /// A function of unknown extent that cannot be followed to its return, left by its frame pointer.
 /// Its next return gives the bytes that it pops, and so where its caller's stack begins.
 #[test]
-fn what_the_next_return_pops_is_believed_where_it_leads_behind_a_call() {
+fn the_next_return_gives_popped_bytes_if_they_lead_behind_a_call() {
     // A loop followed by `ret 8`. Its caller has no frame pointer: `pop esi; ret`.
     let code: &[(u32, &[u8])] =
         &[(0x3000, &[0xeb, 0xfe, 0xc2, 8, 0]), (0x3100, &[0xe8, 0xfb, 0xfe, 0xff, 0xff, 0x5e, 0xc3])];
@@ -221,7 +221,7 @@ fn frames_realigned_to_8_bytes_are_left_where_their_caller_called_them() {
 /// Wine 10's ntdll!call_thread_func: only `nop`s follow its call of a function that does not
 /// return. Following the code therefore ends in the next function, whose return uses esp.
 #[test]
-fn the_end_of_the_frame_pointer_chain_ends_a_thread_where_the_code_leads_astray() {
+fn frame_chain_end_ends_a_thread_although_the_code_leads_elsewhere() {
     // 3000h: call; nop × 4; then `add esp, 8; ret` of another function.
     let code: &[(u32, &[u8])] = &[(0x3000, &[0xe8, 0, 0, 0, 0, 0x90, 0x90, 0x90, 0x90, 0x83, 0xc4, 8, 0xc3])];
     let space = space(X86Tables::default(), code);
