@@ -1,4 +1,4 @@
-//! Why a process cannot be recorded, found out before it is touched.
+//! Finds why a process cannot be recorded, before anything in it is changed.
 
 use super::process::{self, Process};
 use super::system;
@@ -29,10 +29,10 @@ pub fn architecture(machine: Machine, dll: Option<(&Path, &Image)>) -> Result<()
     crate::refusal::architecture(image::own_machine(), machine, dll)
 }
 
-/// Whether policies of the process let the DLL in; without a DLL, what would keep out any.
+/// Whether the process's policies admit the DLL. Without a DLL, whether they would block any.
 ///
 /// # Errors
-/// The policy that does not.
+/// The policy that does not admit it.
 pub fn policies(process: BorrowedHandle, dll: Option<(&Path, &Image)>) -> Result<(), Refusal> {
     let library = dll.map(|(path, image)| AgentTraits {
         cet: image.cet,
@@ -97,7 +97,7 @@ pub fn why_denied(pid: u32) -> Refusal {
     })
 }
 
-/// How the process stands to this inject, asked through a handle for limited information.
+/// The process compared with this inject, from a handle for limited information.
 pub fn facts(process: BorrowedHandle) -> Standing {
     let (theirs, ours) = (Token::of(process).ok(), Token::own().ok());
     let both = theirs.as_ref().zip(ours.as_ref());
@@ -111,7 +111,7 @@ pub fn facts(process: BorrowedHandle) -> Standing {
     }
 }
 
-/// How the process's user and rights compare with this inject's.
+/// The process's user and rights compared with this inject's.
 pub fn rank(process: BorrowedHandle) -> Rank {
     match (Token::of(process), Token::own()) {
         (Ok(theirs), Ok(ours)) => trust::rank(theirs.same_user(&ours), theirs.integrity(), ours.integrity()),
@@ -149,7 +149,7 @@ fn mitigation(process: BorrowedHandle, policy: i32) -> u32 {
     }
 }
 
-/// Everything that can keep the agent out of an opened process.
+/// Checks everything that can block the agent in an opened process.
 ///
 /// # Errors
 /// The first obstacle.
