@@ -1,13 +1,12 @@
-//! The recorder's main promises in a few recordings, for every machine: also for one that is
-//! emulated and slow.
+//! Checks the recorder's main properties in a few recordings. It runs on every machine, also on an
+//! emulated and slow one.
 
 use stk_schema::event::EndReason;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk::{self, Speedscope};
 use stk_tests::wine::{self, Folder, Inject, Machine, Program};
 
-/// What busy prints at its end, in every run, unless something disturbed it
-/// (examples/busy/README.md).
+/// busy's last line in every undisturbed run (examples/busy/README.md).
 const UNDISTURBED: &str = "checksum a9a6d267ba599d58";
 
 #[test]
