@@ -236,7 +236,7 @@ impl FileHeader {
     }
 }
 
-/// What a block holds.
+/// The kind of a block's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum BlockKind {
     /// Module, thread, clock and metadata events, written at once.

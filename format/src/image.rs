@@ -38,7 +38,8 @@ const MAX_SECTIONS: usize = 96;
 const MAX_NAMES: u32 = 1 << 20;
 /// Longest export name that can be searched for, with its terminator.
 const MAX_EXPORT_NAME: usize = 128;
-/// Most bytes per read. If a large module changes during a read, only this much is lost.
+/// Most bytes per read. Reading a large module stops at the first chunk that fails, so a module
+/// that is unloaded meanwhile costs little.
 const READ_CHUNK: usize = 256 << 10;
 const PAGE: u32 = 4096;
 

@@ -50,7 +50,7 @@ pub(crate) mod flag {
     pub const CPU: u64 = 1 << 5;
     /// The captured words end below the stack base.
     pub const TRUNCATED: u64 = 1 << 6;
-    /// A tag follows: the sample was asked for.
+    /// A tag follows, because the program requested the sample.
     pub const TRIGGERED: u64 = 1 << 7;
     /// The unwind tables of the module at the instruction pointer were not recorded yet.
     pub const TABLES_PENDING: u64 = 1 << 8;

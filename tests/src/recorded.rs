@@ -19,7 +19,7 @@ pub struct Recorded {
     pub cut: bool,
     /// Whether the file has an index and a tail.
     pub indexed: bool,
-    /// What is damaged or missing, as text; empty for a sound trace, finished or not.
+    /// Damage and missing blocks, as text; empty for a sound trace, finished or not.
     pub damage: Vec<String>,
     /// Modules by instance id.
     pub modules: BTreeMap<u64, Module>,

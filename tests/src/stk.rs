@@ -91,7 +91,7 @@ impl Speedscope {
         self.threads.iter().filter(|profile| profile.name.starts_with(&start)).collect()
     }
 
-    /// The one thread with this name.
+    /// The only thread with this name.
     ///
     /// # Panics
     /// If there is none, or several.

@@ -1,5 +1,5 @@
-//! `inject doctor`: the self-check runs to its end, says what Wine must say, and finds what is
-//! wrong.
+//! `inject doctor`: the self-check completes, gives the expected facts under Wine, and finds
+//! faults.
 
 use object::Object as _;
 use serde_json::Value;

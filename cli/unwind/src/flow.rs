@@ -88,7 +88,7 @@ pub(crate) fn follow(start: &Start<'_>) -> Option<Outcome> {
     Follower { start, factory: InstructionInfoFactory::new(), steps: 0, callees: Vec::new() }.run()
 }
 
-/// What a called function does to its caller's frame.
+/// The effect of a called function on its caller's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Callee {
     /// Preserves what it must and pops its arguments.
@@ -100,7 +100,7 @@ enum Callee {
     Unknown,
 }
 
-/// What one instruction did.
+/// The effect of one instruction on a path.
 #[expect(clippy::large_enum_variant, reason = "one at a time")]
 enum FlowStep {
     Next,
@@ -338,7 +338,7 @@ impl Follower<'_, '_> {
         Some(outcome)
     }
 
-    /// What the function at `target` does to its caller's frame.
+    /// The effect of the function at `target` on its caller's frame.
     fn callee(&mut self, target: u32, nesting: u32) -> Callee {
         if let Some((_, known)) = self.callees.iter().find(|(rva, _)| *rva == target) {
             return *known;

@@ -17,7 +17,7 @@ pub struct History {
     extent: (u64, Option<u64>, bool),
 }
 
-/// What the callers of a frame depend on.
+/// The values on which the callers of a frame depend.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     /// The registers that the frame's own step uses and restores; see [`Facts`].

@@ -1,4 +1,4 @@
-//! What is known of one image: sparse bytes by RVA, the exception directory, the thread-start
+//! The known parts of one image: sparse bytes by RVA, the exception directory, the thread-start
 //! functions.
 
 use std::fmt;
@@ -114,7 +114,7 @@ enum Exceptions {
     Sorted(Vec<u8>),
 }
 
-/// Collects what is known of an image; see [`ImageTables::new`].
+/// Collects the known parts of an image; see [`ImageTables::new`].
 #[derive(Debug)]
 pub struct ImageTablesBuilder {
     arch: Arch,

@@ -64,7 +64,7 @@ impl<'a> Memory<'a> {
 
     /// Whether `sp` is within the part of a stack where a thread's first frames lie. The system
     /// places the first frame at a random distance below the base (at most a few pages) and puts
-    /// nothing but the thread's first context between; an unknown base counts as near.
+    /// only the thread's first context between; an unknown base counts as near.
     pub(crate) fn near_base(&self, sp: u64) -> bool {
         const NEAR: u64 = 0x4000;
         self.base.is_none_or(|base| sp <= base && base - sp <= NEAR)

@@ -61,7 +61,7 @@ pub struct Sample<'a> {
     pub tag: Option<u64>,
     /// The unwind tables of the module at the instruction pointer were not recorded yet.
     pub tables_pending: bool,
-    /// What CONTEXT_EXCEPTION_REQUEST answered.
+    /// The answer to CONTEXT_EXCEPTION_REQUEST.
     pub context_reply: Option<u32>,
     /// Address ranges beside the main stack.
     pub extra: Extra<'a>,
@@ -385,8 +385,8 @@ impl<'s> Samples<'s> {
     }
 
     /// The latest sample of a slot, for which a [`Decoded::Same`] or a later IDLE stands. The
-    /// fields that describe one moment (`time`, `state`, `cpu_delta`, `tag`, `extra`) are empty.
-    /// `None` if the slot had no sample yet.
+    /// fields that describe one moment (`time`, `state`, `cpu_delta`, `tag`, `extra`) do not hold
+    /// that sample's values. `None` if the slot had no sample yet.
     pub fn last_sample(&self, slot: u32) -> Option<Sample<'_>> {
         let at = slot as usize;
         let entry = self.slots.slots[..self.slots.live].get(at).filter(|entry| entry.keyed)?;

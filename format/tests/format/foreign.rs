@@ -40,7 +40,7 @@ fn written_and_read(stacks: &[Stack]) -> Vec<(u64, u64, Vec<u64>, bool)> {
         };
         assert_eq!(encoder.sample(&mut block, &mut image, &raw), Ok(Taken::Written));
     }
-    // The last sample once more, from the writer's image alone.
+    // Write the last sample again, from the writer's image alone.
     encoder.renew_keyframes();
     let time = stacks.len() as u64 + 1;
     assert_eq!(encoder.same(&mut block, &mut image, time, RunState::Waiting), Ok(Taken::Written));

@@ -25,7 +25,7 @@ pub struct LaunchedProgram {
     process: Process,
     main_thread: OwnedHandle,
     stage: Cell<Stage>,
-    /// What the main thread waits for once it has initialised the process.
+    /// The event for which the main thread waits after it has initialised the process.
     go: Event,
     // Keeps the pipes, if any, and the process handle as long as the program runs.
     _child: Child,

@@ -123,7 +123,8 @@ fn beside_inject() -> Result<PathBuf, Failure> {
     Ok(found.or_else(|| paths.next()).unwrap_or(own))
 }
 
-/// A file that nobody may write, rename or delete while it is open, and its contents.
+/// Opens a file so that it cannot be written, renamed or deleted while it is open, and reads its
+/// contents.
 fn open_unchanging(path: &Path) -> io::Result<(File, Vec<u8>)> {
     let mut file = File::options().read(true).share_mode(FILE_SHARE_READ).open(path)?;
     let mut bytes = Vec::new();

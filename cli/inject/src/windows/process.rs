@@ -224,8 +224,8 @@ impl Process {
         }
         let Ok(address) = usize::try_from(address) else { return false };
         let mut written = 0;
-        // SAFETY: the source is the slice; the destination is checked by the system, and what lies
-        // there is the caller's knowledge.
+        // SAFETY: the source is the slice; the destination is checked by the system, and the caller
+        // knows what lies there.
         let ok = unsafe {
             let to = ptr::without_provenance_mut(address);
             let (from, len) = (bytes.as_ptr().cast(), bytes.len());

@@ -47,7 +47,7 @@ const FIRST_LOOK: Duration = Duration::from_secs(10);
 /// A first look ends after this many passes over the threads, even if none could be sampled.
 const FIRST_PASSES: u64 = 20;
 
-/// Records as asked and returns the exit code.
+/// Records with these options and returns the exit code.
 ///
 /// # Errors
 /// A sentence for the user, when nothing was recorded or the trace is not whole.

@@ -137,8 +137,8 @@ pub fn is_protected(process: BorrowedHandle) -> bool {
 fn mitigation(process: BorrowedHandle, policy: i32) -> u32 {
     let Some(function) = system::kernel32(c"GetProcessMitigationPolicy") else { return 0 };
     type Function = unsafe extern "system" fn(HANDLE, i32, *mut u32, usize) -> BOOL;
-    // SAFETY: this is the documented signature of GetProcessMitigationPolicy; the policies asked
-    // for are one u32 of flags.
+    // SAFETY: this is the documented signature of GetProcessMitigationPolicy; the requested
+    // policies are one u32 of flags.
     let function = unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, Function>(function) };
     let mut flags = 0u32;
     // SAFETY: the buffer has the size that is passed.

@@ -98,8 +98,8 @@ pub fn wait(handle: BorrowedHandle, ms: u32) -> bool {
     unsafe { WaitForSingleObject(handle.as_raw_handle(), ms) == WAIT_OBJECT_0 }
 }
 
-/// Waits until one of `handles` (at most 64) is signalled and gives the index of the first that is;
-/// `None` after `ms` milliseconds.
+/// Waits until one of `handles` (at most 64) is signalled and returns the index of the first that
+/// is; `None` after `ms` milliseconds.
 pub fn wait_any(handles: &[BorrowedHandle], ms: u32) -> Option<usize> {
     // SAFETY: the handles are open, the pointer and count describe the slice, and a BorrowedHandle
     // is a HANDLE (repr transparent).

@@ -190,8 +190,8 @@ impl Descriptor {
     fn of(path: &Path, what: OBJECT_SECURITY_INFORMATION) -> Option<Descriptor> {
         let name = system::wide(path.as_os_str());
         let (mut descriptor, none) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the path is zero-terminated and the result has room; parts that are not asked for
-        // one by one may be null.
+        // SAFETY: the path is zero-terminated and the result has room; parts that are not requested
+        // may be null.
         let failed = unsafe {
             GetNamedSecurityInfoW(
                 name.as_ptr(),
@@ -209,8 +209,8 @@ impl Descriptor {
 
     fn of_open(file: BorrowedHandle, what: OBJECT_SECURITY_INFORMATION) -> Option<Descriptor> {
         let (mut descriptor, none) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the handle is open and the result has room; parts that are not asked for one by
-        // one may be null.
+        // SAFETY: the handle is open and the result has room; parts that are not requested may be
+        // null.
         let failed = unsafe {
             GetSecurityInfo(
                 file.as_raw_handle(),

@@ -11,7 +11,7 @@ pub(crate) struct Function {
     data: u32,
 }
 
-/// What undoing one instruction of a prologue, or doing one of an epilogue, does.
+/// The effect of undoing one instruction of a prologue, or of executing one of an epilogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arm64Operation {
     Alloc {
@@ -243,7 +243,7 @@ fn save_run(first: Nonvolatile, count: u8, offset: u32, saved: u32) -> Arm64Oper
     Arm64Operation::Save { first, count, offset, stride: 8, release }
 }
 
-/// The saves of x19 and up, and of lr, in the order of the prologue; gives the bytes they take.
+/// Pushes the saves of x19 and up, and of lr, in the order of the prologue. Returns their bytes.
 fn push_integer_saves(done: &mut Sequence, reg_i: u32, saves_lr: bool, saved: u32) -> Result<u32, Fault> {
     let mut offset = 0;
     let mut register = 19u8;

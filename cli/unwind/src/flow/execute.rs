@@ -1,4 +1,4 @@
-//! What an instruction that does not branch does to the symbolic state.
+//! Applies instructions that do not branch to the symbolic state.
 
 use iced_x86::{Instruction, Mnemonic, OpAccess, OpKind, Register};
 

@@ -1,11 +1,10 @@
-//! Symbolic registers and a symbolic stack: what is known on a path, and how loads and stores
-//! change it.
+//! The symbolic registers and stack of a path, and the loads and stores that change them.
 
 /// The symbolic value of a register or a word of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowValue {
     Unknown,
-    /// What the register held at the start, plus an offset.
+    /// The register's value at the start, plus an offset.
     Start(u8, i64),
     /// The word that lay at the register plus an offset at the start.
     Word(u8, i64),
@@ -47,7 +46,8 @@ impl PathState {
     }
 }
 
-/// The value plus an offset in bytes; unknown if it is no address.
+/// The value plus an offset in bytes. Unknown unless the value is a constant or relative to a
+/// register's first value.
 pub(super) fn plus(value: FlowValue, bytes: i64) -> FlowValue {
     match value {
         FlowValue::Start(base, offset) => FlowValue::Start(base, offset.wrapping_add(bytes)),

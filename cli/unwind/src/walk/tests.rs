@@ -75,7 +75,7 @@ fn walk_with(
     let mut frames = Vec::new();
     let mut walker = Walker::new(options);
     let stop = walker.walk(&space(), &sample, &mut frames);
-    // Rules from the cache give what compiling them gave.
+    // Rules from the cache give the same frames as newly compiled ones.
     let mut again = Vec::new();
     assert_eq!(walker.walk(&space(), &sample, &mut again), stop);
     assert_eq!(again, frames);

@@ -54,8 +54,8 @@ pub(crate) struct X64FullRule {
     /// Nonvolatile registers whose value another register holds (plus an offset). Only assembler
     /// without unwind data does this.
     pub(crate) moved: [Option<X64Slot>; 8],
-    /// Where a word of the frame lies that other places are relative to, as the register
-    /// [`LOADED`]: what assembler that aligns its stack restores the stack pointer from.
+    /// The address of a word of the frame to which other places are relative, as the register
+    /// [`LOADED`]. Assembler that aligns its stack restores the stack pointer from this word.
     pub(crate) loaded: Option<X64Slot>,
     pub(crate) trust: Trust,
     pub(crate) thread_start: bool,
@@ -89,7 +89,7 @@ impl X64FullRule {
         slots.all(|slot| slot.register == RSP as u8 || nonvolatile(slot.register).is_some())
     }
 
-    /// Whether the frame holds nothing but its return address.
+    /// Whether the frame holds only its return address.
     pub(crate) fn is_empty(&self) -> bool {
         *self == X64FullRule { thread_start: self.thread_start, ..X64FullRule::empty(self.trust) }
     }

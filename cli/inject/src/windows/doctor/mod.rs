@@ -104,7 +104,7 @@ fn policies(process: BorrowedHandle) -> Vec<doctor::policies::Word> {
         unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, Function>(function) }
     });
     let word = |policy: i32| {
-        // DEP has a BOOLEAN behind its flags; every other policy asked for is one word.
+        // DEP has a BOOLEAN behind its flags; every other policy here is one word.
         const DEP: i32 = 0;
         let mut words = [0u32; 2];
         let size = size_of::<u32>() * if policy == DEP { 2 } else { 1 };

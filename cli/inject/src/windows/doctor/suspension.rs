@@ -74,11 +74,11 @@ fn suspend_once(helper: &Helper) -> Option<[u64; 4]> {
         return None;
     }
     let suspended = Instant::now();
-    // SAFETY: as above; the context is aligned and says what it asks for.
+    // SAFETY: as above; the context is aligned and holds the requested flags.
     let read = unsafe { GetThreadContext(thread, &mut context.0) } != 0;
     let known = Instant::now();
     if read {
-        // SAFETY: the helper stands still, and what lies between its stack pointer and its first
+        // SAFETY: the helper is suspended, and the memory between its stack pointer and its first
         // frame is its stack.
         unsafe { copy(stack_pointer(&context.0), frame, &mut stack) };
     }

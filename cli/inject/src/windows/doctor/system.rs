@@ -230,7 +230,8 @@ fn security_filters() -> Option<Vec<String>> {
     for index in 0.. {
         let mut name = [0u16; 256];
         let mut len = name.len() as u32;
-        // SAFETY: the key is open; the length is that of the array; what is not asked for is null.
+        // SAFETY: the key is open; the length is that of the array; results that are not needed are
+        // null.
         let error = unsafe {
             let (none, class) = (ptr::null_mut(), ptr::null_mut());
             RegEnumKeyExW(
@@ -295,8 +296,8 @@ pub fn windows_folder() -> PathBuf {
 /// Path of a module of this process; empty if there is none.
 pub fn module_path(module: HMODULE) -> PathBuf {
     let mut units = vec![0u16; 32_768];
-    // SAFETY: pointer and length are those of the vector; a module handle that is none is told by
-    // 0.
+    // SAFETY: pointer and length are those of the vector; for an invalid module handle the call
+    // returns 0.
     let len = unsafe { GetModuleFileNameW(module, units.as_mut_ptr(), units.len() as u32) } as usize;
     OsString::from_wide(&units[..len.min(units.len())]).into()
 }

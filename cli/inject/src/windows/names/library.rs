@@ -71,7 +71,7 @@ impl LibraryError {
     }
 }
 
-/// The library could not read what it needed for an answer.
+/// The library could not read the data that it needed for an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadFailure {
     /// The library's HRESULT.
@@ -208,7 +208,7 @@ impl Library {
             unsafe extern "system" fn(Object, u64, u32, u32, *mut u32, *mut u16, *mut u64) -> HRESULT;
         let mut text = vec![0u16; NAME_UNITS];
         let (mut len, mut displacement) = (0, 0);
-        // SAFETY: the slot's declaration; the library writes at most as many units as it is told.
+        // SAFETY: the slot's declaration; the library writes at most the given number of units.
         let result = unsafe {
             let named = self.process.function::<NameByAddress>(NAME_BY_ADDRESS);
             let at = target::clr_address(address);
@@ -331,7 +331,7 @@ fn method_module(sos: Object, method: u64) -> Option<u64> {
         unsafe extern "system" fn(Object, u64, u64, *mut ReplyBuffer, u32, *mut c_void, *mut u32) -> HRESULT;
     let mut data = ReplyBuffer::BLANK;
     // SAFETY: the slot's declaration; the struct has 152 bytes, and there is room for 512. No list
-    // of earlier versions is asked for.
+    // of earlier versions is requested.
     let result = unsafe {
         let describe = sos.function::<MethodDescData>(METHOD_DESC_DATA);
         describe(sos, method, 0, &mut data, 0, ptr::null_mut(), ptr::null_mut())
@@ -350,7 +350,7 @@ fn module_path(sos: Object, module: u64) -> Option<String> {
     }
     let mut text = vec![0u16; NAME_UNITS];
     let mut len = 0;
-    // SAFETY: the slot's declaration; the library writes at most as many units as it is told.
+    // SAFETY: the slot's declaration; the library writes at most the given number of units.
     let result = unsafe {
         object.function::<FileName>(FILE_NAME)(object, text.len() as u32, &mut len, text.as_mut_ptr())
     };
