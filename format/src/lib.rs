@@ -1,4 +1,4 @@
-//! How a `.stk` trace is stored. The document is `format/SPEC.md`; this crate is its reference
+//! The file format of `.stk` traces. `format/SPEC.md` specifies it; this crate is the reference
 //! implementation.
 //!
 //! **What the caller provides**: events as `stk-schema` defines them, captured registers and stack

@@ -183,7 +183,7 @@ fn managed_threads_belong_to_samples(recorded: &Recorded) {
 }
 
 #[test]
-fn a_runtime_that_starts_after_the_agent_is_found_and_asked_before_the_process_exits() {
+fn a_runtime_started_after_the_agent_is_found_and_read_before_the_process_exits() {
     for net in [Net::V3, Net::V10] {
         let folder = Folder::new("early");
         let (home, exe, first) = net.program();
@@ -351,7 +351,7 @@ fn the_data_access_library_is_found_on_the_symbol_path() {
 /// A library that the program's user can write is not loaded with other rights, unless inject's
 /// user names its folder.
 #[test]
-fn the_library_of_another_user_s_program_is_loaded_only_from_a_folder_of_inject_s_user() {
+fn another_users_library_is_loaded_only_from_a_folder_of_injects_user() {
     let folder = Folder::new("below");
     let mut mixed = Program::mixed(&folder, Net::V3, &["12"], &NO_PIPE);
     let below = ["-d", "2s", "--rate", "100", "--test-below"];
@@ -450,7 +450,7 @@ fn two_runtimes_in_one_process_are_both_recorded() {
 
 /// The long form (`STK_LONG=1`) is a minute of it; the program itself checks what it computes.
 #[test]
-fn a_process_that_collects_garbage_all_the_time_comes_to_no_harm() {
+fn a_process_that_collects_garbage_all_the_time_is_not_harmed() {
     let folder = Folder::new("garbage");
     let seconds = if stk_tests::wine::long() { 60 } else { 4 };
     // Small generations make the runtime collect all the time.

@@ -14,7 +14,7 @@ fn ended(trace: &Path) -> u64 {
 }
 
 #[test]
-fn a_killed_inject_ends_its_recording_and_the_target_goes_on() {
+fn a_killed_inject_ends_its_recording_and_the_target_continues() {
     let folder = Folder::new("guard-dies");
     let mut busy = Program::busy(&folder, 8);
     let mut inject = Inject::start(&folder, &["--pid", &busy.pid(), "-o", "orphan.stk"]);
@@ -32,7 +32,7 @@ fn a_killed_inject_ends_its_recording_and_the_target_goes_on() {
 }
 
 #[test]
-fn detached_inject_returns_at_once_and_its_copy_records_until_the_recording_is_stopped() {
+fn detached_inject_returns_at_once_and_its_copy_records_until_it_is_stopped() {
     let folder = Folder::new("detach");
     let busy = Program::busy(&folder, 0);
     let pid = busy.pid();

@@ -82,7 +82,7 @@ fn a_read_only_output_is_refused_and_keeps_its_bytes() {
 }
 
 #[test]
-fn a_file_that_is_there_is_replaced_only_by_force_and_only_if_it_has_one_name() {
+fn an_existing_file_is_replaced_only_by_force_and_only_if_it_has_one_name() {
     let folder = Folder::new("force");
     let busy = Program::busy(&folder, 0);
     let run = |arguments: &[&str]| {

@@ -57,7 +57,7 @@ fn a_target_that_exits_by_itself_leaves_a_sound_trace() {
 }
 
 #[test]
-fn an_agent_that_panics_parks_itself_and_says_so_and_the_target_goes_on() {
+fn an_agent_that_panics_stops_and_reports_it_and_the_target_continues() {
     let folder = Folder::new("panic");
     let mut busy = Program::busy(&folder, 6);
     let finished = Inject::run(&folder, &["--pid", &busy.pid(), "-o", "panic.stk", "--test-panic"]);

@@ -87,7 +87,7 @@ fn node_from_its_package_is_recorded_to_the_thread_start() {
 
 /// Go runs goroutines on stacks that it allocates itself. esbuild is written in Go.
 #[test]
-fn a_goroutine_that_stands_on_its_own_stack_is_followed_to_its_start() {
+fn a_goroutine_on_its_own_stack_is_followed_to_its_start() {
     const MODULES: usize = 400;
     let folder = Folder::new("go");
     let mut entry = String::new();

@@ -10,7 +10,7 @@ use stk_tests::wine::{self, Folder, Inject, Machine, Program};
 const UNDISTURBED: &str = "checksum a9a6d267ba599d58";
 
 #[test]
-fn a_program_recorded_by_its_id_goes_on_undisturbed_and_its_stacks_reach_the_thread_start() {
+fn a_program_recorded_by_its_id_is_undisturbed_and_its_stacks_are_complete() {
     let folder = Folder::new("smoke");
     let mut busy = Program::busy(&folder, 20);
     Inject::record(&folder, &["--pid", &busy.pid(), "-o", "smoke.stk", "-r", "100", "-d", "10s"]);

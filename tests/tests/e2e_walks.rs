@@ -99,7 +99,7 @@ fn walks_of_node_are_equal_or_wines_fault_or_pass_through_compiled_javascript() 
 /// of modules that other threads unload: the watchdog and the fault handler keep the target running
 /// correctly.
 #[test]
-fn a_target_that_loads_and_frees_dlls_neither_hangs_nor_goes_wrong_while_walks_are_checked() {
+fn a_target_that_loads_and_frees_dlls_neither_hangs_nor_fails_during_check_walks() {
     let seconds = if wine::long() { 60 } else { 8 };
     let folder = Folder::new("walks-stress");
     let mut stress = Program::stress(&folder, seconds);

@@ -40,7 +40,7 @@ const MOST: usize = 1 << 20;
 /// Maximum number of different rules. Past this, new ones are not stored until the next walk clears
 /// the cache.
 const MOST_RULES: usize = 1 << NUMBER_BITS;
-/// Places looked at for one key: neighbours, hence mostly one cache line or two.
+/// Places to check for one key. They are neighbours, so mostly in one or two cache lines.
 const PROBES: usize = 6;
 
 impl<R: Copy + Eq + Hash> RuleCache<R> {

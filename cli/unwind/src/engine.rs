@@ -279,7 +279,7 @@ struct RecentModules<'m> {
 struct Extent<'m> {
     base: u64,
     size: u64,
-    /// Added to an address, gives its place in the cache.
+    /// The offset from an address to its place in the cache.
     to_place: u64,
     /// Whether it has places there.
     is_cached: bool,

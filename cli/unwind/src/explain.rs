@@ -11,7 +11,7 @@ use crate::frame::Fault;
 use crate::walk::{Modules, Sample};
 use crate::{Arch, Frame, Trust, arm64, x64, x86};
 
-/// How the caller of one frame was found, or was looked for. Addresses are RVAs of the frame's
+/// How the walk found the caller of one frame, or tried to. Addresses are RVAs of the frame's
 /// module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {

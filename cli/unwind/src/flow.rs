@@ -140,7 +140,7 @@ impl Follower<'_, '_> {
         nesting: u32,
     ) -> Option<Outcome> {
         let mut waiting = vec![PathState::new(rva, registers)];
-        // Where branches have led, at which depth, and the stack pointer there.
+        // Branch targets so far, with their depth and the stack pointer there.
         let mut seen: Vec<((u32, u32), FlowValue)> = Vec::new();
         // In x64 assembler every path must lead to the same return address, with the same stack
         // pointer wherever two paths meet. If they differ, a loop moves the stack pointer (as

@@ -149,32 +149,32 @@ pub enum Stop {
     },
     /// The module's unwind tables are not known.
     NoUnwindData {
-        /// The module to blame.
+        /// The module concerned.
         module: ModuleId,
-        /// Where in it.
+        /// The RVA in it.
         rva: u32,
     },
     /// The module's tables are known, but none covers this address, and only the innermost function
     /// can be a leaf.
     NoFunction {
-        /// The module to blame.
+        /// The module concerned.
         module: ModuleId,
-        /// Where in it.
+        /// The RVA in it.
         rva: u32,
     },
     /// The unwind data is cyclic, cut off or makes no sense.
     BadUnwindInfo {
-        /// The module to blame.
+        /// The module concerned.
         module: ModuleId,
-        /// Where in it.
+        /// The RVA in it.
         rva: u32,
     },
     /// The unwind data is of a version that this crate does not know (UNWIND_INFO version 3, for
     /// one).
     UnsupportedVersion {
-        /// The module to blame.
+        /// The module concerned.
         module: ModuleId,
-        /// Where in it.
+        /// The RVA in it.
         rva: u32,
         /// The version it states.
         version: u8,
@@ -182,7 +182,7 @@ pub enum Stop {
     /// The module's code is of another architecture than the sample's registers (WOW64, ARM64EC,
     /// emulated x64).
     OtherArchitecture {
-        /// The module to blame.
+        /// The module concerned.
         module: ModuleId,
     },
     /// The walk reached [`WalkOptions::max_frames`](crate::WalkOptions::max_frames) frames.

@@ -63,8 +63,8 @@ pub(crate) struct Recorder<'a> {
     extent: (u64, Option<u64>, bool),
     /// The first of the last walk's frames that this walk may still reach.
     next: usize,
-    /// How many of the last walk's frames are replaced, because the walk has reached the one before
-    /// the rest.
+    /// How many of the last walk's innermost frames are replaced. Set when the walk reaches the
+    /// last of them.
     met: Option<usize>,
 }
 

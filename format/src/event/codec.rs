@@ -1,5 +1,5 @@
-//! How the fields of events are stored: one type for each of SPEC.md's words, with both directions
-//! side by side.
+//! How the fields of events are stored: one type for each of SPEC.md's terms, which both writes and
+//! reads.
 
 use crate::Malformed;
 use crate::bytes::{Counter, Cursor, NoRoom, Sink};

@@ -208,7 +208,7 @@ fn an_export_is_found_by_its_name_alone() {
 }
 
 #[test]
-fn what_is_no_image_is_refused() {
+fn invalid_images_are_refused() {
     let good = Fake::new(pe::MACHINE_X64);
     assert!(Image::read(&good, BASE + 0x1000, 0x1000).is_none());
     assert!(Image::read(&good, 0, 0x1000).is_none());

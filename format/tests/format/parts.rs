@@ -56,7 +56,7 @@ fn numbers_of_an_event_are_found_and_set() {
 }
 
 #[test]
-fn every_kind_of_mutation_comes_up_and_leaves_sound_checksums() {
+fn every_kind_of_mutation_occurs_and_leaves_sound_checksums() {
     let base = Parts::take_apart(&trace()).unwrap();
     let mut random = Random::new(1);
     let mut kinds = BTreeSet::new();

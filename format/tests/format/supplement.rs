@@ -69,7 +69,7 @@ fn content(file: &[u8]) -> Content {
 }
 
 #[test]
-fn a_supplement_goes_behind_the_whole_recording_and_is_read_with_it() {
+fn a_supplement_follows_the_whole_recording_and_is_read_with_it() {
     for (file, keep, complete) in [
         (finished(), finished().len(), true),
         (killed(0), killed(0).len(), false),

@@ -124,7 +124,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// Where it is.
+    /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.0
     }

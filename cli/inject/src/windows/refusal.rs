@@ -88,7 +88,7 @@ pub fn why_denied(pid: u32) -> Refusal {
         );
     };
     let mut facts = facts(handle.as_handle());
-    facts.may_debug = false; // It was tried in vain.
+    facts.may_debug = false; // inject has tried it without success.
     standing(&facts).err().unwrap_or_else(|| {
         Refusal::new(
             "denies access although it runs as the same user: security software or its own access list blocks it",

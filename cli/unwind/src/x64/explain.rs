@@ -72,7 +72,7 @@ fn record(image: &ImageTables, function: &RuntimeFunction) -> String {
     text
 }
 
-/// Where in its function the place lies, as far as that matters.
+/// The part of the function that holds the place, if it matters.
 fn whereabouts(place: &Place<'_>, function: Option<&RuntimeFunction>, full: &X64FullRule) -> String {
     let Some(function) = function else {
         return match run::to_return(place, None) {

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_shown_as_it_was_spelt() {
+    fn a_program_is_shown_in_its_original_spelling() {
         for text in [
             "$T0 $ebp = $eip $T0 4 + ^ = $ebp $T0 ^ = $esp $T0 8 + =",
             "$T1 .raSearch = $T0 $T1 4 - 8 @ = $esi .cbLocals .cbSavedRegs + .cbParams * -4 / 3 % =",
