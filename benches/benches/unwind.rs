@@ -326,7 +326,7 @@ struct Function {
 #[derive(Default)]
 struct Layout {
     size: u32,
-    /// The part at its lower end that one instruction allocates.
+    /// The part at its lower end that is allocated in one step.
     allocated: u32,
     saved: Vec<(usize, u32)>,
     frame_register: Option<(usize, u32)>,

@@ -17,8 +17,8 @@ fn checksum(header: &mut [u8]) {
 fuzz_target!(|data: &[u8]| {
     let Some((&first, rest)) = data.split_first() else { return };
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    // A zstd frame begins with 0x28. Other bytes are an archive to pack, as the bits of `first`
-    // say.
+    // A zstd frame begins with 0x28. Other bytes are an archive to compress; the bits of `first`
+    // choose how.
     if first == 0x28 {
         file.write_all(data).unwrap();
     } else {
