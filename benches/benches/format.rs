@@ -1,4 +1,4 @@
-//! How small and how fast the format is, beside plain zstd level 1 in 1 MB frames, on the stack
+//! Compares the format's size and speed with plain zstd level 1 in 1 MB frames, on the stack
 //! sequences of real recordings. Both sides store the same: registers and stack words of the same
 //! samples.
 //!
@@ -23,12 +23,12 @@ use stk_schema::event::RunState;
 use stk_schema::limits;
 use stk_schema::registers::RegisterSet;
 
-/// Most stack bytes that a sequence stands for.
+/// The most stack bytes of a sequence.
 const MOST_STACK: usize = 256 << 20;
 /// Input bytes of one plain frame.
 const PLAIN_FRAME: usize = 1 << 20;
 
-/// What the issue asks for.
+/// The goal set in the issue.
 const TARGET_DIFF_US: f64 = 3.0;
 const TARGET_DECODE_GBS: f64 = 4.0;
 const TARGET_EVERY: f64 = 1.10;
@@ -218,8 +218,8 @@ struct Encoded {
     unchanged: usize,
 }
 
-/// The sequence as the recorder stores it: blocks cut as it cuts them, without code bytes and CPU
-/// times.
+/// Stores the sequence as the recorder does, with the same rules for cutting blocks, but without
+/// code bytes and CPU times.
 fn encode(header: &FileHeader, sequence: &Sequence, out: &mut Encoded) {
     let word = header.word();
     let capacity = limits::CUT_RAW + (9 << 20);

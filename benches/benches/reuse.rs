@@ -1,12 +1,12 @@
-//! What it gains to walk only what changed since a thread's last sample, on real recordings.
+//! Measures the gain from walking only the changed part of a stack, on real recordings.
 //!
-//! `cargo bench -p stk-benches --bench reuse -- [FILE.stk…]`; without a file, the kept recording of
-//! examples/busy.
+//! `cargo bench -p stk-benches --bench reuse -- [FILE.stk…]`; without a file, the kept recording
+//! of examples/busy.
 //!
-//! The samples are decoded beforehand, with what the format says of each: from which address on the
-//! stack is as it was at the thread's last sample. Each is walked whole and walked again; every
-//! frame and stop must be the same; only then is time taken: CPU time of this thread, the best of
-//! several rounds in turn.
+//! The samples are decoded first, each with the address from which on the stack is as at the
+//! thread's last sample. Each is walked whole and by `walk_again`, and every frame and stop must be
+//! the same. Only then is time measured: CPU time of this thread, the best of several alternating
+//! rounds.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use stk_format::{Decoded, Scratch};
 use stk_unwind::{Frame, History, Registers, Stop, WalkOptions, Walker};
 
 fn main() -> Result<()> {
-    // `cargo test --benches` runs this too; it has nothing to test.
+    // `cargo test --benches` also runs this program, which has no tests.
     if !std::env::args().any(|argument| argument == "--bench") {
         return Ok(());
     }
@@ -35,9 +35,9 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A decoded sample, as it is when the walker gets it.
+/// A decoded sample, ready for the walker.
 struct Recorded {
-    /// The first of its thread within a block: nothing is known of the one before.
+    /// The first of its thread in a block, so the one before is unknown.
     is_first: bool,
     slot: usize,
     time: u64,
@@ -103,7 +103,7 @@ fn measure(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Times that each way is measured.
+/// How often each method is measured.
 const ROUNDS: usize = 15;
 
 fn decode(trace: &Trace<'_>) -> Result<Vec<Recorded>> {
@@ -133,8 +133,8 @@ fn decode(trace: &Trace<'_>) -> Result<Vec<Recorded>> {
     Ok(recorded)
 }
 
-/// Hands over each sample with the modules of its time and with the address from which on its stack
-/// is unchanged.
+/// Passes on each sample with the modules of its time and the address from which on its stack is
+/// unchanged.
 fn each(
     trace: &Trace<'_>,
     images: &[ModuleImage],
@@ -149,7 +149,7 @@ fn each(
         if epochs.len() <= sample.slot {
             epochs.resize(sample.slot + 1, usize::MAX);
         }
-        // Under other modules even the same words mean something else.
+        // With other modules even the same words have another meaning.
         let same_modules = epochs[sample.slot] == view.epoch();
         epochs[sample.slot] = view.epoch();
         let unchanged_from = if same_modules { sample.unchanged_from } else { u64::MAX };
@@ -157,7 +157,7 @@ fn each(
     }
 }
 
-/// Walks a sample again, as `stk convert` does: histories are a block's own.
+/// Walks a sample again as `stk convert` does, with histories that last for one block.
 fn step<'h>(
     walker: &mut Walker,
     histories: &'h mut Vec<History>,
@@ -186,7 +186,7 @@ fn walk_whole(trace: &Trace<'_>, images: &[ModuleImage], samples: &[Recorded]) -
     walks
 }
 
-/// What walking again gave, and how many frames were taken over.
+/// The result of walking again, and how many frames were reused.
 struct Again {
     walks: Vec<(Vec<Frame>, Stop)>,
     reused: usize,

@@ -1,5 +1,5 @@
-//! The symbol index beside pdb-addr2line and symbolic's symcache: the same PDB, the same addresses,
-//! one thread, one run.
+//! Compares the symbol index with pdb-addr2line and symbolic's symcache on the same PDB and the
+//! same addresses, in one thread and one run.
 //!
 //! ```text
 //! cargo bench -p stk-benches --bench symbols [-- PDB…]
@@ -7,14 +7,14 @@
 //!
 //! Without arguments a PDB of over 50 MB is generated (clang-19, lld-19), with over 250,000 inline
 //! sites. Each measurement runs in a process of its own, so that its peak memory is its own. Times
-//! are those that the measuring thread spent on a CPU, best of several rounds. Printed: how far the
-//! answers agree, our figure, the peer's, the ratio.
+//! are those that the measuring thread spent on a CPU, best of several rounds. It prints how far
+//! the answers agree, stk's figure, the peer's, and the ratio.
 //!
 //! `STK_BENCH_EXAMPLES=1` also prints answers that differ.
 //!
-//! Each frame is asked for its function's name, file and line as text. Ours keeps the text of each
-//! distinct name once it has been read, as `Symbolizer` does; pdb-addr2line keeps the files and
-//! formatted types that it has met.
+//! For each frame it gets the function's name, file and line as text. stk keeps the text of each
+//! distinct name once it has read it, as `Symbolizer` does; pdb-addr2line keeps the files and
+//! formatted types that it has read.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ use stk_benches::cpu_time;
 
 const LOOKUPS: usize = 1_000_000;
 const FIRST_LOOKUPS: usize = 100_000;
-/// Rounds over all lookups, of which the best counts: this many at least, and as many as fit into
-/// the time. What else runs on a machine then costs either side the least.
+/// Rounds over all lookups, of which the best counts: at least this many, and as many as fit into
+/// the time. This reduces the effect of other programs on the machine.
 const ROUNDS: u32 = 3;
 const ROUNDS_FOR: Duration = Duration::from_secs(2);
 /// Lookups whose answers are compared.
@@ -53,16 +53,16 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What one process has measured.
+/// The measurements of one process.
 #[derive(Clone, Copy, Default)]
 struct Figures {
-    /// Until the first address could be looked up.
+    /// Time until the first lookup is possible.
     load: Duration,
-    /// The first lookups after that.
+    /// Time of the first lookups.
     first: Duration,
-    /// All lookups once everything was read that they need.
+    /// Time of all lookups once their data has been read.
     warm: Duration,
-    /// Frames that all lookups gave.
+    /// Frames that all lookups returned.
     frames: u64,
     /// Bytes.
     peak: u64,
@@ -141,7 +141,7 @@ fn child(mode: &str, pdb: &Path) -> Result<Figures> {
     Ok(Figures { load: time(load), first: time(first), warm: time(warm), frames, peak })
 }
 
-/// What this program prints in another mode.
+/// Runs this program in another mode and returns its output.
 fn run_self(mode: &str, pdb: &Path) -> Result<String> {
     let out = Command::new(std::env::current_exe()?).args(["--measure", mode]).arg(pdb).output()?;
     ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr).trim());
@@ -173,8 +173,8 @@ fn measure(mode: &str, pdb: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Addresses all over the procedures, in random order. Written once by a process of its own, so
-/// that finding them costs the measurements neither time nor memory.
+/// Addresses all over the procedures, in random order. A separate process writes them once, so that
+/// finding them adds neither time nor memory to the measurements.
 fn addresses(pdb: &Path) -> Result<Vec<u32>> {
     let path = work_folder()?.join(format!("{:016x}.rvas", fingerprint(pdb)?));
     if !path.exists() {
@@ -215,14 +215,14 @@ fn fingerprint(pdb: &Path) -> Result<u64> {
     Ok(PdbFile::open(&MappedFile::open(pdb)?)?.fingerprint())
 }
 
-/// Asks for all addresses at once, as `Symbolizer` does.
+/// Looks up all addresses at once, as `Symbolizer` does.
 fn stk_lookups<'i>(index: &'i SymbolIndex, texts: &mut TextMap<&'i str>, rvas: &[u32]) -> Result<u64> {
     let mut frames = 0;
     index.lookup_all(rvas, |_, hit| frames += hit.map_or(0, |hit| stk_frames(index, texts, hit)))?;
     Ok(frames)
 }
 
-/// Asks for one address after the other.
+/// Looks up one address after the other.
 fn stk_single_lookups<'i>(index: &'i SymbolIndex, texts: &mut TextMap<&'i str>, rvas: &[u32]) -> Result<u64> {
     let mut frames = 0;
     for &rva in rvas {
@@ -252,7 +252,7 @@ fn stk_build(pdb: &Path, rvas: &[u32]) -> Result<Figures> {
     timed(load, rvas, |rvas| stk_lookups(&index, &mut texts, rvas))
 }
 
-/// A way of looking up.
+/// A lookup method.
 type Lookups = for<'i> fn(&'i SymbolIndex, &mut TextMap<&'i str>, &[u32]) -> Result<u64>;
 
 fn stk_open(pdb: &Path, rvas: &[u32], lookups: Lookups) -> Result<Figures> {
@@ -325,7 +325,7 @@ fn timed(load: Duration, rvas: &[u32], mut lookups: impl FnMut(&[u32]) -> Result
     let begun = cpu_time();
     lookups(&rvas[..FIRST_LOOKUPS.min(rvas.len())])?;
     let first = cpu_time() - begun;
-    // Once over all, so that the caches of either side are filled.
+    // Look up all once, to fill the caches.
     let frames = lookups(rvas)?;
     let mut warm = Duration::MAX;
     let (mut rounds, mut spent) = (0, Duration::ZERO);
@@ -339,8 +339,8 @@ fn timed(load: Duration, rvas: &[u32], mut lookups: impl FnMut(&[u32]) -> Result
     Ok(Figures { load, first, warm, frames, peak: 0 })
 }
 
-/// How far the answers of a peer are ours, address by address. Who is right where they differ is
-/// for the raw records to say: `stk symbols check --records` asks them.
+/// How far a peer's answers agree with stk's, address by address. `stk symbols check --records`
+/// finds which one is right, from the raw records.
 #[derive(Default)]
 struct Compared {
     addresses: u64,
@@ -348,7 +348,7 @@ struct Compared {
     chains: u64,
     /// As many frames, another function on some level.
     names: u64,
-    /// The same functions; a line of theirs where we state none.
+    /// The same functions; the peer states a line where stk states none.
     added_lines: u64,
     /// The same functions; another file or line on some level.
     lines: u64,
@@ -357,7 +357,8 @@ struct Compared {
 }
 
 impl Compared {
-    /// `theirs`: name, file, line; `same_name` tells whether their name is ours written otherwise.
+    /// `theirs`: name, file, line. `same_name` decides whether the peer's name is another spelling
+    /// of stk's.
     fn add(
         &mut self,
         rva: u32,
@@ -406,8 +407,8 @@ impl Compared {
     }
 }
 
-/// pdb-addr2line writes parameters behind names, and scopes that the records have only as types
-/// before them.
+/// pdb-addr2line writes parameters after names, and before them scopes that the records have only
+/// as types.
 fn compare_pdb_addr2line(pdb: &Path, rvas: &[u32]) -> Result<()> {
     use pdb_addr2line::pdb::PDB;
     let file = MappedFile::open(pdb)?;
@@ -477,7 +478,7 @@ const FILES: u32 = 12;
 /// Functions of each file.
 const FUNCTIONS: u32 = 1000;
 
-/// Makes a PDB of a program that is all templates and inlining, once.
+/// Makes a PDB of a program that consists of templates and inlining, if it does not exist yet.
 fn generate() -> Result<PathBuf> {
     let folder = work_folder()?.join("generated");
     let pdb = folder.join("big.pdb");

@@ -1,15 +1,15 @@
-//! Frames per second of stk-unwind beside framehop, on stacks laid over the functions of two real
-//! MSVC images.
+//! Compares the frames per second of stk-unwind and framehop, on generated stacks of the functions
+//! of two real MSVC images.
 //!
 //! `cargo bench -p stk-benches --bench unwind`. The images are OpenConsole.exe and winpty-agent.exe
 //! of npm node-pty@1.1.0, fetched by tests/fetch.sh.
 //!
-//! The stacks are made here: functions and call sites are drawn at random, and each frame is laid
-//! out by what its UNWIND_INFO says (read here, not by either unwinder), with the registers of its
-//! callers in its save slots. Both unwinders must return every return address that was laid; only
-//! then is time taken. One core, tail reuse off, CPU time of the measuring thread, the best of many
-//! short rounds that alternate between the two: what else runs on the machine then costs both the
-//! least.
+//! This program makes the stacks. It picks functions and call sites at random and lays out each
+//! frame by its UNWIND_INFO (which it reads itself, without either unwinder), with the registers of
+//! its callers in its save slots. Both unwinders must return every return address. Only then is
+//! time measured: one core, tail reuse off, CPU time of the measuring thread, the best of many
+//! short rounds that alternate between the two, which reduces the effect of other programs on the
+//! machine.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,7 +29,7 @@ use stk_unwind::{
 };
 
 fn main() -> Result<()> {
-    // `cargo test --benches` runs this too; it has nothing to test.
+    // `cargo test --benches` also runs this program, which has no tests.
     if !std::env::args().any(|argument| argument == "--bench") {
         return Ok(());
     }
@@ -80,10 +80,10 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Times that the one and the other are measured in turn.
+/// How often the two are measured alternately.
 const ALTERNATIONS: usize = 40;
 
-/// Frames per second, rules compiled or not as they come.
+/// Frames per second, whether rules are compiled yet or not.
 fn rate(stacks: &[Stack], rounds: usize, mut walk: impl FnMut(&Stack) -> usize) -> f64 {
     let start = cpu_time();
     let mut frames = 0;
@@ -95,14 +95,14 @@ fn rate(stacks: &[Stack], rounds: usize, mut walk: impl FnMut(&Stack) -> usize) 
     frames as f64 / (cpu_time() - start).max(Duration::from_nanos(1)).as_secs_f64()
 }
 
-/// The gain of walking only what changed: between two samples of a thread the innermost frames are
-/// others.
+/// Measures the gain from walking only the changed part, when the innermost frames differ between
+/// two samples of a thread.
 fn reuse(space: &Space<'_>, stacks: &[Stack]) {
     let mut walker = Walker::new(WalkOptions::default());
     let mut frames = Vec::new();
     let rounds = 3;
     for part in [0usize, 25, 50, 75] {
-        // Of each stack, the innermost `part` per cent of the frames are new at each sample.
+        // In each stack, the innermost `part` per cent of the frames are new at each sample.
         let changed: Vec<(&Stack, u64)> = stacks.iter().map(|stack| (stack, stack.sp_at(part))).collect();
         let mut whole = f64::MAX;
         let mut partial = f64::MAX;
@@ -133,7 +133,7 @@ fn reuse(space: &Space<'_>, stacks: &[Stack]) {
     }
 }
 
-/// Stacks on which the peer is wrong; an error if ours is.
+/// The number of stacks on which the peer is wrong; an error if stk is wrong on one.
 fn compare(space: &Space<'_>, peer: &Peer, stacks: &[Stack]) -> Result<usize> {
     let mut walker = Walker::new(WalkOptions::default());
     let mut cache = framehop::x86_64::CacheX86_64::<_>::new();
@@ -223,7 +223,7 @@ struct Stack {
     as_registers: Registers,
     start: u64,
     bytes: Vec<u8>,
-    /// What was laid, innermost first.
+    /// The return addresses laid out, innermost first.
     addresses: Vec<u64>,
     /// The stack pointers of those frames.
     sps: Vec<u64>,
@@ -247,7 +247,7 @@ impl Stack {
 }
 
 const BASE: u64 = 0x50_0000_0000;
-/// Bytes of one stack at most.
+/// The most bytes of one stack.
 const SIZE: usize = 1 << 20;
 
 fn stacks(images: &[Image], count: usize, random: &mut Random) -> Vec<Stack> {
@@ -258,7 +258,7 @@ fn stacks(images: &[Image], count: usize, random: &mut Random) -> Vec<Stack> {
     (0..count).map(|_| lay(&sites, 20 + random.below(25), random)).collect()
 }
 
-/// Lays a stack from its outermost frame down.
+/// Lays out a stack from its outermost frame down.
 fn lay(functions: &[(u64, &Function)], depth: usize, random: &mut Random) -> Stack {
     let mut memory = vec![0u8; SIZE];
     let bottom = BASE - SIZE as u64;
@@ -315,18 +315,18 @@ struct Image {
     functions: Vec<Function>,
 }
 
-/// A function whose frame can be laid.
+/// A function whose frame can be laid out.
 struct Function {
     layout: Layout,
     /// Return addresses of its calls, after its prologue.
     sites: Vec<u32>,
 }
 
-/// A frame as UNWIND_INFO describes it, from the stack pointer after the prologue.
+/// The layout of a frame by its UNWIND_INFO, from the stack pointer after the prologue.
 #[derive(Default)]
 struct Layout {
     size: u32,
-    /// The part of it that is allocated at once, at its lower end.
+    /// The part at its lower end that is allocated in one step.
     allocated: u32,
     saved: Vec<(usize, u32)>,
     frame_register: Option<(usize, u32)>,
@@ -403,12 +403,13 @@ fn function(image: &[u8], record: &[u8]) -> Option<Function> {
             sites.push(next);
         }
     }
-    // A function with less than this calls only helpers that use no home space.
+    // A function that allocates less than this calls only helpers that use no home space.
     const HOME: u32 = 32;
     (!sites.is_empty() && layout.allocated >= HOME).then_some(Function { layout, sites })
 }
 
-/// Reads the unwind codes of a function and of what it continues; `None` for machine frames.
+/// Reads the unwind codes of a function and of the functions that it continues; `None` for machine
+/// frames.
 fn layout(image: &[u8], mut info: usize) -> Option<Layout> {
     let mut layout = Layout::default();
     loop {
@@ -474,7 +475,7 @@ impl Random {
     }
 }
 
-/// The folder of the npm package, fetched if need be.
+/// The folder of the npm package, fetched if it is missing.
 fn node_pty() -> Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fetch.sh");
     let output = Command::new(&script).arg("node-pty").output().context("tests/fetch.sh")?;

@@ -1,5 +1,6 @@
-//! Ours beside the peers, in one run: the benchmarks live in `benches/`, one file a question
-//! (format, unwinding, walks that go on from the last one, symbols). What they share is here.
+//! Shared code of the benchmarks, which compare stk with its peers in one run. They lie in
+//! `benches/`, one file for each subject (format, unwinding, walks that reuse the last one,
+//! symbols).
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ pub fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Time since the first call: elsewhere the benchmark needs an idle machine.
+/// Time since the first call. On these systems the benchmark needs an idle machine.
 #[cfg(not(unix))]
 pub fn cpu_time() -> Duration {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();

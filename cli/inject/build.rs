@@ -3,8 +3,8 @@
 #[path = "../../build/resources.rs"]
 mod resources;
 
-/// No elevation is asked for, files under Program Files are not redirected, paths may be long, the
-/// code page is UTF-8, and Windows' true version is seen (the id is that of Windows 10 and 11).
+/// The manifest requests no elevation, no redirection of files under Program Files, long paths,
+/// UTF-8 as the code page, and Windows' true version (the id is that of Windows 10 and 11).
 const MANIFEST: &str = r#"<?xml version="1.0" encoding="UTF-8" standalone="yes"?>
 <assembly xmlns="urn:schemas-microsoft-com:asm.v1" manifestVersion="1.0">
   <trustInfo xmlns="urn:schemas-microsoft-com:asm.v3">

@@ -1,8 +1,8 @@
-//! Made `tests/data/format-v1.stk`: prints a trace that holds every event and every flag of the
-//! format.
+//! The program that made `tests/data/format-v1.stk`. It prints a trace that holds every event and
+//! every flag of the format.
 //!
-//! `cargo run -p stk-format --example kept_trace > new.stk` is for the next major version; a file
-//! that is kept is never made again.
+//! Use `cargo run -p stk-format --example kept_trace > new.stk` for the next major version. A
+//! released version's file is never made again.
 
 #[path = "../tests/format/kept_list.rs"]
 mod kept_list;

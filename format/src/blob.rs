@@ -32,36 +32,36 @@ pub fn pieces<'a>(
     }))
 }
 
-/// Why a BLOB could not be put together.
+/// Why a BLOB could not be assembled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlobError {
     /// Pieces are missing.
     #[error("BLOB {hash}: {missing} of {total} bytes are not in the trace")]
     Incomplete {
-        /// Its hash.
+        /// Hash of the BLOB.
         hash: ContentHash,
         /// Bytes that are missing.
         missing: u64,
-        /// Its length.
+        /// Length of the BLOB, in bytes.
         total: u64,
     },
     /// The bytes do not have the hash.
     #[error("BLOB {hash}: its bytes do not match its hash")]
     Corrupted {
-        /// Its hash.
+        /// Hash of the BLOB.
         hash: ContentHash,
     },
     /// A piece of another BLOB, or pieces that contradict each other.
     #[error("BLOB {hash}: its pieces contradict each other")]
     Contradiction {
-        /// Its hash.
+        /// Hash of the BLOB.
         hash: ContentHash,
     },
 }
 
-/// Puts one BLOB together from its pieces, in any order, and verifies it. Memory grows with the
-/// bytes received, never with the length that a piece claims.
+/// Assembles one BLOB from its pieces, in any order, and verifies it. Memory grows with the bytes
+/// received, never with the length that a piece claims.
 #[derive(Debug)]
 pub struct Assembly {
     hash: ContentHash,
@@ -75,8 +75,8 @@ impl Assembly {
         Assembly { hash, total: None, pieces: BTreeMap::new() }
     }
 
-    /// Takes a piece; one that was seen before is ignored. Pieces may not overlap, so that what is
-    /// kept is never more than the BLOB's length.
+    /// Adds a piece; a piece that was added before is ignored. Pieces may not overlap, so the
+    /// stored bytes never exceed the BLOB's length.
     pub fn add(&mut self, piece: &Blob) -> Result<(), BlobError> {
         let total = *self.total.get_or_insert(piece.total);
         let end = piece.offset.checked_add(piece.bytes.len() as u64);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_changed_and_contradicting_pieces_are_told_apart() {
+    fn missing_changed_and_contradicting_pieces_give_different_errors() {
         let bytes = [5u8; 100];
         let hash = content_hash(&bytes);
         let parts: Vec<Blob> = pieces(hash, &bytes, 40).unwrap().collect();

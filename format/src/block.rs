@@ -10,11 +10,11 @@ use stk_schema::event::{Event, Metadata};
 use stk_schema::limits;
 
 /// Key of the METADATA event, first in every STATE and END block and in the META blocks of the
-/// first second, whose value is a copy of the file header's 128 bytes: a trace whose own header is
-/// damaged is read by it.
+/// first second, whose value is a copy of the file header's 128 bytes: readers use it if the file's
+/// own header is damaged.
 pub const HEADER_KEY: &[u8] = b"stk.header";
 
-/// Why an event or a sample was not taken. Nothing was written, and both block and image stay
+/// Why an event or a sample was rejected. Nothing was written, and both block and image stay
 /// consistent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -46,8 +46,8 @@ struct CodeAt {
     len: u32,
 }
 
-/// Instruction pointers whose recorded code bytes are remembered per block; a power of two. A
-/// forgotten one only costs its bytes once more.
+/// Instruction pointers whose recorded code bytes are remembered per block; a power of two. If one
+/// is forgotten, its bytes are written once more.
 const CODE_SLOTS: usize = 2048;
 
 /// One block's events and counters; allocated once and used again for block after block.
@@ -60,7 +60,7 @@ pub struct BlockBuffer {
     pub(crate) first: u64,
     pub(crate) last: u64,
     pub(crate) events: u32,
-    /// Events that `begin` itself pushed.
+    /// The number of events that `begin` itself pushed.
     preface: u32,
     pub(crate) samples: u32,
     pub(crate) stack_bytes: u32,
@@ -69,7 +69,7 @@ pub struct BlockBuffer {
     pub(crate) slots: u32,
     /// Time of the last SAMPLE event.
     pub(crate) sample_time: u64,
-    /// Thread images that still owe this block an event.
+    /// Thread images whose passes are yet to be written to this block.
     pub(crate) pending: u32,
     code: Vec<CodeAt>,
 }
@@ -110,8 +110,8 @@ impl BlockBuffer {
     /// [`SampleEncoder::begin`](crate::sample::SampleEncoder::begin) instead, which numbers it.
     pub fn begin(&mut self, kind: BlockKind, now: u64) {
         self.start(kind, None, now);
-        // Not in all META blocks: where threads come and go all the time, copies would be a tenth
-        // of the file.
+        // Not in all META blocks: if threads start and end all the time, copies would be a tenth of
+        // the file.
         let early = now.wrapping_sub(self.header.clock_start) < self.header.clock_frequency;
         if matches!(kind, BlockKind::State | BlockKind::End) || kind == BlockKind::Meta && early {
             let copy = self.header.encode();
@@ -161,8 +161,8 @@ impl BlockBuffer {
         self.dropped = total;
     }
 
-    /// Whether there is nothing in it since it was begun: no event, and no coalesced pass that
-    /// waits to be written.
+    /// Whether the block holds nothing since `begin`: no event, and no coalesced pass that waits to
+    /// be written.
     pub fn is_empty(&self) -> bool {
         self.events == self.preface && self.pending == 0
     }
@@ -172,7 +172,7 @@ impl BlockBuffer {
         self.buf.len()
     }
 
-    /// Samples it stands for so far, coalesced passes that are still pending not included.
+    /// Samples that the block stands for so far, without coalesced passes that are still pending.
     pub fn samples(&self) -> u32 {
         self.samples
     }
@@ -199,17 +199,17 @@ impl BlockBuffer {
         self.header.word()
     }
 
-    /// How far events may fill the buffer: what pending coalesced passes will need stays free.
+    /// How far events may fill the buffer. The rest stays free for pending coalesced passes.
     pub(crate) fn limit(&self) -> usize {
         self.capacity.saturating_sub(self.pending as usize * crate::sample::PENDING_MAX)
     }
 
-    /// The buffer's whole capacity, for what the reserve is there for.
+    /// The buffer's whole capacity, including the reserve for pending passes.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Whether `code` is what a reader would take for the code at `ip` without being told again.
+    /// Whether a reader would assume `code` at `ip` without another record of it.
     pub(crate) fn code_known(&self, ip: u64, code: &[u8]) -> bool {
         let known = self.code[code_slot(ip)];
         let (at, len) = (known.at as usize, known.len as usize);

@@ -1,4 +1,4 @@
-//! Varints and bounded reading and writing of bytes: what every other module is built from.
+//! Varints and bounded reading and writing of bytes, which all other modules use.
 
 use crate::Malformed;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ pub(crate) fn leb128(mut value: u64) -> ([u8; 10], usize) {
     (bytes, len + 1)
 }
 
-/// Where encoders write.
+/// The output of encoders.
 pub(crate) trait Sink {
     /// Appends `bytes`, all or nothing.
     fn put(&mut self, bytes: &[u8]) -> Result<(), NoRoom>;
@@ -49,7 +49,7 @@ pub(crate) trait Sink {
     }
 }
 
-/// Counts what would be written.
+/// Counts the bytes that would be written.
 pub(crate) struct Counter(pub usize);
 
 impl Sink for Counter {
@@ -114,7 +114,7 @@ impl<'a> Cursor<'a> {
         self.at == self.data.len()
     }
 
-    /// The error "what is here is not valid".
+    /// The error for invalid bytes at the cursor's position.
     pub fn malformed(&self) -> Malformed {
         Malformed { at: self.at }
     }

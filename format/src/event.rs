@@ -2,7 +2,7 @@
 //! body.
 //!
 //! Times are zigzag varints relative to the block's first time. A body may be longer than this
-//! version knows: what follows its known fields is ignored, so that later minor versions can add
+//! version knows. Readers ignore the bytes after its known fields, so later minor versions can add
 //! fields.
 //!
 //! `bodies.rs` lists the fields of each event once; everything here follows from that list.
@@ -31,9 +31,9 @@ pub(crate) fn put(event: &Event, base: u64, out: &mut impl Sink) -> Result<(), N
     event.put(base, out)
 }
 
-/// Reads the body of an event of type `kind`; `base` is its block's first time. Types that this
-/// version does not know, and SLOT and SAMPLE, which mean nothing outside their block, come back as
-/// [`Event::Unknown`].
+/// Reads the body of an event of type `kind`; `base` is its block's first time. For types that this
+/// version does not know, and for SLOT and SAMPLE, which mean nothing outside their block, it
+/// returns [`Event::Unknown`].
 pub fn decode(kind: u64, body: &[u8], base: u64) -> Result<Event<'_>, Malformed> {
     Event::read_body(kind, &mut Cursor::new(body), base)
 }
@@ -48,7 +48,7 @@ pub fn time_of(event: &Event) -> Option<u64> {
     event.time()
 }
 
-/// Whether readers will accept `event`; says what breaks a limit.
+/// Whether readers will accept `event`. The error names the limit that it breaks.
 pub(crate) fn check(event: &Event) -> Result<(), &'static str> {
     event.check()
 }

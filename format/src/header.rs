@@ -35,7 +35,7 @@ pub enum CpuUnit {
 }
 
 impl CpuUnit {
-    /// The unit stored as `code`; unknown codes mean that the deltas cannot be read as anything.
+    /// The unit stored as `code`; an unknown code means that the deltas have no known meaning.
     pub const fn from_code(code: u8) -> CpuUnit {
         match code {
             1 => CpuUnit::Time100ns,
@@ -45,7 +45,7 @@ impl CpuUnit {
     }
 }
 
-/// The first 128 bytes of a trace: what was recorded, where and by which clock.
+/// The first 128 bytes of a trace: the process recorded, its machine and the clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileHeader {
     /// Minor version of the format that wrote the file.
@@ -128,7 +128,7 @@ impl FileHeader {
         self.arch.pointer_size()
     }
 
-    /// The stored form.
+    /// The bytes that a file stores.
     pub fn encode(&self) -> [u8; FILE_HEADER_LEN] {
         let mut out = [0; FILE_HEADER_LEN];
         put(&mut out, 0, &FILE_FRAME.to_le_bytes());
@@ -157,8 +157,8 @@ impl FileHeader {
         out
     }
 
-    /// Reads the header at the start of `data`. The checksum is judged before the version, so that
-    /// a damaged header never poses as one of a newer version.
+    /// Reads the header at the start of `data`. It checks the checksum before the version, so it
+    /// never mistakes a damaged header for one of a newer version.
     pub fn decode(data: &[u8]) -> Result<FileHeader, HeaderError> {
         let Some(bytes) = data.first_chunk::<FILE_HEADER_LEN>() else {
             return Err(HeaderError::TooShort(data.len()));
@@ -236,12 +236,12 @@ impl FileHeader {
     }
 }
 
-/// What a block holds.
+/// The kind of a block's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum BlockKind {
     /// Module, thread, clock and metadata events, written at once.
     Meta,
-    /// Samples.
+    /// SLOT and SAMPLE events, and events that belong to samples.
     Samples,
     /// All live modules, threads and code ranges, with a CLOCK.
     State,
@@ -325,7 +325,7 @@ pub struct BlockHeader {
     pub first: u64,
     /// Latest time of its events, in ticks.
     pub last: u64,
-    /// What it holds.
+    /// Kind of its contents.
     pub kind: BlockKind,
     /// [`CODEC_ZSTD`].
     pub codec: u8,
@@ -348,7 +348,7 @@ pub struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// The stored form.
+    /// The bytes that a file stores.
     pub fn encode(&self) -> [u8; BLOCK_HEADER_LEN] {
         let mut out = [0; BLOCK_HEADER_LEN];
         put(&mut out, 0, &BLOCK_FRAME.to_le_bytes());
@@ -419,7 +419,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// The stored form.
+    /// The bytes that a file stores.
     pub fn encode(&self) -> [u8; TAIL_LEN] {
         let mut out = [0; TAIL_LEN];
         put(&mut out, 0, &TAIL_FRAME.to_le_bytes());

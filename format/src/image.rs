@@ -1,11 +1,11 @@
-//! What a trace says of an image: headers, identities, the tables that offline work needs. The
-//! agent reads them from the target's memory; what completes a trace after its end reads them from
-//! an image file ([`ImageFile`]).
+//! Reads the parts of an image that a trace stores: headers, identities, and the tables that
+//! offline work needs. The agent reads them from the target's memory. The program that completes a
+//! trace after its end reads them from an image file ([`ImageFile`]).
 //!
 //! Everything goes through [`Memory`], whose reads fail instead of faulting: a module can be
 //! unmapped at any moment, and headers can hold anything. Sizes are bounded, ranges are checked
-//! against the mapped size, and what cannot be read is left out, never invented. (The `object`
-//! crate reads files; here only memory is at hand, piecewise.)
+//! against the mapped size, and unreadable parts are left out, never invented. (The `object` crate
+//! reads files; here only memory is available, in pieces.)
 
 mod file;
 mod pages;
@@ -21,7 +21,7 @@ use stk_schema::event::TableKind;
 use stk_schema::identity::{ContentHash, PeIdentity};
 use stk_schema::windows as pe;
 
-/// The target's memory, read so that a fault cannot reach the target's handlers.
+/// The target's memory. An implementation must not let a fault reach the target's handlers.
 pub trait Memory {
     /// Fills `into` from `address`; false if any byte of it could not be read.
     fn read(&self, address: u64, into: &mut [u8]) -> bool;
@@ -38,7 +38,8 @@ const MAX_SECTIONS: usize = 96;
 const MAX_NAMES: u32 = 1 << 20;
 /// Longest export name that can be searched for, with its terminator.
 const MAX_EXPORT_NAME: usize = 128;
-/// Most bytes read at once, so that a change in the middle of a large module costs little.
+/// Most bytes per read. Reading a large module stops at the first chunk that fails, so a module
+/// that is unloaded meanwhile costs little.
 const READ_CHUNK: usize = 256 << 10;
 const PAGE: u32 = 4096;
 
@@ -74,7 +75,7 @@ pub struct Image {
 pub struct CodeViewRecord {
     /// GUID as stored.
     pub guid: [u8; 16],
-    /// Age.
+    /// Age: how often the PDB was rewritten under this GUID.
     pub age: u32,
     /// PDB path or name as the linker wrote it.
     pub pdb_name: Vec<u8>,
@@ -84,7 +85,7 @@ pub struct CodeViewRecord {
 /// One range of an image that is to be stored.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What it holds.
+    /// Kind of its contents.
     pub kind: TableKind,
     /// Where it starts in the image.
     pub rva: u32,
@@ -232,7 +233,7 @@ impl Image {
 
     /// Reads what unwinding and naming need from the image, one part at a time, into `store`.
     ///
-    /// Parts that cannot be read are left out: the offline side says which data is missing.
+    /// Parts that cannot be read are left out. The offline side reports the missing data.
     pub fn unwind_parts(&self, memory: &impl Memory, store: &mut impl FnMut(Part)) {
         store(Part { kind: TableKind::Headers, rva: 0, bytes: self.headers.clone() });
         if !self.debug.is_empty() {

@@ -1,4 +1,4 @@
-//! How a `.stk` trace is stored. The document is `format/SPEC.md`; this crate is its reference
+//! The file format of `.stk` traces. `format/SPEC.md` specifies it; this crate is the reference
 //! implementation.
 //!
 //! **What the caller provides**: events as `stk-schema` defines them, captured registers and stack
@@ -7,8 +7,8 @@
 //!
 //! **What it solves**: a trace that is a quarter to a hundredth of the stacks it stands for, that
 //! is appended to with plain writes and never seeks, that loses at most what a damaged block held,
-//! that is decoded block by block on as many threads as there are, and that a hostile hand cannot
-//! turn into a panic or unbounded memory.
+//! that any number of threads can decode block by block, and that cannot cause a panic or unbounded
+//! memory even if an attacker wrote it.
 //!
 //! Writing (no_std + alloc, no allocation after set-up): [`FileHeader`], [`BlockBuffer`] (events of
 //! one block), [`sample`] (stack images), [`Sealer`] (blocks to bytes).
@@ -16,8 +16,8 @@
 //! Reading (feature `std`): [`Trace`] (blocks, damage, completeness), [`Samples`] (a SAMPLES block
 //! decoded), [`blob`].
 //!
-//! After the end of a recording (feature `std`): [`SupplementWriter`]. What a trace says of an
-//! image, read from memory or from a file: [`image`].
+//! After the end of a recording (feature `std`): [`SupplementWriter`]. The parts of an image that a
+//! trace stores, read from memory or from a file: [`image`].
 //!
 //! For tests and tools (feature `std`): [`TraceWriter`], [`synth`].
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -62,10 +62,10 @@ pub use writer::TraceWriter;
 
 /// Major version of the format: readers refuse others.
 pub const MAJOR: u16 = 1;
-/// Minor version of the format: grows with what readers may skip.
+/// Minor version of the format: increases with each addition that readers may skip.
 pub const MINOR: u16 = 0;
 
-/// Bytes that are not what the format says.
+/// Bytes that do not follow the format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("malformed at byte {at}")]
 pub struct Malformed {

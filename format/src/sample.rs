@@ -1,11 +1,11 @@
-//! Samples: the per-thread stack image and how a sample is written against it. `format/SPEC.md`
-//! draws the bodies.
+//! Samples: the per-thread stack image, and how a sample is written as a difference to it.
+//! `format/SPEC.md` draws the bodies.
 //!
 //! The writer keeps, per thread, an image of its stack anchored at the stack base. A sample is the
-//! runs of words that differ from the image, and the image then holds the sample. A pass that finds
-//! a thread as it was is not written but counted: passes in the block of the thread's last sample
-//! become one SAMPLE with the flag SAME, passes in later blocks one IDLE. Nothing here allocates
-//! but [`ThreadImage::new`] and [`ThreadImage::reserve`].
+//! runs of words that differ from the image; the image then holds the sample. A pass that finds a
+//! thread unchanged is counted, not written. Passes in the block of the thread's last sample become
+//! one SAMPLE with the flag SAME, passes in later blocks one IDLE. Only [`ThreadImage::new`] and
+//! [`ThreadImage::reserve`] allocate.
 //!
 //! ```text
 //! encoder.begin(&mut block, now)
@@ -15,7 +15,8 @@
 //!                                                     (and when a thread ends)
 //! ```
 //!
-//! `put` has the stored form; here is what is remembered of a thread and what becomes of a sample.
+//! `put` writes the stored form. This file keeps each thread's image and decides how a sample is
+//! written.
 
 mod put;
 
@@ -49,11 +50,11 @@ pub(crate) mod flag {
     pub const CPU: u64 = 1 << 5;
     /// The captured words end below the stack base.
     pub const TRUNCATED: u64 = 1 << 6;
-    /// A tag follows: the sample was asked for.
+    /// A tag follows, because the program requested the sample.
     pub const TRIGGERED: u64 = 1 << 7;
     /// The unwind tables of the module at the instruction pointer were not recorded yet.
     pub const TABLES_PENDING: u64 = 1 << 8;
-    /// What CONTEXT_EXCEPTION_REQUEST answered follows.
+    /// The answer to CONTEXT_EXCEPTION_REQUEST follows.
     pub const CONTEXT_REPLY: u64 = 1 << 9;
     /// Address ranges beside the main stack follow.
     pub const EXTRA: u64 = 1 << 10;
@@ -61,8 +62,8 @@ pub(crate) mod flag {
     pub const FOREIGN: u64 = 1 << 11;
 }
 
-/// Words that the image of a foreign stack spans at most. A thread that switches between such
-/// stacks starts a new image where they lie further apart.
+/// The most words that the image of a foreign stack spans. If a thread switches between such stacks
+/// that lie further apart, it starts a new image.
 const MAX_FOREIGN_IMAGE_WORDS: usize = 1 << 16;
 
 /// No SAMPLES block has this ordinal.
@@ -72,7 +73,7 @@ const NO_BLOCK: u64 = u64::MAX;
 /// bytes.
 pub(crate) const PENDING_MAX: usize = 64;
 
-/// What was captured of a thread at one moment.
+/// The data captured from a thread at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct RawSample<'a> {
     /// Thread instance id.
@@ -102,24 +103,23 @@ pub struct RawSample<'a> {
     pub tag: Option<u64>,
     /// The unwind tables of the module at the instruction pointer are not recorded yet.
     pub tables_pending: bool,
-    /// What CONTEXT_EXCEPTION_REQUEST answered, if it was asked for: CONTEXT flags.
+    /// The answer to CONTEXT_EXCEPTION_REQUEST, if it was requested: CONTEXT flags.
     pub context_reply: Option<u32>,
     /// Address ranges beside the main stack, at most [`limits::MAX_EXTRA_RANGES`].
     pub extra: &'a [(u64, &'a [u8])],
 }
 
-/// What became of a sample that was taken.
+/// How a sample was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
     /// It was written in full.
     Written,
-    /// The thread was as in its last sample: counted, to be written by
-    /// [`SampleEncoder::flush_idle`].
+    /// The thread was as in its last sample. The pass was counted; [`SampleEncoder::flush_idle`]
+    /// writes it.
     Unchanged,
 }
 
-/// What the writer remembers of a thread: its last sample, and the passes that found it unchanged
-/// since.
+/// The writer's state of a thread: its last sample, and the passes that found it unchanged since.
 pub struct ThreadImage {
     /// The stack's highest words, ending at the anchor.
     image: Vec<u8>,
@@ -158,7 +158,7 @@ struct Pending {
     first: u64,
     last: u64,
     state: RunState,
-    /// Ordinal of the SAMPLES block that keeps room for it.
+    /// Ordinal of the SAMPLES block that reserves space for it.
     block: u64,
 }
 
@@ -188,8 +188,8 @@ impl ThreadImage {
         Ok(image)
     }
 
-    /// Makes room for `words` stack words of `word` bytes; keeps what the image holds. Allocates:
-    /// not for the hot path.
+    /// Makes room for `words` stack words of `word` bytes and keeps the image's contents. It
+    /// allocates, so do not call it in the hot path.
     pub fn reserve(&mut self, words: usize, word: usize) -> Result<(), TryReserveError> {
         let len = words.min(MAX_IMAGE_WORDS) * word;
         if len > self.image.len() {
@@ -202,8 +202,8 @@ impl ThreadImage {
         Ok(())
     }
 
-    /// Notes the thread's CPU time at a pass that [`SampleEncoder::same`] took; it is told with the
-    /// thread's next SAMPLE.
+    /// Records the thread's CPU time at a pass that [`SampleEncoder::same`] took. The thread's next
+    /// SAMPLE states it.
     pub fn note_cpu(&mut self, cpu: u64) {
         self.cpu_now = Some(cpu);
     }
@@ -264,7 +264,7 @@ impl ThreadImage {
     }
 }
 
-/// What a sample is written against.
+/// The previous sample, to which the next one is written as a difference.
 struct Against<'a> {
     words: Words<'a>,
     keyframe: bool,
@@ -274,11 +274,11 @@ struct Against<'a> {
     old: &'a [u64; MAX_REGISTERS],
 }
 
-/// Where the words of a sample come from.
+/// The source of a sample's words.
 #[derive(Clone, Copy)]
 enum Words<'a> {
     Captured(&'a [u8]),
-    /// From the image itself: an unchanged thread is due for a keyframe.
+    /// The image itself, for an unchanged thread whose keyframe is due.
     Image,
 }
 
@@ -313,15 +313,15 @@ impl SampleEncoder {
         self.next_block += 1;
     }
 
-    /// Makes the next event of every thread a keyframe: after each STATE block, and when a SAMPLES
-    /// block was dropped whole, so that no later IDLE cites what is not there.
+    /// Makes the next event of every thread a keyframe. Call it after each STATE block, and when a
+    /// whole SAMPLES block was dropped, so that no later IDLE cites a missing block.
     pub fn renew_keyframes(&mut self) {
         self.epoch += 1;
     }
 
-    /// Takes a captured sample: written in full, or counted if the thread is as in its last sample.
-    /// On an error nothing of the sample is in the block, and the thread's next sample is a
-    /// keyframe if need be.
+    /// Takes a captured sample. Writes it in full, or counts it if the thread is as in its last
+    /// sample. On an error nothing of the sample is in the block, and the thread's next sample is a
+    /// keyframe if necessary.
     pub fn sample(
         &mut self,
         block: &mut BlockBuffer,
@@ -404,7 +404,7 @@ impl SampleEncoder {
             self.count(block, image, time, state)?;
             return Ok(Taken::Unchanged);
         }
-        // The last sample may no longer be cited: say it again, from the image.
+        // The last sample may no longer be cited, so write it again from the image.
         self.flush_idle(block, image)?;
         image.valid = false;
         image.forget_uncaptured(block.word());
@@ -417,7 +417,7 @@ impl SampleEncoder {
 
     /// Writes the passes that were counted for this thread: one SAMPLE with the flag SAME, or one
     /// IDLE. Call it for every image before the block is cut, and before an image is given to
-    /// another thread. A block keeps room for it.
+    /// another thread. The block has space reserved for it.
     pub fn flush_idle(&mut self, block: &mut BlockBuffer, image: &mut ThreadImage) -> Result<(), Rejected> {
         let Some(pending) = image.pending else { return Ok(()) };
         let reserved = pending.block == ordinal(block);
@@ -468,7 +468,7 @@ impl SampleEncoder {
         Ok(())
     }
 
-    /// Writes a full sample of what `image`'s fields say. Sets `image.valid` if it succeeds.
+    /// Writes a full sample from `image`'s fields. Sets `image.valid` if it succeeds.
     fn write(
         &mut self,
         block: &mut BlockBuffer,
@@ -520,7 +520,7 @@ fn ordinal(block: &BlockBuffer) -> u64 {
     block.ordinal.unwrap_or(u64::MAX)
 }
 
-/// Checks a raw sample against the limits; gives the number of words that it will hold.
+/// Checks a raw sample against the limits. Returns the number of words that it will hold.
 fn check(block: &BlockBuffer, raw: &RawSample, word: usize) -> Result<usize, Rejected> {
     if block.kind != BlockKind::Samples {
         return Err(Rejected::Invalid("not a SAMPLES block"));
@@ -545,9 +545,9 @@ fn check(block: &BlockBuffer, raw: &RawSample, word: usize) -> Result<usize, Rej
     Ok((raw.stack.len() / word).min(limits::MAX_SAMPLE_WORDS))
 }
 
-/// Where the image of a keyframe ends: at the stack base; for a truncated or foreign sample, which
-/// says nothing of the words there, no further above its end than it is long, so that the image
-/// stays small and the stack pointer can rise.
+/// Where the image of a keyframe ends: at the stack base. A truncated or foreign sample has no
+/// words there, so its image ends no further above the sample's end than the sample is long. The
+/// image stays small, and the stack pointer can rise.
 fn anchor(raw: &RawSample, end: u64, word: usize) -> u64 {
     let slack = (end - raw.stack_start).max(64 * word as u64);
     let anchor = end.saturating_add(slack) & !(word as u64 - 1);

@@ -1,4 +1,4 @@
-//! From a filled block to the bytes that are appended to the file.
+//! Turns a filled block into the bytes to append to the file.
 
 use crate::block::BlockBuffer;
 use crate::bytes::{Bounded, Counter};
@@ -9,7 +9,7 @@ use stk_schema::event::IndexEntry;
 use xxhash_rust::xxh3::xxh3_64;
 use zstd_safe::{CCtx, CParameter, ResetDirective, Strategy};
 
-/// zstd level that what is not set below is taken from.
+/// zstd level, for all parameters that are not set below.
 const LEVEL: i32 = 1;
 /// Two hash tables of moderate size instead of level 1's one: 4 to 6 % smaller on stack images for
 /// a tenth more time (level 3 gains another half percent for twice that), in 0.9 MB of memory.
@@ -22,7 +22,7 @@ const PARAMETERS: [CParameter; 5] = [
 ];
 /// Entries per INDEX block: under a megabyte of events.
 const INDEX_ENTRIES: usize = 16_384;
-/// Index entries that there is room for from the start: an hour of recording.
+/// Initial capacity of the index, in entries: an hour of recording.
 const INDEX_FIRST: usize = 16_384;
 /// Bytes that make the compressor lay out its workspace for large blocks.
 const WARM_UP: usize = 512 << 10;
@@ -50,9 +50,9 @@ pub fn sealed_bound(raw: usize) -> usize {
 }
 
 /// Compresses, numbers and checksums blocks in file order, and remembers them for the index. One
-/// per trace, owned by the thread that writes. After [`Sealer::new`], sealing a block does not
-/// allocate, but for the index once in an hour or so (40 bytes a block); it is given up if there is
-/// no memory for it.
+/// per trace, owned by the thread that writes. After [`Sealer::new`], sealing a block allocates
+/// only for the index, about once an hour (40 bytes a block). Without memory for it, the sealer
+/// gives up the index.
 pub struct Sealer {
     zstd: CCtx<'static>,
     salt: u32,
@@ -105,7 +105,7 @@ impl Sealer {
         Ok(sealer)
     }
 
-    /// A sealer for a supplement: it goes on behind `blocks`, all blocks of a trace that ends at
+    /// A sealer for a supplement: it continues after `blocks`, all blocks of a trace that ends at
     /// `end` bytes, and its index lists them too.
     #[cfg(feature = "std")]
     pub(crate) fn resume(
@@ -133,8 +133,8 @@ impl Sealer {
     }
 
     /// Seals a block into `out` (at least [`sealed_bound`] of its [`BlockBuffer::len`] bytes) and
-    /// gives the bytes to append to the file in one write. A block that is sealed must be written:
-    /// the next one's offset counts on it.
+    /// returns the bytes to append to the file in one write. A sealed block must be written,
+    /// because the next block's offset assumes it.
     pub fn seal<'o>(&mut self, block: &BlockBuffer, out: &'o mut [u8]) -> Result<&'o [u8], SealError> {
         let ordinal = block.ordinal.unwrap_or_else(|| self.ordinal(block.kind));
         let header = BlockHeader {
@@ -177,10 +177,10 @@ impl Sealer {
         Ok(&out[..sealed])
     }
 
-    /// The next piece of what ends a finished trace, after its END block: INDEX blocks, then the
-    /// tail, then `None`. Each piece is to be appended in one write. `out` needs [`sealed_bound`]
-    /// of a megabyte. Allocates once. Without an index (no memory for it) there is no tail either,
-    /// which readers do without.
+    /// The next piece of a finished trace's end, after its END block: INDEX blocks, then the tail,
+    /// then `None`. The caller must append each piece in one write. `out` needs [`sealed_bound`] of
+    /// a megabyte. Allocates once. Without an index (no memory for it) there is no tail either;
+    /// readers do not need it.
     pub fn finish<'o>(&mut self, out: &'o mut [u8]) -> Result<Option<&'o [u8]>, SealError> {
         if !self.index_whole || self.index_done > self.index.len() {
             return Ok(None);
@@ -246,7 +246,7 @@ impl Sealer {
         self.next_seq += 1;
     }
 
-    /// Encodes one INDEX event with the entries up to `end`; gives their time span.
+    /// Encodes one INDEX event with the entries up to `end`; returns their time span.
     fn put_index(&mut self, end: usize) -> Result<(u64, u64), SealError> {
         let entries = &self.index[self.index_done..end];
         let first = entries.first().map_or(0, |entry| entry.first);
@@ -261,7 +261,7 @@ impl Sealer {
         Ok((first, last))
     }
 
-    /// Compresses `raw` behind `header`, completes the header; gives the length of both.
+    /// Compresses `raw` behind `header` and completes the header. Returns the length of both.
     fn frame(&mut self, mut header: BlockHeader, raw: &[u8], out: &mut [u8]) -> Result<usize, SealError> {
         if out.len() < sealed_bound(raw.len()) {
             return Err(SealError::OutTooSmall);
@@ -283,7 +283,8 @@ impl Sealer {
         Ok(BLOCK_HEADER_LEN + stored)
     }
 
-    /// Compresses a large input for nothing, so that the workspace is there and stays.
+    /// Compresses a large input and discards the result, so that zstd allocates its workspace and
+    /// keeps it.
     fn warm_up(&mut self) -> Result<(), SealError> {
         let mut sink = [0u8; 1024];
         let result = self.zstd.compress2(&mut sink[..], &self.zeros);

@@ -1,4 +1,4 @@
-//! A supplement, made after the recording has ended: SPEC.md, section 11.
+//! Makes a supplement after the recording has ended: SPEC.md, section 11.
 
 use crate::block::{BlockBuffer, Rejected};
 use crate::header::{BlockKind, FileHeader};
@@ -7,17 +7,17 @@ use crate::seal::{SealError, Sealer, sealed_bound};
 use stk_schema::event::Event;
 use stk_schema::limits;
 
-/// Why a trace cannot be given a supplement.
+/// Why a supplement cannot be added to a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoSupplement {
-    /// It has one.
+    /// The trace has one already.
     #[error("the trace has a supplement already")]
     Present,
-    /// What is damaged stays as it is.
+    /// The trace is damaged, and damaged traces are not changed.
     #[error("the trace is damaged")]
     Damaged,
-    /// There is nothing to add to.
+    /// The trace holds no blocks to add to.
     #[error("the trace has no whole block")]
     Empty,
     /// No memory, or the compressor failed.
@@ -28,11 +28,10 @@ pub enum NoSupplement {
     Event(#[from] Rejected),
 }
 
-/// What is to be done to the file: cut it at `keep` bytes, then append `bytes`.
+/// The change to make to the file: cut it at `keep` bytes, then append `bytes`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Addition {
-    /// Length of the recording: whole blocks, and its tail if it has one. What lies behind it is
-    /// torn.
+    /// Length of the recording: whole blocks, and its tail if it has one. Bytes behind it are torn.
     pub keep: u64,
     /// The supplement.
     pub bytes: Vec<u8>,
@@ -97,7 +96,7 @@ impl SupplementWriter {
         &self.header
     }
 
-    /// Index and tail; gives all that is to be written.
+    /// Adds index and tail. Returns all bytes to write.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! A trace written to any `io::Write`: for tests, `synth` and tools. The agent puts the same parts
-//! together itself.
+//! Writes a trace to any `io::Write`, for tests, `synth` and tools. The agent combines the same
+//! parts itself.
 
 use crate::block::{BlockBuffer, Rejected};
 use crate::header::{BlockKind, FileHeader};
@@ -24,7 +24,7 @@ impl<W: Write> TraceWriter<W> {
         Ok(TraceWriter { out, header: *header, sealer, sealed: vec![0; sealed_bound(limits::CUT_RAW)] })
     }
 
-    /// Appends a block. An empty one is passed over.
+    /// Appends a block. Skips an empty one.
     pub fn block(&mut self, block: &BlockBuffer) -> io::Result<()> {
         if block.is_empty() {
             return Ok(());
@@ -50,7 +50,7 @@ impl<W: Write> TraceWriter<W> {
         self.block(&block)
     }
 
-    /// Appends END, index and tail; gives back the output.
+    /// Appends END, index and tail; returns the output.
     pub fn finish(mut self, end: &End) -> io::Result<W> {
         self.events(BlockKind::End, end.time, [Event::End(*end)])?;
         while let Some(bytes) = self.sealer.finish(&mut self.sealed).map_err(seal_error)? {

@@ -13,7 +13,7 @@ use stk_schema::{Arch, Os, limits};
 struct Counting;
 
 thread_local! {
-    /// Of the calling thread: the test harness has threads of its own.
+    /// Counts per thread, because the test harness has threads of its own.
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 

@@ -5,8 +5,8 @@
 //! and 64-bit targets. `agent/include/stk_agent.h` is the same in C.
 //!
 //! The agent accepts a config whose `version` it knows and whose `size` is at least that version's;
-//! it ignores what follows. A host reads a status no further than the smaller of both sizes, and a
-//! status that is asked for may be of any size that an agent ever had.
+//! it ignores what follows. A host reads a status only up to the smaller of both sizes. It may
+//! request a status of any size that an agent ever had.
 
 /// Version of [`AgentConfig`] and [`AgentStatus`] described here.
 pub const CONTROL_VERSION: u32 = 2;
@@ -17,12 +17,12 @@ pub const EXPORT_START: &str = "stk_agent_start";
 /// recording.
 pub const EXPORT_STOP: &str = "stk_agent_stop";
 /// Export: `u32 stk_agent_status(AgentStatus*)`, returns 0, or 1 if the struct's version does not
-/// fit or its size is less than [`FIRST_STATUS_SIZE`]. Fills as much as both know; `size` says then
-/// how much that is.
+/// fit or its size is less than [`FIRST_STATUS_SIZE`]. Fills the fields that both know, and sets
+/// `size` to their length.
 pub const EXPORT_STATUS: &str = "stk_agent_status";
-/// Export, data: the live [`AgentStatus`], for readers in another process: nothing needs to run in
-/// the target. Its `size` and `version` come first; agents before this export are asked by none but
-/// their own version's inject.
+/// Export, data: the live [`AgentStatus`], for readers in another process: no code needs to run in
+/// the target. Its `size` and `version` come first. Agents without this export work only with
+/// inject of their own version.
 pub const EXPORT_STATUS_BLOCK: &str = "stk_agent_status_block";
 /// Export: `u32 stk_capture(u64 tag)`: the calling thread records its own stack; returns 0, or 1 if
 /// nothing is recording, 2 if the sample was dropped.
@@ -31,7 +31,7 @@ pub const EXPORT_CAPTURE: &str = "stk_capture";
 /// [`AgentConfig::flags`]: take one sample of every thread, then stop.
 pub const FLAG_ONCE: u32 = 1;
 /// [`AgentConfig::flags`]: also walk each sample in the target while it is suspended (a diagnostic
-/// that breaks the recorder's law: it may take locks).
+/// that breaks the recorder's rule: it may take locks).
 pub const FLAG_CHECK_WALKS: u32 = 2;
 /// [`AgentConfig::flags`]: record without a guard process. The host promises to call
 /// `stk_agent_stop` before the process exits; the trace says so. Without this flag and without
@@ -61,8 +61,7 @@ pub const EMBED_UNWIND: u32 = 1;
 /// [`AgentConfig::embed`]: executable sections too.
 pub const EMBED_FULL: u32 = 2;
 
-/// What a recording is to do. Lives in the target's memory for the length of the `stk_agent_start`
-/// call.
+/// The settings of a recording. They lie in the target's memory during the `stk_agent_start` call.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct AgentConfig {
@@ -117,15 +116,15 @@ pub struct AgentConfig {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum StartResult {
-    /// Recording.
+    /// The recording has started.
     Ok = 0,
-    /// A recording is under way already.
+    /// A recording is running already.
     AlreadyRecording = 1,
     /// The config's size or version does not fit, or a field is out of range.
     BadConfig = 2,
     /// The output handle cannot be written.
     BadOutput = 3,
-    /// Memory for the recorder could not be had.
+    /// The system gave no memory for the recorder.
     NoMemory = 4,
     /// A thread or timer could not be made.
     NoThread = 5,
@@ -166,8 +165,8 @@ pub const STATE_STOPPED: u32 = 3;
 /// [`AgentStatus::state`]: the recorder failed; `message` says why. It stays off in this process.
 pub const STATE_FAILED: u32 = 4;
 
-/// How a recording is going. The agent updates it in place; a reader in another process sees each
-/// field whole, the fields together only roughly of one moment.
+/// The status of a recording. The agent updates it in place. A reader in another process sees each
+/// field whole, but the fields may be of slightly different moments.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct AgentStatus {
@@ -179,7 +178,7 @@ pub struct AgentStatus {
     pub state: u32,
     /// `event::EndReason` of the last recording that ended; 0 = none yet.
     pub end_reason: u32,
-    /// Live threads known, the recorder's own left out.
+    /// Live threads known, without the recorder's own.
     pub threads: u32,
     /// Live modules known.
     pub modules: u32,
@@ -199,8 +198,8 @@ pub struct AgentStatus {
     pub message_len: u32,
     /// Text of the last failure, UTF-8.
     pub message: [u8; 256],
-    /// Address of the agent's [mailbox for names](crate::mailbox); 0 = none yet. The first agents
-    /// end before this field.
+    /// Address of the agent's [mailbox for names](crate::mailbox); 0 = none yet. The status of the
+    /// first agents ends before this field.
     pub names: u64,
     /// Address of the agent's [board](crate::guard::GuardBoard) for its guard process; 0 = none
     /// yet.

@@ -1,11 +1,11 @@
 //! The events of a trace, as plain data.
 //!
 //! Times are ticks of the trace's clock (the file header gives its frequency and its value at the
-//! start). Instance ids are counters of one trace, 64 bits wide and never reused, so that an
-//! address, a thread id or a name that comes back is never mistaken for the one before. Names and
-//! paths are WTF-8 (UTF-8 that can also hold unpaired surrogates).
+//! start). Instance ids are counters of one trace, 64 bits wide and never reused. So a reused
+//! address, thread id or name is never mistaken for the earlier one. Names and paths are WTF-8
+//! (UTF-8 that can also hold unpaired surrogates).
 //!
-//! [`SAMPLE`](kind::SAMPLE) is not an [`Event`]: it only means something together with the samples
+//! [`SAMPLE`](kind::SAMPLE) is not an [`Event`]. It has a meaning only together with the samples
 //! before it in its block, so `stk_format::sample` encodes and decodes it.
 
 use crate::identity::{ContentHash, Identity};
@@ -88,8 +88,8 @@ bitflags::bitflags! {
         const RECORDER = 16;
         /// Restated by a STATE block or a supplement, not new.
         const RESTATED = 32;
-        /// The loader's list lacks it: found by code that ran in it (a hot-patch image, an unlinked
-        /// or manually mapped DLL).
+        /// The loader's list lacks it. The recorder found it because code ran in it (a hot-patch
+        /// image, an unlinked or manually mapped DLL).
         const UNLISTED = 64;
         /// Its identities were read from an image file after the recording had ended.
         const FROM_FILE = 128;
@@ -165,11 +165,11 @@ impl TableKind {
 /// A range of an image's memory whose bytes are a BLOB of the trace (or of a shared table store).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Table {
-    /// What it holds; unknown kinds are kept as numbers.
+    /// A [`TableKind`] as a number, which may be unknown to this version.
     pub kind: u64,
     /// Where it starts in the image.
     pub rva: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
     /// Hash of the bytes: the BLOB's address.
     pub hash: ContentHash,
@@ -181,7 +181,7 @@ pub struct Table {
 pub struct ModuleTables {
     /// Module instance.
     pub instance: u64,
-    /// What was recorded; empty when the image has no tables or they could not be read.
+    /// The tables recorded; empty when the image has no tables or they could not be read.
     pub tables: Vec<Table>,
 }
 
@@ -204,7 +204,7 @@ pub struct ThreadStart {
     pub created: u64,
 }
 
-/// A thread spent a span of a block without running: its stack is that of its last sample.
+/// A thread did not run during a part of a block, so its stack is that of its last sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Idle {
     /// Thread instance.
@@ -218,7 +218,7 @@ pub struct Idle {
     /// Ordinal (number among the SAMPLES blocks of the trace, from 0) of the block that holds its
     /// last sample.
     pub block: u64,
-    /// What is known of its state.
+    /// The thread's state, as far as it is known.
     pub state: RunState,
 }
 
@@ -256,16 +256,16 @@ impl CheckWalk {
     pub const FAULT: u64 = 4;
 }
 
-/// What a dynamic code region is.
+/// The kind of a dynamic code region.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u64)]
 pub enum CodeKind {
-    /// Found by RtlLookupFunctionEntry, which does not tell a table (RtlAddFunctionTable,
+    /// Found by RtlLookupFunctionEntry, which does not distinguish a table (RtlAddFunctionTable,
     /// RtlAddGrowableFunctionTable) from a callback.
     TableFunction = 1,
     /// Known to be registered by RtlInstallFunctionTableCallback.
     CallbackFunction = 2,
-    /// Compiled at run time, told by its runtime.
+    /// Compiled at run time and reported by its runtime.
     Jit = 3,
     /// A stub without unwind data.
     Stub = 4,
@@ -282,7 +282,7 @@ pub struct CodeAdd<'a> {
     pub kind: u64,
     /// First address.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
     /// Address to which the RVAs of `function` and `unwind` are relative.
     pub image_base: u64,
@@ -295,28 +295,28 @@ pub struct CodeAdd<'a> {
     pub code: &'a [u8],
 }
 
-/// Who told a method's name.
+/// The source of a method's name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u64)]
 pub enum MethodNameSource {
-    /// The runtime's data access library, asked by the host.
+    /// The runtime's data access library, which the host loads.
     DataAccess = 1,
     /// A callback of the runtime's own.
     Callback = 2,
 }
 
-/// What a runtime said of a method's code.
+/// A method's code and name, as a runtime reported them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MethodName<'a> {
     /// When, in ticks.
     pub time: u64,
     /// First address of the code.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
     /// [`MethodNameSource`] as a number.
     pub source: u64,
-    /// Name, UTF-8.
+    /// The method's name, UTF-8.
     pub name: &'a [u8],
 }
 
@@ -356,7 +356,7 @@ pub struct RuntimeInfo<'a> {
     pub descriptor: &'a [u8],
     /// Values of the descriptor's pointer_data, 8 bytes little-endian each.
     pub pointer_data: &'a [u8],
-    /// Lines for the user: what could not be asked of it and why.
+    /// Lines for the user: what the recorder could not get from the runtime, and why.
     pub note: &'a [u8],
 }
 
@@ -440,10 +440,10 @@ pub struct RateChange {
     pub rate_mhz: u32,
 }
 
-/// Stack words were overwritten on purpose (privacy).
+/// Stack words were overwritten deliberately (privacy).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Redaction<'a> {
-    /// What was redacted, and by what rule: UTF-8.
+    /// What was redacted and by which rule, UTF-8.
     pub rule: &'a [u8],
     /// Words overwritten.
     pub words: u64,
@@ -460,7 +460,7 @@ pub struct Parent {
     pub trace: [u8; 16],
 }
 
-/// One moment on both clocks.
+/// One moment on the trace's clock and on the system's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Clock {
     /// Ticks of the trace's clock.
@@ -488,22 +488,22 @@ pub enum DropReason {
     /// Addresses in dynamic code were not looked up: no sample is missing, but such code may be
     /// unknown.
     CodeUnseen = 7,
-    /// Passes left out so that the sampler uses at most a quarter of a processor.
+    /// Passes were skipped so that the sampler uses at most a quarter of a processor.
     DutyLimit = 8,
-    /// The thread did not stop within a second; a spare sampler went on with the others.
+    /// The thread did not stop within a second. A spare sampler continued with the others.
     NotStopped = 9,
     /// The thread owned the loader lock and the PEB lock (ExitProcess, or a module load that reads
-    /// the environment) and was let go.
+    /// the environment), so it was resumed without a sample.
     OwnsExitLocks = 10,
     /// A thread asked for a sample of itself but was never enumerated.
     UnknownThread = 11,
-    /// What was captured breaks a limit of the format, so it could not be stored.
+    /// The captured data breaks a limit of the format, so it could not be stored.
     NotStorable = 12,
 }
 
 impl DropReason {
-    /// Those for which no sample is missing: passes that were skipped, module events, addresses of
-    /// dynamic code.
+    /// Reasons for which no sample is missing: skipped passes, module events, addresses of dynamic
+    /// code.
     pub const WITHOUT_SAMPLES: [DropReason; 4] =
         [DropReason::Late, DropReason::RingFull, DropReason::CodeUnseen, DropReason::DutyLimit];
 }
@@ -540,7 +540,7 @@ pub struct Blob<'a> {
     pub total: u64,
     /// Offset of this piece.
     pub offset: u64,
-    /// This piece.
+    /// The piece's bytes.
     pub bytes: &'a [u8],
 }
 
@@ -586,7 +586,7 @@ pub struct End<'a> {
 pub struct IndexEntry {
     /// Offset of the block header from the start of the file.
     pub offset: u64,
-    /// Sequence number.
+    /// Sequence number of the block.
     pub seq: u64,
     /// Block kind as a number.
     pub kind: u8,
@@ -641,7 +641,7 @@ pub enum Event<'a> {
     Blob(Blob<'a>),
     Index(Vec<IndexEntry>),
     End(End<'a>),
-    /// A type that this version does not know: skipped and counted.
+    /// A type that this version does not know. Readers skip and count it.
     Unknown {
         kind: u64,
         body: &'a [u8],

@@ -1,9 +1,9 @@
-//! What the agent publishes for its guard process.
+//! The data that the agent publishes for its guard process.
 //!
 //! If a process exits while the sampler holds the exiting thread suspended, the system terminates
 //! the sampler and the watchdog, and nothing inside the process can resume that thread. The guard
-//! (inject.exe, outside the process) does: it holds SYNCHRONIZE handles of the threads named on the
-//! [`GuardBoard`]; when a sampler and the watchdog are both dead and the process still lives 20 ms
+//! (inject.exe, outside the process) can. It holds SYNCHRONIZE handles of the threads named on the
+//! [`GuardBoard`]. When a sampler and the watchdog are both dead and the process still lives 20 ms
 //! later, it reads that sampler's word and resumes the thread in it, once.
 
 /// Version of [`GuardBoard`] described here.
@@ -17,12 +17,12 @@ pub const FREE: u8 = 0;
 pub const ASKING: u8 = 1;
 /// Phase: SuspendThread has returned; the thread may not have stopped yet.
 pub const ASKED: u8 = 2;
-/// Phase: the thread's context was obtained, so it stands still.
+/// Phase: the thread's context was obtained, so the thread has stopped.
 pub const STOPPED: u8 = 3;
 /// Phase: the watchdog is calling ResumeThread.
 pub const RESCUING: u8 = 4;
-/// Phase: the watchdog's ResumeThread came before the suspension; whoever sees the suspension take
-/// effect undoes it.
+/// Phase: the watchdog's ResumeThread came before the suspension. The thread that sees the
+/// suspension take effect undoes it.
 pub const UNDO: u8 = 5;
 /// Phase: the system's unwinder walks the suspended thread.
 pub const WALKING: u8 = 6;
@@ -54,7 +54,7 @@ pub struct GuardBoard {
     pub watchdog: u32,
     /// Must be 0.
     pub reserved: u32,
-    /// The samplers.
+    /// One slot for each sampler.
     pub samplers: [SamplerSlot; SAMPLERS],
 }
 
@@ -71,7 +71,7 @@ impl SuspensionWord {
         SuspensionWord((tid as u64) << 32 | ((sequence & 0xff_ffff) as u64) << 8 | phase as u64)
     }
 
-    /// Thread id.
+    /// Id of the thread held.
     pub const fn tid(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -81,7 +81,7 @@ impl SuspensionWord {
         (self.0 >> 8) as u32 & 0xff_ffff
     }
 
-    /// Phase.
+    /// Phase, such as [`FREE`].
     pub const fn phase(self) -> u8 {
         self.0 as u8
     }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_gives_back_what_it_was_made_of() {
+    fn a_suspension_word_returns_its_parts() {
         let word = SuspensionWord::new(0xffff_fff8, 0x1ff_fffe, STOPPED);
         assert_eq!((word.tid(), word.sequence(), word.phase()), (0xffff_fff8, 0xff_fffe, STOPPED));
         assert_eq!(word.with_phase(FREE), SuspensionWord::new(0xffff_fff8, 0xff_fffe, FREE));

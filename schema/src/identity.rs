@@ -1,4 +1,4 @@
-//! What makes two images the same image.
+//! Identities of images: two images with the same identity are the same.
 
 /// A 128-bit content hash (xxh3-128 of the bytes, little-endian). All zero means "none".
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, Default)]
@@ -37,7 +37,7 @@ pub struct PeIdentity {
 pub struct CodeView<'a> {
     /// GUID as stored in the record (first three fields little-endian).
     pub guid: [u8; 16],
-    /// Age.
+    /// Age: how often the PDB was rewritten under this GUID.
     pub age: u32,
     /// PDB path or name as the linker wrote it (UTF-8 by convention, not guaranteed).
     pub pdb_name: &'a [u8],
@@ -53,8 +53,8 @@ pub enum Identity<'a> {
     /// ELF build id (NT_GNU_BUILD_ID).
     ElfBuildId(&'a [u8]),
     /// Hash of the image's headers as found in memory with the fields that loading changes
-    /// (ImageBase) zeroed: tells images apart whose other identities are shared, as those of Wine's
-    /// own DLLs are.
+    /// (ImageBase) zeroed: distinguishes images that share their other identities, as Wine's own
+    /// DLLs do.
     HeaderHash(ContentHash),
     /// An identity that this version does not know: its tag and bytes.
     Unknown(u64, &'a [u8]),

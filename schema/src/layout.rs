@@ -1,5 +1,5 @@
-//! Where the fields of Windows' own process and thread structures lie that the recorder reads, in
-//! bytes, for both pointer widths. x64 and arm64 share one set, x86 has the other.
+//! Offsets, in bytes, of the fields that the recorder reads from Windows' own process and thread
+//! structures, for both pointer widths. x64 and arm64 share one set, x86 has the other.
 //!
 //! Sources: the Windows SDK's `winnt.h` (NT_TIB, RTL_CRITICAL_SECTION, CONTEXT) and `winternl.h`
 //! (PEB, LDR_DATA_TABLE_ENTRY), the DLL load notification's documentation, and for the fields that
@@ -127,7 +127,7 @@ pub const NATIVE: Layout = BITS64;
 #[cfg(target_pointer_width = "32")]
 pub const NATIVE: Layout = BITS32;
 
-/// What the recorder uses of a CONTEXT.
+/// The fields of a CONTEXT that the recorder uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ContextLayout {

@@ -1,17 +1,17 @@
-//! What a `.stk` trace says.
+//! The data model of a `.stk` trace.
 //!
-//! This crate holds the vocabulary that every other crate of stk shares and nothing that does work:
-//! no parsing, no I/O.
+//! This crate holds the types that every other crate of stk shares. It does no parsing and no I/O.
 //!
-//! * [`event`]: every event of a trace, as plain data ([`event::Event`]). How each is stored is
-//!   `stk-format`'s business (`format/SPEC.md`).
+//! * [`event`]: every event of a trace, as plain data ([`event::Event`]). `stk-format` defines how
+//!   each is stored (`format/SPEC.md`).
 //! * [`registers`]: which registers a sample carries, per register set.
-//! * [`identity`]: what makes two images the same: PE header fields, CodeView record, ELF build id,
-//!   content hash.
-//! * [`limits`]: upper bounds that writers keep and readers enforce.
+//! * [`identity`]: identities of images: PE header fields, CodeView record, ELF build id, content
+//!   hash.
+//! * [`limits`]: upper bounds that writers obey and readers enforce.
 //! * [`tables`]: the tables of a Parquet dataset.
 //! * [`control`]: the structs that inject.exe and agent.dll exchange in the target's memory.
-//! * [`mailbox`]: where agent.dll asks inject.exe for names that the process itself does not tell.
+//! * [`mailbox`]: the structs by which agent.dll asks inject.exe for names that it cannot get in
+//!   the process.
 //! * [`windows`]: the layouts of Windows' own structures that more than one crate needs.
 //!
 //! `no_std` + `alloc`, because the agent is. Nothing here assumes Windows except [`windows`],
@@ -80,7 +80,7 @@ impl Arch {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Os {
-    /// Windows, Wine included (Wine is told by the metadata key `wine`).
+    /// Windows, Wine included (the metadata key `wine` marks Wine).
     Windows = 1,
     /// Linux: reserved, no recorder writes it yet.
     Linux = 2,

@@ -1,4 +1,4 @@
-//! Upper bounds of format version 1: writers never pass them, readers refuse what does.
+//! Upper bounds of format version 1. Writers never exceed them; readers refuse data that does.
 
 /// Largest stored (compressed) payload of a block, in bytes.
 pub const MAX_BLOCK_STORED: usize = 16 << 20;
@@ -36,8 +36,8 @@ pub const CUT_STACK: u64 = 48 << 20;
 pub const CUT_MS: u64 = 250;
 /// (below this, keyframes make up so much of a block that plain compression would store less) ...
 pub const CUT_STACK_SETTLED: u64 = 8 << 20;
-/// ... or cover this much time, in milliseconds, whatever they stand for: what a killed process
-/// loses.
+/// ... or cover this much time, in milliseconds, whatever they stand for. A killed process loses at
+/// most this much.
 pub const CUT_MS_MOST: u64 = 1000;
 /// A recorder writes a STATE block at least every so many stored bytes ...
 pub const STATE_BYTES: u64 = 64 << 20;

@@ -1,43 +1,43 @@
-//! The mailbox for names: where the agent asks its host what code at an address is called, and the
-//! host answers.
+//! The mailbox for names: the agent asks its host for the names of code addresses, and the host
+//! answers.
 //!
-//! It lies in the agent's memory for as long as the process;
+//! It lies in the agent's memory until the process ends;
 //! [`AgentStatus::names`](crate::control::AgentStatus::names) says where. A host that runs outside
 //! the process (inject.exe) can ask the runtime's data access library, which must not be loaded
-//! into the process itself. A host may leave the mailbox alone: the agent then waits for nothing.
+//! into the process itself. A host may ignore the mailbox. The agent then does not wait.
 //!
-//! One request at a time. The agent fills `slots[..count]` with addresses and then counts `request`
-//! up. The host reads both, fills in each slot's answer and then sets `answer` to that number. It
-//! counts `beat` up while it looks and works: where that stands still the agent gives the request
-//! up. Each field has one writer. Like all that the two share, the structs have no padding and no
-//! pointers. What lies here is never trusted by either side: the agent copies each answer out and
-//! checks it, the host reads no further than its own sizes.
+//! One request at a time. The agent fills `slots[..count]` with addresses and then increments
+//! `request`. The host reads both, fills in each slot's answer and then sets `answer` to that
+//! number. It increments `beat` while it polls and works. If `beat` does not change, the agent
+//! gives the request up. Each field has one writer. The structs have no padding and no pointers.
+//! Neither side trusts the contents: the agent copies each answer out and checks it, and the host
+//! reads only up to its own sizes.
 
 /// Version of [`NameMailbox`] described here.
 pub const MAILBOX_VERSION: u32 = 1;
 /// Addresses in one request.
 pub const SLOTS: usize = 64;
-/// Longest name in bytes; a longer one is cut, and ends with `…` then.
+/// Longest name in bytes. A longer one is cut and then ends with `…`.
 pub const NAME_BYTES: usize = 992;
 
-/// [`NameMailbox::host_state`]: no host has looked here.
+/// [`NameMailbox::host_state`]: no host has read the mailbox.
 pub const HOST_NONE: u32 = 0;
-/// [`NameMailbox::host_state`]: a host looks, and has not needed the library yet, or `message` says
+/// [`NameMailbox::host_state`]: a host polls and has not needed the library yet, or `message` says
 /// what it waits for.
 pub const HOST_LOOKS: u32 = 1;
-/// [`NameMailbox::host_state`]: the library answers; `message` is what it is.
+/// [`NameMailbox::host_state`]: the library answers; `message` describes it.
 pub const HOST_ANSWERS: u32 = 2;
 /// [`NameMailbox::host_state`]: there is no usable library; `message` says why.
 pub const HOST_CANNOT: u32 = 3;
 
 /// [`NameSlot::state`]: not answered.
 pub const SLOT_ASKED: u32 = 0;
-/// [`NameSlot::state`]: `name` is what the address is called.
+/// [`NameSlot::state`]: `name` is the name of the code at the address.
 pub const SLOT_NAMED: u32 = 1;
 /// [`NameSlot::state`]: the runtime has no name for it.
 pub const SLOT_NAMELESS: u32 = 2;
 
-/// The mailbox.
+/// The memory that agent and host share.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct NameMailbox {
@@ -45,7 +45,7 @@ pub struct NameMailbox {
     pub size: u32,
     /// Written by the agent: [`MAILBOX_VERSION`].
     pub version: u32,
-    /// Written by the agent: load address of the runtime's module; 0 = nothing is to be asked.
+    /// Written by the agent: load address of the runtime's module; 0 = there is no request.
     pub runtime: u64,
     /// Written by the agent: [`RuntimeKind`](crate::event::RuntimeKind) as a number.
     pub runtime_kind: u32,
@@ -53,9 +53,9 @@ pub struct NameMailbox {
     pub request: u32,
     /// Written by the agent: slots that the request uses.
     pub count: u32,
-    /// 0.
+    /// Must be 0.
     pub reserved: u32,
-    /// Written by the host: counts up, at least every second while it is well.
+    /// Written by the host: increases at least every second while the host works.
     pub beat: u32,
     /// Written by the host: number of the last request that it has answered.
     pub answer: u32,
@@ -75,7 +75,7 @@ pub struct NameMailbox {
 pub struct NameSlot {
     /// Written by the agent: an address inside of code.
     pub address: u64,
-    /// Written by the host: first address of the code that bears the name; 0 = not known.
+    /// Written by the host: first address of the named code; 0 = not known.
     pub base: u64,
     /// Written by the host: its bytes; 0 = not known.
     pub size: u64,

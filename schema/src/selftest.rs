@@ -1,5 +1,5 @@
-//! What the agent finds out about the process that it is loaded in when `inject doctor` asks it:
-//! inject loads agent.dll into itself, calls [`EXPORT_SELFTEST`], and judges the answers.
+//! The agent's self-test for `inject doctor`: inject loads agent.dll into itself, calls
+//! [`EXPORT_SELFTEST`], and judges the agent's findings about the process.
 //!
 //! Like the structs of [`crate::control`]: size and version first, fixed-width fields, no padding.
 
@@ -8,7 +8,7 @@ pub const SELFTEST_VERSION: u32 = 1;
 
 /// Export: `u32 stk_agent_selftest(SelfTest*)`, returns 0, or 1 if the struct's size or version
 /// does not fit. Takes the PEB lock of the calling process for a moment and loads
-/// [`SelfTest::probe_path`], so it is for a process of inject's own, never for a target.
+/// [`SelfTest::probe_path`], so call it only in a process of inject's own, never in a target.
 pub const EXPORT_SELFTEST: &str = "stk_agent_selftest";
 
 /// UTF-16 units of a path in a [`SelfTest`].
@@ -31,7 +31,7 @@ pub const FEATURE_WINE: u32 = 1 << 6;
 /// [`SelfTest::features`]: RtlAcquirePebLock and RtlReleasePebLock, which only this test uses.
 pub const FEATURE_PEB_LOCK: u32 = 1 << 7;
 
-/// The answers. An address or number of 0 was not found out.
+/// The findings. An address or number of 0 is unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct SelfTest {
@@ -65,10 +65,10 @@ pub struct SelfTest {
     pub modules: u32,
     /// Notifications of loads that arrived while the probe was loaded.
     pub notified: u32,
-    /// Load address of the probe: what the loader returned, what the notification told, what the
-    /// list says.
+    /// Load address of the probe, as the loader returned it, as the notification gave it, and as
+    /// the list has it.
     pub probe_base: [u64; 3],
-    /// Size of the probe's image: what the notification told, what the list says.
+    /// Size of the probe's image, as the notification gave it and as the list has it.
     pub probe_size: [u32; 2],
     /// StackLimit of the calling thread, from its TEB as the agent finds it.
     pub stack_limit: u64,
@@ -81,21 +81,21 @@ pub struct SelfTest {
     pub teb_queried: u64,
     /// Threads of the process by the agent's own enumeration.
     pub threads: u32,
-    /// Bytes of the name that the agent read of the calling thread; `u32::MAX` if the system could
-    /// not tell.
+    /// Bytes of the calling thread's name as the agent read it; `u32::MAX` if the system did not
+    /// give it.
     pub thread_name_len: u32,
     /// The first of those bytes, UTF-8.
     pub thread_name: [u8; 64],
-    /// In: the DLL to load as a probe, zero-terminated UTF-16. It must not be loaded.
+    /// Input: the DLL to load as a probe, zero-terminated UTF-16. It must not be loaded.
     pub probe_path: [u16; SELFTEST_PATH],
-    /// The path that the notification told, UTF-16.
+    /// The path that the notification gave, UTF-16.
     pub notified_path: [u16; SELFTEST_PATH],
-    /// The path that the loader's list says, UTF-16.
+    /// The path in the loader's list, UTF-16.
     pub listed_path: [u16; SELFTEST_PATH],
 }
 
 impl SelfTest {
-    /// A blank one with `probe_path` (cut to the room that there is).
+    /// A blank one with `probe_path`, cut to [`SELFTEST_PATH`] units.
     pub fn new(probe_path: &[u16]) -> SelfTest {
         let mut path = [0; SELFTEST_PATH];
         for (to, &unit) in path[..SELFTEST_PATH - 1].iter_mut().zip(probe_path) {
@@ -133,7 +133,7 @@ impl SelfTest {
     }
 }
 
-// No padding: the same for every compiler.
+// Without padding the layout is the same for every compiler.
 const _: () = assert!(
     size_of::<SelfTest>()
         == 4 * 4 + 9 * 8 + 2 * 4 + 3 * 8 + 2 * 4 + 4 * 8 + 2 * 4 + 64 + 3 * 2 * SELFTEST_PATH

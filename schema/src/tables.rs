@@ -12,7 +12,7 @@
 //!
 //! * `image_id`: the image's identity (CodeView GUID and age, or header fields).
 //! * `location_id`: `image_id` (8 bytes), then `rva` (8 bytes). For an address in no module: the
-//!   text `address:`, the trace id as text, the address (8 bytes): it means nothing outside its
+//!   text `address:`, the trace id as text, the address (8 bytes): it has no meaning outside its
 //!   trace.
 //! * `stack_id`: for each frame, root first: its `location_id` (8 bytes), then its trust as text
 //!   and a zero byte.
@@ -21,8 +21,8 @@ use self::ColumnType::{
     Boolean, Int64, KeyValues, ListInt64, ListText, NamedFrames, Text, TimestampMicrosUtc,
 };
 
-/// Version of these tables, in each file of `traces`. It grows when a column changes its meaning or
-/// goes away, not when one is added.
+/// Version of these tables, in each file of `traces`. It increases when a column changes its
+/// meaning or is removed, not when one is added.
 pub const VERSION: i64 = 1;
 
 /// Type of a column.
@@ -50,22 +50,22 @@ pub enum ColumnType {
 /// A column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Column {
-    /// Name.
+    /// The column's name.
     pub name: &'static str,
-    /// Type.
+    /// The type of the column's values.
     pub kind: ColumnType,
     /// Whether a value can be missing.
     pub nullable: bool,
-    /// What it says.
+    /// The meaning of the column's values.
     pub doc: &'static str,
 }
 
 /// A table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParquetTable {
-    /// Name, also of its folder.
+    /// The table's name, which is also that of its folder.
     pub name: &'static str,
-    /// What a row is.
+    /// The meaning of a row.
     pub doc: &'static str,
     /// Columns in order.
     pub columns: &'static [Column],
@@ -81,7 +81,7 @@ const fn nullable(name: &'static str, kind: ColumnType, doc: &'static str) -> Co
 
 const TRACE_ID: Column = column("trace_id", Text, "The trace: 32 hex digits");
 
-/// `samples`.
+/// The table `samples`: one row a sample.
 pub const SAMPLES: ParquetTable = ParquetTable {
     name: "samples",
     doc: "Consecutive samples of one thread with the same stack, state and flags (`samples` says how many; mostly 1 in a \
@@ -240,5 +240,5 @@ pub const TRACES: ParquetTable = ParquetTable {
     ],
 };
 
-/// Every table.
+/// All tables of a dataset.
 pub const ALL: [ParquetTable; 6] = [SAMPLES, STACKS, FRAMES, MODULES, THREADS, TRACES];

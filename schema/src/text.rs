@@ -1,10 +1,10 @@
-//! Text from outside: made fit for a terminal, and names in paths.
+//! Makes untrusted text safe for a terminal, and takes file names from paths.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
 use core::fmt::Write;
 
-/// Characters of one text that are shown; a path of Windows has at most 32,767.
+/// The most characters shown of one text. A Windows path has at most 32,767.
 pub const MAX_SHOWN: usize = 32_767;
 
 /// The last component of a path in Windows or Unix syntax.
@@ -16,9 +16,9 @@ pub fn file_name(path: &str) -> &str {
     path.rsplit(['\\', '/']).next().unwrap_or(path)
 }
 
-/// `text` as one line that a terminal only shows: control characters, line separators and what
-/// turns the direction of writing appear as `\u{..}`, and what is longer than [`MAX_SHOWN`]
-/// characters is cut and says so.
+/// `text` as one line that a terminal only shows: control characters, line separators and
+/// characters that change the writing direction appear as `\u{..}`. A text longer than
+/// [`MAX_SHOWN`] characters is cut and says so.
 ///
 /// ```
 /// assert_eq!(stk_schema::text::printable("a\u{1b}[2J\nb"), r"a\u{1b}[2J\u{a}b");
@@ -43,7 +43,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// [`printable`] for a text of several lines: their ends stay.
+/// [`printable`] for a text of several lines. It keeps the line ends.
 pub fn printable_lines(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -53,7 +53,8 @@ pub fn printable_lines(text: &str) -> String {
     out
 }
 
-/// Whether a character can steer a terminal, end a line, or change the order of what is shown.
+/// Whether a character can control a terminal, end a line, or change the order of the characters
+/// shown.
 fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_without_harm_is_left_as_it_is() {
+    fn harmless_text_is_unchanged() {
         assert!(matches!(printable("C:\\app\\ä 名.dll"), Cow::Borrowed(_)));
     }
 
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stay_lines() {
+    fn line_ends_stay() {
         assert_eq!(printable_lines("a\n\u{1b}b\n"), "a\n\\u{1b}b\n");
     }
 }

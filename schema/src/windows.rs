@@ -40,8 +40,8 @@ pub const TEB32_STACK_LIMIT: usize = 0x08;
 pub const SHADOW_STACK_STRICT: u32 = 1 << 4;
 
 /// Whether the walks of `--check-walks` may be made in a process with these flags of
-/// PROCESS_MITIGATION_USER_SHADOW_STACK_POLICY: a fault in one is left by an exception handler that
-/// sets another stack pointer, and in strict mode the process would be ended for that.
+/// PROCESS_MITIGATION_USER_SHADOW_STACK_POLICY: after a fault in a walk, an exception handler sets
+/// another stack pointer, and in strict mode the system would end the process for that.
 pub const fn walks_allowed(shadow_stack_policy: u32) -> bool {
     shadow_stack_policy & SHADOW_STACK_STRICT == 0
 }

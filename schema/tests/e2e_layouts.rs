@@ -97,7 +97,7 @@ fn c_file(all: &[(String, usize)]) -> String {
     text
 }
 
-/// Compiles `text` for `arch` and gives what the compiler says; `Ok` if it compiles.
+/// Compiles `text` for `arch`. On failure, returns the compiler's messages.
 fn compile(arch: Arch, name: &str, text: &str) -> Result<(), String> {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let file = folder.join(format!("layouts-{}-{name}.c", arch.name()));
@@ -132,9 +132,8 @@ fn offsets_are_those_of_the_public_headers_on_three_architectures() {
 }
 
 #[test]
-fn every_offset_that_is_wrong_is_found() {
-    // An assertion that held for any number would assert nothing: each is compiled with its number
-    // raised by 4.
+fn wrong_offsets_do_not_compile() {
+    // An assertion must not hold for every number, so each is compiled with its number raised by 4.
     for arch in [Arch::X64, Arch::X86, Arch::Arm64] {
         let wrong: Vec<_> = assertions(arch).into_iter().map(|(what, value)| (what, value + 4)).collect();
         let said = compile(arch, "wrong", &c_file(&wrong)).expect_err("wrong numbers must not compile");

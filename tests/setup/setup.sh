@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What demo.sh, tests/run.sh and release.sh need on a fresh Debian 12 with Rust and git: says what it installs, installs it (apt as root or
-# through sudo), and does nothing when it is there.
+# Installs what demo.sh, tests/run.sh and release.sh need on a fresh Debian 12 with Rust and git (apt as root or through sudo).
+# It prints what it installs, and does nothing for what is installed already.
 #
 #   tests/setup/setup.sh                      everything
 #   source tests/setup/setup.sh               the functions: setup_packages, setup_rust_target, setup_cargo, setup_wine …
 #
-# Variables: CARGO_TARGET_DIR, STK_WINE_PREFIX (default: wine/ in the target folder), STK_WINE32_DIR (wine32/), STK_NO_RUSTUP_TARGET=1 (build the Windows std
-# from source even where rustup has it).
+# Variables: CARGO_TARGET_DIR, STK_WINE_PREFIX (default: wine/ in the target folder), STK_WINE32_DIR (wine32/),
+# STK_NO_RUSTUP_TARGET=1 (build the Windows std from source even where rustup has it).
 
 STK_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 STK_TARGET_DIR=${CARGO_TARGET_DIR:-$STK_ROOT/target}

@@ -1,8 +1,8 @@
-//! Which module of a crate uses which, read from its sources: the order of a table is kept, and no
-//! folder has files that go in circles.
+//! Reads from a crate's sources which module uses which, to check that the modules keep the order
+//! of a table and that no folder's files use each other in circles.
 //!
-//! A module is named by its place below the folder that is read: `["trace", "timeline"]`. What only
-//! tests have is left out.
+//! A module's name is its path below the folder: `["trace", "timeline"]`. Items that only tests
+//! have are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub struct Source {
     pub file: PathBuf,
     /// The module that it is; empty for the folder's own (`lib.rs`, `main.rs`, `mod.rs`).
     pub module: Vec<String>,
-    /// Its words outside of what only tests have.
+    /// Its words, without items that only tests have.
     pub tokens: Vec<Token>,
 }
 
@@ -30,15 +30,15 @@ pub struct Source {
 pub struct Arrow {
     /// Counted from 1.
     pub line: usize,
-    /// What is named, below the folder: a module, and what of it.
+    /// The path that is named, below the folder: a module and an item in it.
     pub target: Vec<String>,
 }
 
 /// The files of a folder.
 pub struct Program {
-    /// The folder's place in its crate.
+    /// The folder's path in its crate.
     root: Vec<String>,
-    /// The files, but for those that only tests have.
+    /// The files, without those that only tests have.
     pub sources: Vec<Source>,
 }
 
@@ -69,7 +69,7 @@ impl Program {
         Program { root: root.iter().map(|&name| name.to_owned()).collect(), sources }
     }
 
-    /// What a file names by `crate::` or `super::`, of what lies below the folder.
+    /// The modules below the folder that a file names by `crate::` or `super::`.
     pub fn arrows(&self, source: &Source) -> Vec<Arrow> {
         let (tokens, mut found) = (&source.tokens, Vec::new());
         let own = [&self.root[..], &source.module[..]].concat();
@@ -99,7 +99,8 @@ impl Program {
         found
     }
 
-    /// Each line that names a module which a table, the lowest first, has below the line's own.
+    /// Each line that names a module which comes after the line's own in `order`, a table with the
+    /// lowest first.
     pub fn upward(&self, order: &[String]) -> Vec<String> {
         let place = |name: &String| order.iter().position(|known| known == name);
         let mut found = Vec::new();
@@ -120,7 +121,8 @@ impl Program {
     }
 
     /// Each circle among the files and folders of one folder: `tables: images -> loader -> images`.
-    /// A folder's own file, `mod.rs`, is part of none: it knows what it holds and is known by it.
+    /// A folder's own file, `mod.rs`, is part of no circle, because it may use the folder's files
+    /// and they may use it.
     pub fn circles(&self) -> Vec<String> {
         let modules: BTreeSet<&[String]> = self.sources.iter().map(|source| &source.module[..]).collect();
         let mut uses: BTreeMap<Vec<String>, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
@@ -145,7 +147,7 @@ impl Program {
     }
 }
 
-/// The shortest way from `start` back to it, if there is one and `start` is its first in order.
+/// The shortest circle through `start`, if there is one and `start` is its first member in order.
 fn circle(uses: &BTreeMap<String, BTreeSet<String>>, start: &String) -> Option<Vec<String>> {
     let mut ways = vec![vec![start.clone()]];
     let mut seen = BTreeSet::new();
@@ -193,7 +195,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The module that a file is, by its place.
+/// The module of a file, from its path.
 fn module_path(file: &Path) -> Vec<String> {
     if matches!(file.to_str(), Some("lib.rs" | "main.rs")) {
         return Vec::new();
@@ -243,7 +245,7 @@ fn end_of(text: &[char], from: usize, ends: impl Fn(&[char]) -> bool) -> usize {
     (from..text.len()).find(|&at| ends(&text[at..])).unwrap_or(text.len())
 }
 
-/// Behind the string that begins at `at`.
+/// The index behind the string that begins at `at`.
 fn string(text: &[char], mut at: usize) -> usize {
     at += 1;
     while at < text.len() && text[at] != '"' {
@@ -252,7 +254,7 @@ fn string(text: &[char], mut at: usize) -> usize {
     at + 1
 }
 
-/// Length of a raw string behind its `r`; `None` if that is none (`r#match`).
+/// Length of a raw string behind its `r`; `None` if it is not a raw string (`r#match`).
 fn raw_string(text: &[char]) -> Option<usize> {
     let marks = text.iter().take_while(|&&c| c == '#').count();
     if text.get(marks) != Some(&'"') {
@@ -267,8 +269,8 @@ fn is(tokens: &[Token], at: usize, words: &[&str]) -> bool {
     words.iter().enumerate().all(|(n, word)| tokens.get(at + n).is_some_and(|token| token.text == *word))
 }
 
-/// The words outside of items that only tests have, and the modules with files of their own among
-/// these items.
+/// The words outside items that only tests have, and the names of those items that are modules with
+/// their own files.
 fn without_tests(tokens: &[Token]) -> (Vec<Token>, Vec<String>) {
     const MARK: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
     let (mut left, mut modules, mut at) = (Vec::new(), Vec::new(), 0);
@@ -295,7 +297,7 @@ fn without_tests(tokens: &[Token]) -> (Vec<Token>, Vec<String>) {
     (left, modules)
 }
 
-/// The paths that begin at `at` with `base` before them, in groups each of them.
+/// The paths that begin at `at`, with `base` before them. In a group, each path of it.
 fn paths(tokens: &[Token], mut at: usize, mut base: Vec<String>, found: &mut Vec<Arrow>) {
     while let Some(token) = tokens.get(at) {
         if token.text == "{" {
@@ -315,7 +317,7 @@ fn paths(tokens: &[Token], mut at: usize, mut base: Vec<String>, found: &mut Vec
     }
 }
 
-/// Where the items of a group begin, whose first does so at `at`.
+/// The indexes at which the items of a group begin. The first begins at `at`.
 fn items(tokens: &[Token], at: usize) -> Vec<usize> {
     let (mut found, mut depth, mut first) = (Vec::new(), 0, true);
     for (at, token) in tokens.iter().enumerate().skip(at) {

@@ -1,18 +1,18 @@
-//! What crosses crates: oracles, golden outputs, end to end under Wine.
+//! Tests across crates: oracles, golden outputs, end-to-end tests under Wine.
 //!
-//! Without the feature `analysis` there is only what end-to-end tests of the recorder need; they
-//! then build in a minute, also for Windows.
+//! Without the feature `analysis` the crate has only the code that end-to-end tests of the recorder
+//! need. These then build in a minute, also for Windows.
 //!
 //! * [`arrows`]: which module of a crate uses which.
 //! * `oracle`: emulator truth for the unwinders.
 //! * [`wine`]: Windows programs, under Wine or natively, and inject.exe recording them.
-//! * `peers`: what other readers say of a PDB, settled by its records.
-//! * [`hostile`]: traces that a hostile hand would write, and limits to run stk under.
-//! * [`pe`]: what a built DLL imports, exports and carries.
+//! * `peers`: other readers' answers from a PDB, judged by its records.
+//! * [`hostile`]: traces that an attacker would write, and limits to run stk under.
+//! * [`pe`]: imports, exports and resources of a built DLL.
 //! * [`weights`]: stk's profile beside that of Linux' own sampler.
-//! * [`recorded`]: a trace as the format's own reader sees it, without stk's analysis.
+//! * [`recorded`]: a trace as the format's own reader returns it, without stk's analysis.
 //! * [`schema`]: whether JSON follows the schemas in schema/.
-//! * [`stk`]: the host's `stk` and what it writes.
+//! * [`stk`]: the host's `stk` and its outputs.
 
 pub mod arrows;
 pub mod hostile;

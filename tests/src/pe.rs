@@ -1,18 +1,18 @@
-//! What a built PE image says of itself, 32- or 64-bit.
+//! Reads the properties of a built PE image, 32- or 64-bit.
 
 use object::LittleEndian as LE;
 use object::pe;
 use object::read::pe::{ImageNtHeaders, PeFile, optional_header_magic};
 use std::collections::BTreeSet;
 
-/// What the tests ask of a DLL or program.
+/// The properties of a DLL or program that the tests check.
 #[derive(Clone, Debug)]
 pub struct Built {
     /// `IMAGE_FILE_MACHINE_*`.
     pub machine: u16,
     /// Names of the DLLs that it imports from, in lower case.
     pub imports: BTreeSet<String>,
-    /// Whether it imports from others only when they are needed.
+    /// Whether it has delayed imports.
     pub delays: bool,
     /// Names of its exports.
     pub exports: BTreeSet<String>,
@@ -29,9 +29,9 @@ pub fn read(bytes: &[u8]) -> Built {
 }
 
 impl Built {
-    /// The DLLs that it imports from and that not every process has anyway: others than the
-    /// system's core and the C runtimes that come with every Windows 10. VCRUNTIME140.dll and
-    /// MSVCP140.dll have to be installed first.
+    /// Its imported DLLs that not every process has: all except the system's core and the C
+    /// runtimes that come with every Windows 10. VCRUNTIME140.dll and MSVCP140.dll must be
+    /// installed first.
     pub fn unwelcome_imports(&self) -> Vec<&str> {
         let welcome = |name: &str| {
             ["kernel32.dll", "ntdll.dll", "msvcrt.dll", "ucrtbase.dll"].contains(&name)

@@ -1,9 +1,9 @@
-//! Other readers of PDBs beside the index and the raw records: whose answer is what the records
-//! say, and how the others differ.
+//! Compares other readers of PDBs with the index and the raw records: whose answer follows the
+//! records, and how the others differ.
 //!
-//! Gets [`PdbRecords`], the index and a peer's answers; gives counts by class of difference. Every
-//! difference is settled by the records: an answer is right if it is one of the chains that they
-//! allow at the address (folded procedures allow several).
+//! The input is [`PdbRecords`], the index and a peer's answers, the result is counts by class of
+//! difference. The records decide every difference: an answer is right if it is one of the chains
+//! that they allow at the address (folded procedures allow several).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,27 +18,27 @@ use serde_json::Value;
 
 use ::stk::symbols::pdb_records::{PdbRecords, RecordFrame};
 
-/// What a peer says of an address, innermost first.
+/// A peer's answer for an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// Frames; none if it knows nothing of the address.
+    /// Frames, innermost first; none if it does not know the address.
     Frames(Vec<RecordFrame>),
     /// It crashed, or gave an error.
     Failed,
 }
 
-/// How an answer stands to the records. What comes first counts.
+/// How an answer compares with the records. The first class that fits counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Class {
     /// One of the chains that the records allow, and the same as ours.
     Same,
-    /// One that the records allow, and ours is another one: of folded procedures one took this, one
-    /// that.
+    /// One that the records allow, but another one than ours: the two readers chose different
+    /// folded procedures.
     OtherRecord,
     /// No procedure record holds the address, and it names the same public as we do, or nothing as
     /// we do.
     SamePublic,
-    /// No procedure record holds the address; it says something else than we do.
+    /// No procedure record holds the address, and it names something else than we do.
     OutsideProcedures,
     /// A crash or an error.
     Failed,
@@ -58,25 +58,25 @@ pub enum Class {
     InlineNameOther,
     /// A name that no procedure record at the address has.
     NameOther,
-    /// The records allow it and ours is none of theirs: we are wrong.
+    /// The records allow it but not our answer, so ours is wrong.
     OursWrong,
 }
 
-/// What a comparison gave.
+/// The result of a comparison.
 #[derive(Default, Debug)]
 pub struct Tally {
     /// Addresses compared.
     pub rvas: u64,
-    /// Of each class how many.
+    /// The number of answers in each class.
     pub classes: BTreeMap<Class, u64>,
-    /// The first of each class that is no agreement.
+    /// The first answer of each class that is a difference.
     pub examples: BTreeMap<Class, String>,
-    /// Addresses at which our own answer is none that the records allow.
+    /// Addresses at which the records do not allow our own answer.
     pub ours_wrong: u64,
 }
 
 impl Tally {
-    /// Settles one answer.
+    /// Classifies one answer.
     pub fn add(&mut self, rva: u32, truth: &[Vec<RecordFrame>], ours: &[RecordFrame], theirs: &Answer) {
         self.rvas += 1;
         if !truth.is_empty() && !truth.iter().any(|chain| chain.as_slice() == ours) {
@@ -124,7 +124,7 @@ fn classify(truth: &[Vec<RecordFrame>], ours: &[RecordFrame], theirs: &Answer) -
             () => Class::OursWrong,
         };
     }
-    // The chains whose outermost function is theirs, of which the one nearest to theirs decides.
+    // Among the chains whose outermost function is theirs, the one nearest to theirs decides.
     let last = &theirs[theirs.len() - 1].0;
     let candidates = truth.iter().filter(|chain| chain.last().is_some_and(|frame| same_name(last, &frame.0)));
     candidates.map(|chain| against(chain, theirs)).min().unwrap_or(Class::NameOther)
@@ -142,7 +142,7 @@ fn against(chain: &[RecordFrame], theirs: &[RecordFrame]) -> Class {
     if !pairs().all(|(chain, their)| same_name(&their.0, &chain.0)) {
         return Class::InlineNameOther;
     }
-    // A level can differ in any of three ways; a wrong line weighs most.
+    // A level can differ in three ways. A wrong line counts most.
     let differs =
         |test: fn(&RecordFrame, &RecordFrame) -> bool| pairs().any(|(c, t)| !same_line(c, t) && test(c, t));
     if differs(|chain, their| chain.2.is_some() && their.2.is_some()) {
@@ -154,14 +154,13 @@ fn against(chain: &[RecordFrame], theirs: &[RecordFrame]) -> Class {
     }
 }
 
-/// Their name, with spaces where they like and unnamed namespaces spelled as they like, is the
-/// record's.
+/// Whether their name is the record's, apart from spaces and the spelling of unnamed namespaces.
 fn same_name(theirs: &str, record: &str) -> bool {
     theirs == record || plain(theirs) == plain(record)
 }
 
 /// A name without spaces. MSVC writes an unnamed namespace with the file's hash in some records
-/// (`?A0x8417fefe`), in others in words.
+/// (`?A0x8417fefe`) and in words in others.
 fn plain(name: &str) -> String {
     let mut name = name.replace(' ', "");
     while let Some(at) = name.find("?A0x") {
@@ -172,7 +171,7 @@ fn plain(name: &str) -> String {
     name
 }
 
-/// A file counts where there is a line.
+/// The file is compared only if there is a line.
 fn same_line(record: &RecordFrame, theirs: &RecordFrame) -> bool {
     record.2 == theirs.2 && (record.2.is_none() || record.1 == theirs.1)
 }
@@ -198,8 +197,8 @@ pub fn pdb_addr2line(pdb: &Path, rvas: &[u32]) -> Result<Vec<Answer>> {
     Ok(rvas.iter().map(answer).collect())
 }
 
-/// llvm-symbolizer's answers for an image with its PDB beside it. It crashes at some addresses; the
-/// next ones are asked of another process.
+/// llvm-symbolizer's answers for an image with its PDB beside it. It crashes at some addresses;
+/// another process then answers the next ones.
 pub fn llvm_symbolizer(image: &Path, rvas: &[u32]) -> Result<Vec<Answer>> {
     let mut answers = Vec::with_capacity(rvas.len());
     while answers.len() < rvas.len() {
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_told_apart() {
+    fn differences_are_classified() {
         let records = [vec![frame("?A0x8417fefe::in", 3), frame("f<int, int>", 0)], vec![frame("folded", 7)]];
         let class =
             |theirs: &[RecordFrame]| classify(&records, &records[0], &Answer::Frames(theirs.to_vec()));

@@ -1,5 +1,5 @@
-//! A trace as the format's own reader sees it: events and raw samples, without stk's unwinding,
-//! symbols or timeline. What the tests compare stk's outputs with.
+//! A trace as the format's own reader returns it: events and raw samples, without stk's unwinding,
+//! symbols or timeline. The tests compare stk's outputs with it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use stk_schema::event::{CheckWalk, Dropped, Event, ModuleFlags, Table, ThreadFla
 use stk_schema::identity::{ContentHash, Identity};
 use stk_schema::registers::{IP, SP};
 
-/// All of a trace that the tests ask about.
+/// The data of a trace that the tests use.
 #[derive(Debug)]
 pub struct Recorded {
     /// The file header.
@@ -17,9 +17,9 @@ pub struct Recorded {
     pub complete: bool,
     /// Whether the file ends within a block.
     pub cut: bool,
-    /// Whether index and tail are there.
+    /// Whether the file has an index and a tail.
     pub indexed: bool,
-    /// What is damaged or missing, as text; empty for a sound trace, finished or not.
+    /// Damage and missing blocks, as text; empty for a sound trace, finished or not.
     pub damage: Vec<String>,
     /// Modules by instance id.
     pub modules: BTreeMap<u64, Module>,
@@ -35,7 +35,7 @@ pub struct Recorded {
     pub walks: Vec<CheckWalk>,
     /// Samples or events that were dropped, by reason.
     pub dropped: BTreeMap<u64, u64>,
-    /// The events that say so, in file order.
+    /// The DROPPED events, in file order.
     pub losses: Vec<Dropped>,
     /// Samples that were dropped, by the blocks' running total.
     pub dropped_samples: u64,
@@ -43,11 +43,11 @@ pub struct Recorded {
     pub runtimes: BTreeMap<u64, Runtime>,
     /// EventPipe streams by session.
     pub streams: BTreeMap<u64, Vec<u8>>,
-    /// What runtimes said of samples: thread instance, time, Frame head.
+    /// Runtimes' data on samples: thread instance, time, Frame head.
     pub managed: Vec<(u64, u64, u64)>,
     /// Bytes beside the stack that belong to samples: address and how many.
     pub memory: Vec<(u64, usize)>,
-    /// The BLOBs that are whole, by hash.
+    /// The complete BLOBs, by hash.
     pub blobs: BTreeMap<[u8; 16], Vec<u8>>,
     /// The END event: reason, samples, dropped, detail.
     pub end: Option<(u64, u64, u64, String)>,
@@ -91,7 +91,7 @@ pub struct Module {
     pub identities: usize,
     /// See `identities`.
     pub has_pe_identity: bool,
-    /// What MODULE_TABLES names of it; `None` without such an event.
+    /// Its tables from MODULE_TABLES; `None` without such an event.
     pub tables: Option<Vec<Table>>,
 }
 
@@ -131,7 +131,7 @@ pub struct Sample {
     pub stack_base: u64,
     /// Given by the caller of stk_capture.
     pub tag: Option<u64>,
-    /// What CONTEXT_EXCEPTION_REQUEST answered, on x86.
+    /// The answer to CONTEXT_EXCEPTION_REQUEST, on x86.
     pub context_reply: Option<u32>,
 }
 
@@ -185,7 +185,7 @@ impl Recorded {
     /// Reads a trace.
     ///
     /// # Panics
-    /// When it cannot be opened at all.
+    /// When it cannot be opened.
     #[track_caller]
     pub fn open(path: &Path) -> Recorded {
         let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -206,7 +206,7 @@ impl Recorded {
         recorded
     }
 
-    /// Reads what there is of a trace that is being written; `None` as long as that is nothing.
+    /// Reads a trace that is being written; `None` while it is empty.
     pub fn try_open(path: &Path) -> Option<Recorded> {
         let bytes = std::fs::read(path).ok()?;
         Some(Recorded::read(&Trace::open(&bytes).ok()?))

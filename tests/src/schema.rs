@@ -1,12 +1,12 @@
-//! A validator for the part of JSON Schema that the schemas of these tests use. It refuses keywords
-//! that it does not know, so that nothing passes unchecked.
+//! A validator for the part of JSON Schema that the schemas of these tests use. It refuses unknown
+//! keywords, so that nothing stays unchecked.
 
 use serde_json::Value;
 
-/// Says where a value does not follow a schema.
+/// Checks a value against a schema.
 ///
 /// # Errors
-/// The first place found.
+/// The first place at which the value does not follow the schema.
 ///
 /// # Panics
 /// If the schema itself is wrong or uses a keyword that is not known.

@@ -1,11 +1,11 @@
-//! The host's `stk` and what it writes.
+//! Runs the host's `stk` and reads its outputs.
 
 use crate::wine;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What a run of `stk` gave.
+/// The result of a run of `stk`.
 #[derive(Debug)]
 pub struct Ran {
     /// Exit code.
@@ -28,7 +28,7 @@ pub fn run(folder: &Path, arguments: &[&str]) -> Ran {
     }
 }
 
-/// Runs `stk` in `folder` and takes its stdout for JSON; it must succeed.
+/// Runs `stk` in `folder`, which must succeed, and parses its stdout as JSON.
 #[track_caller]
 pub fn json(folder: &Path, arguments: &[&str]) -> Value {
     let ran = run(folder, arguments);
@@ -91,7 +91,7 @@ impl Speedscope {
         self.threads.iter().filter(|profile| profile.name.starts_with(&start)).collect()
     }
 
-    /// The one thread with this name.
+    /// The only thread with this name.
     ///
     /// # Panics
     /// If there is none, or several.
@@ -104,7 +104,7 @@ impl Speedscope {
         profile
     }
 
-    /// All stacks with their weights, gaps left out.
+    /// All stacks with their weights, without gaps.
     pub fn stacks(&self) -> impl Iterator<Item = (f64, &[Frame])> {
         let all = self.threads.iter().flat_map(|profile| &profile.stacks);
         all.filter(|(_, _, stack)| !stack.is_empty()).map(|(start, end, stack)| (end - start, &stack[..]))
@@ -146,8 +146,7 @@ impl Profile {
         Profile { name, stacks }
     }
 
-    /// Whether some stack holds these functions one under the other, outermost first, with nothing
-    /// between.
+    /// Whether some stack holds these functions as neighbours, outermost first.
     pub fn has_chain(&self, functions: &[&str]) -> bool {
         self.stacks.iter().any(|(_, _, stack)| {
             stack
@@ -156,7 +155,7 @@ impl Profile {
         })
     }
 
-    /// A frame of function `name`, from the stack where it comes first.
+    /// A frame of function `name`, from the first stack that has one.
     pub fn frame(&self, name: &str) -> Option<&Frame> {
         self.stacks.iter().flat_map(|(_, _, stack)| stack).find(|frame| frame.is(name))
     }

@@ -1,5 +1,5 @@
 //! The order of the modules of `stk` and of the agent: each uses only those above it in a table of
-//! its documentation, and within the agent's folders no files go in circles.
+//! its documentation, and within the agent's folders no files use each other in circles.
 
 use std::path::{Path, PathBuf};
 

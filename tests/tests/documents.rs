@@ -1,5 +1,5 @@
-//! What the documents name is there: linked files, paths, packages and tests of cargo commands,
-//! commands of stk, recipes of just.
+//! Everything that the documents name exists: linked files, paths, packages and tests of cargo
+//! commands, commands of stk, recipes of just.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository").to_path_buf()
 }
 
-/// The files below a folder, those that builds make left out.
+/// The files below a folder, without those that builds make.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let made = |name: &str| matches!(name, "target" | ".cache" | ".git" | "node_modules");
     let mut found = Vec::new();
@@ -26,14 +26,14 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The goals of a text's links that are files, without their anchors.
+/// The targets of a text's links that are files, without their anchors.
 fn links(text: &str) -> Vec<&str> {
     let goals = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let local = goals.filter(|goal| !goal.contains("://") && !goal.starts_with('#'));
     local.filter_map(|goal| goal.split('#').next()).collect()
 }
 
-/// What stands between backquotes on one line, and the lines of code blocks.
+/// The text between backquotes on one line, and the lines of code blocks.
 fn code(text: &str) -> Vec<&str> {
     let (mut found, mut block) = (Vec::new(), false);
     for line in text.lines() {
@@ -48,8 +48,7 @@ fn code(text: &str) -> Vec<&str> {
     found
 }
 
-/// Whether a word of code is meant as a path of the repository: no placeholder, not made by a
-/// build.
+/// Whether a word of code is a path of the repository, not a placeholder or a build's output.
 fn is_path(word: &str, tops: &BTreeSet<String>) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "/._-".contains(c);
     let (top, rest) = word.split_once('/').unwrap_or((word, ""));
@@ -62,12 +61,12 @@ fn is_path(word: &str, tops: &BTreeSet<String>) -> bool {
         && !word.split('/').any(placeholder)
 }
 
-/// The names behind an option in the words of a command.
+/// The names after an option in the words of a command.
 fn options<'a>(words: &[&'a str], option: &str) -> Vec<&'a str> {
     words.windows(2).filter(|pair| pair[0] == option).map(|pair| pair[1]).collect()
 }
 
-/// The name that a line of a Cargo.toml gives.
+/// The name in a line of a Cargo.toml.
 fn name(line: &str) -> Option<&str> {
     line.strip_prefix("name = \"")?.strip_suffix('"')
 }
@@ -118,7 +117,7 @@ impl Repository {
         }
     }
 
-    /// What a document names and the repository has not.
+    /// The names in a document that the repository does not have.
     fn missing(&self, root: &Path, folder: &Path, text: &str) -> Vec<String> {
         let mut missing = Vec::new();
         missing.extend(links(text).into_iter().filter(|goal| !folder.join(goal).exists()).map(str::to_owned));
@@ -137,7 +136,7 @@ impl Repository {
         missing
     }
 
-    /// The names of a command line that it would not find.
+    /// The names in a command line that cargo would not find.
     fn unknown<'a>(&self, words: &[&'a str]) -> Vec<&'a str> {
         let real = |name: &&str| name.starts_with(|c: char| c.is_ascii_lowercase());
         match words {
@@ -159,7 +158,7 @@ impl Repository {
 }
 
 #[test]
-fn what_the_documents_name_is_there() {
+fn the_names_in_the_documents_exist() {
     let root = root();
     let files = files(&root);
     let repository = Repository::read(&root, &files);
@@ -177,7 +176,7 @@ fn what_the_documents_name_is_there() {
 }
 
 #[test]
-fn a_name_that_is_not_there_is_found() {
+fn a_name_that_does_not_exist_is_reported() {
     let root = root();
     let repository = Repository::read(&root, &files(&root));
     for (text, name) in [

@@ -1,4 +1,4 @@
-//! What the built agent.dll brings into a target.
+//! Checks the imports, exports and resources of the built agent.dll.
 
 use stk_schema::Arch;
 use stk_tests::pe::{self, Built};
@@ -22,7 +22,7 @@ fn agents() -> impl Iterator<Item = Built> {
     recorders().iter().map(|(folder, suffix)| built(folder, &format!("agent{suffix}.dll")))
 }
 
-/// Every DLL that it imports is loaded into the target with it.
+/// The target loads every DLL that the agent imports.
 #[test]
 fn it_imports_only_dlls_that_every_windows_has() {
     for agent in agents() {
@@ -33,7 +33,7 @@ fn it_imports_only_dlls_that_every_windows_has() {
 }
 
 #[test]
-fn it_exports_what_is_documented_and_nothing_else_of_its_own() {
+fn it_exports_only_documented_functions() {
     let documented = [
         "stk_agent_selftest",
         "stk_agent_start",
@@ -44,7 +44,7 @@ fn it_exports_what_is_documented_and_nothing_else_of_its_own() {
     ];
     for agent in agents() {
         let mut names = agent.exports;
-        // GNU ld exports whatever has an unmangled name, these two of necessity.
+        // GNU ld exports every unmangled name, so these two are always there.
         names.retain(|name| name != "DllMain" && name != "rust_eh_personality");
         assert_eq!(names, documented.map(str::to_owned).into());
     }

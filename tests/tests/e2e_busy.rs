@@ -1,7 +1,7 @@
 //! examples/busy, recorded and symbolized: known functions on known threads, with their lines.
 //!
-//! What is expected comes from busy's sources and README, and from the events of the trace as the
-//! format's own reader sees them; what is checked is what `stk convert` writes.
+//! The expectations come from busy's sources and README, and from the trace's events as the
+//! format's own reader returns them. The tests check the output of `stk convert`.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -143,7 +143,7 @@ fn leaf_functions_are_found_below_their_caller() {
     let leaves = thread("leaf loops");
     let mut seen = 0;
     for leaf in ["leaf_multiply", "leaf_divide", "leaf_shuffle"] {
-        // How many of them are seen is a matter of the rate that the machine allows.
+        // How many of them are seen depends on the rate that the machine allows.
         if leaves.frame(leaf).is_some() {
             seen += 1;
             has(leaves, &["leaves_main", "leaf_loops", leaf]);
@@ -165,7 +165,7 @@ fn inlined_functions_are_frames_of_their_own_and_names_are_not_ascii() {
         "inlined.hpp",
         "uint64_t rotate_and_add(uint64_t sum, uint64_t value) {",
     );
-    // What is inlined is called from the line of the call.
+    // An inlined function's caller is on the line of the call.
     let call = line_of("größe.cpp", "sum = measure_one(sum, i);");
     for (_, _, stack) in &sizes.stacks {
         for pair in stack.windows(2).filter(|pair| pair[1].is("measure_one")) {
@@ -182,8 +182,8 @@ fn threads_that_wait_have_their_stacks_too() {
     has(thread("main"), &["busy_main", "run_parts"]);
 }
 
-/// A worker lives for a few hundredths of a second, which an overloaded machine may keep the
-/// sampler from using: so some tries.
+/// A worker lives for a few hundredths of a second, in which an overloaded machine may not run the
+/// sampler. So the test tries several times.
 #[test]
 fn threads_that_live_shortly_are_seen_with_their_names_and_stacks() {
     const TRIES: u32 = 20;
@@ -221,14 +221,14 @@ fn a_reused_address_belongs_to_the_dll_that_lay_there_at_the_time() {
         let (theirs, others) =
             if a.is_some() { ("plugin_a_work", "plugin_b_work") } else { ("plugin_b_work", "plugin_a_work") };
         assert!(!shows(others), "at {time} ns {theirs}'s DLL lay there, but the stack is {stack:#?}");
-        // Gone before anybody could read its unwind data, by the trace's own word: the stack ends
-        // there.
+        // The trace says that the module was unloaded before its unwind data could be read, so the
+        // stack ends there.
         if !module.has_tables() {
             without_tables += 1;
             continue;
         }
         assert!(shows("load_and_call"), "at {time} ns: {stack:#?}");
-        // The DLL's entry function is called by the loader, as it comes and as it goes.
+        // The loader calls the DLL's entry function when the DLL is loaded and unloaded.
         let by_loader = shows("LoadLibraryW") || shows("FreeLibrary");
         assert!(shows("plugin_run") || by_loader, "at {time} ns: {stack:#?}");
         right[usize::from(b.is_some())] += usize::from(shows(theirs));

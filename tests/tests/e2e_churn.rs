@@ -1,5 +1,5 @@
-//! Threads that live for microseconds come and go all the time while they are recorded: nothing
-//! faults, and all of them did their work.
+//! Records a program that starts and ends threads of a few microseconds all the time. Nothing
+//! faults, and all threads do their work.
 
 use stk_schema::event::EndReason;
 use stk_tests::recorded::Recorded;

@@ -1,5 +1,5 @@
-//! Nothing of a module is lost: what the recorder could not read in time is in the trace after its
-//! end.
+//! No module's data is lost: data that the recorder could not read in time is added to the trace
+//! after its end.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,8 +8,9 @@ use stk_tests::recorded::Recorded;
 use stk_tests::stk;
 use stk_tests::wine::{self, Folder, Inject, Program};
 
-/// Checks that every module of a trace has an identity, that no stack ends for want of a module's
-/// tables, and that the trace is sound. The images that lie on this machine are not looked at.
+/// Checks that every module of a trace has an identity, that no stack ends because a module's
+/// tables are missing, and that the trace is sound. stk does not use this machine's images for
+/// this.
 #[track_caller]
 fn nothing_is_lost(folder: &Folder, trace: &str) {
     let recorded = Recorded::open(&folder.file(trace));
@@ -107,7 +108,7 @@ fn modules_that_are_loaded_right_before_the_process_ends_are_in_the_trace() {
     compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source);
     assert!(compiler.status().expect("the machine's C compiler runs").success());
     let program = wine::windows_path(&program);
-    // While the recorder is still reading what was there before, and when it has long done so.
+    // While the recorder is still reading the earlier modules, and long after that.
     for milliseconds in ["50", "150", "2000", "2010"] {
         let trace = format!("last-{milliseconds}.stk");
         let output = wine::windows_path(&folder.file(&trace));
@@ -118,7 +119,7 @@ fn modules_that_are_loaded_right_before_the_process_ends_are_in_the_trace() {
             let found: Vec<_> =
                 recorded.modules.values().filter(|module| module.name().eq_ignore_ascii_case(name)).collect();
             let [module] = found[..] else { panic!("{trace}: {name} was loaded once: {found:#?}") };
-            // Wine tells of unloads, too, while a process ends.
+            // Wine reports unloads too while a process ends.
             assert!(
                 module.flags.contains(ModuleFlags::NOTIFIED) && module.load < module.unload,
                 "{module:?}"

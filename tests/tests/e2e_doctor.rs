@@ -1,5 +1,5 @@
-//! `inject doctor`: the self-check runs to its end, says what Wine must say, and finds what is
-//! wrong.
+//! `inject doctor`: the self-check completes, gives the expected facts under Wine, and finds
+//! faults.
 
 use object::Object as _;
 use serde_json::Value;
@@ -58,7 +58,8 @@ fn arch(program: &Path) -> &'static str {
     }
 }
 
-/// What holds of every system that the recorder works on, whatever its width and however loaded.
+/// Checks the facts that hold on every system that the recorder supports, of any width and under
+/// any load.
 fn works(report: &Report, inject: &Path) {
     assert_eq!(report.0["arch"], arch(inject));
     for name in [
@@ -81,7 +82,7 @@ fn works(report: &Report, inject: &Path) {
     let probe = report.is_ok("agent", "probe-path").as_str().expect("a path").to_lowercase();
     assert!(probe.ends_with(".dll") && probe.contains("system32"), "{probe}");
     for helper in ["spinning", "waiting", "file-calling"] {
-        // On a machine as loaded as may be a suspension takes long, but it works.
+        // On a heavily loaded machine a suspension takes long, but it works.
         let failed = report.is_ok("suspension", &format!("{helper} failed"));
         assert!(failed.as_str().expect("a text").starts_with("0 of "), "{failed}");
         let median = &report.is_ok("suspension", &format!("{helper} SuspendThread p50"));
@@ -142,7 +143,7 @@ fn the_text_goes_to_the_file_that_is_named() {
 }
 
 #[test]
-fn a_process_is_looked_at_and_left_alone() {
+fn a_process_is_examined_and_not_changed() {
     let folder = Folder::new("doctor-pid");
     let mut busy = Program::busy(&folder, 0);
     let report = Report::of(Inject::run(&folder, &["doctor", "--json", "--pid", &busy.pid()]).expect(0));

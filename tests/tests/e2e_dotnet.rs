@@ -1,6 +1,6 @@
-//! .NET in the recorder: runtimes found, their methods listed through the diagnostics pipe, their
-//! view of their threads, and what is said where that cannot be had. The stream is searched for
-//! method names as UTF-16, not decoded: that is `stk`'s business.
+//! .NET in the recorder: finding runtimes, listing their methods through the diagnostics pipe,
+//! their view of their threads, and the notes if these cannot be had. The tests search the stream
+//! for method names as UTF-16 and do not decode it, which is `stk`'s task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -52,8 +52,8 @@ fn names_all_methods(stream: &[u8]) {
     }
 }
 
-/// Records `mixed` into `trace`, with these further arguments, and reads what became of it: a whole
-/// trace.
+/// Records `mixed` into `trace` with these further arguments, and reads the trace, which must be
+/// whole.
 #[track_caller]
 fn record(folder: &Folder, mixed: &Program, trace: &str, arguments: &[&str]) -> Recorded {
     let pid = mixed.pid();
@@ -115,7 +115,7 @@ fn a_late_attach_lists_every_method_that_was_compiled_before() {
     }
 }
 
-/// The first trace in what `stk` prints as JSON.
+/// The first trace in `stk`'s JSON output.
 #[track_caller]
 fn json(folder: &Folder, arguments: &[&str]) -> serde_json::Value {
     let ran = stk::run(folder.path(), arguments);
@@ -124,7 +124,7 @@ fn json(folder: &Folder, arguments: &[&str]) -> serde_json::Value {
     document["traces"][0].clone()
 }
 
-/// Of the functions made at run time that samples showed 99.5 % have names.
+/// Checks that 99.5 % of the functions made at run time that samples show have names.
 #[track_caller]
 fn functions_have_names(folder: &Folder, trace: &str) {
     let methods = &json(folder, &["info", "--json", trace])["methods"];
@@ -133,13 +133,14 @@ fn functions_have_names(folder: &Folder, trace: &str) {
     assert!(functions > 10 && unnamed * 200 <= functions, "{methods}");
 }
 
-/// What the runtime says of its stacks is what was walked, and nearly always of the sample's
-/// moment.
+/// Checks that the runtime's explicit frames agree with the walks, and that they are nearly always
+/// of the sample's moment.
 #[track_caller]
 fn explicit_frames_agree(folder: &Folder, trace: &str) {
     let explicit = &json(folder, &["verify", "--walks", "--json", trace])["explicit"];
-    // A thread that the runtime has just stopped for a collection: our walk ends in the code that
-    // its return address was replaced by. Seen once in some thousand samples of a loaded machine.
+    // A thread that the runtime has just stopped for a collection. The runtime has replaced its
+    // return address, and stk's walk ends in the replacement's code. Seen once in some thousand
+    // samples of a loaded machine.
     let list = explicit["frames"].as_array().expect("a list");
     let unexplained = list.iter().find(|shown| shown["class"] == "unexplained");
     let hijacked = unexplained.is_some_and(|shown| {
@@ -182,7 +183,7 @@ fn managed_threads_belong_to_samples(recorded: &Recorded) {
 }
 
 #[test]
-fn a_runtime_that_starts_after_the_agent_is_found_and_asked_before_the_process_exits() {
+fn a_runtime_started_after_the_agent_is_found_and_read_before_the_process_exits() {
     for net in [Net::V3, Net::V10] {
         let folder = Folder::new("early");
         let (home, exe, first) = net.program();
@@ -204,7 +205,7 @@ fn a_runtime_that_starts_after_the_agent_is_found_and_asked_before_the_process_e
     }
 }
 
-/// What takes the diagnostics pipe away from a runtime.
+/// Environment variables that disable a runtime's diagnostics pipe.
 const NO_PIPE: [(&str, &str); 2] = [("COMPlus_EnableDiagnostics", "0"), ("DOTNET_EnableDiagnostics", "0")];
 
 /// Functions by thread name, from the trace's profiles.
@@ -229,9 +230,9 @@ fn functions(folder: &Folder, trace: &str) -> BTreeMap<String, BTreeSet<String>>
     threads
 }
 
-/// Each method, named with its thread, is on no other thread's stacks, and on its own thread's:
-/// those of `always` in any case. The threads of `at_work` sleep between what they do, and a loaded
-/// machine may never meet one at it: half of them are seen.
+/// Checks that each method, given with its thread, is only on that thread's stacks. Those of
+/// `always` must be seen. The threads of `at_work` sleep between their work, and on a loaded
+/// machine a sample may never show one at work, so half of them must be seen.
 #[track_caller]
 fn run_on_their_threads_only(
     threads: &BTreeMap<String, BTreeSet<String>>,
@@ -257,7 +258,8 @@ fn run_on_their_threads_only(
     assert!(2 * met >= at_work.len(), "{met} of {at_work:?}: {threads:#?}");
 }
 
-/// What each thread of examples/mixed runs, by its source, which is not what names are found by.
+/// The expected methods of each thread come from the source of examples/mixed, independently of the
+/// recorder.
 #[test]
 fn without_a_pipe_names_come_through_the_data_access_library() {
     let folder = Folder::new("dac");
@@ -319,7 +321,8 @@ fn the_data_access_library_is_found_on_the_symbol_path() {
     // Only now: dotnet.exe does not start a runtime that lacks a file.
     std::fs::remove_file(framework.join("mscordaccore.dll")).expect("removed");
 
-    // Of another build by its name alone, and a server that nobody asks; then the store.
+    // A library of another build with the right name, a server that is never contacted, and then
+    // the store.
     let (flat, store) = (folder.file("flat"), folder.file("store"));
     let long = "mscordaccore_amd64_amd64_4.700.20.6602.dll";
     let place = store.join(long).join("5E211DAC56b000");
@@ -345,10 +348,10 @@ fn the_data_access_library_is_found_on_the_symbol_path() {
     ends_undisturbed(&mut mixed);
 }
 
-/// A library that the program's user can write is not run with other rights, unless inject's user
-/// vouches for its folder.
+/// A library that the program's user can write is not loaded with other rights, unless inject's
+/// user names its folder.
 #[test]
-fn the_library_of_another_user_s_program_is_loaded_only_from_a_folder_of_inject_s_user() {
+fn another_users_library_is_loaded_only_from_a_folder_of_injects_user() {
     let folder = Folder::new("below");
     let mut mixed = Program::mixed(&folder, Net::V3, &["12"], &NO_PIPE);
     let below = ["-d", "2s", "--rate", "100", "--test-below"];
@@ -431,10 +434,10 @@ fn dotnet31() -> PathBuf {
 }
 
 #[test]
-fn two_runtimes_in_one_process_are_both_told() {
+fn two_runtimes_in_one_process_are_both_recorded() {
     let folder = Folder::new("two");
     let second = windows_path(&dotnet31().join("coreclr.dll"));
-    // Long enough for a recorder that shares two cores with much else.
+    // Long enough for a recorder that shares two cores with other programs.
     let mut mixed = Program::mixed(&folder, Net::V10, &["12", &second], &[]);
     let recorded = record(&folder, &mixed, "two.stk", &["-d", "1s", "--rate", "100"]);
     let kinds: Vec<u64> = recorded.runtimes.values().map(|runtime| runtime.kind).collect();
@@ -447,10 +450,10 @@ fn two_runtimes_in_one_process_are_both_told() {
 
 /// The long form (`STK_LONG=1`) is a minute of it; the program itself checks what it computes.
 #[test]
-fn a_process_that_collects_garbage_all_the_time_comes_to_no_harm() {
+fn a_process_that_collects_garbage_all_the_time_is_not_harmed() {
     let folder = Folder::new("garbage");
     let seconds = if stk_tests::wine::long() { 60 } else { 4 };
-    // Small generations: collections all the time.
+    // Small generations make the runtime collect all the time.
     let budget = [("COMPlus_GCgen0size", "10000"), ("DOTNET_GCgen0size", "10000")];
     let mut mixed = Program::mixed(&folder, Net::V10, &[&(seconds + 8).to_string()], &budget);
     let duration = format!("{seconds}s");

@@ -38,7 +38,7 @@ fn shares(speedscope: &Speedscope, thread: &str) -> (f64, f64) {
 }
 
 #[test]
-fn stacks_go_through_code_of_every_kind_and_a_runtime_that_fails_takes_nothing_down() {
+fn stacks_pass_through_every_kind_of_code_and_a_failing_runtime_does_no_harm() {
     let folder = Folder::new("dynamic");
     // It must outlive the recording, which an emulated inject takes long to begin.
     let (seconds, lives) = match (wine::long(), Machine::current().is_emulated()) {
@@ -67,10 +67,11 @@ fn stacks_go_through_code_of_every_kind_and_a_runtime_that_fails_takes_nothing_d
         assert!(complete > 0.99, "{thread}: {:.2} % reach the thread start", 100.0 * complete);
         assert!(dynamic > 0.8, "{thread}: {:.2} % go through its code", 100.0 * dynamic);
     }
-    // Between the replacement and the next look at the place its old unwind data is taken to hold.
+    // Between the replacement and the next check of the address, the recorder still uses the old
+    // unwind data.
     let (complete, _) = shares(&speedscope, "reused");
     assert!(complete > 0.5, "reused: {:.2} % reach the thread start", 100.0 * complete);
-    // Nothing is invented where the lookup failed.
+    // No frames are invented if the lookup failed.
     let (complete, _) = shares(&speedscope, "failing");
     assert!(complete < 0.2, "failing: {:.2} % reach the thread start", 100.0 * complete);
 }

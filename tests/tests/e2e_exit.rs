@@ -1,5 +1,5 @@
-//! A recorded process ends, in every way and at any moment: it is gone soon, and its trace says
-//! how.
+//! A recorded process ends in every way and at any moment. It must be gone soon, and its trace must
+//! say how it ended.
 
 use std::time::{Duration, Instant};
 use stk_schema::control::{TEST_FREEZE_WRITER, TEST_PANIC_AT_EXIT};
@@ -7,11 +7,11 @@ use stk_schema::event::EndReason;
 use stk_tests::recorded::Recorded;
 use stk_tests::wine::{self, Folder, Inject, Program};
 
-/// A process is gone this long after it was to end; a loaded machine included.
+/// A process is gone this long after its expected end, even on a loaded machine.
 const GONE: Duration = Duration::from_secs(10);
 
-/// How a program ends: the argument of ends.exe, its exit code, whether the recorder has a chance
-/// to say why in the trace.
+/// How a program ends: the argument of ends.exe, its exit code, and whether the recorder can state
+/// the reason in the trace.
 struct Way(&'static str, i32, bool);
 
 const WAYS: [Way; 5] = [
@@ -52,16 +52,16 @@ fn wine10() -> bool {
     std::env::var_os("STK_MACHINE").is_some_and(|machine| machine == "wine10")
 }
 
-/// What is known to go otherwise now and then.
+/// Known deviations that happen sometimes.
 #[derive(Default)]
 struct Odd {
-    /// Processes that Wine itself hung.
+    /// Processes that hung because of Wine.
     hung: u64,
-    /// Processes whose threads all left, and to which Wine 10 gave exit code 1.
+    /// Processes whose threads all ended, and to which Wine 10 gave exit code 1.
     codes: u64,
 }
 
-/// False if Wine hung the process, so that it tells nothing.
+/// False if the process hung because of Wine, so that the run has no result.
 fn end(Way(way, code, says): &Way, moment: u64, odd: &mut Odd) -> bool {
     let folder = Folder::new(way);
     let home = wine::path("STK_ENDS_DIR");
@@ -76,15 +76,16 @@ fn end(Way(way, code, says): &Way, moment: u64, odd: &mut Odd) -> bool {
     let Some(status) = program.wait_unless_wine_hangs() else { return false };
     let gone = begun.elapsed().saturating_sub(Duration::from_millis(moment));
     assert!(gone < GONE, "{context}: gone after {gone:?}");
-    // Where the last thread leaves, Wine sometimes ends its Linux process with the status of
-    // another thread; what Windows programs see, inject tells.
+    // When the last thread ends, Wine sometimes ends its Linux process with the status of another
+    // thread. inject prints the exit code that Windows programs see.
     let last_thread = *way == "last_thread";
     assert!(last_thread || status.code() == Some(*code), "{context}: {status} {}", program.output());
     let finished = inject.finish();
     let finished = finished.expect(0);
-    // The recorder's threads leave behind the last thread, with its exit code. Wine 10 gives a
-    // process exit code 1 where several threads leave at one moment, so that none finds itself the
-    // last: without a recorder to 126 of 200 whose nine threads left with 9. Wine 8 does not.
+    // The recorder's threads end after the last thread, with its exit code. Wine 10 gives a process
+    // exit code 1 if several threads end at the same moment, because then none finds itself the
+    // last: without a recorder, to 126 of 200 processes whose nine threads ended with 9. Wine 8
+    // does not.
     if last_thread && wine10() && finished.stderr.contains("ended with exit code 1;") {
         odd.codes += 1;
     } else {
@@ -100,8 +101,8 @@ fn end(Way(way, code, says): &Way, moment: u64, odd: &mut Odd) -> bool {
     true
 }
 
-/// The writer is terminated between two blocks while it has its state: the thread that ends the
-/// process goes on in its place.
+/// The writer is terminated between two blocks while it owns its state. The thread that ends the
+/// process continues its work.
 #[test]
 fn the_end_is_written_where_the_writer_was_terminated_between_two_blocks() {
     let folder = Folder::new("writer");
@@ -132,7 +133,7 @@ fn the_end_is_written_where_the_writer_was_terminated_between_two_blocks() {
     assert!(!recorded.samples.is_empty());
 }
 
-/// The agent's own failure in the thread that ends the process must not keep the process.
+/// A failure of the agent in the thread that ends the process must not keep the process alive.
 #[test]
 fn a_panic_of_the_agent_at_the_end_of_the_process_does_not_keep_it() {
     let folder = Folder::new("panic");

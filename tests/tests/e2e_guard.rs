@@ -1,5 +1,5 @@
-//! inject as the guard of its recording: what happens when it dies, when it stays behind alone, and
-//! when the recorder dies first.
+//! inject as the guard of its recording: it is killed, a copy remains after --detach, or the
+//! recorder dies first.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,13 +8,13 @@ use stk_schema::guard::{ASKED, ASKING, RESCUING, RESUMING, STOPPED, UNDO};
 use stk_tests::recorded::Recorded;
 use stk_tests::wine::{self, Folder, Inject, Program};
 
-/// Waits until the trace has an END and gives its reason.
+/// Waits until the trace has an END event and returns its reason.
 fn ended(trace: &Path) -> u64 {
     wine::wait_for("the trace to be finished", || Recorded::try_open(trace)?.end).0
 }
 
 #[test]
-fn a_killed_inject_ends_its_recording_and_the_target_goes_on() {
+fn a_killed_inject_ends_its_recording_and_the_target_continues() {
     let folder = Folder::new("guard-dies");
     let mut busy = Program::busy(&folder, 8);
     let mut inject = Inject::start(&folder, &["--pid", &busy.pid(), "-o", "orphan.stk"]);
@@ -26,19 +26,19 @@ fn a_killed_inject_ends_its_recording_and_the_target_goes_on() {
     let recorded = Recorded::open(&trace);
     assert!(recorded.damage.is_empty(), "{:?}", recorded.damage);
     assert!(busy.is_running());
-    // It can be recorded again.
+    // The process can be recorded again.
     Inject::record(&folder, &["--pid", &busy.pid(), "-o", "again.stk", "-d", "300ms"]);
     busy.ends_saying("checksum a9a6d267ba599d58");
 }
 
 #[test]
-fn detached_inject_returns_at_once_and_its_copy_records_until_the_recording_is_stopped() {
+fn detached_inject_returns_at_once_and_its_copy_records_until_it_is_stopped() {
     let folder = Folder::new("detach");
     let busy = Program::busy(&folder, 0);
     let pid = busy.pid();
     let detached = Inject::run(&folder, &["--pid", &pid, "-o", "detached.stk", "--detach"]);
     detached.expect(0).says("recording busy.exe").says("inject goes on as pid ");
-    // A second one is refused, as the first records.
+    // A second recording is refused while the first runs.
     Inject::run(&folder, &["--pid", &pid, "-o", "second.stk", "--detach"])
         .expect(1)
         .says("being recorded already");
@@ -47,7 +47,7 @@ fn detached_inject_returns_at_once_and_its_copy_records_until_the_recording_is_s
     Inject::run(&folder, &["stop", "--pid", &pid]).expect(0);
     assert_eq!(ended(&trace), EndReason::Stopped as u64);
 
-    // The copy that stays behind is the guard: if it dies, the recording ends.
+    // The remaining copy is the guard. If it dies, the recording ends.
     let detached = Inject::run(&folder, &["--pid", &pid, "-o", "killed.stk", "--detach"]);
     let copy =
         detached.expect(0).stderr.split("goes on as pid ").nth(1).and_then(|rest| rest.split(' ').next());
@@ -81,7 +81,7 @@ fn a_recording_ends_below_its_size_limit_with_a_whole_trace() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/recurse.cmake");
     let cmake = Program::start(&folder, folder.path(), &exe, &["-P", &wine::windows_path(&script)]);
     wine::wait_for("cmake to work", || cmake.output().contains("ready").then_some(()));
-    // Without the modules' tables it is samples that fill the trace.
+    // Without the modules' tables, samples fill the trace.
     let arguments = ["--name", "cmake.exe", "-o", "small.stk", "--max-size", "4M", "--embed", "none"];
     Inject::run(&folder, &arguments).expect(0).says("the size limit was reached");
     let trace = folder.file("small.stk");
@@ -93,12 +93,12 @@ fn a_recording_ends_below_its_size_limit_with_a_whole_trace() {
     assert!(!recorded.samples.is_empty());
 }
 
-/// The sampler freezes while it holds the only thread, which is about to call ExitProcess; then it
-/// dies together with the watchdog, as the system has it in a process that exits. Nobody but the
-/// guard can resume that thread. In RESCUING it is the watchdog that freezes, before its
-/// ResumeThread; in UNDO the sampler, which suspends only after that call. WALKING is missing: the
-/// sampler owns the loader lock then, which the thread that ends the process must have, so that
-/// the system never ends a sampler in that phase.
+/// The sampler freezes while it holds the only thread, which is about to call ExitProcess. Then the
+/// system terminates it and the watchdog, as in every process that exits. Only the guard can resume
+/// that thread. In RESCUING the watchdog freezes, before its ResumeThread; in UNDO the sampler
+/// freezes, which suspends only after that call. WALKING is not tested: in that phase the sampler
+/// owns the loader lock, which the thread that ends the process needs, so the system never ends a
+/// sampler in it.
 #[test]
 fn a_thread_that_a_dead_sampler_holds_is_resumed_by_the_guard_in_each_phase() {
     for phase in [ASKING, ASKED, STOPPED, RESCUING, UNDO, RESUMING] {

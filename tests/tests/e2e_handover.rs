@@ -1,6 +1,6 @@
-//! 32-bit programs met by the 64-bit inject, which hands them over to inject32.exe beside it, and
-//! the other way round. Only where both widths run side by side: tests/lib.sh leaves this file out
-//! for the other machines.
+//! The 64-bit inject hands 32-bit programs over to inject32.exe beside it, and inject32.exe hands
+//! over 64-bit ones. This needs a machine that runs both widths side by side. tests/lib.sh leaves
+//! this file out on the others.
 
 use stk_schema::Arch;
 use stk_tests::recorded::Recorded;

@@ -1,4 +1,4 @@
-//! inject.exe's own promises: what it refuses and how, how recordings end, ps, stop, launch mode.
+//! inject.exe's own behaviour: refusals, the ends of recordings, ps, stop, launch mode.
 
 use serde_json::Value;
 use stk_schema::event::EndReason;
@@ -25,7 +25,7 @@ fn end_reason(folder: &Folder, trace: &str) -> u64 {
 }
 
 #[test]
-fn what_cannot_work_is_refused_in_one_sentence_and_leaves_no_file() {
+fn impossible_recordings_are_refused_in_one_sentence_and_leave_no_file() {
     let folder = Folder::new("refused");
     let busy = Program::busy(&folder, 0);
     let pid = busy.pid();
@@ -35,8 +35,8 @@ fn what_cannot_work_is_refused_in_one_sentence_and_leaves_no_file() {
 
     let run = |arguments: &[&str]| Inject::run(&folder, &[arguments, &["-o", "x.stk", "-d", "1"]].concat());
     run(&["--pid", "999999"]).refuses(3, "no process with pid 999999");
-    // Windows ignores a pid's two lowest bits when it opens a process; inject must not take a
-    // neighbour.
+    // Windows ignores a pid's two lowest bits when it opens a process. inject must not open another
+    // process for this reason.
     let neighbour = (pid.parse::<u32>().expect("a number") + 1).to_string();
     run(&["--pid", &neighbour]).refuses(3, &format!("no process with pid {neighbour}"));
     run(&["--name", "nobody.exe"]).refuses(3, "nobody.exe");
@@ -57,7 +57,7 @@ fn what_cannot_work_is_refused_in_one_sentence_and_leaves_no_file() {
     Inject::run(&folder, &["--pid", "x"]).expect(2);
     Inject::run(&folder, &[]).expect(2);
 
-    // None of that has touched the process: it can still be recorded.
+    // None of that has changed the process, so it can still be recorded.
     let line = listed(&folder, &pid);
     assert_eq!(
         (&line["recordable"], &line["recording"]),
@@ -82,7 +82,7 @@ fn a_read_only_output_is_refused_and_keeps_its_bytes() {
 }
 
 #[test]
-fn a_file_that_is_there_is_replaced_only_by_force_and_only_if_it_has_one_name() {
+fn an_existing_file_is_replaced_only_by_force_and_only_if_it_has_one_name() {
     let folder = Folder::new("force");
     let busy = Program::busy(&folder, 0);
     let run = |arguments: &[&str]| {

@@ -1,12 +1,12 @@
-//! The target dies in the middle of a recording: whatever was written is there, and nothing else is
-//! wrong.
+//! The target is killed in the middle of a recording. Everything written so far is readable, and
+//! nothing else is wrong.
 
 use std::time::Duration;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk;
 use stk_tests::wine::{self, Folder, Inject, Program};
 
-/// As often as the issue asks for, each way.
+/// How often each kind of kill is tested, as the issue demands.
 const TIMES: u32 = 25;
 
 #[test]
@@ -32,7 +32,7 @@ fn kill_while_recording(name: &str, number: u32, kill: impl Fn(&mut Program)) {
     wine::wait_for("the first samples on disk", || {
         Recorded::try_open(&trace).filter(|recorded| !recorded.samples.is_empty())
     });
-    // A moment of its own each time, up to somewhere in the fourth block from there.
+    // A different moment each time, up to the fourth block from there.
     std::thread::sleep(Duration::from_millis(u64::from(number) * 31));
     kill(&mut busy);
     inject.finish().expect(0).says("ended with exit code").says("dead.stk");

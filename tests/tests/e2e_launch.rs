@@ -6,7 +6,7 @@ use stk_tests::wine::{self, Finished, Folder, Inject};
 
 const AS_ALONE: &str = "dll main\ntls main\n";
 
-/// tests/programs/launch_probe.c ends with this code if it found everything as it should be.
+/// tests/programs/launch_probe.c ends with this code if it found everything as expected.
 const AS_IT_SHOULD_BE: i32 = 10;
 
 fn is_as_it_should_be(finished: &Finished) {
@@ -49,8 +49,8 @@ fn a_recording_that_fails_ends_the_program_before_it_begins() {
     let finished = Inject::run(&folder, &["-o", "nowhere/x.stk", "--", &probe]);
     finished.refuses(125, "nowhere");
     assert_eq!(finished.stdout, "", "the program ran");
-    // The same where it was initialised already: this DLL is no agent, which is found out when it
-    // is loaded.
+    // The same after the process was initialised: this DLL is not an agent, which shows when it is
+    // loaded.
     let slow = wine::windows_path(&wine::path("STK_SLOW_DLL"));
     let finished = Inject::run(&folder, &["-o", "x.stk", &slow, "--", &probe]);
     finished.refuses(125, "could not load");

@@ -1,11 +1,10 @@
-//! How recordings begin, end and fail in the target, and what the trace says of it.
+//! How recordings begin, end and fail in the target, and what the trace records of it.
 
 use stk_schema::event::{EndReason, ThreadFlags};
 use stk_tests::recorded::{Recorded, Thread};
 use stk_tests::wine::{Folder, Inject, Program};
 
-/// What busy prints at its end, in every run, unless something disturbed it
-/// (examples/busy/README.md).
+/// busy's last line in every undisturbed run (examples/busy/README.md).
 const UNDISTURBED: &str = "checksum a9a6d267ba599d58";
 
 #[track_caller]
@@ -21,7 +20,7 @@ fn ends_undisturbed(busy: &mut Program) {
 #[test]
 fn ten_recordings_of_one_process_with_one_copy_of_the_agent() {
     let folder = Folder::new("ten");
-    // Ten recordings take 5 s, on a loaded machine several times that.
+    // Ten recordings take 5 s, and several times that on a loaded machine.
     let mut busy = Program::busy(&folder, 30);
     let mut agents = Vec::new();
     for number in 0..10 {
@@ -58,7 +57,7 @@ fn a_target_that_exits_by_itself_leaves_a_sound_trace() {
 }
 
 #[test]
-fn an_agent_that_panics_parks_itself_and_says_so_and_the_target_goes_on() {
+fn an_agent_that_panics_stops_and_reports_it_and_the_target_continues() {
     let folder = Folder::new("panic");
     let mut busy = Program::busy(&folder, 6);
     let finished = Inject::run(&folder, &["--pid", &busy.pid(), "-o", "panic.stk", "--test-panic"]);
@@ -69,7 +68,7 @@ fn an_agent_that_panics_parks_itself_and_says_so_and_the_target_goes_on() {
     let (reason, _, _, detail) = recorded.end.expect("the trace says how it ended");
     assert_eq!(reason, EndReason::Panic as u64);
     assert!(!detail.is_empty(), "the trace does not say where the agent panicked");
-    // It stays off in this process, and says why.
+    // The agent stays off in this process and says why.
     Inject::run(&folder, &["--pid", &busy.pid(), "-o", "again.stk"]).refuses(1, "failed in busy.exe");
     assert!(busy.is_running());
     ends_undisturbed(&mut busy);
@@ -87,8 +86,8 @@ fn every_thread_of_the_target_is_recorded_and_none_of_the_recorder() {
         };
         assert!(recorded.samples_of(thread).count() > 0, "no sample of '{name}'");
     }
-    // Threads that begin and end meanwhile: an instance each, even where the system uses a thread
-    // id again.
+    // Threads that start and end meanwhile each have an instance, even if the system reuses a
+    // thread id.
     let brief = |thread: &&Thread| thread.start > recorded.header.clock_start && thread.exit != u64::MAX;
     let brief: Vec<&Thread> = recorded.threads.values().filter(brief).collect();
     assert!(brief.len() > 1, "{} short-lived threads were seen", brief.len());
@@ -100,8 +99,8 @@ fn every_thread_of_the_target_is_recorded_and_none_of_the_recorder() {
         !recorded.samples.iter().any(|sample| of_recorder(&sample.thread)),
         "a recorder's thread is sampled"
     );
-    // A thread of the target comes through the agent's DllMain when it begins and ends, and through
-    // its callback when it loads a module; no other executes the agent's code.
+    // The target's threads execute the agent's code only in its DllMain, when they start and end,
+    // and in its callback, when they load a module.
     let own: Vec<_> = recorded.samples.iter().filter(|sample| agent.holds(sample.ip, sample.time)).collect();
     for sample in &own {
         let thread = &recorded.threads[&sample.thread];
@@ -138,10 +137,10 @@ fn modules_are_recorded_with_their_times_and_one_address_belongs_to_two() {
     assert!(count > 0, "the plug-ins never shared an address: {a:x?} {b:x?}");
 }
 
-/// The plug-ins take turns at one address, four times a second: one that is there when a recording
-/// begins is often gone before the recorder has read its headers.
+/// The plug-ins alternate at one address, four times a second. The one loaded when a recording
+/// begins is often unloaded before the recorder has read its headers.
 #[test]
-fn a_module_that_goes_while_the_recorder_comes_is_taken_for_no_other() {
+fn a_module_unloaded_while_a_recording_begins_is_not_taken_for_another() {
     const TIMES: usize = 30;
     let folder = Folder::new("goes");
     let busy = Program::busy(&folder, 0);

@@ -1,5 +1,4 @@
-//! Programs that nobody here wrote: they are injected, recorded and converted, and go on
-//! undisturbed.
+//! Third-party programs: they are recorded and converted, and continue undisturbed.
 
 use std::path::Path;
 use stk_tests::recorded::Recorded;
@@ -10,7 +9,7 @@ fn programs() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
 }
 
-/// Records `target` for some seconds and converts that.
+/// Records `target` for some seconds and converts the trace.
 fn record(folder: &Folder, target: &[&str]) -> (Recorded, Speedscope) {
     Inject::record(folder, &[target, &["-o", "real.stk", "-d", "5s"]].concat());
     let recorded = Recorded::open(&folder.file("real.stk"));
@@ -54,7 +53,7 @@ fn node_from_its_package_is_recorded_to_the_thread_start() {
     let status = node.wait();
     assert!(status.success() && node.output().contains("rounds ok"), "{status}\n{}", node.output());
 
-    // Compiled JavaScript lies in no module: its unwind data was asked of the process.
+    // Compiled JavaScript lies in no module. The recorder got its unwind data from the process.
     let compiled = |stack: &[stk::Frame]| stack.iter().any(|frame| frame.name.starts_with("[dynamic code]"));
     let through = speedscope.share(compiled);
     assert!(through > 0.01, "{:.2} % of the stacks hold compiled JavaScript", 100.0 * through);
@@ -65,8 +64,9 @@ fn node_from_its_package_is_recorded_to_the_thread_start() {
         100.0 * complete,
         reasons(&speedscope)
     );
-    // OpenSSL's assembler has frames that its unwind data does not describe: an exception handler
-    // knows them. Such stacks end in the innermost frame, at a word that is no code.
+    // OpenSSL's assembler has frames that its unwind data does not describe; only an exception
+    // handler knows them. Such stacks end in the innermost frame, at a word that is not a code
+    // address.
     let undescribed = |stack: &[stk::Frame]| stk::incomplete(stack) == Some("no-module") && stack.len() == 2;
     let complete = speedscope.share(|stack| stk::incomplete(stack).is_none());
     let known = 1.0 - speedscope.share(undescribed);
@@ -87,7 +87,7 @@ fn node_from_its_package_is_recorded_to_the_thread_start() {
 
 /// Go runs goroutines on stacks that it allocates itself. esbuild is written in Go.
 #[test]
-fn a_goroutine_that_stands_on_its_own_stack_is_followed_to_its_start() {
+fn a_goroutine_on_its_own_stack_is_followed_to_its_start() {
     const MODULES: usize = 400;
     let folder = Folder::new("go");
     let mut entry = String::new();
@@ -109,7 +109,8 @@ fn a_goroutine_that_stands_on_its_own_stack_is_followed_to_its_start() {
 
     let recorded = Recorded::open(&folder.file("go.stk"));
     assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
-    // The image says where goroutines start: it is found at the path that the trace names, or here.
+    // The image contains the address at which goroutines start. It lies at the path that the trace
+    // names, or here.
     let home = wine::path("STK_FETCH_DIR").join("esbuild");
     let speedscope = Speedscope::of(folder.path(), "go.stk", &home);
     let [esbuild] = recorded.modules_named("esbuild.exe")[..] else {

@@ -1,17 +1,16 @@
-//! The recorder's main promises in a few recordings, for every machine: also for one that is
-//! emulated and slow.
+//! Checks the recorder's main properties in a few recordings. It runs on every machine, also on an
+//! emulated and slow one.
 
 use stk_schema::event::EndReason;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk::{self, Speedscope};
 use stk_tests::wine::{self, Folder, Inject, Machine, Program};
 
-/// What busy prints at its end, in every run, unless something disturbed it
-/// (examples/busy/README.md).
+/// busy's last line in every undisturbed run (examples/busy/README.md).
 const UNDISTURBED: &str = "checksum a9a6d267ba599d58";
 
 #[test]
-fn a_program_recorded_by_its_id_goes_on_undisturbed_and_its_stacks_reach_the_thread_start() {
+fn a_program_recorded_by_its_id_is_undisturbed_and_its_stacks_are_complete() {
     let folder = Folder::new("smoke");
     let mut busy = Program::busy(&folder, 20);
     Inject::record(&folder, &["--pid", &busy.pid(), "-o", "smoke.stk", "-r", "100", "-d", "10s"]);

@@ -1,4 +1,4 @@
-//! stk.exe, run as a Windows program, beside the host's stk.
+//! Compares stk.exe, run as a Windows program, with the host's stk.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -19,9 +19,9 @@ fn kept_trace() -> Folder {
     folder
 }
 
-/// Who unpacks the release on a lab machine has nothing else there.
+/// A lab machine has only the unpacked release.
 #[test]
-fn the_programs_need_no_dll_but_windows_own() {
+fn the_programs_need_only_dlls_of_windows() {
     const WINDOWS: [&str; 10] = [
         "kernel32",
         "ntdll",
@@ -48,7 +48,7 @@ fn the_programs_need_no_dll_but_windows_own() {
     }
 }
 
-/// All files at or below a path, by their place below it.
+/// All files at or below a path, by their relative paths.
 fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut open = vec![path.to_owned()];
@@ -64,9 +64,9 @@ fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Every format, byte for byte. Without the default places to look for symbols both programs see
-/// the same files; stk.exe would find the system's own DLLs where the trace says they are, and with
-/// them better names.
+/// Every format, byte for byte. Without the default symbol folders both programs see the same
+/// files. Otherwise stk.exe would find the system's own DLLs at the trace's paths, and so better
+/// names.
 #[test]
 fn stk_exe_writes_the_same_bytes_as_the_hosts_stk() {
     let folder = kept_trace();
@@ -81,7 +81,7 @@ fn stk_exe_writes_the_same_bytes_as_the_hosts_stk() {
         ("samples.json", &["--to", "chrome", "--chrome-style", "samples"]),
         ("v8.json", &["--to", "chrome", "--chrome-style", "v8"]),
     ];
-    // The short form's stk.exe is built without Parquet.
+    // In the short form of the tests stk.exe is built without Parquet.
     let parquet = parquet.into_iter().filter(|_| wine::long());
     for (output, options) in json.into_iter().chain(parquet) {
         let convert = |made: &str, cache: &str| {
@@ -112,7 +112,7 @@ fn stk_exe_writes_the_same_bytes_as_the_hosts_stk() {
     }
 }
 
-/// One sample of every thread, by the inject.exe that lies beside stk.exe.
+/// Dumps one sample of every thread, taken by the inject.exe beside stk.exe.
 #[test]
 fn dump_of_a_live_process_prints_its_named_stacks() {
     let folder = Folder::new("stk-exe-dump");
@@ -146,9 +146,9 @@ fn dump_of_a_live_process_prints_its_named_stacks() {
 }
 
 #[test]
-fn ctrl_c_leaves_nothing_half_made() {
+fn ctrl_c_leaves_no_partial_output() {
     let folder = kept_trace();
-    // Enough traces that there is always one being written.
+    // Enough traces that one is always being written.
     let traces: Vec<String> = (0..60).map(|n| format!("{n}.stk")).collect();
     for trace in &traces {
         std::fs::copy(folder.file("busy.stk"), folder.file(trace)).expect("a copy");
@@ -172,7 +172,7 @@ fn ctrl_c_leaves_nothing_half_made() {
     assert!(written(".chrome.json") < traces.len(), "it went on to the end");
 }
 
-/// Runs stk.exe, which must succeed, and gives what it printed.
+/// Runs stk.exe, which must succeed, and returns its output.
 #[track_caller]
 fn stk_exe(folder: &Folder, arguments: &[String]) -> String {
     let ran = run_stk_exe(folder, arguments);

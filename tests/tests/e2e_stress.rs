@@ -1,14 +1,14 @@
-//! A target that is hard to record: DLLs come and go, memory, exceptions and faults from many
-//! threads at once.
+//! A target that is hard to record: many threads load and free DLLs and memory and raise exceptions
+//! and faults at the same time.
 
 use stk_tests::recorded::Recorded;
 use stk_tests::wine::{self, Folder, Inject, Program};
 
-/// The target checks its own results, and that all its threads come to an end; the recording spans
-/// its whole life. A minute with `--long`, else what fits into a run between two commits.
+/// The target checks its own results and that all its threads end. The recording covers its whole
+/// life: a minute with `--long`, otherwise 12 seconds.
 ///
 /// On an overloaded machine a thread can stay suspended for more than the 100 ms that the watchdog
-/// allows; it then ends the recording, as is the recorder's law, and the next one begins.
+/// allows; The watchdog then ends the recording, as it must, and the next one begins.
 #[test]
 fn a_stressed_target_neither_hangs_nor_goes_wrong_while_recorded() {
     let seconds = if wine::long() { 60 } else { 12 };
@@ -28,12 +28,11 @@ fn a_stressed_target_neither_hangs_nor_goes_wrong_while_recorded() {
         finished.expect(1).says("watchdog");
     }
     stress.ends_saying("stress ok");
-    // It loads and frees its own DLL all the time: each load is an instance of its own.
+    // The target loads and frees its own DLL all the time. Each load is a new instance.
     assert!(loads > 1, "stress_plugin.dll was seen {loads} times");
 }
 
-/// Checks that a trace is sound, whatever ended it, and gives the number of times that the plug-in
-/// was loaded.
+/// Checks that a trace is sound, whatever ended it, and returns how often the plug-in was loaded.
 fn check(folder: &Folder, trace: &str) -> usize {
     let recorded = Recorded::open(&folder.file(trace));
     assert!(recorded.damage.is_empty(), "{trace}: {:?}", recorded.damage);

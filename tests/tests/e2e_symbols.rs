@@ -1,5 +1,4 @@
-//! The symbol index against the raw records, at every address of the code of PDBs that nobody here
-//! made.
+//! Compares the symbol index with the raw records at every code address of third-party PDBs.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;

@@ -1,4 +1,4 @@
-//! Tables in a folder that many traces share (`inject --tables`), and what `stk` makes of them.
+//! Tables in a folder that many traces share (`inject --tables`), and how `stk` reads them.
 
 use std::collections::BTreeSet;
 use stk_tests::stk;
@@ -10,8 +10,7 @@ fn tables(folder: &Folder) -> BTreeSet<String> {
     entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Modules for want of whose unwind data stacks end. The images that lie on this machine are not
-/// looked at.
+/// Modules whose missing unwind data ends stacks. stk does not use this machine's images for this.
 fn blamed(folder: &Folder, arguments: &[&str]) -> BTreeSet<String> {
     let line = [&["stats", "--json", "--no-default-symbols", "--top", "0"], arguments].concat();
     let stats = stk::json(folder.path(), &line);
@@ -21,7 +20,7 @@ fn blamed(folder: &Folder, arguments: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_file_with_a_table_s_name_and_other_contents_is_not_believed() {
+fn a_file_with_a_tables_name_and_other_contents_is_not_used() {
     let folder = Folder::new("planted");
     let busy = Program::busy(&folder, 0);
     let record = |trace| {
@@ -30,7 +29,8 @@ fn a_file_with_a_table_s_name_and_other_contents_is_not_believed() {
         embedded["stored_bytes"].as_u64().expect("a number of bytes")
     };
     assert_eq!(record("first.stk"), 0);
-    // Somebody who may write there plants other bytes of the same length, and of another one.
+    // An attacker who may write to the folder plants other bytes of the same length, and of another
+    // length.
     let names = tables(&folder);
     let mut planted = std::collections::BTreeMap::new();
     for (number, name) in names.iter().enumerate() {
@@ -80,7 +80,8 @@ fn tables_are_written_once_and_found_again() {
 
         assert!(blamed(&folder, &[trace]).contains("ntdll.dll"), "{trace} has unwind data of its own");
         let found = blamed(&folder, &[trace, "--tables", "tables"]);
-        // The plugins come and go: a sample may be earlier than their tables.
+        // The plugins are loaded and unloaded all the time, so a sample may be earlier than their
+        // tables.
         assert!(found.iter().all(|module| module.starts_with("plugin_")), "{trace}: {found:?}");
         let verified = stk::run(folder.path(), &["verify", trace, "--tables", "tables"]);
         assert_eq!(verified.code, Some(0), "{}", verified.stdout);

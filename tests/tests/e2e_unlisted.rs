@@ -1,4 +1,4 @@
-//! An image that the loader's list lacks is recorded by the code that runs in it
+//! An image that the loader's list lacks is recorded because code runs in it
 //! (tests/programs/unlisted.c).
 
 use std::path::{Path, PathBuf};

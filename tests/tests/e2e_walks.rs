@@ -1,5 +1,5 @@
-//! `inject --check-walks` and `stk verify --walks`: our walks beside those of the system's own
-//! unwinder, made at the same moment.
+//! `inject --check-walks` and `stk verify --walks`: compares stk's walks with those of the system's
+//! own unwinder, made at the same moment.
 //!
 //! Wine's unwinder is not always right. A difference passes only where `stk verify` proves the
 //! reason from the sample itself.
@@ -9,7 +9,7 @@ use stk_tests::recorded::Recorded;
 use stk_tests::stk;
 use stk_tests::wine::{self, Folder, Inject, Program};
 
-/// What `stk verify --walks` says of a trace.
+/// The result of `stk verify --walks` for a trace.
 struct Walks(Value);
 
 impl Walks {
@@ -20,7 +20,7 @@ impl Walks {
             panic!("stk verify --walks {trace}: {error}\n{}{}", ran.stdout, ran.stderr)
         });
         let walks = Walks(shown["traces"][0].clone());
-        // Exit code 6 stands for differences that nothing explains, and for nothing else.
+        // Exit code 6 means unexplained differences, and only that.
         let expected = if walks.number("unexplained") == 0 { 0 } else { 6 };
         assert_eq!(ran.code, Some(expected), "{}{}", ran.stdout, ran.stderr);
         walks
@@ -30,8 +30,8 @@ impl Walks {
         self.0[name].as_u64().unwrap_or_else(|| panic!("{name} is a number: {}", self.0))
     }
 
-    /// All walks are accounted for, none is without its sample, and none differs without a proven
-    /// reason.
+    /// Checks that all walks are counted, that each has its sample, and that none differs without a
+    /// proven reason.
     #[track_caller]
     fn explained(&self) -> &Walks {
         assert!(self.number("walks") > 0, "{}", self.0);
@@ -41,12 +41,12 @@ impl Walks {
         self
     }
 
-    /// And nearly all are equal: the classes are the exception.
+    /// Checks that nearly all walks are equal, so that the classes are exceptions.
     #[track_caller]
     fn mostly_equal(&self) {
         let (equal, walks) = (self.number("equal"), self.number("walks") - self.number("discarded"));
         assert!(equal * 100 >= walks * 95, "{equal} of {walks} walks are equal: {:#}", self.0["classes"]);
-        // Deep stacks, not leaves alone.
+        // The stacks must be deep, not only leaves.
         assert!(self.number("equal_frames") >= 4 * equal, "{}", self.0);
     }
 }
@@ -96,10 +96,10 @@ fn walks_of_node_are_equal_or_wines_fault_or_pass_through_compiled_javascript() 
 }
 
 /// The walk takes the loader's and other locks while their owner may be suspended, and reads tables
-/// of modules that other threads unload: the watchdog and the handler for faults keep the target
-/// going, and it goes right.
+/// of modules that other threads unload: the watchdog and the fault handler keep the target running
+/// correctly.
 #[test]
-fn a_target_that_loads_and_frees_dlls_neither_hangs_nor_goes_wrong_while_walks_are_checked() {
+fn a_target_that_loads_and_frees_dlls_neither_hangs_nor_fails_during_check_walks() {
     let seconds = if wine::long() { 60 } else { 8 };
     let folder = Folder::new("walks-stress");
     let mut stress = Program::stress(&folder, seconds);
@@ -121,7 +121,7 @@ fn a_target_that_loads_and_frees_dlls_neither_hangs_nor_goes_wrong_while_walks_a
         if !stress.is_running() {
             break;
         }
-        // On an overloaded machine: see tests/e2e_stress.rs.
+        // This happens on an overloaded machine: see tests/e2e_stress.rs.
         finished.expect(1).says("watchdog");
     }
     stress.ends_saying("stress ok");

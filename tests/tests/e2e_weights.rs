@@ -1,16 +1,16 @@
-//! Samples fall where the time goes: stk beside perf on threads that are on CPU all the time.
-//! `weights` (src/bin) measures more programs, longer.
+//! Checks that samples show where threads spend their time: compares stk with perf on threads that
+//! are always on CPU. `weights` (src/bin) measures more programs for a longer time.
 
 use stk_tests::weights::run::{ON_CPU, Plan, Report, Subject, print};
 
-/// Fewer samples than the measurement has: their bound is wider by what chance gives to them.
+/// Fewer samples than in the measurement. Their bound is wider by the larger effect of chance.
 const PLAN: Plan = Plan { rate: 1000, seconds: 6, perf_seconds: 3 };
 
 fn measured(subject: Subject) -> Report {
     print(subject, PLAN).unwrap_or_else(|error| panic!("{error:#}"))
 }
 
-/// On a loaded machine no thread is on CPU all the time: then the busiest one counts.
+/// On a loaded machine no thread is always on CPU. Then the busiest one counts.
 fn is_true(subject: Subject) {
     const TRIES: u32 = 3;
     let mut said = Vec::new();

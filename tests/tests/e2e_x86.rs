@@ -1,7 +1,7 @@
 //! 32-bit programs: recorded by inject32.exe and agent32.dll in a 32-bit Wine, unwound from code,
 //! FrameData and frame pointers.
 //!
-//! What is expected comes from busy's sources and README, as in e2e_busy.
+//! The expectations come from busy's sources and README, as in e2e_busy.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use stk_tests::wine::{self, Folder, Inject, Machine, Program};
 
 struct Run {
     recorded: Recorded,
-    /// With the image files of busy and of Wine at hand.
+    /// Converted with the image files of busy and of Wine.
     speedscope: Speedscope,
-    /// Where the trace lies.
+    /// Folder of the trace.
     folder: Folder,
 }
 
-/// Where the system's 32-bit DLLs lie: of x86 the code is what is unwound by.
+/// Folder of the system's 32-bit DLLs. On x86 the unwinder needs their code.
 fn system_images() -> PathBuf {
     Machine::current().x86_system()
 }
@@ -74,8 +74,8 @@ fn a_32_bit_trace_is_sound_and_says_what_it_is() {
     assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
     assert_eq!(recorded.header.arch, Arch::X86);
     assert!(recorded.samples.iter().all(|sample| sample.ip >> 32 == 0), "a 64-bit address");
-    // CONTEXT_CONTROL and CONTEXT_INTEGER were asked for with CONTEXT_EXCEPTION_REQUEST; what came
-    // back is kept. (A stack as it was at the end of a block is said again without.)
+    // The recorder requests CONTEXT_CONTROL and CONTEXT_INTEGER with CONTEXT_EXCEPTION_REQUEST and
+    // stores the answer. (A sample that repeats the last stack of a block has none.)
     let replies: Vec<u32> = recorded.samples.iter().filter_map(|sample| sample.context_reply).collect();
     assert!(!replies.is_empty() && replies.iter().all(|reply| reply & 0x1_0003 == 0x1_0003), "{replies:x?}");
     let deepest = recorded.samples.iter().map(|sample| sample.stack).max().unwrap_or(0);
@@ -97,8 +97,8 @@ fn x86_stacks_reach_the_thread_start_or_say_why_not() {
     let complete = speedscope.share(|stack| stk::incomplete(stack).is_none());
     assert!(complete > 0.95, "{:.2} %: {:?}", 100.0 * complete, reasons(speedscope));
     // Every thread begins in kernel32's BaseThreadInitThunk, which ntdll's start function calls,
-    // under Wine in three steps. A chain of frame pointers (Wine's own DLLs have nothing else) can
-    // pass by a function that has not made its frame yet.
+    // under Wine in three steps. A chain of frame pointers (which is all that Wine's own DLLs have)
+    // can skip a function that has not made its frame yet.
     let ends: Vec<_> = speedscope.stacks().filter(|(_, stack)| stk::incomplete(stack).is_none()).collect();
     let passed_by =
         ends.iter().filter(|(_, stack)| !stack.iter().take(4).any(|frame| frame.is("BaseThreadInitThunk")));
@@ -130,7 +130,7 @@ fn x86_functions_have_their_names_and_lines() {
     has(thread("plugins"), &["plugins_main", "use_plugins", "load_and_call"]);
 }
 
-/// FrameData of the PDBs, without any image file: busy's own frames do not need the code.
+/// Uses the PDBs' FrameData without image files. busy's own frames do not need the code.
 #[test]
 fn frame_data_alone_leads_through_busys_frames() {
     let folder = &busy().folder;
@@ -154,9 +154,9 @@ fn frame_data_alone_leads_through_busys_frames() {
     assert!(text.contains("frame-data"), "no frame was found by FrameData: {text}");
 }
 
-/// A 32-bit MSVC program that nobody here wrote, without a PDB. Some of its functions use ebp as a
-/// pointer into their locals and cannot be followed to their return; their stacks end there and say
-/// so, since nothing is searched for unless asked.
+/// A third-party 32-bit MSVC program without a PDB. Some of its functions use ebp as a pointer into
+/// their locals and cannot be followed to their return. Their stacks end there with a reason,
+/// because stk searches stacks only on request.
 #[test]
 fn cmake_for_x86_is_recorded_to_the_thread_start_or_says_why_not() {
     let folder = Folder::new("cmake32");

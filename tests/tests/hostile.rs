@@ -1,5 +1,5 @@
-//! The program on traces that a hostile hand wrote, under limits: bombs, names and cuts, through
-//! every command. What changes one thing of a trace at a time is in `cli/tests/mutations.rs`.
+//! Runs every command under limits on traces that an attacker could write: bombs, names and cuts.
+//! `cli/tests/mutations.rs` has the tests that change one thing of a trace at a time.
 #![cfg(unix)]
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ const CPU_MOST: Duration = Duration::from_secs(10);
 /// Descriptors of a run.
 const FILES: u64 = 64;
 
-/// Every command that reads a trace, in every style that makes other text of it. `TRACE` stands for
+/// Every command that reads a trace, in every style with different text output. `TRACE` stands for
 /// the trace.
 const COMMANDS: [&[&str]; 14] = [
     &["info", "TRACE"],
@@ -42,11 +42,10 @@ const COMMANDS: [&[&str]; 14] = [
     &["convert", "-j", "2", "--no-default-symbols", "TRACE", "-o", "OUT.chrome.json"],
     &["symbols", "list", "--no-default-symbols", "TRACE"],
 ];
-/// Those of [`COMMANDS`] that take different ways through the library.
+/// Those of [`COMMANDS`] that use different parts of the library.
 const WAYS: [usize; 6] = [0, 3, 5, 7, 11, 13];
 
-/// Runs a command on a trace and gives what is wrong with how it ended, what it took and what it
-/// printed.
+/// Runs a command on a trace. Returns everything that is wrong with its exit code, cost and output.
 fn check(folder: &Path, command: &[&str], name: &str, file: &[u8]) -> Vec<String> {
     let out = format!("{name}.out");
     let fill = |part: &str| part.replace("TRACE", name).replace("OUT", &out);
@@ -61,7 +60,7 @@ fn check(folder: &Path, command: &[&str], name: &str, file: &[u8]) -> Vec<String
     };
     let error = String::from_utf8_lossy(&run.stderr);
     let end: String = error.chars().rev().take(300).collect::<Vec<_>>().into_iter().rev().collect();
-    // A walk that differs from the system's own is a finding.
+    // A walk that differs from the system's own is a valid result.
     let walks = command.contains(&"--walks");
     let ends = matches!(run.code, Some(0 | 1 | 4)) || walks && run.code == Some(6);
     expect(ends, format!("ended with {:?}: {end}", run.code));
@@ -93,8 +92,8 @@ fn has_samples(file: &[u8]) -> bool {
     samples.any(|block| block.header.samples > 0 && trace.verify_block(block, &mut scratch).is_ok())
 }
 
-/// What stands around the first character that a terminal does more with than show it: control
-/// characters but ends of lines and tabs, and what turns the direction of writing.
+/// The text around the first character that a terminal does not only show: control characters
+/// except line ends and tabs, and characters that change the writing direction.
 fn harm(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
     let harmful = |c: char| {
@@ -106,14 +105,14 @@ fn harm(bytes: &[u8]) -> Option<String> {
     Some(before.into_iter().rev().chain(text[at..].chars().take(20)).collect())
 }
 
-/// A trace to be, and the numbers of the commands to run on it.
+/// A case: a name, the function that makes the trace, and the numbers of the commands to run on it.
 type Case<'c> = (String, Box<dyn Fn() -> Vec<u8> + Send + Sync + 'c>, &'c [usize]);
 
-/// Runs all cases on two threads; panics with all that is wrong.
+/// Runs all cases on two threads. Panics with the list of all failures.
 fn check_all(cases: &[Case<'_>]) {
     let folder = tempfile::tempdir().unwrap();
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    // To look at one class.
+    // This variable selects one class.
     let only = std::env::var("STK_HOSTILE_ONLY").ok();
     let work = || {
         while let Some((what, make, commands)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -144,11 +143,11 @@ fn check_all(cases: &[Case<'_>]) {
 const ALL: [usize; 14] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
 
 #[test]
-fn bombs_take_no_more_than_their_share() {
+fn bombs_stay_within_their_limits() {
     let bombs = bombs::all();
     assert!(bombs.len() >= 60, "{}", bombs.len());
-    // A class's larger sizes tell how the time grows: one reader each of what is kept, of samples,
-    // of stacks.
+    // A class's larger sizes show how the time grows. They run one reader each of metadata, of
+    // samples and of stacks.
     let commands = |large| -> &[usize] {
         match (long(), large) {
             (true, _) => &ALL,
@@ -163,7 +162,7 @@ fn bombs_take_no_more_than_their_share() {
 }
 
 #[test]
-fn names_do_no_harm_wherever_they_stand() {
+fn invalid_names_do_no_harm_in_any_place() {
     let names = names::names();
     let mut cases: Vec<Case<'_>> = Vec::new();
     for (place, make) in names::PLACES {
@@ -197,7 +196,7 @@ fn json_keeps_a_name_exactly() {
 }
 
 #[test]
-fn a_cut_at_any_block_boundary_costs_only_what_follows() {
+fn a_cut_at_any_block_boundary_loses_only_later_blocks() {
     let traces = ["busy.stk", "mixed.stk"].map(|name| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces").join(name);
         (name, std::fs::read(path).unwrap())
@@ -209,7 +208,7 @@ fn a_cut_at_any_block_boundary_costs_only_what_follows() {
         let boundaries = trace.blocks().iter().map(|block| block.offset as usize);
         let boundaries: Vec<usize> = boundaries.chain([file.len()]).collect();
         for (n, &at) in boundaries.iter().enumerate() {
-            // One way each, in turn, unless there is time for all of them.
+            // One command for each in turn, unless there is time for all commands.
             let commands: &[usize] = if long() { &WAYS } else { &WAYS[n % WAYS.len()..][..1] };
             cases.push((format!("{name} to {at}"), Box::new(move || file[..at].to_vec()), commands));
         }
@@ -226,7 +225,7 @@ fn boundaries_of(file: &[u8]) -> Vec<usize> {
 }
 
 #[test]
-fn what_is_beyond_the_memory_is_left_out_and_told() {
+fn data_beyond_the_memory_limit_is_left_out_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.stk"), small()).unwrap();
     let of = |memory: &str| -> Run {
@@ -239,7 +238,7 @@ fn what_is_beyond_the_memory_is_left_out_and_told() {
     assert_eq!(little.code, Some(4), "{}", text(&little));
     assert!(text(&little).contains("--max-memory"), "{}", text(&little));
     assert_eq!(of("much").code, Some(2));
-    // Of the symbols' commands the damage is told beside the list.
+    // The symbols commands print the damage beside the list.
     let list = ["symbols", "list", "--no-default-symbols", "--max-memory", "300", "a.stk"];
     let list = run(folder.path(), &list, FILES).unwrap();
     let error = String::from_utf8_lossy(&list.stderr);
@@ -248,7 +247,7 @@ fn what_is_beyond_the_memory_is_left_out_and_told() {
 }
 
 #[test]
-fn json_of_many_traces_is_whole_also_when_one_of_them_fails() {
+fn json_of_many_traces_is_whole_even_if_one_of_them_fails() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["a.stk", "c.stk"] {
         std::fs::write(folder.path().join(name), small()).unwrap();
@@ -265,7 +264,7 @@ fn json_of_many_traces_is_whole_also_when_one_of_them_fails() {
 }
 
 #[test]
-fn every_wrote_line_comes_and_a_trace_that_fails_costs_only_itself() {
+fn every_written_file_is_reported_although_another_trace_fails() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["a.stk", "b.stk", "c.stk"] {
         std::fs::write(folder.path().join(name), small()).unwrap();

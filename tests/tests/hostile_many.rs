@@ -1,6 +1,6 @@
 //! Thousands of traces on one command line: memory and descriptors do not grow with their number.
-//! How the time grows is measured by `benches/many.sh`. In a file of its own: a program begins with
-//! the memory of the process that starts it.
+//! How the time grows is measured by `benches/many.sh`. It has its own file because a program's
+//! peak memory starts with that of the process that starts it.
 #![cfg(unix)]
 
 use stk_tests::hostile::limits::run;

@@ -1,5 +1,5 @@
-//! The symbol index against the raw records, at every address of the code of the PDBs that are kept
-//! with the project (clang-19, lld-19).
+//! Compares the symbol index with the raw records at every code address of the project's own PDBs
+//! (clang-19, lld-19).
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -21,7 +21,8 @@ fn kept_pdbs_are_named_as_their_records_say() {
         assert!(agreement.with_line > 0, "{name}: {agreement:#?}");
         inlined += agreement.inlined;
     }
-    // plugin_ä.dll has no inlined function; without any in all three, chains would not be tested.
+    // plugin_ä.dll has no inlined function. If none of the three had one, the test would not cover
+    // chains.
     assert!(inlined > 0);
 }
 

@@ -1,5 +1,5 @@
-//! The unwinder against truth from a processor emulator: the part of it that is kept in
-//! tests/data/unwind. The whole is checked by `tests/unwind-truth.sh`.
+//! Checks the unwinder against true states from a processor emulator, the part in
+//! tests/data/unwind. `tests/unwind-truth.sh` checks all of them.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -53,11 +53,11 @@ fn states_of_another_image_are_refused() {
 }
 
 #[test]
-fn the_runner_says_what_it_misses() {
+fn the_runner_reports_wrong_arguments() {
     let runner = env!("CARGO_BIN_EXE_unwind-truth");
     let usage = Command::new(runner).output().expect("runs");
     assert_eq!(usage.status.code(), Some(2));
-    // Neither file is what its place wants.
+    // Neither file is of the expected kind.
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     let failure = Command::new(runner).args([manifest, manifest]).output().expect("runs");
     assert_eq!(failure.status.code(), Some(1));

@@ -1,12 +1,12 @@
-//! A large trace grown from a small real one: for benchmarks that need a million samples of real
+//! Grows a large trace from a small real one, for benchmarks that need a million samples of real
 //! code.
 //!
-//! The caller walks each real sample into frames; its stack then falls into one piece per frame. A
-//! piece fits below another if, in the real trace, the same two return addresses stood above it.
-//! New stacks are random walks over pieces that fit, from a thread's outermost frame to a leaf;
-//! pointers into the stack are moved with the frame that they pointed to. What cannot be known from
-//! pieces (a frame pointer that passed through many frames) is settled by walking every new stack
-//! too: one that does not come out as it was put together is thrown away.
+//! The caller walks each real sample into frames; its stack is then cut into one piece per frame. A
+//! piece fits below another if, in the real trace, the same two return addresses were above it. New
+//! stacks are random walks over pieces that fit, from a thread's outermost frame to a leaf.
+//! Pointers into the stack are moved with the frame that they point to. Pieces do not show
+//! everything (a frame pointer may pass through many frames), so every new stack is walked too. A
+//! stack whose frames differ from its pieces is discarded.
 
 use super::pieces::{Composed, Facts, Path, Pieces, Walk, compose};
 use std::collections::{HashMap, HashSet};
@@ -20,18 +20,18 @@ use stk_format::{
 use stk_schema::event::{End, EndReason, Event, RunState};
 use stk_schema::limits;
 
-/// What to grow.
+/// The settings of a grown trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Grow {
     /// Samples to write.
     pub samples: u64,
-    /// Frames that a stack should have; as near as the real code allows.
+    /// Frames of a stack, as nearly as the real code allows.
     pub depth: usize,
     /// Share of passes that repeat the thread's sample before, 0 to 1.
     pub repeat: f64,
     /// Most real samples to take apart.
     pub source: usize,
-    /// Decides everything that is random.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -42,31 +42,30 @@ impl Default for Grow {
     }
 }
 
-/// What was grown.
+/// The figures of a grown trace.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Grown {
     /// Samples written, repeated ones included.
     pub samples: u64,
     /// Different stacks, by their instruction pointers.
     pub distinct: u64,
-    /// Samples of the same thread after each other that are equal.
+    /// Pairs of consecutive samples of a thread that are equal.
     pub equal_pairs: u64,
-    /// Samples of the same thread after each other.
+    /// Pairs of consecutive samples of a thread.
     pub pairs: u64,
     /// Frames of all samples together.
     pub frames: u64,
-    /// Stacks that did not walk as they were put together.
+    /// Stacks whose walked frames differed from their pieces.
     pub rejected: u64,
-    /// Real samples that were taken apart.
+    /// Real samples that were cut into pieces.
     pub source: u64,
     /// Bytes of the grown trace.
     pub bytes: u64,
 }
 
-/// Grows `trace` and writes the result to `out`. `walk` gives the frames of a sample, leaf first,
-/// if it reaches the thread's start. Modules and threads are those of the real trace; modules that
-/// it saw unloaded, and threads that ended, take no part. An error if too little is left to build
-/// from.
+/// Grows `trace` and writes the result to `out`. `walk` returns the frames of a sample, leaf first,
+/// if it reaches the thread's start. Modules and threads are those of the real trace, without
+/// modules that were unloaded and threads that ended. An error if too little is left to build from.
 pub fn grow<W: Write>(trace: &Trace, plan: &Grow, walk: Walk, out: W) -> io::Result<(W, Grown)> {
     let mut writer = TraceWriter::new(out, trace.header())?;
     let facts = copy_metadata(trace, &mut writer)?;
@@ -119,7 +118,7 @@ fn copy_metadata<W: Write>(trace: &Trace, writer: &mut TraceWriter<W>) -> io::Re
                 Event::ModuleUnload { instance, .. } => facts.unloaded.extend(modules.remove(instance)),
                 Event::CodeAdd(code) => facts.unloaded.push(code.base..code.base.saturating_add(code.size)),
                 Event::ThreadExit { instance, .. } => drop(facts.ended.insert(*instance)),
-                // The writer puts its own in front.
+                // The writer adds its own.
                 Event::Metadata(fact) if fact.key == HEADER_KEY => continue,
                 _ => {}
             }
@@ -140,7 +139,7 @@ struct GrownThread {
     started: bool,
 }
 
-/// Attempts at a new stack before the thread's old one is repeated.
+/// Attempts at a new stack before the thread's old one is written again.
 const ATTEMPTS: usize = 32;
 
 /// The SAMPLES blocks that are being written.
@@ -155,13 +154,13 @@ struct Growth<'a, W: Write> {
     block: BlockBuffer,
     /// Stacks written, as hashes of their instruction pointers.
     seen: HashSet<u64>,
-    /// Paths whose stacks were walked and came out right, as hashes.
+    /// Paths whose stacks were walked with the expected frames, as hashes.
     good: HashSet<u64>,
     grown: Grown,
 }
 
 impl<W: Write> Growth<'_, W> {
-    /// Writes all samples; gives the time after the last one.
+    /// Writes all samples; returns the time after the last one.
     fn run(&mut self, from: u64) -> io::Result<u64> {
         let mut threads = self.threads()?;
         let frequency = self.writer.header().clock_frequency;
@@ -226,8 +225,8 @@ impl<W: Write> Growth<'_, W> {
         Ok(())
     }
 
-    /// The thread's next stack: its outer frames stay, the inner ones are grown anew, as a running
-    /// thread does it. `None` if none was found that walks as it should.
+    /// The thread's next stack: it keeps the outer frames and grows new inner ones, as in a running
+    /// thread. `None` if no stack was found that walks as expected.
     fn next_stack(&mut self, thread: &mut GrownThread) -> Option<Composed> {
         for attempt in 0..ATTEMPTS {
             let mut path = thread.path.clone();
@@ -259,7 +258,7 @@ impl<W: Write> Growth<'_, W> {
         None
     }
 
-    /// Whether the caller's walker sees the frames that the stack was put together from.
+    /// Whether the caller's walker finds the frames of the stack's pieces.
     fn walks_back(&mut self, composed: &Composed, thread: &GrownThread) -> bool {
         let sample = Sample {
             thread: thread.id,

@@ -1,7 +1,8 @@
 //! Makes a large trace of a small real one: `cargo run --release -p stk-benches --example grow --
 //! IN.stk OUT.stk [SAMPLES [DEPTH]]`.
 //!
-//! For measurements that need a million samples of real code; prints what was made of what.
+//! For measurements that need a million samples of real code. It prints figures of the source and
+//! of the result.
 
 mod growth;
 mod pieces;

@@ -1,4 +1,4 @@
-//! The pieces of real stacks, and stacks put together from them.
+//! The pieces of real stacks, and new stacks made of them.
 
 use super::growth::Grow;
 use std::collections::{HashMap, HashSet};
@@ -12,15 +12,15 @@ use stk_schema::registers::{IP, RegisterSet, SP};
 pub struct Frame {
     /// Instruction pointer: of frame 0 the sampled one, of others the return address.
     pub ip: u64,
-    /// Stack pointer in this frame: of frame 0 the sampled one, of others where it stands after the
+    /// Stack pointer in this frame: of frame 0 the sampled one, of others its value after the
     /// return.
     pub sp: u64,
 }
 
-/// Gives the frames of a sample, leaf first, if they reach the thread's start.
+/// Returns the frames of a sample, leaf first, if they reach the thread's start.
 pub type Walk<'a> = &'a mut dyn FnMut(&Sample) -> Option<Vec<Frame>>;
 
-/// What the real trace's metadata says.
+/// Facts from the real trace's metadata.
 #[derive(Default)]
 pub struct Facts {
     /// Memory of modules that were unloaded.
@@ -36,7 +36,7 @@ pub struct Facts {
 struct Pointer {
     /// Index of the word (or register).
     at: u32,
-    /// How many frames further out what it points to lies ...
+    /// How many frames further out its target lies ...
     up: u32,
     /// ... and at which offset in that frame's piece.
     offset: u32,
@@ -49,11 +49,11 @@ struct Piece {
     next: (u64, u64),
     bytes: Vec<u8>,
     pointers: Vec<Pointer>,
-    /// Only of a leaf's piece.
+    /// Only in a leaf's piece.
     leaf: Option<Leaf>,
 }
 
-/// What a sample holds beside its stack.
+/// The parts of a sample besides its stack.
 struct Leaf {
     set: RegisterSet,
     registers: Vec<u64>,
@@ -61,7 +61,7 @@ struct Leaf {
     code: Option<Vec<u8>>,
 }
 
-/// A place in a walk: the frame's instruction pointer and the one above.
+/// A position in a walk: the frame's instruction pointer and the one above.
 type Place = (u64, u64);
 
 /// All pieces of the real stacks, by where they fit.
@@ -74,7 +74,7 @@ pub struct Pieces {
     pub source: u64,
 }
 
-/// Different pieces kept of the same frame below the same callers.
+/// The most different pieces of the same frame below the same callers.
 const VARIANTS: usize = 8;
 
 impl Pieces {
@@ -174,14 +174,14 @@ impl Pieces {
     }
 }
 
-/// A stack put together: pieces from the outermost to the leaf.
+/// A new stack: pieces from the outermost to the leaf.
 #[derive(Clone, Default)]
 pub struct Path {
     pub pieces: Vec<usize>,
 }
 
 impl Path {
-    /// Grows anew from the `keep` outermost pieces; `false` if it comes to no leaf.
+    /// Grows a new path from the `keep` outermost pieces; `false` if it reaches no leaf.
     pub fn regrow(&mut self, pieces: &Pieces, keep: usize, depth: usize, random: &mut Random) -> bool {
         self.pieces.truncate(keep);
         let goal = depth + random.below(5) - 2;
@@ -203,7 +203,7 @@ impl Path {
     }
 }
 
-/// A sample put together.
+/// A new sample, made of pieces.
 pub struct Composed {
     pub set: RegisterSet,
     pub registers: Vec<u64>,

@@ -1,4 +1,4 @@
-//! A grown trace is made of the real trace's frames and nothing else.
+//! Checks that a grown trace consists only of the real trace's frames.
 
 use super::growth::{Grow, grow};
 use super::pieces::Frame;
@@ -49,7 +49,7 @@ fn stack(ips: &[u64], base: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_grown_trace_walks_and_has_what_was_asked_for() {
+fn a_grown_trace_walks_and_has_the_requested_figures() {
     let base = 0x50_0000;
     let mut builder = TraceBuilder::new(Arch::X64);
     builder.module(0, 0x1000, 0x10_0000, "app.exe", vec![]);

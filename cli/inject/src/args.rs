@@ -1,4 +1,4 @@
-//! The command line: what the user typed, checked and turned into an [`Action`].
+//! Parses and checks the command line and turns it into an [`Action`].
 
 use crate::{duration, pattern};
 use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -7,51 +7,45 @@ use std::path::PathBuf;
 use stk_schema::control;
 use stk_schema::limits;
 
-/// What inject is asked to do.
+/// The command that the user gave.
 #[derive(Debug)]
 pub enum Action {
-    /// Record a process.
     Record(Record),
-    /// List processes.
     Ps {
-        /// As JSON.
         json: bool,
     },
-    /// Say what this system is and whether it looks as the recorder expects.
+    /// Describe this system and check that it is as the recorder expects.
     Doctor {
-        /// A process to look at, too.
+        /// A process to check too.
         pid: Option<u32>,
-        /// As JSON.
         json: bool,
-        /// Where the report goes; `None` is the standard output.
+        /// File for the report; `None` is the standard output.
         output: Option<PathBuf>,
         /// Whether a file that is there may be replaced.
         force: bool,
     },
     /// End the recording of a process.
     Stop {
-        /// The process.
         target: Target,
-        /// Milliseconds that the agent has for it.
+        /// Milliseconds that the agent may take.
         timeout_ms: u32,
     },
 }
 
-/// Which process.
+/// How the user names the process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// By its id.
     Pid(u32),
-    /// By its program's file name, which must be that of one process.
+    /// By its program's file name, which exactly one process must have.
     Name(String),
     /// One that inject starts: program and arguments.
     Launch(Vec<OsString>),
 }
 
-/// A recording.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Whom to record.
+    /// The process to record.
     pub target: Target,
     /// agent.dll; `None` = beside inject.exe.
     pub dll: Option<PathBuf>,
@@ -77,23 +71,23 @@ pub struct Record {
     pub symbol_path: Vec<String>,
     /// `control::FLAG_*`.
     pub flags: u32,
-    /// Whether the process counts as one of a user below inject's, whatever it is.
+    /// Whether to treat the process as one of a user below inject's.
     pub below: bool,
-    /// Milliseconds that the target has to load the agent.
+    /// Milliseconds that the target may take to load the agent.
     pub timeout_ms: u32,
-    /// Most bytes of the trace; `None` = what the disk suggests, 0 = no limit.
+    /// Most bytes of the trace; `None` = chosen by the disk's free space, 0 = no limit.
     pub max_bytes: Option<u64>,
     /// Whether to return once the recording has begun and leave a copy of inject running as its
     /// guard.
     pub detach: bool,
-    /// Handle of the event by which such a copy tells that the recording has begun.
+    /// Handle of the event that such a copy sets when the recording has begun.
     pub begun_event: Option<u64>,
 }
 
 /// Reads a command line, the program's name first.
 ///
 /// # Errors
-/// clap's error, which also stands for `--help` and `--version`; it knows its text and exit code.
+/// clap's error, with its text and exit code. `--help` and `--version` are such errors too.
 pub fn parse<I: IntoIterator<Item = OsString>>(line: I) -> Result<Action, clap::Error> {
     let matches = Cli::command().try_get_matches_from(line)?;
     let cli = Cli::from_arg_matches(&matches)?;
@@ -370,7 +364,7 @@ fn output(text: &str) -> Result<OsString, String> {
     if text == "-" {
         return Err("the recorded process writes the trace itself, into a file: name one".to_owned());
     }
-    // Checked here, so that a slip is found before anything is touched; the values do not matter.
+    // Check the pattern before anything is changed. The values do not matter here.
     pattern::expand(text.as_ref(), pattern::Values { name: "", pid: 0, time: "" })
         .map_err(|error| error.to_string())?;
     Ok(text.into())
@@ -393,7 +387,7 @@ fn positive_ms(text: &str) -> Result<u32, String> {
 
 fn stack_bytes(text: &str) -> Result<u32, String> {
     let bytes = byte_count(text)?;
-    // Below this not even one frame of most functions would fit.
+    // Less would not hold even one frame of most functions.
     const LEAST: u64 = 256;
     let most = limits::MAX_SAMPLE_WORDS as u64 * 8;
     if !(LEAST..=most).contains(&bytes) {
@@ -403,7 +397,7 @@ fn stack_bytes(text: &str) -> Result<u32, String> {
 }
 
 fn trace_bytes(text: &str) -> Result<u64, String> {
-    // Below this hardly a program's modules have room.
+    // Less would hardly hold the events of a program's modules.
     const LEAST: u64 = 1 << 20;
     match byte_count(text)? {
         bytes @ 1..LEAST => {
@@ -453,12 +447,12 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_clap_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn the_documented_line_means_what_it_says() {
+    fn the_documented_command_line_parses_as_documented() {
         let r = record(&["--pid", "4404", "agent.dll", "-o", "demo.stk", "--duration", "5s"]);
         assert_eq!(r.target, Target::Pid(4404));
         assert_eq!(r.dll.as_deref(), Some("agent.dll".as_ref()));
@@ -526,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_target_is_asked_for() {
+    fn exactly_one_target_is_required() {
         refused(&[]);
         refused(&["agent.dll"]);
         refused(&["--pid", "1", "--name", "a"]);
@@ -570,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_replaced_and_command_lines_are_stored_unless_told_otherwise() {
+    fn by_default_files_are_not_replaced_and_command_lines_are_stored() {
         let plain = record(&["--pid", "1"]);
         assert_eq!((plain.force, plain.command_line, plain.flags), (false, true, 0));
         let told = record(&["--pid", "1", "--force", "--no-command-line"]);
@@ -578,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn subcommands_are_told_from_the_dll() {
+    fn subcommands_are_distinguished_from_a_dll() {
         assert!(matches!(parse_line(&["ps", "--json"]), Ok(Action::Ps { json: true })));
         assert!(matches!(parse_line(&["ps"]), Ok(Action::Ps { json: false })));
         match parse_line(&["doctor", "--pid", "7", "--json", "-o", "d.json"]) {

@@ -1,9 +1,8 @@
-//! Who may have kept agent.dll out of a process: programs that are known to block foreign DLLs,
-//! security software by its own DLLs in the process, and the entries of Windows' event logs that
-//! tell of a blocked DLL.
+//! Finds what may have blocked agent.dll: programs that are known to block foreign DLLs, security
+//! software by its own DLLs in the process, and entries of Windows' event logs about a blocked DLL.
 
-/// A DLL whose presence in a process tells who may block others: the beginning of its name in lower
-/// case, and whose it is.
+/// DLLs of programs that may block other DLLs: the beginning of the name in lower case, and the
+/// program.
 const KNOWN: [(&str, &str); 15] = [
     ("mozglue.dll", "Firefox's DLL blocklist ends threads that others start in it"),
     ("chrome_elf.dll", "Chrome's protection against third-party DLLs"),
@@ -22,7 +21,8 @@ const KNOWN: [(&str, &str); 15] = [
     ("easyhook", "a program that uses EasyHook"),
 ];
 
-/// Whose DLLs are among a process's modules (names from their export directories), each once.
+/// The programs whose DLLs are among a process's modules (names from their export directories),
+/// each once.
 pub fn known<'a>(modules: impl Iterator<Item = &'a str>) -> Vec<&'static str> {
     let mut found = Vec::new();
     for name in modules {
@@ -36,18 +36,17 @@ pub fn known<'a>(modules: impl Iterator<Item = &'a str>) -> Vec<&'static str> {
     found
 }
 
-/// An event log that tells of blocked DLLs.
+/// An event log that reports blocked DLLs.
 #[derive(Clone, Copy, Debug)]
 pub struct Log {
-    /// Its channel.
     pub channel: &'static str,
-    /// The ids that tell of a blocked file.
+    /// The ids of events about a blocked file.
     pub ids: &'static [u32],
-    /// Who writes it.
+    /// The component that writes it, for messages.
     pub source: &'static str,
 }
 
-/// The logs, by what is most often the cause.
+/// The logs, the most frequent cause first.
 pub const LOGS: [Log; 3] = [
     Log {
         channel: "Microsoft-Windows-CodeIntegrity/Operational",
@@ -80,7 +79,7 @@ pub fn event_about(xml: &str, file: &str) -> Option<u32> {
     id.parse().ok().filter(|_| named)
 }
 
-/// Where to look when nothing was found: the logs with their ids.
+/// The logs with their ids, for the message if no cause was found.
 pub fn where_to_look() -> String {
     let logs: Vec<String> = LOGS
         .iter()

@@ -1,10 +1,10 @@
-//! The other build of inject: a process can only be recorded by an inject of its own kind, and a
-//! release holds two.
+//! The other build of inject. Only an inject of a process's own kind can record it, and a release
+//! holds two.
 
 use object::pe::{IMAGE_FILE_MACHINE_AMD64, IMAGE_FILE_MACHINE_ARM64, IMAGE_FILE_MACHINE_I386};
 
-/// File name of the inject beside this one that records processes of `target`; `None` when it is
-/// this one or there is none. Both are `IMAGE_FILE_MACHINE_*`.
+/// File name of the inject beside this one that records processes of `target`; `None` if this one
+/// does, or if none does. Both are `IMAGE_FILE_MACHINE_*`.
 pub fn inject_for(own: u16, target: u16) -> Option<&'static str> {
     match (own, target) {
         (IMAGE_FILE_MACHINE_AMD64 | IMAGE_FILE_MACHINE_ARM64, IMAGE_FILE_MACHINE_I386) => {
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_inject_is_asked_where_this_one_fits_or_none_does() {
+    fn no_other_inject_is_named_if_this_one_fits_or_none_does() {
         for own in [X64, ARM64, X86] {
             assert_eq!(inject_for(own, own), None);
         }

@@ -2,8 +2,8 @@
 //! could not read in time get them from image files of the same identity (format/SPEC.md, section
 //! 11).
 //!
-//! `scan` reads what the trace says of its modules; [`complete`] finds a file for each that lacks
-//! something and makes the supplement. Nothing here opens a file: [`Disk`] does.
+//! `scan` reads the trace's data on its modules. [`complete`] finds a file for each module that
+//! lacks something and makes the supplement. Only [`Disk`] opens files.
 
 mod scan;
 
@@ -20,7 +20,7 @@ use thiserror::Error;
 
 /// Largest image file that is read.
 pub const MAX_FILE: u64 = 512 << 20;
-/// Most modules that are named because nothing could be found for them.
+/// Most modules that the supplement lists as not found.
 const MOST_NAMED: usize = 256;
 /// Bytes of a BLOB per event.
 const PIECE: usize = 256 << 10;
@@ -28,16 +28,15 @@ const PIECE: usize = 256 << 10;
 /// An image file as it lies on disk.
 #[derive(Clone, Debug)]
 pub struct DiskFile {
-    /// Its bytes.
     pub bytes: Vec<u8>,
-    /// When its content or its directory entry was last changed, nanoseconds since the Unix epoch.
+    /// The last change of its content or directory entry, in nanoseconds since the Unix epoch.
     pub changed: u64,
 }
 
-/// Why a module's file is not read.
+/// Why a module's file was not read.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum FileError {
-    /// It is not there.
+    /// It does not exist.
     #[error("there is no file at its path any more")]
     Missing,
     /// The system's reason.
@@ -49,7 +48,7 @@ pub enum FileError {
     /// It has more than [`MAX_FILE`] bytes.
     #[error("its file is too large")]
     TooLarge,
-    /// It lies on a share, for one.
+    /// It does not lie on a local disk, but for example on a share.
     #[error("its file does not lie on a local disk")]
     NotLocal,
     /// Its path or a folder on the way is a link.
@@ -57,19 +56,19 @@ pub enum FileError {
     Link,
 }
 
-/// Why a module stays without what it lacks.
+/// Why nothing was added for a module.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum CompletionError {
-    /// The trace's path of it is no Unicode.
+    /// The module's path in the trace is not valid Unicode.
     #[error("its path is not valid Unicode")]
     PathNotUnicode,
-    /// The trace has no path of it.
+    /// The trace has no path of the module.
     #[error("its path is not known")]
     PathUnknown,
     /// Its file was not read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Its file holds something else.
+    /// Its file is not a PE image.
     #[error("the file is no PE image")]
     NotPe,
     /// Its file is that of another image.
@@ -77,7 +76,7 @@ pub enum CompletionError {
     Mismatch(#[from] MismatchError),
 }
 
-/// Where image files are read, and where tables are kept that many traces share.
+/// Reads image files, and stores tables that many traces share.
 pub trait Disk {
     /// Reads the file at `path` (as the trace names it).
     ///
@@ -87,24 +86,24 @@ pub trait Disk {
     /// be read.
     fn read(&mut self, path: &str) -> Result<DiskFile, FileError>;
 
-    /// Stores a table in the folder of shared tables; false if there is none, and the trace is to
-    /// carry it.
+    /// Stores a table in the folder of shared tables. Returns false if there is no folder, so that
+    /// the trace must hold the table.
     fn put(&mut self, hash: ContentHash, bytes: &[u8]) -> bool;
 }
 
-/// What came of it.
+/// The result of completing a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CompletionReport {
     /// Module instances that lacked tables or an identity.
     pub lacking: usize,
-    /// Those that have them now.
+    /// Instances that have them now.
     pub completed: usize,
     /// Paths of the others, with the reason.
     pub left: Vec<(String, CompletionError)>,
 }
 
-/// The supplement of `trace`; `None` if it lacks nothing. `embed` is what the agent was asked to
-/// store (`EMBED_*`), `cut` how many bytes behind the recording go.
+/// The supplement of `trace`; `None` if it lacks nothing. `embed` is the agent's setting of what to
+/// store (`EMBED_*`); `cut` is the number of bytes to remove behind the recording.
 ///
 /// # Errors
 ///
@@ -146,7 +145,7 @@ pub fn complete(
     Ok(Some((supplement.writer.finish()?, report)))
 }
 
-/// What a file gave.
+/// The data read from a file.
 struct FileImage {
     image: Image,
     parts: Vec<Part>,
@@ -157,16 +156,16 @@ struct SupplementBuilder<'a, D> {
     writer: SupplementWriter,
     disk: &'a mut D,
     embed: u32,
-    /// BLOBs that the trace has, or that were put elsewhere.
+    /// BLOBs in the trace or in the folder of shared tables.
     stored: HashSet<ContentHash>,
     /// By path in lower case.
     files: BTreeMap<String, Result<FileImage, CompletionError>>,
-    /// Tables that were made here, by path in lower case.
+    /// Tables of files that this run stored, by path in lower case.
     pieces: BTreeMap<String, Vec<Table>>,
 }
 
 impl<D: Disk> SupplementBuilder<'_, D> {
-    /// Writes what `module` lacks; the inner error says why there is nothing for it.
+    /// Writes the tables or identity that `module` lacks. The inner error says why there are none.
     fn module(
         &mut self,
         instance: u64,
@@ -176,7 +175,7 @@ impl<D: Disk> SupplementBuilder<'_, D> {
         if module.is_identified()
             && let Some(tables) = scan.tables_of_the_same(module)
         {
-            // The same image was read elsewhere in this recording.
+            // The agent read the same image as another instance in this recording.
             self.tables(instance, tables.to_vec())?;
             return Ok(Ok(()));
         }
@@ -264,7 +263,7 @@ impl<D: Disk> SupplementBuilder<'_, D> {
     }
 }
 
-/// The module with the identities of its file.
+/// The MODULE_LOAD event again, with the identities of the module's file.
 fn restated<'a>(instance: u64, module: &'a KnownModule, image: &'a Image) -> ModuleLoad<'a> {
     let mut identities = vec![Identity::Pe(image.identity)];
     if let Some(record) = &image.code_view {

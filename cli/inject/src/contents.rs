@@ -1,17 +1,16 @@
-//! What a trace holds, by its blocks' headers: read without decoding a block, so that it takes
-//! moments for a trace of gigabytes.
+//! Summarises a trace from its blocks' headers. It decodes no block, so even gigabytes take only a
+//! moment.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use stk_format::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, FILE_HEADER_LEN, FileHeader};
 
-/// What a trace holds.
+/// The summary of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Contents {
     /// Bytes of the file.
     pub bytes: u64,
     /// Samples in its whole blocks, idle ones included.
     pub samples: u64,
-    /// Samples dropped.
     pub dropped: u64,
     /// Milliseconds from the recording's start to its last event.
     pub elapsed_ms: u64,
@@ -19,11 +18,11 @@ pub struct Contents {
     pub complete: bool,
 }
 
-/// Reads what a trace holds, up to its end or the first block that is damaged or not whole; `None`
-/// if it is no trace.
+/// Reads a trace's block headers up to its end or the first block that is damaged or not whole;
+/// `None` if the file is not a trace.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn read(file: &mut (impl Read + Seek)) -> io::Result<Option<Contents>> {
     let bytes = file.seek(SeekFrom::End(0))?;
     let mut head = [0; FILE_HEADER_LEN];
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_trace_tells_its_samples() {
+    fn samples_of_a_finished_trace_are_counted() {
         let bytes = trace(true);
         let contents = of(&bytes).expect("a trace");
         assert_eq!((contents.samples, contents.complete), (40, true));
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_trace_tells_the_samples_of_its_whole_blocks() {
+    fn samples_in_whole_blocks_of_a_truncated_trace_are_counted() {
         let contents = of(&trace(false)).expect("a trace");
         assert_eq!((contents.samples, contents.complete), (40, false));
         let mut cut = trace(false);
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_tells_nothing() {
+    fn a_file_that_is_not_a_trace_has_no_contents() {
         assert_eq!(of(b""), None);
         assert_eq!(of(&[0x55; 4096]), None);
     }

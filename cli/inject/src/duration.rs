@@ -2,10 +2,10 @@
 
 use thiserror::Error;
 
-/// Why a text is no span of time.
+/// Why a text is not a duration.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum DurationError {
-    /// It is not written as one.
+    /// It has another syntax.
     #[error("'{0}' is no span of time: write 10 (seconds), 500ms, 10s, 1m30s or 2h")]
     NoSpan(String),
     /// It does not fit 32 bits.
@@ -31,7 +31,7 @@ pub fn parse_ms(text: &str) -> Result<u32, DurationError> {
         rest = &rest[digits..];
         let letters = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
         let scale = match &rest[..letters] {
-            // A bare number is seconds, but only when it is the whole text: `1m30` is a slip.
+            // A bare number is seconds, but only if it is the whole text: `1m30` is an error.
             "" if digits == text.trim().len() => 1_000.0,
             "ms" => 1.0,
             "s" => 1_000.0,
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_span_is_refused_and_named() {
+    fn texts_that_are_not_durations_are_refused_and_named() {
         for text in ["", " ", "s", "-1", "1x", "1m30", "1..2s", "ten", "1e3", "10 s x", "∞"] {
             let error = parse_ms(text).expect_err(text);
             assert!(error.to_string().contains(text), "{error}");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_spans_read_well() {
+    fn durations_are_shown_in_fitting_units() {
         assert_eq!(show(0), "0.0 s");
         assert_eq!(show(12_345), "12.3 s");
         assert_eq!(show(185_000), "3 min 05 s");

@@ -1,11 +1,11 @@
-//! Functions of the system in another process, found in that process's own images.
+//! Finds the system's functions in another process, from that process's own images.
 
 use crate::image::Image;
 
 /// Modules that export LoadLibraryW, in the order of preference.
 const LOADERS: [&str; 2] = ["kernel32.dll", "kernelbase.dll"];
 
-/// Whether [`load_library`] may want the exports of a module with this name.
+/// Whether [`load_library`] may need the exports of a module with this name.
 pub fn is_loader(name: &str) -> bool {
     LOADERS.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
@@ -14,8 +14,7 @@ pub fn is_loader(name: &str) -> bool {
 /// architecture `machine` (`IMAGE_FILE_MACHINE_*`); `None` while it has not loaded kernel32.
 ///
 /// kernel32 lies at one address in most processes, not in all: a program linked with
-/// /LARGEADDRESSAWARE:NO has it below 2 GB, and where the usual address was taken it lies somewhere
-/// else.
+/// /LARGEADDRESSAWARE:NO has it below 2 GB, and if the usual address was in use it lies elsewhere.
 pub fn load_library<'a>(
     machine: u16,
     modules: impl Iterator<Item = (u64, &'a Image)> + Clone,
@@ -64,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn kernelbase_serves_where_kernel32_only_forwards() {
+    fn kernelbase_is_used_if_kernel32_only_forwards() {
         // Forwarders are left out of an image's exports.
         let modules = [
             (0x7000_0000, image(X64, "KERNEL32.dll", &[])),
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel32_of_the_other_architecture_is_passed_over() {
+    fn a_kernel32_of_the_other_architecture_is_skipped() {
         let modules = [
             (0x7000_0000, image(X86, "KERNEL32.dll", &[("LoadLibraryW", 0x40)])),
             (0x7fff_0000_0000, image(X64, "KERNEL32.dll", &[("LoadLibraryW", 0x50)])),

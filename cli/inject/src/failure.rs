@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Exit code: done.
+/// Exit code: success.
 pub const OK: i32 = 0;
 /// Exit code: it failed.
 pub const FAILED: i32 = 1;
@@ -19,7 +19,7 @@ pub const LAUNCH_DENIED: i32 = 126;
 /// Exit code in launch mode: the program was not found.
 pub const LAUNCH_NOT_FOUND: i32 = 127;
 
-/// Why inject gives up: one sentence for the user, with the way out, and the exit code.
+/// Why inject fails: one sentence for the user that also says what to do, and the exit code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     code: i32,
@@ -47,7 +47,6 @@ impl Failure {
         Failure { code, text: text.into() }
     }
 
-    /// The exit code.
     pub fn code(&self) -> i32 {
         self.code
     }

@@ -1,38 +1,34 @@
-//! What a guard process decides: when a thread that a dying recorder holds is to be resumed.
+//! Decides when a guard process resumes a thread that a dead recorder holds.
 //!
-//! The board that it goes by is described in [`stk_schema::guard`]. When a process ends by
-//! ExitProcess, the system terminates all threads but the calling one. If the sampler held just
-//! that one suspended, nobody inside can resume it, and the process hangs.
+//! [`stk_schema::guard`] describes the board that it reads. When a process calls ExitProcess, the
+//! system terminates all threads except the calling one. If the sampler had suspended that thread,
+//! no code in the process can resume it, and the process hangs.
 
 use stk_schema::guard::{FREE, GUARD_VERSION, GuardBoard, SAMPLERS, SamplerSlot, SuspensionWord};
 
-/// Milliseconds that a process may live on after its sampler and its watchdog before the guard
-/// acts. A process that is not held ends by itself in less, as a rule; where it does not, to be
-/// resumed does it no harm.
+/// Milliseconds after the end of a sampler and the watchdog before the guard acts. A process that
+/// is not held usually ends in less time. If it does not, resuming its thread does no harm.
 pub const GRACE_MS: u64 = 20;
 
-/// How one of the recorder's threads fares.
+/// Whether one of the recorder's threads is alive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Life {
-    /// There is none, or it cannot be watched.
+    /// There is no such thread, or it cannot be watched.
     #[default]
     Absent,
-    /// It runs.
     Alive,
-    /// It has ended.
     Dead,
 }
 
 /// The recorder's threads at one moment, in a process that has not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Look {
-    /// The watchdog.
     pub watchdog: Life,
     /// The samplers, in the board's order.
     pub samplers: [Life; SAMPLERS],
 }
 
-/// Which slots were dead since when, and which were dealt with.
+/// For each slot, since when its sampler has been dead and whether the guard has acted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Guard {
     slots: [Slot; SAMPLERS],
@@ -40,18 +36,18 @@ pub struct Guard {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Slot {
-    /// The watchdog, the sampler or both are alive: whatever happens, they undo it themselves.
+    /// The watchdog, the sampler or both are alive, and resume the thread themselves.
     #[default]
     Watched,
     /// Both were found dead at this time, in milliseconds.
     Dead(u64),
-    /// Its word was read: never again.
+    /// Its word was read. It is not read again.
     Done,
 }
 
 impl Guard {
-    /// Tells what was seen at `now_ms` (of any clock that never goes back); gives the slots whose
-    /// words are to be read and obeyed now. Each slot is named once.
+    /// Takes the observation at `now_ms` (of any monotonic clock). Returns the slots whose words
+    /// the caller must read and obey now. Each slot is returned once.
     pub fn look(&mut self, now_ms: u64, look: &Look) -> Vec<usize> {
         let mut due = Vec::new();
         for (index, slot) in self.slots.iter_mut().enumerate() {
@@ -70,20 +66,20 @@ impl Guard {
         due
     }
 
-    /// Whether a slot's time runs: the next look should come soon.
+    /// Whether a slot waits for its time, so that the next look should follow soon.
     pub fn is_waiting(&self) -> bool {
         self.slots.iter().any(|slot| matches!(slot, Slot::Dead(_)))
     }
 }
 
-/// The thread that a dead sampler's word says it held or was about to hold, which is to be resumed.
-/// If it was not suspended yet, or not any more, to resume it changes nothing.
+/// The thread that a dead sampler held or was about to hold, by its word. The guard must resume it.
+/// If the thread is not suspended, resuming it changes nothing.
 pub fn thread_to_resume(word: u64) -> Option<u32> {
     let word = SuspensionWord(word);
     (word.phase() != FREE && word.tid() != 0).then_some(word.tid())
 }
 
-/// A board as it was read from another process; `None` if it is none that this guard knows.
+/// The board in bytes read from another process; `None` if this guard does not know its form.
 pub fn board(bytes: &[u8; size_of::<GuardBoard>()]) -> Option<GuardBoard> {
     let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
@@ -155,7 +151,7 @@ mod tests {
     #[test]
     fn each_dead_sampler_is_judged_by_its_own_slot() {
         let mut guard = Guard::default();
-        // A sampler that was stuck has ended and a spare one goes on; then both it and the watchdog
+        // A stuck sampler has ended and a spare one continues. Then the spare one and the watchdog
         // die.
         let mut look = Look { watchdog: Life::Alive, samplers: [Life::Dead, Life::Alive, Life::Absent] };
         assert_eq!(guard.look(0, &look), NONE);

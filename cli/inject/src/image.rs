@@ -1,5 +1,5 @@
-//! What a PE image says of itself, read from its file or from the memory of the process that loaded
-//! it.
+//! Reads a PE image's headers and exports from its file, or from the memory of the process that
+//! loaded it.
 
 use object::LittleEndian as LE;
 use object::pe;
@@ -10,10 +10,10 @@ use std::fmt;
 use std::ops::Range;
 use stk_schema::{Arch, control};
 
-/// The name that the agent's export directory gives it, whatever its file is called.
+/// The agent's name in its export directory, whatever its file's name.
 pub const AGENT_NAME: &str = "agent.dll";
 
-/// An export directory larger than this is not looked at (kernelbase's is 100 KB).
+/// A larger export directory is not read (kernelbase's has 100 KB).
 const MAX_EXPORTS: u32 = 4 << 20;
 /// The headers of an image lie in its first page.
 const HEADER_BYTES: usize = 4096;
@@ -25,7 +25,7 @@ pub struct Image {
     pub machine: u16,
     /// Whether it is a DLL.
     pub dll: bool,
-    /// What tells this build from others.
+    /// Header fields that identify the build.
     pub identity: ImageIdentity,
     /// Name in the export directory; empty without one.
     pub name: String,
@@ -42,11 +42,8 @@ pub struct Image {
 /// PE header fields that identify an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ImageIdentity {
-    /// TimeDateStamp.
     pub time_date_stamp: u32,
-    /// SizeOfImage.
     pub size_of_image: u32,
-    /// CheckSum.
     pub check_sum: u32,
 }
 
@@ -66,7 +63,6 @@ pub struct AgentExports {
 /// Why an image could not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ImageError {
-    /// No PE headers.
     NotPe,
     /// The memory or file ends within a structure.
     Truncated,
@@ -97,7 +93,7 @@ impl Image {
     }
 
     /// Reads an image as the loader mapped it; `read` fills a buffer from an offset to the load
-    /// address and says whether it could.
+    /// address and returns whether it succeeded.
     ///
     /// # Errors
     /// [`ImageError`] when there is no image or its memory cannot be read.
@@ -105,9 +101,9 @@ impl Image {
         Image::from_memory_if(|_| true, read)
     }
 
-    /// As [`Image::from_memory`], but reads the exports only if `wanted` says so of the name in the
-    /// export directory. The name of the image is known either way: three short reads, where the
-    /// exports of a system DLL are 100 KB.
+    /// As [`Image::from_memory`], but reads the exports only if `wanted` accepts the name in the
+    /// export directory. The name itself is always read, which takes three short reads; the exports
+    /// of a system DLL have 100 KB.
     ///
     /// # Errors
     /// As [`Image::from_memory`].
@@ -136,7 +132,7 @@ impl Image {
         self.exports.iter().find(|(known, _)| known == name).map(|&(_, rva)| rva)
     }
 
-    /// The agent's functions; or the name of the first that is missing.
+    /// The RVAs of the agent's functions.
     ///
     /// # Errors
     /// The name of a missing export.
@@ -231,7 +227,7 @@ fn from_memory<Pe: ImageNtHeaders>(
     Ok(image)
 }
 
-/// The name in the export directory that takes up `range`; a name that does not lie in it is empty.
+/// The name in the export directory at `range`. Empty if the name does not lie in it.
 fn export_name(
     range: Range<u32>,
     read: &mut impl FnMut(u32, &mut [u8]) -> bool,
@@ -441,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn file_and_memory_say_the_same() {
+    fn an_image_reads_the_same_from_file_and_memory() {
         for machine in [0x8664, 0xaa64, 0x14c] {
             let bytes = ImageBuilder { machine, ..ImageBuilder::agent() }.build();
             let file = Image::from_file(&bytes).expect("file");
@@ -505,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_refused_at_every_length() {
+    fn invalid_images_are_refused_at_every_length() {
         assert_eq!(Image::from_file(b""), Err(ImageError::NotPe));
         assert_eq!(Image::from_file(b"\x7fELF and more"), Err(ImageError::NotPe));
         let bytes = ImageBuilder::agent().build();

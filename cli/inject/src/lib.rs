@@ -1,11 +1,11 @@
-//! inject.exe: puts agent.dll into a Windows process and steers the recording.
+//! inject.exe: loads agent.dll into a Windows process and controls the recording.
 //!
-//! What inject does, in order: it finds the process, checks everything that can be checked without
-//! touching it (rights, architecture, policies, the DLL's exports, the output), opens the output,
+//! inject works in this order: it finds the process, checks everything that it can check without
+//! changing it (rights, architecture, policies, the DLL's exports, the output), opens the output,
 //! loads the agent with a remote `LoadLibraryW`, calls `stk_agent_start` with a duplicated handle
-//! of the output, and then only reads the agent's status until the recording ends, and answers its
-//! questions for names where the runtime in the process does not. It never suspends, reads or walks
-//! the target's threads: that is the agent's work.
+//! of the output, and then only reads the agent's status until the recording ends. It also answers
+//! the agent's requests for names that the runtime in the process does not give. It never suspends,
+//! reads or walks the target's threads: that is the agent's work.
 //!
 //! The portable half is tested on every host:
 //!
@@ -13,23 +13,24 @@
 //! * [`duration`]: `10`, `10s`, `1m30s`.
 //! * [`pattern`]: output names such as `%n-%p-%t.stk`.
 //! * [`exports`]: functions of the system in the target's own images.
-//! * [`image`]: what a DLL's file or its loaded image says: architecture, exports, identity.
-//! * [`blocker`]: who may have kept the agent out of a process.
-//! * [`complete`]: what the agent could not read in time, added after the end.
+//! * [`image`]: architecture, exports and identity of a DLL, from its file or its loaded image.
+//! * [`blocker`]: programs that may have blocked the agent.
+//! * [`complete`]: adds data that the agent could not read in time.
 //! * [`companion`]: the other build of inject, for processes of another architecture.
-//! * [`refusal`]: which architectures and access tokens fit, and the sentence when they do not.
+//! * [`refusal`]: which architectures and access tokens allow a recording, and the message if they
+//!   do not.
 //! * [`policy`]: which mitigation policies keep agent.dll out.
-//! * [`sddl`]: who may write a file, and whether it has a low label.
+//! * [`sddl`]: which users may write a file, and whether it has a low label.
 //! * [`status`]: the status line.
-//! * [`contents`]: what a trace holds.
-//! * [`guard`]: when a thread that a dying recorder holds is to be resumed.
+//! * [`contents`]: the summary of a trace.
+//! * [`guard`]: when to resume a thread that a dead recorder holds.
 //! * [`list`]: the table and the JSON of `inject ps`.
-//! * [`messages`]: what inject says on standard error, made printable.
-//! * [`names`]: what the agent asks through its mailbox for names, and how it is answered.
-//! * [`runtime`]: what a .NET runtime says of its data access library.
+//! * [`messages`]: inject's messages on standard error, made printable.
+//! * [`names`]: requests and answers in the agent's mailbox for names.
+//! * [`runtime`]: a .NET runtime's data on its data access library.
 //! * [`symbol_path`]: where that library may lie on the debuggers' symbol path.
 //! * [`uuid`]: the identity of a trace.
-//! * [`doctor`]: what `inject doctor` makes of this system.
+//! * [`doctor`]: the verdicts of `inject doctor` on this system.
 //! * [`failure`]: errors with their exit codes.
 //!
 //! `windows` (on Windows only) holds everything that calls the system.
@@ -65,7 +66,7 @@ pub fn main() -> i32 {
     let action = match args::parse(std::env::args_os()) {
         Ok(action) => action,
         Err(error) => {
-            // A closed pipe is no reason to fail: the user has seen what they wanted.
+            // A closed pipe is not a failure: the reader has seen enough.
             let _ = error.print();
             return error.exit_code();
         }

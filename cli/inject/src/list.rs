@@ -4,20 +4,19 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use stk_schema::text::printable;
 
-/// Version of the JSON; a change that breaks its readers raises it.
+/// Version of the JSON. It increases with a change that breaks readers.
 pub const VERSION: u32 = 1;
 
 /// One process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ProcessRow {
-    /// Process id.
     pub pid: u32,
     /// Program file name.
     pub name: String,
-    /// `x64`, `arm64`, `x86`; `null` if it cannot be told.
+    /// `x64`, `arm64`, `x86`; `null` if unknown.
     pub arch: Option<String>,
-    /// Its .NET runtime (`coreclr`, `clr`, `single-file`); `null` if it has none or that cannot be
-    /// told.
+    /// Its .NET runtime (`coreclr`, `clr`, `single-file`); `null` if it has none or if that is
+    /// unknown.
     pub dotnet: Option<&'static str>,
     /// Whether `inject --pid` would work.
     pub recordable: bool,
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_steer_the_terminal() {
+    fn a_name_cannot_control_the_terminal() {
         let [mut one, _] = <[ProcessRow; 2]>::try_from(samples()).unwrap();
         one.name = "\u{1b}[2J\n.exe".to_owned();
         one.reason = Some("a policy\u{1b}[2J\nof it".to_owned());

@@ -1,8 +1,8 @@
-//! What inject says on standard error.
+//! inject's messages on standard error.
 //!
-//! Names of processes and files, what the agent's memory holds and what the system answers come
-//! from outside: each is made printable before it becomes part of a sentence, so that none can
-//! steer the terminal or begin a line of its own.
+//! Names of processes and files, text from the agent's memory and the system's answers come from
+//! outside. Each is made printable before it becomes part of a sentence, so that none can control
+//! the terminal or begin a line of its own.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -13,32 +13,32 @@ pub fn say(text: &str) {
     eprintln!("{}", printable(text));
 }
 
-/// A process as sentences name it: `app.exe (pid 4404)`.
+/// A process in a sentence: `app.exe (pid 4404)`.
 pub fn process(name: &str, pid: u32) -> String {
     format!("{} (pid {pid})", printable(name))
 }
 
-/// A file as sentences name it.
+/// A file's path in a sentence.
 pub fn file(path: &Path) -> String {
     printable(&path.to_string_lossy()).into_owned()
 }
 
-/// That a recording has begun.
+/// The message that a recording has begun.
 pub fn recording(process: &dyn Display, trace: &Path) -> String {
     format!("recording {process} to {}", file(trace))
 }
 
-/// The trace and what it holds, for the closing line.
+/// The closing line: the trace and its contents.
 pub fn trace(path: &Path, contents: &str) -> String {
     format!("{}: {contents}", file(path))
 }
 
-/// That nothing could be added to a trace behind its end.
+/// The message that nothing could be added to a trace after its end.
 pub fn not_completed(trace: &Path, problem: &str) -> String {
     format!("inject: {} was not completed: {}", file(trace), printable(problem))
 }
 
-/// That a module stays without what its stacks are unwound with.
+/// The message that a module has no unwind data.
 pub fn no_unwind_data(module: &str, reason: &str) -> String {
     format!("no unwind data for {}: {}", printable(module), printable(reason))
 }
@@ -47,7 +47,7 @@ pub fn no_unwind_data(module: &str, reason: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Clears the screen, begins a line, turns the direction of writing.
+    /// Clears the screen, begins a line, reverses the writing direction.
     const HOSTILE: &str = "a\u{1b}[2J\nb\u{202e}.exe";
     const SHOWN: &str = r"a\u{1b}[2J\u{a}b\u{202e}.exe";
 
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_says_is_escaped() {
+    fn system_messages_are_escaped() {
         let text = not_completed(Path::new(HOSTILE), HOSTILE);
         assert_eq!(text, format!("inject: {SHOWN} was not completed: {SHOWN}"));
     }

@@ -1,44 +1,42 @@
-//! The host's half of the mailbox for names (`stk_schema::mailbox`) as bytes: what the agent asks,
-//! and how it is answered.
+//! The host's half of the mailbox for names (`stk_schema::mailbox`) as bytes: the agent's requests
+//! and the host's answers.
 //!
-//! The bytes are another process's memory: nothing in them is taken for granted.
+//! The bytes are another process's memory, so nothing in them is trusted.
 
 use stk_schema::mailbox::{
     HEADER_BYTES, MAILBOX_VERSION, NAME_BYTES, NameMailbox, NameSlot, SLOT_NAMED, SLOT_NAMELESS, SLOTS,
 };
 
-/// What the agent asks now.
+/// The agent's current request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     /// Load address of the runtime's module.
     pub runtime: u64,
-    /// `RuntimeKind` as a number: what the agent says, known here or not.
+    /// `RuntimeKind` as the number that the agent gave; it may be unknown here.
     pub kind: u32,
-    /// Number of the request, which goes back as its answer.
+    /// Number of the request, which the answer repeats.
     pub number: u32,
     /// Slots in use.
     pub count: usize,
 }
 
-/// What code is called.
+/// The name of a piece of code.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Answer {
     /// First address of the code; 0 = not known.
     pub base: u64,
-    /// Its bytes; 0 = not known.
+    /// Its length in bytes; 0 = not known.
     pub size: u64,
-    /// The name.
     pub name: String,
 }
 
-/// What the head of a mailbox says.
+/// The state in the head of a mailbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Head {
-    /// It is none that this inject knows.
+    /// This inject does not know the mailbox's version.
     Unknown,
-    /// Nothing is asked.
+    /// There is no request.
     Idle,
-    /// This.
     Asks(Request),
 }
 
@@ -61,12 +59,12 @@ pub fn head(bytes: &[u8; HEADER_BYTES]) -> Head {
     Head::Asks(Request { runtime, kind, number, count: count.min(SLOTS) })
 }
 
-/// Where slot `index` lies, in bytes from the mailbox's beginning.
+/// Offset of slot `index` in the mailbox, in bytes.
 pub fn slot_at(index: usize) -> usize {
     HEADER_BYTES + index * size_of::<NameSlot>()
 }
 
-/// Where the host's part of a slot begins, in bytes from the slot's.
+/// Offset of the host's part in a slot, in bytes.
 pub const ANSWER_AT: usize = std::mem::offset_of!(NameSlot, base);
 
 /// The host's part of a slot. `None`: the runtime has no name for the address.
@@ -97,8 +95,8 @@ pub fn cut(text: &str, most: usize) -> String {
 }
 
 /// A name as stk writes it, `Module!Namespace.Type.Method(signature)`, from the path of the module
-/// (empty if it has none) and the library's own text. Stubs bear their address at the end, which
-/// says nothing that the stack does not.
+/// (empty if it has none) and the library's own text. The library's names of stubs end with their
+/// address, which is left out because the stack has it.
 pub fn full_name(module: &str, text: &str) -> String {
     let text: String = text.chars().filter(|char| !char.is_control()).collect();
     let text = match text.rsplit_once('@') {
@@ -150,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_agent_writes_is_read_no_further_than_there_is_memory() {
+    fn invalid_requests_are_not_read_beyond_the_mailbox() {
         assert_eq!(head(&bytes(SIZE - 1, 1, 7, 3, 6)), Head::Unknown);
         let mut other = bytes(SIZE, 1, 7, 3, 6);
         other[4] = 2;

@@ -7,17 +7,16 @@ use thiserror::Error;
 /// The default of `-o`, in the current folder of inject.
 pub const DEFAULT: &str = "%n-%p-%t.stk";
 
-/// Why a pattern is no file name.
+/// Why a pattern cannot be expanded.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum PatternError {
-    /// It has a placeholder that is none of the four.
+    /// It has a placeholder other than the four.
     #[error(
         "'{placeholder}' in '{pattern}' is no placeholder: use %n (name), %p (pid), %t (time) or %% (a percent sign)"
     )]
     UnknownPlaceholder {
         /// As it was written.
         placeholder: String,
-        /// The whole pattern.
         pattern: String,
     },
 }
@@ -27,7 +26,6 @@ pub enum PatternError {
 pub struct Values<'a> {
     /// The program's file name without `.exe`.
     pub name: &'a str,
-    /// Process id.
     pub pid: u32,
     /// Local time, `20260131-235959`.
     pub time: &'a str,
@@ -39,7 +37,7 @@ pub struct Values<'a> {
 /// When a placeholder is none of the four.
 pub fn expand(pattern: &OsStr, values: Values) -> Result<OsString, PatternError> {
     let Some(pattern) = pattern.to_str() else {
-        // Only an unpaired surrogate can get here; such a name is taken as it stands.
+        // Only a name with an unpaired surrogate gets here. It is used unchanged.
         return Ok(pattern.to_owned());
     };
     let mut name = String::with_capacity(pattern.len() + 32);

@@ -8,22 +8,18 @@
 
 use crate::refusal::Refusal;
 
-/// What a process's policies say; a word that the system does not know or tell is 0.
+/// The words of a process's policies. A word that the system does not know or return is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Policies {
-    /// ProcessSignaturePolicy.
     pub signature: u32,
-    /// ProcessControlFlowGuardPolicy.
     pub control_flow_guard: u32,
-    /// ProcessUserShadowStackPolicy.
     pub shadow_stack: u32,
-    /// ProcessImageLoadPolicy.
     pub image_load: u32,
-    /// ProcessDynamicCodePolicy: asked for, and no obstacle.
+    /// ProcessDynamicCodePolicy, which is no obstacle.
     pub dynamic_code: u32,
 }
 
-/// What matters of agent.dll for [`check`].
+/// The properties of agent.dll that [`check`] needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AgentTraits {
     /// Built for shadow stacks (/CETCOMPAT).
@@ -36,11 +32,11 @@ pub struct AgentTraits {
     pub low_label: bool,
 }
 
-/// One policy that keeps DLLs out.
+/// One policy that blocks DLLs.
 struct Rule {
     word: fn(&Policies) -> u32,
     bits: u32,
-    /// Whether this DLL may come in all the same.
+    /// Whether the policy nevertheless admits this DLL.
     admits: fn(&AgentTraits) -> bool,
     cause: &'static str,
     way_out: &'static str,
@@ -124,9 +120,9 @@ const RULES: [Rule; 10] = [
 /// Whether a process with these policies can be recorded with this DLL; without a DLL, with any.
 ///
 /// # Errors
-/// The first policy that keeps it out, by its name, and the way out.
+/// The first policy that blocks it, by its name, and what to do about it.
 pub fn check(policies: &Policies, library: Option<&AgentTraits>) -> Result<(), Refusal> {
-    // Unknown: of all DLLs the one that gets furthest.
+    // The DLL is unknown, so assume the one that most policies admit.
     let best = AgentTraits { cet: true, guard_cf: true, remote: false, low_label: false };
     let library = library.unwrap_or(&best);
     match RULES.iter().find(|rule| (rule.word)(policies) & rule.bits != 0 && !(rule.admits)(library)) {
@@ -143,7 +139,8 @@ mod tests {
     const NONE: Policies =
         Policies { signature: 0, control_flow_guard: 0, shadow_stack: 0, image_load: 0, dynamic_code: 0 };
 
-    /// Flag words from winnt.h with the name that the refusal must say; empty: no obstacle.
+    /// Flag words from winnt.h with the name that the refusal must contain; empty if the policy is
+    /// no obstacle.
     #[test]
     fn each_policy_is_refused_by_its_name_or_is_no_obstacle() {
         let signature = |signature| Policies { signature, ..NONE };
@@ -202,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_dll_only_what_keeps_out_every_dll_is_refused() {
+    fn without_a_dll_only_policies_that_block_every_dll_refuse() {
         assert!(check(&Policies { signature: 1, ..NONE }, None).is_err());
         assert!(check(&Policies { control_flow_guard: 2, ..NONE }, None).is_err());
         let conditional = Policies { control_flow_guard: 4, shadow_stack: 0x30, image_load: 3, ..NONE };

@@ -1,11 +1,12 @@
-//! Why a process cannot be recorded, as far as that follows from what is known of it: the sentence,
-//! and what does not fit of the architectures of process, processor, DLL and this inject.
+//! Decides from a process's properties why it cannot be recorded, and makes the message. Also
+//! checks whether the architectures of process, processor, DLL and this inject fit.
 
 use crate::failure::Failure;
 use crate::{companion, image};
 use object::pe::{IMAGE_FILE_MACHINE_AMD64, IMAGE_FILE_MACHINE_ARM64};
 
-/// Why not, and what to do about it: two clauses that follow the process's name in a sentence.
+/// Why a process cannot be recorded, and what to do about it: two clauses that follow the process's
+/// name in a sentence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
     /// `runs as another user (LAB\anna)`.
@@ -15,7 +16,6 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Of both clauses.
     pub fn new(cause: impl Into<String>, way_out: impl Into<String>) -> Refusal {
         Refusal { cause: cause.into(), way_out: way_out.into() }
     }
@@ -26,7 +26,7 @@ impl Refusal {
     }
 }
 
-/// What a process runs on.
+/// The machine types of a process and of its processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Machine {
     /// `IMAGE_FILE_MACHINE_*` of the process.
@@ -73,12 +73,13 @@ pub fn architecture(own: u16, machine: Machine, dll: Option<(&str, u16)>) -> Res
     }
 }
 
-/// How a process stands to this inject, by their access tokens.
+/// The access token of a process compared with this inject's.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Standing {
     /// It is a protected process (PP or PPL).
     pub protected: bool,
-    /// Both run as the same user; `None` if its token cannot be read, as another user's cannot.
+    /// Both run as the same user; `None` if its token cannot be read, which is so for another
+    /// user's process.
     pub same_user: Option<bool>,
     /// Its user, `DOMAIN\\name`.
     pub user: Option<String>,
@@ -86,11 +87,11 @@ pub struct Standing {
     pub integrity: u32,
     /// This inject's integrity level.
     pub own_integrity: u32,
-    /// This inject may open any process but protected ones (it has SeDebugPrivilege).
+    /// This inject may open any process except protected ones (it has SeDebugPrivilege).
     pub may_debug: bool,
 }
 
-/// Whether this inject may be let into the process.
+/// Whether this inject may open the process.
 ///
 /// # Errors
 /// Why not.
@@ -131,14 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_not_refused() {
+    fn matching_architectures_are_not_refused() {
         for own in [X64, ARM64] {
             assert_eq!(
                 architecture(own, Machine { process: own, native: own }, Some(("agent.dll", own))),
                 Ok(())
             );
         }
-        // WOW64, by the inject of 32-bit processes.
+        // A WOW64 process and the inject for 32-bit processes.
         assert_eq!(
             architecture(X86, Machine { process: X86, native: X64 }, Some(("agent32.dll", X86))),
             Ok(())
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn emulated_x64_and_arm64ec_are_refused_by_name_whichever_inject_is_asked() {
+    fn every_inject_refuses_emulated_x64_and_arm64ec_by_name() {
         for own in [X64, ARM64, X86] {
             let text = says(own, X64, ARM64, None);
             assert!(text.contains("x64 or ARM64EC process on an ARM64 processor"), "{text}");
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_for_the_other_inject_says_which_to_run() {
+    fn the_refusal_names_the_inject_that_fits_the_process() {
         let text = says(X64, X86, X64, None);
         assert!(text.contains("is x86, but this inject is x64"), "{text}");
         assert!(
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_be_let_in_follows_from_the_tokens() {
+    fn the_tokens_decide_whether_inject_may_open_a_process() {
         let own = Standing {
             same_user: Some(true),
             user: Some("LAB\\anna".to_owned()),

@@ -1,11 +1,11 @@
-//! What a .NET runtime says of its data access library: which build of it is its own, and under
-//! what index debuggers look it up.
+//! Reads from a .NET runtime which build of the data access library is its own, and under which
+//! index debuggers look it up.
 //!
-//! Gets the memory of the runtime's module in the recorded process, which may hold anything, and
-//! gives what it could read of it; what is missing is `None`, never guessed. Sources: the resource
-//! CLRDEBUGINFO and the export DotNetRuntimeInfo as dbgshim reads them (dotnet/diagnostics,
-//! src/dbgshim/debugshim.cpp; dotnet/runtime, src/coreclr/debug/inc/runtimeinfo.h), names and
-//! indices as the symbol server's clients build them (dotnet/diagnostics,
+//! The input is the memory of the runtime's module in the recorded process, which may hold
+//! anything. Missing data is `None`, never guessed. Sources: the resource CLRDEBUGINFO and the
+//! export DotNetRuntimeInfo as dbgshim reads them (dotnet/diagnostics, src/dbgshim/debugshim.cpp;
+//! dotnet/runtime, src/coreclr/debug/inc/runtimeinfo.h), names and indices as the symbol server's
+//! clients build them (dotnet/diagnostics,
 //! src/Microsoft.SymbolStore/KeyGenerators/PEFileKeyGenerator.cs).
 
 use crate::image::{self, Image, ImageError};
@@ -16,9 +16,9 @@ use std::fmt;
 use std::ops::Range;
 use stk_schema::event::RuntimeKind;
 
-/// Larger resources are not looked at; those of the runtimes have some 100 KB.
+/// Larger resource sections are not read. Those of the runtimes have some 100 KB.
 const MAX_RESOURCES: u32 = 4 << 20;
-/// Larger single resources neither: those wanted have less than 2 KB.
+/// Larger single resources are not read. The ones needed have less than 2 KB.
 const MAX_RESOURCE: u32 = 64 << 10;
 
 /// VS_FIXEDFILEINFO (Microsoft, "VS_FIXEDFILEINFO structure"): where it lies in the version
@@ -29,15 +29,13 @@ const FIXED_SIGNATURE: u32 = 0xfeef_04bd;
 const FLAG_DEBUG: u32 = 0x01;
 const FLAG_SPECIAL_BUILD: u32 = 0x20;
 
-/// The export of a program that the runtime is linked into, which is also what it begins with.
+/// The export of a program that the runtime is linked into. Its data begins with the same text.
 const RUNTIME_INFO: &str = "DotNetRuntimeInfo";
 
-/// What symbol servers and stores keep an image under.
+/// The index under which symbol servers and stores keep an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Index {
-    /// TimeDateStamp.
     pub time_date_stamp: u32,
-    /// SizeOfImage.
     pub size_of_image: u32,
 }
 
@@ -52,7 +50,7 @@ impl fmt::Display for Index {
 pub struct FileVersion {
     /// Major, minor, build, revision.
     pub parts: [u32; 4],
-    /// How the build differs from a released one: nothing, `.dbg` or `.chk`.
+    /// Marks a build that is not a released one: empty, `.dbg` or `.chk`.
     pub flavor: &'static str,
 }
 
@@ -64,14 +62,13 @@ impl fmt::Display for FileVersion {
     }
 }
 
-/// A runtime.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Runtime {
     /// `IMAGE_FILE_MACHINE_*`.
     pub machine: u16,
-    /// Its kind.
     pub kind: RuntimeKind,
-    /// Index of its module; of a runtime linked into a program, of the coreclr.dll of that build.
+    /// Index of its module. For a runtime linked into a program, the index of that build's
+    /// coreclr.dll.
     pub index: Option<Index>,
     /// Version of its file.
     pub version: Option<FileVersion>,
@@ -80,8 +77,8 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Reads what the runtime of this kind says; `read` fills a buffer from an offset to its load
-    /// address and says whether it could.
+    /// Reads the data of a runtime of this kind. `read` fills a buffer from an offset to its load
+    /// address and returns whether it succeeded.
     ///
     /// # Errors
     /// [`ImageError`] when there is no image.
@@ -103,15 +100,15 @@ impl Runtime {
         runtime.index = index(image.identity.time_date_stamp, image.identity.size_of_image);
         let mut of = |ty, names: &[&str]| resource(&image.resources, ty, names, &mut read);
         runtime.version = of(pe::RT_VERSION, &[]).and_then(|bytes| fixed_version(&bytes));
-        // The newer name tells apart libraries for several hosts; that without a host is for the
-        // same one.
+        // The newer resource name states the host. The one without a host is for the same machine
+        // type.
         let host =
             format!("CLRDEBUGINFOWINDOWS{}", arch_name(image.machine).unwrap_or("?").to_ascii_uppercase());
         runtime.library = of(pe::RT_RCDATA, &[&host, "CLRDEBUGINFO"]).and_then(|bytes| debug_info(&bytes));
         Ok(runtime)
     }
 
-    /// A runtime that nothing is known of but its kind and machine.
+    /// A runtime of which only the kind and the machine type are known.
     pub fn unread(kind: RuntimeKind, machine: u16) -> Runtime {
         Runtime { machine, kind, index: None, version: None, library: None }
     }
@@ -140,8 +137,8 @@ impl Runtime {
         if self.kind == RuntimeKind::Framework { "mscordacwks.dll" } else { "mscordaccore.dll" }
     }
 
-    /// The name under which symbol servers have the library of every build beside each other: stem,
-    /// architectures of debugger and program, version of the runtime. `None` if that is not known.
+    /// The library's long name, by which symbol servers distinguish its builds: stem, architectures
+    /// of debugger and program, version of the runtime. `None` if that is not known.
     pub fn long_name(&self) -> Option<String> {
         let (arch, version) = (arch_name(self.machine)?, self.version?);
         let stem = self.library_name().trim_end_matches(".dll");
@@ -149,7 +146,7 @@ impl Runtime {
     }
 }
 
-/// An architecture as the library's long name has it.
+/// An architecture's name in the library's long name.
 fn arch_name(machine: u16) -> Option<&'static str> {
     match machine {
         pe::IMAGE_FILE_MACHINE_AMD64 => Some("amd64"),
@@ -189,8 +186,8 @@ fn debug_info(bytes: &[u8]) -> Option<Index> {
     (bytes.len() >= 36 && u32_at(bytes, 0) == 0).then(|| index(u32_at(bytes, 20), u32_at(bytes, 24)))?
 }
 
-/// The first of these resources of a type that there is, in whatever language; without names the
-/// type's first resource.
+/// The first existing resource of a type with one of these names, in any language. Without names,
+/// the type's first resource.
 fn resource(
     directory: &Range<u32>,
     ty: u16,
@@ -227,7 +224,7 @@ fn resource(
     read(leaf.offset_to_data.get(LE), &mut bytes).then_some(bytes)
 }
 
-/// Whether an image is the one of an index.
+/// Whether an image has an index.
 pub fn is_of(identity: image::ImageIdentity, index: Index) -> bool {
     (identity.time_date_stamp, identity.size_of_image) == (index.time_date_stamp, index.size_of_image)
 }
@@ -281,7 +278,7 @@ mod tests {
         put(&mut out, 0x98 + 112 + 16, &(RSRC as u32).to_le_bytes());
         put(&mut out, 0x98 + 112 + 20, &0x1000u32.to_le_bytes());
 
-        // Tables have 16 bytes and entries of 8; texts and data come behind all of them.
+        // Tables have 16 bytes and entries of 8; texts and data follow all tables.
         let mut next = 0x400;
         let mut data = |out: &mut Vec<u8>, bytes: &[u8]| {
             let at = next;
@@ -331,7 +328,7 @@ mod tests {
     /// The values are those of CoreCLR 3.1.2 for x64, in whose folder the library lies under its
     /// long name too.
     #[test]
-    fn a_module_tells_the_long_name_and_both_indices() {
+    fn a_module_gives_the_long_name_and_both_indices() {
         let module = module(&[("CLRDEBUGINFO", debug())], &version([4, 700, 20, 6602], 0));
         let runtime = read(RuntimeKind::Core, &module).expect("a module");
         assert_eq!(runtime.index.expect("an index").to_string(), "5E211DAC56b000");
@@ -362,7 +359,7 @@ mod tests {
 
     /// The 112 bytes of a single-file program of 10.0.9.
     #[test]
-    fn a_runtime_in_a_program_tells_of_the_module_that_it_was_built_as() {
+    fn a_runtime_in_a_program_gives_the_index_of_its_builds_coreclr() {
         let mut info = [0; 112];
         put(&mut info, 0, b"DotNetRuntimeInfo\0\0\0\x02");
         put(&mut info, 24, &[8, 0x71, 0x06, 0x0e, 0x6a, 0x00, 0xa0, 0x47, 0x00]);
@@ -389,11 +386,11 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_memory_holds_is_read_without_harm() {
+    fn any_memory_is_read_without_harm() {
         let whole = module(&[("CLRDEBUGINFO", debug())], &version([4, 700, 20, 6602], 0));
         let full = read(RuntimeKind::Core, &whole).expect("a module");
         for len in (0..whole.len()).step_by(7) {
-            // Memory that ends early gives less, never something else.
+            // Memory that ends early gives less data, never other data.
             if let Ok(runtime) = read(RuntimeKind::Core, &whole[..len]) {
                 assert!(runtime.version.is_none() || runtime.version == full.version);
                 assert!(runtime.library.is_none() || runtime.library == full.library);

@@ -1,7 +1,7 @@
-//! Security descriptors in their string form (SDDL): who may write a file or folder, and whether it
-//! has a low mandatory label.
+//! Reads security descriptors in their string form (SDDL): which users may write a file or folder,
+//! and whether it has a low mandatory label.
 //!
-//! Whatever is not understood counts as somebody who may write.
+//! A part that is not understood counts as a user who may write.
 
 /// Owners and writers that are administrators or the system: Administrators, SYSTEM,
 /// TrustedInstaller.
@@ -13,13 +13,13 @@ const TRUSTED: [&str; 5] = [
     "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464",
 ];
 
-/// Rights that change a file or folder or who may do so: FILE_WRITE_DATA, FILE_APPEND_DATA,
+/// Rights to change a file or folder, or to grant such rights: FILE_WRITE_DATA, FILE_APPEND_DATA,
 /// FILE_WRITE_EA, FILE_DELETE_CHILD, FILE_WRITE_ATTRIBUTES, DELETE, WRITE_DAC, WRITE_OWNER,
 /// GENERIC_ALL, GENERIC_WRITE.
 const WRITING: u32 =
     0x2 | 0x4 | 0x10 | 0x40 | 0x100 | 0x1_0000 | 0x4_0000 | 0x8_0000 | 0x1000_0000 | 0x4000_0000;
 
-/// Whether administrators (and the system) alone own and may write what has this descriptor.
+/// Whether only administrators (and the system) own and may write the object with this descriptor.
 pub fn only_administrators_write(sddl: &str) -> bool {
     only_trusted_write(sddl, None)
 }
@@ -32,7 +32,7 @@ pub fn only_trusted_write(sddl: &str, user: Option<&str>) -> bool {
     is_owned(sddl, user) && aces(dacl).all(|ace| ace.is_harmless(user))
 }
 
-/// Whether administrators, the system or this user own what has this descriptor.
+/// Whether administrators, the system or this user own the object with this descriptor.
 pub fn is_owned(sddl: &str, user: Option<&str>) -> bool {
     part(sddl, "O:").is_some_and(|owner| is_trusted(owner, user))
 }
@@ -51,7 +51,7 @@ pub fn has_low_label(sddl: &str) -> bool {
     })
 }
 
-/// What follows `O:`, `G:`, `D:` or `S:`, up to the next of them outside of parentheses.
+/// The text after `O:`, `G:`, `D:` or `S:`, up to the next of them outside parentheses.
 fn part<'a>(sddl: &'a str, key: &str) -> Option<&'a str> {
     let mut depth = 0;
     let mut from = None;
@@ -59,7 +59,7 @@ fn part<'a>(sddl: &'a str, key: &str) -> Option<&'a str> {
         match character {
             '(' => depth += 1,
             ')' => depth -= 1,
-            // One letter before the colon: SIDs have none.
+            // A key is one letter before a colon. SIDs contain no colon.
             'O' | 'G' | 'D' | 'S' if depth == 0 && sddl[at + 1..].starts_with(':') => {
                 if let Some(from) = from {
                     return Some(&sddl[from..at]);
@@ -148,7 +148,7 @@ fn mask(rights: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// After the access list that Windows 10 gives C:\Program Files.
+    /// Modelled on the access list of C:\Program Files on Windows 10.
     const PROGRAM_FILES: &str = "O:S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464\
         G:S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464D:PAI(A;OICIIO;GA;;;CO)(A;OICIIO;GA;;;SY)(A;;0x1301bf;;;SY)\
         (A;OICIIO;GA;;;BA)(A;;0x1301bf;;;BA)(A;OICIIO;GXGR;;;BU)(A;;0x1200a9;;;BU)\
@@ -157,7 +157,7 @@ mod tests {
         (A;;0x1200a9;;;S-1-15-2-2)(A;OICIIO;GXGR;;;S-1-15-2-2)";
 
     #[test]
-    fn folders_that_administrators_alone_write_are_told_from_others() {
+    fn folders_that_only_administrators_write_are_recognised() {
         let rows = [
             (PROGRAM_FILES, true),
             ("O:BAG:SYD:P(A;;FA;;;BA)(A;;FA;;;SY)(A;;FRFX;;;WD)", true),

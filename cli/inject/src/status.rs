@@ -5,7 +5,7 @@ use crate::duration;
 use stk_schema::control::AgentStatus;
 use stk_schema::text::printable;
 
-/// The status of an agent that has told nothing yet.
+/// The status of an agent that has not reported yet.
 pub const BLANK: AgentStatus = AgentStatus {
     size: 0,
     version: 0,
@@ -38,8 +38,9 @@ pub fn line(status: &AgentStatus) -> String {
     )
 }
 
-/// What the trace holds, for the closing line: as [`line`], with the numbers of the file itself.
-/// What the agent's memory said last is up to half a second old when the process is gone.
+/// The trace's contents for the closing line: as [`line`], but with the numbers of the file itself.
+/// The last status read from the agent's memory is up to half a second old when the process has
+/// ended.
 pub fn closing(status: &AgentStatus, contents: Option<&Contents>) -> String {
     let Some(contents) = contents else { return line(status).trim_start().to_owned() };
     let held = AgentStatus {
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_target_says_cannot_steer_the_terminal() {
+    fn text_from_the_target_cannot_control_the_terminal() {
         let mut message = [0; 256];
         message[..4].copy_from_slice(b"\x1b[2J");
         let status = AgentStatus { message_len: 4, message, ..BLANK };

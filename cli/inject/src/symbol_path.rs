@@ -1,9 +1,9 @@
-//! Where a runtime's data access library may lie on the debuggers' symbol path.
+//! Finds where a runtime's data access library may lie on the debuggers' symbol path.
 //!
 //! Gets the path's text (Microsoft, "Symbol path for Windows debuggers":
-//! `dir;srv*cache*https://server;cache*dir`) and what the runtime says of the library
-//! ([`crate::runtime`]), and gives files to try. Only folders of this machine count: inject has no
-//! network client, so servers are not asked, and neither are network shares, which are servers too.
+//! `dir;srv*cache*https://server;cache*dir`) and the runtime's data on the library
+//! ([`crate::runtime`]), and returns files to try. It uses only folders of this machine. inject has
+//! no network client, so it skips servers, and also network shares, which are servers too.
 
 use crate::runtime::Runtime;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub struct Place {
     pub named: bool,
 }
 
-/// The places of a symbol path.
+/// The folders of a symbol path.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SymbolPath {
     /// Folders of this machine, in order.
@@ -31,17 +31,15 @@ pub struct SymbolPath {
 /// A file to try.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Candidate {
-    /// Its path.
     pub path: PathBuf,
-    /// Whether it lies under an index; otherwise nothing but its name says that it is the right
-    /// one.
+    /// Whether it lies under an index. Otherwise only its name indicates that it is the right one.
     pub indexed: bool,
     /// Whether the user named the folder on the command line.
     pub named: bool,
 }
 
 impl SymbolPath {
-    /// Adds the elements of a path, which the user `named` on the command line or not.
+    /// Adds the elements of a path. `named`: the user gave it on the command line.
     pub fn add(&mut self, text: &str, named: bool) {
         for element in text.split(';').map(str::trim).filter(|element| !element.is_empty()) {
             let mut parts = element.split('*').map(str::trim);
@@ -49,7 +47,7 @@ impl SymbolPath {
             let store = element.contains('*');
             match &*first {
                 "srv" | "cache" if store => parts.for_each(|part| self.add_place(part, false, named)),
-                // The second part is the library that should do it.
+                // The second part is the name of the symbol server DLL.
                 "symsrv" if store => parts.skip(1).for_each(|part| self.add_place(part, false, named)),
                 _ => self.add_place(element, true, named),
             }
@@ -88,8 +86,8 @@ impl SymbolPath {
         found
     }
 
-    /// What was looked for in vain, where, and what would help, to follow "there is no X beside the
-    /// runtime".
+    /// The end of the sentence "there is no X beside the runtime": what was searched, where, and
+    /// what would help.
     pub fn in_vain(&self, runtime: &Runtime) -> String {
         let name = runtime.long_name().unwrap_or_else(|| runtime.library_name().to_owned());
         let index = runtime.index.map(|index| format!(" (index {index})")).unwrap_or_default();
@@ -107,7 +105,7 @@ impl SymbolPath {
     }
 }
 
-/// Whether a place is not on this machine: an address or a share.
+/// Whether a folder is not on this machine but an address or a share.
 fn is_elsewhere(text: &str) -> bool {
     let lower = text.to_ascii_lowercase().replace('/', "\\");
     if let Some(rest) = lower.strip_prefix(r"\\?\").or_else(|| lower.strip_prefix(r"\\.\")) {
@@ -199,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_of_the_runtime_is_not_looked_for() {
+    fn unknown_names_and_indices_give_no_candidates() {
         let unknown = Runtime { index: None, version: None, library: None, ..runtime() };
         let candidates = parsed("f;srv*s").candidates(&unknown);
         let paths: Vec<&Path> = candidates.iter().map(|candidate| &*candidate.path).collect();
@@ -208,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_is_not_the_users_word() {
+    fn folders_of_the_environment_do_not_count_as_named_by_the_user() {
         let mut path = parsed("a");
         path.add("b", false);
         assert_eq!(path.places.iter().map(|place| place.named).collect::<Vec<_>>(), [true, false]);
     }
 
     #[test]
-    fn the_message_says_where_was_looked_and_what_to_fetch() {
+    fn the_message_names_the_places_searched_and_the_file_to_fetch() {
         let wanted = "mscordaccore_amd64_amd64_4.700.20.6602.dll (index 5E211DAC56b000)";
         assert_eq!(
             SymbolPath::default().in_vain(&runtime()),

@@ -1,23 +1,23 @@
-//! Whom an inject trusts that has rights which others have not: which paths it opens, which code it
-//! loads, which links it follows and which files it replaces.
+//! Decides what an inject with higher rights trusts: which paths it opens, which code it loads,
+//! which links it follows and which files it replaces.
 //!
-//! The recorded process names its modules itself, its user may write where its files lie, and so
-//! may anybody in a shared folder.
+//! The recorded process chooses its modules' names, and its user may write in its files' folders.
+//! In a shared folder every user may write.
 
 use crate::sddl;
 
-/// What is known of the recorded process's user as compared with inject's.
+/// The recorded process's user compared with inject's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rank {
-    /// The same user with at least inject's rights: what that user can make inject do, that user
-    /// can do.
+    /// The same user with at least inject's rights. Anything that this user can make inject do, the
+    /// user can do directly.
     Peer,
     /// Another user, fewer rights, or not known.
     Below,
 }
 
-/// Compares users and integrity levels. Two users at one level are no peers: what the one has
-/// planted, the other must not run.
+/// Compares users and integrity levels. Two users at one level are not peers: one must not run code
+/// that the other has planted.
 ///
 /// `same_user` is `None` and a level 0 where they cannot be read.
 pub fn rank(same_user: Option<bool>, integrity: u32, own_integrity: u32) -> Rank {
@@ -28,13 +28,13 @@ pub fn rank(same_user: Option<bool>, integrity: u32, own_integrity: u32) -> Rank
     }
 }
 
-/// What is asked of an opened library; each answer may cost a system call or a signature check.
+/// Facts about an opened library. Each may cost a system call or a signature check.
 pub trait Evidence {
-    /// Whether administrators and the system alone can write the file.
+    /// Whether only administrators and the system can write the file.
     fn file_is_the_systems(&mut self) -> bool;
-    /// The same of its folder.
+    /// Whether only administrators and the system can write its folder.
     fn folder_is_the_systems(&mut self) -> bool;
-    /// Whether administrators, the system and inject's own user alone can write the file.
+    /// Whether only administrators, the system and inject's own user can write the file.
     fn file_is_own(&mut self) -> bool;
     /// Whether the maker of the runtime has signed it as a data access library.
     fn maker_signed(&mut self) -> bool;
@@ -47,8 +47,8 @@ pub struct Permit {
     pub own_folder: bool,
 }
 
-/// Whether a data access library may be loaded into inject, and how; `None` if nobody whom inject
-/// may trust stands behind it.
+/// Whether a data access library may be loaded into inject, and how; `None` if nobody that inject
+/// trusts has written or signed it.
 ///
 /// `beside`: it lies where the runtime says that it belongs. `named`: the user of inject has named
 /// its folder on the command line.
@@ -65,7 +65,7 @@ pub fn permit(rank: Rank, beside: bool, named: bool, evidence: &mut impl Evidenc
 
 /// The letter (upper case) of the drive that an absolute path begins with, if the path names an
 /// ordinary file or folder there and no device, share, alternate stream or parent folder: one that
-/// can be opened without leaving that drive, links apart.
+/// can be opened without leaving that drive, apart from links.
 pub fn plain_drive(path: &str) -> Option<char> {
     let path = path.replace('/', "\\");
     let rest = path.strip_prefix(r"\\?\").unwrap_or(&path);
@@ -79,7 +79,7 @@ fn is_plain_name(name: &str) -> bool {
     !name.contains([':', '\0', '*', '?', '"', '<', '>', '|']) && name != ".." && !is_device(name)
 }
 
-/// Whether Windows takes a name, with any extension, for a device (Microsoft, "Naming Files, Paths,
+/// Whether Windows treats a name, with any extension, as a device (Microsoft, "Naming Files, Paths,
 /// and Namespaces").
 fn is_device(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or_default().trim_end_matches(' ').to_ascii_uppercase();
@@ -99,21 +99,21 @@ pub fn follows(link: Option<&str>, own: Option<&str>) -> bool {
     link.is_some_and(|descriptor| sddl::is_owned(descriptor, own))
 }
 
-/// What stands at the place of an output, as far as it matters for replacing it.
+/// The file at an output's path, as far as it matters for replacing it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExistingFile {
     /// It is a regular file on a disk.
     pub regular: bool,
-    /// It is a link or another reparse point that stands for something elsewhere.
+    /// It is a link or another reparse point.
     pub link: bool,
-    /// Names that the file has; more than 1 with hard links.
+    /// The number of the file's names; more than 1 with hard links.
     pub names: u32,
 }
 
 /// Whether `--force` may empty it.
 ///
 /// # Errors
-/// Why not, to follow the path in a sentence.
+/// Why not, as the part of a sentence after the path.
 pub fn replaceable(existing: ExistingFile) -> Result<(), &'static str> {
     if existing.link {
         Err("is a link or a placeholder, which is not followed")

@@ -1,8 +1,8 @@
-//! Compiled rules by place: a table that grows to a limit and then forgets.
+//! A table of compiled rules by place. It grows to a limit and then replaces entries.
 //!
 //! Many places have equal rules (a few hundred shapes of frames make up a program), so a rule is
-//! kept once and the table holds its number. A place is one word of 8 bytes: what a walk touches
-//! stays in the processor's nearest caches.
+//! kept once and the table holds its number. An entry is one word of 8 bytes, so the entries that a
+//! walk reads stay in the processor's L1 and L2 caches.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,7 +15,8 @@ pub(crate) struct RuleCache<R> {
     used: usize,
     rules: Vec<R>,
     numbers: HashMap<R, u16>,
-    /// Where the places of each image begin: by image key, and of image keys too large for that.
+    /// Where the places of each image begin, by image key. `far_images` holds the keys that are too
+    /// large for this index.
     images: Vec<u64>,
     far_images: HashMap<u32, u64>,
     /// The end of the last image's places.
@@ -26,20 +27,20 @@ const NUMBER_BITS: u32 = 16;
 const HINT_BITS: u32 = 12;
 /// The largest hint, for [`crate::engine::Unwinder::hint`].
 pub(crate) const MOST_HINT: u16 = (1 << HINT_BITS) - 1;
-/// An unused place, of a key that no image is given; and an unknown image.
+/// An unused place (its key belongs to no image), or an unknown image.
 const NONE: u64 = u64::MAX;
 /// The end of all images' places: 32 GB, less the key of [`NONE`].
 const IMAGES_END: u64 = (1 << (64 - NUMBER_BITS - HINT_BITS - 1)) - 1;
 /// Image keys below this are looked up by index.
 const NEAR_IMAGES: u32 = 1 << 16;
-/// Places at first.
+/// Initial number of places.
 const FIRST: usize = 1 << 10;
-/// Places at most. Past this a new one takes the place of an old one.
+/// Maximum number of places. Past this, a new one replaces an old one.
 const MOST: usize = 1 << 20;
-/// Different rules at most. Past this, new ones are not kept until everything is forgotten before
-/// the next walk.
+/// Maximum number of different rules. Past this, new ones are not stored until the next walk clears
+/// the cache.
 const MOST_RULES: usize = 1 << NUMBER_BITS;
-/// Places looked at for one key: neighbours, hence mostly one cache line or two.
+/// Places to check for one key. They are neighbours, so mostly in one or two cache lines.
 const PROBES: usize = 6;
 
 impl<R: Copy + Eq + Hash> RuleCache<R> {
@@ -55,7 +56,7 @@ impl<R: Copy + Eq + Hash> RuleCache<R> {
         }
     }
 
-    /// Before a walk: forgets everything if the numbers of rules or the places have run out.
+    /// Prepares for a walk. Clears the cache if the rule numbers or the places have run out.
     #[inline(always)]
     pub(crate) fn begin(&mut self) {
         if self.rules.len() >= MOST_RULES || self.end >= IMAGES_END {
@@ -95,8 +96,8 @@ impl<R: Copy + Eq + Hash> RuleCache<R> {
         Some(start)
     }
 
-    /// The key of a place: its image's first place plus the RVA, and whether its context or its
-    /// caller rule is meant.
+    /// The key of a place: its image's first place plus the RVA, times two, plus one for the
+    /// context rule.
     #[inline(always)]
     pub(crate) fn key(place: u64, context: bool) -> u64 {
         place << 1 | u64::from(context)
@@ -106,8 +107,8 @@ impl<R: Copy + Eq + Hash> RuleCache<R> {
     #[inline(always)]
     pub(crate) fn get(&self, key: u64) -> Option<(&R, u16)> {
         let home = self.home(key);
-        // Which of the two it is cannot be foretold, that it is one of them can: chosen without a
-        // branch.
+        // A branch predictor can learn that one of the two matches, but not which one, so select
+        // without a branch.
         let &[first, second] = self.places.get(home..)?.first_chunk()?;
         let mut place = if key_of(second) == key { second } else { first };
         if key_of(place) != key {
@@ -223,7 +224,7 @@ mod tests {
         );
         assert_eq!(cache.image(6, u32::MAX), Some(4 * (u64::from(u32::MAX) + 1)));
         cache.insert(Cache::key(starts[1], false), 55, 0);
-        // Not the eighth: 32 GB are given away.
+        // The eighth image gets none, because 32 GB are in use.
         assert!((100..105).filter_map(|key| cache.image(key, u32::MAX)).count() < 3);
         assert_eq!(cache.get(Cache::key(starts[1], false)), Some((&55, 0)));
         cache.begin();

@@ -1,4 +1,4 @@
-//! The loop that every architecture shares, and what each adds to it.
+//! The walk's loop, which all architectures share, and the trait that each implements for it.
 
 use std::hash::Hash;
 
@@ -13,12 +13,12 @@ use crate::{Arch, Frame, ImageTables, Registers, Stop, Trust};
 pub(crate) enum Position {
     /// Exact: a sample's or an interrupted frame's instruction pointer.
     Context,
-    /// After a call: the function is the one that holds the byte before.
+    /// After a call. The function is the one that holds the byte before.
     Caller,
 }
 
 impl Position {
-    /// By how much to look before the address for the code that it belongs to.
+    /// How many bytes before the address to look up its code.
     pub(crate) fn back(self) -> u32 {
         match self {
             Position::Context => 0,
@@ -27,7 +27,7 @@ impl Position {
     }
 }
 
-/// A place in an image for which a rule is wanted.
+/// An address in an image for which the walk needs a rule.
 pub(crate) struct Place<'a> {
     pub(crate) image: &'a ImageTables,
     pub(crate) rva: u32,
@@ -36,25 +36,25 @@ pub(crate) struct Place<'a> {
     pub(crate) code: Option<&'a [u8]>,
 }
 
-/// What one step gave, besides the new registers.
+/// The result of one step, besides the new registers.
 #[derive(Clone, Copy)]
 pub(crate) struct StepResult {
     pub(crate) trust: Trust,
     pub(crate) position: Position,
 }
 
-/// What an architecture adds to the walk.
+/// The operations that each architecture implements for the walk.
 pub(crate) trait Unwinder {
     const ARCH: Arch;
     /// The bit of [`base`](Self::base) in [`Facts`].
     const BASE: u8;
-    /// The registers and whatever else goes from frame to frame.
+    /// The registers and all other state that passes from frame to frame.
     type State;
-    /// What of a state is needed to try another way after a step has failed.
+    /// The part of a state that is needed to try another method after a step has failed.
     type Checkpoint: Copy;
-    /// A compiled rule as the cache holds it: small.
+    /// A compiled rule in the small form that the cache holds.
     type Rule: Copy + Eq + Hash;
-    /// A rule that need not be small.
+    /// A compiled rule in its full form.
     type Full;
 
     fn ip(state: &Self::State) -> u64;
@@ -62,32 +62,33 @@ pub(crate) trait Unwinder {
     fn registers(state: &Self::State) -> Registers;
     fn checkpoint(state: &Self::State) -> Self::Checkpoint;
     fn restore(state: &mut Self::State, checkpoint: Self::Checkpoint);
-    /// The register by which callers mostly find their frames, if not by the stack pointer.
+    /// The register that callers use most to find their frames, apart from the stack pointer.
     fn base(state: &Self::State) -> BaseValue;
 
-    /// Whether a frame before this one was in a function that starts threads: then so is this one,
-    /// which called it.
+    /// Whether an earlier frame was in a function that starts threads. Then this one, its caller,
+    /// counts as one too.
     fn called_thread_start(_state: &Self::State) -> bool {
         false
     }
 
-    /// What a rule does besides stepping.
+    /// What the walk needs to know of a rule besides how it steps.
     fn facts(rule: &Self::Rule) -> Facts;
     fn full_facts(full: &Self::Full) -> Facts;
 
     /// Makes the rule for a place from the image's tables and code.
     fn compile(place: &Place<'_>) -> Result<Self::Full, Fault>;
-    /// The small form, if the rule has one.
+    /// The rule's small form, if it has one.
     fn pack(full: &Self::Full) -> Option<Self::Rule>;
-    /// What [`quick`](Self::quick) is given besides the rule, from the table that names it: what is
-    /// needed soonest. Above [`crate::cache::MOST_HINT`] it is cut to that.
+    /// The second argument of [`quick`](Self::quick): the part of the rule that the step needs
+    /// first. The table that gives the rule's number holds it, limited to
+    /// [`crate::cache::MOST_HINT`].
     #[inline(always)]
     fn hint(_rule: &Self::Rule) -> u16 {
         0
     }
-    /// Steps to the caller as [`apply`](Self::apply) does, in the case of most steps: it succeeds,
-    /// the caller is reached by a return and lies higher on the stack. `None`, and `state`
-    /// unchanged, in any other.
+    /// Steps to the caller as [`apply`](Self::apply) does, but handles only the common case: the
+    /// step succeeds, and the caller is reached by a return and lies higher on the stack. In all
+    /// other cases returns `None` and leaves `state` unchanged.
     #[inline(always)]
     fn quick(
         _rule: &Self::Rule,
@@ -110,7 +111,7 @@ pub(crate) trait Unwinder {
         memory: &Memory<'_>,
         modules: &M,
     ) -> Result<StepResult, Stop>;
-    /// For an innermost frame outside every module: taken to be a leaf.
+    /// Steps from an innermost frame outside every module, as from a leaf.
     fn leaf(state: &mut Self::State, memory: &Memory<'_>) -> Result<StepResult, Stop>;
     /// Searches the stack for a return address.
     fn scan<M: Modules>(
@@ -128,7 +129,7 @@ pub(crate) enum BaseValue {
     At(u64),
 }
 
-/// What is to be known of a rule besides how it steps.
+/// What the walk needs to know of a rule besides how it steps.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts {
     /// The function starts threads.
@@ -136,18 +137,18 @@ pub(crate) struct Facts {
     /// The registers, besides the stack pointer, that the step depends on: one bit each, as the
     /// architecture numbers them.
     pub(crate) uses: u8,
-    /// Those that the step restores from the stack.
+    /// The registers that the step restores from the stack, numbered like `uses`.
     pub(crate) restores: u8,
 }
 
 impl Facts {
-    /// A step that cannot be taken, whatever the registers are.
+    /// A step that fails whatever the registers are.
     const NONE: Facts = Facts { starts_thread: false, uses: 0, restores: 0 };
     /// A step that may depend on anything.
     const ANY: Facts = Facts { starts_thread: false, uses: u8::MAX, restores: 0 };
 }
 
-/// What becomes of the frames.
+/// Receives the frames of a walk.
 pub(crate) trait Sink<U: Unwinder> {
     /// Whether [`known`](Self::known) can end a walk.
     const KNOWS: bool = false;
@@ -155,7 +156,7 @@ pub(crate) trait Sink<U: Unwinder> {
     /// The step from the last frame.
     #[inline(always)]
     fn step(&mut self, _facts: Facts) {}
-    /// Where the walk can end because what follows `frame`, reached by a return, is known.
+    /// Ends the walk if the callers of `frame`, which a return reached, are known already.
     #[inline(always)]
     fn known(&mut self, _frame: &Frame, _state: &U::State) -> Option<Stop> {
         None
@@ -262,12 +263,12 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
     }
 }
 
-/// Whether a stop is what one finds above a thread's first function.
+/// Whether a stop is one that is expected above a thread's first function.
 pub(crate) fn ends_thread(stop: Stop) -> bool {
     matches!(stop, Stop::ZeroReturnAddress | Stop::EndOfStack | Stop::NoModule { .. })
 }
 
-/// The two modules met last: a stack goes to and fro between a few.
+/// The two modules found last. Neighbouring frames often lie in one of them.
 #[derive(Default)]
 struct RecentModules<'m> {
     modules: [Option<Extent<'m>>; 2],
@@ -278,7 +279,7 @@ struct RecentModules<'m> {
 struct Extent<'m> {
     base: u64,
     size: u64,
-    /// From an address to its place in the cache.
+    /// The offset from an address to its place in the cache.
     to_place: u64,
     /// Whether it has places there.
     is_cached: bool,
@@ -343,7 +344,7 @@ fn miss<U: Unwinder, M: Modules>(
     if place.image.arch() != U::ARCH {
         return (Err(Stop::OtherArchitecture { module }), Facts::NONE);
     }
-    // Such places are never cached, so that each comes here.
+    // Such places are never cached, so every one of them is checked here.
     if place.position == Position::Caller && place.image.is_stack_start(place.rva.wrapping_sub(1)) {
         return (Err(Stop::ThreadStart), Facts::NONE);
     }

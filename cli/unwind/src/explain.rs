@@ -1,8 +1,8 @@
 //! Says in words which record describes a frame's function and by which rule its caller was found.
 //!
-//! Gets a frame that a walk has returned, the sample and the modules of that walk; gives an
-//! [`Explanation`]. The rule is made again from the same tables and code, so that the walk itself
-//! keeps nothing for it.
+//! [`explain`] takes a frame of a walk, the walk's sample and its modules, and returns an
+//! [`Explanation`]. It compiles the rule again from the same tables and code, so the walk itself
+//! need not record it.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use crate::frame::Fault;
 use crate::walk::{Modules, Sample};
 use crate::{Arch, Frame, Trust, arm64, x64, x86};
 
-/// How the caller of one frame was found, or was looked for. Addresses are RVAs of the frame's
+/// How the walk found the caller of one frame, or tried to. Addresses are RVAs of the frame's
 /// module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// What describes the frame's function, such as `UNWIND_INFO v1 at 0x2010 of function
-    /// 0x1000..0x1010, prologue 0x4`; or that nothing does.
+    /// The record that describes the frame's function, such as `UNWIND_INFO v1 at 0x2010 of
+    /// function 0x1000..0x1010, prologue 0x4`; or a statement that there is none.
     pub record: String,
-    /// What that makes of the frame, such as `body; return address at [rsp+0x28]`.
+    /// The rule that follows from it, such as `body; return address at [rsp+0x28]`.
     pub rule: String,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for Explanation {
 }
 
 /// Explains the step from `frame` to `caller`, the next frame of the same walk (`None`: the walk
-/// ended with `frame`). Allocates and compiles anew each time: for people, not for many samples.
+/// ended with `frame`). Allocates and compiles each time, so it is too slow for many samples.
 pub fn explain<M: Modules>(
     modules: &M,
     sample: &Sample<'_>,

@@ -1,21 +1,21 @@
 //! Follows code from one place to the function's return on symbolic registers and a symbolic stack.
 //!
 //! For code that no table describes: x86 as a whole, and hand-written x64 functions without a
-//! RUNTIME_FUNCTION. What the function does on its way out says where its caller is: at the return,
-//! the stack pointer is that of the call, and every nonvolatile register has the caller's value
-//! again. Each register is followed as "what register R held at the start, plus N", "what lay at
-//! R + N at the start" or a constant; anything else is unknown, and a path on which the return
-//! address or a nonvolatile register is unknown tells nothing.
+//! RUNTIME_FUNCTION. The code up to the return determines the caller's frame: at the return, the
+//! stack pointer is that of the call, and every nonvolatile register has the caller's value again.
+//! Each register is followed as "what register R held at the start, plus N", "what lay at R + N at
+//! the start" or a constant; anything else is unknown. A path on which the return address or a
+//! nonvolatile register is unknown gives no result.
 //!
 //! Assembler that aligns its stack keeps the stack pointer that it was called with in a word of its
 //! frame. So one word that is loaded may serve as a base as well ([`LOADED`]), and so may the
 //! aligned stack pointer, as far as the path itself stores what it loads from there.
 //!
-//! Of x86 the first path that tells the caller is believed. Of x64, where only assembler is
-//! followed, all paths must agree.
+//! On x86 the first path with a result is used. On x64, where only assembler is followed, all paths
+//! must agree.
 //!
-//! Here paths are searched; `state` is what is known on one of them, `execute` what an instruction
-//! changes of it.
+//! This file searches the paths. `state` holds the values that are known on one path, `execute`
+//! applies an instruction to them.
 
 mod execute;
 mod state;
@@ -43,12 +43,12 @@ pub(crate) struct Outcome {
     pub(crate) popped: Option<u32>,
     /// All registers at the return.
     pub(crate) registers: [FlowValue; 16],
-    /// Where the word lies that is the register [`LOADED`].
+    /// Where the word that serves as the register [`LOADED`] lies.
     pub(crate) loaded: Option<(u8, i64)>,
 }
 
 impl Outcome {
-    /// Whether the other one returns to the same place.
+    /// Whether both outcomes take the return address from the same word.
     fn returns_as(&self, other: &Outcome) -> bool {
         (self.return_address, self.loaded) == (other.return_address, other.loaded)
     }
@@ -62,15 +62,15 @@ pub(crate) struct Mode {
     pub(crate) nonvolatile: &'static [u8],
 }
 
-/// Where to start, and with what.
+/// Where to start, and with which inputs.
 pub(crate) struct Start<'a> {
     pub(crate) image: &'a ImageTables,
     pub(crate) mode: Mode,
     pub(crate) rva: u32,
-    /// The function's extent, where known: a path that leaves it other than by a tail call tells
-    /// nothing.
+    /// The function's extent, where known. A path that leaves it other than by a tail call gives no
+    /// result.
     pub(crate) bounds: Option<Range<u32>>,
-    /// Whether volatile registers have values: not behind a call.
+    /// Whether `rva` follows a call, so that volatile registers have no known values.
     pub(crate) after_call: bool,
     /// Code from `rva` on that was recorded with the sample.
     pub(crate) code: Option<&'a [u8]>,
@@ -80,15 +80,15 @@ pub(crate) struct Start<'a> {
 const MAX_STEPS: usize = 6000;
 /// The same where all paths are followed.
 const MAX_STEPS_ALL: usize = 12_000;
-/// Helpers followed into, one inside the other.
+/// The deepest nesting of helpers that are followed.
 const MAX_DEPTH: u32 = 4;
 
-/// Follows the code; `None` if no path to a return tells the caller.
+/// Follows the code; `None` if no path to a return gives the caller.
 pub(crate) fn follow(start: &Start<'_>) -> Option<Outcome> {
     Follower { start, factory: InstructionInfoFactory::new(), steps: 0, callees: Vec::new() }.run()
 }
 
-/// What a called function does to its caller's frame.
+/// The effect of a called function on its caller's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Callee {
     /// Preserves what it must and pops its arguments.
@@ -100,15 +100,15 @@ enum Callee {
     Unknown,
 }
 
-/// What one instruction did.
+/// The effect of one instruction on a path.
 #[expect(clippy::large_enum_variant, reason = "one at a time")]
 enum FlowStep {
     Next,
     Goto(u32),
-    /// Goes on at both.
+    /// Continues both at the next instruction and at this RVA.
     Fork(u32),
     Return(Outcome),
-    /// This path tells nothing.
+    /// This path gives no result.
     Dead,
 }
 
@@ -140,11 +140,11 @@ impl Follower<'_, '_> {
         nesting: u32,
     ) -> Option<Outcome> {
         let mut waiting = vec![PathState::new(rva, registers)];
-        // Where branches have led, at which depth, and the stack pointer there.
+        // Branch targets so far, with their depth and the stack pointer there.
         let mut seen: Vec<((u32, u32), FlowValue)> = Vec::new();
-        // Of x64 assembler every path must lead to the same place, with the same stack pointer
-        // wherever two of them meet. Where they do not, a loop moves the stack pointer (OpenSSL's
-        // SHA-512 for AVX2 does), and how often it will run is not known.
+        // In x64 assembler every path must lead to the same return address, with the same stack
+        // pointer wherever two paths meet. If they differ, a loop moves the stack pointer (as
+        // OpenSSL's SHA-512 for AVX2 does), and the number of its iterations is not known.
         let all = self.start.mode.bits == 64;
         let most = if all { MAX_STEPS_ALL } else { MAX_STEPS };
         let mut found: Option<Outcome> = None;
@@ -186,7 +186,7 @@ impl Follower<'_, '_> {
                         found.get_or_insert(outcome);
                         break;
                     }
-                    // It returns, but to where is not known.
+                    // The path returns, but the return address is not known.
                     FlowStep::Dead if all && is_return(&instruction) => return None,
                     FlowStep::Dead => break,
                 }
@@ -222,13 +222,14 @@ impl Follower<'_, '_> {
                 };
                 let leaves = bounds.as_ref().is_some_and(|bounds| !bounds.contains(&target));
                 if leaves && state.depth == 0 {
-                    // The target goes on with this frame gone.
+                    // A tail call: the target runs without this frame.
                     return self.leave(state, None);
                 }
                 FlowStep::Goto(target)
             }
             FlowControl::IndirectBranch => {
-                // Through an import's address: a tail call. Any other is as likely a switch.
+                // A jump through an import's address is a tail call. Any other may as well be a
+                // switch.
                 let through_import = instruction.op0_kind() == OpKind::Memory
                     && instruction.memory_index() == Register::None
                     && matches!(instruction.memory_base(), Register::None | Register::RIP | Register::EIP);
@@ -246,7 +247,7 @@ impl Follower<'_, '_> {
         }
     }
 
-    /// At a call: the called function is stepped over, or followed if it changes this frame.
+    /// Steps over a called function, or follows it if it changes this frame.
     fn call(&mut self, state: &mut PathState, instruction: &Instruction, nesting: u32) -> FlowStep {
         let word = i64::from(self.start.mode.bits / 8);
         let target = if instruction.is_call_near() {
@@ -314,8 +315,8 @@ impl Follower<'_, '_> {
         }
     }
 
-    /// The outcome, if all that it must tell is told by registers and at most one of the words
-    /// `loaded`.
+    /// The outcome, if all of its required values are relative to registers and at most one of the
+    /// words `loaded`.
     fn rebased(&self, mut outcome: Outcome, loaded: &[(u8, i64)]) -> Option<Outcome> {
         let mut used = None;
         let mut rebase = |base: &mut u8| {
@@ -337,7 +338,7 @@ impl Follower<'_, '_> {
         Some(outcome)
     }
 
-    /// What the function at `target` does to its caller's frame.
+    /// The effect of the function at `target` on its caller's frame.
     fn callee(&mut self, target: u32, nesting: u32) -> Callee {
         if let Some((_, known)) = self.callees.iter().find(|(rva, _)| *rva == target) {
             return *known;
@@ -345,7 +346,7 @@ impl Follower<'_, '_> {
         if nesting >= MAX_DEPTH {
             return Callee::Unknown;
         }
-        // Recursion ends here: unknown while it is being found out.
+        // The result is unknown while the search runs, which ends recursion.
         let index = self.callees.len();
         self.callees.push((target, Callee::Unknown));
         let registers = std::array::from_fn(|n| FlowValue::Start(n as u8, 0));
@@ -395,8 +396,8 @@ impl Follower<'_, '_> {
     }
 }
 
-/// Notes where a branch leads; gives the stack pointer of the first path that came there, if this
-/// is another one.
+/// Records a branch target. Returns the stack pointer of the path that was there first; `None` if
+/// this path is the first.
 fn visit(seen: &mut Vec<((u32, u32), FlowValue)>, place: (u32, u32), sp: FlowValue) -> Option<FlowValue> {
     let before = seen.iter().find(|(known, _)| *known == place).map(|&(_, sp)| sp);
     if before.is_none() {

@@ -22,7 +22,7 @@ pub struct Frame {
     pub trust: Trust,
 }
 
-/// How a frame was found, which says how far it can be trusted.
+/// How a frame was found, and so how far it can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -31,29 +31,29 @@ pub enum Trust {
     Context = 0,
     /// From the called function's unwind data and, for a context frame, its code bytes.
     UnwindInfo = 1,
-    /// Interrupted there: from the frame that an exception or interrupt pushed (UWOP_PUSH_MACHFRAME
-    /// and its like), or below a function that the system enters by itself
+    /// The code was interrupted there. Found from the frame that an exception or interrupt pushed
+    /// (UWOP_PUSH_MACHFRAME and its like), or below a function that the system enters by itself
     /// ([`interruption`](crate::ImageTablesBuilder::interruption)).
     MachineFrame = 2,
     /// The called function has no unwind data and is the innermost one: a leaf by the ABI's rule.
     Leaf = 3,
-    /// The innermost instruction pointer lies in no known module, so its code was taken to be a
+    /// The innermost instruction pointer lies in no known module, so its code was assumed to be a
     /// leaf.
     LeafOutside = 4,
-    /// From unwind data alone: the code bytes at the instruction pointer are not known, so that the
-    /// function was taken not to be in an epilogue.
+    /// From unwind data alone. The code bytes at the instruction pointer are not known, so the
+    /// function was assumed not to be in an epilogue.
     UnwindInfoNoCode = 5,
     /// x86: from the PDB's FrameData program or FPO record.
     FrameData = 6,
     /// From following the called function's own code to its return: x86, and x64 assembler whose
-    /// frame no unwind code tells.
+    /// frame no unwind code describes.
     Code = 7,
     /// From a chain of saved frame pointers whose links were checked.
     FramePointer = 8,
     /// Found by searching the stack for a return address: a guess.
     Scan = 9,
-    /// Unwinding came no further; a language runtime's own record on the stack (.NET: an explicit
-    /// Frame) says where its code goes on, as a return address. Frames in between may be missing.
+    /// Unwinding ended. A language runtime's own record on the stack (.NET: an explicit Frame)
+    /// gives the return address at which its code continues. Frames in between may be missing.
     ExplicitFrame = 10,
     /// As [`ExplicitFrame`](Self::ExplicitFrame), but the record holds the registers of code that
     /// was interrupted.
@@ -80,13 +80,13 @@ impl Trust {
     }
 
     /// Whether the frame's address is that of an instruction. Otherwise it is a return address, and
-    /// the call is before it.
+    /// the call is the instruction before it.
     pub fn is_exact(self) -> bool {
         matches!(self, Trust::Context | Trust::MachineFrame | Trust::ExplicitContext)
     }
 
-    /// Whether the frame follows from what was recorded. Otherwise something was taken for granted
-    /// that could not be checked.
+    /// Whether the frame follows from the recorded data. Otherwise the unwinder made an assumption
+    /// that it could not check.
     pub fn is_proved(self) -> bool {
         !matches!(
             self,
@@ -128,16 +128,16 @@ pub enum Stop {
     ThreadStart,
     /// A return address of zero, but not in a thread-start function near the stack base.
     ZeroReturnAddress,
-    /// The next word wanted lies at or above the stack base.
+    /// The next word to read lies at or above the stack base.
     EndOfStack,
-    /// The next word wanted lies above the captured bytes, and the capture was cut short.
+    /// The next word to read lies above the captured bytes, and the capture was cut short.
     Truncated,
-    /// A word was wanted at an address that the sample does not hold.
+    /// The sample does not hold a word that the unwinder needed.
     BadMemory {
-        /// The address that was wanted.
+        /// The address of that word.
         address: u64,
     },
-    /// The stack pointer is unaligned, outside the captured stack, or would not grow.
+    /// The stack pointer is unaligned, outside the captured stack, or does not increase.
     BadStackPointer {
         /// The stack pointer in question.
         sp: u64,
@@ -149,32 +149,32 @@ pub enum Stop {
     },
     /// The module's unwind tables are not known.
     NoUnwindData {
-        /// The module to blame.
+        /// The module concerned.
         module: ModuleId,
-        /// Where in it.
+        /// The RVA in it.
         rva: u32,
     },
     /// The module's tables are known, but none covers this address, and only the innermost function
     /// can be a leaf.
     NoFunction {
-        /// The module to blame.
+        /// The module concerned.
         module: ModuleId,
-        /// Where in it.
+        /// The RVA in it.
         rva: u32,
     },
     /// The unwind data is cyclic, cut off or makes no sense.
     BadUnwindInfo {
-        /// The module to blame.
+        /// The module concerned.
         module: ModuleId,
-        /// Where in it.
+        /// The RVA in it.
         rva: u32,
     },
     /// The unwind data is of a version that this crate does not know (UNWIND_INFO version 3, for
     /// one).
     UnsupportedVersion {
-        /// The module to blame.
+        /// The module concerned.
         module: ModuleId,
-        /// Where in it.
+        /// The RVA in it.
         rva: u32,
         /// The version it states.
         version: u8,
@@ -182,16 +182,16 @@ pub enum Stop {
     /// The module's code is of another architecture than the sample's registers (WOW64, ARM64EC,
     /// emulated x64).
     OtherArchitecture {
-        /// The module to blame.
+        /// The module concerned.
         module: ModuleId,
     },
-    /// As many frames as [`WalkOptions::max_frames`](crate::WalkOptions::max_frames) allows.
+    /// The walk reached [`WalkOptions::max_frames`](crate::WalkOptions::max_frames) frames.
     DepthLimit,
     /// The frame is its own caller.
     Loop,
 }
 
-/// A [`Stop`] without addresses and modules: what stacks are grouped by.
+/// A [`Stop`] without addresses and modules, by which outputs group stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each is that of the variant of `Stop` with its name")]
 #[non_exhaustive]
@@ -235,7 +235,7 @@ impl StopKind {
 }
 
 impl Stop {
-    /// What kind it is.
+    /// The stop's kind.
     pub fn kind(self) -> StopKind {
         match self {
             Stop::ThreadStart => StopKind::ThreadStart,
@@ -260,7 +260,7 @@ impl Stop {
         self.kind().as_str()
     }
 
-    /// The module to blame, where one is.
+    /// The module that is the cause, if the stop names one.
     pub fn module(self) -> Option<ModuleId> {
         match self {
             Stop::NoUnwindData { module, .. }
@@ -278,7 +278,8 @@ impl Stop {
     }
 }
 
-/// Why no rule could be made for a place in an image; becomes a [`Stop`] once the module is known.
+/// Why no rule could be made for an address in an image. The walk, which knows the module, makes a
+/// [`Stop`] of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     NoUnwindData,

@@ -1,14 +1,14 @@
-//! Walking only what changed since a thread's last sample.
+//! Walks only the part of a stack that changed since the thread's last sample.
 
 use crate::engine::{BaseValue, Facts, Sink, Unwinder};
 use crate::{Frame, Sample, Stop};
 
-/// A thread's last walk: its frames, and what they depended on.
+/// A thread's last walk: its frames and what they depended on.
 #[derive(Debug, Default, Clone)]
 pub struct History {
     frames: Vec<Frame>,
     marks: Vec<Mark>,
-    /// Frames of the walk in progress, until it meets the last one.
+    /// Frames of the current walk, until it reaches a frame of the last one.
     fresh: Vec<Frame>,
     fresh_marks: Vec<Mark>,
     stop: Option<Stop>,
@@ -17,7 +17,7 @@ pub struct History {
     extent: (u64, Option<u64>, bool),
 }
 
-/// What the callers of a frame depend on.
+/// The values on which the callers of a frame depend.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     /// The registers that the frame's own step uses and restores; see [`Facts`].
@@ -40,8 +40,7 @@ impl History {
         self.stop
     }
 
-    /// How many of the outermost frames were taken over from the walk before: those are the same
-    /// frames.
+    /// How many of the outermost frames were copied from the walk before. They are the same frames.
     pub fn reused(&self) -> usize {
         self.reused
     }
@@ -55,15 +54,17 @@ impl History {
     }
 }
 
-/// Records a walk into a history and ends it where the last one goes on.
+/// Records a walk into a history, and ends it at the frame from which the last walk's frames are
+/// still valid.
 pub(crate) struct Recorder<'a> {
     history: &'a mut History,
     unchanged_from: u64,
     max_frames: usize,
     extent: (u64, Option<u64>, bool),
-    /// The first of the last walk's frames that may still be met.
+    /// The first of the last walk's frames that this walk may still reach.
     next: usize,
-    /// How many of them are left out, because the walk has met the one before.
+    /// How many of the last walk's innermost frames are replaced. Set when the walk reaches the
+    /// last of them.
     met: Option<usize>,
 }
 
@@ -78,15 +79,15 @@ impl<'a> Recorder<'a> {
         history.fresh_marks.clear();
         let end = sample.stack_start.saturating_add(sample.stack.len() as u64);
         let extent = (end, sample.stack_base, sample.truncated);
-        // A walk that was cut for its depth would go on; one of another extent may have ended for
-        // that.
+        // A walk that the depth limit ended would continue now. A walk of another extent may have
+        // ended because of its extent.
         let is_usable = extent == history.extent && history.stop.is_some_and(|stop| stop != Stop::DepthLimit);
-        // The innermost frame of the last walk was no caller.
+        // The innermost frame of the last walk was not reached by a return.
         let next = if is_usable { 1 } else { usize::MAX };
         Recorder { history, unchanged_from, max_frames, extent, next, met: None }
     }
 
-    /// Puts the new frames before those taken over.
+    /// Puts the new frames before those copied from the last walk.
     pub(crate) fn finish(self, stop: Stop) -> Stop {
         let History { frames, marks, fresh, fresh_marks, .. } = self.history;
         let kept = self.met.unwrap_or(frames.len());
@@ -130,10 +131,10 @@ impl<U: Unwinder> Sink<U> for Recorder<'_> {
             return None;
         }
         let mark = &self.history.marks[self.next];
-        // Callers that rest on any other register than the usual one are walked again.
+        // Callers that depend on any other register than the usual one are walked again.
         let same_base = match mark.base {
             BaseValue::Known(_) => true,
-            // At the same place lies the same value, if nothing there has changed.
+            // The word has the same value if the stack from there on is unchanged.
             BaseValue::At(slot) => slot >= self.unchanged_from,
         };
         let same_registers =

@@ -1,4 +1,4 @@
-//! What is known of one image: sparse bytes by RVA, the exception directory, the thread-start
+//! The known parts of one image: sparse bytes by RVA, the exception directory, the thread-start
 //! functions.
 
 use std::fmt;
@@ -39,7 +39,7 @@ pub struct SharedBytes {
 }
 
 impl SharedBytes {
-    /// A part of `owner`'s bytes; what lies outside them is left out.
+    /// A part of `owner`'s bytes. Any part of `range` outside them is left out.
     pub fn part(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<usize>) -> Self {
         let len = (*owner).as_ref().len();
         let start = range.start.min(len);
@@ -100,21 +100,21 @@ struct KnownRange {
     bytes: SharedBytes,
 }
 
-/// The exception directory as it is searched: sorted by first RVA.
+/// The exception directory in searchable form: sorted by first RVA.
 #[derive(Debug)]
 enum Exceptions {
     Unknown,
-    /// As it lies in the image.
+    /// The image's own bytes.
     InPlace {
         range: usize,
         offset: usize,
         len: usize,
     },
-    /// Sorted by us, since the image's is not or because it lies across ranges.
+    /// A sorted copy, because the image's directory is not sorted or lies across ranges.
     Sorted(Vec<u8>),
 }
 
-/// Collects what is known of an image; see [`ImageTables::new`].
+/// Collects the known parts of an image; see [`ImageTables::new`].
 #[derive(Debug)]
 pub struct ImageTablesBuilder {
     arch: Arch,
@@ -165,14 +165,14 @@ impl ImageTables {
     }
 
     /// Whether the exception directory is known, so that [`function_range`](Self::function_range)
-    /// tells of every function that has unwind data.
+    /// finds every function that has unwind data.
     pub fn knows_functions(&self) -> bool {
         self.arch != Arch::X86 && self.exception_directory().is_some()
     }
 
-    /// The extent of the function that holds `rva`, by its unwind data; of one in several parts
-    /// (x64) that of its first part. `None` between functions, and in those that need no unwind
-    /// data.
+    /// The extent of the function that holds `rva`, by its unwind data. For a function in several
+    /// parts (x64), the extent of its first part. `None` between functions, and in those that need
+    /// no unwind data.
     pub fn function_range(&self, rva: u32) -> Option<Range<u32>> {
         match self.arch {
             Arch::X64 => crate::x64::function_range(self, rva),
@@ -188,7 +188,7 @@ impl ImageTables {
         known.bytes.get().get(..(rva - known.rva) as usize)
     }
 
-    /// The exception directory's records, sorted; `None` if nothing is known of it.
+    /// The exception directory's records, sorted; `None` if the directory is not known.
     pub(crate) fn exception_directory(&self) -> Option<&[u8]> {
         match &self.exceptions {
             Exceptions::Unknown => None,
@@ -240,8 +240,8 @@ impl ImageTablesBuilder {
     }
 
     /// Says where the exception directory lies (data directory 3 of the PE header). `(0, 0)` says
-    /// that the image has none; without this call nothing is known of it and every walk ends there
-    /// with [`Stop::NoUnwindData`](crate::Stop::NoUnwindData).
+    /// that the image has none. Without this call the directory is unknown, and every walk ends in
+    /// this image with [`Stop::NoUnwindData`](crate::Stop::NoUnwindData).
     pub fn exception_directory(mut self, rva: u32, len: u32) -> Self {
         self.directory = Some((rva, len));
         self
@@ -254,19 +254,20 @@ impl ImageTablesBuilder {
         self
     }
 
-    /// x64 only: says that the system itself has threads run the function containing `rva`, in the
-    /// middle of something else (ntdll!KiUserApcDispatcher, KiUserCallbackDispatcher,
-    /// KiUserExceptionDispatcher): what it returns to did not call it and was interrupted there.
-    /// Windows' own unwind data says so by a machine frame, Wine's does not always. May be called
-    /// repeatedly.
+    /// x64 only: says that the system enters the function containing `rva` by itself, while the
+    /// thread runs other code (ntdll!KiUserApcDispatcher, KiUserCallbackDispatcher,
+    /// KiUserExceptionDispatcher). The code that it returns to did not call it but was interrupted
+    /// there. Windows' own unwind data says so by a machine frame, Wine's does not always. May be
+    /// called repeatedly.
     pub fn interruption(mut self, rva: u32) -> Self {
         self.interruptions.push(rva);
         self
     }
 
-    /// Says that the code in `function` (RVAs) has no caller: a language runtime starts stacks of
-    /// its own there (Go: runtime.goexit for goroutines, runtime.mstart for system stacks). What
-    /// returns into it is the start of such a stack, whatever lies above. May be called repeatedly.
+    /// Says that the code in `function` (RVAs) has no caller, because a language runtime starts
+    /// stacks of its own there (Go: runtime.goexit for goroutines, runtime.mstart for system
+    /// stacks). A function that returns into it is the first of such a stack, whatever lies above.
+    /// May be called repeatedly.
     pub fn stack_start(mut self, function: Range<u32>) -> Self {
         self.stack_starts.push(function);
         self
@@ -280,16 +281,17 @@ impl ImageTablesBuilder {
 
     /// Says that this is no image but a piece of code that was made at run time without unwind
     /// data. Such stubs are leaves, or have pushed one register at most (as .NET's resolve stub of
-    /// virtual stub dispatch does): where a leaf's return address is no code, the next word is
+    /// virtual stub dispatch does): where a leaf's return address is not in code, the next word is
     /// tried ([`Trust::LeafOutside`](crate::Trust::LeafOutside)).
     pub fn stub(mut self) -> Self {
         self.stub = true;
         self
     }
 
-    /// Says that this is a range of code made at run time, whose one entry stands for many
-    /// functions, as V8 registers it: each has set up its frame as the entry says, but where one
-    /// begins is not known. The code tells whether the frame is still to be set up.
+    /// Says that this is a range of code made at run time whose one entry stands for many
+    /// functions, as V8 registers it. Each function sets up its frame as the entry says, but where
+    /// a function begins is not known. The unwinder reads the code to see whether the frame is set
+    /// up yet.
     pub fn many_functions(mut self) -> Self {
         self.many = true;
         self
@@ -371,7 +373,7 @@ fn find_exceptions(image: &ImageTables, rva: u32, len: u32) -> Exceptions {
     Exceptions::Sorted(records.concat())
 }
 
-/// The function that contains `rva`, as far as the tables tell.
+/// The function that contains `rva`, as far as the tables describe it.
 fn function_range(image: &ImageTables, rva: u32) -> Range<u32> {
     let found = image.function_range(rva);
     // Without a record the extent is unknown; the system's thread-start functions are at least this

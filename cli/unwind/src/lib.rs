@@ -1,22 +1,22 @@
 //! Unwinds Windows stacks (x64, arm64, x86) from captured bytes alone: on any operating system,
-//! with no debugger library, no live process and no guess that does not say so.
+//! with no debugger library and no live process. Every guess is marked as one.
 //!
 //! # What you provide
 //!
 //! - A [`Sample`]: the registers of a thread, the bytes of its stack from the stack pointer up,
 //!   and, if you have them, the stack's base and some code bytes at the instruction pointer.
 //! - For each image an [`ImageTables`]: its bytes by RVA as far as you know them (at least `.pdata`
-//!   and the unwind info that it points to; code too, if epilogues of the innermost frame shall be
-//!   told without recorded code bytes), where its exception directory lies, and which of its
-//!   functions start threads. For x86, the FrameData and FPO records of its PDB
+//!   and the unwind info that it points to; code too, if it shall recognise epilogues of the
+//!   innermost frame without recorded code bytes), where its exception directory lies, and which of
+//!   its functions start threads. For x86, the FrameData and FPO records of its PDB
 //!   ([`X86Tables`](x86::X86Tables)).
 //! - A [`Modules`]: which image is loaded where at the moment of the sample.
 //!
 //! # What it solves
 //!
-//! A [`Walker`] returns the frames, innermost first, each with its [`Trust`]: how it was found; and
-//! a [`Stop`]: why the walk ended. Only [`Stop::ThreadStart`] says that the stack is complete: the
-//! last frames are the system's thread-start functions near the stack's base.
+//! A [`Walker`] returns the frames, innermost first, each with its [`Trust`] (how it was found),
+//! and a [`Stop`] (why the walk ended). Only [`Stop::ThreadStart`] says that the stack is complete:
+//! the last frames are the system's thread-start functions near the stack's base.
 //!
 //! - x64: UNWIND_INFO versions 1 and 2, with prologues by offset and epilogues by following the
 //!   code.
@@ -26,9 +26,9 @@
 //! [`explain()`] says in words which record describes a frame and by which rule its caller was
 //! found.
 //!
-//! An image file, a recorded trace or a live process are all the same to it: it reads nothing but
-//! what it is given and allocates nothing per frame. Wrong, cyclic or hostile tables and stacks end
-//! a walk with a reason.
+//! The data may come from an image file, a recorded trace or a live process: the crate reads only
+//! what you provide, and allocates nothing per frame. Wrong, cyclic or hostile tables and stacks
+//! end a walk with a reason.
 //!
 //! # Example
 //!

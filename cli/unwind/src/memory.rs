@@ -29,7 +29,7 @@ impl<'a> Memory<'a> {
         self.word(address).ok_or_else(|| self.missing(address))
     }
 
-    /// The word at `address`, if it is there.
+    /// The word at `address`, if it was captured.
     #[inline(always)]
     pub(crate) fn word(&self, address: u64) -> Option<u64> {
         self.at(address).and_then(|bytes| bytes.first_chunk()).map(|word| u64::from_le_bytes(*word))
@@ -48,7 +48,7 @@ impl<'a> Memory<'a> {
         self.bytes.get(usize::try_from(address.wrapping_sub(self.start)).ok()?..)
     }
 
-    /// Why the word at `address` is not there.
+    /// Why the word at `address` was not captured.
     #[cold]
     pub(crate) fn missing(&self, address: u64) -> Stop {
         if address < self.start {
@@ -64,7 +64,7 @@ impl<'a> Memory<'a> {
 
     /// Whether `sp` is within the part of a stack where a thread's first frames lie. The system
     /// places the first frame at a random distance below the base (at most a few pages) and puts
-    /// nothing but the thread's first context between; an unknown base counts as near.
+    /// only the thread's first context between; an unknown base counts as near.
     pub(crate) fn near_base(&self, sp: u64) -> bool {
         const NEAR: u64 = 0x4000;
         self.base.is_none_or(|base| sp <= base && base - sp <= NEAR)

@@ -1,4 +1,4 @@
-//! The walk as the caller sees it: what it provides, how it starts.
+//! The walk's interface: the data that the caller provides, and the calls that start a walk.
 
 use crate::cache::RuleCache;
 use crate::engine::{Sink, Unwinder, run};
@@ -17,10 +17,11 @@ pub struct LoadedModule<'a> {
     pub module: ModuleId,
     /// Where it is loaded.
     pub base: u64,
-    /// What is known of its image.
+    /// The tables of its image.
     pub image: &'a ImageTables,
-    /// Names the image's *content* for the walker's rule cache: below 2^30, equal for all instances
-    /// of the same content, never reused for another within one [`Walker`]'s life.
+    /// Identifies the image's *content* for the walker's rule cache. It is below 2^30, equal for
+    /// all instances of the same content, and never reused for other content within one
+    /// [`Walker`]'s life.
     pub image_key: u32,
 }
 
@@ -57,9 +58,9 @@ pub struct Sample<'a> {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct WalkOptions {
-    /// Frames at most.
+    /// The most frames of a walk.
     pub max_frames: usize,
-    /// Where nothing else helps, search the stack for what looks like a return address
+    /// If all other methods fail, search the stack for what looks like a return address
     /// ([`Trust::Scan`]). Off by default: such frames are guesses.
     pub scan: bool,
 }
@@ -98,9 +99,9 @@ impl Walker {
         self.run(modules, sample, Trust::Context, &mut Collect(frames))
     }
 
-    /// As [`walk`](Self::walk), but hands each frame over together with the registers recovered for
-    /// it. Of a caller's registers only the instruction pointer, the stack pointer and the
-    /// nonvolatile ones mean anything.
+    /// As [`walk`](Self::walk), but passes each frame to a function together with the registers
+    /// recovered for it. Of a caller's registers only the instruction pointer, the stack pointer
+    /// and the nonvolatile ones mean anything.
     pub fn walk_with_registers<M: Modules>(
         &mut self,
         modules: &M,
@@ -110,9 +111,9 @@ impl Walker {
         self.run_restoring(modules, sample, Trust::Context, &mut Each(each))
     }
 
-    /// Walks on from registers that something else than unwinding has found, such as a language
-    /// runtime's record of where its code goes on: `sample.registers` are those, `trust` is the
-    /// first frame's. Hands the frames over as
+    /// Continues a walk from registers that were found by other means than unwinding, such as a
+    /// language runtime's record of where its code continues. `sample.registers` holds them;
+    /// `trust` is the first frame's. Passes the frames on as
     /// [`walk_with_registers`](Self::walk_with_registers) does.
     pub fn walk_on<M: Modules>(
         &mut self,
@@ -124,16 +125,16 @@ impl Walker {
         self.run_restoring(modules, &Sample { code_at_ip: None, ..*sample }, trust, &mut Each(each))
     }
 
-    /// Walks a thread's next sample, and of its stack only what changed since the one that
-    /// `history` is of.
+    /// Walks a thread's next sample, but only the part of its stack that changed since the sample
+    /// that `history` holds.
     ///
-    /// `unchanged_from` is the lowest address from which on the stack's bytes are the same as then;
-    /// pass `u64::MAX` where that is not known, or if modules were loaded or unloaded between the
-    /// two. As soon as the walk comes to a frame that was there before, whose stack lies above
-    /// `unchanged_from` and whose callers depend on no register that has another value now, the
-    /// callers found then are taken over: they are what a whole walk would find.
-    /// [`History::frames`] holds the result. (x86 stacks are walked whole each time: there a step
-    /// may rest on any register.)
+    /// `unchanged_from` is the lowest address from which on the stack's bytes are the same as in
+    /// that sample. Pass `u64::MAX` if it is not known, or if modules were loaded or unloaded
+    /// between the two samples. The walk ends early at a frame that was there before, whose stack
+    /// lies above `unchanged_from` and whose callers depend on no register that has another value
+    /// now. It then copies that frame's callers from `history`, which are those that a whole walk
+    /// would find. [`History::frames`] holds the result. (x86 stacks are walked whole each time,
+    /// because a step there may depend on any register.)
     pub fn walk_again<M: Modules>(
         &mut self,
         modules: &M,
@@ -146,7 +147,7 @@ impl Walker {
         recorder.finish(stop)
     }
 
-    /// As [`run`](Self::run), with all registers restored: the other x64 unwinder restores only
+    /// As [`run`](Self::run), but with all registers restored. The other x64 unwinder restores only
     /// those that the walk needs.
     fn run_restoring<M: Modules, F: FnMut(&Frame, &Registers)>(
         &mut self,
@@ -200,7 +201,7 @@ impl Walker {
     }
 }
 
-/// Keeps the frames alone.
+/// Collects the frames only.
 struct Collect<'a>(&'a mut Vec<Frame>);
 
 impl<U: Unwinder> Sink<U> for Collect<'_> {
@@ -210,7 +211,7 @@ impl<U: Unwinder> Sink<U> for Collect<'_> {
     }
 }
 
-/// Hands frames and registers to a function.
+/// Passes frames and registers to a function.
 struct Each<F>(F);
 
 impl<U: Unwinder, F: FnMut(&Frame, &Registers)> Sink<U> for Each<F> {

@@ -33,8 +33,8 @@ macro_rules! bodies {
                     $($enum::$variant { .. } => $kind,)*
                     #[allow(unused_variables)]
                     $($else)* => *$unknown,
-                    // `Event` is non_exhaustive for the sake of other crates; schema and format
-                    // change together.
+                    // Unreachable: `Event` is non_exhaustive for other crates, but schema and
+                    // format change together.
                     #[allow(unreachable_patterns)]
                     _ => u64::MAX,
                 }
@@ -210,7 +210,7 @@ macro_rules! record {
 
 record! { Table, TABLE, 19 { kind: Varint, rva: Varint, len: Varint, hash: Hash } }
 
-/// An address of SAMPLE_IPS: the difference to the one before, that of the first to 0.
+/// An address of SAMPLE_IPS: its difference to the address before; for the first one, to 0.
 impl Element<'_> for u64 {
     const MOST: usize = limits::MAX_WALK_FRAMES;
     const TOO_MANY: &'static str = "too many frames";
@@ -225,7 +225,7 @@ impl Element<'_> for u64 {
     }
 }
 
-/// A frame of CHECK_WALK: both addresses as those of SAMPLE_IPS.
+/// A frame of CHECK_WALK: both addresses are stored as in SAMPLE_IPS.
 impl Element<'_> for (u64, u64) {
     const MOST: usize = limits::MAX_WALK_FRAMES;
     const TOO_MANY: &'static str = "too many frames";
@@ -242,7 +242,7 @@ impl Element<'_> for (u64, u64) {
     }
 }
 
-/// An entry of INDEX, as SPEC.md's section 7 says.
+/// An entry of INDEX, as SPEC.md's section 7 specifies it.
 impl Element<'_> for IndexEntry {
     const LEAST: usize = 5;
 

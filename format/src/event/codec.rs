@@ -1,5 +1,5 @@
-//! How the fields of events are stored: one type for each of SPEC.md's words, with both directions
-//! side by side.
+//! How the fields of events are stored: one type for each of SPEC.md's terms, which both writes and
+//! reads.
 
 use crate::Malformed;
 use crate::bytes::{Counter, Cursor, NoRoom, Sink};
@@ -42,7 +42,7 @@ pub trait Codec<'a, T> {
 /// An unsigned LEB128 number.
 pub struct Varint;
 
-/// What a [`Varint`] can hold.
+/// A type that a [`Varint`] can hold.
 pub trait Number: Sized {
     fn to_u64(&self) -> u64;
     fn from_varint(c: &mut Cursor) -> Result<Self, Malformed>;
@@ -168,7 +168,7 @@ pub struct Counted<const MAX: usize>;
 
 /// A path, name or text.
 pub type Name = Counted<{ limits::MAX_NAME }>;
-/// Bytes that only their block limits.
+/// Bytes whose length only the block limits.
 pub type Bytes = Counted<{ usize::MAX }>;
 /// A piece of a BLOB.
 pub type Piece = Counted<{ limits::MAX_BLOB_CHUNK }>;
@@ -252,11 +252,11 @@ impl Codec<'_, u32> for U32 {
 /// A count, then as many elements.
 pub struct List;
 
-/// What a [`List`] can hold. `before` is the element before, `None` for the first.
+/// A type that a [`List`] can hold. `before` is the element before, `None` for the first.
 pub trait Element<'a>: Sized {
     /// Most elements of one list.
     const MOST: usize = usize::MAX;
-    /// The error where a list has more.
+    /// The error for a list with more elements.
     const TOO_MANY: &'static str = "";
     /// Fewest bytes that an element takes.
     const LEAST: usize;
@@ -299,7 +299,7 @@ pub fn put_list<'a, T: Element<'a>>(list: &[T], base: u64, out: &mut impl Sink) 
     Ok(())
 }
 
-/// What is stored as its type's number, its body's length and its body.
+/// A value that is stored as its type's number, its body's length and its body.
 pub trait Body<'a>: Sized {
     /// The number of its type.
     fn kind(&self) -> u64;
@@ -307,7 +307,7 @@ pub trait Body<'a>: Sized {
     /// The body's stored form.
     fn put_body(&self, base: u64, out: &mut impl Sink) -> Result<(), NoRoom>;
 
-    /// Reads the body of type `kind`. What follows the known fields stays unread.
+    /// Reads the body of type `kind`. Bytes after the known fields stay unread.
     fn read_body(kind: u64, c: &mut Cursor<'a>, base: u64) -> Result<Self, Malformed>;
 
     /// Whether readers accept the body; the error names the limit that it breaks.

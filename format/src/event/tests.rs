@@ -8,7 +8,7 @@ const SPEC: &str = include_str!("../../SPEC.md");
 /// A field by its name and its codec.
 type Field = (&'static str, &'static str);
 
-/// Fields whose names are not in SPEC.md's words: what is there instead.
+/// Fields that SPEC.md words differently, with its words.
 const OTHERWISE: [Field; 8] = [
     ("created", "creation time"),
     ("ips", "addresses"),

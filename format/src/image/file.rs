@@ -57,7 +57,8 @@ impl<'a> ImageFile<'a> {
         Some(ImageFile { bytes, segments })
     }
 
-    /// Fills `into` from the segment that holds `rva`, as far as that reaches; how many bytes.
+    /// Fills `into` from the segment that holds `rva`, up to the segment's end. Returns the number
+    /// of bytes.
     fn read_some(&self, rva: u32, into: &mut [u8]) -> Option<usize> {
         let holds = |segment: &&Segment| rva >= segment.rva && rva - segment.rva < segment.mapped;
         let segment = self.segments.iter().find(holds)?;
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(at(&image, 0x2fff, 1).unwrap(), [0]);
         assert_eq!(at(&image, 0x4000, 0x400).unwrap(), [2; 0x400]);
         assert_eq!(at(&image, 0x4400, 1).unwrap(), [0]);
-        // The gap between the sections and what lies behind the last is not mapped.
+        // The gap between the sections and the range behind the last one are not mapped.
         assert_eq!([at(&image, 0x3000, 1), at(&image, 0x2fff, 2), at(&image, 0x5000, 1)], [None, None, None]);
         assert_eq!(at(&image, u64::MAX, 1), None);
     }
@@ -153,7 +154,7 @@ mod tests {
         let image = ImageFile::new(&bytes[..0x700]).unwrap();
         assert_eq!(at(&image, 0x4000, 0x100).unwrap(), [2; 0x100]);
         assert_eq!(at(&image, 0x4000, 0x101), None);
-        // The last field that is needed of the second section's header is PointerToRawData.
+        // PointerToRawData is the last field of the second section's header that is needed.
         for len in 0..NT + 24 + 240 + 40 + 24 {
             assert!(ImageFile::new(&bytes[..len]).is_none(), "{len} bytes were taken for an image");
         }

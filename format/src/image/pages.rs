@@ -1,6 +1,6 @@
-//! Pages of an image that its tables point into: what the unwind records and names lie in that a
-//! directory only refers to. Places are marked; each of their pages is read once, and neighbours
-//! are handed over as one part.
+//! Pages of an image that hold unwind records and names to which its directories only refer.
+//! Callers mark ranges. Each page of a marked range is read once, and neighbouring pages are stored
+//! as one part.
 
 use super::{Image, Memory, PAGE, Part, bounded, u32_at};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -17,12 +17,12 @@ pub(super) struct Pages<'a, M> {
 }
 
 impl<'a, M: Memory> Pages<'a, M> {
-    /// None yet.
+    /// No pages yet.
     pub(super) fn new(image: &'a Image, memory: &'a M) -> Pages<'a, M> {
         Pages { image, memory, pages: BTreeMap::new() }
     }
 
-    /// Has the pages of `rva..rva + len` stored, as far as the image reaches.
+    /// Marks the pages of `rva..rva + len` within the image for storing.
     pub(super) fn mark(&mut self, rva: u32, len: u32) {
         let range = bounded(rva, len, self.image.size);
         if range.is_empty() {
@@ -34,9 +34,9 @@ impl<'a, M: Memory> Pages<'a, M> {
         }
     }
 
-    /// Has the zero-terminated text at `rva` stored.
+    /// Marks the zero-terminated text at `rva` for storing.
     pub(super) fn mark_text(&mut self, mut rva: u32) {
-        // A name longer than a few pages is no name.
+        // A text longer than a few pages is not a name.
         for _ in 0..4 {
             if rva >= self.image.size {
                 return;
@@ -69,7 +69,7 @@ impl<'a, M: Memory> Pages<'a, M> {
             .as_deref()
     }
 
-    /// Hands over runs of neighbouring pages.
+    /// Passes runs of neighbouring pages to `store`, each as one part.
     pub(super) fn store(self, kind: TableKind, store: &mut impl FnMut(Part)) {
         let mut run: Option<Part> = None;
         for (page, bytes) in self.pages {
@@ -100,7 +100,7 @@ pub(super) fn mark_x64(functions: &[u8], pages: &mut Pages<'_, impl Memory>) {
         let mut next = u32_at(function, 8);
         while let Some(rva) = next.take().filter(|&rva| rva != 0 && seen.insert(rva)) {
             if rva & 1 != 0 {
-                // The entry shares that of another RUNTIME_FUNCTION, which lies at this RVA.
+                // The entry shares the record of another RUNTIME_FUNCTION, which lies at this RVA.
                 next = pages.get::<12>(rva & !1).and_then(|entry| u32_at(&entry, 8));
                 continue;
             }
@@ -124,7 +124,7 @@ pub(super) fn mark_x64(functions: &[u8], pages: &mut Pages<'_, impl Memory>) {
 pub(super) fn mark_arm64(functions: &[u8], pages: &mut Pages<'_, impl Memory>) {
     for function in functions.chunks_exact(pe::RUNTIME_FUNCTION_ARM64_SIZE) {
         let Some(data) = u32_at(function, 4) else { continue };
-        // The low two bits tell packed unwind data, which needs no record.
+        // Nonzero low two bits mean packed unwind data, which needs no record.
         if data & 3 != 0 || data == 0 {
             continue;
         }

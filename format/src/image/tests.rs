@@ -177,8 +177,8 @@ fn arm64_records_are_stored_with_all_their_words_and_packed_data_needs_none() {
 fn export_names_and_arrays_outside_of_the_directory_are_stored_too() {
     let mut fake = Fake::new(pe::MACHINE_X64);
     fake.directory(pe::DIRECTORY_EXPORT, 0x2000, 0x100);
-    // Of the directory: DLL name inside, 1 function, 2 names; functions and ordinals inside, names'
-    // array outside.
+    // The export directory: the DLL name lies inside, 1 function, 2 names; functions and ordinals
+    // lie inside, the names' array outside.
     fake.words(0x2000 + 12, &[0x2080, 1, 1, 2, 0x2040, 0x5000, 0x2050]);
     fake.words(0x5000, &[0x2090, 0x7ffe]);
     fake.put(0x2090, b"inside\0");
@@ -208,7 +208,7 @@ fn an_export_is_found_by_its_name_alone() {
 }
 
 #[test]
-fn what_is_no_image_is_refused() {
+fn invalid_images_are_refused() {
     let good = Fake::new(pe::MACHINE_X64);
     assert!(Image::read(&good, BASE + 0x1000, 0x1000).is_none());
     assert!(Image::read(&good, 0, 0x1000).is_none());

@@ -1,9 +1,9 @@
-//! The reading half: over `&[u8]`, trusting nothing in it.
+//! Readers of traces in memory (`&[u8]`), which trust nothing in them.
 //!
-//! [`Trace::open`] (`open`) finds the blocks of a file, over damage if need be; here a block is
-//! checked and decompressed into a [`Scratch`] and its events are decoded; [`Samples`] (`samples`)
-//! rebuilds the stacks of a SAMPLES block, within a budget of memory that all of them share
-//! (`budget`). What was added after the recording's end is a [`Supplement`] (`supplement`).
+//! [`Trace::open`] (`open`) finds the blocks of a file and skips damage; this file checks a block,
+//! decompresses it into a [`Scratch`] and decodes its events; [`Samples`] (`samples`) rebuilds the
+//! stacks of a SAMPLES block, within a budget of memory that all of them share (`budget`). Blocks
+//! added after the recording's end form a [`Supplement`] (`supplement`).
 
 mod budget;
 mod open;
@@ -23,43 +23,43 @@ use stk_schema::limits;
 use xxhash_rust::xxh3::xxh3_64;
 use zstd_safe::DCtx;
 
-/// Why a block cannot be read. What was decoded of it before is sound.
+/// Why a block cannot be read. Events decoded before the error are valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockError {
     /// The stored bytes are not those that were written.
     #[error("block {seq}: the stored bytes are damaged")]
     Hash {
-        /// Sequence number.
+        /// Sequence number of the block.
         seq: u64,
     },
-    /// The payload does not decompress to what its header promises.
+    /// The payload does not decompress to the bytes that its header states.
     #[error("block {seq}: the payload does not decompress: {what}")]
     Payload {
-        /// Sequence number.
+        /// Sequence number of the block.
         seq: u64,
-        /// What is wrong.
+        /// What is wrong with the payload.
         what: &'static str,
     },
-    /// A limit of the format is passed.
+    /// The block exceeds a limit of the format.
     #[error("block {seq}: over a limit of the format: {what}")]
     Limit {
-        /// Sequence number.
+        /// Sequence number of the block.
         seq: u64,
-        /// Which limit.
+        /// The limit that the block exceeds.
         what: &'static str,
     },
-    /// The shared image budget is used up: not the block's fault; decode it again when other
+    /// The shared image budget is used up. The block may be valid: decode it again when other
     /// workers are done.
     #[error("block {seq}: no image memory left for it; decode fewer blocks at a time")]
     Budget {
-        /// Sequence number.
+        /// Sequence number of the block.
         seq: u64,
     },
     /// An event's body is not valid.
     #[error("block {seq}: malformed event at byte {at} of its events")]
     Event {
-        /// Sequence number.
+        /// Sequence number of the block.
         seq: u64,
         /// Offset in the decompressed payload.
         at: usize,
@@ -67,9 +67,9 @@ pub enum BlockError {
     /// The block's codec is not known.
     #[error("block {seq}: codec {codec} is not known; use a newer stk")]
     Codec {
-        /// Sequence number.
+        /// Sequence number of the block.
         seq: u64,
-        /// Codec number.
+        /// Number of the codec.
         codec: u8,
     },
 }
@@ -80,7 +80,7 @@ impl BlockError {
     }
 }
 
-/// Memory that decoding uses and keeps: one per worker thread.
+/// Memory that decoding uses and reuses. Each worker thread has one.
 pub struct Scratch {
     zstd: DCtx<'static>,
     raw: Vec<u8>,
@@ -140,7 +140,7 @@ fn decompress(
     if zstd_safe::find_frame_compressed_size(stored) != Ok(stored.len()) {
         return Err(payload("not exactly one zstd frame"));
     }
-    // Zeroes what it grows by, but not what is there: zstd overwrites all of it.
+    // Zeroes only the bytes added: zstd overwrites all of it.
     raw.resize(header.raw_len as usize, 0);
     match zstd.decompress(&mut raw[..], stored) {
         Ok(len) if len == header.raw_len as usize => Ok(()),

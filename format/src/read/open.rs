@@ -1,4 +1,5 @@
-//! Finding the blocks of a trace: by walking the headers, over damage by the index or by searching.
+//! Finds the blocks of a trace by walking their headers. After damage it continues by the index or
+//! by searching.
 
 use super::samples::Samples;
 use super::supplement::{self, Supplement};
@@ -24,7 +25,7 @@ pub enum OpenError {
     Header(#[from] HeaderError),
 }
 
-/// Something that is wrong with a trace, found while opening it.
+/// Damage of a trace, found while opening it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
@@ -34,10 +35,10 @@ pub enum Damage {
         /// Block that holds the copy.
         seq: u64,
     },
-    /// Bytes that are no block.
+    /// Bytes that belong to no block.
     #[error("bytes {} to {} are damaged", range.start, range.end)]
     Bytes {
-        /// Where.
+        /// Where in the file it lies.
         range: Range<u64>,
     },
     /// Blocks that are not in the file, by the gap in sequence numbers.
@@ -45,9 +46,9 @@ pub enum Damage {
     Lost {
         /// First missing sequence number.
         first: u64,
-        /// How many follow each other.
+        /// Number of consecutive missing blocks.
         count: u64,
-        /// Their kinds, as far as the index tells.
+        /// Their kinds, as far as the index lists them.
         kinds: Vec<BlockKind>,
     },
     /// A META or STATE block whose stored bytes are damaged.
@@ -58,10 +59,10 @@ pub enum Damage {
         /// Its kind.
         kind: BlockKind,
     },
-    /// A block whose sequence number is not above that of the block before it; it is not used.
+    /// A block whose sequence number is not above that of the block before it. Readers ignore it.
     #[error("block at byte {offset} repeats or goes back to number {seq}; it is not used")]
     Order {
-        /// Where.
+        /// Where in the file it lies.
         offset: u64,
         /// Its sequence number.
         seq: u64,
@@ -83,7 +84,7 @@ pub struct BlockRef {
     pub offset: u64,
     /// Its header.
     pub header: BlockHeader,
-    /// Whether every META and STATE block that it depends on is there. If not, modules and threads
+    /// Whether every META and STATE block that it depends on was found. If not, modules and threads
     /// are unknown until the next STATE block.
     pub metadata_known: bool,
 }
@@ -101,13 +102,13 @@ pub struct Trace<'a> {
     recorded_len: u64,
     /// (ordinal, position in `blocks`) of the SAMPLES blocks, ascending.
     samples: Vec<(u64, usize)>,
-    /// Offsets of the blocks that the trace may not expand to.
+    /// Offsets of the blocks beyond the limit on the trace's expansion.
     beyond: HashSet<u64>,
 }
 
-/// Event bytes that any trace may stand for ...
+/// Event bytes to which any trace may expand ...
 const EXPANSION: u64 = 64 << 20;
-/// ... and those for each of its stored bytes. Recorders come to some tens.
+/// ... plus event bytes for each of its stored bytes. Real recorders reach some tens.
 const EXPANSION_PER_BYTE: u64 = 1024;
 
 /// Offsets of the blocks whose events, with those of the blocks before, are more than the stored
@@ -117,7 +118,7 @@ fn beyond_expansion(blocks: &[BlockRef]) -> HashSet<u64> {
     for block in blocks {
         let stored = BLOCK_HEADER_LEN as u64 + u64::from(block.header.stored_len);
         left = left.saturating_add(stored * EXPANSION_PER_BYTE);
-        // A claim beyond the limit of a block is refused for itself.
+        // A block that states more than a block's limit is refused separately.
         let raw = (block.header.raw_len as usize).min(limits::MAX_BLOCK_RAW) as u64;
         match left.checked_sub(raw) {
             Some(rest) => left = rest,
@@ -155,13 +156,13 @@ impl<'a> Trace<'a> {
         &self.blocks
     }
 
-    /// What is wrong with the file, as far as opening it shows. That its end is missing is not
-    /// damage: see [`Trace::is_complete`].
+    /// The damage that opening the file found. A missing end is not damage: see
+    /// [`Trace::is_complete`].
     pub fn damage(&self) -> &[Damage] {
         &self.damage
     }
 
-    /// Whether the recording was finished: the END block is there.
+    /// Whether the recording was finished, that is, has its END block.
     pub fn is_complete(&self) -> bool {
         self.blocks.iter().rev().any(|block| block.header.kind == BlockKind::End)
     }
@@ -171,12 +172,12 @@ impl<'a> Trace<'a> {
         self.truncated
     }
 
-    /// Whether index and tail are there and sound. Nothing depends on them.
+    /// Whether the file has a valid index and tail. Nothing depends on them.
     pub fn is_indexed(&self) -> bool {
         self.indexed
     }
 
-    /// What was added after the recording had ended.
+    /// The supplement that was added after the recording had ended.
     pub fn supplement(&self) -> &Supplement {
         &self.supplement
     }
@@ -211,7 +212,7 @@ impl<'a> Trace<'a> {
         Ok(Samples::new(raw, &block.header, self.header.word(), slots))
     }
 
-    /// Decodes every block to its end and gives what cannot be read.
+    /// Decodes every block to its end and returns the errors.
     pub fn verify(&self, scratch: &mut Scratch) -> Vec<BlockError> {
         self.blocks.iter().filter_map(|block| self.verify_block(block, scratch).err()).collect()
     }
@@ -265,13 +266,15 @@ impl<'a> Trace<'a> {
         Some(trace)
     }
 
-    /// Puts the trace together: sequence gaps, what of META and STATE is known.
+    /// Assembles the trace: finds sequence gaps, and for each block whether its META and STATE
+    /// blocks are known.
     fn assemble(data: &'a [u8], header: FileHeader, found: Found) -> Trace<'a> {
         let Found { blocks: all, mut damage, truncated, index, end: recorded_len, supplement, .. } = found;
         let mut blocks = Vec::with_capacity(all.len());
         let mut samples: Vec<(u64, usize)> = Vec::new();
         let mut next = 0;
-        // The last META or STATE that is there, and whether all before it, back to a STATE, are.
+        // The last META or STATE block found, and whether all before it, back to a STATE block,
+        // were found.
         let (mut last_meta, mut known) = (u64::MAX, true);
         for mut block in all {
             let BlockHeader { seq, kind, ordinal, .. } = block.header;
@@ -303,7 +306,7 @@ impl<'a> Trace<'a> {
             }
             blocks.push(block);
         }
-        // What the index lists beyond the last block that was found.
+        // Blocks that the index lists after the last one found.
         if let Some(end) =
             index.as_deref().and_then(|index| index.last()).map(|entry| entry.seq.saturating_add(1))
             && end > next
@@ -316,7 +319,7 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// What walking the headers gave.
+/// The result of walking the headers.
 struct Found {
     blocks: Vec<BlockRef>,
     damage: Vec<Damage>,
@@ -324,13 +327,13 @@ struct Found {
     index: Option<Vec<IndexEntry>>,
     /// Behind the last whole block of the recording, or its tail.
     end: usize,
-    /// Where more follows that is not the recording's.
+    /// Where bytes that do not belong to the recording begin.
     more: Option<usize>,
     supplement: Supplement,
 }
 
-/// Walks the headers from `from` on, and those of a supplement. One that is not whole is left out,
-/// as if it were not there.
+/// Walks the headers from `from` on, and those of a supplement. Ignores a supplement that is not
+/// whole.
 fn find_blocks(data: &[u8], from: usize, salt: u32) -> Found {
     let mut found = walk(data, from, salt);
     let Some(at) = found.more else { return found };
@@ -406,7 +409,7 @@ pub(super) fn is_tail(data: &[u8], at: usize, salt: u32) -> bool {
     Tail::decode(bytes).is_ok_and(|tail| tail.salt == salt)
 }
 
-/// Where reading goes on after damage at `at`: the next sound block, the tail or the file's end.
+/// Where reading continues after damage at `at`: the next sound block, the tail or the file's end.
 fn next_block(data: &[u8], at: usize, salt: u32, index: Option<&[IndexEntry]>) -> usize {
     if let Some(index) = index {
         let next = index.partition_point(|entry| entry.offset <= at as u64);
@@ -441,8 +444,8 @@ fn search(data: &[u8], from: usize, salt: Option<u32>) -> Option<(usize, BlockHe
     None
 }
 
-/// Whether what begins at `at` and reaches the file's end is a write that never completed: the
-/// beginning of a block or of a tail, or space that was never written.
+/// Whether the bytes from `at` to the file's end are a write that never completed: the beginning of
+/// a block or of a tail, or space that was never written.
 fn looks_cut(data: &[u8], at: usize, salt: u32) -> bool {
     let rest = &data[at..];
     if rest.iter().all(|&byte| byte == 0) {

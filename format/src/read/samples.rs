@@ -1,4 +1,4 @@
-//! Decoding a SAMPLES block: stack images brought from sample to sample.
+//! Decodes a SAMPLES block. Each sample updates the stack image of its thread.
 
 use super::BlockError;
 use super::budget::ImageBudget;
@@ -61,7 +61,7 @@ pub struct Sample<'a> {
     pub tag: Option<u64>,
     /// The unwind tables of the module at the instruction pointer were not recorded yet.
     pub tables_pending: bool,
-    /// What CONTEXT_EXCEPTION_REQUEST answered.
+    /// The answer to CONTEXT_EXCEPTION_REQUEST.
     pub context_reply: Option<u32>,
     /// Address ranges beside the main stack.
     pub extra: Extra<'a>,
@@ -80,7 +80,7 @@ pub struct Same {
     pub last: u64,
     /// Number of such passes.
     pub ticks: u64,
-    /// What is known of its state.
+    /// The thread's state, as far as it is known.
     pub state: RunState,
     /// CPU time since the thread's event before, in the header's unit, if known and not zero.
     pub cpu_delta: Option<i64>,
@@ -118,12 +118,12 @@ struct Slot {
     stack_base: u64,
     depth: usize,
     captured: usize,
-    /// Whether it had a keyframe: before that, no other sample means anything.
+    /// Whether it had a keyframe. Samples before the first keyframe cannot be decoded.
     keyed: bool,
 }
 
 impl Slot {
-    /// Puts `words` at `at` of the image.
+    /// Writes `words` at `at` of the image.
     fn write(&mut self, at: usize, words: &[u8]) {
         self.image[at..at + words.len()].copy_from_slice(words);
         let end = self.image.len() - at;
@@ -135,7 +135,7 @@ impl Slot {
         }
     }
 
-    /// Zeroes the image; gives how many bytes that took.
+    /// Zeroes the image; returns how many bytes it wrote.
     fn clear(&mut self) -> u64 {
         let mut zeroed = 0;
         let len = self.image.len();
@@ -270,8 +270,8 @@ impl<'s> Samples<'s> {
         }
     }
 
-    /// The next step, or `None` at the block's end. What it borrows is valid until the next call.
-    /// After an error there is no more.
+    /// The next step, or `None` at the block's end. Its borrows are valid until the next call.
+    /// After an error there are no further steps.
     #[allow(clippy::should_implement_trait)] // it lends, which Iterator cannot
     pub fn next(&mut self) -> Result<Option<Decoded<'_>>, BlockError> {
         if self.failed {
@@ -291,7 +291,7 @@ impl<'s> Samples<'s> {
                 kind::SLOT => self.slot(body).map_err(within)?,
                 kind::SAMPLE => {
                     let decoded = self.sample(body, at)?;
-                    // A reborrow of `self` for the caller: what was decoded lies in the slot.
+                    // Reborrows `self` for the caller, because the slot holds the decoded sample.
                     self.failed = false;
                     return Ok(Some(match decoded {
                         Step::Same(same) => Decoded::Same(same),
@@ -384,9 +384,9 @@ impl<'s> Samples<'s> {
         }))
     }
 
-    /// The latest sample of a slot once more: what a [`Decoded::Same`] or a later IDLE stands for.
-    /// Of the fields that say what happened at its time (`time`, `state`, `cpu_delta`, `tag`,
-    /// `extra`) nothing is kept; `None` if the slot had no sample yet.
+    /// The latest sample of a slot, for which a [`Decoded::Same`] or a later IDLE stands. The
+    /// fields that describe one moment (`time`, `state`, `cpu_delta`, `tag`, `extra`) do not hold
+    /// that sample's values. `None` if the slot had no sample yet.
     pub fn last_sample(&self, slot: u32) -> Option<Sample<'_>> {
         let at = slot as usize;
         let entry = self.slots.slots[..self.slots.live].get(at).filter(|entry| entry.keyed)?;
@@ -439,13 +439,13 @@ impl<'s> Samples<'s> {
     }
 }
 
-/// What decoding one SAMPLE event gave.
+/// The result of decoding one SAMPLE event.
 enum Step<'s> {
     Same(Same),
     Sample(Facts<'s>),
 }
 
-/// What is known of a sample beside what its slot holds.
+/// The fields of a sample that its slot does not hold.
 struct Facts<'s> {
     slot: usize,
     time: u64,
@@ -569,7 +569,7 @@ impl Slots {
         true
     }
 
-    /// Reads the runs and the changed words into the slot's image; gives the lowest address from
+    /// Reads the runs and the changed words into the slot's image. Returns the lowest address from
     /// which on nothing changed since the slot's previous sample.
     fn apply(&mut self, slot: usize, shape: &Shape, c: &mut Cursor, word: usize) -> Result<u64, Malformed> {
         let captured = shape.captured;
@@ -579,7 +579,7 @@ impl Slots {
             let left = captured - at;
             let changed = c.varint()?;
             let same = c.varint()?;
-            // Both are compared before they are added: neither can be trusted to be small.
+            // Both are compared before they are added, because neither need be small.
             if changed > left as u64 || same > left as u64 - changed || changed + same == 0 {
                 return Err(c.malformed());
             }
@@ -612,13 +612,13 @@ impl Slots {
         if shape.keyframe || !ends_as_before {
             return Ok(end);
         }
-        // Words below the previous sample's stack pointer may equal the image, yet were no part of
-        // that sample.
+        // Words below the previous sample's stack pointer may equal the image although that sample
+        // did not hold them.
         Ok((now + (changed_to * word) as u64).max(before.0).min(end))
     }
 }
 
-/// Depth of the slot's previous sample; at a keyframe there is none.
+/// Depth of the slot's previous sample; 0 at a keyframe.
 fn entry_depth(entry: &Slot, shape: &Shape) -> usize {
     if shape.keyframe { 0 } else { entry.depth }
 }

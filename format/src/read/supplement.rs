@@ -1,15 +1,15 @@
-//! A supplement: what was appended after the recording had ended. It counts as a whole or not at
-//! all.
+//! A supplement: blocks appended after the recording had ended. A supplement that is not whole is
+//! ignored.
 
 use super::open::{block_at, is_tail, stored};
 use super::{BlockRef, Scratch, decompress};
 use crate::header::{BLOCK_HEADER_LEN, BlockKind, FLAG_SUPPLEMENT, TAIL_LEN};
 use std::ops::Range;
 
-/// Whether something was added to a trace after its recording had ended.
+/// Whether a trace has a supplement, added after its recording had ended.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Supplement {
-    /// Nothing was.
+    /// No supplement was added.
     #[default]
     None,
     /// A whole supplement; its blocks are the trace's last ones.
@@ -17,7 +17,7 @@ pub enum Supplement {
         /// Bytes of the file that it takes.
         range: Range<u64>,
     },
-    /// Bytes behind the recording that are no whole supplement. They are ignored.
+    /// Bytes behind the recording that do not form a whole supplement. They are ignored.
     Torn {
         /// Where they lie.
         range: Range<u64>,

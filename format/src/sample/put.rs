@@ -1,7 +1,6 @@
 //! The stored form of samples: SLOT, SAMPLE (whole, or with the flag SAME) and IDLE events, as
-//! `format/SPEC.md` draws them. An image and what it is written against come in; bytes go to the
-//! end of the block. When there is no room, what was written of the event is for the caller to cut
-//! off.
+//! `format/SPEC.md` draws them. The functions append bytes to the block. If there is no room, the
+//! caller must cut off the partly written event.
 
 use super::{Against, Extras, Pending, ThreadImage, Words, flag};
 use crate::block::BlockBuffer;
@@ -9,7 +8,7 @@ use crate::bytes::{Bounded, Counter, Cursor, NoRoom, Sink, leb128};
 use stk_schema::event::{Event, Idle, kind};
 use stk_schema::registers::{IP, MAX_REGISTERS};
 
-/// Writes a SLOT event: from here on `slot` stands for the thread.
+/// Writes a SLOT event. From then on `slot` stands for the thread.
 pub(super) fn put_slot(out: &mut Bounded, slot: u32, image: &ThreadImage) -> Result<(), NoRoom> {
     let body = |out: &mut dyn FnMut(u64) -> Result<(), NoRoom>| {
         out(u64::from(slot))?;
@@ -24,7 +23,7 @@ pub(super) fn put_slot(out: &mut Bounded, slot: u32, image: &ThreadImage) -> Res
 }
 
 /// Writes a SAMPLE event; its length is known only when it is written, so the body is moved up to
-/// it. Gives offset and length of the code bytes if it holds any.
+/// it. Returns the offset and length of its code bytes, if it holds any.
 pub(super) fn put_sample(
     block: &mut BlockBuffer,
     image: &mut ThreadImage,
@@ -124,7 +123,7 @@ fn put_stack(out: &mut Bounded, image: &mut ThreadImage, words: Words, word: usi
         (Words::Captured(now), _) => put_runs::<4>(out, now, &image.image[range.clone()])?,
         (Words::Image, _) => put_zero_runs(out, &image.image[range.clone()], word)?,
     }
-    // The run lengths are read back from the buffer, so that they need no second place.
+    // Reads the run lengths back from the buffer, which saves a second copy.
     let end = out.buf.len();
     let mut at = runs;
     let mut start = range.start;
@@ -163,7 +162,7 @@ fn put_runs<const W: usize>(out: &mut Bounded, now: &[u8], before: &[u8]) -> Res
                 at += W;
             }
             changed = at;
-            // Whole cache lines first: most of a stack is as it was.
+            // Compares whole cache lines first, because most of a stack is unchanged.
             while at + 64 <= len && now[at..at + 64] == before[at..at + 64] {
                 at += 64;
             }
@@ -253,20 +252,20 @@ fn cpu_delta(image: &ThreadImage) -> Option<i64> {
     (delta != 0).then_some(delta)
 }
 
-/// Words that must be the same to end a run of changed ones: to zstd a shorter gap is dearer than
+/// Unchanged words that end a run of changed ones. In zstd's output a shorter gap costs more than
 /// its words (measured on real programs: 2 to 6 % of their stored size).
 const LEAST_SAME: usize = 3;
 /// Bytes kept for a SAMPLE's length until it is known: enough for 2^28.
 const LENGTH_GAP: usize = 4;
 
-/// Starts a SAMPLE event; gives the offset of its body.
+/// Starts a SAMPLE event; returns the offset of its body.
 fn open(out: &mut Bounded) -> Result<usize, NoRoom> {
     out.varint(kind::SAMPLE)?;
     out.put(&[0; LENGTH_GAP])?;
     Ok(out.buf.len())
 }
 
-/// Writes the length of the event whose body starts at `body`; gives by how many bytes the body
+/// Writes the length of the event whose body starts at `body`; returns how many bytes the body
 /// moved down.
 fn close(out: &mut Bounded, body: usize) -> usize {
     let (length, used) = leb128((out.buf.len() - body) as u64);

@@ -1,11 +1,11 @@
-//! Damage made to order: for tests of what readers do with it.
+//! Damages traces in given ways, to test readers.
 
 use crate::header::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, FileHeader};
 use crate::read::Trace;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A file of `header` and one SAMPLES block of any event bytes: what hostile hands make, whose
-/// checksums hold and whose contents lie. `stored` takes the place of the compressed bytes; `forge`
+/// A file of `header` and one SAMPLES block of any event bytes, as an attacker would make it: the
+/// checksums are right and the contents wrong. `stored` replaces the compressed bytes; `forge`
 /// changes the block's header before it is checksummed.
 pub fn forged(
     header: &FileHeader,

@@ -1,5 +1,4 @@
-//! Traces made to order: whatever a test or a benchmark needs, by way of the same writer that the
-//! agent uses.
+//! Builds the traces that tests and benchmarks need, with the same writer that the agent uses.
 //!
 //! ```
 //! use stk_format::{Trace, synth::TraceBuilder};
@@ -42,8 +41,8 @@ struct Thread {
     stack_base: u64,
 }
 
-/// Builds a trace event by event. Methods panic on what the format does not allow: a test must not
-/// go on with less than it asked for.
+/// Builds a trace event by event. Methods panic on input that the format does not allow, so that a
+/// test does not continue with an incomplete trace.
 pub struct TraceBuilder {
     writer: TraceWriter<Vec<u8>>,
     encoder: SampleEncoder,
@@ -92,7 +91,7 @@ impl TraceBuilder {
         self.writer.header().word()
     }
 
-    /// A module loaded at `time`; gives its instance id.
+    /// Records a module loaded at `time`; returns its instance id.
     pub fn module(&mut self, time: u64, base: u64, size: u64, path: &str, identities: Vec<Identity>) -> u64 {
         let instance = self.instance();
         self.live_modules.insert(instance, (base, size, path.to_owned()));
@@ -105,7 +104,7 @@ impl TraceBuilder {
         instance
     }
 
-    /// The module was unloaded at `time`.
+    /// Records that the module was unloaded at `time`.
     pub fn unload(&mut self, time: u64, instance: u64) {
         self.live_modules.remove(&instance);
         self.meta(time, &Event::ModuleUnload { instance, time });
@@ -121,8 +120,8 @@ impl TraceBuilder {
         self.meta(time, &Event::ModuleTables(ModuleTables { instance, tables: list }));
     }
 
-    /// Records that tables of a module, each (kind, rva, bytes), are kept elsewhere: under their
-    /// hashes, not in the trace.
+    /// Records tables of a module, each (kind, rva, bytes), by their hashes alone. Their bytes are
+    /// not in the trace.
     pub fn tables_elsewhere(&mut self, time: u64, instance: u64, tables: &[(TableKind, u32, &[u8])]) {
         let list = tables.iter().map(|&(kind, rva, bytes)| Table {
             kind: kind as u64,
@@ -134,7 +133,7 @@ impl TraceBuilder {
         self.meta(time, &Event::ModuleTables(ModuleTables { instance, tables }));
     }
 
-    /// Records a BLOB; gives its hash.
+    /// Records a BLOB; returns its hash.
     pub fn blob(&mut self, time: u64, bytes: &[u8]) -> ContentHash {
         let hash = blob::content_hash(bytes);
         let pieces = blob::pieces(hash, bytes, 1 << 20).expect("a BLOB within the limit");
@@ -144,7 +143,8 @@ impl TraceBuilder {
         hash
     }
 
-    /// A thread that starts at `time`; gives its instance id. An empty name is not recorded.
+    /// Records a thread that starts at `time`; returns its instance id. An empty name is not
+    /// recorded.
     pub fn thread(&mut self, time: u64, tid: u32, name: &str, stack_base: u64) -> u64 {
         let instance = self.instance();
         let start = ThreadStart {
@@ -166,7 +166,7 @@ impl TraceBuilder {
         instance
     }
 
-    /// The thread ended at `time`.
+    /// Records that the thread ended at `time`.
     pub fn exit(&mut self, time: u64, instance: u64) {
         let mut thread = self.threads.remove(&instance).expect("a thread of this trace");
         self.flush(&mut thread.image);
@@ -226,7 +226,7 @@ impl TraceBuilder {
         panic!("the sample fits no block");
     }
 
-    /// A pass that found the thread as in its last sample.
+    /// Records a pass that found the thread as in its last sample.
     pub fn same(&mut self, thread: u64, time: u64, state: RunState) {
         self.now = self.now.max(time);
         let mut entry = self.threads.remove(&thread).expect("a thread of this trace");
@@ -326,8 +326,8 @@ impl TraceBuilder {
         self.writer.finish(&end).expect("writing to memory")
     }
 
-    /// The trace as a killed recorder leaves it: what was written, without an end. The block being
-    /// filled is lost.
+    /// The trace as a killed recorder leaves it: the blocks written so far, without an end. The
+    /// block being filled is lost.
     pub fn abandon(self) -> Vec<u8> {
         self.writer.abandon()
     }

@@ -1,4 +1,4 @@
-//! One change to a trace that keeps its structure: what lies behind checksums is reached, which
+//! Makes one change to a trace and keeps its structure. Such changes get past the checksums, which
 //! flips of stored bytes never do.
 
 use super::parts::{Parts, StoredEvent};
@@ -9,7 +9,7 @@ use crate::header::BlockKind;
 use stk_schema::event::{Blob, Event, kind};
 use stk_schema::limits;
 
-/// Who decides what is changed: a random sequence, or the input of a fuzzer.
+/// Chooses what to change: a random sequence, or the input of a fuzzer.
 pub trait Choices {
     /// A number below `bound`, which is not 0.
     fn below(&mut self, bound: usize) -> usize;
@@ -47,8 +47,8 @@ const NUMBERS: [u64; 22] = [
     u64::MAX,
 ];
 
-/// Makes one change, and says of which kind. Every kind that applies to no part of the trace leaves
-/// it as it is.
+/// Makes one change and returns its kind. A kind that applies to no part of the trace leaves it
+/// unchanged.
 pub fn mutate(parts: &mut Parts, choices: &mut dyn Choices) -> &'static str {
     if parts.blocks.is_empty() {
         return "nothing to change";
@@ -84,7 +84,7 @@ pub fn mutate(parts: &mut Parts, choices: &mut dyn Choices) -> &'static str {
     "nothing to change"
 }
 
-/// A number that is telling, near `value`, or any.
+/// A boundary number, a number near `value`, or any number.
 fn number(value: u64, choices: &mut dyn Choices) -> u64 {
     match choices.below(8) {
         0 => value.wrapping_add(1),
@@ -113,7 +113,7 @@ fn event_number(parts: &mut Parts, choices: &mut dyn Choices) {
     if numbers.is_empty() {
         return;
     }
-    // Counts and lengths stand in front.
+    // Counts and lengths come first.
     let within = if choices.below(2) == 0 { numbers.len().min(8) } else { numbers.len() };
     let (range, value) = numbers[choices.below(within)].clone();
     event.set_number(range, number(value, choices));
@@ -141,7 +141,7 @@ fn event_kind(parts: &mut Parts, choices: &mut dyn Choices) {
     };
 }
 
-/// Texts that are no names.
+/// Texts that are not valid names.
 const TEXTS: [&[u8]; 16] = [
     b"",
     b"\0",
@@ -222,7 +222,7 @@ pub(super) fn with_text<'a>(event: Event<'a>, text: &'a [u8]) -> Option<Event<'a
     })
 }
 
-/// Changes the list of events of one block at a place of it.
+/// Changes the list of events of one block at one index.
 fn change_events(
     parts: &mut Parts,
     choices: &mut dyn Choices,

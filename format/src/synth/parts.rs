@@ -1,6 +1,6 @@
-//! A trace as blocks of events that can be changed at will: checksums, lengths and sizes are put
-//! right when it is written again, whatever it says. What a hostile hand would write, as opposed to
-//! [`super::TraceBuilder`], which refuses what the format does not allow.
+//! A trace as blocks of events that can be changed freely. Writing it again corrects checksums,
+//! lengths and sizes, whatever its contents. It can hold what an attacker would write;
+//! [`super::TraceBuilder`] refuses what the format does not allow.
 
 use super::damage::compressed;
 use crate::bytes::{Cursor, leb128};
@@ -23,13 +23,13 @@ pub struct Parts {
 /// A block: its header and its events.
 #[derive(Clone, Debug)]
 pub struct StoredBlock {
-    /// Written as it is, but for the lengths, the codec and the checksums.
+    /// Written unchanged, except for the lengths, the codec and the checksums.
     pub header: BlockHeader,
     /// Its events in stored order.
     pub events: Vec<StoredEvent>,
-    /// How many times it is written, under sequence numbers that follow each other.
+    /// How many times it is written, under consecutive sequence numbers.
     pub times: u32,
-    /// What takes the place of its events: see [`StoredBlock::seal`].
+    /// Replaces its events: see [`StoredBlock::seal`].
     sealed: Option<Sealed>,
 }
 
@@ -56,8 +56,8 @@ impl Parts {
         Parts { header, blocks: Vec::new() }
     }
 
-    /// Takes a trace apart. Blocks that cannot be read, and what follows a malformed event in its
-    /// block, are left out. `None` if `file` is no trace.
+    /// Takes a trace apart. Blocks that cannot be read, and events after a malformed one in its
+    /// block, are left out. `None` if `file` is not a trace.
     pub fn take_apart(file: &[u8]) -> Option<Parts> {
         let trace = Trace::open(file).ok()?;
         let parts = trace.blocks().iter().filter(|block| block.header.kind != BlockKind::Index);
@@ -80,7 +80,7 @@ impl Parts {
         &mut self.blocks[last]
     }
 
-    /// Numbers the blocks anew, so that none of them seems to be missing.
+    /// Renumbers the blocks, so that none of them seems to be missing.
     pub fn renumber(&mut self) {
         let mut next = 0;
         for block in &mut self.blocks {
@@ -89,8 +89,8 @@ impl Parts {
         }
     }
 
-    /// The trace as a file, with right checksums and sizes; without END, index and tail it is one
-    /// that was cut off.
+    /// The trace as a file with correct checksums and sizes, but without index and tail. Without an
+    /// END block it is a trace that was cut off.
     pub fn to_file(&self) -> Vec<u8> {
         let mut file = self.header.encode().to_vec();
         self.blocks.iter().for_each(|block| block.write(self.header.salt(), &mut file));
@@ -133,7 +133,7 @@ impl StoredBlock {
         Some(StoredBlock { header: *header, events, times: 1, sealed: None })
     }
 
-    /// Appends an event, whatever it says.
+    /// Appends an event, whatever its contents.
     pub fn push(&mut self, event: &Event) -> &mut StoredBlock {
         self.events.extend(StoredEvent::of(event, self.header.first));
         self
@@ -150,8 +150,8 @@ impl StoredBlock {
         raw
     }
 
-    /// Compresses its events and forgets them, which takes less memory. They cannot be changed any
-    /// more.
+    /// Compresses its events and drops the originals, which takes less memory. They can no longer
+    /// be changed.
     pub fn seal(&mut self) {
         self.sealed = Some(self.stored());
         self.events = Vec::new();
@@ -182,8 +182,8 @@ impl StoredBlock {
 }
 
 impl StoredEvent {
-    /// `event` as a block stores it whose first time is `first`. `None` never happens for an event
-    /// that can be encoded.
+    /// `event` as a block stores it whose first time is `first`. Never `None` for an event that can
+    /// be encoded.
     pub fn of(event: &Event, first: u64) -> Option<StoredEvent> {
         let stored = event::encode(event, first);
         let (kind, body, _) = Split::new(&stored).next().ok()??;
@@ -197,8 +197,8 @@ impl StoredEvent {
         StoredEvent { kind, body }
     }
 
-    /// Its body read as numbers one after the other, as far as they go: where each lies, and its
-    /// value.
+    /// Its body read as consecutive numbers, as far as they are valid: the range and the value of
+    /// each.
     pub fn numbers(&self) -> Vec<(std::ops::Range<usize>, u64)> {
         let mut cursor = Cursor::new(&self.body);
         let mut found = Vec::new();
@@ -210,7 +210,7 @@ impl StoredEvent {
         found
     }
 
-    /// Puts `value` in the place of the bytes at `range`.
+    /// Replaces the bytes at `range` with `value`.
     pub fn set_number(&mut self, range: std::ops::Range<usize>, value: u64) {
         let (bytes, len) = leb128(value);
         self.body.splice(range, bytes[..len].iter().copied());

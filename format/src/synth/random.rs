@@ -1,6 +1,6 @@
 //! Numbers that look random and are the same in every run (SplitMix64).
 
-/// A sequence of numbers, decided by its seed.
+/// A sequence of numbers that its seed determines.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

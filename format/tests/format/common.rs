@@ -1,4 +1,4 @@
-//! A recorder driven by arbitrary operations, and what a reader must then find.
+//! Drives a recorder by arbitrary operations, and checks what a reader then finds.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -23,7 +23,7 @@ pub enum Op {
     Again { thread: usize },
     /// The thread is known not to have run.
     Same { thread: usize, state: RunState },
-    /// The thread goes on on another stack.
+    /// The thread switches to another stack.
     Switch { thread: usize, seed: u64 },
     /// The block is cut.
     Cut,
@@ -31,7 +31,7 @@ pub enum Op {
     State,
 }
 
-/// What one pass saw of one thread.
+/// The state of one thread in one pass.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Seen {
     pub time: u64,
@@ -69,7 +69,7 @@ pub fn ops(max: usize) -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 1..max)
 }
 
-/// A thread as it really is.
+/// The actual state of a thread.
 struct Live {
     id: u64,
     base: u64,
@@ -126,7 +126,7 @@ pub fn play(ops: &[Op], capacity: usize) -> Played {
                     match encoder.same(&mut block, &mut entry.image, now, state) {
                         Ok(_) => {
                             let mut seen = entry.last.clone().unwrap();
-                            // A keyframe that comes of this has no code of its own.
+                            // A keyframe that results from this has no code bytes.
                             (seen.time, seen.state, seen.tag, seen.code) = (now, state, None, None);
                             entry.last = Some(seen.clone());
                             passes.entry(entry.id).or_default().push(seen);
@@ -158,7 +158,7 @@ pub fn play(ops: &[Op], capacity: usize) -> Played {
     Played { file: writer.finish(&end).unwrap(), passes }
 }
 
-/// Lets the thread run: `seed` decides what it does.
+/// Lets the thread run. `seed` decides what it changes.
 fn change(thread: &mut Live, seed: u64, depth: usize, kept: usize) {
     let mut random = seed;
     let mut next = || {
@@ -196,8 +196,8 @@ fn capture(
     let words = &entry.words[entry.words.len() - entry.depth..];
     let words = &words[..words.len().min(entry.kept)];
     let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    // Code is a function of the instruction pointer, but for every seventh sample, which sees it
-    // patched.
+    // The code bytes are a function of the instruction pointer, except in every seventh sample,
+    // where they are patched.
     let ip = entry.registers[0];
     let code = vec![(ip >> 20) as u8 ^ u8::from(seed % 7 == 3); 16];
     let tag = (seed % 11 == 5).then_some(seed);
@@ -335,8 +335,7 @@ pub fn read_back(played: &Played, cpu: bool) -> Result<(), TestCaseError> {
     for (id, mut rest) in left {
         prop_assert_eq!(rest.next(), None, "passes of thread {} are missing", id);
         if cpu {
-            // The first sample has nothing to be relative to; what IDLE spans used is in the next
-            // sample.
+            // The first sample has no CPU delta. The next sample holds the CPU time of IDLE spans.
             let passes = &played.passes[&id];
             let most = passes.last().unwrap().cpu - passes[0].cpu;
             prop_assert!(cpu_sum[&id] <= most as i64);
@@ -345,7 +344,7 @@ pub fn read_back(played: &Played, cpu: bool) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Passes that found the thread as `stack` says.
+/// Checks passes that found the thread as in `stack`.
 fn take(
     left: &mut std::slice::Iter<Seen>,
     stack: &Seen,

@@ -1,4 +1,5 @@
-//! Traces cut short, flipped and zeroed: what is lost, and that it is said.
+//! Traces that are cut short or have flipped or zeroed bytes: what is lost, and that the reader
+//! reports it.
 
 use crate::common::{ops, play};
 use proptest::prelude::*;
@@ -95,8 +96,8 @@ proptest! {
             });
             let finished = end.unwrap().1.end <= len;
             prop_assert_eq!(trace.is_complete(), finished);
-            // What a killed recorder leaves is no damage; a finished recording that misses bytes
-            // is.
+            // A trace that a killed recorder leaves is not damaged. A finished recording that lacks
+            // bytes is.
             if !finished {
                 prop_assert_eq!(trace.damage(), []);
                 let boundary = len == FILE_HEADER_LEN || extents.iter().any(|(_, range)| range.end == len);
@@ -172,12 +173,12 @@ fn an_idle_span_whose_block_is_lost_finds_no_block() {
             }
         }
     }
-    // The lazy thread's only sample before the STATE block was there.
+    // The idle thread's only sample before the STATE block was in that block.
     assert!(citing > 0);
 }
 
 #[test]
-fn what_a_lost_meta_block_said_is_unknown_until_the_next_state() {
+fn data_of_a_lost_meta_block_is_unknown_until_the_next_state_block() {
     let mut file = many_blocks();
     let intact = Trace::open(&file).unwrap();
     assert!(intact.blocks().iter().all(|block| block.metadata_known));
@@ -200,7 +201,7 @@ fn what_a_lost_meta_block_said_is_unknown_until_the_next_state() {
 }
 
 #[test]
-fn the_index_names_what_was_lost() {
+fn the_index_gives_the_kind_of_a_lost_block() {
     let mut file = many_blocks();
     let (at, seq) = {
         let trace = Trace::open(&file).unwrap();
@@ -227,7 +228,7 @@ fn a_trace_with_unwritten_space_at_its_end_is_cut_not_damaged() {
 }
 
 #[test]
-fn damage_made_to_order_is_what_it_says() {
+fn each_kind_of_synthetic_damage_has_its_effect() {
     let whole = many_blocks();
     let seqs = || Trace::open(&whole).unwrap().blocks().iter().map(|b| b.header.seq).collect::<BTreeSet<_>>();
     let mut file = whole.clone();

@@ -11,8 +11,8 @@ use stk_schema::{Arch, Os};
 /// One sample: its stack's base (0: foreign), first address and words.
 type Stack = (u64, u64, Vec<u64>);
 
-/// What a reader finds after a writer took these samples of one thread; the last sample
-/// comes once more, from what the writer remembers of it.
+/// What a reader finds after a writer took these samples of one thread. The writer then writes the
+/// last sample again from its image.
 fn written_and_read(stacks: &[Stack]) -> Vec<(u64, u64, Vec<u64>, bool)> {
     let header =
         FileHeader { cpu_unit: CpuUnit::Cycles, ..FileHeader::new(Arch::X64, Os::Windows, [7; 16], 1000) };
@@ -40,7 +40,7 @@ fn written_and_read(stacks: &[Stack]) -> Vec<(u64, u64, Vec<u64>, bool)> {
         };
         assert_eq!(encoder.sample(&mut block, &mut image, &raw), Ok(Taken::Written));
     }
-    // The last sample once more, from the writer's image alone.
+    // Write the last sample again, from the writer's image alone.
     encoder.renew_keyframes();
     let time = stacks.len() as u64 + 1;
     assert_eq!(encoder.same(&mut block, &mut image, time, RunState::Waiting), Ok(Taken::Written));

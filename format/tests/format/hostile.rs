@@ -1,4 +1,4 @@
-//! Files made by a hostile hand: checksums hold, what they cover lies.
+//! Files from an attacker: the checksums are right and the contents wrong.
 
 use proptest::prelude::*;
 use stk_format::synth::damage::forged;
@@ -97,7 +97,7 @@ fn samples_that_contradict_themselves_are_refused() {
 
 #[test]
 fn a_block_stands_for_no_more_stack_than_the_limit() {
-    // 8 MiB samples of nothing but zero words: 30 bytes each.
+    // 8 MiB samples that hold only zero words: 30 bytes each.
     let words = limits::MAX_SAMPLE_WORDS as u64;
     let mut raw = sample(KEYFRAME, &[0, 1 << 40, 0, depth(words), 0, words]);
     for _ in 0..8 {
@@ -144,7 +144,7 @@ fn images_of_all_slots_and_workers_stay_within_the_budget() {
 }
 
 #[test]
-fn tiny_keyframes_of_deep_images_do_not_take_for_ever() {
+fn many_tiny_keyframes_of_deep_images_are_refused() {
     let deep = 2 * limits::MAX_SAMPLE_WORDS as u64;
     let mut raw = event(kind::SLOT, &[0, 5, 1]);
     // One changed word each, so that a page of the image has to be zeroed for the next one.
@@ -157,7 +157,7 @@ fn tiny_keyframes_of_deep_images_do_not_take_for_ever() {
 }
 
 #[test]
-fn blocks_that_stand_for_far_more_than_is_stored_are_refused_and_the_others_read() {
+fn blocks_beyond_the_expansion_limit_are_refused_and_the_others_read() {
     let mut parts = Parts::new(header());
     let exit = StoredEvent::of_numbers(kind::THREAD_EXIT, &[1, 0]);
     parts.block(BlockKind::Meta, 0).events.push(exit.clone());
@@ -185,21 +185,22 @@ fn more_slots_than_the_limit_are_refused() {
 }
 
 #[test]
-fn lengths_that_lie_are_refused() {
+fn wrong_lengths_are_refused() {
     let raw = sample(KEYFRAME, &[0, 0x1000, 0, depth(1), 0, 1]);
     let with = |forge: fn(&mut BlockHeader)| error_of(&trace_of(&raw, None, forge));
     assert!(matches!(with(|b| b.raw_len += 1), BlockError::Payload { .. }));
     assert!(matches!(with(|b| b.raw_len = u32::MAX), BlockError::Limit { what: "event bytes", .. }));
     assert!(matches!(with(|b| b.payload_hash ^= 1), BlockError::Hash { .. }));
     assert!(matches!(with(|b| b.codec = 2), BlockError::Codec { codec: 2, .. }));
-    // A stored length beyond the file leaves no block, and no damage: the file ends within it.
+    // With a stored length beyond the file there is no block and no damage, because the file ends
+    // within the block.
     let file = trace_of(&raw, None, |b| b.stored_len += 1);
     let trace = Trace::open(&file).unwrap();
     assert_eq!((trace.blocks().len(), trace.is_cut()), (0, true));
 }
 
 #[test]
-fn frames_that_are_not_what_the_format_asks_for_are_refused() {
+fn zstd_frames_that_the_format_does_not_allow_are_refused() {
     let raw = sample(KEYFRAME, &[0, 0x1000, 0, depth(1), 0, 1]);
     let mut out = vec![0; 1000];
     let len = zstd_safe::compress(&mut out[..], &raw, 1).unwrap();
@@ -278,7 +279,7 @@ proptest! {
     }
 
     #[test]
-    fn any_file_opens_or_not(tail in proptest::collection::vec(any::<u8>(), 0..600), damaged in any::<bool>()) {
+    fn any_file_opens_or_is_refused(tail in proptest::collection::vec(any::<u8>(), 0..600), damaged in any::<bool>()) {
         let mut file = if damaged { Vec::new() } else { header().encode().to_vec() };
         file.extend_from_slice(&tail);
         let _ = Trace::open(&file);

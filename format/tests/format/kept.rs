@@ -1,4 +1,4 @@
-//! Files of released versions, read for ever.
+//! Reads files of released versions, which all later versions must read.
 
 use crate::kept_list::{BLOB, beside_samples, blob_hash, blocks, registers};
 use stk_format::blob::Assembly;
@@ -30,7 +30,7 @@ fn version_1_events() {
     let mut found = trace.blocks().iter();
     let mut next = |scratch: &mut Scratch| {
         let block = found.next().unwrap();
-        // What the writer itself puts first is not the caller's.
+        // The writer itself adds the first event.
         let own = |event: &Event| matches!(event, Event::Metadata(fact) if fact.key == HEADER_KEY);
         let events = trace.events(block, scratch).unwrap().map(Result::unwrap);
         let events: Vec<String> =

@@ -1,6 +1,5 @@
-//! What `tests/data/format-v1.stk` holds. The file was made from this list once, by
-//! `examples/kept_trace.rs`, and is never made again: every later version of this crate must read
-//! it.
+//! The contents of `tests/data/format-v1.stk`. `examples/kept_trace.rs` made the file from this
+//! list once, and it is never made again: every later version of this crate must read it.
 
 use stk_format::BlockKind;
 use stk_schema::event::*;

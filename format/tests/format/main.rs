@@ -1,4 +1,4 @@
-//! The format's tests, one module per question.
+//! The format's tests, one module per subject.
 
 mod common;
 mod damage;

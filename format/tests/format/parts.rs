@@ -1,4 +1,4 @@
-//! Traces taken apart, changed and put together again.
+//! Takes traces apart, changes them and puts them together again.
 
 use std::collections::BTreeSet;
 use stk_format::synth::{Parts, Random, StoredBlock, StoredEvent, TraceBuilder, mutate};
@@ -25,7 +25,7 @@ fn contents(file: &[u8]) -> Vec<(BlockKind, u32, u32, Vec<u8>)> {
 }
 
 #[test]
-fn what_is_taken_apart_and_put_together_says_the_same() {
+fn a_trace_taken_apart_and_put_together_has_the_same_contents() {
     let file = trace();
     let again = Parts::take_apart(&file).unwrap().to_file();
     assert_eq!(contents(&again), contents(&file));
@@ -56,7 +56,7 @@ fn numbers_of_an_event_are_found_and_set() {
 }
 
 #[test]
-fn every_kind_of_mutation_comes_up_and_leaves_sound_checksums() {
+fn every_kind_of_mutation_occurs_and_leaves_sound_checksums() {
     let base = Parts::take_apart(&trace()).unwrap();
     let mut random = Random::new(1);
     let mut kinds = BTreeSet::new();
@@ -64,7 +64,8 @@ fn every_kind_of_mutation_comes_up_and_leaves_sound_checksums() {
         let mut parts = base.clone();
         kinds.insert(mutate(&mut parts, &mut random));
         let file = parts.to_file();
-        // A clock without frequency is the one field of the file header that is damage.
+        // A clock without frequency is the only wrong field of the file header that counts as
+        // damage.
         let Ok(opened) = Trace::open(&file) else { continue };
         for block in opened.blocks() {
             let error = opened.verify_block(block, &mut Scratch::new()).err().map(|e| e.to_string());

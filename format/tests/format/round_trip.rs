@@ -1,4 +1,4 @@
-//! What goes in comes out.
+//! Samples that a writer takes come back from a reader.
 
 use stk_format::synth::TraceBuilder;
 use stk_format::{BlockKind, Decoded, Scratch, Trace};

@@ -1,4 +1,4 @@
-//! The bytes that SPEC.md draws.
+//! Checks the bytes that SPEC.md specifies.
 
 use stk_format::synth::TraceBuilder;
 use stk_format::{
@@ -107,7 +107,7 @@ fn the_file_header_has_its_fields_where_the_specification_puts_them() {
 
 #[test]
 fn a_later_version_and_unknown_features_are_refused_by_name() {
-    // Fields changed and the checksum made right again, as a later writer would have it.
+    // Changes fields and corrects the checksum, as a later writer would.
     let forge = |at: usize, value: u8| {
         let mut bytes = header().encode();
         bytes[at] = value;

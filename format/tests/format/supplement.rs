@@ -1,4 +1,4 @@
-//! What is added to a trace after its recording has ended, whole, torn and forged.
+//! Supplements, which are added to a trace after its recording has ended: whole, torn and forged.
 
 use crate::common::{ops, play};
 use proptest::prelude::*;
@@ -57,7 +57,7 @@ fn completed(file: &[u8]) -> (Vec<u8>, usize) {
 /// Blocks, damage, whether the recording was finished, whether there is an index.
 type Content = (Vec<(BlockHeader, Vec<u8>)>, Vec<String>, bool, bool);
 
-/// All that a reader gets out of a file, but for the supplement's place.
+/// Everything that a reader gets from a file, except the supplement's range.
 fn content(file: &[u8]) -> Content {
     let trace = Trace::open(file).unwrap();
     let mut scratch = Scratch::new();
@@ -69,7 +69,7 @@ fn content(file: &[u8]) -> Content {
 }
 
 #[test]
-fn a_supplement_goes_behind_the_whole_recording_and_is_read_with_it() {
+fn a_supplement_follows_the_whole_recording_and_is_read_with_it() {
     for (file, keep, complete) in [
         (finished(), finished().len(), true),
         (killed(0), killed(0).len(), false),
@@ -96,7 +96,7 @@ fn a_supplement_goes_behind_the_whole_recording_and_is_read_with_it() {
             assert!(block.header.kind == BlockKind::Index || block.header.first == last);
             assert_eq!((block.header.flags, block.metadata_known), (FLAG_SUPPLEMENT, true));
         }
-        // The index of the supplement names every block of the file that is no INDEX block.
+        // The index of the supplement lists every block of the file except INDEX blocks.
         let mut scratch = Scratch::new();
         let listed = trace.events(new.last().unwrap(), &mut scratch).unwrap().find_map(|event| match event {
             Ok(Event::Index(entries)) => Some(entries),
@@ -105,13 +105,13 @@ fn a_supplement_goes_behind_the_whole_recording_and_is_read_with_it() {
         let listed: Vec<(u64, u64)> = listed.unwrap().iter().map(|entry| (entry.offset, entry.seq)).collect();
         let blocks = trace.blocks().iter().filter(|block| block.header.kind != BlockKind::Index);
         assert_eq!(listed, blocks.map(|block| (block.offset, block.header.seq)).collect::<Vec<_>>());
-        // Nothing is completed twice.
+        // A trace that has a supplement does not get another.
         assert!(matches!(SupplementWriter::new(&trace), Err(NoSupplement::Present)));
     }
 }
 
 #[test]
-fn every_cut_within_a_supplement_gives_what_the_recording_alone_gives() {
+fn a_supplement_that_is_cut_anywhere_is_ignored() {
     for file in [finished(), killed(0)] {
         let (completed, keep) = completed(&file);
         let recorded = content(&file);
@@ -133,7 +133,7 @@ fn a_torn_supplement_is_cut_off_and_written_anew() {
 }
 
 #[test]
-fn every_changed_byte_of_a_supplement_leaves_the_recording_as_it_is() {
+fn a_changed_byte_in_a_supplement_does_not_change_the_recording() {
     for file in [finished(), killed(0)] {
         let (mut completed, keep) = completed(&file);
         let recorded = content(&file).0;
@@ -143,7 +143,7 @@ fn every_changed_byte_of_a_supplement_leaves_the_recording_as_it_is() {
             assert_eq!(found.0[..recorded.len().min(found.0.len())], recorded, "byte {at}");
             let trace = Trace::open(&completed).unwrap();
             let told = matches!(trace.supplement(), Supplement::Torn { .. }) || !trace.damage().is_empty();
-            // The bytes that the header and the tail do not use are covered by their checksums too.
+            // Checksums cover the unused bytes of the header and the tail too.
             assert!(told, "byte {at} of {} is changed and nobody says so", completed.len());
             completed[at] ^= 0x11;
         }
@@ -193,7 +193,7 @@ fn a_tail_that_names_other_index_blocks_makes_the_supplement_torn() {
 }
 
 #[test]
-fn what_is_damaged_or_empty_is_not_completed() {
+fn damaged_and_empty_traces_get_no_supplement() {
     let mut damaged = finished();
     let middle = Trace::open(&damaged).unwrap().blocks()[1].offset as usize;
     damaged[middle + 8] ^= 1;
@@ -206,7 +206,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 32, ..ProptestConfig::default() })]
 
     #[test]
-    fn recordings_of_all_kinds_read_the_same_beneath_a_supplement(ops in ops(40), cut in 0usize..4000) {
+    fn a_supplement_does_not_change_the_contents_of_any_recording(ops in ops(40), cut in 0usize..4000) {
         let file = play(&ops, 4096).file;
         let file = &file[..file.len() - cut.min(file.len() - 128)];
         let trace = Trace::open(file).unwrap();
@@ -220,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_follows_a_tail_leaves_the_recording_as_it_is(
+    fn bytes_after_a_tail_do_not_change_the_recording(
         junk in proptest::collection::vec(any::<u8>(), 1..400),
         take in 0usize..400,
     ) {

@@ -1,4 +1,4 @@
-//! `stk stats` on a sound trace with anything in it changed behind right checksums.
+//! `stk stats` on a sound trace with arbitrary changes and correct checksums.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

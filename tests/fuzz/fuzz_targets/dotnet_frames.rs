@@ -11,8 +11,8 @@ use stk_schema::Arch;
 const DESCRIPTOR: &[u8] = include_bytes!("../../data/dotnet/coreclr-10.0.9-x64.descriptor.json");
 const STACK: u64 = 0x1_0000;
 
-/// Addresses with their lowest bit set are managed; how far a caller lies above comes from the
-/// address too.
+/// Addresses with their lowest bit set are managed. The address also decides how far above its
+/// caller lies.
 struct Any;
 
 impl Code for Any {

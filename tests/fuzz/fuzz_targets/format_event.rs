@@ -1,5 +1,5 @@
-//! Any body of any event type: decoded or refused, and what was decoded survives being written
-//! again.
+//! Any body of any event type: it is decoded or refused, and a decoded event stays the same when it
+//! is written again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

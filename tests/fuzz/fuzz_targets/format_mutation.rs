@@ -1,5 +1,5 @@
-//! A sound trace with anything in it changed behind right checksums: every block is read or
-//! refused, the rest stays.
+//! A sound trace with arbitrary changes and correct checksums: every block is read or refused, and
+//! the other blocks stay readable.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Any bytes as a bundle, and any bytes as what a bundle unpacks to: what it lists can be asked
-//! for.
+//! Any bytes as a bundle, and any bytes as a bundle's unpacked contents: every file that it lists
+//! can be read.
 #![no_main]
 
 use std::io::Write;
@@ -17,8 +17,8 @@ fn checksum(header: &mut [u8]) {
 fuzz_target!(|data: &[u8]| {
     let Some((&first, rest)) = data.split_first() else { return };
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    // A zstd frame begins with 0x28: anything else is an archive that is to be packed, `first` bit
-    // by bit.
+    // A zstd frame begins with 0x28. Other bytes are an archive to compress; the bits of `first`
+    // choose how.
     if first == 0x28 {
         file.write_all(data).unwrap();
     } else {

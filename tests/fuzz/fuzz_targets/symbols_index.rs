@@ -1,5 +1,5 @@
-//! Any bytes as an index file, and a real index with any bytes changed whose hashes are right: what
-//! is opened can be searched.
+//! Any bytes as an index file, and a real index with any bytes changed and the hashes corrected: an
+//! index that opens can be searched.
 #![no_main]
 
 use std::io::Write;
@@ -37,7 +37,7 @@ fn rehash(file: &mut [u8]) {
 }
 
 fuzz_target!(|data: &[u8]| {
-    // An index begins with `S`: anything else is a list of patches.
+    // An index begins with `S`. Other bytes are a list of patches.
     let mut bytes = match data.split_first() {
         Some((&first, patches)) if first != b'S' => patched(&REAL, patches),
         _ => data.to_vec(),

@@ -1,4 +1,4 @@
-//! Any text as a name: what demangles it (for Swift that is C++) comes to an end.
+//! Any text as a name: the demanglers (for Swift, C++ code) terminate.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +6,7 @@ use stk::symbols::{Demangle, demangle, undecorate_x86};
 
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);
-    // As it is, and as a name of each scheme.
+    // The text unchanged, and as a name of each scheme.
     for prefix in ["", "?", "_Z", "_R", "$s", "_T0"] {
         let raw = format!("{prefix}{text}");
         for style in [Demangle::Full, Demangle::Short, Demangle::None] {

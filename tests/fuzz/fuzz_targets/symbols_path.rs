@@ -1,4 +1,4 @@
-//! Any text as a symbol path, and as the name of a symbol file: nothing leaves its store.
+//! Any text as a symbol path, and as the name of a symbol file: no path leads out of its store.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -13,7 +13,7 @@ const REAL: [&[u8]; 2] = [
 ];
 
 fuzz_target!(|data: &[u8]| {
-    // An MSF file begins with `M`: anything else is a list of patches.
+    // An MSF file begins with `M`. Other bytes are a list of patches.
     let changed;
     let data = match data.split_first() {
         Some((&first, patches)) if first != b'M' => {

@@ -6,7 +6,7 @@ use stk_fuzz::unwind::{Bytes, SIZE, check};
 use stk_unwind::x86::{Fpo, FrameData, X86Tables};
 use stk_unwind::{Arch, ImageTables};
 
-/// A program, of tokens that mean something for the most part.
+/// A program whose tokens are mostly valid.
 fn program(bytes: &mut Bytes<'_>) -> String {
     const TOKENS: [&str; 24] = [
         "$T0",

@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
                 0 => Arch::X64,
                 1 => Arch::Arm64,
                 2 => Arch::X86,
-                // Mostly the one that the registers are of.
+                // Mostly the architecture of the registers.
                 _ => [Arch::X64, Arch::Arm64, Arch::X86][usize::from(kind % 3)],
             };
             let mut image = ImageTables::new(arch, SIZE);

@@ -7,7 +7,7 @@ use stk::commands::{Exit, answer};
 use stk_format::BlockKind;
 use stk_format::synth::{Choices, Parts, mutate};
 
-/// Changes of one trace at most.
+/// The most changes of one trace.
 const CHANGES: usize = 8;
 
 /// The fuzzer's input as choices; zeros when it has run out.
@@ -44,7 +44,7 @@ fn shortened(mut parts: Parts) -> Parts {
     parts
 }
 
-/// A real trace with the changes that `data` tells.
+/// A real trace with the changes that `data` selects.
 pub fn mutated(data: &[u8]) -> Vec<u8> {
     let mut input = Input(data);
     let bases = bases();
@@ -63,7 +63,7 @@ pub fn mutated(data: &[u8]) -> Vec<u8> {
 ///
 /// # Panics
 ///
-/// When a command ends as no trace may make it end.
+/// When a command ends in a way that no trace may cause.
 pub fn run(data: &[u8], commands: &[&[&str]]) {
     let folder = folder();
     let trace = folder.join("fuzz.stk");
@@ -71,7 +71,7 @@ pub fn run(data: &[u8], commands: &[&[&str]]) {
     for command in commands {
         let out = folder.join("out").display().to_string();
         let arguments = command.iter().map(|part| OsString::from(part.replace("OUT", &out)));
-        // An error is a trace that is none; a fault that was caught is one of stk's.
+        // An error is allowed, since the trace may not be valid. A caught fault is a fault of stk.
         match answer(arguments.chain([trace.clone().into_os_string()])) {
             Ok((_, exit)) => assert!(exit != Exit::Usage && exit != Exit::Interrupted, "{exit:?}"),
             Err(error) => assert!(!error.to_string().contains("a fault of stk"), "{error:#}"),
@@ -79,7 +79,7 @@ pub fn run(data: &[u8], commands: &[&[&str]]) {
     }
 }
 
-/// A folder of this process alone.
+/// A folder that only this process uses.
 fn folder() -> PathBuf {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     FOLDER.get_or_init(|| tempfile::tempdir().expect("a folder")).path().to_owned()

@@ -1,6 +1,6 @@
-//! What fuzz targets share: for the unwinder an image, registers and a stack from arbitrary bytes,
-//! and what must hold of every walk; for symbols real files with arbitrary places overwritten; for
-//! commands real traces changed behind right checksums.
+//! Shared code of the fuzz targets: for the unwinder an image, registers and a stack from arbitrary
+//! bytes, and the checks of every walk; for symbols real files with arbitrary bytes overwritten;
+//! for commands real traces that are changed and get correct checksums.
 
 pub mod command;
 pub mod patch;

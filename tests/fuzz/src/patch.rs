@@ -1,9 +1,9 @@
-//! Real files with arbitrary places overwritten: damage deep inside, which arbitrary bytes as a
-//! whole file hardly reach.
+//! Overwrites arbitrary bytes of real files. This damages inner structures, which arbitrary bytes
+//! as a whole file hardly reach.
 
 /// `base` with `data` as a list of patches: a place (3 bytes, modulo the file's length), a length
-/// (1 byte: its low 3 bits and 1), bytes. With the length's highest bit set the place counts from
-/// the patch before, modulo 256, so that neighbours are hit together.
+/// (1 byte: its low 3 bits and 1), bytes. With the length's highest bit set the place is relative
+/// to the patch before, modulo 256, so that neighbouring bytes are changed together.
 pub fn patched(base: &[u8], data: &[u8]) -> Vec<u8> {
     let mut file = base.to_vec();
     let mut rest = data;

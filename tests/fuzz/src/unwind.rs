@@ -11,9 +11,9 @@ pub const BASE: u64 = 0x1000_0000;
 pub const SIZE: u32 = 0x1_0000;
 /// Where the stack lies.
 pub const STACK: u64 = 0x2000_0000;
-/// Frames at most: small, so that a walk that would not end is found by its length.
+/// The most frames. It is small, so that a walk that would not end is found by its length.
 const MAX_FRAMES: usize = 64;
-/// Frames explained at most: each compiles its rule anew.
+/// The most frames to explain, because each explanation compiles the rule again.
 const EXPLAINED: usize = 8;
 
 /// Takes values off the front of arbitrary bytes; zeros when they have run out.
@@ -32,7 +32,7 @@ impl<'a> Bytes<'a> {
         u16::from_le_bytes([self.byte(), self.byte()])
     }
 
-    /// The next part, at most 4 KB long, its length given before it.
+    /// The next part, at most 4 KB long, with its length before it.
     pub fn part(&mut self) -> &'a [u8] {
         let len = usize::from(self.short() & 0xfff).min(self.0.len());
         let (part, rest) = self.0.split_at(len);
@@ -40,7 +40,7 @@ impl<'a> Bytes<'a> {
         part
     }
 
-    /// An address that often is a meaningful one: on the stack, in an image, or anything.
+    /// An address that is often on the stack or in an image, otherwise any number.
     pub fn address(&mut self) -> u64 {
         let kind = self.byte();
         let value = u64::from(self.short());
@@ -84,7 +84,7 @@ impl Modules for Space<'_> {
     }
 }
 
-/// Walks and checks what must hold whatever the input is.
+/// Walks and checks the properties that must hold for any input.
 pub fn check(images: &[ImageTables], mut rest: Bytes<'_>, kind: u8) {
     let registers = rest.registers(kind);
     let flags = rest.byte();
@@ -140,8 +140,8 @@ pub fn check(images: &[ImageTables], mut rest: Bytes<'_>, kind: u8) {
         let caller = frames.get(i + 1);
         let explanation = explain(&space, &sample, frame, caller);
         assert!(!explanation.record.is_empty() && !explanation.rule.is_empty());
-        // On arm64 a caller may be exact without its trust saying so, and is then explained as one
-        // that is not.
+        // On arm64 a caller may be exact although its trust does not say so. The explanation then
+        // treats it as not exact.
         if caller.is_some_and(|caller| caller.trust != Trust::Scan)
             && !matches!(registers, Registers::Arm64(_))
         {

@@ -1,8 +1,8 @@
-//! `symbols-peers [--llvm N] [--examples] IMAGE PDB…`: pairs of an image and its PDB. Asks
-//! pdb-addr2line for every address of the code and llvm-symbolizer-19, which is slow and crashes,
-//! for N addresses spread evenly over it (default 4000), and settles every difference from ours by
-//! the raw records. One JSON line a pair and peer; exits 1 if the records say that ours is wrong
-//! anywhere.
+//! `symbols-peers [--llvm N] [--examples] IMAGE PDB…`: pairs of an image and its PDB. Looks up
+//! every address of the code with pdb-addr2line, and with llvm-symbolizer-19, which is slow and
+//! crashes, N addresses spread evenly over it (default 4000). It decides every difference from stk
+//! by the raw records. It prints one JSON line for each pair and peer, and exits with 1 if the
+//! records show that stk is wrong anywhere.
 
 use std::path::Path;
 use std::process::ExitCode;

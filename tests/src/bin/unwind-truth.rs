@@ -14,7 +14,7 @@ Walks every state (or call chain) of STATES over IMAGE and prints one line of JS
   --trace-only   give the unwinder what a trace embeds: no code but 64 bytes at the instruction pointer
   --piece FILE   write a small part of STATES, with what of IMAGE it needs, to FILE (tests/data/unwind)";
 
-/// States in a piece, about.
+/// Approximate number of states in a piece.
 const STATES_IN_PIECE: usize = 320;
 
 struct Arguments {

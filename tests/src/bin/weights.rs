@@ -1,5 +1,5 @@
-//! Prints, for programs under Wine, how far stk's profile is from that of Linux' own sampler. Needs
-//! what the end-to-end tests need (tests/README.md) and a machine on which nothing else runs.
+//! Prints, for programs under Wine, how far stk's profile is from that of Linux' own sampler. It
+//! has the requirements of the end-to-end tests (tests/README.md) and needs an idle machine.
 
 use std::process::ExitCode;
 use stk_tests::weights::run::{Plan, SUBJECTS, Subject, print};

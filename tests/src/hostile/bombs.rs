@@ -1,5 +1,5 @@
-//! Small traces that stand for much. Each class has its sizes: the smallest that told a fault, and
-//! a larger one that tells a cost that grows faster than the trace.
+//! Small traces that need much time or memory to read. Each class has its sizes: the smallest that
+//! showed a fault, and a larger one that shows a cost that grows faster than the trace.
 
 mod frames;
 mod stacks;
@@ -12,7 +12,8 @@ use stk_schema::event::*;
 use stk_schema::identity::{CodeView, ContentHash, Identity, PeIdentity};
 use stk_schema::limits;
 
-/// A class: its name, what makes it, its sizes. Each begins with the blocks of a sound trace.
+/// A class: its name, the function that makes it, its sizes. Each begins with the blocks of a sound
+/// trace.
 type Class = (&'static str, fn(&mut Parts, usize), &'static [usize]);
 
 /// Longest text that the format allows.
@@ -77,7 +78,8 @@ const CLASSES: &[Class] = &[
 /// Makes a trace.
 pub type Make = Box<dyn Fn() -> Vec<u8> + Send + Sync>;
 
-/// Every bomb: what it is, how to make it, and whether it is one of its class's larger sizes.
+/// Every bomb: its name, the function that makes it, and whether it is one of its class's larger
+/// sizes.
 pub fn all() -> Vec<(String, Make, bool)> {
     let mut bombs: Vec<(String, Make, bool)> = Vec::new();
     for &(name, class, sizes) in CLASSES {
@@ -93,7 +95,7 @@ pub fn all() -> Vec<(String, Make, bool)> {
 
 fn bomb(class: fn(&mut Parts, usize), size: usize) -> Vec<u8> {
     let mut parts = small_parts();
-    // Without its END it is a recording that goes on.
+    // Without its END block it is a recording in progress.
     parts.blocks.retain(|block| block.header.kind != BlockKind::End);
     class(&mut parts, size);
     parts.renumber();
@@ -109,7 +111,7 @@ fn full(parts: &mut Parts, kind: BlockKind, event: &Event<'_>, times: usize) {
     block.times = times as u32;
 }
 
-/// Blocks of `kind` with as many events as `make` is asked for.
+/// Blocks of `kind` with `count` events from `make`.
 fn many<'e>(parts: &mut Parts, kind: BlockKind, count: usize, make: impl Fn(u64) -> Event<'e>) {
     let mut left = 0..count as u64;
     while !left.is_empty() {
@@ -211,7 +213,7 @@ fn deep_stacks(parts: &mut Parts, blocks: usize) {
     many(parts, BlockKind::Meta, 8 * blocks, |i| Event::ThreadStart(thread(100 + i)));
     for block in 0..blocks as u64 {
         let block = samples(parts, (0..8).map(|i| 100 + 8 * block + i));
-        // Eight stacks of 8 MiB of zeros: all that a block may stand for.
+        // Eight stacks of 8 MiB of zeros, which is the most that a block may stand for.
         let deep = |slot| sample(slot, KEYFRAME, &[0, 1 << 40, 0, 2 * words, 0, words]);
         block.events.extend((0..8).map(deep));
         (block.header.samples, block.header.stack_bytes) = (8, 64 << 20);
@@ -320,7 +322,7 @@ fn falling_modules(parts: &mut Parts, count: usize) {
     samples(parts, std::iter::once(THREAD)).events.push(sample(0, KEYFRAME | TRUNCATED, &BARE));
 }
 
-/// Between two samples all of 20,000 modules come or go.
+/// All of 20,000 modules are loaded or unloaded between two samples.
 fn back_and_forth(parts: &mut Parts, count: usize) {
     many(parts, BlockKind::Meta, 20_000, |i| module(100 + i, i << 12, b"x.dll", None));
     many(parts, BlockKind::Meta, 20_000, |i| Event::ModuleUnload { instance: 100 + i, time: 700_000 });
@@ -498,7 +500,7 @@ fn slots(parts: &mut Parts, count: usize) {
     block.header.samples = count as u32;
 }
 
-/// What follows the flags of a sample without a stack.
+/// The fields after the flags of a sample without a stack.
 const BARE: [u64; 7] = [0, 1 << 40, 0, 2, 1, 0, 1];
 
 fn bare_samples(parts: &mut Parts, count: usize) {

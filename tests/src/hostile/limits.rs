@@ -1,4 +1,4 @@
-//! Runs `stk` under limits and measures what it took.
+//! Runs `stk` under limits and measures its time and memory.
 
 use crate::wine;
 use std::fs::File;
@@ -11,18 +11,18 @@ use std::time::Duration;
 
 /// Processor time after which a run is killed, in seconds.
 pub const CPU_SECONDS: u64 = 11;
-/// Seconds after which a run is killed, whatever it waits for.
+/// Seconds after which a run is killed, even if it waits.
 const WALL_SECONDS: u32 = 60;
 /// Address space of a run, in bytes.
 const ADDRESS_SPACE: u64 = 4 << 30;
-/// Bytes of each output that are looked at.
+/// The most bytes of each output that are read.
 const LOOKED_AT: u64 = 64 << 20;
 
-/// Held for writing while this process takes much memory: a program's peak begins with that of the
-/// process that starts it.
+/// Held for writing while this process uses much memory, because a program's peak starts with the
+/// memory of the process that starts it.
 pub static START: RwLock<()> = RwLock::new(());
 
-/// What a run gave and took.
+/// The output and the cost of a run.
 #[derive(Debug)]
 pub struct Run {
     /// Exit code; `None` after a signal, those of the limits included.
@@ -71,7 +71,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Has the command run within limits.
+/// Sets limits for the command's process.
 fn limit(command: &mut Command, files: u64) {
     let set = |what, value| {
         let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
@@ -91,7 +91,7 @@ fn limit(command: &mut Command, files: u64) {
     unsafe { command.pre_exec(all) };
 }
 
-/// Gives back memory that is not in use: see [`START`].
+/// Returns unused memory to the system: see [`START`].
 pub fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointer, and may be called by any thread.
@@ -100,12 +100,12 @@ pub fn trim() {
     }
 }
 
-/// Waits for a child of this process; gives what it used as well.
+/// Waits for a child of this process; returns its resource usage too.
 fn wait(pid: u32) -> io::Result<(ExitStatus, libc::rusage)> {
     let mut status = 0;
     // SAFETY: the structure is of integers alone.
     let mut used: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both live through the call; nobody else waits for this child.
+    // SAFETY: both live through the call; no other code waits for this child.
     let ended = unsafe { libc::wait4(pid as libc::pid_t, &mut status, 0, &mut used) };
     if ended < 0 { Err(io::Error::last_os_error()) } else { Ok((ExitStatus::from_raw(status), used)) }
 }

@@ -1,7 +1,7 @@
-//! What a hostile hand would give to stk, made to order, and stk run on it under limits.
+//! Makes hostile input for stk, and runs stk on it under limits.
 //!
-//! * [`bombs`]: small traces that stand for much: memory, time, depth.
-//! * [`names`]: names that are no names, in every place of a trace that has one.
+//! * [`bombs`]: small traces that need much memory, time or depth.
+//! * [`names`]: invalid names, in every place of a trace that has a name.
 //! * [`limits`]: a command's exit code, output, processor time and memory.
 
 pub mod bombs;

@@ -1,4 +1,4 @@
-//! Names that are no names, and every place of a trace that has one.
+//! Invalid names, and every place of a trace that has a name.
 
 use super::{BASE, STACK, THREAD, small_parts};
 use stk_format::BlockKind;
@@ -35,7 +35,7 @@ pub fn names() -> Vec<Vec<u8>> {
         b"\x7f\x08\x08\x08.dll",
     ];
     let mut names: Vec<Vec<u8>> = texts.iter().map(|text| text.to_vec()).collect();
-    // At, and beyond, 16 bits of length; the longest that the format allows.
+    // Lengths at and above 16 bits; the longest that the format allows.
     names.extend([long(300), long(65_535), long(65_536), long(96 << 10)]);
     names
 }
@@ -53,7 +53,7 @@ pub const PLACES: [(&str, Place); 9] = [
     ("method", method),
 ];
 
-/// Names with characters that terminals obey, as a trace that has one in every place at once.
+/// A trace that has names with terminal control characters in all places at once.
 pub fn everywhere() -> Vec<u8> {
     let name = b"\x1b]0;x\x07\x1b[31m\xc2\x9b2J\r\x08\xe2\x80\xae\xe2\x81\xa6\0z";
     let mut parts = with_module(&[b"C:\\".as_slice(), name].concat(), name);
@@ -177,7 +177,7 @@ fn redaction(name: &[u8]) -> Vec<u8> {
 }
 
 fn method(name: &[u8]) -> Vec<u8> {
-    // Where the samples' return addresses lie that are in no module.
+    // The range of the samples' return addresses that lie in no module.
     let named = MethodName { time: 8, base: 0, size: 0x1000, source: 1, name };
     let code = CodeAdd {
         instance: 77,

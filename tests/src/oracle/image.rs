@@ -1,4 +1,4 @@
-//! A PE file as the unwinder wants it.
+//! Reads a PE file for the unwinder.
 
 use std::ops::Range;
 use std::path::Path;
@@ -23,17 +23,17 @@ pub struct Image {
     pub tables: ImageTables,
 }
 
-/// How much of an image the unwinder gets.
+/// The parts of an image that the unwinder gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
     /// Every section.
     Everything,
-    /// What a trace embeds: the exception directory and the read-only data with the unwind info,
-    /// but no code.
+    /// The parts that a trace embeds: the exception directory and the read-only data with the
+    /// unwind info, but no code.
     Tables,
 }
 
-/// What [`super::piece`] takes parts of.
+/// An image whose parts [`super::piece`] stores.
 pub struct Parts {
     /// The architecture.
     pub arch: Arch,
@@ -59,7 +59,7 @@ pub fn load(path: &Path, known: Known, pdb: Option<&Path>) -> Result<Image> {
     Ok(Image { base: parts.base, size: u64::from(parts.size).next_multiple_of(0x1000), tables: parts.tables })
 }
 
-/// Reads the PE file at `path` and takes it apart.
+/// Reads the parts of the PE file at `path`.
 pub fn parts(path: &Path, known: Known, pdb: Option<&Path>) -> Result<Parts> {
     let frames = match pdb {
         Some(pdb) => frames(pdb).with_context(|| pdb.display().to_string())?,
@@ -103,7 +103,7 @@ fn map<H: ImageNtHeaders>(pe: &PeFile<'_, H>, known: Known, frames: Frames) -> R
         }
         let stored = section.pe_data(pe.data()).context("a section lies outside the file")?;
         let mut data = stored.to_vec();
-        // What a section does not store is zero in memory.
+        // Bytes that a section does not store are zero in memory.
         data.resize(data.len().max(section.virtual_size.get(LE) as usize), 0);
         builder = builder.range(rva, data);
     }
@@ -171,7 +171,7 @@ fn unwind_records(arch: Arch, image: &ImageTables, (rva, len): (u32, u32)) -> Ve
     records
 }
 
-/// What a PDB says of frames.
+/// A PDB's frame records.
 #[derive(Default)]
 struct Frames {
     data: Vec<FrameData>,

@@ -5,12 +5,12 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use stk_unwind::{Arch, Registers, arm64, x64, x86};
 
-/// What a file of states says of its image.
+/// The header of a file of states, which describes its image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The architecture.
     pub arch: Arch,
-    /// Where the image lay: its preferred base.
+    /// Load address of the image: its preferred base.
     pub image_base: u64,
     /// SizeOfImage, rounded up to pages.
     pub image_size: u64,
@@ -34,7 +34,7 @@ pub struct States {
 pub struct Record {
     /// Where the instruction pointer was.
     pub rva: u32,
-    /// The function as the emulator script named it; 0 in chains.
+    /// The function's RVA in the emulator script; 0 in chains.
     pub function_rva: u32,
     /// Flags (x64), kind (arm64) or callee-popped bytes (x86).
     pub flags: u16,
@@ -110,7 +110,8 @@ pub fn parse(bytes: &[u8]) -> Result<States> {
     let version = cursor.u32()?;
     ensure!(version == 1, "version {version} of the layout is not known");
     let header = Header { arch, image_base: cursor.u64()?, image_size: cursor.u64()?, count: cursor.u32()? };
-    // States and chains of x64 share their header; only one of the two readings ends with the file.
+    // States and chains of x64 share their header, but only the right one of the two readings ends
+    // with the file.
     let states = records(cursor, &header, false);
     match states {
         Ok(records) => Ok(States { header, chains: false, records }),
@@ -195,7 +196,7 @@ fn x64_truth(cursor: &mut Cursor<'_>) -> Result<Truth> {
     Ok(Truth { ip: cursor.u64()?, sp: cursor.u64()?, nonvolatile: cursor.u64s::<8>()?.to_vec() })
 }
 
-/// The file with the chosen records alone, from its decompressed bytes.
+/// The file with only the chosen records, from its decompressed bytes.
 pub(super) fn subset(bytes: &[u8], states: &States, chosen: &[usize]) -> Result<Vec<u8>> {
     const HEADER: usize = 28;
     let mut cursor = Cursor::new(bytes);

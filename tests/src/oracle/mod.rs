@@ -1,7 +1,7 @@
-//! Unwinding truth from a processor emulator, and the check of the unwinder against it.
+//! Checks the unwinder against true states from a processor emulator.
 //!
-//! The layouts are those that the emulator scripts write: one header, then records of registers,
-//! the true caller and stack bytes; little-endian, zstd.
+//! The emulator scripts write the layouts: one header, then records of registers, the true caller
+//! and stack bytes; little-endian, zstd.
 
 mod image;
 mod layout;

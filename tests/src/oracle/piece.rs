@@ -1,5 +1,4 @@
-//! A small part of a truth file together with the image bytes that it needs, to be kept in the
-//! repository.
+//! A small part of a truth file with the image bytes that it needs, for the repository.
 //!
 //! Layout (zstd, little-endian): `'STKP'`, u32 arch (0 x64, 1 arm64, 2 x86), u64 image base, u32
 //! image size, u32 and u32 exception directory (RVA, length), u32 count of ranges, then each as u32
@@ -18,7 +17,7 @@ use super::image::{Image, Parts};
 use super::layout::{self, States};
 use super::score::code_at;
 
-/// What a piece holds.
+/// The contents of a piece.
 pub struct Piece {
     /// The image, as far as it is known.
     pub image: Image,
@@ -60,8 +59,8 @@ fn parse(bytes: &[u8]) -> Result<Piece> {
     Ok(Piece { image, states: layout::parse(cursor.rest())? })
 }
 
-/// Chooses about `count` states, as many of each tag, and writes them with what of the image they
-/// need.
+/// Chooses about `count` states, equally many of each tag, and writes them with the image bytes
+/// that they need.
 pub fn write(parts: &Parts, states: &States, raw: &[u8], count: usize, out: &Path) -> Result<usize> {
     let chosen = choose(states, count);
     let mut bytes = Vec::new();
@@ -96,7 +95,8 @@ pub fn write(parts: &Parts, states: &States, raw: &[u8], count: usize, out: &Pat
     Ok(chosen.len())
 }
 
-/// States spread evenly over each tag (or over all, where there are none); those with little stack.
+/// Chooses states with little stack, spread evenly over each tag (or over all states, if there are
+/// no tags).
 fn choose(states: &States, count: usize) -> Vec<usize> {
     const STACK: usize = 600;
     let mut by_tag: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -119,7 +119,7 @@ fn choose(states: &States, count: usize) -> Vec<usize> {
 }
 
 /// The exception directory with the records it points to, and code: 64 bytes at each state, as a
-/// recorder takes them (x86: the whole code section, since there the code is what is followed).
+/// recorder takes them (x86: the whole code section, because the unwinder follows the code there).
 fn ranges(parts: &Parts, states: &States, chosen: &[usize]) -> Vec<(u32, Vec<u8>)> {
     let whole = &parts.tables;
     if parts.arch == Arch::X86 {

@@ -41,7 +41,7 @@ pub struct Wrong {
     pub tags: Vec<&'static str>,
     /// The true caller.
     pub truth: Truth,
-    /// What was found instead, if anything.
+    /// The caller found instead, if any.
     pub found: Option<(Truth, Trust)>,
     /// Why the walk ended.
     pub stop: Stop,
@@ -132,7 +132,7 @@ pub fn score(image: &Image, code: Option<&Image>, states: &States) -> Result<Sco
 fn walker(states: &States) -> Walker {
     let mut options = WalkOptions::default();
     if !states.chains {
-        // The one caller that a state tells of.
+        // A state has only one caller.
         options.max_frames = 2;
     }
     Walker::new(options)
@@ -203,8 +203,8 @@ fn belong_together(image: &Image, code: Option<&Image>, states: &States) -> Resu
         image.size,
         image.base
     );
-    // Two images can share base and size; but a true caller inside the image follows a call in its
-    // code.
+    // Two images can share base and size. But a true caller in the right image follows a call in
+    // its code.
     let code = &code.unwrap_or(image).tables;
     let callers = states.records.iter().flat_map(|record| &record.truth);
     for truth in callers {

@@ -3,9 +3,9 @@
 use super::place::{Granularity, Place, Places};
 use std::collections::HashMap;
 
-/// How often the null distribution is drawn from.
+/// The number of draws from the null distribution.
 const DRAWS: usize = 1000;
-/// The quantile of the null distribution that counts as chance.
+/// The quantile of the null distribution up to which a difference counts as chance.
 const QUANTILE: f64 = 0.995;
 
 /// Two sets of samples at one granularity.

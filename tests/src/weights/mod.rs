@@ -1,14 +1,14 @@
-//! Whether samples fall where the time goes: stk beside Linux' own sampler, on the same threads of
-//! the same Wine process.
+//! Checks that samples show where a program spends its time. Compares stk with Linux' own sampler
+//! on the same threads of the same Wine process.
 //!
 //! Under Wine a thread of a Windows program is a Linux thread, and images lie at the addresses that
-//! the trace names. So `perf`, which has no part in the process, is an oracle for the weights of a
+//! the trace names. So `perf`, which works outside the process, is an oracle for the weights of a
 //! profile.
 //!
-//! * [`perf`]: records with perf; gives the instruction pointers of each Linux thread.
-//! * [`trace`]: reads the same of a trace.
-//! * [`place`]: says what lies at an address: a module's function, dynamic code, or the system.
-//! * [`compare`]: total variation of two sets of samples, and what chance alone would give.
+//! * [`perf`]: records with perf; returns the instruction pointers of each Linux thread.
+//! * [`trace`]: reads the same from a trace.
+//! * [`place`]: finds what lies at an address: a module's function, dynamic code, or the system.
+//! * [`compare`]: total variation of two sets of samples, and that of chance alone.
 //! * [`run`]: one program, recorded by both.
 //!
 //! Samples in system calls and on Wine's Unix side are one place, [`place::Place::System`], on both

@@ -1,4 +1,4 @@
-//! What lies at an address of a Wine process.
+//! Finds what lies at an address of a Wine process.
 
 use super::trace::Loaded;
 use object::LittleEndian as LE;
@@ -17,14 +17,14 @@ pub enum Place {
     Module(usize, u32),
 }
 
-/// What counts as one place.
+/// The unit that counts as one place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Granularity {
     /// A module; all dynamic code is one.
     Module,
     /// 64 KB of a module or of dynamic code.
     Page64K,
-    /// A function by the exception directory; where it names none, 256 bytes.
+    /// A function by the exception directory; 256 bytes where it has none.
     Function,
 }
 
@@ -47,7 +47,8 @@ struct Image {
 }
 
 impl Places {
-    /// Of these modules, whose files are looked up in the Wine prefix, and these Unix ranges.
+    /// The places of these modules, whose files are looked up in the Wine prefix, and of these Unix
+    /// ranges.
     pub fn new(modules: &[Loaded], unix: Vec<(u64, u64)>) -> Places {
         Places { images: modules.iter().map(Image::open).collect(), unix }
     }
@@ -88,7 +89,7 @@ impl Places {
 }
 
 impl Image {
-    /// An image that cannot be read is one without functions and system calls.
+    /// An unreadable image counts as one without functions and system calls.
     fn open(module: &Loaded) -> Image {
         let (sections, functions) = host_path(&module.path)
             .and_then(|path| std::fs::read(path).ok())
@@ -107,8 +108,8 @@ impl Image {
         }
     }
 
-    /// Whether the thread stands behind a `syscall`, or behind Wine's `call [7ffe1000h]`, which
-    /// takes its place.
+    /// Whether the thread is right after a `syscall`, or after Wine's `call [7ffe1000h]`, which
+    /// replaces it.
     fn is_behind_system_call(&self, rva: u32) -> bool {
         const SYSCALL: &[u8] = &[0x0f, 0x05];
         const WINE_CALL: &[u8] = &[0xff, 0x14, 0x25, 0x00, 0x10, 0xfe, 0x7f];

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// Samples a second that perf is asked for.
+/// perf's rate in samples a second.
 const PERF_RATE: u32 = 2000;
-/// A thread counts as one that is on CPU all the time from this share of the time on.
+/// A thread that is on CPU for at least this share of the time counts as always on CPU.
 pub const ON_CPU: f64 = 0.95;
 /// The widest stack that a thread may have, for the mapping of Linux threads to Windows threads.
 const WIDEST_STACK: u64 = 16 << 20;
@@ -43,7 +43,7 @@ pub const SUBJECTS: [Subject; 7] = [
     Subject::Hammer("environment"),
 ];
 
-/// How long and how often is sampled.
+/// Duration and rate of sampling.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// stk's rate in samples a second.
@@ -54,20 +54,20 @@ pub struct Plan {
     pub perf_seconds: u32,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
     /// The program.
     pub subject: Subject,
     /// How it was sampled.
     pub plan: Plan,
-    /// Threads of which both samplers have samples, the busiest first.
+    /// Threads with samples from both samplers, the busiest first.
     pub threads: Vec<ThreadReport>,
     /// Samples that the recorder dropped.
     pub dropped: u64,
 }
 
-/// One thread beside the oracle.
+/// One thread compared with the oracle.
 #[derive(Debug)]
 pub struct ThreadReport {
     /// Name or id.
@@ -127,7 +127,7 @@ pub fn run(subject: Subject, plan: Plan) -> Result<Report> {
     let folder = Folder::new("weights");
     let most = plan.seconds + 2 * plan.perf_seconds + 60;
     let mut program = subject.start(&folder, most);
-    // Until every part of it is at work.
+    // Wait until every part of the program is at work.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let pid = program.linux_pid();
     let mut oracle = perf::record(pid, PERF_RATE, plan.perf_seconds, &folder.file("before.data"))?;

@@ -1,4 +1,4 @@
-//! A trace's samples by thread, as the format's own reader gives them.
+//! A trace's samples by thread, as the format's own reader returns them.
 
 use crate::recorded::Recorded;
 use anyhow::{Context, Result};
@@ -28,15 +28,14 @@ pub struct Thread {
     pub tid: u32,
     /// Highest address of its stack, exclusive.
     pub stack_base: u64,
-    /// Instruction pointers of its samples; a pass that found it unchanged counts with the one
-    /// before.
+    /// Instruction pointers of its samples; a pass that found it unchanged repeats the one before.
     pub ips: Vec<u64>,
 }
 
-/// What is compared of a trace.
+/// The data of a trace that is compared.
 #[derive(Debug)]
 pub struct Samples {
-    /// Modules, those that were unloaded left out.
+    /// Modules, without those that were unloaded.
     pub modules: Vec<Loaded>,
     /// Threads with samples.
     pub threads: Vec<Thread>,

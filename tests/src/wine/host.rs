@@ -1,8 +1,8 @@
-//! agent/tests/host.c: a program that loads agent.dll into itself and records itself, one scenario
-//! a run.
+//! Runs agent/tests/host.c, a program that loads agent.dll into itself and records itself, one
+//! scenario per run.
 //!
-//! Its output comes through a pipe, unlike that of other programs: Wine's services, which would
-//! hold the pipe open, run before it does (`machine_session` of tests/lib.sh).
+//! Its output comes through a pipe, unlike that of other programs. Wine's services, which would
+//! hold the pipe open, already run when it starts (`machine_session` of tests/lib.sh).
 
 use super::{LIMIT, Machine, c_compiler, path, windows_path};
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ pub struct HostProgram {
     folder: PathBuf,
 }
 
-/// What a scenario came to.
+/// The result of a scenario.
 #[derive(Debug)]
 pub struct HostRun {
-    /// What the program printed, by line: a key and its value.
+    /// The program's output by line: a key and its value.
     pub output: Vec<(String, String)>,
-    /// All of it.
+    /// The whole output.
     pub text: String,
     /// How it ended.
     pub status: ExitStatus,
-    /// The trace that it wrote, if it did.
+    /// Path of the trace that it writes.
     pub trace: PathBuf,
 }
 
@@ -50,7 +50,7 @@ impl HostProgram {
         &self.program
     }
 
-    /// The folder that a scenario runs in, made if it is not there.
+    /// The folder in which a scenario runs. Makes it if it is missing.
     pub fn scenario_folder(&self, scenario: &str) -> PathBuf {
         let name = self.program.file_stem().unwrap_or_default().to_string_lossy();
         let folder = self.folder.join(format!("{name}-{scenario}"));

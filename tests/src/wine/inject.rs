@@ -1,4 +1,4 @@
-//! inject.exe at work.
+//! Runs inject.exe.
 
 use super::{Folder, Machine, command, path, read_lossy, terminate, wait_for, wait_for_or_tell};
 use std::fs::File;
@@ -15,7 +15,7 @@ pub struct Inject {
     line: String,
 }
 
-/// What an inject.exe left behind.
+/// The result of a run of inject.exe.
 #[derive(Clone, Debug)]
 pub struct Finished {
     /// The command line, for messages.
@@ -34,9 +34,9 @@ impl Inject {
         Inject::start(folder, arguments).finish()
     }
 
-    /// Runs a recording that must end well. On an overloaded machine a thread can stay suspended
-    /// for more than the 100 ms that the agent's watchdog allows; it then ends the recording, as is
-    /// the recorder's law: that one is made again.
+    /// Runs a recording that must succeed. On an overloaded machine a thread can stay suspended for
+    /// more than the 100 ms that the agent's watchdog allows. The watchdog then ends the recording,
+    /// as it must, and the recording is repeated.
     #[track_caller]
     pub fn record(folder: &Folder, arguments: &[&str]) -> Finished {
         Inject::record_with(&path("STK_WINDOWS_BIN").join("inject.exe"), folder, arguments)
@@ -115,10 +115,10 @@ impl Inject {
         assert!(sent, "no signal could be sent to {}", self.line);
     }
 
-    /// Starts a program in `home`, records it and waits for its end. Where a thread is stopped, for
-    /// somebody to read its process's memory, in the middle of a long message to the wineserver,
-    /// Wine 8 takes the message for broken and ends that thread; the program may then never end. It
-    /// is killed and recorded again.
+    /// Starts a program in `home`, records it and waits for its end. If a thread is stopped in the
+    /// middle of a long message to the wineserver, while another process reads its process's
+    /// memory, Wine 8 treats the message as broken and ends that thread. The program may then never
+    /// end. In this case it is killed and recorded again.
     pub fn launch_in(folder: &Folder, home: &Path, arguments: &[&str]) -> Finished {
         const TRIES: u32 = 3;
         let again = again(arguments);
@@ -162,7 +162,7 @@ impl Inject {
     }
 }
 
-/// The arguments for the same recording once more, whose trace replaces the first one.
+/// The arguments for repeating a recording. Its trace replaces the first one.
 fn again<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     [&["--force"], arguments].concat()
 }

@@ -1,13 +1,13 @@
-//! What starts the Windows programs of the tests.
+//! The machines on which the tests run Windows programs.
 
 use super::path;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use stk_schema::Arch;
 
-/// A Windows, or what stands for one.
+/// A Windows system or a Wine.
 ///
-/// Tests that are built for Windows run programs on the Windows that runs them. Others take the
+/// Tests that are built for Windows run programs on the Windows that runs the tests. Others use the
 /// Wine that `STK_MACHINE` names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Machine {
@@ -48,16 +48,15 @@ impl Machine {
         }
     }
 
-    /// A folder of its own below `folder`, made if it is not there: two machines are tested at
-    /// once.
+    /// The machine's own folder below `folder`, because two machines are tested at once. Makes it
+    /// if it is missing.
     pub fn folder(self, folder: &Path) -> PathBuf {
         let folder = folder.join(self.name());
         std::fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         folder
     }
 
-    /// Whether every instruction of its programs is emulated: no thread then gets far in a few
-    /// milliseconds.
+    /// Whether every instruction of its programs is emulated, so that threads are slow.
     pub fn is_emulated(self) -> bool {
         self == Machine::Arm64
     }
@@ -72,7 +71,7 @@ impl Machine {
         }
     }
 
-    /// Whether a 64-bit program meets 32-bit ones.
+    /// Whether 64-bit and 32-bit programs see each other.
     pub fn has_both_widths(self) -> bool {
         matches!(self, Machine::Wine10 | Machine::Native)
     }
@@ -87,7 +86,7 @@ impl Machine {
     pub fn command(self, program: &Path) -> Command {
         let mut command = match self {
             Machine::Native => Command::new(program),
-            // Two loaders where a 32-bit program cannot run in the prefix of the others.
+            // If a 32-bit program cannot run in the prefix of the others, there are two loaders.
             _ => {
                 let loader = if is_x86(program) { "STK_WINE32" } else { "STK_WINE" };
                 let mut command = Command::new(path(loader));
@@ -100,7 +99,7 @@ impl Machine {
         command
     }
 
-    /// As [`Machine::command`], by way of `timeout`, which ends the program after so many seconds.
+    /// As [`Machine::command`], but started by `timeout`, which ends the program after `seconds`.
     pub fn command_within(self, seconds: u32, program: &Path) -> Command {
         let inner = self.command(program);
         let mut command = Command::new("timeout");
@@ -118,7 +117,7 @@ impl Machine {
     }
 
     /// Ctrl-C for a program that [`Machine::command`] started; false if it could not be sent.
-    /// Natively it is Ctrl-Break, which alone can be sent to one program.
+    /// Natively it is Ctrl-Break, because Ctrl-C cannot be sent to a single program.
     pub fn interrupt(self, child: &Child) -> bool {
         interrupt(child)
     }
@@ -135,7 +134,7 @@ impl Machine {
 
 /// Whether a file is a 32-bit x86 program or DLL.
 fn is_x86(program: &Path) -> bool {
-    // A program of Wine's own is named without its folder; those of the 64-bit prefix are meant.
+    // Wine's own programs are named without a folder. These are the 64-bit prefix's.
     let Ok(bytes) = std::fs::read(program) else { return false };
     matches!(object::FileKind::parse(&*bytes), Ok(object::FileKind::Pe32))
 }

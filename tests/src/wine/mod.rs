@@ -1,6 +1,6 @@
-//! Windows programs, under Wine or natively, and inject.exe recording them.
+//! Runs Windows programs, under Wine or natively, and inject.exe to record them.
 //!
-//! [`Machine`] starts them. What is run and where it lies comes from the environment that
+//! [`Machine`] starts them. The paths of the programs come from environment variables that
 //! `tests/run.sh` sets (see tests/README.md). A missing variable is a failure: these tests are
 //! never skipped.
 //!
@@ -27,10 +27,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// No step of a test takes longer unless something hangs.
+/// Time limit for one step of a test. Only a hang takes longer.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// No whole program of a test takes longer unless something hangs, in seconds.
+/// Time limit for a whole program of a test, in seconds. Only a hang takes longer.
 pub const LIMIT: u32 = 240;
 
 /// The path in an environment variable of tests/README.md.
@@ -43,20 +43,20 @@ pub fn path(variable: &str) -> PathBuf {
     }
 }
 
-/// Whether the long forms of tests are asked for (`tests/run.sh --long`).
+/// Whether the tests run in their long forms (`tests/run.sh --long`).
 pub fn long() -> bool {
     std::env::var_os("STK_LONG").is_some_and(|value| value == "1")
 }
 
-/// Prints what a long test has measured, for docs/measured/recorder.md, also where the test passes:
-/// harnesses hold back only what the print macros write.
+/// Prints a long test's measurements, for docs/measured/recorder.md, even if the test passes: test
+/// harnesses capture only the output of the print macros.
 pub fn measured(line: &str) {
     if long() {
         let _ = writeln!(std::io::stderr(), "\nmeasured: {line}");
     }
 }
 
-/// What a recording came to, in a few words.
+/// A short summary of a recording.
 pub fn figures(recorded: &Recorded) -> String {
     let (full, unchanged, dropped) = (recorded.samples.len(), recorded.unchanged, recorded.dropped_samples);
     let end = if recorded.complete { "whole" } else { "without its end" };
@@ -88,15 +88,15 @@ pub fn windows_path(path: &Path) -> String {
     Machine::current().windows_path(path)
 }
 
-/// Asks until `what` gives something.
+/// Calls `what` until it returns a value.
 ///
 /// # Panics
-/// After [`PATIENCE`], naming what was waited for.
+/// After [`PATIENCE`]. The message contains `name`.
 pub fn wait_for<T>(name: &str, what: impl FnMut() -> Option<T>) -> T {
     wait_for_or_tell(name, what, String::new)
 }
 
-/// As [`wait_for`]; the panic also says what `tell` gives.
+/// As [`wait_for`], but the panic's message also contains the result of `tell`.
 fn wait_for_or_tell<T>(name: &str, mut what: impl FnMut() -> Option<T>, tell: impl FnOnce() -> String) -> T {
     let start = Instant::now();
     loop {
@@ -115,7 +115,7 @@ fn wait_for_or_tell<T>(name: &str, mut what: impl FnMut() -> Option<T>, tell: im
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// A new folder, whose name is not ASCII: whatever works there works elsewhere.
+    /// A new folder. Its name is not ASCII, to test such paths too.
     pub fn new(test: &str) -> Folder {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -124,7 +124,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// Where it is.
+    /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -145,7 +145,7 @@ impl Drop for Folder {
     }
 }
 
-/// Reads a text file that another process may be writing; empty if it is not there yet.
+/// Reads a text file that another process may be writing; empty if it does not exist yet.
 fn read_lossy(path: &Path) -> String {
     std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).replace('\r', "")).unwrap_or_default()
 }

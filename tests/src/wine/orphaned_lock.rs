@@ -1,21 +1,20 @@
-//! Tells a process that Wine itself has hung.
+//! Recognises a process that hangs because of Wine itself.
 //!
 //! Wine's ntdll guards the queues of RtlWaitOnAddress, and so of critical sections, by spin locks.
-//! A thread that is terminated while it has one leaves it locked. In ExitProcess all threads but
-//! one are terminated, and that one then spins for ever if it needs the same lock. It happens
-//! without a recorder too; Windows has no such locks.
+//! A thread that is terminated while it holds one leaves it locked. ExitProcess terminates all
+//! threads except one, which then spins for ever if it needs the same lock. This happens without a
+//! recorder too. Windows has no such locks.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Looks at a process that must all agree.
+/// The number of looks at a process, which must all agree.
 const LOOKS: u32 = 5;
 /// Bytes of the loop around a spin lock.
 const LOOP: u64 = 32;
 
-/// Whether all that is left of the Linux process `pid` is one thread that spins in Wine's
-/// ntdll.dll.
+/// Whether the Linux process `pid` has only one thread left, which spins in Wine's ntdll.dll.
 pub fn is_left_spinning(pid: u32) -> bool {
     let mut places = Vec::new();
     for _ in 0..LOOKS {
@@ -34,7 +33,7 @@ fn spinning_in_ntdll(pid: u32) -> Option<u64> {
     if std::fs::read_dir(process.join("task")).ok()?.count() != 1 {
         return None;
     }
-    // The kernel tells where a thread is only while it is stopped.
+    // The kernel shows a thread's instruction pointer only while the thread is stopped.
     signal(pid, "STOP");
     std::thread::sleep(Duration::from_millis(20));
     let place = std::fs::read_to_string(process.join("syscall"));

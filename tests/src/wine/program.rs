@@ -1,4 +1,4 @@
-//! A Windows program to be recorded.
+//! Runs Windows programs to record.
 
 use super::{Folder, Machine, command, orphaned_lock, path, read_lossy, terminate, wait_for};
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// A program that still runs this long after it was to end may be hung.
+/// A program that still runs this long after its expected end may hang.
 const ENDS_SOON: Duration = Duration::from_secs(10);
 
 /// A running Windows program, killed on drop.
@@ -42,20 +42,20 @@ impl Net {
 }
 
 impl Program {
-    /// examples/busy, for `seconds` (0 = until it is killed), once it is ready.
+    /// Starts examples/busy for `seconds` (0 = until it is killed) and waits until it is ready.
     pub fn busy(folder: &Folder, seconds: u32) -> Program {
         let home = path("STK_BUSY_DIR");
         Program::ready(folder, &home, &home.join("busy.exe"), &[&seconds.to_string()])
     }
 
-    /// examples/stress, for `seconds`, once it is ready.
+    /// Starts examples/stress for `seconds` and waits until it is ready.
     pub fn stress(folder: &Folder, seconds: u32) -> Program {
         let home = path("STK_STRESS_DIR");
         Program::ready(folder, &home, &home.join("stress.exe"), &[&seconds.to_string()])
     }
 
-    /// examples/mixed on CoreCLR 3.1.2 or 10.0.9 with these arguments and environment variables,
-    /// once it is ready.
+    /// Starts examples/mixed on CoreCLR 3.1.2 or 10.0.9 with these arguments and environment
+    /// variables and waits until it is ready.
     pub fn mixed(folder: &Folder, net: Net, arguments: &[&str], variables: &[(&str, &str)]) -> Program {
         let (home, exe, first) = net.program();
         Program::mixed_at(folder, (&home, &exe, first), arguments, variables)
@@ -80,7 +80,7 @@ impl Program {
         let mut program = Program::start(folder, home, exe, arguments);
         if let Err(why) = program.wait_for_ready(exe) {
             // A loaded Wine 8 once did not start a program right after another had been killed by
-            // SIGKILL. No recorder has met this one yet.
+            // SIGKILL. The program was not being recorded yet.
             super::measured(&format!("{why}: started again"));
             program = Program::start(folder, home, exe, arguments);
             program.wait_until_ready(exe);
@@ -92,8 +92,7 @@ impl Program {
         self.wait_for_ready(exe).unwrap_or_else(|why| panic!("{why}:\n{}", self.output()));
     }
 
-    /// Waits until the program has printed its process id and `ready`; the error says that it ended
-    /// before.
+    /// Waits until the program has printed its process id and `ready`; an error if it ended before.
     fn wait_for_ready(&mut self, exe: &Path) -> Result<(), String> {
         let (program, exe) = (self, exe.display());
         let pid = wait_for(&format!("{exe} to be ready"), || {
@@ -126,7 +125,7 @@ impl Program {
         let err = out.try_clone().expect("a file handle can be duplicated");
         let child = command(exe)
             .args(arguments)
-            // Wine tells of locks that are left by who does not hold them: see `wait`.
+            // Wine reports a lock that is left by a thread that does not hold it: see `wait`.
             .env("WINEDEBUG", "-all,err+sync")
             .envs(variables.iter().copied())
             .current_dir(home)
@@ -139,12 +138,12 @@ impl Program {
         Program { child, log, pid: 0, stands_in }
     }
 
-    /// Its process id as Windows programs see it.
+    /// Its Windows process id.
     pub fn pid(&self) -> String {
         self.pid.to_string()
     }
 
-    /// The process id that Linux knows: Wine's loader becomes the program.
+    /// Its Linux process id. Wine's loader becomes the program.
     pub fn linux_pid(&self) -> u32 {
         self.child.id()
     }
@@ -157,8 +156,8 @@ impl Program {
     /// Waits for its own end.
     ///
     /// # Panics
-    /// If Wine complained of a lock that a thread left without holding it: the recorder did that
-    /// once, and one program in fifty recorded ones then hung.
+    /// If Wine reported that a thread left a lock that it did not hold. The recorder once did that,
+    /// and one in fifty recorded programs then hung.
     pub fn wait(&mut self) -> ExitStatus {
         let status = wait_for("the recorded program to end", || {
             self.child.try_wait().expect("a child can be waited for")
@@ -168,8 +167,8 @@ impl Program {
         status
     }
 
-    /// As [`Program::wait`], or `None` if Wine hangs it as it ends (see [`orphaned_lock`]): then it
-    /// is killed.
+    /// As [`Program::wait`], but kills the program and returns `None` if Wine makes it hang at its
+    /// end (see [`orphaned_lock`]).
     ///
     /// [`orphaned_lock`]: super::orphaned_lock
     pub fn wait_unless_wine_hangs(&mut self) -> Option<ExitStatus> {
@@ -187,10 +186,10 @@ impl Program {
         Some(self.wait())
     }
 
-    /// Waits for its own end, which is a success, and it has printed `says`.
+    /// Waits for its own end, checks that it succeeded and that it has printed `says`.
     ///
     /// # Panics
-    /// If it is not so: with all that it has printed.
+    /// If one of both is not so. The message contains its whole output.
     #[track_caller]
     pub fn ends_saying(&mut self, says: &str) {
         let status = self.wait();
@@ -203,7 +202,7 @@ impl Program {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Ends it by SIGKILL: the kernel's way, of which Wine learns afterwards.
+    /// Ends it by SIGKILL from the kernel, which Wine notices afterwards.
     pub fn kill(&mut self) {
         self.child.kill().expect("a child can be killed");
         self.wait();

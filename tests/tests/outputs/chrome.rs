@@ -32,8 +32,8 @@ struct Slice<'a> {
     args: &'a Value,
 }
 
-/// Replays B and E events: every E must close the slice on top of its thread's stack, times must
-/// not go back, nothing may stay open.
+/// Replays B and E events. Every E must close the slice on top of its thread's stack, times must
+/// not decrease, and no slice may stay open.
 fn slices(file: &Value) -> Vec<Slice<'_>> {
     let mut open: HashMap<u64, Vec<(&str, f64)>> = HashMap::new();
     let mut clock: HashMap<u64, f64> = HashMap::new();
@@ -168,7 +168,7 @@ fn a_thread_id_used_again_stays_one_well_nested_track() {
 /// One thread of a V8 or samples file: (stack root first, begin in µs, end in µs).
 type Track = Vec<(Vec<String>, f64, f64)>;
 
-/// What the worker of `busy` did, as a reader of samples that last until the next sample sees it.
+/// The stacks of `busy`'s worker, for a reader in which a sample lasts until the next one.
 fn worker() -> Track {
     let stack = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
     vec![
@@ -189,7 +189,7 @@ fn worker() -> Track {
 #[test]
 fn v8_profiles_hold_the_same_stacks() {
     let file = write(&busy(), ChromeStyle::V8);
-    // speedscope takes *.chrome.json for an array, and recognises the form by its first event.
+    // speedscope expects an array in *.chrome.json, and recognises the form by its first event.
     assert!(file.is_array());
     for key in ["pid", "tid", "ph", "cat"] {
         assert!(file[0].get(key).is_some(), "{key}");
@@ -294,8 +294,8 @@ fn samples_refer_to_stack_frames_from_1() {
             (gap, 6000.0, 6000.0)
         ]
     );
-    // chrome://tracing wants each thread of `samples` in `traceEvents`, and speedscope wants some
-    // events at all.
+    // chrome://tracing needs each thread of `samples` in `traceEvents`, and speedscope needs at
+    // least one event.
     for tid in tracks.keys() {
         assert!(events(&file, "M").iter().any(|e| e["tid"] == *tid));
     }

@@ -1,4 +1,4 @@
-//! Folded stacks: their text, and that its counts are those of the other outputs.
+//! Folded stacks: their text, and that their counts are those of the other outputs.
 
 use crate::profiles::{AWKWARD, Builder, busy};
 use std::collections::BTreeMap;
@@ -21,7 +21,8 @@ fn lines(text: &str) -> Vec<(Vec<String>, u64)> {
     text.lines().map(line).collect()
 }
 
-/// Nanoseconds by stack in speedscope's file, all threads together; times without samples are none.
+/// Nanoseconds by stack in speedscope's file, all threads together; times without samples are left
+/// out.
 fn sums(builder: &Builder) -> BTreeMap<Vec<String>, u64> {
     let file = builder.write(Format::Speedscope, &Options::default()).json();
     let frames = &file["shared"]["frames"];

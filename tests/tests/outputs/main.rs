@@ -1,4 +1,4 @@
-//! The output formats, written from profiles that are made by hand, and read back by other means.
+//! Writes the output formats from handmade profiles and reads them back with other readers.
 
 mod chrome;
 mod folded;

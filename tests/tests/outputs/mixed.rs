@@ -1,4 +1,4 @@
-//! Mixed stacks: what of them is shown, and what the tables say of their frames.
+//! Mixed stacks: which of their frames are shown, and what the tables state about them.
 
 use crate::profiles::Builder;
 use polars::prelude::*;
@@ -87,7 +87,7 @@ fn one_side_of_a_mixed_stack_can_be_left_out() {
         stacks(&folded(FrameChoice::Native, false)),
         ["start > host > run > call_back > jit > compile", "start > wait"]
     );
-    // A stack of nothing else has no frames then.
+    // A stack that consists only of hidden frames then has none.
     assert_eq!(
         stacks(&folded(FrameChoice::Managed, false)),
         ["mixed!Main() > dynamicClass!IL_STUB() > mixed!Back()", ""]
@@ -103,7 +103,7 @@ fn hiding_the_runtime_leaves_one_frame_where_it_was() {
         stacks(&b),
         ["start > [hostfxr.dll] > mixed!Main() > call_back > mixed!Back() > [coreclr.dll]", "start > wait"]
     );
-    // What is nowhere in a stack is not in the tables either.
+    // A frame that is in no stack is not in the tables either.
     assert_eq!(b.profile.frames.keys().len(), 7);
     assert_eq!(b.profile.symbols.source.len(), 7);
 }

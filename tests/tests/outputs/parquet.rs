@@ -205,7 +205,7 @@ fn ids_do_not_depend_on_symbols_or_on_what_else_is_in_the_trace() {
 }
 
 #[test]
-fn an_address_in_no_module_has_an_id_of_its_trace_alone() {
+fn an_address_in_no_module_has_an_id_that_only_its_trace_uses() {
     let of_trace = |id: &str| {
         let mut b = Builder::new();
         b.profile.trace.trace_id = id.into();
@@ -268,7 +268,7 @@ fn a_trace_id_cannot_name_a_path() {
 }
 
 #[test]
-fn denormalized_samples_answer_alone() {
+fn denormalized_samples_need_no_other_table() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("one.parquet");
     let b = busy();
@@ -292,7 +292,7 @@ fn denormalized_samples_answer_alone() {
 }
 
 #[test]
-fn a_dataset_is_refused_where_it_cannot_go() {
+fn a_dataset_is_refused_on_stdout_and_in_a_file() {
     let refuse = |destination| {
         output::create(Format::Parquet, destination, &Options::default()).err().map(|e| e.to_string())
     };

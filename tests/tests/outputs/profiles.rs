@@ -161,7 +161,7 @@ impl Builder {
     }
 }
 
-/// An output; it goes with this value.
+/// An output file, deleted when this value is dropped.
 pub struct Written {
     pub path: PathBuf,
     _folder: tempfile::TempDir,
@@ -177,18 +177,19 @@ impl Written {
     }
 }
 
-/// What awkward names hold: quotes, backslashes, control characters, separators that JavaScript
-/// once took for line ends, characters beyond the Basic Multilingual Plane.
+/// An awkward name: quotes, backslashes, control characters, separators that JavaScript once took
+/// for line ends, characters beyond the Basic Multilingual Plane.
 pub const AWKWARD: &str = "größe \"q\" \\ \u{1}\t\n\u{7f}\u{2028} 😀";
 
-/// Two threads of a program with recursion, inlining, a DLL at whose place there is another one
-/// later, a gap, a stack that is incomplete and one that is lost.
+/// Two threads of a program with recursion, inlining, a DLL whose address another one has later, a
+/// gap, an incomplete stack and a lost one.
 ///
 /// ```text
 /// thread 8 "größe…": waits in main > wait for 0..2 ms; gap 2..5; waits 5..6
-/// thread 4 "": 0..2 main > fib > fib, 2..3 main > fib (inlined: mix), 3..5 main > plugin_run [plugin_a.dll],
-///              5..6 main > plugin_run [plugin_ä.dll], 6..7 no-unwind-data in plugin_ä.dll: plugin_run,
-///              7..8 stack lost, 8..9 main > fib > fib (at other addresses)
+/// thread 4 "": 0..2 main > fib > fib, 2..3 main > fib (inlined: mix),
+///              3..5 main > plugin_run [plugin_a.dll], 5..6 main > plugin_run [plugin_ä.dll],
+///              6..7 no-unwind-data in plugin_ä.dll: plugin_run, 7..8 stack lost,
+///              8..9 main > fib > fib (at other addresses)
 /// ```
 pub fn busy() -> Builder {
     let mut b = Builder::new();

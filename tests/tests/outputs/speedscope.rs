@@ -1,5 +1,5 @@
-//! speedscope's file, checked against the format's JSON Schema and against what its importer
-//! demands.
+//! speedscope's file, checked against the format's JSON Schema and against the demands of its
+//! importer.
 
 use crate::profiles::{AWKWARD, Builder, busy};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn write(builder: &Builder, options: &Options) -> Value {
     file
 }
 
-/// What `importSpeedscopeProfiles` throws at or silently drops.
+/// Checks for input at which `importSpeedscopeProfiles` throws or which it silently drops.
 fn demands_of_the_importer(file: &Value) {
     let frames = file["shared"]["frames"].as_array().expect("frames").len() as u64;
     let profiles = file["profiles"].as_array().expect("profiles");
@@ -95,8 +95,8 @@ fn a_function_has_one_frame_whatever_its_addresses() {
     let names: HashSet<&str> = frames.iter().filter_map(|f| f["name"].as_str()).collect();
     assert_eq!(names.len(), frames.len(), "no name at two indices");
     assert_eq!(names.len(), 8);
-    // An address of fib without a line row joins the others; the line is left out, since there are
-    // several.
+    // An address of fib without a line row is merged with the others. The line is left out, because
+    // there are several.
     assert_eq!(frame(&file, "fib"), &json!({"name": "fib", "file": "C:\\src\\busy.cpp"}));
     assert_eq!(frame(&file, "mix"), &json!({"name": "mix", "file": "C:\\src\\mix.hpp", "line": 3}));
 }

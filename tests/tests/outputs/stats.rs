@@ -1,4 +1,4 @@
-//! The figures of `stk stats`, against sums made by hand from the runs of `busy`.
+//! Compares the figures of `stk stats` with sums calculated by hand from the runs of `busy`.
 
 use crate::profiles::{AWKWARD, Builder, busy};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn recursion_counts_once_in_total() {
     assert_eq!(
         by_total,
         [
-            // All but the incomplete and the lost stack: 3 + 2 + 1 + 2 + 1 + 1.
+            // All except the incomplete and the lost stack: 3 + 2 + 1 + 2 + 1 + 1.
             ("main", "busy.exe", ms(0), ms(10)),
             // fib > fib for 2, fib (mix inlined) for 1, fib > fib for 1.
             ("fib", "busy.exe", ms(3), ms(4)),
@@ -84,7 +84,7 @@ fn trusts_count_every_frame_of_every_sample() {
 #[test]
 fn unresolved_frames_are_counted_with_their_cause() {
     let mut b = busy();
-    // The address of fib at 0x1204 (1 sample) has no name in this profile; say why.
+    // The address of fib at 0x1204 (1 sample) has no name in this profile. Record the reason.
     let reason = b.profile.symbols.strings.intern("no symbols for plugin");
     let frame =
         b.profile.symbols.source.iter().position(|s| *s == stk::profile::NameSource::None).expect("one");

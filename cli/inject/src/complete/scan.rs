@@ -1,4 +1,4 @@
-//! What a trace says of its modules, and whether an image file is one of them.
+//! Reads a trace's data on its modules, and decides whether an image file is one of them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_format::image::Image;
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 const PAGE: u64 = 4096;
 
-/// Why an image file is not taken for a module.
+/// Why an image file is not accepted as a module's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum MismatchError {
     /// It has another identity.
@@ -23,7 +23,7 @@ pub enum MismatchError {
     LoadTimeUnknown,
 }
 
-/// A module instance as the trace tells it.
+/// A module instance as the trace describes it.
 #[derive(Clone, Debug)]
 pub struct KnownModule {
     /// Path, WTF-8.
@@ -36,13 +36,11 @@ pub struct KnownModule {
     pub time: u64,
     /// How it became known.
     pub flags: ModuleFlags,
-    /// Header fields.
     pub pe: Option<PeIdentity>,
-    /// GUID and age.
     pub code_view: Option<([u8; 16], u32)>,
     /// Hash of its headers.
     pub header_hash: Option<ContentHash>,
-    /// What was recorded of it; empty if nothing was.
+    /// Its recorded tables; empty if there are none.
     pub tables: Vec<Table>,
 }
 
@@ -70,7 +68,7 @@ impl KnownModule {
         module
     }
 
-    /// Whether tables or an identity are to be found for it.
+    /// Whether the module lacks tables or an identity.
     pub fn lacks(&self, tables: bool) -> bool {
         !self.has_identity() || tables && self.tables.is_empty()
     }
@@ -80,7 +78,7 @@ impl KnownModule {
         self.pe.is_some() || self.code_view.is_some() || self.header_hash.is_some()
     }
 
-    /// Whether its identities name one image: a size alone does not.
+    /// Whether its identities identify one image, which a size alone does not.
     pub fn is_identified(&self) -> bool {
         self.code_view.is_some()
             || self.header_hash.is_some()
@@ -137,7 +135,7 @@ impl KnownModule {
     }
 }
 
-/// What a trace says of its modules.
+/// A trace's data on its modules.
 #[derive(Clone, Debug, Default)]
 pub struct Scan {
     /// By instance id.
@@ -151,7 +149,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Reads META, STATE and BLOB blocks. A block that cannot be read tells nothing.
+    /// Reads META, STATE and BLOB blocks. Skips blocks that cannot be read.
     pub fn of(trace: &Trace<'_>) -> Scan {
         let header = trace.header();
         let mut scan = Scan {
@@ -211,8 +209,8 @@ impl Scan {
         self.modules.values().find(same).map(|other| other.tables.as_slice())
     }
 
-    /// A moment before which a module was not mapped, ns since the Unix epoch: of one that was
-    /// there at the start, when the process was created.
+    /// A moment before which the module was not mapped, in ns since the Unix epoch. For a module
+    /// found at the start, this is the process's creation.
     pub fn mapped_after(&self, module: &KnownModule) -> Option<u64> {
         if module.flags.contains(ModuleFlags::AT_START) {
             return Some(self.process_created).filter(|&created| created != 0);

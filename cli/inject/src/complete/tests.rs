@@ -1,4 +1,4 @@
-//! Traces of killed recordings, and image files that are or are not those of their modules.
+//! Completes traces of killed recordings from right and wrong image files.
 
 use super::*;
 use std::cell::RefCell;
@@ -93,14 +93,14 @@ fn recorded(identities: Vec<Identity<'_>>) -> Vec<u8> {
     builder.finish()
 }
 
-/// The trace with its supplement, and what came of it.
+/// The trace with its supplement, and the report.
 fn completed(file: &[u8], files: &mut Files) -> (Vec<u8>, CompletionReport) {
     let trace = Trace::open(file).unwrap();
     let (addition, report) = complete(&trace, EMBED_UNWIND, 0, files).unwrap().expect("something lacks");
     ([&file[..addition.keep as usize], &addition.bytes].concat(), report)
 }
 
-/// What was added: kinds of tables of the module, and its identities.
+/// The additions: kinds of tables of the module, and the number of its identities.
 fn added(file: &[u8]) -> (Vec<u64>, usize) {
     let trace = Trace::open(file).unwrap();
     assert!(matches!(trace.supplement(), Supplement::Whole { .. }));
@@ -186,7 +186,7 @@ fn a_size_alone_is_no_identity() {
 }
 
 #[test]
-fn what_was_read_of_another_instance_serves_this_one_and_no_file_is_opened() {
+fn tables_of_another_instance_are_reused_without_opening_a_file() {
     let mut builder = TraceBuilder::new(Arch::X64);
     builder.module(10, 0x18_0000_0000, SIZE.into(), PATH, identity(STAMP, 7));
     let first = builder.finish();
@@ -204,7 +204,7 @@ fn what_was_read_of_another_instance_serves_this_one_and_no_file_is_opened() {
 }
 
 #[test]
-fn a_trace_that_lacks_nothing_or_was_asked_for_no_tables_is_left_alone() {
+fn a_trace_that_lacks_nothing_or_wants_no_tables_is_unchanged() {
     let file = recorded(identity(STAMP, 7));
     let trace = Trace::open(&file).unwrap();
     let mut files = Files::with(PATH, dll(STAMP, 7, None));
@@ -216,7 +216,7 @@ fn a_trace_that_lacks_nothing_or_was_asked_for_no_tables_is_left_alone() {
 }
 
 #[test]
-fn what_is_no_image_is_left_and_said() {
+fn files_that_are_not_images_are_skipped_and_reported() {
     for bytes in [Vec::new(), b"MZ".to_vec(), vec![0x5a; 4000], dll(STAMP, 7, None)[..0x180].to_vec()] {
         let (_, report) = completed(&recorded(identity(STAMP, 7)), &mut Files::with(PATH, bytes));
         assert_eq!((report.completed, report.left.len()), (0, 1));

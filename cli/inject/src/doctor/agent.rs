@@ -1,11 +1,11 @@
-//! What agent.dll found out in inject's own process, beside what inject knows of the same things.
+//! Compares agent.dll's findings in inject's own process with inject's own knowledge.
 
 use super::{Fact, Verdict};
 use stk_schema::selftest::{self, SelfTest};
 
 const GROUP: &str = "agent";
 
-/// What inject knows by other ways.
+/// The same facts as inject gets them by other means.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OwnProcessFacts {
     /// Load address of the program.
@@ -13,13 +13,13 @@ pub struct OwnProcessFacts {
     /// Lowest and one past the highest address of the stack of the thread that ran the test, by
     /// VirtualQuery.
     pub stack: Option<(u64, u64)>,
-    /// The name that was given to that thread, if it could be given.
+    /// The name that inject gave to that thread, if it could.
     pub thread_name: Option<String>,
     /// Threads of the process in a Toolhelp snapshot, before and after the test.
     pub threads: Option<(u32, u32)>,
 }
 
-/// The facts with their verdicts.
+/// Judges the findings and returns facts with verdicts.
 pub fn judge(test: &SelfTest, known: &OwnProcessFacts) -> Vec<Fact> {
     let mut facts = features(test);
     facts.extend(peb_lock(test));
@@ -131,8 +131,8 @@ fn loader_lock(test: &SelfTest) -> Fact {
     }
     let value = format!("{} in a notification on thread {}", test.loader_owner_notified, test.tid);
     let fact = Fact::ok(GROUP, name, value);
-    // A Windows that sends notifications outside the lock is not known; the recorder's read of the
-    // owner would then say less.
+    // No known Windows sends notifications outside the lock. If one did, the owner that the
+    // recorder reads would mean less.
     fact.note_if(
         test.loader_owner_notified != u64::from(test.tid),
         "the loader's lock is not held by the thread that loads while it notifies",
@@ -187,8 +187,8 @@ fn stack(test: &SelfTest, known: &OwnProcessFacts) -> Fact {
     let Some((low, high)) = known.stack else {
         return Fact::ok(GROUP, "stack-bounds", value).but(Verdict::Unknown, "VirtualQuery failed");
     };
-    // The limit is the lowest committed page in use, somewhere in the reserved range; the base is
-    // its end.
+    // The limit is the lowest committed page in use, somewhere in the reserved range. The base is
+    // the range's end.
     let right = test.stack_base == high && test.stack_limit >= low && test.stack_limit < high;
     Fact::check(GROUP, "stack-bounds", value, right, "the TEB's bounds are not those of the stack's memory")
 }
@@ -260,7 +260,7 @@ mod tests {
         (test, known)
     }
 
-    /// The facts that are not ok when `change` is made to what is right.
+    /// The facts that are not ok when `change` is applied to correct input.
     fn spoilt(change: impl FnOnce(&mut SelfTest, &mut OwnProcessFacts)) -> Vec<(String, Verdict)> {
         let (mut test, mut known) = good();
         change(&mut test, &mut known);
@@ -273,16 +273,16 @@ mod tests {
     }
 
     #[test]
-    fn a_system_as_expected_is_ok_throughout() {
+    fn all_facts_of_an_expected_system_are_ok() {
         assert_eq!(spoilt(|_, _| {}), []);
     }
 
     #[test]
-    fn each_word_that_is_wrong_is_found() {
+    fn each_wrong_word_is_found() {
         use Verdict::{Bad, Note, Unknown};
         assert_eq!(spoilt(|t, _| t.peb_lock = 0), one("peb-lock", Bad));
         assert_eq!(spoilt(|t, _| t.peb_owner_held = 0), one("peb-lock-owner", Bad));
-        // A word that is the own thread's at all times is no owner word.
+        // A word that always holds this thread's id is not an owner word.
         assert_eq!(spoilt(|t, _| t.peb_owner_after = 44), one("peb-lock-owner", Bad));
         assert_eq!(spoilt(|t, _| t.peb_lock_words = 0), one("peb-lock-recursion", Bad));
         assert_eq!(spoilt(|t, _| t.features &= !FEATURE_PEB_LOCK), one("peb-lock-owner", Unknown));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notification_that_never_came_is_told() {
+    fn a_missing_notification_is_reported() {
         let without = spoilt(|t, _| {
             t.features &= !FEATURE_NOTIFICATION;
             t.notified = 0;

@@ -1,23 +1,22 @@
-//! The files of the release: what they are and whether Windows trusts them.
+//! The release's files: their properties, and whether Windows trusts them.
 
 use super::{Fact, Verdict};
 
 const GROUP: &str = "files";
 
-/// What WinVerifyTrust says.
+/// The result of WinVerifyTrust.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signature {
     /// Signed, and trusted here.
     Trusted,
-    /// Not signed.
     Unsigned,
     /// Signed, but refused with this error.
     Refused(u32),
-    /// Could not be asked.
+    /// WinVerifyTrust could not be called.
     Unknown,
 }
 
-/// One file.
+/// A file of the release.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileFacts {
     /// File name, such as `agent.dll`.
@@ -30,11 +29,10 @@ pub struct FileFacts {
     pub sha256: Option<String>,
     /// ZoneId of the file's zone mark (3 = from the internet); `None` without one.
     pub zone: Option<u32>,
-    /// Its signature.
     pub signature: Signature,
 }
 
-/// The facts with their verdicts.
+/// Judges the findings and returns facts with verdicts.
 pub fn judge(files: &[FileFacts]) -> Vec<Fact> {
     files.iter().flat_map(judge_one).collect()
 }
@@ -100,12 +98,12 @@ mod tests {
     }
 
     #[test]
-    fn a_signed_local_file_is_well() {
+    fn a_signed_local_file_is_ok() {
         assert_eq!(worst(file()), Verdict::Ok);
     }
 
     #[test]
-    fn each_thing_that_is_wrong_is_told() {
+    fn each_fault_of_a_file_is_reported() {
         assert_eq!(worst(FileFacts { path: None, ..file() }), Verdict::Bad);
         assert_eq!(worst(FileFacts { path: None, needed: false, ..file() }), Verdict::Note);
         assert_eq!(worst(FileFacts { zone: Some(3), ..file() }), Verdict::Note);

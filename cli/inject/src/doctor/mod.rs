@@ -1,15 +1,15 @@
-//! `inject doctor`: what this system is, and whether it looks as the recorder expects.
+//! `inject doctor`: describes this system and checks that it is as the recorder expects.
 //!
-//! `windows::doctor` gathers; the modules here judge what was gathered and know nothing of the
-//! system, so that every verdict is tested on the host:
+//! `windows::doctor` gathers facts. The modules here judge them without calling the system, so
+//! every verdict can be tested on the host:
 //!
 //! * [`system`]: Windows, processors, virtualisation, code integrity, security software.
 //! * [`files`]: inject.exe, agent.dll and the other programs of the release.
-//! * [`agent`]: what agent.dll found out in inject's own process.
+//! * [`agent`]: agent.dll's findings in inject's own process.
 //! * [`timing`]: how long suspensions, timers and wake-ups take.
-//! * [`stubs`]: whether somebody has changed ntdll's system calls.
+//! * [`stubs`]: whether other software has changed ntdll's system calls.
 //! * [`policies`]: mitigation policies as raw words.
-//! * [`target`]: one process that is to be recorded.
+//! * [`target`]: a process to record.
 
 pub mod agent;
 pub mod files;
@@ -24,18 +24,18 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use stk_schema::text::printable;
 
-/// Version of the JSON; a change that breaks its readers raises it.
+/// Version of the JSON. It increases with a change that breaks readers.
 pub const VERSION: u32 = 1;
 
-/// What a fact means for recording.
+/// The meaning of a fact for recording.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// As it should be.
     Ok,
-    /// Recording works; the explanation says what is different.
+    /// Recording works. The explanation says what is unusual.
     Note,
-    /// Could not be found out.
+    /// The value could not be determined.
     Unknown,
     /// Recording will fail, or its results cannot be trusted.
     Bad,
@@ -44,17 +44,17 @@ pub enum Verdict {
 /// One line of the report.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Fact {
-    /// What it is about, such as `system`.
+    /// The subject, such as `system`.
     pub group: &'static str,
     /// Name within the group, such as `build`; stable within a version of the JSON.
     pub name: String,
-    /// What was found; `null` if nothing was.
+    /// The value found; `null` if there is none.
     pub value: Value,
     /// Unit of a number, such as `ns`; `null` without one.
     pub unit: Option<&'static str>,
-    /// What it means.
+    /// The fact's meaning for recording.
     pub verdict: Verdict,
-    /// Why the verdict is what it is; `null` where that is plain.
+    /// The reason for the verdict; `null` where it is obvious.
     pub explanation: Option<String>,
 }
 
@@ -65,12 +65,12 @@ impl Fact {
         Fact { group, name, value, unit: None, verdict: Verdict::Ok, explanation: None }
     }
 
-    /// A fact that could not be found out.
+    /// A fact whose value could not be determined.
     pub fn unknown(group: &'static str, name: impl Into<String>, why: impl Into<String>) -> Fact {
         Fact::ok(group, name, Value::Null).but(Verdict::Unknown, why)
     }
 
-    /// `value`, which is as it should be if `good`; else `bad` says what is wrong.
+    /// A fact of `value` that is ok if `good`; otherwise `bad` says what is wrong.
     pub fn check(
         group: &'static str,
         name: impl Into<String>,
@@ -104,26 +104,21 @@ impl Fact {
     }
 }
 
-/// Columns that the longest name of a fact gets.
+/// The most columns for a fact's name.
 const WIDEST: usize = 60;
 
-/// How many facts there are of each verdict.
+/// The number of facts of each verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Summary {
-    /// [`Verdict::Ok`].
     pub ok: usize,
-    /// [`Verdict::Note`].
     pub note: usize,
-    /// [`Verdict::Unknown`].
     pub unknown: usize,
-    /// [`Verdict::Bad`].
     pub bad: usize,
 }
 
-/// Everything that was found out.
+/// The report: all facts.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct DoctorReport {
-    /// [`VERSION`].
     pub version: u32,
     /// Version of stk.
     pub stk: &'static str,
@@ -131,16 +126,16 @@ pub struct DoctorReport {
     pub arch: String,
     /// UTC in seconds since the Unix epoch.
     pub time: u64,
-    /// The process that was asked about; `null` if none was.
+    /// The process given by `--pid`; `null` without one.
     pub pid: Option<u32>,
     /// The facts counted by verdict.
     pub summary: Summary,
-    /// The facts, in the order in which they were found out.
+    /// The facts, in the order in which they were determined.
     pub facts: Vec<Fact>,
 }
 
 impl DoctorReport {
-    /// A report of `facts`, found out at `time` (UTC in seconds since the Unix epoch).
+    /// A report of `facts`, gathered at `time` (UTC in seconds since the Unix epoch).
     pub fn new(arch: String, time: u64, pid: Option<u32>, facts: Vec<Fact>) -> DoctorReport {
         let mut summary = Summary::default();
         for fact in &facts {
@@ -161,7 +156,7 @@ impl DoctorReport {
         text
     }
 
-    /// For people: a line a fact, and under it the explanation.
+    /// Text for people: one line for each fact, and its explanation below.
     pub fn text(&self) -> String {
         let names = self.facts.iter().map(|fact| printable(&fact.name).chars().count());
         let width = names.max().unwrap_or(0).min(WIDEST);
@@ -248,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_says_cannot_steer_the_terminal_or_begin_a_line() {
+    fn text_from_the_system_cannot_control_the_terminal_or_begin_a_line() {
         let hostile = "a\u{1b}[2J\nb";
         let facts = vec![
             Fact::ok("system", hostile, hostile).but(Verdict::Note, hostile),

@@ -1,9 +1,9 @@
-//! Mitigation policies as the words that GetProcessMitigationPolicy gives.
+//! Mitigation policies as the words that GetProcessMitigationPolicy returns.
 
 use super::{Fact, Verdict};
 
-/// PROCESS_MITIGATION_POLICY values with the names that Windows' headers give them; what is missing
-/// here is no word of flags.
+/// PROCESS_MITIGATION_POLICY values with their names in Windows' headers. The missing ones are not
+/// words of flags.
 pub const POLICIES: [(i32, &str); 17] = [
     (0, "DEP"),
     (1, "ASLR"),
@@ -24,7 +24,7 @@ pub const POLICIES: [(i32, &str); 17] = [
     (18, "SEHOP"),
 ];
 
-/// A policy's number with its word; `None` where the system does not know it.
+/// A policy's number and its word; `None` where the system does not know the policy.
 pub type Word = (i32, Option<u32>);
 
 /// The words as facts of `group`.
@@ -42,7 +42,7 @@ pub fn judge(group: &'static str, words: &[Word]) -> Vec<Fact> {
     words.iter().map(word).collect()
 }
 
-/// Whether a policy's word has a bit that can keep out an unsigned DLL without CFG and CET marks.
+/// Whether a policy's word has a bit that can block an unsigned DLL without CFG and CET marks.
 fn obstacle(policy: i32, word: u32) -> bool {
     let bits = match policy {
         7 => 1 << 1 | 1 << 2,  // EnableExportSuppression, StrictMode
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_can_keep_out_a_dll_is_noted() {
+    fn only_policies_that_can_block_a_dll_are_noted() {
         let verdict = |policy, word| judge("own", &[(policy, Some(word))])[0].verdict;
         for (policy, word, expected) in [
             (2, 1, Verdict::Ok),

@@ -1,5 +1,5 @@
-//! Whether ntdll's system calls are as their file has them. Security software often puts a jump at
-//! their beginning; its code then runs while the recorder holds a thread.
+//! Checks that ntdll's system calls are the same in memory as in the file. Security software often
+//! puts a jump at their beginning. Its code then runs while the recorder holds a thread.
 
 use super::{Fact, Verdict};
 
@@ -21,34 +21,32 @@ pub const FUNCTIONS: [&str; 12] = [
     "LdrLoadDll",
 ];
 
-/// Bytes that are compared. On x86 only the first instruction: the next holds an address, which the
-/// loader relocates.
+/// The number of bytes to compare. On x86 only the first instruction, because the next one holds an
+/// address, which the loader relocates.
 pub const fn compared(machine: u16) -> usize {
     if machine == 0x14c { 5 } else { 16 }
 }
 
-/// One function.
+/// The beginning of one function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stub {
-    /// Its name.
     pub name: &'static str,
     /// Its first bytes in memory and in the file; `None` if ntdll has no such function.
     pub bytes: Option<(Vec<u8>, Vec<u8>)>,
-    /// Whom the changed code belongs to: a module's path, or a description of the memory.
+    /// The owner of the changed code: a module's path, or a description of the memory.
     pub hooked_by: Option<String>,
 }
 
-/// Where changed code leads.
+/// The target of changed code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Jump {
-    /// To this address.
     To(u64),
     /// To the address that is stored at this one.
     Through(u64),
 }
 
-/// Where code that begins with `bytes` at `address` jumps to at once; `None` if that is no jump
-/// that is known. `wide`: 64-bit code.
+/// The target of the jump with which the code in `bytes` at `address` begins; `None` if it does not
+/// begin with a known form of jump. `wide`: 64-bit code.
 pub fn jump(bytes: &[u8], address: u64, wide: bool) -> Option<Jump> {
     let int32 = |at: usize| Some(i32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let mask = |value: u64| if wide { value } else { value & 0xffff_ffff };
@@ -69,7 +67,7 @@ pub fn jump(bytes: &[u8], address: u64, wide: bool) -> Option<Jump> {
     }
 }
 
-/// The facts with their verdicts.
+/// Judges the findings and returns facts with verdicts.
 pub fn judge(stubs: &[Stub]) -> Vec<Fact> {
     if stubs.is_empty() {
         return vec![Fact::unknown(GROUP, "ntdll", "ntdll.dll's file cannot be read")];
@@ -122,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_stub_names_whom_it_leads_to() {
+    fn a_changed_stub_names_the_owner_of_its_target() {
         let stub = |memory: &[u8], hooked_by: Option<&str>| Stub {
             name: "NtSuspendThread",
             bytes: Some((memory.to_vec(), vec![0x4c, 0x8b])),

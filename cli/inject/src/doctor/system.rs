@@ -5,10 +5,10 @@ use serde_json::Value;
 
 const GROUP: &str = "system";
 
-/// First build of Windows 10 that the recorder is meant for: 1607, Server 2016.
+/// First build of Windows 10 that the recorder supports: 1607, Server 2016.
 const FIRST_BUILD: u32 = 14_393;
 
-/// What was found out; `None` where the system does not tell.
+/// Facts about the system; `None` where the system does not give them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SystemFacts {
     /// Major, minor, build, update build revision.
@@ -17,7 +17,7 @@ pub struct SystemFacts {
     pub product: Option<String>,
     /// Wine's version, under Wine.
     pub wine: Option<String>,
-    /// `x64`, `arm64`, `x86`: what inject runs as and what the processor is.
+    /// Architectures of inject and of the processor: `x64`, `arm64` or `x86`.
     pub machine: Option<(String, String)>,
     /// Logical processors that the process may use.
     pub processors: u32,
@@ -26,7 +26,7 @@ pub struct SystemFacts {
     pub efficiency: Option<Vec<u8>>,
     /// The hypervisor that CPUID names, if it names one.
     pub hypervisor: Option<String>,
-    /// Manufacturer and model that the firmware gives.
+    /// Manufacturer and model from the firmware.
     pub model: Option<String>,
     /// SYSTEM_CODEINTEGRITY_INFORMATION.CodeIntegrityOptions.
     pub code_integrity: Option<u32>,
@@ -41,7 +41,7 @@ pub struct SystemFacts {
     pub foreign_modules: Option<Vec<String>>,
 }
 
-/// The facts with their verdicts.
+/// Judges the findings and returns facts with verdicts.
 pub fn judge(system: &SystemFacts) -> Vec<Fact> {
     let mut facts = vec![version(system), text("product", system.product.as_deref())];
     if let Some(wine) = &system.wine {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_does_not_tell_is_unknown() {
+    fn facts_that_the_system_does_not_give_are_unknown() {
         let nothing = SystemFacts::default();
         for name in [
             "build",
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hybrid_processor_is_told_by_its_classes() {
+    fn a_hybrid_processor_is_recognised_by_its_efficiency_classes() {
         let hybrid = SystemFacts { efficiency: Some(vec![1, 0, 0, 1, 0]), ..SystemFacts::default() };
         assert_eq!(fact(&hybrid, "hybrid").value, "3 of class 0, 2 of class 1");
         assert_eq!(verdict(&hybrid, "hybrid"), Verdict::Note);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_integrity_is_told_from_vbs_alone() {
+    fn memory_integrity_is_distinguished_from_vbs_alone() {
         let state = |flags| {
             fact(&SystemFacts { isolated_user_mode: Some(flags), ..SystemFacts::default() }, "vbs").value
         };

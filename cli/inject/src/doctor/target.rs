@@ -1,4 +1,4 @@
-//! One process that is to be recorded.
+//! A process to record.
 
 use super::policies::{self, Word};
 use super::{Fact, Verdict};
@@ -8,20 +8,19 @@ const GROUP: &str = "target";
 /// The share of one processor that a recording may take.
 const SHARE: f64 = 0.25;
 
-/// Where agent.dll lies, as far as it decides whether another process sees it.
+/// The kind of drive that holds agent.dll, which decides whether another process can see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Drive {
-    /// A local disk.
     Local,
     /// A network drive or share: other logon sessions may not see it, and policies may refuse it.
     Remote,
     /// A drive letter that `subst` made, which other logon sessions do not see.
     Substituted,
-    /// Anything else, or it cannot be told.
+    /// Another kind, or unknown.
     Other,
 }
 
-/// What was found out; `None` where it was not.
+/// Facts about the process; `None` where they are unknown.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TargetFacts {
     /// Program file name.
@@ -30,7 +29,7 @@ pub struct TargetFacts {
     pub machine: Option<String>,
     /// Why inject refuses the process, if it does.
     pub refusal: Option<String>,
-    /// Rights that recording needs, each with whether it is granted.
+    /// The rights that recording needs, and whether each is granted.
     pub rights: Vec<(&'static str, bool)>,
     /// Its session and inject's.
     pub sessions: Option<(u32, u32)>,
@@ -38,21 +37,19 @@ pub struct TargetFacts {
     pub integrity: Option<(u32, u32)>,
     /// Whether it runs in an AppContainer.
     pub app_container: Option<bool>,
-    /// Its mitigation policies.
     pub policies: Vec<Word>,
     /// Load address of kernel32.dll there and here.
     pub kernel32: Option<(u64, u64)>,
-    /// Modules that are loaded there.
+    /// Number of modules in the process.
     pub modules: Option<u32>,
-    /// Where agent.dll lies, and the length of its path in UTF-16 units.
+    /// The kind of agent.dll's drive, and the length of its path in UTF-16 units.
     pub agent_path: Option<(Drive, usize)>,
-    /// Its threads.
     pub threads: Option<u32>,
     /// Median nanoseconds of a suspension, as measured here.
     pub suspension_ns: u64,
 }
 
-/// The facts with their verdicts.
+/// Judges the findings and returns facts with verdicts.
 pub fn judge(target: &TargetFacts) -> Vec<Fact> {
     let Some(name) = &target.name else {
         let missing = Fact::ok(GROUP, "name", serde_json::Value::Null);
@@ -125,7 +122,7 @@ fn kernel32(target: &TargetFacts) -> Fact {
 }
 
 fn agent_path(target: &TargetFacts) -> Fact {
-    /// LoadLibraryW takes no longer path in programs that are not made for long ones.
+    /// LoadLibraryW accepts no longer path in programs that do not support long paths.
     const MAX_PATH: usize = 259;
     let name = "agent-path";
     match target.agent_path {
@@ -200,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn each_obstacle_is_told() {
+    fn each_obstacle_is_reported() {
         let one = |target: TargetFacts, name: &str, verdict| {
             assert_eq!(not_ok(&target), [(name.to_owned(), verdict)])
         };

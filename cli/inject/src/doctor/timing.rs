@@ -9,7 +9,7 @@ const TIMING: &str = "timing";
 /// the default rate.
 const SLOW_NS: u64 = 10_000_000;
 
-/// What one helper thread was doing while it was suspended again and again.
+/// The measurements of one helper thread that was suspended repeatedly.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Suspensions {
     /// `spinning`, `waiting`, `in a file call`.
@@ -36,17 +36,17 @@ impl Suspensions {
     }
 }
 
-/// Cycle counts by QueryThreadCycleTime; `None` where it does not work.
+/// Cycle counts from QueryThreadCycleTime; `None` where it does not work.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Cycles {
-    /// What one suspension adds to the count of a thread that waits.
+    /// The cycles that one suspension adds to the count of a waiting thread.
     pub of_suspension: Option<Vec<u64>>,
-    /// How much the count of a spinning thread grew between two readings 20 ms apart, without a
+    /// The increase of a spinning thread's count between two readings 20 ms apart, without a
     /// suspension.
     pub of_spinner: Option<u64>,
 }
 
-/// What timers and wake-ups took.
+/// The times of timers and wake-ups.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wakeups {
     /// Nanoseconds by which a high-resolution timer of 1 ms was late; `None` where there is no such
@@ -55,7 +55,7 @@ pub struct Wakeups {
     /// Nanoseconds from SetEvent to the waiting thread's first instruction while a thread of normal
     /// priority spins on every processor.
     pub busy: Vec<u64>,
-    /// Wake-ups that were waited for in vain, for a second each.
+    /// Wake-ups that did not happen within a second.
     pub busy_missed: u32,
 }
 
@@ -112,7 +112,7 @@ fn spread(group: &'static str, name: &str, times: &[u64], slow: u64, why: &str) 
     ]
 }
 
-/// The facts with their verdicts.
+/// Judges the findings and returns facts with verdicts.
 pub fn judge_cycles(cycles: &Cycles) -> Vec<Fact> {
     let without = "QueryThreadCycleTime does not work here: CPU time is known only as coarsely as GetThreadTimes tells it";
     let mut facts = Vec::new();
@@ -139,7 +139,7 @@ pub fn judge_cycles(cycles: &Cycles) -> Vec<Fact> {
     facts
 }
 
-/// The facts with their verdicts.
+/// Judges the findings and returns facts with verdicts.
 pub fn judge_wakeups(wakeups: &Wakeups) -> Vec<Fact> {
     let mut facts = match &wakeups.timer_late {
         Some(late) => spread(
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spinner_whose_count_stands_still_is_bad() {
+    fn a_spinner_whose_cycle_count_does_not_grow_is_bad() {
         let verdict = |of_spinner| {
             let facts = judge_cycles(&Cycles { of_suspension: Some(vec![9]), of_spinner });
             named(&facts, "cycles of a spinner in 20 ms").verdict
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_timer_and_none_are_noted() {
+    fn a_late_timer_and_a_missing_timer_are_noted() {
         let late = judge_wakeups(&Wakeups {
             timer_late: Some(vec![14_000_000; 9]),
             busy: vec![1; 9],

@@ -9,7 +9,7 @@ fn only_the_same_user_with_the_same_rights_is_a_peer() {
     let rows = [
         (Some(true), MEDIUM, MEDIUM, Rank::Peer),
         (Some(true), HIGH, MEDIUM, Rank::Peer),
-        // The same person without elevation, and a sandboxed process.
+        // The same user without elevation, and a sandboxed process.
         (Some(true), MEDIUM, HIGH, Rank::Below),
         (Some(true), 0x1000, MEDIUM, Rank::Below),
         // Another user's service at the level of an administrator's inject, or above.
@@ -24,7 +24,7 @@ fn only_the_same_user_with_the_same_rights_is_a_peer() {
     }
 }
 
-/// A file whose properties are given; it notes whether the signature was asked for.
+/// A file with given properties. It records whether the signature was checked.
 #[derive(Default)]
 struct PlantedFile {
     file: bool,
@@ -55,16 +55,17 @@ fn a_library_that_the_recorded_user_can_write_is_not_loaded_by_an_inject_above_i
     for (beside, named) in [(true, false), (false, false), (false, true)] {
         assert_eq!(permit(Rank::Below, beside, named, &mut PlantedFile::default()), None, "{beside} {named}");
     }
-    // A folder of administrators says nothing of a file in it that somebody else may write.
+    // An administrators' folder does not make a file trusted that another user may write.
     let mut planted = PlantedFile { folder: true, ..PlantedFile::default() };
     assert_eq!(permit(Rank::Below, true, false, &mut planted), None);
-    // What only inject's user can write counts only in a folder that inject's user has named.
+    // A file that only inject's user can write is trusted only in a folder that this user has
+    // named.
     let mut planted = PlantedFile { own: true, ..PlantedFile::default() };
     assert_eq!(permit(Rank::Below, true, false, &mut planted), None);
 }
 
 #[test]
-fn who_stands_behind_a_library_decides_where_its_own_dlls_may_come_from() {
+fn writers_and_signer_decide_where_the_dlls_of_a_library_may_come_from() {
     let only = |own_folder| Some(Permit { own_folder });
     assert_eq!(permit(Rank::Peer, true, false, &mut PlantedFile::default()), only(true));
     assert_eq!(permit(Rank::Peer, false, true, &mut PlantedFile::default()), only(false));
@@ -74,7 +75,8 @@ fn who_stands_behind_a_library_decides_where_its_own_dlls_may_come_from() {
     let mut open_folder = PlantedFile { file: true, ..PlantedFile::default() };
     assert_eq!(permit(Rank::Below, true, false, &mut open_folder), only(false));
     assert!(!open_folder.asked_signature);
-    // Signed, in a folder that anybody writes: a DLL planted beside it must not come along.
+    // A signed library in a folder that every user may write: a DLL planted beside it must not be
+    // loaded.
     let mut signed = PlantedFile { signed: true, ..PlantedFile::default() };
     assert_eq!(permit(Rank::Below, true, false, &mut signed), only(false));
     let mut own = PlantedFile { own: true, ..PlantedFile::default() };

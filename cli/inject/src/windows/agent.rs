@@ -25,7 +25,7 @@ pub struct Agent {
     exports: AgentExports,
 }
 
-/// The agents loaded in a process; more than one only if somebody loaded copies under different
+/// The agents loaded in a process. There is more than one only if copies were loaded from different
 /// paths.
 pub fn loaded(process: &Process) -> Vec<Agent> {
     let modules = process.modules_if(&|_, name| name.eq_ignore_ascii_case(image::AGENT_NAME));
@@ -49,8 +49,8 @@ pub fn recording(process: &Process) -> Result<Option<Agent>, Failure> {
     Ok(None)
 }
 
-/// The state of the agent among the process's modules (`control::STATE_*`), the one that records
-/// first; `None` without an agent whose status this inject understands.
+/// The state (`control::STATE_*`) of the agent among the process's modules, preferably of one that
+/// records; `None` without an agent whose status this inject understands.
 pub fn state(process: &Process, modules: &[Module]) -> Option<u32> {
     let agents = among(process, modules);
     let states = agents.iter().filter_map(|agent| agent.status(process).ok()).map(|status| status.state);
@@ -60,15 +60,14 @@ pub fn state(process: &Process, modules: &[Module]) -> Option<u32> {
 /// The agent that an earlier recording left in the process.
 ///
 /// # Errors
-/// A sentence for the user: recorded already, failed before, or of another version and in the place
-/// of `file`.
+/// A sentence for the user: the process is being recorded, the agent failed before, or an agent of
+/// another version was loaded from the path of `file`.
 pub fn idle(process: &Process, file: &AgentFile) -> Result<Option<Agent>, Failure> {
     let mut usable = Vec::new();
     for agent in loaded(process) {
         let status = match agent.status(process) {
             Ok(status) => status,
-            // Of another version: beside it `file` can be loaded, unless it lies where that one
-            // came from.
+            // An agent of another version. `file` can be loaded too, unless it has the same path.
             Err(failure) if process.has_ended() || agent.is_at(&file.path) => return Err(failure),
             Err(_) => continue,
         };
@@ -95,7 +94,7 @@ pub fn idle(process: &Process, file: &AgentFile) -> Result<Option<Agent>, Failur
 /// Loads the agent into the process.
 ///
 /// # Errors
-/// A sentence for the user: blocked, or not in time.
+/// A sentence for the user: the agent was blocked, or was not loaded in time.
 pub fn load(process: &Process, file: &AgentFile, timeout_ms: u32) -> Result<Agent, Failure> {
     let path = system::wide(file.path.as_os_str());
     let bytes: Vec<u8> = path.iter().flat_map(|unit| unit.to_le_bytes()).collect();
@@ -115,8 +114,8 @@ pub fn load(process: &Process, file: &AgentFile, timeout_ms: u32) -> Result<Agen
             )));
         }
     }
-    // A thread's exit code has 32 bits, too few for an address: the module list tells whether and
-    // where it was loaded.
+    // A thread's exit code has 32 bits, too few for an address, so the module list is searched for
+    // the agent.
     let found = loaded(process).into_iter().min_by_key(|agent| !agent.is_at(&file.path));
     found.ok_or_else(|| {
         Failure::target(format!(
@@ -127,7 +126,7 @@ pub fn load(process: &Process, file: &AgentFile, timeout_ms: u32) -> Result<Agen
     })
 }
 
-/// Address of LoadLibraryW in the process, by its own module list.
+/// Address of LoadLibraryW in the process, from its own module list.
 fn load_library(process: &Process) -> Result<u64, Failure> {
     let modules = process.modules_if(&|_, name| exports::is_loader(name)).map_err(|error| {
         Failure::target(format!("the list of modules of {process} cannot be read: {error}"))
@@ -152,8 +151,8 @@ impl Agent {
         lower(&self.path) == lower(path)
     }
 
-    /// Starts a recording. The handles (output, event of the end, guard process) go to the agent,
-    /// which closes them. Returns where its status can be read.
+    /// Starts a recording. The agent gets the handles (output, event of the end, guard process) and
+    /// closes them. Returns the address of the agent's status.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -215,8 +214,8 @@ impl Agent {
         }
     }
 
-    /// Ends the recording and waits until the trace is finalised. Also well if nothing was
-    /// recording any more.
+    /// Ends the recording and waits until the trace is finalised. Succeeds too if no recording was
+    /// running.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -230,7 +229,7 @@ impl Agent {
         }
     }
 
-    /// How its recording is going. Read from the process's memory; nothing runs there for it.
+    /// The status of its recording, read from the process's memory without running code there.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -253,7 +252,8 @@ impl Agent {
     }
 }
 
-/// Reads an agent's status at `address`; `None` when the process is gone or it makes no sense.
+/// Reads an agent's status at `address`; `None` if the process has ended or the status is not
+/// valid.
 pub fn read_status(process: &Process, address: u64) -> Option<AgentStatus> {
     let mut head = [0u8; 8];
     if !process.read(address, &mut head) {

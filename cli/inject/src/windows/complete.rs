@@ -1,4 +1,4 @@
-//! The trace and the image files of [`complete`](crate::complete) on disk.
+//! Reads the trace and the image files for [`complete`](crate::complete) from disk.
 
 use super::local::{self, PathRefusal};
 use super::output::{self, OutputIdentity};
@@ -20,9 +20,9 @@ use windows_sys::Win32::Storage::FileSystem::{
     FileBasicInfo, GetFileInformationByHandleEx, GetFileType,
 };
 
-/// How long an ended process's handle to the trace may take to go.
+/// How long to wait until an ended process's handle to the trace is closed.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Modules that are named on the console.
+/// The most modules that are named on the console.
 const NAMED: usize = 3;
 /// 1601-01-01 to 1970-01-01 in units of 100 ns.
 const UNIX_EPOCH_100NS: i64 = 116_444_736_000_000_000;
@@ -41,19 +41,19 @@ enum TraceError {
     NoSupplement(#[from] NoSupplement),
 }
 
-/// What a recording was asked to store of images.
+/// A recording's settings for images.
 #[derive(Clone, Debug)]
 pub struct CompletionRequest {
     /// `EMBED_*`.
     pub embed: u32,
     /// Folder of shared tables.
     pub tables: Option<PathBuf>,
-    /// The trace, as it was when the agent got it.
+    /// Identity of the trace's file when the agent got it.
     pub trace: OutputIdentity,
 }
 
-/// Completes the trace at `path`, whose recording has ended, and says on stderr what was added and
-/// what was not.
+/// Completes the trace at `path`, whose recording has ended, and reports on stderr what was added
+/// and what was not.
 pub fn run(path: &Path, wanted: &CompletionRequest) {
     match try_run(path, wanted) {
         Ok(None) => {}
@@ -101,11 +101,11 @@ fn try_run(path: &Path, wanted: &CompletionRequest) -> Result<Option<CompletionR
     Ok(Some(report))
 }
 
-/// Opens the trace alone: an ended process may hold it for a moment.
+/// Opens the trace exclusively. An ended process may still hold it for a moment.
 fn open_trace(path: &Path) -> io::Result<File> {
     let start = Instant::now();
     let mut options = OpenOptions::new();
-    // The flag has a link itself opened, not what it leads to.
+    // With this flag a link itself is opened, not its target.
     options.read(true).write(true).share_mode(FILE_SHARE_READ).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
     loop {
         match options.open(path) {
@@ -117,7 +117,6 @@ fn open_trace(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Local disks.
 struct LocalDisk<'a> {
     tables: Option<&'a Path>,
 }
@@ -153,7 +152,7 @@ impl Disk for LocalDisk<'_> {
     }
 }
 
-/// The path, if nothing of it leads off the local disks: a drive letter of a local disk, no link on
+/// The path, if it stays on the local disks: it has the drive letter of a local disk and no link on
 /// the way.
 fn local(path: &str) -> Result<PathBuf, FileError> {
     let path = PathBuf::from(path);

@@ -12,7 +12,7 @@ static ASKED: OnceLock<Event> = OnceLock::new();
 /// From now on Ctrl-C, Ctrl-Break and the closing of the console only set the event returned.
 ///
 /// # Errors
-/// The system's, when it has no memory for an event.
+/// The system's error, when it has no memory for an event.
 pub fn catch() -> io::Result<&'static Event> {
     let event = Event::new()?;
     let event = ASKED.get_or_init(|| event);
@@ -27,9 +27,9 @@ unsafe extern "system" fn handler(kind: u32) -> BOOL {
     let Some(asked) = ASKED.get() else { return 0 };
     asked.set();
     if kind != CTRL_C_EVENT && kind != CTRL_BREAK_EVENT {
-        // The console is closed or the user logs off: the system ends this process when the handler
-        // returns, or after five seconds. The main thread ends it sooner, when the trace is
-        // finalised.
+        // When the console is closed or the user logs off, the system ends this process as soon as
+        // the handler returns, or after five seconds. The main thread ends it sooner, when the
+        // trace is finalised.
         std::thread::sleep(Duration::from_millis(4_500));
     }
     1

@@ -1,8 +1,8 @@
-//! `--detach`: a copy of inject does the recording and stays its guard, without a window or
-//! console; this one returns when the recording has begun.
+//! `--detach`: a copy of inject records and remains as the guard, without a window or console. This
+//! inject returns when the recording has begun.
 //!
-//! The copy gets the same command line and, by an inherited handle, the event with which it tells
-//! that it has begun. Until then what it says comes through a pipe to this inject's stderr.
+//! The copy gets the same command line and, by an inherited handle, an event that it sets when it
+//! has begun. Until then a pipe carries its messages to this inject's stderr.
 
 use super::console;
 use super::system::{self, Event};
@@ -30,12 +30,12 @@ pub fn run() -> Result<i32, Failure> {
     let begun = Event::new().map_err(fail)?;
     let mut copy = start(&begun).map_err(fail)?;
     let said = copy.stderr.take();
-    // It ends when the copy has begun, or has ended.
+    // The forwarder ends when the copy has begun or has ended.
     let forwarder = std::thread::spawn(move || said.map(|mut said| io::copy(&mut said, &mut io::stderr())));
     let handles = [begun.handle(), copy.as_handle(), interrupted.handle()];
     let signalled = system::wait_any(&handles, INFINITE);
     if signalled == Some(2) {
-        // Its recording, if it has begun, ends with it.
+        // If its recording has begun, it ends with the copy.
         copy.kill().map_err(fail)?;
     }
     let _ = forwarder.join();
@@ -49,16 +49,16 @@ pub fn run() -> Result<i32, Failure> {
     }
 }
 
-/// In the copy: tells the inject that started it that the recording has begun; from here on nobody
-/// hears what it says.
+/// In the copy: signals the inject that started it that the recording has begun. From then on
+/// nobody reads the copy's messages.
 pub fn begun(event: u64) {
     // SAFETY: the inject that started this one has made the event inheritable and passed its handle
     // for this only use.
     let event = unsafe { OwnedHandle::from_raw_handle(event as HANDLE) };
     system::set(event.as_handle());
     let Ok(nothing) = OpenOptions::new().write(true).open("NUL") else { return };
-    // SAFETY: plain calls; the pipe's handle is closed once, and nobody uses it any more: std asks
-    // for the standard handle at each write.
+    // SAFETY: plain calls; the pipe's handle is closed once, and no code uses it afterwards: std
+    // gets the standard handle at each write.
     unsafe {
         let pipe = GetStdHandle(STD_ERROR_HANDLE);
         if SetStdHandle(STD_ERROR_HANDLE, nothing.into_raw_handle()) != 0 {
@@ -68,7 +68,7 @@ pub fn begun(event: u64) {
 }
 
 fn start(begun: &Event) -> io::Result<Child> {
-    // The copy must not keep the pipes open of whoever reads what this inject says.
+    // The copy must not keep open the pipes of a program that reads this inject's output.
     for standard in [STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, STD_ERROR_HANDLE] {
         // SAFETY: a standard handle, or one that the call refuses.
         unsafe { SetHandleInformation(GetStdHandle(standard), HANDLE_FLAG_INHERIT, 0) };
@@ -89,7 +89,7 @@ fn start(begun: &Event) -> io::Result<Child> {
             .spawn()
     };
     let flags = DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP;
-    // Out of the job of a terminal or a build, which may end all that is in it; not every job lets
-    // go.
+    // Start the copy outside the job of a terminal or a build, which may end all of its processes.
+    // Not every job allows that.
     spawn(flags | CREATE_BREAKAWAY_FROM_JOB).or_else(|_| spawn(flags))
 }

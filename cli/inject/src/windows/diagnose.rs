@@ -1,5 +1,5 @@
-//! Why a process did not load agent.dll although it was told to: what Windows' event logs, its
-//! settings and the process's modules say. Asked only after a failure.
+//! Finds why a process did not load agent.dll, from Windows' event logs and settings and the
+//! process's modules. It runs only after a failure.
 
 use super::process::Process;
 use super::system;
@@ -17,12 +17,12 @@ use windows_sys::Win32::System::Registry::{HKEY_LOCAL_MACHINE, RRF_RT_REG_DWORD,
 use windows_sys::core::BOOL;
 use windows_sys::{s, w};
 
-/// Events older than this have nothing to do with the failure.
+/// Older events are unrelated to the failure.
 const RECENT_S: u32 = 60;
-/// Events that are looked at in each log, the newest first.
+/// The most events to read of each log, the newest first.
 const EVENTS: usize = 64;
 
-/// What may have kept `dll` out of `process`, as clauses of a sentence, the surest first.
+/// What may have blocked `dll` in `process`, as clauses of a sentence, the most certain first.
 pub fn blocked(process: &Process, dll: &Path) -> String {
     let name = dll.file_name().unwrap_or_default().to_string_lossy();
     let mut found: Vec<String> = LOGS
@@ -68,8 +68,8 @@ pub fn smart_app_control() -> Option<u32> {
     (failed == 0).then_some(value)
 }
 
-/// The id of the newest event of `log` that names `file`; `None` also where the log cannot be read,
-/// as some only by administrators.
+/// The id of the newest event of `log` that names `file`; `None` also if the log cannot be read;
+/// some only administrators can read.
 fn event(log: &Log, file: &str) -> Option<u32> {
     let api = EventLogApi::load()?;
     let channel = system::wide(OsStr::new(log.channel));

@@ -1,6 +1,5 @@
-//! The guard's eyes and hand: a thread of inject that watches the recorder's threads in the other
-//! process while it records, and resumes the thread that a dead sampler held. What it decides is in
-//! [`crate::guard`].
+//! The guard thread of inject. It watches the recorder's threads in the recorded process and
+//! resumes the thread that a dead sampler held. [`crate::guard`] makes the decisions.
 
 use super::process::Process;
 use super::system::{self, Event};
@@ -19,15 +18,15 @@ use windows_sys::Win32::System::Threading::{
     THREAD_QUERY_LIMITED_INFORMATION, THREAD_SUSPEND_RESUME, THREAD_SYNCHRONIZE,
 };
 
-/// Milliseconds between looks at the board for samplers that were added.
+/// Milliseconds between reads of the board, which may list new samplers.
 const LOOK_MS: u32 = 100;
 /// The same once the watchdog or a sampler has ended.
 const SOON_MS: u32 = 5;
 
-/// A handle of this process that tells others when it has ended, and no more.
+/// A handle of this process that only shows when it has ended.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn own_process() -> io::Result<OwnedHandle> {
     // SAFETY: the handle is fresh.
     unsafe { system::own(OpenProcess(PROCESS_SYNCHRONIZE, 0, std::process::id())) }
@@ -41,15 +40,15 @@ pub struct GuardThread {
 }
 
 impl GuardThread {
-    /// Begins to guard a process whose agent's status is this; `None` if the agent has no board, or
-    /// no thread can be had.
+    /// Begins to guard a process whose agent has this status; `None` if the agent has no board, or
+    /// if no thread can be made.
     pub fn start(process: &Process, status: &AgentStatus) -> Option<GuardThread> {
         let address = Some(status.guard_board).filter(|&address| address != 0)?;
         let handle = process.handle().try_clone_to_owned().ok()?;
         let process = Process::from_handle(handle, process.pid()).ok()?;
         let stop = Arc::new(Event::new().ok()?);
         let mut watch = Watch::new(process, address);
-        // The first look is taken here, so that the threads are known before anything else happens.
+        // Read the board once here, so that the threads are known before anything else happens.
         watch.read_board().then_some(())?;
         let stopped = stop.clone();
         let work = move || watch.run(&stopped);
@@ -61,7 +60,7 @@ impl GuardThread {
 impl Drop for GuardThread {
     fn drop(&mut self) {
         self.stop.set();
-        // inject leaves no thread behind that still waits when it ends.
+        // Join the thread, so that none is waiting when inject ends.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -144,8 +143,8 @@ impl Watch {
         }
         let Some(tid) = guard::thread_to_resume(u64::from_le_bytes(word)) else { return };
         let Ok(thread) = open(&self.process, tid, THREAD_SUSPEND_RESUME) else { return };
-        // SAFETY: the handle is open with the right to resume. Whoever suspended the thread is
-        // dead, and so is its watchdog.
+        // SAFETY: the handle is open with the right to resume. The sampler that suspended the
+        // thread is dead, and so is the watchdog.
         let before = unsafe { ResumeThread(thread.as_raw_handle()) };
         if before != 0 && before != u32::MAX {
             let process = &self.process;
@@ -157,7 +156,7 @@ impl Watch {
 }
 
 impl RecorderThread {
-    /// From now on this is the thread `tid`, 0 = none.
+    /// Watches the thread `tid` from now on; 0 = none.
     fn open(&mut self, process: &Process, tid: u32) {
         if tid == self.tid {
             return;
@@ -200,7 +199,7 @@ fn open(process: &Process, tid: u32, rights: u32) -> io::Result<OwnedHandle> {
     Ok(thread)
 }
 
-/// ERROR_INVALID_PARAMETER: what OpenThread says of an id that is no thread's.
+/// ERROR_INVALID_PARAMETER: OpenThread's error for an id that no thread has.
 const INVALID_PARAMETER: i32 = 87;
 
 fn is_gone(error: &io::Error) -> bool {

@@ -1,4 +1,4 @@
-//! Leaving a process to the inject that was built for its architecture.
+//! Hands a process over to the inject that was built for its architecture.
 
 use super::console;
 use super::process::Process;
@@ -9,7 +9,7 @@ use crate::refusal::Machine;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The inject beside this one that records `process`, if this one cannot and that one is there.
+/// The inject beside this one that records `process`, if this one cannot and that one exists.
 pub fn companion(process: &Process) -> Option<PathBuf> {
     companion_for(process.machine())
 }
@@ -26,7 +26,7 @@ pub fn companion_for(machine: Machine) -> Option<PathBuf> {
 /// # Errors
 /// A sentence for the user, when it cannot be started.
 pub fn run(inject: &Path) -> Result<i32, Failure> {
-    // It shares the console, gets Ctrl-C itself, and has the last word.
+    // The other inject shares the console, gets Ctrl-C itself, and decides the exit code.
     let _ = console::catch();
     let status = Command::new(inject).args(std::env::args_os().skip(1)).status();
     let status = status

@@ -1,5 +1,4 @@
-//! Starting the program to be recorded; its main thread initialises the process and waits for the
-//! agent.
+//! Starts the program to record. Its main thread initialises the process and waits for the agent.
 
 use super::ntdll;
 use super::process::Process;
@@ -26,23 +25,22 @@ pub struct LaunchedProgram {
     process: Process,
     main_thread: OwnedHandle,
     stage: Cell<Stage>,
-    /// What the main thread waits for once it has initialised the process.
+    /// The event for which the main thread waits after it has initialised the process.
     go: Event,
     // Keeps the pipes, if any, and the process handle as long as the program runs.
     _child: Child,
 }
 
-/// How far a launched program is.
+/// The stages of a launched program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     /// Its main thread is suspended before its first instruction.
     Suspended,
-    /// Its main thread was let run and has not told that the process is initialised. It may have
-    /// passed the wait.
+    /// Its main thread was resumed and has not signalled that the process is initialised. It may
+    /// have passed the wait.
     Initialising,
     /// The process is initialised and its main thread waits before the program's entry point.
     Waiting,
-    /// It runs.
     Running,
 }
 
@@ -75,23 +73,22 @@ impl LaunchedProgram {
         Ok(LaunchedProgram { process, main_thread, stage: Cell::new(Stage::Suspended), go, _child: child })
     }
 
-    /// The program's process.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Has the main thread initialise the process and then wait before the program's entry point,
-    /// so that DLLs are attached on the thread on which they would be without inject. (The first
-    /// thread that runs in a process initialises it: a remote thread would take that part from the
-    /// main thread, and become the main thread of a .NET Framework program.)
+    /// Lets the main thread initialise the process and then wait before the program's entry point,
+    /// so that DLLs are attached on the same thread as without inject. (The first thread that runs
+    /// in a process initialises it. A remote thread would do so instead of the main thread, and
+    /// become the main thread of a .NET Framework program.)
     ///
-    /// Asynchronous procedure calls do that. The loader delivers those that were queued to a thread
-    /// before its first instruction when it has initialised the process and before it goes to the
+    /// This uses asynchronous procedure calls. If they were queued to a thread before its first
+    /// instruction, the loader delivers them after it has initialised the process and before the
     /// entry point. They call exports of ntdll; no code is written. The DllMains of the program's
     /// static imports and its TLS callbacks have run by then.
     ///
     /// # Errors
-    /// A sentence for the user: refused, ended, or not in time.
+    /// A sentence for the user: it was refused, the process ended, or it took too long.
     pub fn initialise(&self, timeout_ms: u32) -> Result<(), Failure> {
         let process = &self.process;
         let calls = ntdll::Calls::find(process)?;
@@ -139,7 +136,7 @@ impl LaunchedProgram {
         }
     }
 
-    /// Lets it run.
+    /// Lets the program run.
     pub fn resume(&self) {
         self.go.set();
         self.stage.set(Stage::Running);
@@ -154,7 +151,7 @@ impl Drop for LaunchedProgram {
             Stage::Suspended | Stage::Waiting => unsafe {
                 TerminateProcess(self.process.handle().as_raw_handle(), 1);
             },
-            // It may be past its entry point, and ending it would lose its work.
+            // The program may have passed its entry point, and ending it would lose its work.
             Stage::Initialising | Stage::Running => self.go.set(),
         }
     }

@@ -1,5 +1,5 @@
-//! Whether a path that somebody else has given leads to a file of this machine, told before
-//! anything opens it.
+//! Checks whether a path from an untrusted source leads to a file of this machine, before anything
+//! opens it.
 
 use super::system;
 use crate::trust;
@@ -23,7 +23,7 @@ pub enum PathRefusal {
 /// Whether the path is that of an ordinary file on a local disk.
 ///
 /// # Errors
-/// Where else it leads, or may lead.
+/// Where else the path leads or may lead.
 pub fn check(path: &Path) -> Result<(), PathRefusal> {
     const REMOVABLE: u32 = 2;
     const FIXED: u32 = 3;
@@ -37,13 +37,13 @@ pub fn check(path: &Path) -> Result<(), PathRefusal> {
     Ok(())
 }
 
-/// The same, and that no link lies on the way.
+/// As [`check`], and also that no link lies on the way.
 ///
 /// # Errors
-/// Where else it leads, or may lead.
+/// Where else the path leads or may lead.
 pub fn check_without_links(path: &Path) -> Result<(), PathRefusal> {
     check(path)?;
-    // From the root on, so that no link is followed before it is seen.
+    // Start at the root, so that no link is followed before it is checked.
     let mut folders: Vec<&Path> = path.ancestors().collect();
     folders.reverse();
     for part in folders.into_iter().skip(1) {
@@ -57,7 +57,7 @@ pub fn check_without_links(path: &Path) -> Result<(), PathRefusal> {
 }
 
 /// The path of an open file without links and drives of this session, `C:\…` or
-/// `\\server\share\…`; `None` if it has none such.
+/// `\\server\share\…`; `None` if it has no such path.
 pub fn real_path(file: &File) -> Option<PathBuf> {
     use std::ffi::OsString;
     use std::os::windows::ffi::OsStringExt as _;

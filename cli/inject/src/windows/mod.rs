@@ -3,22 +3,22 @@
 //! * [`process`]: other processes: finding, opening, reading them.
 //! * [`refusal`]: why a process cannot be recorded.
 //! * [`place`]: agent.dll as a file, and the folder from which it is loaded.
-//! * [`diagnose`]: who kept the agent out.
-//! * [`token`]: access tokens, and what they let a process read.
+//! * [`diagnose`]: what blocked the agent.
+//! * [`token`]: access tokens, and which files they allow a process to read.
 //! * [`remote`]: memory and threads in another process.
 //! * [`agent`]: the agent inside another process, called through its exports.
 //! * [`record`]: one recording from the first check to the last line.
-//! * [`complete`]: the trace and image files, for what is added after the end.
+//! * [`complete`]: the trace and image files, for the data added after the end.
 //! * [`names`]: names for the agent from a .NET runtime's data access library.
 //! * [`output`]: the file that the agent writes.
-//! * [`guard`]: watching over the recorder's threads.
-//! * [`detach`]: leaving a copy of inject behind as the guard.
-//! * [`launch`]: starting the program to be recorded.
+//! * [`guard`]: the thread that watches the recorder's threads.
+//! * [`detach`]: starts a copy of inject that remains as the guard.
+//! * [`launch`]: starts the program to record.
 //! * [`ntdll`]: ntdll in another process, and calls on a thread there.
 //! * [`handover`]: processes of another architecture.
 //! * [`ps`]: the list of processes.
-//! * [`doctor`]: whether this system looks as the recorder expects.
-//! * [`console`]: what Ctrl-C does.
+//! * [`doctor`]: whether this system is as the recorder expects.
+//! * [`console`]: handles Ctrl-C.
 //! * [`system`]: handles, events, error texts.
 
 pub mod agent;
@@ -50,7 +50,7 @@ use crate::messages;
 use process::Process;
 use std::io::Write as _;
 
-/// Does what was asked and returns the exit code; failures go to stderr.
+/// Runs the action and returns the exit code. Failures go to stderr.
 pub fn run(action: Action) -> i32 {
     let done = match action {
         Action::Record(record) => record::run(&record),
@@ -91,7 +91,7 @@ fn stop(target: &Target, timeout_ms: u32) -> Result<i32, Failure> {
     Ok(failure::OK)
 }
 
-/// Opens a process that runs already.
+/// Opens a running process.
 fn open(target: &Target) -> Result<Process, Failure> {
     match target {
         Target::Pid(pid) => Process::open(*pid),

@@ -26,8 +26,8 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Those of `process`, read from its memory: the system maps ntdll into a process before it
-    /// makes the first thread.
+    /// Finds the functions in the memory of `process`. The system maps ntdll into a process before
+    /// it makes the first thread.
     ///
     /// # Errors
     /// A sentence for the user, when there is no ntdll that looks like one.
@@ -46,8 +46,8 @@ impl Calls {
     }
 }
 
-/// The process's ntdll of this inject's architecture. Nearly always where it is in this process;
-/// else every image is looked at.
+/// The process's ntdll of this inject's architecture. It nearly always has the same address as in
+/// this process; otherwise every image is checked.
 fn module(process: &Process) -> Option<Module> {
     let named = |base| {
         let found = process.module(base, |name| name.eq_ignore_ascii_case("ntdll.dll"))?;
@@ -82,11 +82,11 @@ fn image_bases(process: &Process) -> Vec<u64> {
     }
 }
 
-/// Queues a call of `function(argument, 0, 0)` to a thread, which makes it when it next looks for
-/// such calls: at the latest, for a thread that has not run yet, before its first own instruction.
+/// Queues a call of `function(argument, 0, 0)` to a thread. The thread makes it when it next checks
+/// for such calls; if it has not run yet, before its first own instruction at the latest.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn queue(thread: BorrowedHandle, function: u64, argument: u64) -> io::Result<()> {
     type Queue = unsafe extern "system" fn(
         HANDLE,

@@ -1,5 +1,5 @@
-//! Files that inject makes: the trace, which the agent writes, and reports. No link leads a
-//! privileged inject elsewhere, and nothing is replaced unless that is asked for.
+//! Files that inject makes: the trace, which the agent writes, and reports. No link can redirect a
+//! privileged inject, and no file is replaced unless the user asks for it.
 
 use super::system;
 use super::token::{self, Token};
@@ -21,15 +21,14 @@ use windows_sys::Win32::Storage::FileSystem::{
 /// [`Output::keep`] is called, a file that was not there before is deleted again.
 #[derive(Debug)]
 pub struct Output {
-    // In this order, since a file that is open cannot be deleted.
+    // Dropped in this order, because an open file cannot be deleted.
     file: File,
     unwanted: FileRemoval,
     path: PathBuf,
     identity: OutputIdentity,
 }
 
-/// What tells a file from every other one on its machine, whatever it is called: volume serial
-/// number and file index.
+/// The identity of a file on its machine, whatever its name: volume serial number and file index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutputIdentity(u32, u64);
 
@@ -38,8 +37,8 @@ pub struct OutputIdentity(u32, u64);
 struct FileRemoval(Option<PathBuf>);
 
 impl Output {
-    /// Creates the file, or with `force` opens one that is there; others may read but not write it
-    /// from now on.
+    /// Creates the file, or with `force` opens an existing one. From now on others may read it but
+    /// not write it.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -50,7 +49,7 @@ impl Output {
         let path = std::path::absolute(path).map_err(fail)?;
         check_folders(&path)?;
         let mut options = OpenOptions::new();
-        // The flag has a link itself opened, not what it leads to.
+        // With this flag a link itself is opened, not its target.
         options.write(true).share_mode(FILE_SHARE_READ).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
         let (file, unwanted) = match options.clone().create_new(true).open(&path) {
             Ok(file) => (file, FileRemoval(Some(path.clone()))),
@@ -74,7 +73,7 @@ impl Output {
         Ok(Output { file, unwanted, path, identity })
     }
 
-    /// Empties the file: from here on it is the new trace's.
+    /// Empties the file for the new trace.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -97,8 +96,8 @@ impl Output {
         Ok(())
     }
 
-    /// Most bytes of the trace where nobody says: 4 GiB, or a tenth of what is free on its disk (at
-    /// least 1 MiB).
+    /// The default for the most bytes of the trace: 4 GiB, or a tenth of its disk's free space if
+    /// that is less (at least 1 MiB).
     pub fn default_limit(&self) -> u64 {
         const MOST: u64 = 4 << 30;
         const LEAST: u64 = 1 << 20;
@@ -117,7 +116,8 @@ impl Output {
         self.file.as_handle()
     }
 
-    /// The agent has it now: closes our handle, leaves the file and returns its path and identity.
+    /// Leaves the file to the agent: closes inject's handle and returns the file's path and
+    /// identity.
     pub fn keep(mut self) -> (PathBuf, OutputIdentity) {
         self.unwanted.0 = None;
         (self.path, self.identity)
@@ -125,10 +125,10 @@ impl Output {
 }
 
 impl OutputIdentity {
-    /// That of an open file.
+    /// The identity of an open file.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn of(file: &File) -> io::Result<OutputIdentity> {
         let known = information(file)?;
         let index = u64::from(known.nFileIndexHigh) << 32 | u64::from(known.nFileIndexLow);
@@ -139,25 +139,25 @@ impl OutputIdentity {
 impl Drop for FileRemoval {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // If it cannot be deleted, an empty file stays: no reason to hide the failure that led
-            // here.
+            // If the file cannot be deleted, an empty file remains. Report the original failure,
+            // not this one.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// What kind of file is open, asked of the file itself and not of its name.
+/// The kind of an open file, from its handle and not from its name.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn existing(file: &File) -> io::Result<ExistingFile> {
     let known = information(file)?;
     // SAFETY: the handle is open.
     let is_disk = unsafe { GetFileType(file.as_raw_handle()) } == FILE_TYPE_DISK;
     Ok(ExistingFile {
         regular: is_disk && known.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY == 0,
-        // Also what stands for a file kept elsewhere, in a cloud or a store of shared chunks: it is
-        // opened as such.
+        // Includes placeholders of files stored elsewhere, in a cloud or a store of shared chunks,
+        // because the flag opens the placeholder.
         link: known.dwFileAttributes & FILE_ATTRIBUTE_REPARSE_POINT != 0,
         names: known.nNumberOfLinks,
     })
@@ -172,7 +172,7 @@ fn information(file: &File) -> io::Result<BY_HANDLE_FILE_INFORMATION> {
     }
 }
 
-/// Refuses an output whose path leads over a link that somebody without inject's rights made.
+/// Refuses an output whose path contains a link made by a user without inject's rights.
 fn check_folders(path: &Path) -> Result<(), Failure> {
     let mut own = None;
     for folder in path.ancestors().skip(1) {
@@ -198,8 +198,9 @@ fn check_folders(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Stores `bytes` under `path` if nothing is there: whole or not at all, by way of a name beside it
-/// that cannot be guessed. True if the file holds these bytes afterwards.
+/// Stores `bytes` under `path` if no file exists there. The file is written under an unguessable
+/// name beside it and then renamed, so it is whole or absent. True if the file holds these bytes
+/// afterwards.
 pub fn store_once(path: &Path, bytes: &[u8]) -> bool {
     if holds(path, bytes) {
         return true;
@@ -211,7 +212,7 @@ pub fn store_once(path: &Path, bytes: &[u8]) -> bool {
     let Ok(mut file) = options.create_new(true).open(&beside) else { return false };
     let written = file.write_all(bytes);
     drop(file);
-    // Without replacing: a file that has come meanwhile is read instead.
+    // Does not replace a file that was made meanwhile, but reads it instead.
     let stored = written.is_ok() && system::rename_new(&beside, path).is_ok();
     if !stored {
         let _ = std::fs::remove_file(&beside);

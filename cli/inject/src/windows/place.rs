@@ -1,11 +1,11 @@
 //! agent.dll as a file, and the folder from which targets load it.
 //!
-//! The file is opened before it is looked at, without letting anybody write, rename or delete it,
-//! and stays open until it is loaded: what was checked is what is loaded. Where this inject may
-//! write to Program Files, or a copy is there already, targets load a copy from `stk\<hash of the
-//! contents>` there, a folder that administrators alone own and write and that everybody may read:
-//! services, other users and AppContainers can load it, and an agent.dll that is in use can be
-//! replaced. Else they load the named file.
+//! The file is opened before it is checked, so that it cannot be written, renamed or deleted, and
+//! stays open until it is loaded. So the checked file is the one loaded. If this inject may write
+//! to Program Files, or a copy exists there already, targets load a copy from `stk\<hash of the
+//! contents>` there, a folder that only administrators own and write and that everybody may read.
+//! Services, other users and AppContainers can load it, and an agent.dll in use can be replaced.
+//! Otherwise targets load the named file.
 
 use super::local::real_path;
 use super::system;
@@ -34,15 +34,16 @@ use windows_sys::Win32::System::WindowsProgramming::DRIVE_REMOTE;
 use windows_sys::Win32::UI::Shell::{FOLDERID_ProgramFiles, SHGetKnownFolderPath};
 use windows_sys::w;
 
-/// UTF-16 units of a path that LoadLibraryW takes in every program: MAX_PATH without its zero.
+/// The longest path, in UTF-16 units, that LoadLibraryW accepts in every program: MAX_PATH without
+/// its zero.
 const LONGEST_PATH: usize = 259;
 
 /// agent.dll as a file.
 #[derive(Debug)]
 pub struct AgentFile {
-    /// Absolute path, as the target can use it.
+    /// Absolute path that the target can use.
     pub path: PathBuf,
-    /// What it says of itself.
+    /// Its headers and exports.
     pub image: Image,
     bytes: Vec<u8>,
     /// Keeps others from changing the file.
@@ -53,8 +54,8 @@ impl AgentFile {
     /// Opens, reads and checks a DLL; `None` is agent.dll beside inject.exe.
     ///
     /// # Errors
-    /// A sentence for the user: missing, unreadable, no DLL, or at a path that not every process
-    /// can use.
+    /// A sentence for the user: the file is missing, unreadable or not a DLL, or not every process
+    /// can use its path.
     pub fn open(path: Option<&Path>) -> Result<AgentFile, Failure> {
         let path = match path {
             Some(path) => path.to_owned(),
@@ -83,8 +84,8 @@ impl AgentFile {
         Ok(AgentFile { path, image, bytes, _file: file })
     }
 
-    /// Checks that it is the agent. Apart from [`AgentFile::open`], so that a DLL of another
-    /// architecture is named as that.
+    /// Checks that it is the agent. Separate from [`AgentFile::open`], so that a DLL of another
+    /// architecture is reported as such.
     ///
     /// # Errors
     /// A sentence that names the missing export.
@@ -98,8 +99,8 @@ impl AgentFile {
         }
     }
 
-    /// The copy in Program Files that targets are to load, if there is one or it can be made; else
-    /// itself.
+    /// The copy in Program Files for targets to load, if one exists or can be made; otherwise the
+    /// file itself.
     #[must_use]
     pub fn placed(self) -> AgentFile {
         if !self.image.is_agent() || self.image.machine != image::own_machine() {
@@ -122,7 +123,8 @@ fn beside_inject() -> Result<PathBuf, Failure> {
     Ok(found.or_else(|| paths.next()).unwrap_or(own))
 }
 
-/// A file that nobody may write, rename or delete while it is open, and its contents.
+/// Opens a file so that it cannot be written, renamed or deleted while it is open, and reads its
+/// contents.
 fn open_unchanging(path: &Path) -> io::Result<(File, Vec<u8>)> {
     let mut file = File::options().read(true).share_mode(FILE_SHARE_READ).open(path)?;
     let mut bytes = Vec::new();
@@ -148,8 +150,8 @@ fn is_of_this_session(path: &Path) -> bool {
     kind == DRIVE_REMOTE || device[..len.min(device.len())].starts_with(&link)
 }
 
-/// The path of a copy that administrators alone can change, held open; `None` where it cannot be
-/// had.
+/// The path of a copy that only administrators can change, held open; `None` if there is none and
+/// none can be made.
 fn copy_in_program_files(bytes: &[u8]) -> Option<(PathBuf, File)> {
     let programs = program_files()?;
     let stk = programs.join("stk");
@@ -169,7 +171,7 @@ fn copy_in_program_files(bytes: &[u8]) -> Option<(PathBuf, File)> {
     if !path.exists() && write_whole(&path, bytes).is_err() && !path.exists() {
         return None;
     }
-    // The name only says where to look; what is there must be the same to the byte.
+    // The name only gives the place. The file there must have exactly the same bytes.
     let (file, found) = open_unchanging(&path).ok()?;
     (found == bytes && is_guarded(&path)).then_some((path, file))
 }
@@ -188,7 +190,7 @@ fn program_files() -> Option<PathBuf> {
     }
 }
 
-/// Whether it is there, is no link, and administrators alone own and write it.
+/// Whether it exists, is not a link, and only administrators own and write it.
 fn is_guarded(path: &Path) -> bool {
     let plain = std::fs::symlink_metadata(path)
         .is_ok_and(|metadata| metadata.file_attributes() & FILE_ATTRIBUTE_REPARSE_POINT == 0);

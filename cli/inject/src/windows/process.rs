@@ -32,16 +32,16 @@ use windows_sys::Win32::System::Threading::{
 };
 use windows_sys::core::BOOL;
 
-/// What answering the agent's questions for names needs: memory read and written, the modules'
-/// paths, the end awaited.
+/// The rights for answering the agent's requests for names: to read and write memory, to read the
+/// modules' paths, to wait for the end.
 pub const NAMING: u32 = PROCESS_VM_OPERATION
     | PROCESS_VM_READ
     | PROCESS_VM_WRITE
     | PROCESS_QUERY_INFORMATION
     | PROCESS_SYNCHRONIZE;
 
-/// What recording needs: a thread and memory there, a handle given, its modules read, its end
-/// awaited.
+/// The rights for recording: to make a thread and memory there, to duplicate a handle, to read its
+/// modules, to wait for its end.
 const RIGHTS: u32 = PROCESS_CREATE_THREAD
     | PROCESS_VM_OPERATION
     | PROCESS_VM_READ
@@ -50,7 +50,7 @@ const RIGHTS: u32 = PROCESS_CREATE_THREAD
     | PROCESS_QUERY_INFORMATION
     | PROCESS_SYNCHRONIZE;
 
-/// A process that can be recorded as far as its rights go.
+/// An open process whose handle has the rights that recording needs.
 #[derive(Debug)]
 pub struct Process {
     handle: OwnedHandle,
@@ -63,7 +63,7 @@ pub struct Process {
 pub enum OpenError {
     /// There is no such process.
     NotFound,
-    /// It ended; somebody still holds a handle of it.
+    /// It has ended, but a handle of it is still open.
     Ended,
     /// It may not be opened.
     Refused(Refusal),
@@ -81,7 +81,6 @@ pub struct Module {
 /// A line of the system's process list.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Process id.
     pub pid: u32,
     /// Program file name.
     pub name: String,
@@ -106,18 +105,17 @@ impl Process {
         })
     }
 
-    /// Opens a process for reading alone: what it is, its modules, its memory. Without any
-    /// privilege.
+    /// Opens a process only for reading its properties, modules and memory, without any privilege.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn open_to_read(pid: u32) -> io::Result<Process> {
         let handle = open(pid, PROCESS_QUERY_INFORMATION | PROCESS_VM_READ | PROCESS_SYNCHRONIZE)?;
         let name = program_name(handle.as_handle());
         Ok(Process { handle, pid, name })
     }
 
-    /// As [`Process::open`], with the cause kept.
+    /// As [`Process::open`], but returns the cause of a failure.
     ///
     /// # Errors
     /// Why it cannot be opened.
@@ -136,7 +134,7 @@ impl Process {
         Process::from_handle(handle, pid)
     }
 
-    /// A process that inject has started, by the handle that it got then.
+    /// A process that inject has started, from the handle that it got then.
     ///
     /// # Errors
     /// As [`Process::try_open`].
@@ -151,10 +149,10 @@ impl Process {
         if process.has_ended() { Err(OpenError::Ended) } else { Ok(process) }
     }
 
-    /// A handle of it with these rights alone, of those that this one has.
+    /// A handle of it with only these of its rights.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn narrowed(&self, rights: u32) -> io::Result<OwnedHandle> {
         let mut narrow = ptr::null_mut();
         // SAFETY: the handle is open and the result has room.
@@ -174,7 +172,6 @@ impl Process {
         self.handle.as_handle()
     }
 
-    /// Its id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -197,7 +194,7 @@ impl Process {
         code
     }
 
-    /// What it runs on.
+    /// The machine types of the process and of its processor.
     pub fn machine(&self) -> Machine {
         machine(self.handle())
     }
@@ -227,8 +224,8 @@ impl Process {
         }
         let Ok(address) = usize::try_from(address) else { return false };
         let mut written = 0;
-        // SAFETY: the source is the slice; the destination is checked by the system, and what lies
-        // there is the caller's knowledge.
+        // SAFETY: the source is the slice; the destination is checked by the system, and the caller
+        // knows what lies there.
         let ok = unsafe {
             let to = ptr::without_provenance_mut(address);
             let (from, len) = (bytes.as_ptr().cast(), bytes.len());
@@ -240,11 +237,11 @@ impl Process {
     /// Its modules' headers and exports, the program first. Empty while it has not been
     /// initialised.
     ///
-    /// Without their paths: to find one, the system walks the process's whole list, for each module
-    /// anew.
+    /// The paths are not read: for each module the system would walk the process's whole list
+    /// again.
     ///
     /// # Errors
-    /// The system's, when the list keeps changing under the reader or cannot be read.
+    /// The system's error, when the list keeps changing under the reader or cannot be read.
     pub fn modules(&self) -> io::Result<Vec<Module>> {
         self.modules_if(&|_, _| true)
     }
@@ -264,7 +261,7 @@ impl Process {
                     return Ok(bases.enumerate().filter_map(module).collect());
                 }
                 Err(error) if attempt == TRIES => return Err(error),
-                // The list changes while it is read; the next look finds it whole.
+                // The list changed while it was read. Read it again.
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
         }
@@ -331,7 +328,7 @@ impl fmt::Display for Process {
 /// The system's process list.
 ///
 /// # Errors
-/// A sentence for the user, when the list cannot be had.
+/// A sentence for the user, when the list cannot be read.
 pub fn entries() -> Result<Vec<Entry>, Failure> {
     // SAFETY: the snapshot handle is fresh.
     let snapshot = unsafe { system::own(CreateToolhelp32Snapshot(TH32CS_SNAPPROCESS, 0)) }
@@ -351,7 +348,8 @@ pub fn entries() -> Result<Vec<Entry>, Failure> {
     Ok(all)
 }
 
-/// The one process whose program is called `name`, with or without `.exe`, in any case.
+/// The only process whose program has the name `name`, with or without `.exe`, in upper or lower
+/// case.
 ///
 /// # Errors
 /// A sentence for the user, when there is none or more than one.
@@ -375,13 +373,13 @@ pub fn pid_of(name: &str) -> Result<u32, Failure> {
     }
 }
 
-/// What the process behind `handle` runs on.
+/// The machine types of the process behind `handle`.
 pub fn machine(handle: BorrowedHandle) -> Machine {
     const UNKNOWN: u16 = 0;
     let (wow, native) = is_wow64(handle);
     let mut machine = Machine { process: if wow == UNKNOWN { native } else { wow }, native };
-    // IsWow64Process2 does not tell x64 programs on ARM64 from native ones; this does, and came
-    // with Windows 11 as they did.
+    // IsWow64Process2 does not distinguish x64 programs on ARM64 from native ones. This function
+    // does. It came with Windows 11, as did x64 programs on ARM64.
     if let Some(function) = system::kernel32(c"GetProcessInformation") {
         type Function = unsafe extern "system" fn(HANDLE, i32, *mut PROCESS_MACHINE_INFORMATION, u32) -> BOOL;
         // SAFETY: this is the documented signature of GetProcessInformation.
@@ -428,16 +426,16 @@ fn is_wow64(handle: BorrowedHandle) -> (IMAGE_FILE_MACHINE, IMAGE_FILE_MACHINE) 
 /// Opens a process with `rights`.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn open(pid: u32, rights: u32) -> io::Result<OwnedHandle> {
     // SAFETY: the handle is fresh.
     unsafe { system::own(OpenProcess(rights, 0, pid)) }
 }
 
-/// Opens a process for the few questions that nearly everybody may ask.
+/// Opens a process for the few queries that nearly every user may make.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn open_limited(pid: u32) -> io::Result<OwnedHandle> {
     open(pid, PROCESS_QUERY_LIMITED_INFORMATION)
 }

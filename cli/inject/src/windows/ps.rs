@@ -1,4 +1,4 @@
-//! The list of processes with what recording them would meet.
+//! Lists processes and the obstacles to recording them.
 
 use super::agent;
 use super::handover;
@@ -15,7 +15,7 @@ use stk_schema::control;
 /// All processes but inject itself, by pid.
 ///
 /// # Errors
-/// A sentence for the user, when the list cannot be had.
+/// A sentence for the user, when the list cannot be read.
 pub fn processes() -> Result<Vec<list::ProcessRow>, Failure> {
     let mut all = process::entries()?;
     all.retain(|entry| entry.pid != std::process::id());
@@ -23,8 +23,8 @@ pub fn processes() -> Result<Vec<list::ProcessRow>, Failure> {
     Ok(all.into_iter().map(|entry| describe(entry.pid, entry.name)).collect())
 }
 
-/// What can be told of a process without opening it for more than reading, and without privileges.
-/// Of other users' processes no memory is read.
+/// Describes a process from a handle that allows only reading, without privileges. It does not read
+/// the memory of other users' processes.
 fn describe(pid: u32, name: String) -> list::ProcessRow {
     let mut line = list::ProcessRow {
         pid,
@@ -54,7 +54,7 @@ fn describe(pid: u32, name: String) -> list::ProcessRow {
     let readable = if own { Process::open_to_read(pid).ok() } else { None };
     let handle = readable.as_ref().map_or(limited.as_handle(), Process::handle);
     let fits = if handover::companion_for(machine).is_some() {
-        // The other inject asks for the rest of what may be in its way.
+        // The other inject checks for the remaining obstacles.
         refusal::policies(handle, None)
     } else {
         refusal::architecture(machine, None).and_then(|()| refusal::policies(handle, None))
@@ -69,7 +69,7 @@ fn describe(pid: u32, name: String) -> list::ProcessRow {
     line
 }
 
-/// Adds what the process's modules tell: its runtime, and what an agent in it is doing.
+/// Adds facts from the process's modules: its runtime, and the state of an agent in it.
 fn look_into(process: &Process, line: &mut list::ProcessRow) {
     let wanted = |index: usize, name: &str| index == 0 || name.eq_ignore_ascii_case(image::AGENT_NAME);
     let modules = process.modules_if(&wanted).unwrap_or_default();
@@ -98,6 +98,6 @@ fn dotnet(modules: &[Module]) -> Option<&'static str> {
             _ => {}
         }
     }
-    // A single-file program has the runtime linked in and exports what debuggers ask of it.
+    // A single-file program has the runtime linked in and has the export that debuggers use.
     modules.first()?.image.export("DotNetRuntimeInfo").map(|_| "single-file")
 }

@@ -30,24 +30,24 @@ use stk_schema::event::EndReason;
 use stk_schema::text::printable_lines;
 use stk_schema::windows::MACHINE_X64;
 
-/// The status line is renewed this often on a terminal.
+/// Interval of updates of the status line on a terminal.
 const TERMINAL_MS: u32 = 250;
-/// Off a terminal there is none; the status is read this often, so that it is known when the
-/// process dies.
+/// Interval of reading the status without a terminal. There is no status line then, but the status
+/// must be known when the process dies.
 const QUIET_MS: u32 = 500;
 /// How long the agent may take to write the end of the trace.
 const STOP_MS: u32 = 30_000;
-/// How long a process whose memory is gone, or whose agent has told of its exit, may take to end:
-/// its other DLLs have things to do, and a killed one goes only when the system has finished what
-/// its threads had asked of a busy disk.
+/// How long a process may take to end after its memory is gone or its agent has reported the exit.
+/// Its other DLLs may still have work, and a killed process ends only when the system has completed
+/// its threads' requests to a busy disk.
 const GOING_MS: u32 = 30_000;
 
 /// How long a program that is launched waits for the agent's first look at it.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
-/// A first look is over after so many passes over the threads, even if none could be sampled.
+/// A first look ends after this many passes over the threads, even if none could be sampled.
 const FIRST_PASSES: u64 = 20;
 
-/// Records as asked and returns the exit code.
+/// Records with these options and returns the exit code.
 ///
 /// # Errors
 /// A sentence for the user, when nothing was recorded or the trace is not whole.
@@ -75,13 +75,13 @@ pub fn run(record: &Record) -> Result<i32, Failure> {
 
 /// Starts the program, records it and returns its exit code.
 fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
-    // Before the program is started, so that a missing agent costs nothing.
+    // Check before the program is started, so that a missing agent has no effect on it.
     AgentFile::open(record.dll.as_deref())?;
     let interrupted = catch_interrupts()?;
     let launched = LaunchedProgram::start(line)?;
     let process = launched.process();
     if let Some(other) = handover::companion(process) {
-        // It starts the program anew: this one has not run one instruction.
+        // The other inject starts the program again. This instance has not run one instruction.
         drop(launched);
         return handover::run(&other);
     }
@@ -115,21 +115,21 @@ struct Session<'a> {
     /// Signalled by the agent when the recording has ended.
     ended: Event,
     status_address: u64,
-    /// As last seen.
+    /// The status as last read.
     status: AgentStatus,
     /// Whether stderr holds a status line without its end.
     line_open: bool,
-    /// Whether one sample of each thread was asked for.
+    /// Whether to record only one sample of each thread.
     once: bool,
-    /// What is added to the trace after its end.
+    /// The settings for completing the trace after its end.
     wanted: complete::CompletionRequest,
     /// Answers the agent's questions for names until the recording ends.
     _names: Option<Names>,
-    /// Watches over the recorder's threads until the process or the recording ends.
+    /// Watches the recorder's threads until the process or the recording ends.
     _guarding: Option<GuardThread>,
 }
 
-/// What ended a recording.
+/// The reason why a recording ended.
 enum End {
     Interrupted,
     ByAgent,
@@ -198,9 +198,9 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Waits until the agent has written which modules there are and, unless the first sample is
-    /// delayed, has sampled: a program that ends at once would leave a trace of addresses alone, or
-    /// of nothing, since the recorder measures its own cost before it samples.
+    /// Waits until the agent has written the list of modules and, unless the first sample is
+    /// delayed, has sampled. Otherwise a program that ends at once would leave a trace of bare
+    /// addresses, or an empty one, because the recorder measures its own cost before it samples.
     fn wait_for_first_look(&self, delayed: bool) {
         let start = Instant::now();
         let over = |status: AgentStatus| {
@@ -214,14 +214,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Waits for the end, says how it went and returns the exit code.
+    /// Waits for the end, reports the result and returns the exit code.
     fn run(mut self, interrupted: &Event) -> Result<i32, Failure> {
         let end = self.follow(interrupted);
         if self.line_open {
             eprintln!();
         }
         let end = end?;
-        // Here the trace is final.
+        // The trace is final from here on.
         complete::run(&self.path, &self.wanted);
         let contents = std::fs::File::open(&self.path).and_then(|mut file| contents::read(&mut file));
         let contents = contents.ok().flatten();
@@ -258,7 +258,7 @@ impl<'a> Session<'a> {
             }
             match agent::read_status(self.process, self.status_address) {
                 Some(status) => self.status = status,
-                // Its memory goes a moment before its handle is signalled.
+                // The process's memory is freed a moment before its handle is signalled.
                 None if system::wait(self.process.handle(), GOING_MS) => {
                     return Ok(if signalled == Some(0) { End::Interrupted } else { End::ProcessEnded });
                 }
@@ -284,7 +284,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// An agent that ends because its process exits is a moment ahead of the process.
+    /// An agent that ends because its process exits does so a moment before the process.
     fn ended_by_agent(&self) -> End {
         let exiting = self.status.end_reason == EndReason::ProcessExit as u32;
         if exiting && system::wait(self.process.handle(), GOING_MS) {
@@ -326,7 +326,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The agent's file, if it can record this process as asked.
+/// The agent's file, if it can record this process with these options.
 fn fitting_agent(record: &Record, process: &Process) -> Result<AgentFile, Failure> {
     if process.pid() == std::process::id() {
         return Err(Failure::usage(format!("pid {} is this inject itself", process.pid())));
@@ -341,7 +341,7 @@ fn fitting_agent(record: &Record, process: &Process) -> Result<AgentFile, Failur
     Ok(file)
 }
 
-/// What the agent is asked to do; handles and addresses in its process are still to come.
+/// The agent's configuration, without the handles and addresses in its process.
 fn config(record: &Record, output: &Output) -> AgentConfig {
     AgentConfig {
         size: size_of::<AgentConfig>() as u32,
@@ -383,15 +383,15 @@ fn output_path(record: &Record, process: &Process) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// The folder's absolute path as the agent wants it; made if missing.
+/// The folder's absolute path in the agent's form. Makes the folder if it is missing.
 fn tables_dir(path: &Path) -> Result<Vec<u16>, Failure> {
     let fail = |error| Failure::failed(format!("--tables {}: {error}", path.display()));
     std::fs::create_dir_all(path).map_err(fail)?;
     Ok(system::wide(std::path::absolute(path).map_err(fail)?.as_os_str()))
 }
 
-/// Where a runtime's data access library may lie: first where the user says, then where the
-/// debuggers look.
+/// The folders in which a runtime's data access library may lie: first the user's, then those of
+/// the debuggers.
 fn symbol_path(record: &Record) -> SymbolPath {
     let mut path = SymbolPath::default();
     record.symbol_path.iter().for_each(|text| path.add(text, true));
@@ -401,7 +401,7 @@ fn symbol_path(record: &Record) -> SymbolPath {
     path
 }
 
-/// What only inject knows: `key 0 value 0 …`.
+/// The metadata that only inject knows: `key 0 value 0 …`.
 fn metadata(record: &Record) -> Vec<u8> {
     let line: Vec<String> =
         std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
@@ -416,7 +416,7 @@ fn metadata(record: &Record) -> Vec<u8> {
     bytes
 }
 
-/// Small codes as numbers, NTSTATUS values the way they are known: `0xC0000005`.
+/// Shows small codes as numbers and NTSTATUS values in their usual form: `0xC0000005`.
 fn show_exit_code(code: u32) -> String {
     if code < 0x8000_0000 { code.to_string() } else { format!("0x{code:08X}") }
 }

@@ -1,4 +1,4 @@
-//! Why a process cannot be recorded, found out before it is touched.
+//! Finds why a process cannot be recorded, before anything in it is changed.
 
 use super::process::{self, Process};
 use super::system;
@@ -29,10 +29,10 @@ pub fn architecture(machine: Machine, dll: Option<(&Path, &Image)>) -> Result<()
     crate::refusal::architecture(image::own_machine(), machine, dll)
 }
 
-/// Whether policies of the process let the DLL in; without a DLL, what would keep out any.
+/// Whether the process's policies admit the DLL. Without a DLL, whether they would block any.
 ///
 /// # Errors
-/// The policy that does not.
+/// The policy that does not admit it.
 pub fn policies(process: BorrowedHandle, dll: Option<(&Path, &Image)>) -> Result<(), Refusal> {
     let library = dll.map(|(path, image)| AgentTraits {
         cet: image.cet,
@@ -88,7 +88,7 @@ pub fn why_denied(pid: u32) -> Refusal {
         );
     };
     let mut facts = facts(handle.as_handle());
-    facts.may_debug = false; // It was tried in vain.
+    facts.may_debug = false; // inject has tried it without success.
     standing(&facts).err().unwrap_or_else(|| {
         Refusal::new(
             "denies access although it runs as the same user: security software or its own access list blocks it",
@@ -97,7 +97,7 @@ pub fn why_denied(pid: u32) -> Refusal {
     })
 }
 
-/// How the process stands to this inject, asked through a handle for limited information.
+/// The process compared with this inject, from a handle for limited information.
 pub fn facts(process: BorrowedHandle) -> Standing {
     let (theirs, ours) = (Token::of(process).ok(), Token::own().ok());
     let both = theirs.as_ref().zip(ours.as_ref());
@@ -111,7 +111,7 @@ pub fn facts(process: BorrowedHandle) -> Standing {
     }
 }
 
-/// How the process's user and rights compare with this inject's.
+/// The process's user and rights compared with this inject's.
 pub fn rank(process: BorrowedHandle) -> Rank {
     match (Token::of(process), Token::own()) {
         (Ok(theirs), Ok(ours)) => trust::rank(theirs.same_user(&ours), theirs.integrity(), ours.integrity()),
@@ -137,8 +137,8 @@ pub fn is_protected(process: BorrowedHandle) -> bool {
 fn mitigation(process: BorrowedHandle, policy: i32) -> u32 {
     let Some(function) = system::kernel32(c"GetProcessMitigationPolicy") else { return 0 };
     type Function = unsafe extern "system" fn(HANDLE, i32, *mut u32, usize) -> BOOL;
-    // SAFETY: this is the documented signature of GetProcessMitigationPolicy; the policies asked
-    // for are one u32 of flags.
+    // SAFETY: this is the documented signature of GetProcessMitigationPolicy; the requested
+    // policies are one u32 of flags.
     let function = unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, Function>(function) };
     let mut flags = 0u32;
     // SAFETY: the buffer has the size that is passed.
@@ -149,7 +149,7 @@ fn mitigation(process: BorrowedHandle, policy: i32) -> u32 {
     }
 }
 
-/// Everything that can keep the agent out of an opened process.
+/// Checks everything that can block the agent in an opened process.
 ///
 /// # Errors
 /// The first obstacle.

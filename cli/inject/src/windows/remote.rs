@@ -29,7 +29,7 @@ impl<'a> Block<'a> {
     /// Memory that holds `bytes`.
     ///
     /// # Errors
-    /// A sentence for the user: refused, or the process is ending.
+    /// A sentence for the user: it was refused, or the process is ending.
     pub fn new(process: &'a Process, bytes: &[u8]) -> Result<Block<'a>, Failure> {
         // SAFETY: the handle is open; the system picks the address.
         let address = unsafe {
@@ -58,12 +58,12 @@ impl<'a> Block<'a> {
         Ok(block)
     }
 
-    /// Where it is in the other process.
+    /// Its address in the other process.
     pub fn address(&self) -> u64 {
         self.address as u64
     }
 
-    /// Leaves the memory where it is: a thread there may still use it.
+    /// Never frees the memory, because a thread there may still use it.
     pub fn leak(self) {
         std::mem::forget(self);
     }
@@ -84,7 +84,7 @@ pub enum Call {
     Returned(u32),
     /// The process ended first.
     ProcessEnded,
-    /// It had not returned in time, and may still run.
+    /// The function did not return in time and may still run.
     TimedOut,
 }
 
@@ -118,7 +118,7 @@ pub fn call(process: &Process, function: u64, argument: u64, timeout_ms: u32) ->
             let mut code = 0;
             // SAFETY: the handle is open and the code has room.
             unsafe { GetExitCodeThread(thread.as_raw_handle(), &mut code) };
-            // When a process ends, its threads are signalled a moment before it.
+            // When a process ends, its threads are signalled a moment before the process.
             if system::wait(process.handle(), if code == 0 { 0 } else { 20 }) {
                 Call::ProcessEnded
             } else {

@@ -1,4 +1,4 @@
-//! Who has signed a file, by its embedded Authenticode signature. Nothing is asked over the
+//! Finds who has signed a file, by its embedded Authenticode signature. It does not use the
 //! network.
 
 use super::system;
@@ -24,8 +24,8 @@ use windows_sys::core::{BOOL, GUID, PCSTR};
 /// nothing else ("CN=.NET DAC"); the debuggers ask for it too (dotnet/diagnostics,
 /// src/SOS/SOS.Hosting/RuntimeLibraryProvider.cs).
 const DATA_ACCESS_LIBRARY: &CStr = c"1.3.6.1.4.1.311.84.4.1";
-/// CERT_FIND_EXT_ONLY_ENHKEY_USAGE_FLAG: what the certificate itself says, not properties that this
-/// machine adds.
+/// CERT_FIND_EXT_ONLY_ENHKEY_USAGE_FLAG: uses the certificate's own extension, not properties that
+/// this machine adds.
 const EXTENSION_ONLY: u32 = 2;
 
 type Procedure = unsafe extern "system" fn() -> isize;
@@ -138,9 +138,10 @@ pub fn is_data_access_library(file: &File, path: &Path) -> bool {
     verify(path, Some(file), |error, state| error == 0 && unsafe { api.is_makers(state) }).unwrap_or(false)
 }
 
-/// Asks WinVerifyTrust for a file, without a dialog and without the network, and gives what `judge`
-/// makes of its answer (0 = trusted) and of the verification's state; `None` without that function.
-/// Where the file is open, that is read, not whatever the name leads to.
+/// Calls WinVerifyTrust for a file, without a dialog and without the network. Passes its result (0
+/// = trusted) and the verification's state to `judge` and returns the judgement; `None` if the
+/// function does not exist. If `file` is given, the open file is read, not the one that the name
+/// now leads to.
 pub fn verify<T>(path: &Path, file: Option<&File>, judge: impl FnOnce(u32, HANDLE) -> T) -> Option<T> {
     let verify = system::system_dll(c"wintrust.dll", c"WinVerifyTrust")?;
     // SAFETY: this is the documented signature of WinVerifyTrust.

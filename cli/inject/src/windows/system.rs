@@ -34,7 +34,7 @@ pub unsafe fn own(handle: HANDLE) -> io::Result<OwnedHandle> {
     Ok(unsafe { OwnedHandle::from_raw_handle(handle) })
 }
 
-/// `text` as the zero-terminated UTF-16 that the system wants.
+/// `text` as zero-terminated UTF-16 for system calls.
 pub fn wide(text: &OsStr) -> Vec<u16> {
     text.encode_wide().chain([0]).collect()
 }
@@ -44,10 +44,10 @@ pub fn code(error: &io::Error) -> u32 {
     error.raw_os_error().unwrap_or(0) as u32
 }
 
-/// Renames a file to a name that nobody has yet.
+/// Renames a file to a name that does not exist yet.
 ///
 /// # Errors
-/// The system's, also when there is something of that name.
+/// The system's error, also when a file of that name exists.
 pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (wide(from.as_os_str()), wide(to.as_os_str()));
     // SAFETY: both paths are zero-terminated.
@@ -65,13 +65,12 @@ impl Event {
     /// A new event, not set.
     ///
     /// # Errors
-    /// The system's, when it has no memory for one.
+    /// The system's error, when it has no memory for one.
     pub fn new() -> io::Result<Event> {
         // SAFETY: no attributes, no name; the handle is fresh.
         unsafe { own(CreateEventW(ptr::null(), 1, 0, ptr::null())) }.map(Event)
     }
 
-    /// Sets it.
     pub fn set(&self) {
         set(self.handle());
     }
@@ -81,7 +80,7 @@ impl Event {
         wait(self.handle(), 0)
     }
 
-    /// For waiting.
+    /// The event's handle, for waiting.
     pub fn handle(&self) -> BorrowedHandle<'_> {
         self.0.as_handle()
     }
@@ -99,8 +98,8 @@ pub fn wait(handle: BorrowedHandle, ms: u32) -> bool {
     unsafe { WaitForSingleObject(handle.as_raw_handle(), ms) == WAIT_OBJECT_0 }
 }
 
-/// Waits until one of `handles` (at most 64) is signalled and gives the index of the first that is;
-/// `None` after `ms` milliseconds.
+/// Waits until one of `handles` (at most 64) is signalled and returns the index of the first that
+/// is; `None` after `ms` milliseconds.
 pub fn wait_any(handles: &[BorrowedHandle], ms: u32) -> Option<usize> {
     // SAFETY: the handles are open, the pointer and count describe the slice, and a BorrowedHandle
     // is a HANDLE (repr transparent).
@@ -121,8 +120,8 @@ pub fn ntdll(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
     unsafe { GetProcAddress(GetModuleHandleW(w!("ntdll.dll")), name.as_ptr().cast()) }
 }
 
-/// Address of a function of a DLL of the system folder, which is loaded for the purpose, so that
-/// whoever needs none does without it.
+/// Address of a function of a DLL in the system folder. The DLL is loaded only now, so runs that do
+/// not need it do not load it.
 pub fn system_dll(dll: &CStr, name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
     // SAFETY: both names are zero-terminated; the DLL is never unloaded.
     unsafe {

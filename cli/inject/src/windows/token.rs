@@ -1,4 +1,4 @@
-//! Access tokens: whose a process is, what it may do, and whether it may read a file.
+//! Access tokens: a process's user and rights, and whether it may read a file.
 
 use super::system;
 use std::ffi::c_void;
@@ -28,28 +28,28 @@ use windows_sys::Win32::Storage::FileSystem::{
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 use windows_sys::w;
 
-/// An access token, for questions.
+/// An access token that is open for queries.
 #[derive(Debug)]
 pub struct Token(OwnedHandle);
 
 impl Token {
-    /// That of a process.
+    /// The token of a process.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn of(process: BorrowedHandle) -> io::Result<Token> {
         open(process, TOKEN_QUERY).map(Token)
     }
 
-    /// That of this inject.
+    /// The token of this inject.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn own() -> io::Result<Token> {
         Token::of(own_process())
     }
 
-    /// Whether both are the same user's; `None` if that cannot be told.
+    /// Whether both are the same user's; `None` if unknown.
     pub fn same_user(&self, other: &Token) -> Option<bool> {
         let (a, b) = (information(&self.0, TokenUser)?, information(&other.0, TokenUser)?);
         // SAFETY: both SIDs lie within their buffers, which live.
@@ -122,8 +122,8 @@ impl Token {
     }
 }
 
-/// Whether the process's user may read and execute the file at `path`; `None` if that cannot be
-/// told. AppContainers are heeded.
+/// Whether the process's user may read and execute the file at `path`; `None` if unknown. Takes
+/// AppContainers into account.
 pub fn may_read(process: BorrowedHandle, path: &Path) -> Option<bool> {
     let token = open(process, TOKEN_QUERY | TOKEN_DUPLICATE).ok()?;
     let mut identity = ptr::null_mut();
@@ -173,13 +173,13 @@ pub fn sddl(path: &Path) -> Option<String> {
     Descriptor::of(path, SHOWN)?.text()
 }
 
-/// The same of an open file or folder, whatever its name leads to meanwhile. The handle needs
-/// READ_CONTROL.
+/// As [`sddl`], but of an open file or folder, even if its name leads elsewhere now. The handle
+/// needs READ_CONTROL.
 pub fn sddl_of(file: BorrowedHandle) -> Option<String> {
     Descriptor::of_open(file, SHOWN)?.text()
 }
 
-/// What goes into the string.
+/// The parts that the string contains.
 const SHOWN: OBJECT_SECURITY_INFORMATION =
     OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION | LABEL_SECURITY_INFORMATION;
 
@@ -190,8 +190,8 @@ impl Descriptor {
     fn of(path: &Path, what: OBJECT_SECURITY_INFORMATION) -> Option<Descriptor> {
         let name = system::wide(path.as_os_str());
         let (mut descriptor, none) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the path is zero-terminated and the result has room; parts that are not asked for
-        // one by one may be null.
+        // SAFETY: the path is zero-terminated and the result has room; parts that are not requested
+        // may be null.
         let failed = unsafe {
             GetNamedSecurityInfoW(
                 name.as_ptr(),
@@ -209,8 +209,8 @@ impl Descriptor {
 
     fn of_open(file: BorrowedHandle, what: OBJECT_SECURITY_INFORMATION) -> Option<Descriptor> {
         let (mut descriptor, none) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the handle is open and the result has room; parts that are not asked for one by
-        // one may be null.
+        // SAFETY: the handle is open and the result has room; parts that are not requested may be
+        // null.
         let failed = unsafe {
             GetSecurityInfo(
                 file.as_raw_handle(),
@@ -226,7 +226,7 @@ impl Descriptor {
         (failed == 0 && !descriptor.is_null()).then_some(Descriptor(descriptor))
     }
 
-    /// What [`SHOWN`] names of it.
+    /// The parts in [`SHOWN`] as a string.
     fn text(&self) -> Option<String> {
         let (mut text, mut len) = (ptr::null_mut(), 0);
         // SAFETY: the descriptor lives and both results have room.
@@ -258,17 +258,17 @@ impl Drop for Descriptor {
     }
 }
 
-/// SeDebugPrivilege, which administrators have and which opens other users' processes: enabled
-/// until it is dropped, so that what inject opens or starts afterwards goes without.
+/// SeDebugPrivilege, which administrators have and which opens other users' processes. It is
+/// enabled until this value is dropped, so inject opens and starts later processes without it.
 #[derive(Debug)]
 pub struct DebugPrivilege {
     token: OwnedHandle,
-    /// It was enabled before, by whoever started inject.
+    /// It was enabled before: inject inherited it enabled.
     kept: bool,
 }
 
 impl DebugPrivilege {
-    /// Enables it; `None` without it.
+    /// Enables the privilege; `None` if the token does not have it.
     pub fn enable() -> Option<DebugPrivilege> {
         let token = open(own_process(), TOKEN_ADJUST_PRIVILEGES | TOKEN_QUERY).ok()?;
         let before = adjust(&token, SE_PRIVILEGE_ENABLED)?;
@@ -284,8 +284,8 @@ impl Drop for DebugPrivilege {
     }
 }
 
-/// Gives SeDebugPrivilege these attributes; the result is those that it had, `None` if the token is
-/// without it.
+/// Sets SeDebugPrivilege's attributes. Returns the earlier ones; `None` if the token does not have
+/// the privilege.
 fn adjust(token: &OwnedHandle, attributes: u32) -> Option<u32> {
     let luid = debug_privilege()?;
     let one = |attributes| TOKEN_PRIVILEGES {
@@ -296,13 +296,13 @@ fn adjust(token: &OwnedHandle, attributes: u32) -> Option<u32> {
     let mut len = 0;
     // SAFETY: the token is open for this; both structs hold the one privilege that they count, and
     // the size is that of the second. The function succeeds even when the privilege was not
-    // assigned, and tells so by the last error.
+    // assigned; the last error says so.
     let done = unsafe {
         let (size, now) = (size_of_val(&before) as u32, one(attributes));
         AdjustTokenPrivileges(token.as_raw_handle(), 0, &now, size, &mut before, &mut len) != 0
             && GetLastError() != ERROR_NOT_ALL_ASSIGNED
     };
-    // What was as it is now is not told.
+    // The system does not list attributes that did not change.
     done.then(|| if before.PrivilegeCount == 0 { attributes } else { before.Privileges[0].Attributes })
 }
 

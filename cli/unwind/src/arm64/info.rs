@@ -11,7 +11,7 @@ pub(crate) struct Function {
     data: u32,
 }
 
-/// What undoing one instruction of a prologue, or doing one of an epilogue, does.
+/// The effect of undoing one instruction of a prologue, or of executing one of an epilogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arm64Operation {
     Alloc {
@@ -37,10 +37,11 @@ pub(crate) enum Arm64Operation {
         offset: u32,
     },
     Nop,
-    /// One more pair belongs to the next save.
+    /// The next save stores one pair more.
     SaveNext,
     SignedLr,
-    /// End of what this fragment's own prologue did; what its function's did follows.
+    /// The end of the operations of this fragment's own prologue. Those of its function's prologue
+    /// follow.
     EndOfScope,
     End,
     /// sp and pc lie at sp.
@@ -52,7 +53,7 @@ pub(crate) enum Arm64Operation {
 }
 
 impl Arm64Operation {
-    /// Whether an instruction of the prologue or epilogue corresponds to it.
+    /// Whether the operation stands for an instruction of the prologue or epilogue.
     fn is_instruction(self) -> bool {
         !matches!(
             self,
@@ -72,7 +73,7 @@ pub(crate) struct Sequence {
     len: usize,
 }
 
-/// Operations of one sequence at most. Ten pairs, four homes, allocations and ends are 25.
+/// The most operations of one sequence. Ten pairs, four homes, allocations and ends are 25.
 const MAX_OPERATIONS: usize = 96;
 
 impl Sequence {
@@ -124,7 +125,7 @@ pub(crate) fn find(image: &ImageTables, rva: u32) -> Result<Option<(Function, u3
     Ok((rva < end).then_some((function, end)))
 }
 
-/// What describes a function.
+/// The record that describes a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unwind {
     /// An `.xdata` record.
@@ -223,7 +224,7 @@ const X29: Nonvolatile = Nonvolatile::X(29);
 
 /// `sub sp` of `size` bytes, in two where one instruction cannot hold it. Undone in reverse.
 fn push_allocs(sequence: &mut Sequence, size: u32) -> Result<(), Fault> {
-    // The most that one `sub` takes here; a multiple of 16 below 4096.
+    // The largest size of one `sub` here: a multiple of 16 below 4096.
     const MOST: u32 = 4080;
     if size > MOST {
         sequence.push(Arm64Operation::Alloc { size: size - MOST })?;
@@ -242,7 +243,7 @@ fn save_run(first: Nonvolatile, count: u8, offset: u32, saved: u32) -> Arm64Oper
     Arm64Operation::Save { first, count, offset, stride: 8, release }
 }
 
-/// The saves of x19 and up, and of lr, in the order of the prologue; gives the bytes they take.
+/// Pushes the saves of x19 and up, and of lr, in the order of the prologue. Returns their bytes.
 fn push_integer_saves(done: &mut Sequence, reg_i: u32, saves_lr: bool, saved: u32) -> Result<u32, Fault> {
     let mut offset = 0;
     let mut register = 19u8;
@@ -295,7 +296,7 @@ fn push_saves(
         left -= count;
     }
     if offset == 0 && saved > 0 {
-        // Nothing but homed arguments: their space is allocated alone.
+        // Only arguments are homed, so their space is allocated separately.
         done.push(Arm64Operation::Alloc { size: saved })?;
     }
     for operation in done.operations().iter().rev() {
@@ -337,7 +338,7 @@ fn full(image: &ImageTables, rva: u32, instruction: u32) -> Result<Sequence, Fau
         return decode(codes, 0, prologue - instruction);
     }
     if single_epilogue {
-        // Ends with the function; its return is an instruction as well.
+        // This epilogue ends with the function. Its return counts as an instruction too.
         let start = len.checked_sub(instructions(codes, epilogues as usize)? + 1);
         if let Some(done) = start.and_then(|start| instruction.checked_sub(start))
             && instruction < len
@@ -446,7 +447,7 @@ fn save_any(second: u32, third: u32) -> Result<Arm64Operation, Fault> {
     let (first, stride) = match kind {
         0 => (Nonvolatile::X(number), 8),
         1 => (Nonvolatile::D(number), 8),
-        // Of a full vector register the low half is nonvolatile.
+        // Only the low half of a full vector register is nonvolatile.
         2 => (Nonvolatile::D(number), 16),
         _ => return Err(Fault::BadUnwindInfo),
     };

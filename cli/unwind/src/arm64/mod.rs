@@ -1,7 +1,7 @@
 //! AArch64: packed and full `.xdata`.
 //!
 //! Source: "ARM64 exception handling" of the MSVC documentation. Every unwind code stands for one
-//! instruction, so that prologues and epilogues are told by counting, without looking at code.
+//! instruction, so the unwinder recognises prologues and epilogues by counting and reads no code.
 
 mod explain;
 mod info;

@@ -21,7 +21,7 @@ pub(crate) const LR: usize = 30;
 /// Nonvolatile registers: x19 to x28, fp, lr, d8 to d15, in the order of a rule's slots.
 pub(crate) const NONVOLATILE: usize = 20;
 
-/// A nonvolatile register's place in a rule.
+/// The index of a nonvolatile register's slot in a rule.
 pub(crate) fn slot_of(register: Nonvolatile) -> Option<usize> {
     match register {
         Nonvolatile::X(n @ 19..=30) => Some(usize::from(n) - 19),

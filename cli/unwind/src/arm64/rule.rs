@@ -21,7 +21,7 @@ impl Arm64Slot {
     }
 }
 
-/// How the caller's program counter is had.
+/// How the step gets the caller's program counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// lr, as restored.
@@ -32,7 +32,7 @@ pub(crate) enum Caller {
     Context,
 }
 
-/// What a function's frame is like at one place.
+/// The layout of a function's frame at one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arm64FullRule {
     /// The caller's stack pointer.
@@ -42,7 +42,7 @@ pub(crate) struct Arm64FullRule {
     pub(crate) caller: Caller,
     /// lr carries a pointer authentication code.
     pub(crate) signed: bool,
-    /// The caller's address is exact.
+    /// The caller's address is that of an instruction, not a return address.
     pub(crate) exact: bool,
     pub(crate) trust: Trust,
     pub(crate) thread_start: bool,
@@ -92,7 +92,7 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<Arm64FullRule, Fault> {
     let mut full = undo(sequence.operations())?;
     full.thread_start = place.image.is_thread_start(function.begin);
     if place.position == Position::Caller && full.caller == Caller::Lr && full.saved[LR - 19].is_none() {
-        // A function that has called another has saved lr.
+        // A function that has called another must have saved lr.
         return Err(Fault::BadUnwindInfo);
     }
     Ok(full)
@@ -121,7 +121,7 @@ fn undo(operations: &[Arm64Operation]) -> Result<Arm64FullRule, Fault> {
             }
             Arm64Operation::SetSp { offset } => {
                 if full.saved[FP - 19].is_some() {
-                    // fp is its caller's by now.
+                    // fp already holds the caller's value.
                     return Err(Fault::BadUnwindInfo);
                 }
                 full.sp = Arm64Slot { from_fp: true, offset: -i64::from(offset) };
@@ -151,7 +151,7 @@ fn save(full: &mut Arm64FullRule, register: Nonvolatile, at: Arm64Slot) {
     }
 }
 
-/// The small form, if there is one.
+/// The rule's small form, if it has one.
 pub(crate) fn pack(full: &Arm64FullRule) -> Option<Arm64Rule> {
     if full.caller != Caller::Lr || full.exact {
         return None;

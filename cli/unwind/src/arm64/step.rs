@@ -136,7 +136,8 @@ impl Unwinder for Arm64Machine {
         while let Ok(word) = memory.u64(at) {
             if is_return_address(modules, strip(word)) {
                 registers.pc = strip(word);
-                // What follows cannot rely on an exact stack pointer: frames are 16-byte aligned.
+                // The scan does not know the exact stack pointer. Frames are 16-byte aligned, so
+                // round up.
                 registers.sp = at.checked_add(8)?.checked_next_multiple_of(16)?;
                 return Some(trust);
             }
@@ -146,7 +147,7 @@ impl Unwinder for Arm64Machine {
     }
 }
 
-/// A step by a rule in full generality.
+/// Steps by a rule in its full form.
 fn step_full(
     full: &Arm64FullRule,
     registers: &mut Arm64Registers,

@@ -98,7 +98,7 @@ fn x64_leaves_and_callers_without_a_record() {
 }
 
 #[test]
-fn outside_of_every_module() {
+fn outside_every_module() {
     let texts = texts(x64_image(0x1010, &ALLOC, None), &x64_at(0x9000, 0), &[0; 0x20]);
     assert_eq!(texts[0], "no known module holds the address; taken to be a leaf: return address at [rsp]");
 }
@@ -142,8 +142,8 @@ fn arm64_packed_and_full() {
 }
 
 #[test]
-fn x86_ways_to_the_caller() {
-    // push ebp; mov ebp,esp; call 1008h; then what cannot be followed to a return: jmp to itself.
+fn x86_methods_to_find_the_caller() {
+    // push ebp; mov ebp,esp; call 1008h; then a jmp to itself, which leads to no return.
     let code = [0x55, 0x8B, 0xEC, 0xE8, 0, 0, 0, 0, 0xEB, 0xFE];
     let program = "$T0 $ebp = $eip $T0 4 + ^ = $ebp $T0 ^ = $esp $T0 8 + =";
     let image = |described: bool| {

@@ -1,4 +1,4 @@
-//! What an instruction that does not branch does to the symbolic state.
+//! Applies instructions that do not branch to the symbolic state.
 
 use iced_x86::{Instruction, Mnemonic, OpAccess, OpKind, Register};
 
@@ -6,7 +6,7 @@ use super::Follower;
 use super::state::{ALIGNED, FlowValue, LOADED, MAX_LOADED, PathState, SP, load, plus, push, store};
 
 impl Follower<'_, '_> {
-    /// Everything that does not branch.
+    /// Executes any instruction that does not branch.
     pub(super) fn execute(&mut self, state: &mut PathState, instruction: &Instruction) {
         let word = i64::from(self.start.mode.bits / 8);
         let (op0, op1) = (instruction.op0_register(), instruction.op1_register());
@@ -136,7 +136,8 @@ impl Follower<'_, '_> {
         }
     }
 
-    /// An instruction of which only the decoder knows what it writes.
+    /// Any other instruction: the registers and memory that the decoder says it writes become
+    /// unknown.
     fn execute_other(&mut self, state: &mut PathState, instruction: &Instruction) {
         let writes = |access: OpAccess| {
             matches!(
@@ -184,7 +185,7 @@ fn word_at(state: &PathState, address: FlowValue) -> FlowValue {
     }
 }
 
-/// A register's place among those of a state.
+/// The index of a register in a state's registers.
 fn number(register: Register) -> usize {
     register.full_register().number() & 15
 }

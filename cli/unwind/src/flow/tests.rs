@@ -1,4 +1,4 @@
-//! Short functions, their states read off the instructions by hand. The code lies at 1000h.
+//! Short functions whose expected states were worked out by hand. The code lies at 1000h.
 
 use super::*;
 use crate::Arch;
@@ -73,18 +73,18 @@ fn a_callee_that_pops_its_arguments() {
     let code = [0x50, 0x50, 0xe8, 5, 0, 0, 0, 0x5e, 0xc3, 0xcc, 0xcc, 0xcc, 0xc2, 8, 0];
     let first = at(&code, 0);
     assert_eq!((first.return_address, first.registers[ESI]), ((ESP, 4), FlowValue::Word(ESP, 0)));
-    // After an indirect call nobody knows, unless the frame is by ebp.
+    // After an indirect call the arguments popped are unknown, unless ebp gives the frame.
     let indirect = [0x50, 0xff, 0xd0, 0x5e, 0xc3];
     assert_eq!(follow_at(&indirect, 0, false), None);
     let by_ebp = [0x50, 0xff, 0xd0, 0x8b, 0xe5, 0x5d, 0xc3];
     assert_eq!(at(&by_ebp, 0).return_address, (5, 4));
-    // Or its caller removes the arguments.
+    // They are also known if the caller removes the arguments.
     assert_eq!(at(&[0x50, 0xff, 0xd0, 0x83, 0xc4, 4, 0xc3], 0).return_address, (ESP, 0));
 }
 
 #[test]
 fn an_epilogue_helper_is_followed_into() {
-    // call +4; ret; int3; int3 — the helper: pop ecx; pop esi; mov esp,ebp; pop ebp; push ecx; ret
+    // call +4; ret; int3; int3; the helper: pop ecx; pop esi; mov esp,ebp; pop ebp; push ecx; ret
     let code = [0xe8, 3, 0, 0, 0, 0xc3, 0xcc, 0xcc, 0x59, 0x5e, 0x8b, 0xe5, 0x5d, 0x51, 0xc3];
     let found = at(&code, 0);
     assert_eq!((found.return_address, found.sp), ((5, 4), (5, 8)));
@@ -95,7 +95,7 @@ fn an_epilogue_helper_is_followed_into() {
 }
 
 #[test]
-fn a_path_that_never_returns_is_left_for_the_other() {
+fn a_path_without_a_return_is_dropped_for_the_other_path() {
     // test eax,eax; jne +6; int3; … pop ebx; ret
     let code = [0x85, 0xc0, 0x75, 1, 0xcc, 0x5b, 0xc3];
     assert_eq!(at(&code, 0).return_address, (ESP, 4));
@@ -115,7 +115,7 @@ fn leave_and_a_frame_aligned_by_and() {
 }
 
 #[test]
-fn a_nonvolatile_register_that_is_not_restored_tells_nothing() {
+fn a_path_that_does_not_restore_a_nonvolatile_register_gives_no_result() {
     // xor ebx,ebx; ret
     assert_eq!(follow_at(&[0x33, 0xdb, 0xc3], 0, false), None);
 }
@@ -132,7 +132,7 @@ fn tail_calls_leave_the_frame() {
 }
 
 #[test]
-fn volatile_registers_mean_nothing_behind_a_call() {
+fn volatile_registers_are_unknown_after_a_call() {
     // mov esp,ecx; ret
     let code = [0x8b, 0xe1, 0xc3];
     assert_eq!(at(&code, 0).return_address, (1, 0));

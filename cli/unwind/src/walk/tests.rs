@@ -44,7 +44,7 @@ fn space() -> Space {
     Space { image }
 }
 
-/// A sample of a stack from [`STACK`] up, of which not all was captured.
+/// A sample of a partly captured stack from [`STACK`] up.
 fn cut_off<'a>(registers: &'a Registers, stack: &'a [u8]) -> Sample<'a> {
     Sample { registers, stack, stack_start: STACK, stack_base: None, truncated: true, code_at_ip: None }
 }
@@ -75,11 +75,11 @@ fn walk_with(
     let mut frames = Vec::new();
     let mut walker = Walker::new(options);
     let stop = walker.walk(&space(), &sample, &mut frames);
-    // Rules from the cache give what compiling them gave.
+    // Rules from the cache give the same frames as newly compiled ones.
     let mut again = Vec::new();
     assert_eq!(walker.walk(&space(), &sample, &mut again), stop);
     assert_eq!(again, frames);
-    // So does restoring every register on the way.
+    // A walk that restores every register gives the same frames.
     again.clear();
     let with_registers = walker.walk_with_registers(&space(), &sample, |frame, registers| {
         assert_eq!((registers.ip(), registers.sp()), (frame.address, frame.sp));
@@ -135,7 +135,8 @@ fn a_function_that_starts_stacks_ends_the_walk_whatever_lies_above() {
     let scan = WalkOptions { scan: true, ..WalkOptions::default() };
     let run = walk_with(BASE + 0x1050, STACK, &stack, None, true, scan);
     assert_eq!((rvas(&run), run.stop), (vec![0x1050, 0x7001], Stop::ThreadStart));
-    // The byte before decides: what follows such a function is another one.
+    // The byte before the return address decides. Code right after such a function belongs to
+    // another one.
     let run = walk(BASE + 0x1050, &frame(BASE + 0x7000), None, true);
     assert!(matches!(run.stop, Stop::NoFunction { rva: 0x7000, .. }), "{:?}", run.stop);
 }
@@ -189,7 +190,7 @@ fn a_function_that_the_system_enters_returns_to_a_leaf_that_it_interrupted() {
 
 #[test]
 fn a_frame_that_is_its_own_caller_ends() {
-    // rbp never moves: the second step would not move rsp.
+    // rbp never changes, so the second step would not move rsp.
     let run = walk(BASE + 0x3050, &[BASE + 0x3050; 4], Some(STACK + 0x1000), true);
     assert_eq!(run.frames.len(), 2);
     assert_eq!(run.stop, Stop::BadStackPointer { sp: STACK + 8 });
@@ -215,8 +216,8 @@ fn the_depth_limit_ends() {
 }
 
 #[test]
-fn goes_on_below_a_machine_frame_at_the_interrupted_instruction() {
-    // The interrupted code stood at the first byte of the function at 1000h, with its return
+fn continues_at_the_interrupted_instruction_below_a_machine_frame() {
+    // The interrupted instruction was the first one of the function at 1000h, with its return
     // address at [rsp].
     let machine = [1, 2, 3, 4, 5, BASE + 0x1000, 0x33, 0x202, STACK + 0x60, 0x2b, 0, 0];
     let stack = [&machine[..], &[BASE + 0x2020], &frame(0)].concat();
@@ -228,7 +229,7 @@ fn goes_on_below_a_machine_frame_at_the_interrupted_instruction() {
 
 #[test]
 fn scanning_is_off_by_default_and_marked_when_on() {
-    // 4020h has no call before it, so it is no return address; the function's code at 1040h has.
+    // No call precedes 4020h, so it is no return address. A call precedes 1040h.
     let mut space = space();
     let mut code = vec![0x90; 0x100];
     code[0x3b] = 0xe8;
@@ -256,7 +257,7 @@ fn scanning_is_off_by_default_and_marked_when_on() {
 }
 
 #[test]
-fn a_walk_goes_on_from_registers_that_something_else_found() {
+fn a_walk_continues_from_given_registers() {
     // Two functions that touch, of 28h and 68h bytes of stack: a return address at the second one's
     // beginning belongs to the first.
     let image = ImageTables::new(Arch::X64, 0x8000)
@@ -287,7 +288,7 @@ fn a_walk_goes_on_from_registers_that_something_else_found() {
 }
 
 #[test]
-fn a_function_that_has_called_another_cannot_rest_on_a_volatile_register() {
+fn a_frame_that_made_a_call_cannot_be_found_by_a_volatile_register() {
     // Frame register r10.
     let image = ImageTables::new(Arch::X64, 0x8000)
         .range(0x1000, vec![0x90; 0x100])
@@ -329,7 +330,7 @@ struct NextSample {
 }
 
 /// Walks one sample after the other with a history and checks each against a whole walk. Returns
-/// what was reused.
+/// the reused frames of each walk.
 fn walk_again(space: &Space, samples: &[(NextSample, u64)]) -> Vec<usize> {
     let mut walker = Walker::new(WalkOptions::default());
     let mut history = History::default();
@@ -374,7 +375,7 @@ fn deep(innermost: u64, count: usize) -> NextSample {
 }
 
 #[test]
-fn takes_over_the_callers_that_did_not_change() {
+fn reuses_the_callers_that_did_not_change() {
     let space = frames_by_rbp();
     let first = deep(BASE + 0x1050, 5);
     let kept_from = first.sp;
@@ -384,11 +385,12 @@ fn takes_over_the_callers_that_did_not_change() {
 }
 
 #[test]
-fn takes_over_nothing_that_may_have_changed() {
+fn reuses_no_callers_that_may_have_changed() {
     let space = frames_by_rbp();
     let samples = [(deep(BASE + 0x1050, 5), 0), (deep(BASE + 0x1050, 5), u64::MAX)];
     assert_eq!(walk_again(&space, &samples), [0, 0]);
-    // The word that was the fourth frame's return address is another now, and the caller says so.
+    // The word that was the fourth frame's return address has changed, and `unchanged_from` says
+    // so.
     let mut other = deep(BASE + 0x1050, 5);
     let changed = other.sp + 3 * 0x30 + 0x28;
     other.words[3 * 6 + 5] = BASE + 0x1040;
@@ -396,10 +398,10 @@ fn takes_over_nothing_that_may_have_changed() {
 }
 
 #[test]
-fn a_caller_that_depends_on_rbp_is_taken_over_only_with_the_same_rbp() {
+fn a_caller_that_depends_on_rbp_is_reused_only_with_the_same_rbp() {
     let space = frames_by_rbp();
     // The function at 1000h was called by the one at 3000h, which finds its frame by rbp; two
-    // frames of it lie there with the same contents, and rbp says which one is meant.
+    // frames of it lie there with the same contents, and rbp determines which one is used.
     let base = STACK + 0x200;
     let rbp = base - 0x40;
     let mut words = vec![0u64; 32];

@@ -46,7 +46,7 @@ pub(crate) fn explain(place: &Place<'_>) -> Explanation {
     Explanation { record, rule }
 }
 
-/// The UNWIND_INFO of a function and of what it continues.
+/// The UNWIND_INFO of a function and of the functions that it continues.
 fn record(image: &ImageTables, function: &RuntimeFunction) -> String {
     let mut text = String::new();
     let mut next = Some(*function);
@@ -72,7 +72,7 @@ fn record(image: &ImageTables, function: &RuntimeFunction) -> String {
     text
 }
 
-/// Where in its function the place lies, as far as that matters.
+/// The part of the function that holds the place, if it matters.
 fn whereabouts(place: &Place<'_>, function: Option<&RuntimeFunction>, full: &X64FullRule) -> String {
     let Some(function) = function else {
         return match run::to_return(place, None) {

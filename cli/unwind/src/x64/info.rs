@@ -26,7 +26,7 @@ pub(crate) struct UnwindInfo<'a> {
     pub(crate) chained: Option<RuntimeFunction>,
 }
 
-/// What one unwind code says was done in the prologue.
+/// The prologue's operation that one unwind code describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum X64Operation {
     Push {
@@ -41,7 +41,7 @@ pub(crate) enum X64Operation {
         register: u8,
         offset: u32,
     },
-    /// An XMM register stored; nothing that the walk follows.
+    /// An XMM register stored. The walk ignores it.
     SaveXmm,
     MachineFrame {
         error_code: bool,
@@ -50,7 +50,8 @@ pub(crate) enum X64Operation {
     Epilogue,
 }
 
-/// An unwind code: done once the instruction pointer is `offset` bytes past the function's start.
+/// An unwind code. Its operation is done once the instruction pointer is `offset` bytes past the
+/// function's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code {
     pub(crate) offset: u8,
@@ -98,7 +99,7 @@ pub(crate) fn find(image: &ImageTables, rva: u32) -> Result<Option<RuntimeFuncti
     }
 }
 
-/// Chained records followed at most: real chains have a handful, and a cycle must end.
+/// The most chained records to follow. Real chains have a handful, and a cycle must end.
 pub(crate) const MAX_CHAIN: usize = 32;
 
 /// The record at the end of `function`'s chain: the function proper.
@@ -145,9 +146,8 @@ impl<'a> UnwindInfo<'a> {
         })
     }
 
-    /// Whether it has a handler and nothing else. A compiler gives no handler to a function that
-    /// makes no frame and so calls nothing: this is assembler, and the handler alone knows the
-    /// frame.
+    /// Whether it has a handler but no codes. A compiler gives no handler to a function that makes
+    /// no frame and so calls nothing. So this is assembler, and only the handler knows the frame.
     pub(crate) fn is_told_by_its_handler(&self) -> bool {
         self.has_handler
             && self.codes.is_empty()
@@ -220,8 +220,7 @@ impl Iterator for Codes<'_> {
             (1, 0) | (4 | 8, _) => 2,
             (1, 1) | (5 | 9, _) => 3,
             (6, _) if self.version == 2 => 1,
-            // Version 1 once had SAVE_XMM and SAVE_XMM_FAR here, of which nothing is left but their
-            // length.
+            // Version 1 once had SAVE_XMM and SAVE_XMM_FAR here. Only their length still matters.
             (6, _) => 2,
             (7, _) => 3,
             _ => return self.bad(),

@@ -1,9 +1,9 @@
-//! The x64 unwinder for walks that return no registers: it restores only what a later step asks
-//! for.
+//! The x64 unwinder for walks that return no registers. It restores a register only when a later
+//! step needs it.
 //!
-//! Nearly every frame is found by rsp, a few by rbp, hardly any by another register. So rsp is
-//! followed, of rbp where it lies, and of the others only where each step has left them: the stack
-//! pointer after the return and the rule's slots.
+//! Nearly every frame is found by rsp, a few by rbp, hardly any by another register. So the walk
+//! tracks rsp's value and rbp's slot on the stack. For the other registers it records only where
+//! each step has left them: the stack pointer after the return and the rule's slots.
 
 use super::RSP;
 use super::registers::{NONVOLATILE, RBP, X64Registers, nonvolatile};
@@ -26,13 +26,13 @@ pub(crate) struct X64State<'a> {
     trail: &'a mut Vec<X64Step>,
 }
 
-/// Not aligned, hence no slot of a rule.
+/// This value is not aligned, so no rule's slot has it.
 const IN_ORIGIN: u64 = u64::MAX;
 
-/// rbp's place among the nonvolatile registers.
+/// rbp's index among the nonvolatile registers.
 const RBP_SLOT: usize = 1;
 
-/// Where a step has left the registers that it restores.
+/// Where the registers that a step restores lie.
 pub(crate) struct X64Step {
     /// The stack pointer after the return.
     rsp: u64,
@@ -149,7 +149,7 @@ impl<'a> Unwinder for X64LazyMachine<'a> {
     #[inline(always)]
     fn quick(rule: &X64Rule, hint: u16, state: &mut X64State<'a>, memory: &Memory<'_>) -> Option<Trust> {
         let rsp = state.rsp;
-        // The hint is at hand before the rule, so that the next frame's return address need not
+        // The hint is loaded before the rule, so reading the next frame's return address does not
         // wait for the rule.
         let cfa = match hint {
             0 if usize::from(rule.base()) == RBP => rule.cfa(state.rbp(memory)?),
@@ -165,11 +165,10 @@ impl<'a> Unwinder for X64LazyMachine<'a> {
         }
         state.ip = memory.word(cfa - 8)?;
         state.rsp = cfa;
-        // Read for nothing but to bring the stack of the frames to come nearer while this one is
-        // worked on.
+        // Prefetches the stack of the next frames into the cache while this frame is processed.
         std::hint::black_box((memory.word(cfa.wrapping_add(512)), memory.word(cfa.wrapping_add(576))));
         state.trail.push(X64Step { rsp: cfa, rule: *rule });
-        // Whether rbp is saved cannot be foretold: chosen without a branch.
+        // The branch predictor cannot learn whether rbp is saved, so select without a branch.
         let saved = u64::from(rule.saved() >> RBP_SLOT & 1).wrapping_neg();
         state.rbp_slot = (rule.slot(RBP_SLOT, cfa) & saved) | (state.rbp_slot & !saved);
         Some(rule.trust())

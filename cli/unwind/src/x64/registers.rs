@@ -23,10 +23,10 @@ pub const RDI: usize = 7;
 /// The nonvolatile registers, in the order of a rule's slots.
 pub(crate) const NONVOLATILE: [u8; 8] = [3, 5, 6, 7, 12, 13, 14, 15];
 
-/// By register: its bit among the nonvolatile ones; none for the others.
+/// For each register, its bit among the nonvolatile ones; 0 for the others.
 pub(crate) const NONVOLATILE_BITS: [u8; 16] = [0, 0, 0, 1, 0, 2, 4, 8, 0, 0, 0, 0, 16, 32, 64, 128];
 
-/// A register's place in [`NONVOLATILE`].
+/// A register's index in [`NONVOLATILE`].
 pub(crate) fn nonvolatile(register: u8) -> Option<usize> {
     NONVOLATILE.iter().position(|&r| r == register)
 }

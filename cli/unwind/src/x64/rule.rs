@@ -39,7 +39,7 @@ impl X64Slot {
     }
 }
 
-/// What a function's frame is like at one place, in full generality.
+/// The layout of a function's frame at one address, in its full form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct X64FullRule {
     /// Where the return address lies; for a machine frame, the interrupted instruction pointer.
@@ -51,23 +51,23 @@ pub(crate) struct X64FullRule {
     pub(crate) machine_frame: bool,
     /// Where the nonvolatile registers lie, in the order of [`super::registers::NONVOLATILE`].
     pub(crate) saved: [Option<X64Slot>; 8],
-    /// Nonvolatile registers whose value is that of another register (plus an offset) for a while,
-    /// which only assembler without unwind data does.
+    /// Nonvolatile registers whose value another register holds (plus an offset). Only assembler
+    /// without unwind data does this.
     pub(crate) moved: [Option<X64Slot>; 8],
-    /// Where a word of the frame lies that other places are relative to, as the register
-    /// [`LOADED`]: what assembler that aligns its stack restores the stack pointer from.
+    /// The address of a word of the frame to which other places are relative, as the register
+    /// [`LOADED`]. Assembler that aligns its stack restores the stack pointer from this word.
     pub(crate) loaded: Option<X64Slot>,
     pub(crate) trust: Trust,
     pub(crate) thread_start: bool,
-    /// Taken to be a leaf, but it may have pushed one register.
+    /// Assumed to be a leaf, but it may have pushed one register.
     pub(crate) stub: bool,
-    /// Its code may be other code at another time: not to be kept.
+    /// Its code may change, so the cache must not store the rule.
     pub(crate) volatile: bool,
 }
 
 impl X64FullRule {
-    /// Nothing pushed, nothing saved: the state at a function's first instruction and all through a
-    /// leaf.
+    /// Nothing is pushed or saved: the state at a function's first instruction, and at each of a
+    /// leaf's.
     pub(crate) fn empty(trust: Trust) -> X64FullRule {
         X64FullRule {
             return_address: X64Slot { register: RSP as u8, offset: 0 },
@@ -83,20 +83,20 @@ impl X64FullRule {
         }
     }
 
-    /// Whether the rule rests on registers only that a called function preserves.
+    /// Whether the rule depends only on registers that a called function preserves.
     fn survives_a_call(&self) -> bool {
         let mut slots = self.saved.iter().flatten().chain([&self.return_address]);
         slots.all(|slot| slot.register == RSP as u8 || nonvolatile(slot.register).is_some())
     }
 
-    /// Whether the frame holds nothing but its return address.
+    /// Whether the frame holds only its return address.
     pub(crate) fn is_empty(&self) -> bool {
         *self == X64FullRule { thread_start: self.thread_start, ..X64FullRule::empty(self.trust) }
     }
 }
 
 /// The small form of [`X64FullRule`]: everything relative to one register, in words, within 256 KB.
-/// In whole words, since it is copied with every step.
+/// It consists of whole words, because every step copies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct X64Rule {
     /// From the base register to the stack pointer after the return, in bytes.
@@ -128,7 +128,7 @@ impl X64Rule {
         (self.facts >> 8) as u8
     }
 
-    /// How far above the stack pointer after the return the saved registers reach, in bytes.
+    /// The end of the saved registers above the stack pointer after the return, in bytes.
     #[inline(always)]
     pub(crate) fn end(&self) -> u64 {
         (self.facts >> 16 & 0xff) * 8
@@ -148,7 +148,7 @@ impl X64Rule {
         self.facts >> 32 & 1 != 0
     }
 
-    /// How far below the stack pointer after the return the saved registers reach, in bytes.
+    /// The start of the saved registers below the stack pointer after the return, in bytes.
     #[inline(always)]
     pub(crate) fn reach(&self) -> u64 {
         (self.facts >> 40 & 0xffff) * 8
@@ -211,7 +211,7 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<X64FullRule, Fault> {
     Ok(full)
 }
 
-/// The small form, if there is one.
+/// The rule's small form, if it has one.
 pub(crate) fn pack(full: &X64FullRule) -> Option<X64Rule> {
     if full.machine_frame
         || full.stub
@@ -252,7 +252,8 @@ pub(crate) fn pack(full: &X64FullRule) -> Option<X64Rule> {
     Some(rule)
 }
 
-/// The extent of the function (all its fragments are told by its first one) that holds `rva`.
+/// The extent of the function that holds `rva`. For a function in fragments, the extent of the
+/// first one.
 pub(crate) fn function_range(image: &ImageTables, rva: u32) -> Option<Range<u32>> {
     let function = info::find(image, rva).ok()??;
     let root = info::root(image, function).ok()?;
@@ -268,9 +269,8 @@ pub(crate) fn at_target(image: &ImageTables, rva: u32) -> Result<X64FullRule, Fa
     }
 }
 
-/// Assembler whose frame its own exception handler knows, not its unwind codes (all of OpenSSL's):
-/// the code tells. Where it does not, the codes' word, that there is no frame, is taken for
-/// granted.
+/// For assembler whose exception handler knows its frame while its unwind codes do not (all of
+/// OpenSSL's): follows the code. If that fails, assumes that there is no frame, as the codes say.
 fn told_by_its_handler(place: &Place<'_>, function: &RuntimeFunction) -> Result<X64FullRule, Fault> {
     match followed(place, Some(function.begin..function.end), Trust::Code) {
         Some(full) => Ok(full),
@@ -295,8 +295,8 @@ fn leaf(place: &Place<'_>) -> Result<X64FullRule, Fault> {
     Ok(full)
 }
 
-/// The frame as the code's way to its return tells it. `bounds` are the function's, where they are
-/// known.
+/// The frame that follows from the code up to its return. `bounds` are the function's, where they
+/// are known.
 fn followed(place: &Place<'_>, bounds: Option<Range<u32>>, trust: Trust) -> Option<X64FullRule> {
     const MODE: Mode = Mode { bits: 64, nonvolatile: &NONVOLATILE };
     let outcome = flow::follow(&Start {
@@ -326,7 +326,8 @@ fn followed(place: &Place<'_>, bounds: Option<Range<u32>>, trust: Trust) -> Opti
     Some(full)
 }
 
-/// The code at the instruction pointer is not known: version 2 tells epilogues all the same.
+/// The rule when the code at the instruction pointer is not known. Version 2 describes epilogues
+/// even so.
 fn without_code(image: &ImageTables, function: &RuntimeFunction, rva: u32) -> Result<X64FullRule, Fault> {
     let info = UnwindInfo::parse(image, function.unwind)?;
     let done = if info.chained.is_none() { info.in_epilogue(function, rva) } else { None };
@@ -334,7 +335,7 @@ fn without_code(image: &ImageTables, function: &RuntimeFunction, rva: u32) -> Re
         return from_codes(image, function, rva, Trust::UnwindInfoNoCode);
     };
     // The described epilogue is pops in reverse order of the pushes, then the return. A pop is as
-    // long as its push: one byte, or two for r8 to r15. What was saved by moves has been restored
+    // long as its push: one byte, or two for r8 to r15. Registers saved by moves have been restored
     // before.
     let mut full = X64FullRule::empty(Trust::UnwindInfo);
     let mut rsp = full.return_address;
@@ -353,7 +354,7 @@ fn without_code(image: &ImageTables, function: &RuntimeFunction, rva: u32) -> Re
     Ok(full)
 }
 
-/// Undoes what the prologue has done up to `rva`, by the unwind codes of `function` and of what it
+/// Undoes the prologue up to `rva`, by the unwind codes of `function` and of the functions that it
 /// continues.
 pub(crate) fn from_codes(
     image: &ImageTables,
@@ -409,13 +410,13 @@ pub(crate) fn from_codes(
                 return Ok(full);
             }
         }
-        // What a fragment continues has its prologue behind it.
+        // A function that a fragment continues has completed its prologue.
         done = u32::MAX;
     }
     Err(Fault::BadUnwindInfo)
 }
 
-/// Whether the frame register holds the frame's base already.
+/// Whether the frame register holds the frame's base yet.
 fn frame_register_is_set(info: &UnwindInfo<'_>, done: u32) -> Result<bool, Fault> {
     if done == u32::MAX || info.chained.is_some() {
         return Ok(true);

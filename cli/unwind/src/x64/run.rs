@@ -1,10 +1,10 @@
-//! Follows the code from the instruction pointer to the function's return, through nothing but what
-//! an epilogue holds.
+//! Follows the code from the instruction pointer to the function's return, as long as each
+//! instruction is one that an epilogue may hold.
 //!
-//! This is not a guess at a pattern: each instruction accepted is executed on a symbolic stack
-//! pointer, so that a run that arrives at a return says exactly what the processor would do next.
-//! The one thing to be judged is whether a jump leaves the function (a tail call, at which the
-//! frame is gone) or goes on inside it.
+//! This does not guess by patterns. It executes each accepted instruction on a symbolic stack
+//! pointer, so a run that reaches a return gives exactly what the processor would do next. The only
+//! judgement is whether a jump leaves the function (a tail call, at which the frame is gone) or
+//! stays inside it.
 
 use iced_x86::{
     Code, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
@@ -17,18 +17,18 @@ use super::{RBP, RSP};
 use crate::engine::Place;
 use crate::{ImageTables, Trust};
 
-/// What following the code gave.
+/// The result of following the code.
 #[expect(clippy::large_enum_variant, reason = "returned once for each rule that is compiled")]
 pub(crate) enum Run {
     /// It returns, or leaves by a tail call.
     Returns(X64FullRule),
-    /// It does something that no epilogue does: the unwind codes hold.
+    /// It does something that no epilogue does, so the unwind codes apply.
     Stays,
     /// The code bytes are not known.
     Unknown,
 }
 
-/// Instructions followed at most: eight pops, an addition, a return and a few jumps.
+/// The most instructions to follow: eight pops, an addition, a return and a few jumps.
 const MAX_INSTRUCTIONS: usize = 24;
 
 /// Follows the code from `place`; `function` is the record that holds it and the function proper.
@@ -47,7 +47,8 @@ pub(crate) fn to_return(place: &Place<'_>, function: Option<(&RuntimeFunction, &
                 releasing = true;
             }
             Effect::Set(slot) => {
-                // Relative to the register's value at `place`: wrong once it has been popped.
+                // The slot is relative to the register's value at `place`, so it is wrong once the
+                // register has been popped.
                 if slot.register != RSP as u8 && restored(&full, slot.register) {
                     return Run::Stays;
                 }
@@ -92,8 +93,8 @@ pub(crate) fn to_return(place: &Place<'_>, function: Option<(&RuntimeFunction, &
     Run::Stays
 }
 
-/// The frame at a place from which the code goes straight on to `push rbp; mov rbp, rsp`: not set
-/// up, or only half. `None` if it does anything with the stack or leaves before that.
+/// The frame at a place from which the code leads straight to `push rbp; mov rbp, rsp`, so that it
+/// is not set up, or only half. `None` if the code uses the stack or leaves before that.
 pub(crate) fn before_frame(place: &Place<'_>) -> Option<X64FullRule> {
     let is_set = |instruction: &Instruction| {
         instruction.mnemonic() == Mnemonic::Mov
@@ -131,7 +132,7 @@ pub(crate) fn ends_with_call(before: &[u8]) -> bool {
     })
 }
 
-/// What an instruction means to an epilogue.
+/// The effect of an instruction in an epilogue.
 enum Effect {
     Add(i64),
     Set(X64Slot),
@@ -202,8 +203,8 @@ enum Jump {
     Leaves,
     /// To another place of the same function.
     Inside,
-    /// To code outside the function that goes on with its frame (a cold part split off with unwind
-    /// data of its own).
+    /// To code outside the function that continues with its frame (a cold part split off with
+    /// unwind data of its own).
     Shares,
 }
 
@@ -221,7 +222,7 @@ fn judge(image: &ImageTables, function: Option<(&RuntimeFunction, &RuntimeFuncti
     let same = other == *own || info::root(image, other).is_ok_and(|other| other.begin == root.begin);
     let empty = rule::at_target(image, target).is_ok_and(|full| full.is_empty());
     match (same, empty) {
-        // Back to the first instruction of a function with a frame: a tail call to itself.
+        // A jump back to the first instruction of a function with a frame is a tail call to itself.
         (true, true) if target == root.begin => Jump::Leaves,
         (true, _) => Jump::Inside,
         (false, true) => Jump::Leaves,
@@ -229,7 +230,7 @@ fn judge(image: &ImageTables, function: Option<(&RuntimeFunction, &RuntimeFuncti
     }
 }
 
-/// Whether the instruction before `rva` gave up the frame. The function is decoded from its start,
+/// Whether the instruction before `rva` released the frame. The function is decoded from its start,
 /// since x86 code cannot be read backwards.
 fn released_before(
     image: &ImageTables,
@@ -239,7 +240,7 @@ fn released_before(
     let Some((function, _)) = function else { return false };
     let Some(code) = image.bytes(function.begin) else { return false };
     let before = rva.wrapping_sub(function.begin) as usize;
-    // A function so long is decoded for nothing: the jump counts as one of its own.
+    // A longer function is not decoded. The jump then counts as one inside it.
     const MOST: usize = 1 << 20;
     let Some(code) = code.get(..before).filter(|code| code.len() <= MOST) else { return false };
     let mut decoder = Decoder::with_ip(64, code, u64::from(function.begin), DecoderOptions::NONE);
@@ -267,7 +268,7 @@ fn decode_bytes(code: &[u8], rva: u32) -> Option<(Instruction, bool)> {
     let mut decoder =
         Decoder::with_ip(64, code.get(..15).unwrap_or(code), u64::from(rva), DecoderOptions::NONE);
     let instruction = decoder.decode();
-    // Invalid for want of bytes is unknown; invalid for good is no epilogue.
+    // An instruction that lacks bytes is unknown. One that is invalid is not part of an epilogue.
     let known = !instruction.is_invalid() || decoder.last_error() != DecoderError::NoMoreBytes;
     known.then_some((instruction, marked))
 }

@@ -134,8 +134,8 @@ impl Unwinder for X64Machine {
     }
 }
 
-/// A step out of a stub: by its rule if that leads to code, else as if it had pushed one register
-/// more.
+/// Steps out of a stub: by its rule if that leads to code, otherwise as if it had pushed one
+/// register more.
 fn step_stub<M: Modules>(
     full: &X64FullRule,
     registers: &mut X64Registers,
@@ -160,7 +160,7 @@ fn step_stub<M: Modules>(
     }
 }
 
-/// A step by a rule in full generality.
+/// Steps by a rule in its full form.
 fn step_full(
     full: &X64FullRule,
     registers: &mut X64Registers,
@@ -202,7 +202,7 @@ fn step_full(
     Ok(StepResult { trust: full.trust, position })
 }
 
-/// Whether the step can be taken: the stack grows, is aligned, and all that is to be read is there.
+/// Whether the step is possible: the stack grows, is aligned, and all words to read were captured.
 #[inline(always)]
 pub(crate) fn check(rule: &X64Rule, sp: u64, cfa: u64, memory: &Memory<'_>) -> Result<(), Stop> {
     if cfa <= sp || (cfa | sp) & 7 != 0 {
@@ -210,13 +210,13 @@ pub(crate) fn check(rule: &X64Rule, sp: u64, cfa: u64, memory: &Memory<'_>) -> R
     }
     let end = cfa.saturating_add(rule.end());
     if end > memory.end() {
-        // The return address is missed first.
+        // The return address is read first, so it is the first word missing.
         return Err(memory.missing(if cfa > memory.end() { cfa - 8 } else { end - 8 }));
     }
     if cfa - sp < rule.reach() { Err(below(rule, sp, cfa)) } else { Ok(()) }
 }
 
-/// Names the saved register that lies below the stack pointer.
+/// The stop for a saved register that lies below the stack pointer.
 #[cold]
 fn below(rule: &X64Rule, sp: u64, cfa: u64) -> Stop {
     let slots = (0..8).filter(|n| rule.saved() >> n & 1 != 0).map(|n| rule.slot(n, cfa));
@@ -225,7 +225,7 @@ fn below(rule: &X64Rule, sp: u64, cfa: u64) -> Stop {
     Stop::BadMemory { address: address.unwrap_or(sp) }
 }
 
-/// Names the stack pointer at fault: this frame's own, or the one that its caller would have.
+/// The stop for a bad stack pointer: this frame's own, or the one that its caller would have.
 #[cold]
 fn bad_stack_pointer(own: u64, callers: u64) -> Stop {
     Stop::BadStackPointer { sp: if own & 7 != 0 { own } else { callers } }

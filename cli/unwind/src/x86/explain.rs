@@ -15,7 +15,7 @@ fn name(register: u8) -> &'static str {
     NAMES[usize::from(register & 7)]
 }
 
-/// `found_by`: which of the ways that the place offers led to the caller.
+/// Explains a step. `found_by` is the method by which the walk found the caller.
 pub(crate) fn explain(place: &Place<'_>, found_by: Option<Trust>) -> Explanation {
     let compiled = rule::compile(place);
     let rule = match &compiled {

@@ -1,10 +1,10 @@
 //! 32-bit x86: the PDB's FrameData and FPO, the code itself, chained frame pointers.
 //!
-//! Windows has no unwind tables for x86 in its images. What there is: FrameData programs ("New
-//! FPO") and FPO records in the PDB, which hold for function bodies but not for epilogues, nor
-//! while arguments are being pushed; the code, which says all if it can be followed to the
-//! function's return; and, for what keeps one, the chain of frame pointers. Each caller says by its
-//! [`Trust`](crate::Trust) which of them it was found by.
+//! Windows has no unwind tables for x86 in its images. It has FrameData programs ("New FPO") and
+//! FPO records in the PDB, which are valid in function bodies but not in epilogues, nor while
+//! arguments are being pushed. The code gives everything if it can be followed to the function's
+//! return. Functions that keep a frame pointer form a chain. Each caller's [`Trust`](crate::Trust)
+//! says which of these methods found it.
 
 mod explain;
 mod program;

@@ -42,18 +42,18 @@ enum Variable {
 }
 
 const EIP: u8 = 8;
-/// Tokens of one program at most; real ones have at most a hundred or so.
+/// The most tokens of one program. Real ones have at most a hundred or so.
 const MAX_TOKENS: usize = 512;
-/// Operands that wait at most.
+/// The most operands on the stack.
 const MAX_STACK: usize = 16;
 
-/// What a program is given.
+/// The inputs of a program.
 pub(crate) struct Input<'a> {
     pub(crate) registers: &'a X86Registers,
     pub(crate) locals: u32,
     pub(crate) saved: u32,
     pub(crate) params: u32,
-    /// `.raSearch`: where the return address was found to lie.
+    /// `.raSearch`: the address at which the search found the return address.
     pub(crate) return_address: Option<u32>,
 }
 
@@ -85,7 +85,7 @@ impl Program {
         (!tokens.is_empty()).then_some(Program { tokens })
     }
 
-    /// Whether the program asks where the return address lies.
+    /// Whether the program uses `.raSearch`.
     pub(crate) fn searches(&self) -> bool {
         self.tokens.contains(&Token::Variable(Variable::ReturnAddressSearch))
     }
@@ -161,7 +161,7 @@ fn numbered(registers: &X86Registers) -> [Option<u32>; 9] {
     numbered
 }
 
-/// The program as a PDB spells it, up to what is spelt in several ways.
+/// The program in a PDB's spelling. Where PDBs spell something in several ways, one of them.
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, token) in self.tokens.iter().enumerate() {
@@ -191,7 +191,7 @@ impl fmt::Display for Program {
     }
 }
 
-/// As programs name them, by number.
+/// The registers' names in programs, by number.
 const REGISTERS: [&str; 9] = ["$eax", "$ecx", "$edx", "$ebx", "$esp", "$ebp", "$esi", "$edi", "$eip"];
 
 fn token(word: &str) -> Option<Token> {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_shown_as_it_was_spelt() {
+    fn a_program_is_shown_in_its_original_spelling() {
         for text in [
             "$T0 $ebp = $eip $T0 4 + ^ = $ebp $T0 ^ = $esp $T0 8 + =",
             "$T1 .raSearch = $T0 $T1 4 - 8 @ = $esi .cbLocals .cbSavedRegs + .cbParams * -4 / 3 % =",

@@ -5,8 +5,8 @@
 pub struct X86Registers {
     /// eip.
     pub ip: u32,
-    /// eax, ecx, edx, ebx, esp, ebp, esi, edi: in the order of their encoding. Of a recovered
-    /// caller, esp is what it is when the return address has been popped, before arguments are
+    /// eax, ecx, edx, ebx, esp, ebp, esi, edi: in the order of their encoding. In a recovered
+    /// caller, esp has its value after the return address was popped and before arguments are
     /// removed.
     pub gpr: [u32; 8],
 }
@@ -22,5 +22,5 @@ pub const ESI: usize = 6;
 /// Index of edi in [`X86Registers::gpr`].
 pub const EDI: usize = 7;
 
-/// The nonvolatile registers besides esp, in the order of a rule's places.
+/// The nonvolatile registers besides esp, in the order of a rule's slots.
 pub(crate) const NONVOLATILE: [u8; 4] = [3, 5, 6, 7];

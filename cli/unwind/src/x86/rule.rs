@@ -1,4 +1,4 @@
-//! What can be said of a place without looking at the stack.
+//! The rule at an address: everything that is known without the stack.
 
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ pub(crate) struct Return {
     pub(crate) saved: [RegisterSource; 4],
 }
 
-/// Ways to find the caller of one place.
+/// The methods that may find the caller of one address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct X86Rule {
     /// By following the code.
@@ -46,11 +46,10 @@ pub(crate) struct X86Rule {
     pub(crate) record: Option<u32>,
     /// Bytes of arguments that the function's return pops, where known.
     pub(crate) popped: Option<u16>,
-    /// They are those of the next return in the code, which is the function's own only as far as
-    /// one may expect.
+    /// `popped` comes from the next return in the code, which is probably the function's own.
     pub(crate) popped_ahead: bool,
     pub(crate) thread_start: bool,
-    /// By how much to look before the instruction pointer for the code that it belongs to.
+    /// How many bytes before the instruction pointer to look up its code.
     pub(crate) back: u32,
 }
 
@@ -121,8 +120,9 @@ fn returns(outcome: &Outcome) -> Option<Return> {
     Some(Return { return_address: slot(outcome.return_address)?, sp: slot(outcome.sp)?, saved })
 }
 
-/// What the next return behind `rva` pops, where the function's extent is unknown: its own, if code
-/// lies in one piece and ends in a return. Between functions compilers leave int3.
+/// The bytes that the next return behind `rva` pops, for a function of unknown extent. The return
+/// is the function's own if its code lies in one piece and ends in a return. Compilers put int3
+/// between functions.
 fn popped_ahead(image: &ImageTables, rva: u32) -> Option<u16> {
     const MOST: usize = 1 << 13;
     let code = image.bytes(rva)?;
@@ -145,10 +145,10 @@ fn popped_bytes(instruction: &Instruction) -> u16 {
     if instruction.op_count() == 0 { 0 } else { instruction.immediate16() }
 }
 
-/// What the returns of a function pop, if they agree. Code is decoded from end to end; jump tables
-/// among it decode as something, which no return of another count survives.
+/// The bytes that the returns of a function pop, if they agree. Decodes the function from start to
+/// end, jump tables included. If these decode to a return of another count, there is no result.
 fn popped_by(image: &ImageTables, bounds: &Range<u32>) -> Option<u16> {
-    // Far more than one function has.
+    // Far more bytes than a function has.
     const MOST: usize = 1 << 16;
     let code = image.bytes(bounds.start)?;
     let code = code.get(..bounds.len()).unwrap_or(code);

@@ -1,4 +1,4 @@
-//! From one frame to its caller: the first of several ways whose result bears checking.
+//! From one frame to its caller, by the first of several methods whose result passes the checks.
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
@@ -13,18 +13,18 @@ use crate::memory::Memory;
 use crate::walk::Modules;
 use crate::{Arch, Stop, Trust};
 
-/// The registers, and what is known of the stack pointer beyond them.
+/// The registers, and further facts about the stack pointer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct X86State {
     pub(crate) registers: X86Registers,
     /// Bytes of arguments that the called function popped, besides its return address; `None` if
     /// unknown.
     popped: Option<u16>,
-    /// That number is not certain: see [`X86Rule::popped_ahead`]. What rests on it must lead behind
+    /// `popped` is not certain: see [`X86Rule::popped_ahead`]. A step that uses it must lead behind
     /// a call instruction.
     popped_ahead: bool,
-    /// A function that starts threads was passed. What calls it is not exported under a known name
-    /// everywhere: under Wine RtlUserThreadStart jumps to it.
+    /// The walk has passed a function that starts threads. Its caller is not exported under a known
+    /// name on every system: under Wine RtlUserThreadStart jumps to it.
     started: bool,
 }
 
@@ -37,7 +37,7 @@ impl X86State {
 /// The x86 unwinder.
 pub(crate) struct X86Machine;
 
-/// A way to the caller, and whether what was found there says that it is right.
+/// A caller's registers, and the method that found them.
 struct X86Caller {
     registers: X86Registers,
     trust: Trust,
@@ -79,7 +79,7 @@ impl Unwinder for X86Machine {
         state.started
     }
 
-    /// What a step rests on is not told by the rule alone: several ways are tried.
+    /// The rule alone does not determine what a step depends on, because it tries several methods.
     fn facts(rule: &X86Rule) -> Facts {
         Facts { starts_thread: rule.thread_start, uses: u8::MAX, restores: 0 }
     }
@@ -149,12 +149,12 @@ impl Unwinder for X86Machine {
     }
 }
 
-/// What lies before a return address.
+/// The code before a return address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Call {
     /// A call instruction.
     Known,
-    /// Code that is not known, in a known module.
+    /// Unknown code in a known module.
     Unknown,
 }
 
@@ -166,9 +166,9 @@ struct X86Step<'a, M> {
 }
 
 impl<M: Modules> X86Step<'_, M> {
-    /// Tries each way in turn. If all fail, the reason is that of the first way, except at the
+    /// Tries each method in turn. If all fail, returns the reason of the first one, except at the
     /// start of a thread: there the system ends the chain of frame pointers, and that end says more
-    /// than the reasons of the other ways.
+    /// than the other reasons.
     fn caller(&self) -> Result<X86Caller, Stop> {
         let mut stop = None;
         let mut attempt = |found: Result<X86Registers, Stop>, trust: Trust| match found {
@@ -178,7 +178,7 @@ impl<M: Modules> X86Step<'_, M> {
                 None
             }
         };
-        // The code says exactly what the processor will do, in prologues and epilogues as well.
+        // The code gives exactly what the processor will do, in prologues and epilogues too.
         if let Some(code) = &self.rule.code
             && let Some(found) = attempt(self.by_code(code), Trust::Code)
         {
@@ -203,7 +203,8 @@ impl<M: Modules> X86Step<'_, M> {
         self.rule.thread_start || self.state.started
     }
 
-    /// esp behind the arguments that the called function popped, as far as that is known.
+    /// The registers, with esp behind the arguments that the called function popped, if their size
+    /// is known.
     fn registers(&self) -> X86Registers {
         let mut registers = self.state.registers;
         registers.gpr[ESP] = registers.gpr[ESP].wrapping_add(u32::from(self.state.popped.unwrap_or(0)));
@@ -276,7 +277,7 @@ impl<M: Modules> X86Step<'_, M> {
         let registers = self.registers();
         let ebp = registers.gpr[EBP];
         if ebp == 0 {
-            // So the system begins the chain of a thread's frames.
+            // The system begins a thread's chain of frames in this way.
             return Err(Stop::ZeroReturnAddress);
         }
         let mut found = registers;
@@ -290,11 +291,11 @@ impl<M: Modules> X86Step<'_, M> {
         Ok(found)
     }
 
-    /// GCC's frames that align the stack to 16 or 8 bytes begin with
-    /// `lea ecx,[esp+4]; and esp,-16; push [ecx-4]; push ebp`. The word above the saved ebp is a
-    /// copy of the return address; the caller's stack begins above the original, which lies up to
-    /// 12 (or 4) bytes higher. Gives the caller's esp; `after` is the address above the word that
-    /// was taken for the return address.
+    /// GCC's frames that align the stack to 16 or 8 bytes begin with `lea ecx,[esp+4]; and esp,-16;
+    /// push [ecx-4]; push ebp`. The word above the saved ebp is a copy of the return address; the
+    /// caller's stack begins above the original, which lies up to 12 (or 4) bytes higher. Returns
+    /// the caller's esp. `after` is the address above the word that was assumed to be the return
+    /// address.
     fn above_copy(&self, after: u32, address: u32) -> u32 {
         let Some(aligned) = [16, 8].into_iter().find(|&aligned| after.is_multiple_of(aligned)) else {
             return after;
@@ -325,7 +326,7 @@ impl<M: Modules> X86Step<'_, M> {
         uncertain.ok_or(Stop::BadMemory { address: u64::from(start) })
     }
 
-    /// A word of the frame: nothing is read below esp.
+    /// Reads a word of the frame. Fails below esp.
     fn read(&self, at: u32) -> Result<u32, Stop> {
         if at < self.state.registers.gpr[ESP] {
             return Err(Stop::BadMemory { address: u64::from(at) });
@@ -333,7 +334,7 @@ impl<M: Modules> X86Step<'_, M> {
         self.memory.u32(u64::from(at))
     }
 
-    /// The caller's stack lies above, and its address is one to return to.
+    /// Checks that the caller's stack lies above and that its address is a return address.
     fn check(&self, found: &X86Registers) -> Result<(), Stop> {
         let sp = found.gpr[ESP];
         if sp <= self.state.registers.gpr[ESP] || sp & 3 != 0 {

@@ -1,4 +1,4 @@
-//! What a PDB says of an x86 image's frames.
+//! A PDB's descriptions of an x86 image's frames.
 
 use std::ops::Range;
 
@@ -50,7 +50,7 @@ pub struct X86Tables {
     functions: Vec<Range<u32>>,
 }
 
-/// A record as it is searched.
+/// A record in searchable form.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) rva: u32,
@@ -74,8 +74,8 @@ pub(crate) enum How {
 }
 
 impl X86Tables {
-    /// Takes the records of a PDB's FrameData and FPO streams, in any order. A record whose program
-    /// does not parse is left out: how many, [`X86Tables::len`] tells.
+    /// Takes the records of a PDB's FrameData and FPO streams, in any order. Records whose programs
+    /// do not parse are left out; [`X86Tables::len`] counts the others.
     pub fn new(frame_data: impl IntoIterator<Item = FrameData>, fpo: impl IntoIterator<Item = Fpo>) -> Self {
         let mut functions = Vec::new();
         let mut frames = Vec::new();
@@ -106,7 +106,7 @@ impl X86Tables {
                 how: How::Above { uses_ebp: record.uses_ebp },
             });
         }
-        // Of the records that hold a place, the one that begins last is the most exact.
+        // Among the records that hold an address, the one that begins last is the most exact.
         frames.sort_by_key(|record| (record.rva, std::cmp::Reverse(record.len)));
         functions.sort_by_key(|function: &Range<u32>| (function.start, function.end));
         functions.dedup();
@@ -134,7 +134,7 @@ impl X86Tables {
     /// The most exact record that holds `rva`, by index.
     pub(crate) fn find(&self, rva: u32) -> Option<usize> {
         let after = self.frames.partition_point(|record| record.rva <= rva);
-        // Records nest: a function's own encloses those of its prologue's later stages.
+        // Records nest: a function's record encloses those of its prologue's later stages.
         const NESTED: usize = 64;
         let holds = |index: &usize| rva - self.frames[*index].rva < self.frames[*index].len;
         (after.saturating_sub(NESTED)..after).rev().find(holds)

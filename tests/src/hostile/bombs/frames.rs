@@ -1,10 +1,11 @@
-//! Stored blocks that claim more than they hold.
+//! Stored blocks whose frames claim more bytes than they hold.
 
 use crate::hostile::small_parts;
 use stk_format::CODEC_ZSTD;
 use stk_format::synth::damage::forged;
 
-/// zstd frames (RFC 8878) that claim more than there is, or than a reader should give.
+/// zstd frames (RFC 8878) that claim more bytes than they hold, or need more memory than a reader
+/// should allow.
 pub(super) fn frames() -> Vec<(&'static str, Vec<u8>)> {
     let frame = |descriptor: u8, window: u8, content: u32, blocks: &[u8]| {
         let mut bytes = vec![0x28, 0xb5, 0x2f, 0xfd, descriptor, window];
@@ -23,7 +24,7 @@ pub(super) fn frames() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// A sound trace with such a block behind its end.
+/// A sound trace with such a block after its end.
 pub(super) fn forged_frame(stored: &[u8]) -> Vec<u8> {
     let parts = small_parts();
     let claimed = stored.get(6..10).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes);

@@ -1,4 +1,4 @@
-//! Stacks that stand for far more than what is stored of them.
+//! Stacks that are far larger than their stored bytes.
 
 use super::{many, module, named, runtime};
 use crate::hostile::{BASE, STACK, thread};
@@ -7,11 +7,11 @@ use stk_format::synth::{Parts, TraceBuilder};
 use stk_schema::Arch;
 use stk_schema::event::*;
 
-/// Frames of a deep stack: more than that are not walked.
+/// Frames of a deep stack. Walks do not go deeper.
 const DEPTH: usize = 4_090;
 /// Words of a frame: `sub rsp, 28h` and the return address.
 const FRAME: usize = 6;
-/// Functions of the module, their size in bytes, where the first begins.
+/// The module's functions: their number, their size in bytes, the RVA of the first.
 const FUNCTIONS: u32 = 4_000;
 const SIZE: u32 = 0x40;
 const FIRST: u32 = 0x1000;
@@ -41,7 +41,7 @@ fn inside(function: usize) -> u64 {
     BASE + u64::from(FIRST + function as u32 % FUNCTIONS * SIZE) + 16
 }
 
-/// The words of a stack of so many frames; `caller` gives the function of each, innermost first.
+/// The words of a stack of `frames` frames. `caller` returns the function of each, innermost first.
 fn stack(frames: usize, caller: impl Fn(usize) -> usize) -> Vec<u64> {
     let mut words = vec![0; FRAME * frames];
     for (n, frame) in words.chunks_exact_mut(FRAME).enumerate() {
@@ -55,7 +55,7 @@ fn sample(builder: &mut TraceBuilder, thread: u64, time: u64, ip: u64, words: &[
     builder.sample(thread, time, &[ip, STACK_BASE - 8 * words.len() as u64], words);
 }
 
-/// Where the threads' stacks end.
+/// The end of the threads' stacks.
 const STACK_BASE: u64 = STACK << 8;
 
 fn taken_apart(builder: TraceBuilder, parts: &mut Parts) {
@@ -79,7 +79,7 @@ pub(super) fn other_roots(parts: &mut Parts, samples: usize) {
     taken_apart(builder, parts);
 }
 
-/// One block of 2,000 such samples, again and again.
+/// One block of 2,000 such samples, repeated.
 pub(super) fn repeated_roots(parts: &mut Parts, blocks: usize) {
     let mut builder = builder(r"C:\app\app.exe");
     let thread = builder.thread(0, 11, "main", STACK_BASE);
@@ -150,7 +150,7 @@ pub(super) fn many_modules(parts: &mut Parts, samples: usize) {
     taken_apart(builder, parts);
 }
 
-/// One thread's stack of two frames, never twice the same.
+/// One thread's stack of two frames, different in every sample.
 pub(super) fn different(parts: &mut Parts, samples: usize) {
     let mut builder = builder(r"C:\app\app.exe");
     let thread = builder.thread(0, 11, "main", STACK_BASE);
@@ -182,7 +182,7 @@ pub(super) fn ambiguous_methods(parts: &mut Parts, addresses: usize) {
     many(parts, BlockKind::Meta, 2, |i| named(METHODS, &texts[i as usize]));
 }
 
-/// As many runtimes as modules, none of them in one of those.
+/// As many runtimes as modules. No runtime lies in one of the modules.
 pub(super) fn runtimes_and_modules(parts: &mut Parts, count: usize) {
     many(parts, BlockKind::Meta, count, |i| module(100 + i, i << 12, b"x.dll", None));
     many(parts, BlockKind::Meta, count, |i| runtime((1 << 32) + i, b""));

@@ -11,7 +11,7 @@ use std::ptr;
 
 type Procedure = unsafe extern "system" fn() -> isize;
 
-/// Looks at inject.exe, agent.dll and what else a release holds.
+/// Examines inject.exe, agent.dll and the release's other programs.
 pub fn gather() -> Vec<FileFacts> {
     let own = std::env::current_exe().unwrap_or_default();
     let agent =
@@ -73,7 +73,7 @@ fn sha256(path: &Path) -> Option<String> {
     })
 }
 
-/// Asks WinVerifyTrust, without a dialog and without the network.
+/// Calls WinVerifyTrust, without a dialog and without the network.
 fn signature(path: &Path) -> Signature {
     const NO_SIGNATURE: u32 = 0x800b_0100; // TRUST_E_NOSIGNATURE
     const UNKNOWN_FORM: u32 = 0x800b_0003; // TRUST_E_SUBJECT_FORM_UNKNOWN

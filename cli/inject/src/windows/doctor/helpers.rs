@@ -1,4 +1,4 @@
-//! Threads of inject's own that do one thing until they are told to stop.
+//! Threads of inject that do one kind of work until they are stopped.
 
 use std::os::windows::io::AsRawHandle;
 use std::sync::Arc;
@@ -8,19 +8,18 @@ use windows_sys::Win32::Foundation::HANDLE;
 
 use crate::windows::system::{self, Event};
 
-/// What a helper does.
+/// The work of a helper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
-    /// Counts.
     Spin,
     /// Waits for an event.
     Wait,
-    /// Opens, reads and closes inject.exe, again and again.
+    /// Opens, reads and closes inject.exe repeatedly.
     File,
 }
 
 impl Work {
-    /// As the report calls it.
+    /// The work's name in the report.
     pub fn name(self) -> &'static str {
         match self {
             Work::Spin => "spinning",

@@ -1,7 +1,6 @@
 //! `inject doctor`: gathers what `crate::doctor` judges.
 //!
-//! Nothing here touches another process, but for the one of `--pid`, of which only questions are
-//! asked.
+//! It accesses no other process except that of `--pid`, which it only queries.
 //!
 //! * [`system`]: Windows, processors, code integrity, security software.
 //! * [`files`]: hashes, zone marks, signatures.
@@ -36,14 +35,14 @@ use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Threading::GetCurrentProcess;
 use windows_sys::core::BOOL;
 
-/// What is asked.
+/// The options of `inject doctor`.
 #[derive(Clone, Debug, Default)]
 pub struct DoctorQuestion {
-    /// A process to look at, too.
+    /// A process to check too.
     pub pid: Option<u32>,
     /// JSON instead of text.
     pub json: bool,
-    /// Where the report goes; `None` is the standard output.
+    /// File for the report; `None` is the standard output.
     pub output: Option<PathBuf>,
     /// Whether a file that is there may be replaced.
     pub force: bool,
@@ -70,7 +69,7 @@ pub fn run(question: &DoctorQuestion) -> Result<i32, Failure> {
 
 fn report(pid: Option<u32>) -> DoctorReport {
     let agent = AgentFile::open(None);
-    // First: it may end while the rest is measured.
+    // Query the target first: it may end during the measurements.
     let target = pid.map(|pid| target::gather(pid, agent.as_ref().ok()));
     let mut facts = doctor::system::judge(&system::gather());
     facts.extend(doctor::files::judge(&files::gather()));
@@ -105,7 +104,7 @@ fn policies(process: BorrowedHandle) -> Vec<doctor::policies::Word> {
         unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, Function>(function) }
     });
     let word = |policy: i32| {
-        // DEP has a BOOLEAN behind its flags; every other policy asked for is one word.
+        // DEP has a BOOLEAN behind its flags; every other policy here is one word.
         const DEP: i32 = 0;
         let mut words = [0u32; 2];
         let size = size_of::<u32>() * if policy == DEP { 2 } else { 1 };

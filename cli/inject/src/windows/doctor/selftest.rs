@@ -1,4 +1,4 @@
-//! agent.dll loaded into inject's own process, and asked what it finds there.
+//! Loads agent.dll into inject's own process and runs its self-test.
 
 use super::system::windows_folder;
 use crate::doctor::agent::{self, OwnProcessFacts};
@@ -24,10 +24,10 @@ use windows_sys::s;
 type Procedure = unsafe extern "system" fn() -> isize;
 type Export = unsafe extern "system" fn(*mut SelfTest) -> u32;
 
-/// What the thread that runs the test is called; not ASCII, because names need not be.
+/// Name of the thread that runs the test. It is not ASCII, because thread names need not be.
 const THREAD_NAME: &str = "stk doctor größe";
 
-/// Why the agent cannot be asked.
+/// Why the self-test cannot run.
 #[derive(Debug, Error)]
 enum LoadError {
     #[error(

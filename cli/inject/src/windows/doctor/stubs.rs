@@ -1,4 +1,4 @@
-//! ntdll's functions in memory and in its file.
+//! Reads ntdll's functions from memory and from its file.
 
 use super::system::module_path;
 use crate::doctor::stubs::{FUNCTIONS, Jump, Stub, compared, jump};
@@ -67,8 +67,8 @@ fn read(address: usize, len: usize) -> Option<Vec<u8>> {
     (ok != 0 && done == len).then_some(bytes)
 }
 
-/// Whom the code at `address` jumps to: at most four jumps are followed, since the first often
-/// leads to one more.
+/// The owner of the code to which the code at `address` jumps. Follows up to four jumps, because
+/// the first often leads to another.
 fn leads_to(address: usize) -> Option<String> {
     const WIDE: bool = cfg!(target_pointer_width = "64");
     let mut at = address;

@@ -1,4 +1,4 @@
-//! Helper threads, suspended again and again; what that costs them.
+//! Suspends helper threads repeatedly and measures the cost.
 
 use super::helpers::{Helper, Work};
 use crate::doctor::timing::{Cycles, Suspensions};
@@ -12,7 +12,7 @@ use windows_sys::core::BOOL;
 
 /// Suspensions of each helper.
 const TRIES: u32 = 300;
-/// One helper takes no longer than this, on a machine as loaded as may be.
+/// Time limit for one helper, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Most bytes of the stack that are copied.
 const COPY: usize = 4096;
@@ -39,7 +39,7 @@ fn measure_one(work: Work) -> Suspensions {
     // A waiting helper must have reached its wait.
     std::thread::sleep(Duration::from_millis(5));
     let began = Instant::now();
-    // Room beforehand: nothing may be allocated while the helper may hold the heap's lock.
+    // Reserve memory first: nothing may be allocated while the helper may hold the heap's lock.
     for times in [&mut found.suspend, &mut found.context, &mut found.copy, &mut found.resume] {
         times.reserve(TRIES as usize);
     }
@@ -74,11 +74,11 @@ fn suspend_once(helper: &Helper) -> Option<[u64; 4]> {
         return None;
     }
     let suspended = Instant::now();
-    // SAFETY: as above; the context is aligned and says what it asks for.
+    // SAFETY: as above; the context is aligned and holds the requested flags.
     let read = unsafe { GetThreadContext(thread, &mut context.0) } != 0;
     let known = Instant::now();
     if read {
-        // SAFETY: the helper stands still, and what lies between its stack pointer and its first
+        // SAFETY: the helper is suspended, and the memory between its stack pointer and its first
         // frame is its stack.
         unsafe { copy(stack_pointer(&context.0), frame, &mut stack) };
     }
@@ -98,10 +98,10 @@ fn suspend_once(helper: &Helper) -> Option<[u64; 4]> {
     })
 }
 
-/// Copies from `from` up to `to`, as much as there is room for.
+/// Copies from `from` up to `to`, as much as fits.
 ///
 /// # Safety
-/// What lies between both must be readable.
+/// The memory between both must be readable.
 unsafe fn copy(from: usize, to: usize, into: &mut [u8]) {
     let len = to.saturating_sub(from).min(into.len());
     let source: *const u8 = std::ptr::with_exposed_provenance(from);
@@ -120,7 +120,7 @@ fn stack_pointer(context: &CONTEXT) -> usize {
     sp
 }
 
-/// What QueryThreadCycleTime says of a waiting helper that is suspended, and of a spinning one that
+/// QueryThreadCycleTime's counts of a waiting helper that is suspended, and of a spinning one that
 /// is not.
 pub fn cycles() -> Cycles {
     let mut found = Cycles::default();
@@ -131,7 +131,7 @@ pub fn cycles() -> Cycles {
         while costs.len() < 100 && began.elapsed() < PATIENCE {
             let Some(before) = count(waiting.handle()) else { break };
             suspend_once(&waiting);
-            // What the suspension made the thread do is done when it waits again.
+            // Wait until the thread has done the work that the suspension caused and waits again.
             std::thread::sleep(Duration::from_millis(1));
             let Some(after) = count(waiting.handle()) else { break };
             costs.push(after.saturating_sub(before));

@@ -24,7 +24,6 @@ use windows_sys::w;
 
 type Procedure = unsafe extern "system" fn() -> isize;
 
-/// Asks the system.
 pub fn gather() -> SystemFacts {
     const CURRENT: &str = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion";
     const BIOS: &str = r"HARDWARE\DESCRIPTION\System\BIOS";
@@ -164,7 +163,7 @@ fn hypervisor() -> Option<String> {
     Some(String::from_utf8_lossy(&letters).trim_end_matches('\0').to_owned())
 }
 
-/// Other processors do not tell programs.
+/// Other processors do not show a hypervisor to programs.
 #[cfg(not(target_arch = "x86_64"))]
 fn hypervisor() -> Option<String> {
     None
@@ -215,8 +214,8 @@ fn number(key: &str, name: &str) -> Option<u32> {
     (error == ERROR_SUCCESS).then_some(value)
 }
 
-/// The services that say of themselves that they filter files for an antivirus program or watch
-/// what programs do with files.
+/// The services that are registered as file filters of an antivirus program or of an activity
+/// monitor.
 fn security_filters() -> Option<Vec<String>> {
     const SERVICES: &str = r"SYSTEM\CurrentControlSet\Services";
     let path = wide(OsStr::new(SERVICES));
@@ -231,7 +230,8 @@ fn security_filters() -> Option<Vec<String>> {
     for index in 0.. {
         let mut name = [0u16; 256];
         let mut len = name.len() as u32;
-        // SAFETY: the key is open; the length is that of the array; what is not asked for is null.
+        // SAFETY: the key is open; the length is that of the array; results that are not needed are
+        // null.
         let error = unsafe {
             let (none, class) = (ptr::null_mut(), ptr::null_mut());
             RegEnumKeyExW(
@@ -286,7 +286,6 @@ fn foreign_modules() -> Option<Vec<String>> {
     Some(foreign.map(|path| path.to_string_lossy().into_owned()).collect())
 }
 
-/// Windows' folder.
 pub fn windows_folder() -> PathBuf {
     let mut units = [0u16; 260];
     // SAFETY: pointer and length are those of the array.
@@ -297,8 +296,8 @@ pub fn windows_folder() -> PathBuf {
 /// Path of a module of this process; empty if there is none.
 pub fn module_path(module: HMODULE) -> PathBuf {
     let mut units = vec![0u16; 32_768];
-    // SAFETY: pointer and length are those of the vector; a module handle that is none is told by
-    // 0.
+    // SAFETY: pointer and length are those of the vector; for an invalid module handle the call
+    // returns 0.
     let len = unsafe { GetModuleFileNameW(module, units.as_mut_ptr(), units.len() as u32) } as usize;
     OsString::from_wide(&units[..len.min(units.len())]).into()
 }

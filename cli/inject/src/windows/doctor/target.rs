@@ -1,4 +1,4 @@
-//! The process of `--pid`: questions only, nothing in it is changed.
+//! Queries the process of `--pid` without changing it.
 
 use super::{policies, selftest};
 use crate::doctor::target::{Drive, TargetFacts};
@@ -20,7 +20,7 @@ use windows_sys::Win32::System::Threading::{
 };
 use windows_sys::w;
 
-/// What recording needs.
+/// The rights that recording needs.
 const RIGHTS: [(&str, u32); 7] = [
     ("CREATE_THREAD", PROCESS_CREATE_THREAD),
     ("VM_OPERATION", PROCESS_VM_OPERATION),
@@ -31,7 +31,7 @@ const RIGHTS: [(&str, u32); 7] = [
     ("SYNCHRONIZE", PROCESS_SYNCHRONIZE),
 ];
 
-/// Asks about process `pid`; what a suspension costs is measured elsewhere.
+/// Queries process `pid`. The cost of a suspension is measured elsewhere.
 pub fn gather(pid: u32, agent: Option<&AgentFile>) -> TargetFacts {
     let entry = process::entries().ok().and_then(|all| all.into_iter().find(|entry| entry.pid == pid));
     let Some(entry) = entry else { return TargetFacts::default() };

@@ -1,4 +1,4 @@
-//! How punctual timers are, and how long a thread waits for a processor while all are busy.
+//! Measures how late timers are, and how long a thread waits for a processor while all are busy.
 
 use super::helpers::{Helper, Work};
 use crate::doctor::timing::Wakeups;
@@ -17,10 +17,10 @@ use windows_sys::Win32::System::Threading::{
 const TIMES: usize = 200;
 /// Wake-ups that are measured.
 const WAKEUPS: usize = 50;
-/// Neither takes longer than this.
+/// Time limit for each of the two measurements.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Measures both.
+/// Measures timers and wake-ups.
 pub fn measure() -> Wakeups {
     let (busy, busy_missed) = busy_processors();
     Wakeups { timer_late: timer(), busy, busy_missed }

@@ -1,5 +1,5 @@
-//! The file of a data access library: opened once, judged, and held until it is loaded, so that
-//! what was judged is what is loaded.
+//! The file of a data access library. It is opened once, checked, and held open until it is loaded,
+//! so that the checked file is the one loaded.
 
 use super::library::{LibraryCandidate, LibraryError};
 use crate::sddl;
@@ -17,12 +17,11 @@ use windows_sys::Win32::Storage::FileSystem::FILE_SHARE_READ;
 /// Most bytes of a library's file; real ones have some two megabytes.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// A library that may be loaded as long as this is there.
+/// A library that may be loaded while this value lives.
 #[derive(Debug)]
 pub struct LibraryFile {
-    /// Path without links, under which nobody can put another file meanwhile.
+    /// Path without links, at which no other file can be put meanwhile.
     pub path: PathBuf,
-    /// Its contents.
     pub bytes: Vec<u8>,
     /// How it may be loaded.
     pub permit: Permit,
@@ -39,9 +38,9 @@ impl LibraryFile {
     pub fn open(candidate: &LibraryCandidate, rank: Rank) -> Result<Option<LibraryFile>, LibraryError> {
         let given = &candidate.path;
         let shown = given.display();
-        // Before anything touches the path: opening a share sends credentials there. A link that
-        // leads to one is the recorded user's doing, unless that user could connect there with the
-        // same rights itself.
+        // Check the path before opening it, because opening a share sends credentials there. A link
+        // to a share may be the recorded user's trap, so links are refused unless that user has the
+        // same rights as inject.
         let local = match rank {
             Rank::Peer => local::check(given),
             Rank::Below => local::check_without_links(given),
@@ -79,10 +78,10 @@ impl LibraryFile {
     }
 }
 
-/// What helps a user whose library is refused.
+/// Advice for a user whose library is refused.
 const WAY_OUT: &str = "run inject as the program's user, or name with --symbol-path a folder that only administrators and you write";
 
-/// An opened library, by what the system says of it.
+/// The system's facts about an opened library.
 struct LibraryEvidence<'a> {
     file: &'a File,
     path: &'a Path,
@@ -100,7 +99,7 @@ impl Evidence for LibraryEvidence<'_> {
     }
 
     fn folder_is_the_systems(&mut self) -> bool {
-        // It stays the file's folder as long as the file is open.
+        // The folder cannot change while the file is open.
         let sddl = self.path.parent().and_then(token::sddl);
         sddl.is_some_and(|sddl| sddl::only_administrators_write(&sddl))
     }

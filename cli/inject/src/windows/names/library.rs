@@ -1,10 +1,11 @@
-//! A data access library: where it lies, whether it may be loaded, and what it says of an address.
+//! A data access library: finds it, checks whether it may be loaded, and gets names of addresses
+//! from it.
 //!
 //! Its interfaces are the runtime's own (xclrdata.idl, sospriv.idl in dotnet/runtime):
 //! IXCLRDataProcess, which every version has, names an address; ISOSDacInterface, where there is
-//! one (.NET Framework 4.5, .NET Core), adds the module and the method's bounds. Of each only the
-//! slots used here are named, by their number in the table of functions; they have not moved since
-//! they exist.
+//! one (.NET Framework 4.5, .NET Core), adds the module and the method's bounds. Only the slots
+//! used here have constants, with their numbers in the table of functions. The numbers have never
+//! changed.
 
 use super::file::LibraryFile;
 use super::target::{self, DataTarget};
@@ -47,8 +48,8 @@ const CODE_HEADER_DATA: usize = 26;
 const FILE_NAME: usize = 30;
 
 /// The library was made for another build of the runtime:
-/// CORDBG_E_MISMATCHED_CORWKS_AND_DACWKS_DLLS, and CORDBG_E_MISSING_DEBUGGER_EXPORTS, where the
-/// other build's tables lie elsewhere altogether.
+/// CORDBG_E_MISMATCHED_CORWKS_AND_DACWKS_DLLS, or CORDBG_E_MISSING_DEBUGGER_EXPORTS if the other
+/// build's tables lie elsewhere.
 const MISMATCHED: [u32; 2] = [0x8013_1c39, 0x8013_1c4f];
 /// UTF-16 units of a name.
 const NAME_UNITS: usize = 4096;
@@ -60,7 +61,7 @@ const MOST_MODULES: usize = 4096;
 pub struct LibraryError {
     /// A sentence for the user.
     pub text: String,
-    /// Whether it may be different a moment later.
+    /// Whether a later attempt may succeed.
     pub may_pass: bool,
 }
 
@@ -70,7 +71,7 @@ impl LibraryError {
     }
 }
 
-/// The library could not read what it needed for an answer.
+/// The library could not read the data that it needed for an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadFailure {
     /// The library's HRESULT.
@@ -92,7 +93,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// The library of the runtime at `runtime` in `process`: the first of its build that there is.
+    /// The library of the runtime at `runtime` in `process`: the first one found of its build.
     pub fn open(
         process: &Process,
         rank: Rank,
@@ -140,11 +141,11 @@ impl Library {
         let path = &file.path;
         let title = file_name(path);
         let wide = system::wide(path.as_os_str());
-        // SAFETY: the path is absolute and zero-terminated. What the library does when it is loaded
-        // is the runtime's maker's code.
+        // SAFETY: the path is absolute and zero-terminated. The code that runs on loading is the
+        // runtime vendor's.
         let library = unsafe {
-            // A folder that others write, or one of the symbol path, holds other things than what
-            // belongs to the library.
+            // A folder that other users may write, or one of the symbol path, may hold other DLLs
+            // than the library's.
             let own = if file.permit.own_folder { LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR } else { 0 };
             LoadLibraryExW(wide.as_ptr(), ptr::null_mut(), own | LOAD_LIBRARY_SEARCH_SYSTEM32)
         };
@@ -160,7 +161,7 @@ impl Library {
         let handle =
             handle.map_err(|error| LibraryError { text: format!("no handle: {error}"), may_pass: true })?;
         let own_name = file_name(&runtime.module);
-        // A runtime linked into a program goes by its own name all the same.
+        // For a runtime linked into a program, the library may also use the runtime's usual name.
         let names =
             if told.kind == RuntimeKind::SingleFile { [&*own_name, "coreclr.dll"] } else { [&*own_name; 2] };
         let target = DataTarget::leaked(handle, image::own_machine(), runtime.base, &names);
@@ -186,12 +187,11 @@ impl Library {
         Ok(Library { title, process: object, sos, modules: HashMap::new() })
     }
 
-    /// File name.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// Has it forget what it has read of the process, which goes on running.
+    /// Clears the library's cache of the process's memory, because the process keeps running.
     pub fn refresh(&mut self) {
         type Flush = unsafe extern "system" fn(Object) -> HRESULT;
         // SAFETY: the slot's declaration.
@@ -199,7 +199,7 @@ impl Library {
         self.modules.clear();
     }
 
-    /// What the code at `address` is called; `None` if the runtime knows no code there.
+    /// The name of the code at `address`; `None` if the runtime knows no code there.
     ///
     /// # Errors
     /// The library could not read the runtime's structures, which change while it reads.
@@ -208,13 +208,13 @@ impl Library {
             unsafe extern "system" fn(Object, u64, u32, u32, *mut u32, *mut u16, *mut u64) -> HRESULT;
         let mut text = vec![0u16; NAME_UNITS];
         let (mut len, mut displacement) = (0, 0);
-        // SAFETY: the slot's declaration; the library writes at most as many units as it is told.
+        // SAFETY: the slot's declaration; the library writes at most the given number of units.
         let result = unsafe {
             let named = self.process.function::<NameByAddress>(NAME_BY_ADDRESS);
             let at = target::clr_address(address);
             named(self.process, at, 0, text.len() as u32, &mut len, text.as_mut_ptr(), &mut displacement)
         };
-        // S_FALSE is a name that was cut.
+        // S_FALSE means that the name was cut.
         match result {
             E_NOINTERFACE => return Ok(None),
             ..0 => return Err(ReadFailure { code: result as u32 }),
@@ -331,7 +331,7 @@ fn method_module(sos: Object, method: u64) -> Option<u64> {
         unsafe extern "system" fn(Object, u64, u64, *mut ReplyBuffer, u32, *mut c_void, *mut u32) -> HRESULT;
     let mut data = ReplyBuffer::BLANK;
     // SAFETY: the slot's declaration; the struct has 152 bytes, and there is room for 512. No list
-    // of earlier versions is asked for.
+    // of earlier versions is requested.
     let result = unsafe {
         let describe = sos.function::<MethodDescData>(METHOD_DESC_DATA);
         describe(sos, method, 0, &mut data, 0, ptr::null_mut(), ptr::null_mut())
@@ -350,7 +350,7 @@ fn module_path(sos: Object, module: u64) -> Option<String> {
     }
     let mut text = vec![0u16; NAME_UNITS];
     let mut len = 0;
-    // SAFETY: the slot's declaration; the library writes at most as many units as it is told.
+    // SAFETY: the slot's declaration; the library writes at most the given number of units.
     let result = unsafe {
         object.function::<FileName>(FILE_NAME)(object, text.len() as u32, &mut len, text.as_mut_ptr())
     };
@@ -367,7 +367,6 @@ fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// The runtime's module.
 struct RuntimeModule {
     module: PathBuf,
     base: u64,
@@ -377,16 +376,16 @@ struct RuntimeModule {
 #[derive(Clone)]
 pub(super) struct LibraryCandidate {
     pub(super) path: PathBuf,
-    /// Whether it was found from where the runtime is, not on the symbol path.
+    /// Whether it was found beside the runtime, not on the symbol path.
     pub(super) beside: bool,
     /// Whether the user named its folder on the command line.
     pub(super) named: bool,
-    /// Which build it must be, where nothing else vouches for it and that is known.
+    /// The build that it must be, if that is known and nothing else ensures it.
     index: Option<Index>,
 }
 
-/// Where the library of a runtime belongs: beside it, or, for .NET Framework, in the system's
-/// folder of its version.
+/// The usual files of a runtime's library: beside the runtime, or, for .NET Framework, in the
+/// system's folder of its version.
 fn beside(module: &Path, told: &runtime::Runtime) -> Vec<LibraryCandidate> {
     let name = told.library_name();
     let mut places = vec![module.with_file_name(name)];
@@ -401,7 +400,7 @@ fn beside(module: &Path, told: &runtime::Runtime) -> Vec<LibraryCandidate> {
     places.into_iter().map(candidate).collect()
 }
 
-/// Where else it may lie.
+/// Its possible files on the symbol path.
 fn on_symbol_path(symbols: &SymbolPath, told: &runtime::Runtime) -> Vec<LibraryCandidate> {
     let candidate = |found: symbol_path::Candidate| LibraryCandidate {
         path: std::path::absolute(&found.path).unwrap_or(found.path),
@@ -412,7 +411,7 @@ fn on_symbol_path(symbols: &SymbolPath, told: &runtime::Runtime) -> Vec<LibraryC
     symbols.candidates(told).into_iter().map(candidate).collect()
 }
 
-/// Whether it is the library that is looked for.
+/// Whether it is the runtime's library.
 fn check(told: &runtime::Runtime, candidate: &LibraryCandidate, bytes: &[u8]) -> Result<(), LibraryError> {
     let shown = candidate.path.display();
     let image =

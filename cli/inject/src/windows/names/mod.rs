@@ -1,16 +1,16 @@
-//! Names for the agent: what code in the recorded process is called, from its runtime's data access
-//! library.
+//! Answers the agent's requests for names of code in the recorded process, from its runtime's data
+//! access library.
 //!
 //! The library (mscordaccore.dll, mscordacwks.dll) is the runtime's own debugging aid: it reads the
 //! process from outside and knows the runtime's structures. It runs here, on a thread of its own,
-//! so that whatever it does concerns this inject only: the agent records on, and waits for an
-//! answer no longer than it wants to.
+//! so that a failure affects only this inject. The agent continues to record and limits its wait
+//! for an answer.
 //!
-//! * `library`: finding and asking it.
+//! * `library`: finds and calls it.
 //! * `file`: whether its file may be loaded.
-//! * `target`: the process as the library sees it, which can be read and nothing else.
+//! * `target`: the process as the library sees it, read-only.
 //!
-//! `crate::names` has what the two processes say to each other.
+//! `crate::names` defines the bytes that the two processes exchange.
 
 mod file;
 mod library;
@@ -30,22 +30,23 @@ use std::time::{Duration, Instant};
 use stk_schema::control::AgentStatus;
 use stk_schema::mailbox::{HEADER_BYTES, HOST_ANSWERS, HOST_CANNOT, HOST_LOOKS, NameMailbox, SLOTS};
 
-/// Milliseconds between looks into the mailbox ...
+/// Milliseconds between reads of the mailbox ...
 const LOOK_MS: u32 = 100;
 /// ... and while requests follow each other.
 const BUSY_MS: u32 = 2;
-/// How long requests are expected to follow each other.
+/// How long to expect further requests after one.
 const BUSY: Duration = Duration::from_millis(300);
-/// How long a library that fails is tried again: a runtime that just starts cannot be read yet, but
+/// How long to retry a library that fails. A runtime that is starting cannot be read yet, although
 /// code that it made was seen.
 const TRY: Duration = Duration::from_millis(1_500);
 /// Stack of the thread, for a library that recurses over types.
 const STACK: usize = 8 << 20;
-/// Milliseconds before each try to name what a request asks. The library reads a runtime that
-/// works meanwhile: where it finds a structure that is being changed, it fails for every address
-/// until it has forgotten what it read.
+/// Milliseconds before each try to name a request's addresses. The runtime runs while the library
+/// reads it. If the library finds a structure that is being changed, it fails for every address
+/// until its cache is cleared.
 const TRIES_MS: [u64; 5] = [0, 1, 5, 20, 50];
-/// Milliseconds of such waiting at most, in all requests of a recording: some failures do not pass.
+/// The most milliseconds of such waiting in all requests of a recording, because some failures are
+/// permanent.
 const MOST_WAITED_MS: u64 = 2_000;
 /// Milliseconds between tries.
 const TRY_MS: u32 = 250;
@@ -57,8 +58,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// Begins to look into the mailbox of an agent whose status is this; `None` if it has none. The
-    /// library may also lie on the symbol path. `below`: the process counts as another user's.
+    /// Begins to poll the mailbox of an agent with this status; `None` if it has none. The library
+    /// may also lie on the symbol path. `below`: treat the process as another user's.
     pub fn start(process: &Process, status: &AgentStatus, symbols: SymbolPath, below: bool) -> Option<Names> {
         let mailbox = Some(status.names).filter(|&address| address != 0)?;
         let handle = process.narrowed(NAMING).ok()?;
@@ -87,7 +88,7 @@ impl Names {
             }
             .run();
         };
-        // Nobody waits for it: a library may hang.
+        // The thread is never joined, because a library may hang.
         std::thread::Builder::new().name("names".to_owned()).stack_size(STACK).spawn(work).ok()?;
         Some(Names { stop })
     }
@@ -101,27 +102,27 @@ impl Drop for Names {
 
 struct Host {
     process: Process,
-    /// How its user and rights compare with inject's.
+    /// The process's user and rights compared with inject's.
     rank: Rank,
     /// Address of the mailbox.
     mailbox: u64,
-    /// Where the library may lie, beside where it belongs.
+    /// Further folders in which the library may lie.
     symbols: SymbolPath,
     stop: Arc<AtomicBool>,
     beat: u32,
     library: Option<Library>,
     trying_since: Option<Instant>,
-    /// Why there is no library and none will be tried any more.
+    /// Why there is no library. If set, none is tried again.
     broken: Option<String>,
-    /// Whether it has named anything yet.
+    /// Whether the library has named anything yet.
     named: bool,
-    /// Whether it was opened once more because it had not.
+    /// Whether it was opened again because it had named nothing.
     reopened: bool,
     /// Addresses for which it could not read the runtime's structures.
     unread: usize,
     /// The library's error when that happened last.
     code: u32,
-    /// Milliseconds that were waited for structures that can be read.
+    /// Milliseconds spent waiting for readable structures.
     waited_ms: u64,
 }
 
@@ -132,7 +133,7 @@ struct MailboxLoss;
 #[derive(Clone, Copy)]
 struct NameQuestion {
     address: u64,
-    /// Where in the process the answer belongs.
+    /// Address in the process for the answer.
     answer_at: u64,
 }
 
@@ -159,7 +160,7 @@ impl Host {
         }
     }
 
-    /// Looks once; true if a request was answered.
+    /// Reads the mailbox once; true if a request was answered.
     fn look(&mut self) -> Result<bool, MailboxLoss> {
         let mut head = [0; HEADER_BYTES];
         if !self.process.read(self.mailbox, &mut head) {
@@ -180,7 +181,7 @@ impl Host {
         let questions = self.questions(request)?;
         let mut unread = self.try_to_answer(&questions)?;
         if self.library.is_some() && !self.named && !self.reopened {
-            // What it read when it was opened may be wrong too.
+            // The data that it read when it was opened may be wrong too.
             (self.library, self.trying_since, self.reopened) = (None, None, true);
             if !self.open(request)? {
                 return Ok(false);
@@ -206,15 +207,15 @@ impl Host {
             .collect()
     }
 
-    /// Answers, with some patience; gives what could not be read.
+    /// Answers, with retries. Returns the questions whose structures could not be read.
     fn try_to_answer(&mut self, questions: &[NameQuestion]) -> Result<Vec<NameQuestion>, MailboxLoss> {
         let mut open = questions.to_vec();
         let mut unread = Vec::new();
         for ms in TRIES_MS {
             self.wait(ms);
             unread = self.answer(&open)?;
-            // A library that has named nothing yet may have found the runtime's lists empty
-            // because they were being changed: that is no answer.
+            // A library that has named nothing yet may have found the runtime's lists empty because
+            // they were being changed, so its answer is not reliable.
             let certain = self.named || self.library.is_none();
             if unread.is_empty() && certain || self.waited_ms >= MOST_WAITED_MS {
                 break;
@@ -226,7 +227,8 @@ impl Host {
         Ok(unread)
     }
 
-    /// Answers what can be answered now; what is left could not be read.
+    /// Answers the questions that can be answered now. Returns those whose structures could not be
+    /// read.
     fn answer(&mut self, questions: &[NameQuestion]) -> Result<Vec<NameQuestion>, MailboxLoss> {
         if let Some(library) = &mut self.library {
             library.refresh();
@@ -270,7 +272,7 @@ impl Host {
         self.waited_ms += ms;
     }
 
-    /// Opens the library, or tries to; false if it is to be tried again.
+    /// Tries to open the library; false if the caller must try again.
     fn open(&mut self, request: Request) -> Result<bool, MailboxLoss> {
         let since = *self.trying_since.get_or_insert_with(Instant::now);
         match Library::open(&self.process, self.rank, request.runtime, request.kind, &self.symbols) {
@@ -301,7 +303,7 @@ impl Host {
         let text = names::cut(text, ROOM);
         let message = std::mem::offset_of!(NameMailbox, message);
         self.put(self.mailbox + message as u64, text.as_bytes())?;
-        // State and length lie before the text, one behind the other.
+        // State and length are adjacent and lie before the text.
         let at = std::mem::offset_of!(NameMailbox, host_state);
         let head = [state.to_le_bytes(), (text.len() as u32).to_le_bytes()].concat();
         self.put(self.mailbox + at as u64, &head)

@@ -1,8 +1,8 @@
 //! The process as a data access library sees it: ICLRDataTarget (clrdata.idl), read-only.
 //!
-//! The library may read memory and learn what it is reading; whatever would write or touch a thread
-//! fails. The object lives as long as the process, so that a library that keeps a reference does no
-//! harm.
+//! The library may read memory and query what it reads. Functions that would write or access a
+//! thread fail. The object lives as long as the process, so that a library that keeps a reference
+//! does no harm.
 
 use std::ffi::c_void;
 use std::os::windows::io::{AsRawHandle, OwnedHandle};
@@ -31,7 +31,7 @@ pub struct DataTarget {
     process: OwnedHandle,
     machine: u16,
     runtime: u64,
-    /// File names that the library may know the runtime's module by, in lower case.
+    /// File names by which the library may ask for the runtime's module, in lower case.
     runtime_names: Vec<String>,
 }
 
@@ -71,8 +71,8 @@ static VTABLE: Vtable = Vtable {
 };
 
 impl DataTarget {
-    /// A target that stays for good. `runtime_names` are those that the library may know the module
-    /// at `runtime` by.
+    /// A target that is never freed. `runtime_names` are the names by which the library may ask for
+    /// the module at `runtime`.
     pub fn leaked(
         process: OwnedHandle,
         machine: u16,
@@ -113,7 +113,7 @@ unsafe extern "system" fn query_interface(
     E_NOINTERFACE
 }
 
-/// It is never freed, so nobody counts.
+/// The object is never freed, so references are not counted.
 unsafe extern "system" fn counted(_: *mut DataTarget) -> u32 {
     1
 }
@@ -128,7 +128,7 @@ unsafe extern "system" fn get_pointer_size(_: *mut DataTarget, out: *mut u32) ->
     unsafe { put(out, size_of::<usize>() as u32) }
 }
 
-/// Only the runtime's own module is ever asked for.
+/// The library asks only for the runtime's own module.
 unsafe extern "system" fn get_image_base(this: *mut DataTarget, name: *const u16, out: *mut u64) -> HRESULT {
     const LONGEST: usize = 260;
     if name.is_null() {
@@ -165,7 +165,7 @@ unsafe extern "system" fn read_virtual(
     unsafe {
         let process = (*this).process.as_raw_handle();
         let source = ptr::without_provenance(address(from) as usize);
-        // A part is an answer too: the library reads on from there.
+        // A partial read is valid: the library continues from its end.
         ReadProcessMemory(process, source, into.cast(), len as usize, &mut read);
         if !done.is_null() {
             *done = read as u32;

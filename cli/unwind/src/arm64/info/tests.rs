@@ -257,7 +257,7 @@ fn damaged_records_are_refused() {
     assert_eq!(at(&image(0x4000, &[100 | 4 << 27, 0xe3e3_e3e3], &[]), 50), Err(Fault::BadUnwindInfo));
     assert_eq!(at(&record(100, &[], &[0xf0, 0xe4]), 50), Err(Fault::BadUnwindInfo));
     assert_eq!(at(&record(100, &[], &[0xeb, 0xe4]), 50), Err(Fault::OtherArchitecture));
-    // A frame smaller than what it saves.
+    // A frame smaller than its saved registers.
     assert_eq!(at(&image(1 | 0x40 << 2 | 8 << 16, &[], &[]), 50), Err(Fault::BadUnwindInfo));
 }
 

@@ -1,5 +1,5 @@
-//! Unwind codes one by one; the expected frames are drawn from the specification's description of
-//! each code.
+//! Tests of each unwind code. The expected frames follow from the specification's description of
+//! the code.
 
 use super::*;
 use crate::Arch;
@@ -119,7 +119,7 @@ fn a_frame_register_with_an_offset_gives_the_frame() {
     let rbp = |offset| X64Slot { register: 5, offset };
     assert_eq!(full.saved[RBP], Some(rbp(0x40 - 0x20)));
     assert_eq!(full.return_address, rbp(0x48 - 0x20));
-    // Before the lea, rsp is the base still.
+    // Before the lea, rsp is still the base.
     let early = context(&image, 5);
     assert_eq!(early.return_address, rsp(0x48));
     assert_eq!(early.saved[RBP], Some(rsp(0x40)));
@@ -207,8 +207,8 @@ fn epilogues_end_with_any_return() {
     );
 }
 
-/// The proof of the 44 states of OpenBLAS (gcc) in docs/measured/unwinding.md that are not right:
-/// the unwind data is what is wrong.
+/// Shows why the 44 states of OpenBLAS (gcc) in docs/measured/unwinding.md are wrong: the unwind
+/// data is wrong.
 ///
 /// mingw's exp is inlined there. Its assembler makes room on the stack in the middle of the
 /// function's body,
@@ -220,12 +220,12 @@ fn epilogues_end_with_any_return() {
 /// add    rsp,8           48 83 c4 08
 /// ```
 ///
-/// of which the function's UNWIND_INFO (58h bytes, no frame register) says nothing. Between the two
-/// the return address lies at rsp + 60h, and no rule of the ABI can tell: a body must not move rsp
-/// without a frame register. What is expected here is what the unwind data says. The word 8 bytes
-/// below the return address is a saved local there, so that the walk ends with a reason.
+/// which the function's UNWIND_INFO (58h bytes, no frame register) does not describe. Between the
+/// two the return address lies at rsp + 60h, and no rule of the ABI gives that: a body must not
+/// move rsp without a frame register. The test expects what the unwind data says. The word 8 bytes
+/// below the return address is a saved local there, so the walk ends with a reason.
 #[test]
-fn inline_assembler_that_moves_the_stack_pointer_is_not_guessed_at() {
+fn inline_assembler_that_moves_the_stack_pointer_is_not_followed() {
     let mut code = vec![0x90; 0x60];
     code[..4].copy_from_slice(&[0x48, 0x83, 0xec, 0x58]);
     code[0x20..0x28].copy_from_slice(&[0x48, 0x83, 0xec, 0x08, 0xd9, 0x7c, 0x24, 0x04]);
@@ -283,13 +283,13 @@ fn assembler_whose_handler_knows_the_frame_is_followed_to_its_return() {
     assert_eq!(in_rsi.return_address, X64Slot { register: RSI_NUMBER, offset: 0 });
     assert_eq!(in_rsi.saved[RBX], Some(X64Slot { register: RSI_NUMBER, offset: -8 }));
     assert_eq!((context(&image, 0x29).return_address, context(&image, 0x29).loaded), (rsp(0), None));
-    // Behind a call in the body too: nothing rests on a register that the called function may
+    // Behind a call in the body too, the rule depends on no register that the called function may
     // change.
     assert_eq!(caller(&image, 0x14).loaded, Some(rsp(0x40)));
 }
 
 #[test]
-fn a_loop_that_moves_the_stack_pointer_tells_nothing() {
+fn a_loop_that_moves_the_stack_pointer_gives_no_result() {
     // sub rsp,40h; [again:] lea rsp,[rsp+8]; dec rcx; jne again; ret, as OpenSSL's SHA-512 for AVX2
     // moves rsp.
     let code = [0x48, 0x83, 0xec, 0x40, 0x48, 0x8d, 0x64, 0x24, 0x08, 0x48, 0xff, 0xc9, 0x75, 0xf5, 0xc3];
@@ -301,7 +301,7 @@ fn a_loop_that_moves_the_stack_pointer_tells_nothing() {
 }
 
 #[test]
-fn assembler_whose_handler_knows_the_frame_is_doubted_without_its_code() {
+fn assembler_whose_handler_knows_the_frame_has_low_trust_without_its_code() {
     let image = one(&[9, 0, 0, 0, 0, 0x50, 0, 0], &[]);
     assert_eq!(context(&image, 0x12), X64FullRule::empty(Trust::UnwindInfoNoCode));
     assert_eq!(at(&image, 0x14, Position::Caller), Err(Fault::BadUnwindInfo));
@@ -325,7 +325,7 @@ impl crate::Modules for AssemblerSpace {
 }
 
 #[test]
-fn a_frame_by_a_word_that_it_keeps_is_read_from_the_stack() {
+fn a_frame_relative_to_a_stored_word_is_read_from_the_stack() {
     use crate::{Sample, WalkOptions, Walker};
     let (base, stack_start) = (0x1_0000_0000u64, 0x20_0000u64);
     let mut words = vec![0x1111_1111_1111_1111u64; 64];
@@ -454,7 +454,7 @@ fn a_record_may_share_the_description_of_another() {
 }
 
 #[test]
-fn version_2_tells_epilogues_without_code_bytes() {
+fn version_2_describes_epilogues_without_code_bytes() {
     // push rbx; push r12; sub rsp,28h. The epilogue (pop r12; pop rbx; ret: 4 bytes) ends the
     // function, and another one begins 40h bytes before the end.
     let info = [2, 7, 5, 0, 4, 0x16, 0x40, 0x06, 7, 0x42, 3, 0xc0, 1, 0x30];
@@ -481,7 +481,7 @@ fn version_2_padding_is_no_push() {
 }
 
 #[test]
-fn among_many_functions_of_one_entry_the_code_tells_whether_the_frame_is_set_up() {
+fn with_one_entry_for_many_functions_the_code_shows_if_the_frame_is_set_up() {
     // push rbp; mov rbp,rsp: the frame of every function of V8, by one entry for all of them.
     let info = [0x01, 4, 2, 0x05, 4, 0x03, 1, 0x50];
     let set_up = |code: &[u8], offset| {

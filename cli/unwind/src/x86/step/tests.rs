@@ -1,4 +1,5 @@
-//! Walks over an x86 image at 400000h: which way finds the caller, and what is checked.
+//! Walks over an x86 image at 400000h: which method finds the caller, and which checks it must
+//! pass.
 
 use super::*;
 use crate::walk::LoadedModule;
@@ -17,8 +18,8 @@ impl Modules for X86Space {
     }
 }
 
-/// Code at 1000h whose way to the return cannot be followed (a loop), and call sites before 2010h
-/// and 2020h.
+/// Code at 1000h that cannot be followed to its return (a loop), and call sites before 2010h and
+/// 2020h.
 fn space(tables: X86Tables, extra: &[(u32, &[u8])]) -> X86Space {
     let mut caller = vec![0x90; 0x100];
     for at in [0x10, 0x20, 0x30] {
@@ -91,8 +92,8 @@ fn fpo_records_find_the_return_address_above_locals_and_saved_registers() {
 }
 
 #[test]
-fn the_code_itself_comes_first() {
-    // pop esi; ret: a record that claims otherwise is not asked.
+fn the_code_is_used_before_records_and_frame_pointers() {
+    // pop esi; ret. The record, which claims otherwise, is not used.
     let record = FrameData {
         rva: 0x3000,
         len: 0x10,
@@ -109,7 +110,7 @@ fn the_code_itself_comes_first() {
 }
 
 #[test]
-fn arguments_that_the_callee_pops_are_left_behind() {
+fn arguments_that_the_callee_pops_are_removed() {
     // The innermost function returns by ret 8; its caller pops esi and returns.
     let space = space(
         X86Tables::default(),
@@ -122,7 +123,7 @@ fn arguments_that_the_callee_pops_are_left_behind() {
 }
 
 #[test]
-fn frame_pointers_are_a_way_only_if_they_lead_behind_a_call() {
+fn frame_pointers_are_used_only_if_they_lead_behind_a_call() {
     let space = space(X86Tables::default(), &[]);
     let stack = [9, 9, STACK as u32 + 16, 0x40_2010, 0, 0x40_2020];
     let (frames, stop) = walk(&space, 0x1040, gpr(STACK, STACK + 8), &stack);
@@ -132,7 +133,7 @@ fn frame_pointers_are_a_way_only_if_they_lead_behind_a_call() {
     let (frames, stop) =
         walk(&space, 0x1040, gpr(STACK, STACK + 8), &[9, 9, STACK as u32 + 16, 0x40_2015, 0, 0]);
     assert_eq!((frames.len(), stop), (1, Stop::NoModule { address: 0x40_2015 }));
-    // Nor downwards, nor to themselves.
+    // Frame pointers must not lead downwards or to themselves.
     let (frames, _) = walk(&space, 0x1040, gpr(STACK + 8, STACK), &[STACK as u32, 0x40_2010, 0, 0]);
     assert_eq!(frames.len(), 1);
 }
@@ -155,10 +156,10 @@ fn a_copied_return_address_is_not_taken_for_the_callers_stack() {
     }
 }
 
-/// Nothing above a thread-start function is anything but the system's: the end of the chain there
-/// is the thread's start, whatever the function is called.
+/// All code above a thread-start function is the system's. So the end of the chain there is the
+/// thread's start, whatever the function's name.
 #[test]
-fn what_calls_a_thread_start_function_ends_the_thread_too() {
+fn frame_chain_end_above_a_thread_start_function_ends_the_thread() {
     let space = space(X86Tables::default(), &[]);
     let here = STACK as u32;
     let stack = [here + 8, 0x40_2020, here + 16, 0x40_2010, 0, 0];
@@ -167,11 +168,11 @@ fn what_calls_a_thread_start_function_ends_the_thread_too() {
     assert_eq!(stop, Stop::ThreadStart);
 }
 
-/// A function of unknown extent whose way to its return cannot be followed, found left by its frame
-/// pointer: its next return tells what it pops, and so where its caller's stack begins.
+/// A function of unknown extent that cannot be followed to its return, left by its frame pointer.
+/// Its next return gives the bytes that it pops, and so where its caller's stack begins.
 #[test]
-fn what_the_next_return_pops_is_believed_where_it_leads_behind_a_call() {
-    // A loop, behind which stands `ret 8`; its caller keeps no frame pointer: `pop esi; ret`.
+fn the_next_return_gives_popped_bytes_if_they_lead_behind_a_call() {
+    // A loop followed by `ret 8`. Its caller has no frame pointer: `pop esi; ret`.
     let code: &[(u32, &[u8])] =
         &[(0x3000, &[0xeb, 0xfe, 0xc2, 8, 0]), (0x3100, &[0xe8, 0xfb, 0xfe, 0xff, 0xff, 0x5e, 0xc3])];
     let here = STACK as u32;
@@ -180,14 +181,15 @@ fn what_the_next_return_pops_is_believed_where_it_leads_behind_a_call() {
     let (frames, _) = walk(&space, 0x3000, gpr(STACK, STACK), &stack(0x40_2010));
     assert_eq!(frames.iter().map(|frame| frame.rva).collect::<Vec<_>>()[..3], [0x3000, 0x3105, 0x2010]);
     assert_eq!((frames[2].sp, frames[2].trust), (u64::from(here) + 24, Trust::Code));
-    // Where no call stands before it, the word is not believed.
+    // A word without a call before it is not accepted.
     let (frames, _) = walk(&space, 0x3000, gpr(STACK, STACK), &stack(0x40_2015));
     assert_eq!(frames.len(), 2);
 }
 
-/// What `i686-w64-mingw32-gcc -O2 -mforce-drap -mstackrealign -mpreferred-stack-boundary=2` (GCC
-/// 12) makes of a function with a 64-bit local on an 8-byte boundary, from its first byte to its
-/// `ret 4`; Wine 10's kernelbase!Sleep has the same prologue and epilogue. Its call is at 34h.
+/// The code that `i686-w64-mingw32-gcc -O2 -mforce-drap -mstackrealign
+/// -mpreferred-stack-boundary=2` (GCC 12) makes of a function with a 64-bit local on an 8-byte
+/// boundary, from its first byte to its `ret 4`; Wine 10's kernelbase!Sleep has the same prologue
+/// and epilogue. Its call is at 34h.
 const REALIGNED_TO_8: [u8; 0x43] = [
     0x8d, 0x4c, 0x24, 0x04, 0x83, 0xe4, 0xf8, 0xb8, 0xf0, 0xd8, 0xff, 0xff, 0xff, 0x71, 0xfc, 0x55, 0x89,
     0xe5, 0x51, 0x83, 0xec, 0x18, 0x8b, 0x09, 0xf7, 0xe1, 0x89, 0x45, 0xf0, 0x29, 0xca, 0x8d, 0x45, 0xf0,
@@ -195,8 +197,8 @@ const REALIGNED_TO_8: [u8; 0x43] = [
     0x00, 0xe8, 0x00, 0x00, 0x00, 0x00, 0x8b, 0x4d, 0xfc, 0xc9, 0x8d, 0x61, 0xfc, 0xc2, 0x04, 0x00,
 ];
 
-/// The stack is what the processor leaves there when it runs that function's prologue, entered
-/// with the return address at `entry`.
+/// The stack is as the processor leaves it after that function's prologue, with the return address
+/// at `entry`.
 #[test]
 fn frames_realigned_to_8_bytes_are_left_where_their_caller_called_them() {
     let space = space(X86Tables::default(), &[(0x3000, &REALIGNED_TO_8), (0x3100, &[0x5e, 0xc3])]);
@@ -216,10 +218,10 @@ fn frames_realigned_to_8_bytes_are_left_where_their_caller_called_them() {
     }
 }
 
-/// Wine 10's ntdll!call_thread_func: behind its call of a function that does not return stand only
-/// `nop`s, so that following the code ends in the next function, whose return goes by esp.
+/// Wine 10's ntdll!call_thread_func: only `nop`s follow its call of a function that does not
+/// return. Following the code therefore ends in the next function, whose return uses esp.
 #[test]
-fn the_end_of_the_frame_pointer_chain_ends_a_thread_where_the_code_leads_astray() {
+fn frame_chain_end_ends_a_thread_although_the_code_leads_elsewhere() {
     // 3000h: call; nop × 4; then `add esp, 8; ret` of another function.
     let code: &[(u32, &[u8])] = &[(0x3000, &[0xe8, 0, 0, 0, 0, 0x90, 0x90, 0x90, 0x90, 0x83, 0xc4, 8, 0xc3])];
     let space = space(X86Tables::default(), code);
@@ -230,7 +232,7 @@ fn the_end_of_the_frame_pointer_chain_ends_a_thread_where_the_code_leads_astray(
     let (frames, stop) = walk(&space, 0x1040, gpr(STACK, STACK), &stack);
     assert_eq!(frames.iter().map(|frame| frame.rva).collect::<Vec<_>>(), [0x1040, 0x2020, 0x3005]);
     assert_eq!(stop, Stop::ThreadStart);
-    // No thread start below: the first way's reason stands.
+    // Without a thread start below, the stop has the first method's reason.
     let stack = [here + 8, 0x40_3005, 0, 0, 0, 0];
     let (frames, stop) = walk(&space, 0x1040, gpr(STACK, STACK), &stack);
     assert_eq!(frames.iter().map(|frame| frame.rva).collect::<Vec<_>>(), [0x1040, 0x3005]);
