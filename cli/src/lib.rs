@@ -9,6 +9,7 @@
 //! faults     a mapped file that changes under way
 //! map        files in memory
 //! interrupt  Ctrl-C, temporary files
+//! stdout     whether there is a standard output
 //! text       figures for people
 //! model      what several stages share                         Image, Holder, names, bytes
 //! trace      opens a file, reads what was loaded where and when bytes -> Trace, Timeline
@@ -38,6 +39,7 @@ pub mod profile;
 pub mod runtimes;
 pub mod stack;
 pub mod stats;
+mod stdout;
 pub mod symbols;
 #[cfg(test)]
 mod testing;
