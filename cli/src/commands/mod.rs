@@ -188,10 +188,13 @@ fn log_to_stderr() {
 /// Says where stk panicked and, if `RUST_BACKTRACE` asks for it, by which way.
 fn tell_panic(panic: &PanicHookInfo<'_>) {
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
-    say(&format!("panicked at {place}: {}", panic_text(panic.payload())));
+    let text = format!("panicked at {place}: {}", panic_text(panic.payload()));
+    // That standard error cannot be written may be why stk panicked: it must not do so again.
+    let mut out = io::stderr().lock();
+    let _ = writeln!(out, "stk: {}", printable(&text));
     let backtrace = Backtrace::capture();
     if backtrace.status() == BacktraceStatus::Captured {
-        eprintln!("{backtrace}");
+        let _ = writeln!(out, "{backtrace}");
     }
 }
 
