@@ -10,7 +10,8 @@
 //! faults     mapped files that change while they are read
 //! map        files in memory
 //! interrupt  Ctrl-C, temporary files
-//! text       numbers, times and sizes as text
+//! stdout     whether there is a standard output
+//! text       figures for people
 //! model      what several stages share                         Image, Holder, names, bytes
 //! trace      opens a file, reads what was loaded where and when bytes -> Trace, Timeline
 //! image      facts about a module                              Trace -> ModuleImage
@@ -39,6 +40,7 @@ pub mod profile;
 pub mod runtimes;
 pub mod stack;
 pub mod stats;
+mod stdout;
 pub mod symbols;
 #[cfg(test)]
 mod testing;

@@ -38,6 +38,9 @@ struct Mapping {
 /// writes with pages of 4 KiB has 4 GiB.
 const MAX_PLAIN: u64 = 16 << 30;
 
+/// Largest pipe or device that is read into memory, in bytes.
+const MAX_READ: u64 = 256 << 20;
+
 impl MappedFile {
     /// Maps a file whose path came from a trace, a store or a folder's contents, so it may be
     /// anything. It is opened only if it is a regular file, without waiting, and mapped only up to
@@ -63,17 +66,19 @@ impl MappedFile {
     ///
     /// # Errors
     ///
-    /// When the file cannot be opened, mapped or read.
+    /// As of [`MappedFile::from_file`].
     pub fn open(path: &Path) -> io::Result<MappedFile> {
         MappedFile::from_file(File::open(path)?)
     }
 
-    /// Maps an open file read-only, from its first byte.
+    /// Maps an open file read-only, from its first byte. A pipe or a device is read instead, up to
+    /// 256 MiB.
     ///
     /// # Errors
     ///
-    /// When the file cannot be mapped or read.
-    pub fn from_file(mut file: File) -> io::Result<MappedFile> {
+    /// [`io::ErrorKind::InvalidInput`] if it is a folder, or a pipe or device with more to read;
+    /// else what the system says when the file is mapped or read.
+    pub fn from_file(file: File) -> io::Result<MappedFile> {
         let metadata = file.metadata()?;
         if metadata.is_dir() {
             return Err(refused("is a folder, not a file"));
@@ -82,7 +87,11 @@ impl MappedFile {
             return MappedFile::map(file);
         }
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
+        file.take(MAX_READ + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MAX_READ {
+            let why = "is a pipe or a device with more than 256 MiB: write it to a file and name that";
+            return Err(refused(why));
+        }
         Ok(MappedFile { bytes: Bytes::Read(bytes) })
     }
 
@@ -241,6 +250,13 @@ mod tests {
             let error = MappedFile::open_plain(file.path()).unwrap_err();
             assert!(error.to_string().contains("16 GiB"), "{error}");
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_device_without_end_is_read_up_to_the_limit() {
+        let error = MappedFile::open(Path::new("/dev/zero")).unwrap_err();
+        assert!(error.to_string().contains("256 MiB"), "{error}");
     }
 
     #[cfg(unix)]

@@ -750,3 +750,33 @@ fn without_the_default_places_only_the_named_ones_are_searched() {
     assert_eq!(named(&["--no-default-symbols"]), 0);
     assert_eq!(named(&["--no-default-symbols", "-y", &symbols]), found);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_closed_standard_output_is_a_failure_that_names_it() {
+    let folder = folder();
+    write(folder.path(), "a.stk", &trace());
+    let commands: [&[&str]; 6] = [
+        &["info", "a.stk"],
+        &["verify", "a.stk"],
+        &["stats", "--json", "--no-default-symbols", "a.stk"],
+        &["dump", "--no-default-symbols", "a.stk"],
+        &["convert", "--no-default-symbols", "a.stk", "-o", "-"],
+        &["symbols", "list", "--no-default-symbols", "a.stk"],
+    ];
+    let run = |redirection: &str, command: &[&str]| {
+        let script = format!("exec \"$0\" \"$@\" {redirection}");
+        let arguments = [&["-c", &script, env!("CARGO_BIN_EXE_stk")], command].concat();
+        Command::new("sh").args(arguments).current_dir(folder.path()).output().unwrap()
+    };
+    for command in commands {
+        let closed = run(">&-", command);
+        assert_eq!(closed.status.code(), Some(1), "{command:?}: {}", stderr(&closed));
+        assert!(stderr(&closed).contains("standard output: is closed"), "{}", stderr(&closed));
+        let nowhere = run(">/dev/null", command);
+        assert_eq!(nowhere.status.code(), Some(0), "{command:?}: {}", stderr(&nowhere));
+    }
+    // What writes to a file needs none.
+    let file = run(">&-", &["convert", "--no-default-symbols", "a.stk", "-o", "a.folded"]);
+    assert_eq!(file.status.code(), Some(0), "{}", stderr(&file));
+}

@@ -21,6 +21,12 @@ use testing::{TestImage, in_function};
 const TRACES: usize = 5_000;
 /// Limit for the time of all commands on one trace, on a loaded machine.
 const TIME: Duration = Duration::from_secs(10);
+/// Processor time that all commands together may take for each trace, all traces taken together.
+#[cfg(unix)]
+const CPU: Duration = Duration::from_millis(100);
+/// Most memory of this process over all traces, two at a time, in bytes.
+#[cfg(unix)]
+const MEMORY: u64 = 512 << 20;
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
 
@@ -121,7 +127,11 @@ fn check(folder: &Path, name: &str, file: &[u8]) -> Vec<String> {
 
 fn fault(command: &[&str], text: &str, exit: Exit, file: &[u8]) -> Option<String> {
     let json = command.iter().any(|part| part.ends_with("json"));
-    let harmful = |c: char| c.is_control() && c != '\n' && c != '\t';
+    // Control characters but ends of lines and tabs, and what turns the direction of writing.
+    let harmful = |c: char| {
+        c.is_control() && !matches!(c, '\n' | '\t')
+            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
     match exit {
         Exit::Failure if has_samples(file) => Some("failed though undamaged blocks hold samples".to_owned()),
         Exit::Ok | Exit::Damaged | Exit::Failure if json => None,
@@ -171,4 +181,24 @@ fn no_change_under_correct_checksums_makes_a_command_fail() {
     });
     let wrong = wrong.into_inner().unwrap();
     assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
+    #[cfg(unix)]
+    {
+        let (cpu, peak) = used();
+        eprintln!("{count} traces: {cpu:?} of processor time, {} MiB at most", peak >> 20);
+        assert!(cpu <= CPU * count as u32, "{cpu:?} of processor time");
+        assert!(peak <= MEMORY, "{} MiB", peak >> 20);
+    }
+}
+
+/// Processor time and most memory of this process until now.
+#[cfg(unix)]
+fn used() -> (Duration, u64) {
+    // SAFETY: the structure is of integers alone.
+    let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure lives through the call.
+    assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut used) }, 0);
+    let seconds = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    // Bytes on macOS, kilobytes elsewhere.
+    let unit = if cfg!(target_os = "macos") { 1 } else { 1024 };
+    (seconds(used.ru_utime) + seconds(used.ru_stime), used.ru_maxrss as u64 * unit)
 }

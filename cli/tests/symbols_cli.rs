@@ -412,3 +412,19 @@ fn damaged_symbol_files_and_bundles_end_with_a_documented_exit_code() {
             .all(|path| path.file_name() != Some("busy.pdb".as_ref()) || std::fs::read(path).unwrap() == pdb)
     );
 }
+
+/// Windows allows no such names.
+#[cfg(unix)]
+#[test]
+fn a_newline_in_a_name_makes_no_line() {
+    let folder = folder();
+    let name = "a\nforged: b.pdb";
+    std::fs::copy(kept().join("busy.pdb"), folder.path().join(name)).unwrap();
+    // An address that no symbol covers has the file's name.
+    for command in [&["lookup", name, "fffffff0"][..], &["check", "--records", name]] {
+        let output = stk(folder.path(), &[&["symbols"], command].concat());
+        let shown = text(&output.stdout);
+        assert!(shown.contains("forged: b.pdb"), "{command:?}: {shown} {}", text(&output.stderr));
+        assert!(!shown.lines().any(|line| line.starts_with("forged")), "{command:?}: {shown}");
+    }
+}

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use stk_format::synth::Parts;
 use stk_format::{BlockKind, Scratch, Trace};
-use stk_tests::hostile::limits::{Run, START, run, trim};
+use stk_tests::hostile::limits::{Run, START, run, run_with, trim};
 use stk_tests::hostile::{bombs, names, small};
 use stk_tests::wine::long;
 
@@ -26,7 +26,7 @@ const FILES: u64 = 64;
 
 /// Every command that reads a trace, in every style with different text output. `TRACE` stands for
 /// the trace.
-const COMMANDS: [&[&str]; 14] = [
+const COMMANDS: [&[&str]; 16] = [
     &["info", "TRACE"],
     &["info", "--all", "TRACE"],
     &["info", "--json", "TRACE"],
@@ -41,12 +41,23 @@ const COMMANDS: [&[&str]; 14] = [
     &["convert", "-j", "2", "--no-default-symbols", "TRACE", "-o", "OUT.speedscope.json"],
     &["convert", "-j", "2", "--no-default-symbols", "TRACE", "-o", "OUT.chrome.json"],
     &["symbols", "list", "--no-default-symbols", "TRACE"],
+    &["convert", "-j", "2", "--no-default-symbols", "TRACE", "-o", "OUT.folded"],
+    &["verify", "--walks", "--json", "TRACE"],
 ];
-/// Those of [`COMMANDS`] that use different parts of the library.
+const STATS_JSON: usize = 6;
+/// Those of [`COMMANDS`] that take different ways through the library.
 const WAYS: [usize; 6] = [0, 3, 5, 7, 11, 13];
+/// One of [`WAYS`] each, with the count of samples.
+const COUNTED_WAYS: [[usize; 2]; 6] =
+    [[0, STATS_JSON], [3, STATS_JSON], [5, STATS_JSON], [7, STATS_JSON], [11, STATS_JSON], [13, STATS_JSON]];
+/// [`WAYS`] with the count of samples.
+const ALL_COUNTED_WAYS: [usize; 7] = [0, 3, 5, 7, 11, 13, STATS_JSON];
+/// Beginnings of lines that only a name holds.
+const FORGED: [&str; 2] = ["forged: ", "stk: wrote b.json"];
 
-/// Runs a command on a trace. Returns everything that is wrong with its exit code, cost and output.
-fn check(folder: &Path, command: &[&str], name: &str, file: &[u8]) -> Vec<String> {
+/// Runs a command on a trace and gives what is wrong with how it ended, what it took and what it
+/// printed. The counts that a `counted` trace's block headers hold are true.
+fn check(folder: &Path, command: &[&str], name: &str, file: &[u8], counted: bool) -> Vec<String> {
     let out = format!("{name}.out");
     let fill = |part: &str| part.replace("TRACE", name).replace("OUT", &out);
     let arguments: Vec<String> = command.iter().map(|part| fill(part)).collect();
@@ -74,9 +85,19 @@ fn check(folder: &Path, command: &[&str], name: &str, file: &[u8]) -> Vec<String
     let (out_harm, error_harm) = (harm(&run.stdout).filter(|_| !json), harm(&run.stderr));
     expect(out_harm.is_none(), format!("stdout: {out_harm:?}"));
     expect(error_harm.is_none(), format!("stderr: {error_harm:?}"));
+    let forged = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        text.lines().any(|line| FORGED.iter().any(|forged| line.starts_with(forged)))
+    };
+    expect(json || !forged(&run.stdout), "stdout has a line that a name forged".to_owned());
+    expect(!forged(&run.stderr), format!("stderr has a line that a name forged: {end}"));
     if json && run.code != Some(1) {
         let read: Result<serde_json::Value, _> = serde_json::from_slice(&run.stdout);
         expect(read.is_ok(), format!("is no JSON: {:?}", read.err()));
+    }
+    if counted && command == COMMANDS[STATS_JSON] {
+        let (told, whole) = (told_samples(&run.stdout), whole_samples(file));
+        expect(told >= whole, format!("tells {told} samples, undamaged blocks hold {whole}"));
     }
     if std::env::var_os("STK_HOSTILE_TIMES").is_some() {
         eprintln!("{name}: {} ms, {} MiB: stk {}", run.cpu.as_millis(), run.peak >> 20, command.join(" "));
@@ -86,10 +107,22 @@ fn check(folder: &Path, command: &[&str], name: &str, file: &[u8]) -> Vec<String
 
 /// Whether a block that can be read whole holds a sample.
 fn has_samples(file: &[u8]) -> bool {
-    let Ok(trace) = Trace::open(file) else { return false };
+    whole_samples(file) > 0
+}
+
+/// How many samples the blocks hold that can be read whole, as their headers say.
+fn whole_samples(file: &[u8]) -> u64 {
+    let Ok(trace) = Trace::open(file) else { return 0 };
     let mut scratch = Scratch::new();
-    let mut samples = trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples);
-    samples.any(|block| block.header.samples > 0 && trace.verify_block(block, &mut scratch).is_ok())
+    let samples = trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples);
+    let whole = samples.filter(|block| trace.verify_block(block, &mut scratch).is_ok());
+    whole.map(|block| u64::from(block.header.samples)).sum()
+}
+
+/// How many samples `stats --json` tells of one trace.
+fn told_samples(json: &[u8]) -> u64 {
+    let read: serde_json::Value = serde_json::from_slice(json).unwrap_or_default();
+    read["traces"][0]["totals"]["samples"].as_u64().unwrap_or(0)
 }
 
 /// The text around the first character that a terminal does not only show: control characters
@@ -105,8 +138,24 @@ fn harm(bytes: &[u8]) -> Option<String> {
     Some(before.into_iter().rev().chain(text[at..].chars().take(20)).collect())
 }
 
-/// A case: a name, the function that makes the trace, and the numbers of the commands to run on it.
-type Case<'c> = (String, Box<dyn Fn() -> Vec<u8> + Send + Sync + 'c>, &'c [usize]);
+/// A trace to be, and the numbers of the commands to run on it.
+struct Case<'c> {
+    what: String,
+    make: Box<dyn Fn() -> Vec<u8> + Send + Sync + 'c>,
+    commands: &'c [usize],
+    /// See [`check`].
+    counted: bool,
+}
+
+impl<'c> Case<'c> {
+    fn new(what: String, make: impl Fn() -> Vec<u8> + Send + Sync + 'c, commands: &'c [usize]) -> Case<'c> {
+        Case { what, make: Box::new(make), commands, counted: false }
+    }
+
+    fn counted(self) -> Case<'c> {
+        Case { counted: true, ..self }
+    }
+}
 
 /// Runs all cases on two threads. Panics with the list of all failures.
 fn check_all(cases: &[Case<'_>]) {
@@ -115,7 +164,8 @@ fn check_all(cases: &[Case<'_>]) {
     // This variable selects one class.
     let only = std::env::var("STK_HOSTILE_ONLY").ok();
     let work = || {
-        while let Some((what, make, commands)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let Case { what, make, commands, counted } = case;
             if only.as_ref().is_some_and(|only| !what.contains(only.as_str())) {
                 continue;
             }
@@ -126,7 +176,7 @@ fn check_all(cases: &[Case<'_>]) {
             let name = format!("{}.stk", what.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
             std::fs::write(folder.path().join(&name), &file).unwrap();
             for &command in *commands {
-                let found = check(folder.path(), COMMANDS[command], &name, &file);
+                let found = check(folder.path(), COMMANDS[command], &name, &file, *counted);
                 wrong.lock().unwrap().extend(found);
             }
             let _ = std::fs::remove_file(folder.path().join(&name));
@@ -140,7 +190,7 @@ fn check_all(cases: &[Case<'_>]) {
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
-const ALL: [usize; 14] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
+const ALL: [usize; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 #[test]
 fn bombs_stay_within_their_limits() {
@@ -155,9 +205,8 @@ fn bombs_stay_within_their_limits() {
             (false, true) => &[0, 5, 7],
         }
     };
-    let case =
-        |(what, make, large): (String, bombs::Make, bool)| -> Case<'_> { (what, make, commands(large)) };
-    let cases: Vec<Case<'_>> = bombs.into_iter().map(case).collect();
+    let cases = bombs.into_iter().map(|(what, make, large)| Case::new(what, make, commands(large)));
+    let cases: Vec<Case<'_>> = cases.collect();
     check_all(&cases);
 }
 
@@ -167,7 +216,7 @@ fn invalid_names_do_no_harm_in_any_place() {
     let mut cases: Vec<Case<'_>> = Vec::new();
     for (place, make) in names::PLACES {
         for (i, name) in names.iter().enumerate() {
-            cases.push((format!("{place}, name {i}"), Box::new(move || make(name)), &WAYS));
+            cases.push(Case::new(format!("{place}, name {i}"), move || make(name), &WAYS));
         }
     }
     assert!(cases.len() >= 180, "{}", cases.len());
@@ -176,7 +225,7 @@ fn invalid_names_do_no_harm_in_any_place() {
 
 #[test]
 fn names_everywhere_are_text_in_every_command() {
-    check_all(&[("everywhere".to_owned(), Box::new(names::everywhere), &ALL)]);
+    check_all(&[Case::new("everywhere".to_owned(), names::everywhere, &ALL)]);
 }
 
 #[test]
@@ -185,14 +234,13 @@ fn json_keeps_a_name_exactly() {
     std::fs::write(folder.path().join("a.stk"), names::everywhere()).unwrap();
     let run = run(folder.path(), &["info", "--json", "a.stk"], FILES).unwrap();
     let info: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
-    let name = "\u{1b}]0;x\u{7}\u{1b}[31m\u{9b}2J\r\u{8}\u{202e}\u{2066}\0z";
     let names: BTreeSet<&str> = info["traces"][0]["threads"]
         .as_array()
         .unwrap()
         .iter()
         .filter_map(|thread| thread["name"].as_str())
         .collect();
-    assert!(names.contains(name), "{names:?}");
+    assert!(names.contains(names::EVERYWHERE), "{names:?}");
 }
 
 #[test]
@@ -208,14 +256,17 @@ fn a_cut_at_any_block_boundary_loses_only_later_blocks() {
         let boundaries = trace.blocks().iter().map(|block| block.offset as usize);
         let boundaries: Vec<usize> = boundaries.chain([file.len()]).collect();
         for (n, &at) in boundaries.iter().enumerate() {
-            // One command for each in turn, unless there is time for all commands.
-            let commands: &[usize] = if long() { &WAYS } else { &WAYS[n % WAYS.len()..][..1] };
-            cases.push((format!("{name} to {at}"), Box::new(move || file[..at].to_vec()), commands));
+            // One way each, in turn, unless there is time for all of them.
+            let commands: &[usize] =
+                if long() { &ALL_COUNTED_WAYS } else { &COUNTED_WAYS[n % COUNTED_WAYS.len()] };
+            let make = move || file[..at].to_vec();
+            cases.push(Case::new(format!("{name} to {at}"), make, commands).counted());
         }
     }
     for at in [0, 1, 127, 128, 129].into_iter().chain(boundaries_of(&small)) {
         let small = &small;
-        cases.push((format!("small to {at}"), Box::new(move || small[..at].to_vec()), &WAYS));
+        let make = move || small[..at].to_vec();
+        cases.push(Case::new(format!("small to {at}"), make, &ALL_COUNTED_WAYS).counted());
     }
     check_all(&cases);
 }
@@ -238,12 +289,57 @@ fn data_beyond_the_memory_limit_is_left_out_and_reported() {
     assert_eq!(little.code, Some(4), "{}", text(&little));
     assert!(text(&little).contains("--max-memory"), "{}", text(&little));
     assert_eq!(of("much").code, Some(2));
-    // The symbols commands print the damage beside the list.
-    let list = ["symbols", "list", "--no-default-symbols", "--max-memory", "300", "a.stk"];
-    let list = run(folder.path(), &list, FILES).unwrap();
-    let error = String::from_utf8_lossy(&list.stderr);
-    assert_eq!(list.code, Some(4), "{error}");
-    assert!(error.contains("--max-memory"), "{error}");
+    // Of others the damage is told in the text or beside it.
+    let others: [&[&str]; 7] = [
+        &["symbols", "list", "--no-default-symbols"],
+        &["verify"],
+        &["stats", "--no-default-symbols"],
+        &["stats", "--no-default-symbols", "--json"],
+        &["convert", "--no-default-symbols", "-o", "a.folded"],
+        &["dump", "--no-default-symbols"],
+        &["dump", "--no-default-symbols", "--style", "json"],
+    ];
+    for command in others {
+        let arguments = [command, &["--max-memory", "300", "a.stk"]].concat();
+        let run = run(folder.path(), &arguments, FILES).unwrap();
+        let told = [run.stdout, run.stderr].concat();
+        let told = String::from_utf8_lossy(&told);
+        assert_eq!(run.code, Some(4), "{command:?}: {told}");
+        assert!(told.contains("--max-memory"), "{command:?}: {told}");
+    }
+}
+
+#[test]
+fn the_log_is_text_too() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.stk"), names::everywhere()).unwrap();
+    let arguments = ["stats", "--no-default-symbols", "a.stk"];
+    let run = run_with(folder.path(), &arguments, FILES, &[("RUST_LOG", "debug")]).unwrap();
+    let error = String::from_utf8_lossy(&run.stderr);
+    assert!(error.lines().any(|line| line.contains("stk::") && line.contains("]0;x")), "{error}");
+    assert_eq!(harm(&run.stderr), None);
+    assert!(!error.lines().any(|line| line.starts_with("forged")), "{error}");
+}
+
+#[test]
+fn a_newline_in_a_name_makes_no_line_of_a_comparison_of_walks() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.stk"), names::everywhere()).unwrap();
+    let run = run(folder.path(), &["verify", "--walks", "a.stk"], FILES).unwrap();
+    let text = String::from_utf8_lossy(&run.stdout);
+    // The system's name and the modules of two frames.
+    assert!(text.matches("forged: y").count() >= 3, "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("forged")), "{text}");
+}
+
+#[test]
+fn a_device_without_end_is_read_up_to_a_limit_that_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run(folder.path(), &["info", "/dev/zero"], FILES).unwrap();
+    let error = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.code, Some(1), "{error}");
+    assert!(error.contains("/dev/zero") && error.contains("256 MiB"), "{error}");
+    assert!(run.peak <= MEMORY && run.cpu <= CPU_LEAST, "{} MiB, {:?}", run.peak >> 20, run.cpu);
 }
 
 #[test]

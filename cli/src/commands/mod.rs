@@ -24,11 +24,13 @@ pub use select::SelectArgs;
 
 use crate::text::{count, size, span, utc};
 use clap::{Parser, Subcommand};
+use std::any::Any;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use stk_schema::text::printable;
@@ -124,7 +126,8 @@ enum Command {
 /// Runs the program: parses the command line, runs the command, returns the exit code.
 pub fn run() -> ExitCode {
     crate::interrupt::catch();
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("error")).init();
+    log_to_stderr();
+    panic::set_hook(Box::new(tell_panic));
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -173,12 +176,66 @@ fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
     }
 }
 
-/// Does the work on one of several traces or modules. A panic counts as its failure and does not
-/// end the others.
+/// Has every line of the log written as text, whatever names it holds.
+fn log_to_stderr() {
+    let mut log = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("error"));
+    log.format(|line, record| {
+        let text = record.args().to_string();
+        writeln!(line, "[{} {}] {}", record.level(), record.target(), printable(&text))
+    });
+    log.init();
+}
+
+/// Says where stk panicked and, if `RUST_BACKTRACE` asks for it, by which way.
+fn tell_panic(panic: &PanicHookInfo<'_>) {
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let text = format!("panicked at {place}: {}", panic_text(panic.payload()));
+    // That standard error cannot be written may be why stk panicked: it must not do so again.
+    let mut out = io::stderr().lock();
+    let _ = writeln!(out, "stk: {}", printable(&text));
+    let backtrace = Backtrace::capture();
+    if backtrace.status() == BacktraceStatus::Captured {
+        let _ = writeln!(out, "{backtrace}");
+    }
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or_default()
+}
+
+/// Prints the text that `work` makes of each trace. A trace that it fails on is reported and passed
+/// over; a panic is such a failure.
+///
+/// # Errors
+///
+/// That the text cannot be written.
+fn each_trace(
+    files: &[PathBuf],
+    out: Out<'_>,
+    mut work: impl FnMut(&Path) -> anyhow::Result<(String, Exit)>,
+) -> anyhow::Result<Exit> {
+    let mut exit = Exit::Ok;
+    for path in files {
+        match guarded(path, || work(path)) {
+            Ok((text, ending)) => {
+                exit = exit.worse(ending);
+                out(&text)?;
+            }
+            Err(error) => {
+                report(&error);
+                exit = exit.worse(verify::exit_of(&error));
+            }
+        }
+    }
+    Ok(exit)
+}
+
+/// Does the work on one trace or module of several: a panic is its failure and not the end of the
+/// others.
 fn guarded<T>(path: &Path, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        let text = panic_text(&*panic);
         Err(anyhow::anyhow!("{}: stk failed on this, which is a fault of stk: {text}", path.display()))
     })
 }
@@ -233,9 +290,11 @@ pub fn tell_redirects(store: &crate::symbols::SymbolStore) {
 /// When standard output cannot be written for another reason.
 pub fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    let checked = crate::stdout::check();
+    match checked.and_then(|()| out.write_all(text.as_bytes())).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+        Err(error) => Err(io::Error::new(error.kind(), format!("standard output: {error}"))),
+        Ok(()) => Ok(()),
     }
 }
 
@@ -257,7 +316,22 @@ mod tests {
         assert_eq!(guarded(Path::new("b.stk"), || Ok(7)).unwrap(), 7);
     }
 
-    /// Runs a command line of `stk` and returns the pieces of text that it printed.
+    #[test]
+    fn a_panic_while_the_text_of_a_trace_is_made_costs_that_trace_alone() {
+        let files = ["a.stk", "b.stk", "c.stk"].map(PathBuf::from);
+        let mut printed = String::new();
+        let mut out = |text: &str| -> io::Result<()> {
+            printed.push_str(text);
+            Ok(())
+        };
+        let exit = each_trace(&files, &mut out, |path| match path.to_str() {
+            Some("b.stk") => panic!("out of range"),
+            name => Ok((name.unwrap_or_default().to_owned(), Exit::Ok)),
+        });
+        assert_eq!((exit.unwrap(), printed.as_str()), (Exit::Failure, "a.stkc.stk"));
+    }
+
+    /// Runs a command line of `stk` and gives the pieces of text that it printed.
     fn pieces(arguments: &[&str]) -> (Vec<String>, Exit) {
         let cli = Cli::try_parse_from([&["stk"], arguments].concat()).unwrap();
         let mut pieces = Vec::new();

@@ -4,7 +4,8 @@ use super::symbols::SymbolOptions;
 use super::{Exit, Progress, SelectArgs, count, warn};
 use crate::image::{self, ImageSearch, ModuleImage};
 use crate::model::Image;
-use crate::profile::{BuildOptions, MissingSymbols, Profile, Runs, build, fold, missing_symbols, symbolize};
+use crate::profile::{BuildOptions, MOST_RUNS_HELD, MissingSymbols, Profile, Run, Runs};
+use crate::profile::{build, fold, missing_symbols, symbolize};
 use crate::runtimes;
 use crate::stack::{FoldOptions, FrameChoice, NameSources};
 use crate::symbols::index::{self, RecordKind, SymbolIndex};
@@ -59,7 +60,14 @@ impl TablesArgs {
         Ok(TraceFile::open(path)?.within(self.max_memory))
     }
 
-    /// Lets a trace search the folders for tables that it does not have itself.
+    /// How many runs of samples a profile holds in memory: a quarter of what `--max-memory` gives,
+    /// and never more than by default. The rest goes to a temporary file.
+    fn runs_limit(&self) -> Option<usize> {
+        let runs = self.max_memory? / 4 / size_of::<Run>() as u64;
+        Some(usize::try_from(runs).unwrap_or(usize::MAX).clamp(1, MOST_RUNS_HELD))
+    }
+
+    /// Has a trace look into the folders for what it does not carry itself.
     pub fn give(&self, trace: &mut Trace<'_>) {
         trace.blobs.use_folders(TableFolders::new(self.tables.clone()));
     }
@@ -155,7 +163,7 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
         until_ns: args.select.until,
         threads: args.select.threads(&trace)?,
         scan: args.scan,
-        runs_limit: None,
+        runs_limit: args.tables.runs_limit(),
     };
     let store = args.symbols.store(path);
     let images = load_images(&trace, &store);

@@ -1,7 +1,7 @@
 //! `stk stats`: where the time was spent, and the problems of the stacks.
 
 use super::traces::Traces;
-use super::{Exit, Out, ProfileArgs, Progress, check_symbols, guarded, load, pool, report, verify};
+use super::{Exit, Out, ProfileArgs, Progress, check_symbols, each_trace, load, pool};
 use crate::stats::{self, Stats, StatsOptions};
 use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
@@ -40,29 +40,19 @@ pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let options = StatsOptions { top, running_only: args.running };
     let pool = pool(args.jobs)?;
     let progress = Progress::new("samples");
-    let mut exit = Exit::Ok;
     let mut document = Traces::new(stats::VERSION);
     let mut first = true;
     let color = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    for path in &args.files {
-        match guarded(path, || pool.install(|| of_file(path, args, &options, &progress))) {
-            Ok((stats, ending)) => {
-                exit = exit.worse(ending);
-                if args.json {
-                    out(&document.next(&stats)?)?;
-                } else {
-                    let gap: &[u8] = if std::mem::take(&mut first) { b"" } else { b"\n" };
-                    let mut text = gap.to_vec();
-                    stats::print(&stats, &mut text, color)?;
-                    out(&String::from_utf8_lossy(&text))?;
-                }
-            }
-            Err(error) => {
-                exit = exit.worse(verify::exit_of(&error));
-                report(&error);
-            }
+    let exit = each_trace(&args.files, out, |path| {
+        let (stats, ending) = pool.install(|| of_file(path, args, &options, &progress))?;
+        if args.json {
+            return Ok((document.next(&stats)?, ending));
         }
-    }
+        let mut text = Vec::new();
+        stats::print(&stats, &mut text, color)?;
+        let gap = if std::mem::take(&mut first) { "" } else { "\n" };
+        Ok((format!("{gap}{}", String::from_utf8_lossy(&text)), ending))
+    })?;
     drop(progress);
     if args.json {
         out(&document.end())?;

@@ -3,7 +3,7 @@
 
 mod walks;
 
-use super::{Exit, Out, Progress, TablesArgs, count, guarded, report, size, span, utc};
+use super::{Exit, Out, Progress, TablesArgs, count, each_trace, size, span, utc};
 use crate::trace::{BlobProblem, Trace, TraceError, TraceFile};
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -47,20 +47,7 @@ pub(super) fn run(args: &VerifyArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     if args.walks {
         return walks::run(&args.files, &args.tables, args.json, &pool, &progress, out);
     }
-    let mut exit = Exit::Ok;
-    for path in &args.files {
-        match guarded(path, || pool.install(|| verify(path, &args.tables, &progress))) {
-            Ok((text, verdict)) => {
-                out(&text)?;
-                exit = exit.worse(verdict);
-            }
-            Err(error) => {
-                report(&error);
-                exit = exit.worse(exit_of(&error));
-            }
-        }
-    }
-    Ok(exit)
+    each_trace(&args.files, out, |path| pool.install(|| verify(path, &args.tables, &progress)))
 }
 
 /// The exit code for a trace that cannot be read: `Damaged` if it is damaged, `Failure` if it does

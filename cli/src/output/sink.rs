@@ -2,6 +2,7 @@
 
 use super::Summary;
 use crate::interrupt::{self, TemporaryFile};
+use crate::stdout;
 use anyhow::Context;
 use std::fs::File;
 use std::io::{self, Write};
@@ -99,7 +100,9 @@ impl Sink {
                 file.write_all(&self.buffer)
                     .with_context(|| format!("{}: cannot be written", path.display()))?;
             }
-            Target::Stdout => io::stdout().write_all(&self.buffer).context("standard output")?,
+            Target::Stdout => stdout::check()
+                .and_then(|()| io::stdout().write_all(&self.buffer))
+                .context("standard output")?,
         }
         self.written += self.buffer.len() as u64;
         self.buffer.clear();

@@ -2,7 +2,7 @@
 
 use super::Profile;
 use crate::stack::{FrameId, StrId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use stk_unwind::Trust;
 
 /// Index of a [`Function`].
@@ -62,15 +62,11 @@ enum Home {
 
 struct FunctionEntry {
     key: Key,
-    /// The modules that have code of it, by first appearance; at least one.
-    modules: Vec<u32>,
+    /// The first module with code of it.
+    module: u32,
+    /// Modules with code of it; at least one.
+    modules: u32,
     line: ValueSet<u32>,
-}
-
-impl FunctionEntry {
-    fn module(&self) -> u32 {
-        self.modules.first().copied().unwrap_or(0)
-    }
 }
 
 /// One value, or several, or none.
@@ -100,6 +96,7 @@ impl Functions {
         let files = files_of(profile, &modules);
         let mut ids: HashMap<Key, FunctionId> = HashMap::new();
         let mut entries: Vec<FunctionEntry> = Vec::new();
+        let mut in_modules: HashSet<(FunctionId, u32)> = HashSet::new();
         let mut starts = Vec::with_capacity(frames.len() + 1);
         let mut of_frames = Vec::new();
         for (i, frame) in frames.iter().enumerate() {
@@ -118,13 +115,11 @@ impl Functions {
                     line: name.line.filter(|_| by_line),
                 };
                 let id = *ids.entry(key).or_insert_with(|| {
-                    entries.push(FunctionEntry { key, modules: vec![module], line: ValueSet::Nothing });
+                    entries.push(FunctionEntry { key, module, modules: 0, line: ValueSet::Nothing });
                     FunctionId(entries.len() as u32 - 1)
                 });
                 let entry = &mut entries[id.0 as usize];
-                if !entry.modules.contains(&module) {
-                    entry.modules.push(module);
-                }
+                entry.modules += u32::from(in_modules.insert((id, module)));
                 match name.line {
                     Some(line) => entry.line.add(line),
                     None => entry.line = ValueSet::Several,
@@ -210,13 +205,13 @@ fn described(profile: &Profile, modules: &Modules, entries: &[FunctionEntry]) ->
     let plain: Vec<String> = entries.iter().map(|entry| plain_name(profile, entry)).collect();
     let mut uses: HashMap<(&str, u32), u32> = HashMap::new();
     for (entry, plain) in entries.iter().zip(&plain) {
-        *uses.entry((plain, entry.module())).or_default() += 1;
+        *uses.entry((plain, entry.module)).or_default() += 1;
     }
     let names = unique_names(profile, modules, entries);
     let function = |((entry, name), plain): ((&FunctionEntry, String), &String)| {
-        let shared = uses[&(plain.as_str(), entry.module())] > 1;
+        let shared = uses[&(plain.as_str(), entry.module)] > 1;
         let name_in_module = if shared { name.clone() } else { plain.clone() };
-        let module = modules.names[entry.module() as usize].clone();
+        let module = modules.names[entry.module as usize].clone();
         let file = match entry.key.home {
             Home::File(file) => Some(profile.symbols.strings.get(file).to_owned()),
             Home::Module(_) => Some(module.clone()).filter(|module| !module.is_empty()),
@@ -225,7 +220,7 @@ fn described(profile: &Profile, modules: &Modules, entries: &[FunctionEntry]) ->
             (Home::File(_), ValueSet::One(line)) => Some(line),
             _ => None,
         };
-        Function { name, name_in_module, file, line, module, modules: entry.modules.len() as u32 }
+        Function { name, name_in_module, file, line, module, modules: entry.modules }
     };
     entries.iter().zip(names).zip(&plain).map(function).collect()
 }
@@ -234,9 +229,9 @@ fn described(profile: &Profile, modules: &Modules, entries: &[FunctionEntry]) ->
 fn unique_names(profile: &Profile, modules: &Modules, entries: &[FunctionEntry]) -> Vec<String> {
     let text = |id| profile.symbols.strings.get(id);
     let plain = |entry: &FunctionEntry| plain_name(profile, entry);
-    let module = |entry: &FunctionEntry| match entry.modules.as_slice() {
-        [only] => Some(modules.names[*only as usize].as_str()).filter(|m| !m.is_empty()),
-        _ => None,
+    let module = |entry: &FunctionEntry| {
+        let only = (entry.modules == 1).then(|| modules.names[entry.module as usize].as_str());
+        only.filter(|module| !module.is_empty())
     };
     let file = |entry: &FunctionEntry| match entry.key.home {
         Home::File(file) => Some(text(file)),
@@ -282,4 +277,47 @@ fn unique_names(profile: &Profile, modules: &Modules, entries: &[FunctionEntry])
         *name = candidate;
     }
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{ImageSearch, load_images};
+    use crate::profile::{BuildOptions, FrameFacts, FrameKey, NamedFrame, Placement, build};
+    use crate::trace::Trace;
+    use std::sync::atomic::AtomicU64;
+    use std::time::{Duration, Instant};
+
+    /// A profile with a function of a header that every one of `modules` modules has code of.
+    fn inlined_everywhere(modules: u32) -> Profile {
+        let file = crate::testing::trace().finish();
+        let trace = Trace::read(&file, "test.stk").unwrap();
+        let images = load_images(&trace, &ImageSearch::NOWHERE);
+        let built = build(&trace, &images, &BuildOptions::default(), &AtomicU64::new(0));
+        let mut profile = built.unwrap().0;
+        let symbols = &mut profile.symbols;
+        let function = symbols.strings.intern("inlined");
+        let file = Some(symbols.strings.intern("header.h"));
+        for i in 0..modules {
+            let place = Placement::Unknown(i.into());
+            profile.frames.intern(FrameKey { place, exact: true, trust: Trust::UnwindInfo });
+            symbols.starts.push(i);
+            symbols.named.push(NamedFrame { function, file, line: None, inline: false });
+            let module = Some(symbols.strings.intern(&format!("{i}.dll")));
+            symbols.facts.push(FrameFacts { module, ..FrameFacts::default() });
+        }
+        symbols.starts.push(modules);
+        profile
+    }
+
+    #[test]
+    fn a_function_of_very_many_modules_takes_time_for_each_of_them_once() {
+        const MODULES: u32 = 400_000;
+        let profile = inlined_everywhere(MODULES);
+        let begun = Instant::now();
+        let functions = Functions::new(&profile, false);
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+        let [function] = functions.list() else { panic!("{} functions", functions.list().len()) };
+        assert_eq!((function.modules, function.module.as_str()), (MODULES, "0.dll"));
+    }
 }

@@ -30,7 +30,7 @@ pub use build::{BuildOptions, build};
 pub use fold::fold;
 pub(crate) use functions::Modules;
 pub use functions::{Function, FunctionId, Functions};
-pub use runs::{Batch, Run, RunFlags, Runs};
+pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, Runs};
 pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
 pub use tree::{CallTree, Node, NodeId, Visit};
 

@@ -51,8 +51,8 @@ pub struct Batch<'a> {
     pub runs: &'a [Run],
 }
 
-/// Runs kept in memory by default (24 MiB). The rest is moved to a temporary file.
-const DEFAULT_LIMIT: usize = 512 << 10;
+/// Runs kept in memory by default (24 MiB); the rest goes to a temporary file.
+pub const MOST_RUNS_HELD: usize = 512 << 10;
 
 /// All runs of a profile, per thread. Past its memory limit it moves runs to a temporary file,
 /// which is deleted with it.
@@ -89,7 +89,7 @@ struct Spill {
 
 impl Default for Runs {
     fn default() -> Self {
-        Runs::with_limit(DEFAULT_LIMIT)
+        Runs::with_limit(MOST_RUNS_HELD)
     }
 }
 
@@ -177,12 +177,18 @@ impl Runs {
     fn spill(&mut self) -> io::Result<()> {
         let spill = match &mut self.spill {
             Some(spill) => spill,
-            none => none.insert(Spill { file: tempfile::tempfile()?, len: 0 }),
+            none => none.insert(Spill::new()?),
         };
+        let written = Runs::write(&mut self.threads, spill);
+        written.map_err(|error| in_temporary(&error))?;
+        self.held = 0;
+        Ok(())
+    }
+
+    fn write(threads: &mut [ThreadRuns], spill: &mut Spill) -> io::Result<()> {
         let mut out = io::BufWriter::with_capacity(1 << 20, &spill.file);
-        for thread in &mut self.threads {
-            // Reading back takes one segment at a time, so a segment's size limits the memory for
-            // that.
+        for thread in threads {
+            // Reading back takes one segment at a time: its size bounds the memory for that.
             for runs in thread.held.chunks(SEGMENT_RUNS) {
                 thread.spilled.push(Segment { offset: spill.len, runs: runs.len() as u32 });
                 for run in runs {
@@ -192,10 +198,7 @@ impl Runs {
             }
             thread.held = Vec::new();
         }
-        out.flush()?;
-        drop(out);
-        self.held = 0;
-        Ok(())
+        out.flush()
     }
 }
 
@@ -203,7 +206,18 @@ fn mapped(map: &[Option<NodeId>], node: Option<NodeId>) -> Option<NodeId> {
     map.get(node?.0 as usize).copied().flatten()
 }
 
+/// Names the folder of temporary files in an error that concerns it.
+fn in_temporary(error: &io::Error) -> io::Error {
+    let folder = std::env::temp_dir();
+    io::Error::new(error.kind(), format!("{}: a temporary file: {error}", folder.display()))
+}
+
 impl Spill {
+    fn new() -> io::Result<Spill> {
+        let file = tempfile::tempfile().map_err(|error| in_temporary(&error))?;
+        Ok(Spill { file, len: 0 })
+    }
+
     fn read(&self, segment: Segment, runs: &mut Vec<Run>) -> io::Result<()> {
         let mut bytes = vec![0; segment.runs as usize * STORED];
         let mut file = &self.file;

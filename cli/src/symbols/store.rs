@@ -89,18 +89,30 @@ impl SymbolStore {
             }
         }
         #[cfg(windows)]
-        if Path::new(COMMON).is_dir() {
-            match super::owner::others_may_write(Path::new(COMMON)) {
-                None => store.add_folder(PathBuf::from(COMMON)),
-                Some(why) => store
-                    .passed_over
-                    .push(format!("{COMMON} is not looked into, because {why}: name it with -y")),
-            }
-        }
+        store.add_common(Path::new(COMMON), super::owner::others_may_write);
         store
     }
 
-    /// Adds a folder to search after the symbol path.
+    /// Adds a folder of this machine where everybody keeps symbols, unless others may write there.
+    /// Nothing of it is asked before its path is known to stay on this machine.
+    #[cfg(any(windows, test))]
+    fn add_common(&mut self, folder: &Path, others_may_write: impl Fn(&Path) -> Option<String>) {
+        let place = Place { folder: folder.to_path_buf(), trust: Trust::Unnamed };
+        match place.is_there() {
+            Ok(false) => {}
+            Ok(true) => match others_may_write(folder) {
+                None => self.add_folder(place.folder),
+                Some(why) => {
+                    let shown = folder.display();
+                    let why = format!("{shown} is not looked into, because {why}: name it with -y");
+                    self.passed_over.push(why);
+                }
+            },
+            Err(elsewhere) => self.passed_over.push(elsewhere.to_string()),
+        }
+    }
+
+    /// Adds a folder that is looked into after the symbol path.
     pub fn add_folder(&mut self, folder: PathBuf) {
         if !self.folders.contains(&folder) {
             self.folders.push(folder);
@@ -457,4 +469,34 @@ fn note(path: PathBuf, unfit: Misfit, search: &mut Search) -> bool {
         Misfit::Unreadable(error) => search.unreadable.push((path, error)),
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_common_folder_elsewhere_is_asked_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = SymbolStore::default();
+        store.add_common(folder.path(), |_| None);
+        assert_eq!(store.folders, [folder.path()]);
+        let mut store = SymbolStore::default();
+        store.add_common(folder.path(), |_| Some("others may write there".to_owned()));
+        assert!(store.folders.is_empty() && store.passed_over[0].contains("others may write there"));
+        store.add_common(&folder.path().join("none"), |_| panic!("it is not there"));
+        assert_eq!(store.passed_over.len(), 1);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_common_folder_behind_a_link_off_the_disks_is_asked_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("symbols");
+        std::os::unix::fs::symlink("/proc/self", &link).unwrap();
+        let mut store = SymbolStore::default();
+        store.add_common(&link, |_| panic!("it is not on this machine"));
+        assert!(store.folders.is_empty());
+        assert!(store.passed_over[0].contains("passed over"), "{:?}", store.passed_over);
+    }
 }

@@ -43,12 +43,27 @@ pub struct Run {
 ///
 /// When it cannot be started.
 pub fn run(folder: &Path, arguments: &[&str], files: u64) -> io::Result<Run> {
+    run_with(folder, arguments, files, &[])
+}
+
+/// [`run`] with these variables in the environment.
+///
+/// # Errors
+///
+/// When it cannot be started.
+pub fn run_with(
+    folder: &Path,
+    arguments: &[&str],
+    files: u64,
+    variables: &[(&str, &str)],
+) -> io::Result<Run> {
     let outputs = tempfile::tempdir()?;
     let (out, err) = (outputs.path().join("out"), outputs.path().join("err"));
     let mut command = Command::new(wine::path("STK_BIN"));
     command.args(arguments).current_dir(folder).stdin(Stdio::null());
     command.stdout(File::create(&out)?).stderr(File::create(&err)?);
     command.env_remove("_NT_SYMBOL_PATH").env_remove("RUST_LOG").env_remove("RUST_BACKTRACE");
+    command.envs(variables.iter().copied());
     limit(&mut command, files);
     let turn = START.read().unwrap_or_else(|poisoned| poisoned.into_inner());
     let child = command.spawn()?;

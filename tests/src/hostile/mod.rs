@@ -11,7 +11,7 @@ pub mod names;
 
 use stk_format::synth::{Parts, TraceBuilder};
 use stk_schema::Arch;
-use stk_schema::event::{TableKind, ThreadFlags, ThreadStart};
+use stk_schema::event::{RunState, TableKind, ThreadFlags, ThreadStart};
 
 /// Highest address of the stack of [`small`]'s thread.
 pub const STACK: u64 = 0x10_0000;
@@ -30,6 +30,24 @@ pub fn small() -> Vec<u8> {
         builder.sample(thread, i * 10_000, &[BASE + 0x1000 + i % 3, STACK - 32], &[i, BASE + 0x2000, 0, 0]);
         if i % 10 == 0 {
             builder.cut();
+        }
+    }
+    builder.finish()
+}
+
+/// A sound trace of one thread that runs and waits in turn: each sample is a run of its own.
+pub fn alternating(samples: u64) -> Vec<u8> {
+    let mut builder = TraceBuilder::new(Arch::X64);
+    builder.module(0, BASE, 0x10_0000, r"C:\app\app.exe", Vec::new());
+    let thread = builder.thread(0, 11, "main", STACK);
+    let registers = [BASE + 0x1000, STACK - 32];
+    builder.sample(thread, 10_000, &registers, &[0; 4]);
+    for i in 2..=samples {
+        let state = if i % 2 == 0 { RunState::Waiting } else { RunState::Running };
+        builder.same(thread, i * 10_000, state);
+        if i % 5_000 == 0 {
+            builder.cut();
+            builder.sample(thread, i * 10_000 + 5_000, &registers, &[0; 4]);
         }
     }
     builder.finish()

@@ -1,8 +1,8 @@
 //! Invalid names, and every place of a trace that has a name.
 
 use super::{BASE, STACK, THREAD, small_parts};
-use stk_format::BlockKind;
 use stk_format::synth::{Parts, TraceBuilder};
+use stk_format::{BlockKind, SupplementWriter, Trace};
 use stk_schema::Arch;
 use stk_schema::event::*;
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
@@ -55,12 +55,27 @@ pub const PLACES: [(&str, Place); 9] = [
 
 /// A trace that has names with terminal control characters in all places at once.
 pub fn everywhere() -> Vec<u8> {
-    let name = b"\x1b]0;x\x07\x1b[31m\xc2\x9b2J\r\x08\xe2\x80\xae\xe2\x81\xa6\0z";
+    let name = EVERYWHERE.as_bytes();
     let mut parts = with_module(&[b"C:\\".as_slice(), name].concat(), name);
     for event in events(name) {
         parts.block(BlockKind::Meta, 500_000).push(&event);
     }
-    finished(parts, name)
+    supplemented(finished(parts, name), name)
+}
+
+/// The name that [`everywhere`] has in every place. Its second line is no line of stk's.
+pub const EVERYWHERE: &str = "\u{1b}]0;x\u{7}\u{1b}[31m\u{9b}2J\r\u{8}\u{202e}\u{2066}\0z\nforged: y";
+
+/// A trace with a supplement that says this of what it lacks.
+fn supplemented(mut file: Vec<u8>, left: &[u8]) -> Vec<u8> {
+    let trace = Trace::open(&file).expect("a trace");
+    let mut supplement = SupplementWriter::new(&trace).expect("a trace without one");
+    let fact = Event::Metadata(Metadata { key: b"supplement.left", value: left });
+    supplement.event(BlockKind::Meta, &fact).expect("an event within the limits");
+    let addition = supplement.finish().expect("memory");
+    file.truncate(addition.keep as usize);
+    file.extend(addition.bytes);
+    file
 }
 
 fn events(name: &[u8]) -> Vec<Event<'_>> {
@@ -70,6 +85,8 @@ fn events(name: &[u8]) -> Vec<Event<'_>> {
         Event::Metadata(Metadata { key: b"command_line", value: name }),
         Event::Metadata(Metadata { key: b"os.name", value: name }),
         Event::Metadata(Metadata { key: b"recorder.version", value: name }),
+        Event::Metadata(Metadata { key: b"os.build", value: name }),
+        Event::Metadata(Metadata { key: b"wine", value: name }),
         Event::Metadata(Metadata { key: name, value: name }),
         Event::Mark(Mark { time: 6, thread: THREAD, tag: 1, text: name }),
         Event::RuntimeInfo(RuntimeInfo {
@@ -83,6 +100,7 @@ fn events(name: &[u8]) -> Vec<Event<'_>> {
         }),
         Event::Redaction(Redaction { rule: name, words: 1 }),
         Event::MethodName(MethodName { time: 8, base: 0x5000, size: 0x1000, source: 1, name }),
+        Event::Nettrace(Nettrace { session: 1, time: 9, offset: 0, bytes: name }),
     ]
 }
 
@@ -113,6 +131,19 @@ fn with_module(path: &[u8], pdb_name: &[u8]) -> Parts {
         let registers = [BASE + 0x1000 + i % 3, STACK - 32];
         builder.sample(thread, i * 10_000, &registers, &[i, BASE + 0x2000, 0, 0]);
     }
+    // The system's walk of the last sample, which ours differs from, and a runtime's word on it.
+    let (time, frames) = (400_000, vec![(BASE + 0x1001, STACK - 32), (BASE + 0x77, STACK - 8)]);
+    builder.push(&Event::CheckWalk(CheckWalk { thread, time, flags: 0, frames }));
+    let managed = ManagedThread {
+        thread,
+        time,
+        address: 0x5000,
+        state: 0,
+        preemptive_disabled: 0,
+        frame: STACK - 16,
+        exception: 0,
+    };
+    builder.push(&Event::ManagedThread(managed));
     Parts::take_apart(&builder.finish()).expect("a trace")
 }
 

@@ -15,7 +15,7 @@ mod methods;
 mod text;
 
 use super::traces::Traces;
-use super::{Exit, Out, TablesArgs, guarded, report, verify};
+use super::{Exit, Out, TablesArgs, each_trace};
 use document::VERSION;
 use std::path::PathBuf;
 
@@ -43,28 +43,15 @@ pub struct InfoArgs {
 }
 
 pub(super) fn run(args: &InfoArgs, out: Out<'_>) -> anyhow::Result<Exit> {
-    let mut exit = Exit::Ok;
     let mut document = Traces::new(VERSION);
     let mut first = true;
-    for path in &args.files {
-        match guarded(path, || facts::of(path, &args.tables)) {
-            Ok(info) => {
-                if !info.damage.is_empty() {
-                    exit = exit.worse(Exit::Damaged);
-                }
-                if args.json {
-                    out(&document.next(&info)?)?;
-                } else {
-                    let gap = if std::mem::take(&mut first) { "" } else { "\n" };
-                    out(&format!("{gap}{}", text::of(&info, args.all)))?;
-                }
-            }
-            Err(error) => {
-                report(&error);
-                exit = exit.worse(verify::exit_of(&error));
-            }
-        }
-    }
+    let exit = each_trace(&args.files, out, |path| {
+        let info = facts::of(path, &args.tables)?;
+        let text = if args.json { document.next(&info)? } else { text::of(&info, args.all) };
+        let gap = if args.json || std::mem::take(&mut first) { "" } else { "\n" };
+        let ending = if info.damage.is_empty() { Exit::Ok } else { Exit::Damaged };
+        Ok((format!("{gap}{text}"), ending))
+    })?;
     if args.json {
         out(&document.end())?;
     }

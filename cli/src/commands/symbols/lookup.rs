@@ -18,7 +18,7 @@ use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 use stk_schema::Arch;
 use stk_schema::identity::CodeView;
-use stk_schema::text::printable_lines;
+use stk_schema::text::printable;
 
 /// Names addresses, looked up as given (of a caller's frame, give the return address − 1).
 #[derive(clap::Args, Debug)]
@@ -95,11 +95,7 @@ fn check_records(files: &[PathBuf], json: bool) -> anyhow::Result<Exit> {
                     exit = Exit::Failure;
                 }
                 let line = json!({ "file": file.display().to_string(), "agreement": agreement });
-                print(&if json {
-                    format!("{line}\n")
-                } else {
-                    printable_lines(&agreement_text(file, &agreement))
-                })?;
+                print(&if json { format!("{line}\n") } else { agreement_text(file, &agreement) })?;
             }
             Err(error) => {
                 exit = Exit::Failure;
@@ -123,7 +119,7 @@ fn agreement(path: &Path) -> anyhow::Result<Agreement> {
 fn agreement_text(path: &Path, agreement: &Agreement) -> String {
     let mut text = format!(
         "{}: {} of {} addresses as the records say ({} in procedures, {} with inlined functions, {} with a line, {} in folded code)\n",
-        path.display(),
+        printable(&path.display().to_string()),
         count(agreement.rvas - agreement.wrong()),
         count(agreement.rvas),
         count(agreement.in_procedures),
@@ -141,7 +137,7 @@ fn agreement_text(path: &Path, agreement: &Agreement) -> String {
         let _ = writeln!(text, "    {} have {what}", count(number));
     }
     for example in &agreement.examples {
-        let _ = writeln!(text, "    {example}");
+        let _ = writeln!(text, "    {}", printable(&example.to_string()));
     }
     text
 }
@@ -163,15 +159,16 @@ fn check_identity(image: &Path, pdb: &Path, json: bool) -> anyhow::Result<Exit> 
         });
         format!("{line}\n")
     } else {
-        match wants.zip(name) {
-            None => format!("{image_name} names no PDB (it has no CodeView record)\n"),
-            Some((wants, _)) if matches => format!("{pdb_name} belongs to {image_name} ({wants})\n"),
+        let line = match wants.zip(name) {
+            None => format!("{image_name} names no PDB (it has no CodeView record)"),
+            Some((wants, _)) if matches => format!("{pdb_name} belongs to {image_name} ({wants})"),
             Some((wants, name)) => {
-                format!("{pdb_name} ({has}) does not belong to {image_name}, which wants {name} ({wants})\n")
+                format!("{pdb_name} ({has}) does not belong to {image_name}, which wants {name} ({wants})")
             }
-        }
+        };
+        format!("{}\n", printable(&line))
     };
-    print(&printable_lines(&text))?;
+    print(&text)?;
     Ok(if matches { Exit::Ok } else { Exit::Failure })
 }
 
@@ -184,7 +181,6 @@ pub(super) fn lookup(args: &LookupArgs) -> anyhow::Result<Exit> {
     // A PDB is not an image and has no exports.
     let image = open_image(&args.file).ok();
     let module = file_name(args.file.to_str().unwrap_or_default());
-    let shown = |out: &str| if args.json { out.to_owned() } else { printable_lines(out) };
     let mut out = String::new();
     for (n, &rva) in rvas.iter().enumerate() {
         if let Some(found) = resolved.get(n) {
@@ -193,11 +189,11 @@ pub(super) fn lookup(args: &LookupArgs) -> anyhow::Result<Exit> {
             if args.json { json_line(&named, &mut out) } else { text(&named, &mut out) }
         }
         if out.len() > 1 << 20 {
-            print(&shown(&out))?;
+            print(&out)?;
             out.clear();
         }
     }
-    print(&shown(&out))?;
+    print(&out)?;
     Ok(Exit::Ok)
 }
 
@@ -316,14 +312,16 @@ fn text(shown: &NamedAddress<'_>, out: &mut String) {
     match &shown.name {
         ImageName::Symbols(found) => symbols_text(&rva, found, out),
         ImageName::Export { function, displacement, .. } => {
-            let _ = writeln!(out, "{rva:<12}{}", export_text(function, *displacement));
+            let function = export_text(function, *displacement);
+            let _ = writeln!(out, "{rva:<12}{}", printable(&function));
         }
         ImageName::Offset => {
-            let _ = writeln!(out, "{rva:<12}{}", offset_name(shown.module, shown.rva.into()));
+            let place = offset_name(shown.module, shown.rva.into());
+            let _ = writeln!(out, "{rva:<12}{}", printable(&place));
         }
     }
     if let Some(reason) = shown.reason {
-        let _ = writeln!(out, "{:12}({reason})", "");
+        let _ = writeln!(out, "{:12}({})", "", printable(&reason.to_string()));
     }
 }
 
@@ -331,11 +329,11 @@ fn symbols_text(rva: &str, found: &Resolution<'_>, out: &mut String) {
     use std::fmt::Write as _;
     for (n, frame) in found.frames().enumerate() {
         let address = if n == 0 { rva } else { "" };
-        let _ = write!(out, "{address:<12}{}", frame.function);
+        let _ = write!(out, "{address:<12}{}", printable(frame.function));
         if !frame.inline {
             let _ = write!(out, "+{:#x}", found.displacement);
         }
-        match (frame.file, frame.line) {
+        match (frame.file.map(printable), frame.line) {
             (Some(file), Some(line)) => drop(write!(out, " [{file}:{line}]")),
             (Some(file), None) => drop(write!(out, " [{file}]")),
             _ => {}
@@ -343,7 +341,7 @@ fn symbols_text(rva: &str, found: &Resolution<'_>, out: &mut String) {
         out.push_str(if frame.inline { " (inlined)\n" } else { "\n" });
     }
     if found.aliases().len() != 0 {
-        let aliases: Vec<&str> = found.aliases().collect();
+        let aliases: Vec<_> = found.aliases().map(printable).collect();
         let _ = writeln!(out, "{:12}(the same code as {})", "", aliases.join(", "));
     }
 }

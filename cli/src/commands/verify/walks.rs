@@ -1,16 +1,15 @@
 //! `stk verify --walks`: the comparison of our walks with those of the system's own unwinder, as
 //! text or JSON.
 
-use super::exit_of;
 use crate::commands::traces::Traces;
-use crate::commands::{Exit, Out, Progress, TablesArgs, count, guarded, report, span};
+use crate::commands::{Exit, Out, Progress, TablesArgs, count, each_trace, span};
 use crate::image::{ImageSearch, load_images};
 use crate::trace::Trace;
 use crate::walks::{Class, Comparison, Example, Side, compare, explicit};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use stk_schema::text::printable_lines;
+use stk_schema::text::printable;
 
 /// Compares the walks of all traces and prints the result.
 pub(super) fn run(
@@ -21,24 +20,11 @@ pub(super) fn run(
     progress: &Progress,
     out: Out<'_>,
 ) -> anyhow::Result<Exit> {
-    let mut exit = Exit::Ok;
     let mut document = Traces::new(1);
-    for path in files {
-        match guarded(path, || pool.install(|| one(path, tables, progress))) {
-            Ok((shown, verdict)) => {
-                exit = exit.worse(verdict);
-                if json {
-                    out(&document.next(&shown)?)?;
-                } else {
-                    out(&printable_lines(&text(&shown)))?;
-                }
-            }
-            Err(error) => {
-                report(&error);
-                exit = exit.worse(exit_of(&error));
-            }
-        }
-    }
+    let exit = each_trace(files, out, |path| {
+        let (shown, verdict) = pool.install(|| one(path, tables, progress))?;
+        Ok((if json { document.next(&shown)? } else { text(&shown) }, verdict))
+    })?;
     if json {
         out(&document.end())?;
     }
@@ -242,10 +228,10 @@ fn text(shown: &WalksJson) -> String {
     let _ = writeln!(
         text,
         "{}: {} walks of {} samples by {}: {} equal ({} frames), {} differ, {} of them not explained",
-        shown.trace,
+        printable(&shown.trace),
         count(shown.walks),
         count(shown.samples),
-        if shown.system.is_empty() { "the system's unwinder" } else { &shown.system },
+        printable(if shown.system.is_empty() { "the system's unwinder" } else { &shown.system }),
         count(shown.equal),
         count(shown.equal_frames),
         count(shown.different),
@@ -269,7 +255,7 @@ fn text(shown: &WalksJson) -> String {
     }
     explicit_text(&mut text, shown);
     for damage in &shown.damage {
-        let _ = writeln!(text, "  {damage}");
+        let _ = writeln!(text, "  {}", printable(damage));
     }
     text
 }
@@ -283,14 +269,15 @@ fn explicit_text(text: &mut String, shown: &WalksJson) {
     let _ = writeln!(
         text,
         "{}: {} explicit Frames of .NET in {} samples: {} of them, or of the contract's own walks, not explained",
-        shown.trace,
+        printable(&shown.trace),
         count(all),
         count(explicit.samples),
         count(explicit.unexplained),
     );
     let notes = |text: &mut String, notes: &[NoteJson]| {
         for note in notes {
-            let _ = writeln!(text, "           thread {} at {}: {}", note.tid, span(note.time_ns), note.text);
+            let (time, note_text) = (span(note.time_ns), printable(&note.text));
+            let _ = writeln!(text, "           thread {} at {time}: {note_text}", note.tid);
         }
     };
     for (what, classes) in [("Frames", &explicit.frames), ("steps", &explicit.steps)] {
@@ -310,7 +297,7 @@ fn explicit_text(text: &mut String, shown: &WalksJson) {
 
 fn example_text(text: &mut String, example: &ExampleJson) {
     let side = |side: &Option<SideJson>| match side {
-        Some(side) => format!("{} (sp {})", side.at, side.sp),
+        Some(side) => format!("{} (sp {})", printable(&side.at), side.sp),
         None => format!("ends ({})", example.stop),
     };
     let system = match &example.system {
