@@ -46,6 +46,15 @@ pub struct Cycles {
     pub of_spinner: Option<u64>,
 }
 
+/// The priority that the system gives a thread that is resumed, for a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Boost {
+    /// Whether a new thread gets it; `None` if that cannot be told.
+    pub given: Option<bool>,
+    /// Whether it is gone once it was switched off, as the recorder does while it samples a thread.
+    pub goes: bool,
+}
+
 /// What timers and wake-ups took.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wakeups {
@@ -137,6 +146,20 @@ pub fn judge_cycles(cycles: &Cycles) -> Vec<Fact> {
         None => Fact::unknown(SUSPENSION, "cycles of a spinner in 20 ms", without),
     });
     facts
+}
+
+/// The fact with its verdict.
+pub fn judge_boost(boost: Boost) -> Fact {
+    const NAME: &str = "resume boost";
+    let stays = "it cannot be switched off: each sample may raise a thread's priority for a moment";
+    match boost {
+        Boost { given: None, .. } => {
+            Fact::unknown(SUSPENSION, NAME, format!("GetThreadPriorityBoost does not work here; {stays}"))
+        }
+        Boost { given: Some(false), .. } => Fact::ok(SUSPENSION, NAME, "none"),
+        Boost { goes: true, .. } => Fact::ok(SUSPENSION, NAME, "off while a thread is sampled"),
+        Boost { goes: false, .. } => Fact::ok(SUSPENSION, NAME, "on").but(Verdict::Note, stays),
+    }
 }
 
 /// The facts with their verdicts.
@@ -232,6 +255,15 @@ mod tests {
             named(&facts, "cycles of a spinner in 20 ms").verdict
         };
         assert_eq!([None, Some(0), Some(1)].map(verdict), [Verdict::Unknown, Verdict::Bad, Verdict::Ok]);
+    }
+
+    #[test]
+    fn a_boost_that_stays_is_noted() {
+        let verdict = |given, goes| judge_boost(Boost { given, goes }).verdict;
+        assert_eq!(verdict(Some(true), true), Verdict::Ok);
+        assert_eq!(verdict(Some(true), false), Verdict::Note);
+        assert_eq!(verdict(Some(false), false), Verdict::Ok);
+        assert_eq!(verdict(None, false), Verdict::Unknown);
     }
 
     #[test]
