@@ -191,10 +191,10 @@ machine_tests() { # wine8|wine10|arm64
 # examples/stress dies on Wine 10 in two of three runs without the agent: page faults that it raises on purpose, beside DLLs that come and go.
 STK_WINE10_SKIPPED=(--skip a_stressed_target_neither_hangs --skip a_target_that_loads_and_frees_dlls_neither_hangs)
 # Emulated, a step takes ten times as long.
-STK_ARM64_TESTS=(e2e_smoke e2e_agent_dll e2e_agent e2e_dynamic)
+STK_ARM64_TESTS=(e2e_smoke e2e_agent_dll e2e_agent e2e_dynamic e2e_doctor)
 # Left out on arm64: a walk by the system's unwinder is not supported there; and a program that ends while its threads run dies of SIGSEGV in
-# qemu or Wine, also without the agent; and host.c diverts a system call by x64 code.
-STK_ARM64_SKIPPED=(--skip a_thread_whose_environment_block_is_unmapped --skip a_walk_that --skip a_process_that_exits_while_it_is_recorded)
+# qemu or Wine, also without the agent; and host.c diverts a system call by x64 code. There is no 32-bit inject beside that of arm64.
+STK_ARM64_SKIPPED=(--skip the_32_bit_inject --skip a_thread_whose_environment_block_is_unmapped --skip a_walk_that --skip a_process_that_exits_while_it_is_recorded)
 # Of every kind: recordings, launches, stops and kills; refusals; the programs themselves.
 STK_NATIVE_TESTS=(e2e_smoke e2e_agent_dll e2e_lifecycle e2e_inject)
 # Wine refuses a Ctrl-Break where no terminal stands behind the console.

@@ -2,6 +2,7 @@
 //! over 64-bit ones. This needs a machine that runs both widths side by side. tests/lib.sh leaves
 //! this file out on the others.
 
+use serde_json::Value;
 use stk_schema::Arch;
 use stk_tests::recorded::Recorded;
 use stk_tests::wine::{self, Folder, Inject, Machine, Program};
@@ -58,7 +59,7 @@ fn a_32_bit_program_is_launched_through_the_64_bit_inject() {
 }
 
 #[test]
-fn a_recording_of_a_32_bit_process_is_stopped_by_the_64_bit_inject() {
+fn a_recording_of_a_32_bit_process_is_listed_and_stopped_by_the_64_bit_inject() {
     let folder = Folder::new("handover-stop");
     let inject = release(&folder).join("inject.exe");
     let busy = busy32(&folder, "0");
@@ -69,6 +70,13 @@ fn a_recording_of_a_32_bit_process_is_stopped_by_the_64_bit_inject() {
     wine::wait_for("a sample in the trace", || {
         Recorded::try_open(&folder.file("stopped.stk")).filter(|recorded| !recorded.samples.is_empty())
     });
+    let line = Inject::listed_by(&inject, &folder, &busy.pid());
+    assert_eq!(line["arch"], "x86", "{line}");
+    assert_eq!(
+        (&line["recording"], &line["recordable"]),
+        (&Value::Bool(true), &Value::Bool(false)),
+        "{line}"
+    );
     Inject::run_exe(&inject, &folder, &["stop", "--pid", &busy.pid()]).expect(0).says("stopped busy.exe");
     recording.finish().expect(0).says("stopped from elsewhere");
     sound(&folder, "stopped.stk", Arch::X86);

@@ -1,6 +1,8 @@
 //! Runs inject.exe.
 
 use super::{Folder, Machine, command, path, read_lossy, terminate, wait_for, wait_for_or_tell};
+use crate::schema;
+use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -67,6 +69,19 @@ impl Inject {
         Inject::run_exe(&path("STK_WINDOWS32_BIN").join("inject32.exe"), folder, arguments)
     }
 
+    /// The line of this inject's `ps --json` for a process.
+    #[track_caller]
+    pub fn listed_by(exe: &Path, folder: &Folder, pid: &str) -> Value {
+        let list = Inject::run_exe(exe, folder, &["ps", "--json"]);
+        let list: Value = serde_json::from_str(&list.expect(0).stdout).expect("ps --json prints JSON");
+        let rules = include_str!("../../../schema/ps.schema.json");
+        let rules: Value = serde_json::from_str(rules).expect("a schema");
+        schema::check(&rules, &list).expect("as schema/ps.schema.json describes it");
+        let wanted: Value = pid.parse::<u32>().expect("a number").into();
+        let found = list["processes"].as_array().expect("a list").iter().find(|line| line["pid"] == wanted);
+        found.unwrap_or_else(|| panic!("process {pid} is not listed")).clone()
+    }
+
     /// Starts inject.exe in `folder`.
     pub fn start(folder: &Folder, arguments: &[&str]) -> Inject {
         Inject::start_in(folder, folder.path(), arguments)
@@ -115,10 +130,17 @@ impl Inject {
         assert!(sent, "no signal could be sent to {}", self.line);
     }
 
-    /// Starts a program in `home`, records it and waits for its end. If a thread is stopped in the
-    /// middle of a long message to the wineserver, while another process reads its process's
-    /// memory, Wine 8 treats the message as broken and ends that thread. The program may then never
-    /// end. In this case it is killed and recorded again.
+    /// Sends its Linux process this signal, by the name that kill(1) knows.
+    #[cfg(not(windows))]
+    pub fn signal(&self, name: &str) {
+        let sent = super::machine::signal(&self.child, name);
+        assert!(sent, "no signal could be sent to {}", self.line);
+    }
+
+    /// Starts a program in `home`, records it and waits for its end. Where a thread is stopped, for
+    /// somebody to read its process's memory, in the middle of a long message to the wineserver,
+    /// Wine 8 takes the message for broken and ends that thread; the program may then never end. It
+    /// is killed and recorded again.
     pub fn launch_in(folder: &Folder, home: &Path, arguments: &[&str]) -> Finished {
         const TRIES: u32 = 3;
         let again = again(arguments);

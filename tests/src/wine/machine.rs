@@ -158,7 +158,13 @@ fn interrupt(child: &Child) -> bool {
 
 #[cfg(not(windows))]
 fn interrupt(child: &Child) -> bool {
-    let pid = child.id().to_string();
-    let status = Command::new("kill").args(["-INT", &pid]).stdout(Stdio::null()).status();
+    signal(child, "INT")
+}
+
+/// Sends a Linux process a signal, by the name that kill(1) knows; false if that failed.
+#[cfg(not(windows))]
+pub(super) fn signal(child: &Child, name: &str) -> bool {
+    let arguments = [format!("-{name}"), child.id().to_string()];
+    let status = Command::new("kill").args(arguments).stdout(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }

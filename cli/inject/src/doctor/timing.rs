@@ -46,7 +46,16 @@ pub struct Cycles {
     pub of_spinner: Option<u64>,
 }
 
-/// The times of timers and wake-ups.
+/// The priority that the system gives a thread that is resumed, for a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Boost {
+    /// Whether a new thread gets it; `None` if that cannot be told.
+    pub given: Option<bool>,
+    /// Whether it is gone once it was switched off, as the recorder does while it samples a thread.
+    pub goes: bool,
+}
+
+/// What timers and wake-ups took.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wakeups {
     /// Nanoseconds by which a high-resolution timer of 1 ms was late; `None` where there is no such
@@ -139,7 +148,21 @@ pub fn judge_cycles(cycles: &Cycles) -> Vec<Fact> {
     facts
 }
 
-/// Judges the findings and returns facts with verdicts.
+/// The fact with its verdict.
+pub fn judge_boost(boost: Boost) -> Fact {
+    const NAME: &str = "resume boost";
+    let stays = "it cannot be switched off: each sample may raise a thread's priority for a moment";
+    match boost {
+        Boost { given: None, .. } => {
+            Fact::unknown(SUSPENSION, NAME, format!("GetThreadPriorityBoost does not work here; {stays}"))
+        }
+        Boost { given: Some(false), .. } => Fact::ok(SUSPENSION, NAME, "none"),
+        Boost { goes: true, .. } => Fact::ok(SUSPENSION, NAME, "off while a thread is sampled"),
+        Boost { goes: false, .. } => Fact::ok(SUSPENSION, NAME, "on").but(Verdict::Note, stays),
+    }
+}
+
+/// The facts with their verdicts.
 pub fn judge_wakeups(wakeups: &Wakeups) -> Vec<Fact> {
     let mut facts = match &wakeups.timer_late {
         Some(late) => spread(
@@ -235,7 +258,16 @@ mod tests {
     }
 
     #[test]
-    fn a_late_timer_and_a_missing_timer_are_noted() {
+    fn a_boost_that_stays_is_noted() {
+        let verdict = |given, goes| judge_boost(Boost { given, goes }).verdict;
+        assert_eq!(verdict(Some(true), true), Verdict::Ok);
+        assert_eq!(verdict(Some(true), false), Verdict::Note);
+        assert_eq!(verdict(Some(false), false), Verdict::Ok);
+        assert_eq!(verdict(None, false), Verdict::Unknown);
+    }
+
+    #[test]
+    fn a_late_timer_and_none_are_noted() {
         let late = judge_wakeups(&Wakeups {
             timer_late: Some(vec![14_000_000; 9]),
             busy: vec![1; 9],

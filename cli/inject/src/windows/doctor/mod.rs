@@ -82,6 +82,7 @@ fn report(pid: Option<u32>) -> DoctorReport {
     let suspensions = suspension::measure();
     facts.extend(doctor::timing::judge_suspensions(&suspensions));
     facts.extend(doctor::timing::judge_cycles(&suspension::cycles()));
+    facts.push(doctor::timing::judge_boost(suspension::boost()));
     facts.extend(doctor::timing::judge_wakeups(&wakeups::measure()));
     facts.extend(doctor::stubs::judge(&stubs::gather()));
     // SAFETY: the pseudo handle of this process is valid as long as the process, and needs no

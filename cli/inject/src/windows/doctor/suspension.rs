@@ -1,13 +1,15 @@
 //! Suspends helper threads repeatedly and measures the cost.
 
 use super::helpers::{Helper, Work};
-use crate::doctor::timing::{Cycles, Suspensions};
+use crate::doctor::timing::{Boost, Cycles, Suspensions};
 use crate::windows::system::kernel32;
 use std::mem::{transmute, zeroed};
 use std::time::{Duration, Instant};
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Diagnostics::Debug::{CONTEXT, GetThreadContext};
-use windows_sys::Win32::System::Threading::{ResumeThread, SuspendThread};
+use windows_sys::Win32::System::Threading::{
+    GetThreadPriorityBoost, ResumeThread, SetThreadPriorityBoost, SuspendThread,
+};
 use windows_sys::core::BOOL;
 
 /// Suspensions of each helper.
@@ -145,6 +147,21 @@ pub fn cycles() -> Cycles {
         found.of_spinner = count(spinning.handle()).map(|after| after.saturating_sub(before));
     }
     found
+}
+
+/// Whether the system boosts a waiting helper, and stops to when it is told.
+pub fn boost() -> Boost {
+    let Some(helper) = Helper::start(Work::Wait) else { return Boost::default() };
+    let given = boosted(helper.handle());
+    // SAFETY: a thread of this process, whose handle is open with all rights.
+    let told = unsafe { SetThreadPriorityBoost(helper.handle(), 1) } != 0;
+    Boost { given, goes: told && boosted(helper.handle()) == Some(false) }
+}
+
+fn boosted(thread: HANDLE) -> Option<bool> {
+    let mut off = 0;
+    // SAFETY: the handle is open; the result is one BOOL.
+    (unsafe { GetThreadPriorityBoost(thread, &mut off) } != 0).then_some(off == 0)
 }
 
 /// The thread's cycles; `None` where the system does not count them.

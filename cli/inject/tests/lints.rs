@@ -1,0 +1,86 @@
+//! Rules of inject that a search of its source can check.
+
+use std::path::Path;
+
+/// `inject ps` looks at every process of the machine. What opens one for writing, or takes the
+/// debug privilege for it, looks to its guards like an attack.
+#[test]
+fn the_list_of_processes_opens_them_for_reading_alone_and_takes_no_privilege() {
+    let ps = code("ps.rs");
+    assert_eq!(calls(&ps, "process::open"), ["process::open_limited("]);
+    assert_eq!(calls(&ps, "Process::"), ["Process::open_to_read(", "Process::handle)"]);
+    for way in ["Privilege", "OpenProcess", "OpenThread", "PROCESS_", ".write(", "remote", "narrowed"] {
+        assert!(!ps.contains(way), "ps.rs has {way}");
+    }
+
+    let process = code("process.rs");
+    let limited = function(&process, "pub fn open_limited(");
+    assert_eq!(rights(limited), ["PROCESS_QUERY_LIMITED_INFORMATION"]);
+    let readable = function(&process, "pub fn open_to_read(");
+    assert_eq!(rights(readable), ["PROCESS_QUERY_INFORMATION", "PROCESS_VM_READ", "PROCESS_SYNCHRONIZE"]);
+    // What both rest on.
+    let open = function(&process, "pub fn open(pid: u32, rights: u32)");
+    assert!(open.contains("OpenProcess(rights, 0, pid)"), "{open}");
+    for body in [limited, readable, open] {
+        assert!(!body.contains("Privilege"), "{body}");
+    }
+
+    // try_open and the guard take the privilege where opening was denied; ps uses neither.
+    assert_eq!(files_with("DebugPrivilege::enable()"), ["guard.rs", "process.rs"]);
+    let taken = process.matches("DebugPrivilege::enable()").count();
+    let in_open = function(&process, "pub fn try_open(").matches("DebugPrivilege::enable()").count();
+    assert_eq!((taken, in_open), (1, 1));
+
+    // What the list asks of others: where agents are and what they say, and what protects a process.
+    let refusal = code("refusal.rs");
+    assert!(!refusal.contains("Privilege") && !refusal.contains("OpenProcess("), "refusal.rs");
+    let agent = code("agent.rs");
+    for name in ["pub fn state(", "fn among(", "pub fn status(", "pub fn read_status("] {
+        let body = function(&agent, name);
+        for way in [".write(", "open", "remote", "Privilege"] {
+            assert!(!body.contains(way), "{name} has {way}");
+        }
+    }
+}
+
+/// Names of the files of the Windows half that have this in their code.
+fn files_with(text: &str) -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/windows");
+    let names = std::fs::read_dir(folder).expect("there").map(|entry| entry.expect("readable").file_name());
+    let names = names.filter_map(|name| name.into_string().ok()).filter(|name| name.ends_with(".rs"));
+    let mut found: Vec<String> = names.filter(|name| code(name).contains(text)).collect();
+    found.sort();
+    found
+}
+
+/// A file of the Windows half without its comments.
+fn code(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/windows").join(name);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// The function that begins with `head`, to the brace in its own column.
+fn function<'a>(code: &'a str, head: &str) -> &'a str {
+    let at = code.find(head).unwrap_or_else(|| panic!("no {head}"));
+    let line = code[..at].rfind('\n').map_or(0, |end| end + 1);
+    let end = format!("\n{}}}\n", &code[line..at]);
+    let len = code[at..].find(&end).unwrap_or_else(|| panic!("{head} has no end"));
+    &code[at..at + len]
+}
+
+/// Each place that begins with `prefix`, to the bracket that follows.
+fn calls<'a>(code: &'a str, prefix: &str) -> Vec<&'a str> {
+    let from = |at: usize| {
+        let len = code[at..].find(['(', ')', ';']).map_or(0, |len| len + 1);
+        &code[at..at + len]
+    };
+    code.match_indices(prefix).map(|(at, _)| from(at)).collect()
+}
+
+/// The rights that a function names.
+fn rights(code: &str) -> Vec<&str> {
+    let words = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("PROCESS_")).collect()
+}
