@@ -5,6 +5,7 @@
 //!
 //! * [`event`]: every event of a trace, as plain data ([`event::Event`]). How each is stored is
 //!   `stk-format`'s business (`format/SPEC.md`).
+//! * [`Ticks`]: times and spans on a recording's clock.
 //! * [`registers`]: which registers a sample carries, per register set.
 //! * [`identity`]: what makes two images the same: PE header fields, CodeView record, ELF build id,
 //!   content hash.
@@ -32,7 +33,10 @@ pub mod registers;
 pub mod selftest;
 pub mod tables;
 pub mod text;
+mod ticks;
 pub mod windows;
+
+pub use ticks::Ticks;
 
 /// Processor architecture of a recorded process, as stored in the file header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]

@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, BlockKind, blob};
+use stk_schema::Ticks;
 use stk_schema::event::{Event, Table};
 use stk_schema::identity::ContentHash;
 
@@ -21,8 +22,8 @@ const PIECE: usize = 256 << 10;
 
 /// The clock and the patience of the journal's thread.
 pub trait Pace {
-    /// Now, in ticks.
-    fn now(&self) -> u64;
+    /// Now.
+    fn now(&self) -> Ticks;
 
     /// Waits a little for the writer; false to give up, since the recording is ending without it.
     fn pause(&self) -> bool;
@@ -45,7 +46,7 @@ impl<P: Pace> Journal<P> {
     }
 
     /// The clock.
-    pub fn now(&self) -> u64 {
+    pub fn now(&self) -> Ticks {
         self.pace.now()
     }
 

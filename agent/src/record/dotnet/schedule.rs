@@ -1,6 +1,8 @@
 //! When a runtime is asked for the names of its methods: nothing can be asked of a process that is
 //! ending, so not only at the end.
 
+use stk_schema::Ticks;
+
 /// Milliseconds between the ends of rundowns.
 const AGAIN_MS: u64 = 10_000;
 /// Milliseconds between tries while the pipe is not there: at first, when the runtime may just be
@@ -16,41 +18,42 @@ const YOUNG_MS: u64 = 10_000;
 pub struct Schedule {
     ticks_per_ms: u64,
     /// When the runtime was found.
-    found: u64,
+    found: Ticks,
     /// Not to be asked before.
-    next: u64,
+    next: Ticks,
     /// Code addresses that had been seen when the last rundown began; `None` before the first.
     seen: Option<u64>,
 }
 
 impl Schedule {
     /// For a runtime that was found at `now`: it is to be asked at once.
-    pub fn new(now: u64, ticks_per_ms: u64) -> Schedule {
+    pub fn new(now: Ticks, ticks_per_ms: u64) -> Schedule {
         Schedule { ticks_per_ms, found: now, next: now, seen: None }
     }
 
     /// Whether to ask now, with `seen` different addresses of dynamic code seen so far.
-    pub fn is_due(&self, now: u64, seen: u64) -> bool {
+    pub fn is_due(&self, now: Ticks, seen: u64) -> bool {
         now >= self.next && self.seen != Some(seen)
     }
 
     /// Milliseconds until it is worth looking again.
-    pub fn wait_ms(&self, now: u64) -> u64 {
-        let left = self.next.saturating_sub(now).div_ceil(self.ticks_per_ms);
+    pub fn wait_ms(&self, now: Ticks) -> u64 {
+        let left = self.next.saturating_sub(now).0.div_ceil(self.ticks_per_ms);
         // Due, but nothing new was seen: that is looked at a few times a second.
         if left == 0 { RETRY_MS } else { left }
     }
 
     /// A rundown that began when `seen` addresses had been seen ended at `now`.
-    pub fn answered(&mut self, now: u64, seen: u64) {
+    pub fn answered(&mut self, now: Ticks, seen: u64) {
         self.seen = Some(seen);
-        self.next = now + AGAIN_MS * self.ticks_per_ms;
+        self.next = now + Ticks(AGAIN_MS * self.ticks_per_ms);
     }
 
     /// It could not be asked.
-    pub fn failed(&mut self, now: u64) {
-        let young = now.saturating_sub(self.found) < YOUNG_MS * self.ticks_per_ms;
-        self.next = now + if young { RETRY_MS } else { RETRY_LATER_MS } * self.ticks_per_ms;
+    pub fn failed(&mut self, now: Ticks) {
+        let young = now.saturating_sub(self.found).0 < YOUNG_MS * self.ticks_per_ms;
+        let pause = if young { RETRY_MS } else { RETRY_LATER_MS };
+        self.next = now + Ticks(pause * self.ticks_per_ms);
     }
 }
 
@@ -60,22 +63,22 @@ mod tests {
 
     #[test]
     fn asked_at_once_and_then_only_for_new_code_and_not_too_often() {
-        let mut schedule = Schedule::new(1000, 1);
-        assert!(schedule.is_due(1000, 0));
-        schedule.answered(1200, 5);
-        assert!(!schedule.is_due(2000, 9), "too soon");
-        assert!(!schedule.is_due(11_200, 5), "nothing new");
-        assert!(schedule.is_due(11_200, 6));
-        assert_eq!(schedule.wait_ms(1200), 10_000);
-        assert_eq!(schedule.wait_ms(20_000), RETRY_MS);
+        let mut schedule = Schedule::new(Ticks(1000), 1);
+        assert!(schedule.is_due(Ticks(1000), 0));
+        schedule.answered(Ticks(1200), 5);
+        assert!(!schedule.is_due(Ticks(2000), 9), "too soon");
+        assert!(!schedule.is_due(Ticks(11_200), 5), "nothing new");
+        assert!(schedule.is_due(Ticks(11_200), 6));
+        assert_eq!(schedule.wait_ms(Ticks(1200)), 10_000);
+        assert_eq!(schedule.wait_ms(Ticks(20_000)), RETRY_MS);
     }
 
     #[test]
     fn a_pipe_that_is_not_there_is_tried_often_at_first() {
-        let mut schedule = Schedule::new(0, 1);
-        schedule.failed(0);
-        assert!(!schedule.is_due(249, 0) && schedule.is_due(250, 0));
-        schedule.failed(10_000);
-        assert!(!schedule.is_due(19_999, 0) && schedule.is_due(20_000, 0));
+        let mut schedule = Schedule::new(Ticks(0), 1);
+        schedule.failed(Ticks(0));
+        assert!(!schedule.is_due(Ticks(249), 0) && schedule.is_due(Ticks(250), 0));
+        schedule.failed(Ticks(10_000));
+        assert!(!schedule.is_due(Ticks(19_999), 0) && schedule.is_due(Ticks(20_000), 0));
     }
 }

@@ -6,6 +6,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
+use stk_schema::Ticks;
 
 use stk_schema::registers::{IP, MAX_REGISTERS, SP};
 use windows_sys::Win32::System::Threading::GetCurrentThreadId;
@@ -101,7 +102,7 @@ impl Triggers {
 
     /// Offers every waiting capture, oldest first, to `take`; one that it does not take stays.
     pub fn offer(&self, mut take: impl FnMut(&Content) -> bool) {
-        let mut last = 0;
+        let mut last = Ticks::ZERO;
         for _ in 0..PLACES {
             let ready = |place: &&CapturePlace| place.state.load(Ordering::Acquire) == READY;
             // SAFETY: a place that is READY is only changed by this, the one consumer.

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
+use stk_schema::Ticks;
 
 use stk_schema::control::EMBED_NONE;
 use stk_schema::event::{DropReason, ModuleFlags};
@@ -82,7 +83,7 @@ impl TablesRecorder {
     /// before every notification that is still queued: a module that was unloaded and loaded again
     /// before the list was read shows there too, and its unload, still to come, must not precede
     /// its load.
-    pub(super) fn snapshot(&mut self, flags: ModuleFlags, since: u64) {
+    pub(super) fn snapshot(&mut self, flags: ModuleFlags, since: Ticks) {
         self.changes.take(loader::next);
         let waiting = self.changes.waiting();
         let Some(shown) = (0..SNAPSHOT_TRIES).find_map(|_| self.peb.modules(&self.memory)) else {
@@ -134,7 +135,7 @@ impl TablesRecorder {
     /// already. True leaves one pending table to be settled.
     pub(super) fn load(
         &mut self,
-        time: u64,
+        time: Ticks,
         seen: ModuleSighting,
         flags: ModuleFlags,
         identity: (Option<Image>, Option<Box<Fingerprint>>),

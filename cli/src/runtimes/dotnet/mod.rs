@@ -26,6 +26,7 @@ use crate::model::{ImageId, shortened};
 use crate::trace::{NamedCode, Nettrace, RuntimeEvents, Timeline, Trace, beyond_memory, runtime_events};
 use rundown::{MAX_NAME, Rundown, Times};
 use std::collections::{BTreeSet, HashSet};
+use stk_schema::Ticks;
 
 /// What the .NET runtimes of a trace told of their methods.
 pub fn methods(trace: &Trace<'_>) -> Methods {
@@ -39,13 +40,13 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
     for Nettrace { session, received, bytes } in &sessions {
         let times = |header: &nettrace::Header| {
             // Both are the system's performance counter then.
-            if header.clock_frequency == clock_frequency && header.clock_start <= *received {
+            if header.clock_frequency == clock_frequency && Ticks(header.clock_start) <= *received {
                 Times::OfEvents
             } else {
                 Times::Received(*received)
             }
         };
-        let outcome = rundown.stream(bytes, times, |ticks| trace.clock.ns(ticks));
+        let outcome = rundown.stream(bytes, times, |time| trace.clock.ns(time));
         problems.extend(outcome_problems(*session, &outcome));
     }
     // What the runtime itself lists is more exact, and of the same method says the same in other
@@ -109,7 +110,7 @@ fn runtime_images(timeline: &Timeline) -> BTreeSet<ImageId> {
 /// reader on any bytes.
 pub fn stream_methods(stream: &[u8]) -> (Methods, nettrace::Outcome) {
     let mut rundown = Rundown::default();
-    let outcome = rundown.stream(stream, |_| Times::OfEvents, |ticks| ticks);
+    let outcome = rundown.stream(stream, |_| Times::OfEvents, |time| time.0);
     rundown.map.finish();
     let Rundown { map, modules, .. } = rundown;
     (Methods { map, modules, streams: 1, ..Methods::default() }, outcome)
