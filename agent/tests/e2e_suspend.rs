@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
+use stk_schema::Ticks;
 
 use stk_schema::event::{DropReason, EndReason};
 use stk_schema::guard;
@@ -40,15 +41,15 @@ fn others_are_sampled_and_nothing_is_held_while_a_thread_does_not_stop() {
     let missed: Vec<_> = trace.losses.iter().filter(|dropped| dropped.thread == stubborn).collect();
     let [missed] = missed[..] else { panic!("one loss of the stubborn thread: {missed:?}") };
     assert_eq!((missed.reason, missed.count), (DropReason::NotStopped as u64, 1));
-    assert!(missed.time < from, "{missed:?}, {from}");
-    // Until the call that asked it returns, only this thread is missing ...
+    assert!(missed.time < from, "{missed:?}, {from:?}");
+    // While the call that asked it has not returned, it alone is missing ...
     let between: BTreeSet<u64> = sampled(&trace, from, to).collect();
     for name in ["shallow", "tiefer Fäden 🧵"] {
         assert!(between.contains(&thread(&trace, name)), "{name}: {between:?}");
     }
     assert!(!between.contains(&stubborn));
     // ... and a few seconds later it is sampled again.
-    assert!(sampled(&trace, to, after).any(|thread| thread == stubborn), "not until {after}");
+    assert!(sampled(&trace, to, after).any(|thread| thread == stubborn), "not until {after:?}");
 }
 
 #[test]
@@ -112,15 +113,15 @@ fn thread(trace: &Recorded, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no thread {name}: {:?}", trace.threads))
 }
 
-/// When the program asked for the sample with this tag, in ticks.
+/// When the program asked for the sample with this tag.
 #[track_caller]
-fn marked(trace: &Recorded, tag: u64) -> u64 {
+fn marked(trace: &Recorded, tag: u64) -> Ticks {
     let marked = trace.samples.iter().find(|sample| sample.tag == Some(tag));
     marked.unwrap_or_else(|| panic!("no sample has the tag {tag}")).time
 }
 
-/// Threads sampled within a span of time, without triggered samples.
-fn sampled(trace: &Recorded, from: u64, to: u64) -> impl Iterator<Item = u64> {
+/// Threads sampled within a span of time, unasked.
+fn sampled(trace: &Recorded, from: Ticks, to: Ticks) -> impl Iterator<Item = u64> {
     let within = move |time| (from..to).contains(&time);
     let samples = trace.samples.iter().filter(move |sample| sample.tag.is_none() && within(sample.time));
     samples.map(|sample| sample.thread)

@@ -22,7 +22,7 @@ use stk_format::{BlockBuffer, BlockKind, Decoded, FileHeader, Scratch, Trace, bl
 use stk_schema::event::{CheckWalk, DropReason, End, EndReason, Event, Metadata, RunState, TableKind};
 use stk_schema::identity::ContentHash;
 use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet, SP};
-use stk_schema::{Arch, Os, limits};
+use stk_schema::{Arch, Os, Ticks, limits};
 
 /// Ticks per second: a tick is a microsecond.
 const FREQUENCY: u64 = 1_000_000;
@@ -66,8 +66,8 @@ struct Fake(Rc<RefCell<World>>);
 impl Target for Fake {
     type Thread = u64;
 
-    fn now(&mut self) -> u64 {
-        self.0.borrow().now
+    fn now(&mut self) -> Ticks {
+        Ticks(self.0.borrow().now)
     }
 
     fn cycles(&mut self, thread: &u64) -> Option<u64> {
@@ -80,8 +80,8 @@ impl Target for Fake {
         world.threads[thread].cycles
     }
 
-    fn own_cpu(&mut self) -> u64 {
-        self.0.borrow().own_cpu
+    fn own_cpu(&mut self) -> Ticks {
+        Ticks(self.0.borrow().own_cpu)
     }
 
     fn cpu_time(&mut self, thread: &u64) -> Option<u64> {
@@ -111,7 +111,7 @@ impl Target for Fake {
 }
 
 fn fill(thread: &FakeThread, now: u64, into: &mut Capture) {
-    into.time = now;
+    into.time = Ticks(now);
     into.registers = thread.registers;
     into.stack_base = STACK_BASE;
     into.stack_start = STACK_BASE - thread.stack.len() as u64;
@@ -183,7 +183,7 @@ impl Output for Deadly {
 impl Rig {
     fn new(buffers: usize) -> Rig {
         let mut header = FileHeader::new(Arch::X64, Os::Windows, [7; 16], FREQUENCY);
-        header.clock_start = 0;
+        header.clock_start = Ticks(0);
         let world = Rc::new(RefCell::new(World { now: 1, ..World::default() }));
         let lane = Arc::new(Lane::new(buffers, 4 << 20, &header).unwrap());
         let counters = Arc::new(Counters::default());
@@ -238,7 +238,7 @@ impl Rig {
         self.write();
         let mut block = BlockBuffer::new(64 << 10, &self.header).unwrap();
         let end = End {
-            time: self.world.borrow().now,
+            time: Ticks(self.world.borrow().now),
             reason: EndReason::Stopped as u64,
             samples: self.counters.samples.load(Ordering::Relaxed),
             dropped: self.counters.dropped.load(Ordering::Relaxed),
@@ -291,7 +291,7 @@ fn read(file: &[u8]) -> Vec<(u64, StoredSample)> {
             let one = match decoded {
                 Decoded::Sample(sample) => StoredSample::Sample {
                     thread: sample.thread,
-                    time: sample.time,
+                    time: sample.time.0,
                     ip: sample.registers[IP],
                     stack: sample.stack.to_vec(),
                     truncated: sample.truncated,
@@ -526,7 +526,7 @@ fn cycles_are_stored_with_samples_even_for_passes_without_a_capture() {
 fn a_limited_sampler_gives_every_thread_its_turn_and_counts_skipped_passes() {
     const THREADS: u64 = 400;
     let mut rig = Rig::new(4);
-    rig.sampler.limit_duty(MS);
+    rig.sampler.limit_duty(Ticks(MS));
     rig.world.borrow_mut().look_cpu = 100;
     for instance in 1..=THREADS {
         rig.add(instance, 10);
@@ -844,7 +844,7 @@ fn a_block_whose_writer_was_terminated_is_in_the_trace_once_or_not_at_all() {
         }
         assert_eq!(writer.resume(&block).is_ok(), whole, "{written:?}");
         let mut last = BlockBuffer::new(64 << 10, &rig.header).unwrap();
-        let end = End { time: 9, reason: 2, samples: 200, dropped: 0, detail: b"" };
+        let end = End { time: Ticks(9), reason: 2, samples: 200, dropped: 0, detail: b"" };
         assert_eq!(writer.end(&mut last, end).is_ok(), whole);
         let file = output.file.0.borrow();
         let trace = Trace::open(&file).unwrap();
@@ -861,8 +861,8 @@ fn a_block_whose_writer_was_terminated_is_in_the_trace_once_or_not_at_all() {
 struct NoPace;
 
 impl Pace for NoPace {
-    fn now(&self) -> u64 {
-        5
+    fn now(&self) -> Ticks {
+        Ticks(5)
     }
 
     fn pause(&self) -> bool {

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use stk_format::{BlockBuffer, BlockKind, FileHeader, Scratch, Trace};
 use stk_schema::event::{End, EndReason, Event, Metadata};
-use stk_schema::{Arch, Os};
+use stk_schema::{Arch, Os, Ticks};
 
 #[derive(Clone, Default)]
 struct Memory(Rc<RefCell<Vec<u8>>>);
@@ -23,7 +23,7 @@ impl Output for Memory {
 
 /// Fills a block with about `bytes` of incompressible data.
 fn fill(block: &mut BlockBuffer, bytes: usize, seed: &mut u64) {
-    block.begin(BlockKind::Meta, 1);
+    block.begin(BlockKind::Meta, Ticks(1));
     let mut value = [0; 4096];
     for _ in 0..bytes / value.len() {
         for byte in &mut value {
@@ -54,7 +54,8 @@ fn write(limit: u64, block_bytes: usize) -> (Vec<u8>, u32, bool) {
         }
     }
     assert_eq!(writer.failure(), None);
-    let end = End { time: 9, reason: EndReason::SizeLimit as u64, samples: 0, dropped: 0, detail: b"" };
+    let end =
+        End { time: Ticks(9), reason: EndReason::SizeLimit as u64, samples: 0, dropped: 0, detail: b"" };
     writer.end(&mut block, end).unwrap();
     let bytes = file.0.borrow().clone();
     (bytes, written, warned)

@@ -19,6 +19,7 @@ use stk_format::{
     BlockBuffer, BlockKind, Decoded, FileHeader, RawSample, Rejected, SampleEncoder, Scratch, Sealer, Taken,
     ThreadImage, Trace, sealed_bound,
 };
+use stk_schema::Ticks;
 use stk_schema::event::RunState;
 use stk_schema::limits;
 use stk_schema::registers::RegisterSet;
@@ -73,7 +74,7 @@ fn fail(file: &str, error: &dyn std::error::Error) -> ! {
 /// One sample of a sequence; its stack lies in [`Sequence::stack`].
 struct Item {
     thread: u64,
-    time: u64,
+    time: Ticks,
     set: RegisterSet,
     registers: [u64; 64],
     stack_base: u64,
@@ -117,7 +118,7 @@ impl Sequence {
                     if total > MOST_STACK {
                         break;
                     }
-                    let time = first + span * tick / ticks.max(1);
+                    let time = first + Ticks(span.0 * tick / ticks.max(1));
                     let item = Item { time, ..*item };
                     sequence.samples.push(item);
                 }
@@ -294,7 +295,7 @@ fn plain(sequence: &Sequence) -> (usize, Duration) {
     for (i, item) in sequence.samples.iter().enumerate() {
         input.extend_from_slice(&(item.thread as u32).to_le_bytes());
         input.extend_from_slice(&(item.len as u32).to_le_bytes());
-        input.extend_from_slice(&item.time.to_le_bytes());
+        input.extend_from_slice(&item.time.0.to_le_bytes());
         item.registers[..item.set.len()]
             .iter()
             .for_each(|value| input.extend_from_slice(&value.to_le_bytes()));

@@ -17,6 +17,7 @@ use stk::image::{AddressSpace, ImageSearch, ModuleImage, load_images};
 use stk::trace::{Trace, TraceFile, registers};
 use stk_benches::cpu_time;
 use stk_format::{Decoded, Scratch};
+use stk_schema::Ticks;
 use stk_unwind::{Frame, History, Registers, Stop, WalkOptions, Walker};
 
 fn main() -> Result<()> {
@@ -40,7 +41,7 @@ struct Recorded {
     /// The first of its thread in a block, so the one before is unknown.
     is_first: bool,
     slot: usize,
-    time: u64,
+    time: Ticks,
     registers: Registers,
     stack: Vec<u8>,
     stack_start: u64,

@@ -3,10 +3,10 @@
 
 use stk_format::RawSample;
 use stk_format::synth::TraceBuilder;
-use stk_schema::Arch;
 use stk_schema::event::{Event, ManagedThread, RunState, RuntimeInfo, TableKind};
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
 use stk_schema::registers::{IP, RegisterSet, SP};
+use stk_schema::{Arch, Ticks};
 
 /// SizeOfImage of every image here.
 pub const IMAGE_SIZE: u32 = 0x10_0000;
@@ -174,7 +174,7 @@ pub fn sample_with_code(builder: &mut TraceBuilder, moment: &Moment<'_>) {
     let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     builder.raw(&RawSample {
         thread,
-        time,
+        time: Ticks(time),
         set: RegisterSet::X64,
         registers: &registers,
         stack_base: sp + stack.len() as u64,
@@ -201,7 +201,7 @@ pub fn trace() -> TraceBuilder {
 pub fn runtime(module: u64, descriptor: &[u8]) -> Event<'_> {
     Event::RuntimeInfo(RuntimeInfo {
         module,
-        time: 0,
+        time: Ticks(0),
         kind: 3,
         version: b"10.0.9",
         descriptor,
@@ -214,7 +214,7 @@ pub fn runtime(module: u64, descriptor: &[u8]) -> Event<'_> {
 pub fn managed(thread: u64, time: u64, frame: u64) -> Event<'static> {
     Event::ManagedThread(ManagedThread {
         thread,
-        time,
+        time: Ticks(time),
         address: 0x5000,
         state: 0,
         preemptive_disabled: 0,

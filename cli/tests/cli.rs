@@ -8,6 +8,7 @@ mod testing;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use stk_format::{BlockKind, Trace};
+use stk_schema::Ticks;
 use testing::{TestImage, in_function};
 
 const BASE: u64 = 0x1_4000_0000;
@@ -368,7 +369,7 @@ fn clrstack_reports_why_it_shows_no_explicit_frames() {
         if let Some(version) = version {
             let info = RuntimeInfo {
                 module,
-                time: 0,
+                time: Ticks(0),
                 kind: 1,
                 version,
                 descriptor: b"",
@@ -402,7 +403,7 @@ fn info_lists_where_the_recorder_lowered_its_rate() {
     let thread = builder.thread(0, 11, "worker", STACK);
     testing::sample(&mut builder, thread, 500, STACK, &[0x7000_0000]);
     for (time, rate_mhz) in [(10_000, 250_000), (20_000, 125_500), (30_000, 500_000)] {
-        builder.meta(time, &Event::RateChange(RateChange { time, rate_mhz }));
+        builder.meta(time, &Event::RateChange(RateChange { time: Ticks(time), rate_mhz }));
     }
     write(dir.path(), "a.stk", &builder.finish());
     let text = stdout(&stk(dir.path(), &["info", "a.stk"]));
@@ -421,11 +422,12 @@ fn info_lists_the_functions_that_no_list_of_the_runtime_names() {
     let mut builder = testing::trace();
     let module = TestImage::new(r"C:\app\coreclr.dll", 16).load(&mut builder, 0, BASE);
     let (version, note) = (&b"3.1.2"[..], &b""[..]);
-    let info = RuntimeInfo { module, time: 0, kind: 1, version, descriptor: b"", pointer_data: b"", note };
+    let info =
+        RuntimeInfo { module, time: Ticks(0), kind: 1, version, descriptor: b"", pointer_data: b"", note };
     builder.meta(0, &Event::RuntimeInfo(info));
     let code = |instance: u64, time: u64, base: u64, kind: CodeKind| CodeAdd {
         instance,
-        time,
+        time: Ticks(time),
         kind: kind as u64,
         base,
         size: 0x40,
@@ -446,7 +448,8 @@ fn info_lists_the_functions_that_no_list_of_the_runtime_names() {
     {
         builder.meta(time, &Event::CodeAdd(code(100 + n as u64, time, base, kind)));
     }
-    let name = MethodName { time: 5_000, base: 0x7000_0000, size: 0x40, source: 1, name: b"App!T.M()" };
+    let name =
+        MethodName { time: Ticks(5_000), base: 0x7000_0000, size: 0x40, source: 1, name: b"App!T.M()" };
     builder.meta(9_000, &Event::MethodName(name));
     let thread = builder.thread(0, 11, "worker", STACK);
     testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use stk::commands::{Exit, answer};
 use stk_format::synth::{Parts, Random, mutate};
 use stk_format::{BlockKind, Scratch, Trace};
+use stk_schema::Ticks;
 use stk_schema::event::*;
 use testing::{TestImage, in_function};
 
@@ -51,18 +52,18 @@ fn everything() -> Vec<u8> {
     let bytes = b"bytes".as_slice();
     builder.meta(0, &testing::runtime(module, br#"{"version":0}"#));
     builder.meta(0, &Event::Metadata(Metadata { key: b"host", value: b"lab" }));
-    builder.meta(0, &Event::Mark(Mark { time: 5, thread, tag: 1, text: b"mark" }));
-    builder.meta(0, &Event::RateChange(RateChange { time: 5, rate_mhz: 500_000 }));
+    builder.meta(0, &Event::Mark(Mark { time: Ticks(5), thread, tag: 1, text: b"mark" }));
+    builder.meta(0, &Event::RateChange(RateChange { time: Ticks(5), rate_mhz: 500_000 }));
     builder.meta(0, &Event::Redaction(Redaction { rule: b"rule", words: 1 }));
-    builder.meta(0, &Event::Dropped(Dropped { time: 6, reason: 1, thread, count: 2 }));
-    builder.meta(0, &Event::Nettrace(Nettrace { session: 1, time: 6, offset: 0, bytes: b"Nettrace" }));
-    let name = MethodName { time: 6, base: 0x5000, size: 64, source: 1, name: b"Method" };
+    builder.meta(0, &Event::Dropped(Dropped { time: Ticks(6), reason: 1, thread, count: 2 }));
+    builder.meta(0, &Event::Nettrace(Nettrace { session: 1, time: Ticks(6), offset: 0, bytes: b"Nettrace" }));
+    let name = MethodName { time: Ticks(6), base: 0x5000, size: 64, source: 1, name: b"Method" };
     builder.meta(0, &Event::MethodName(name));
     builder.meta(
         0,
         &Event::CodeAdd(CodeAdd {
             instance: 99,
-            time: 6,
+            time: Ticks(6),
             kind: CodeKind::Jit as u64,
             base: 0x5000,
             size: 64,
@@ -77,7 +78,7 @@ fn everything() -> Vec<u8> {
         testing::sample(&mut builder, thread, i * 10_000, STACK, &calls);
         builder.push(&testing::managed(thread, i * 10_000, STACK - 64));
         if i % 6 == 0 {
-            builder.push(&Event::Memory(Memory { thread, time: i * 10_000, address: 0x7000, bytes }));
+            builder.push(&Event::Memory(Memory { thread, time: Ticks(i * 10_000), address: 0x7000, bytes }));
             builder.same(thread, i * 10_000 + 5_000, RunState::Waiting);
             builder.cut();
         }

@@ -13,11 +13,11 @@ use stk_format::{
 };
 use stk_schema::event::{Clock, End, Event, RunState};
 use stk_schema::registers::RegisterSet;
-use stk_schema::{Arch, Os};
+use stk_schema::{Arch, Os, Ticks};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut header = FileHeader::new(Arch::X64, Os::Windows, *b"format version 1", 10_000_000);
-    header.clock_start = 100;
+    header.clock_start = Ticks(100);
     header.utc_start = 1_700_000_000_000_000_000;
     header.process_created = 1_699_999_999_000_000_000;
     header.pid = 4404;
@@ -25,15 +25,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     header.boot_id = 99;
     header.cpu_unit = CpuUnit::Cycles;
     let mut writer = TraceWriter::new(Vec::new(), &header)?;
-    writer.events(BlockKind::State, 100, [Event::Clock(Clock { time: 100, utc: header.utc_start })])?;
+    writer.events(
+        BlockKind::State,
+        Ticks(100),
+        [Event::Clock(Clock { time: Ticks(100), utc: header.utc_start })],
+    )?;
     for (kind, first, events) in kept_list::blocks() {
-        writer.events(kind, first, events)?;
+        writer.events(kind, Ticks(first), events)?;
     }
 
     let mut encoder = SampleEncoder::new();
     let mut block = BlockBuffer::new(1 << 20, &header)?;
     let mut image = ThreadImage::new(64, 8)?;
-    encoder.begin(&mut block, 200);
+    encoder.begin(&mut block, Ticks(200));
     let registers = kept_list::registers(0x7ff6_0000_1234, 0x1f_ffe0);
     let stack: Vec<u8> = [1u64, 2, 3, 4].iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut sample = sample_of(201, &registers, &stack);
@@ -41,8 +45,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     sample.cpu = Some(1000);
     sample.state = RunState::Running;
     encoder.sample(&mut block, &mut image, &sample)?;
-    encoder.same(&mut block, &mut image, 202, RunState::Waiting)?;
-    encoder.same(&mut block, &mut image, 203, RunState::Waiting)?;
+    encoder.same(&mut block, &mut image, Ticks(202), RunState::Waiting)?;
+    encoder.same(&mut block, &mut image, Ticks(203), RunState::Waiting)?;
     encoder.flush_idle(&mut block, &mut image)?;
     let changed: Vec<u8> = [1u64, 9, 3, 4].iter().flat_map(|word| word.to_le_bytes()).collect();
     let extra = [(0x7000u64, &b"beside the stack"[..])];
@@ -55,8 +59,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     encoder.sample(&mut block, &mut image, &sample)?;
     writer.block(&block)?;
 
-    encoder.begin(&mut block, 209);
-    encoder.same(&mut block, &mut image, 209, RunState::Waiting)?;
+    encoder.begin(&mut block, Ticks(209));
+    encoder.same(&mut block, &mut image, Ticks(209), RunState::Waiting)?;
     for event in kept_list::beside_samples() {
         block.push(&event)?;
     }
@@ -66,7 +70,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     encoder.flush_idle(&mut block, &mut image)?;
     writer.block(&block)?;
 
-    let file = writer.finish(&End { time: 300, reason: 1, samples: 6, dropped: 12, detail: b"done" })?;
+    let file =
+        writer.finish(&End { time: Ticks(300), reason: 1, samples: 6, dropped: 12, detail: b"done" })?;
     std::io::stdout().write_all(&file)?;
     Ok(())
 }
@@ -75,7 +80,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn sample_of<'a>(time: u64, registers: &'a [u64], stack: &'a [u8]) -> RawSample<'a> {
     RawSample {
         thread: 5,
-        time,
+        time: Ticks(time),
         set: RegisterSet::X64,
         registers,
         stack_base: 0x20_0000,

@@ -6,6 +6,7 @@ use crate::event;
 use crate::header::{BlockKind, FileHeader};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
+use stk_schema::Ticks;
 use stk_schema::event::{Event, Metadata};
 use stk_schema::limits;
 
@@ -57,8 +58,8 @@ pub struct BlockBuffer {
     header: FileHeader,
     pub(crate) kind: BlockKind,
     pub(crate) ordinal: Option<u64>,
-    pub(crate) first: u64,
-    pub(crate) last: u64,
+    pub(crate) first: Ticks,
+    pub(crate) last: Ticks,
     pub(crate) events: u32,
     /// The number of events that `begin` itself pushed.
     preface: u32,
@@ -68,8 +69,8 @@ pub struct BlockBuffer {
     /// Thread slots assigned so far.
     pub(crate) slots: u32,
     /// Time of the last SAMPLE event.
-    pub(crate) sample_time: u64,
-    /// Thread images whose passes are yet to be written to this block.
+    pub(crate) sample_time: Ticks,
+    /// Thread images that still owe this block an event.
     pub(crate) pending: u32,
     code: Vec<CodeAt>,
 }
@@ -91,28 +92,27 @@ impl BlockBuffer {
             header: *header,
             kind: BlockKind::Meta,
             ordinal: None,
-            first: 0,
-            last: 0,
+            first: Ticks::ZERO,
+            last: Ticks::ZERO,
             events: 0,
             preface: 0,
             samples: 0,
             stack_bytes: 0,
             dropped: 0,
             slots: 0,
-            sample_time: 0,
+            sample_time: Ticks::ZERO,
             pending: 0,
             code,
         })
     }
 
-    /// Empties the buffer for a block of `kind` that begins at `now` (ticks). A SAMPLES block is
-    /// begun by
+    /// Empties the buffer for a block of `kind` that begins at `now`. A SAMPLES block is begun by
     /// [`SampleEncoder::begin`](crate::sample::SampleEncoder::begin) instead, which numbers it.
-    pub fn begin(&mut self, kind: BlockKind, now: u64) {
+    pub fn begin(&mut self, kind: BlockKind, now: Ticks) {
         self.start(kind, None, now);
-        // Not in all META blocks: if threads start and end all the time, copies would be a tenth of
-        // the file.
-        let early = now.wrapping_sub(self.header.clock_start) < self.header.clock_frequency;
+        // Not in all META blocks: where threads come and go all the time, copies would be a tenth
+        // of the file.
+        let early = now.0.wrapping_sub(self.header.clock_start.0) < self.header.clock_frequency;
         if matches!(kind, BlockKind::State | BlockKind::End) || kind == BlockKind::Meta && early {
             let copy = self.header.encode();
             // The smallest buffer has room for it.
@@ -121,7 +121,7 @@ impl BlockBuffer {
         }
     }
 
-    pub(crate) fn start(&mut self, kind: BlockKind, ordinal: Option<u64>, now: u64) {
+    pub(crate) fn start(&mut self, kind: BlockKind, ordinal: Option<u64>, now: Ticks) {
         self.buf.clear();
         self.kind = kind;
         self.ordinal = ordinal;
@@ -182,16 +182,15 @@ impl BlockBuffer {
         self.kind
     }
 
-    /// Whether the block is due to be cut: by size, by the stack it stands for, or by age at `now`
-    /// (ticks).
-    pub fn wants_cut(&self, now: u64) -> bool {
-        let ticks = |ms: u64| self.header.clock_frequency.saturating_mul(ms) / 1000;
+    /// Whether the block is due to be cut: by size, by the stack it stands for, or by age at `now`.
+    pub fn wants_cut(&self, now: Ticks) -> bool {
+        let span = |ms: u64| Ticks(self.header.clock_frequency.saturating_mul(ms) / 1000);
         let (age, stack) = (now.saturating_sub(self.first), u64::from(self.stack_bytes));
         !self.is_empty()
             && (self.buf.len() >= limits::CUT_RAW
                 || stack >= limits::CUT_STACK
-                || age >= ticks(limits::CUT_MS) && stack >= limits::CUT_STACK_SETTLED
-                || age >= ticks(limits::CUT_MS_MOST))
+                || age >= span(limits::CUT_MS) && stack >= limits::CUT_STACK_SETTLED
+                || age >= span(limits::CUT_MS_MOST))
     }
 
     /// Bytes of a stack word.

@@ -16,10 +16,11 @@ use crate::Malformed;
 use crate::bytes::{Bounded, Cursor, NoRoom, Sink};
 use alloc::vec::Vec;
 use codec::{Body, put_list};
+use stk_schema::Ticks;
 use stk_schema::event::*;
 
 /// The stored form of `event` (type, body length, body) in a block whose first time is `base`.
-pub fn encode(event: &Event, base: u64) -> Vec<u8> {
+pub fn encode(event: &Event, base: Ticks) -> Vec<u8> {
     let mut out = Vec::new();
     // An unbounded sink never runs out of room.
     let _ = put(event, base, &mut Bounded { buf: &mut out, limit: usize::MAX });
@@ -27,14 +28,14 @@ pub fn encode(event: &Event, base: u64) -> Vec<u8> {
 }
 
 /// Appends the stored form of `event`; `base` is its block's first time.
-pub(crate) fn put(event: &Event, base: u64, out: &mut impl Sink) -> Result<(), NoRoom> {
+pub(crate) fn put(event: &Event, base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
     event.put(base, out)
 }
 
-/// Reads the body of an event of type `kind`; `base` is its block's first time. For types that this
-/// version does not know, and for SLOT and SAMPLE, which mean nothing outside their block, it
-/// returns [`Event::Unknown`].
-pub fn decode(kind: u64, body: &[u8], base: u64) -> Result<Event<'_>, Malformed> {
+/// Reads the body of an event of type `kind`; `base` is its block's first time. Types that this
+/// version does not know, and SLOT and SAMPLE, which mean nothing outside their block, come back as
+/// [`Event::Unknown`].
+pub fn decode(kind: u64, body: &[u8], base: Ticks) -> Result<Event<'_>, Malformed> {
     Event::read_body(kind, &mut Cursor::new(body), base)
 }
 
@@ -43,8 +44,8 @@ pub fn kind_of(event: &Event) -> u64 {
     event.kind()
 }
 
-/// The latest time that an event carries, in ticks.
-pub fn time_of(event: &Event) -> Option<u64> {
+/// The latest time that an event carries.
+pub fn time_of(event: &Event) -> Option<Ticks> {
     event.time()
 }
 
@@ -54,14 +55,14 @@ pub(crate) fn check(event: &Event) -> Result<(), &'static str> {
 }
 
 /// INDEX body: a count, then entries relative to the one before.
-pub(crate) fn put_index(entries: &[IndexEntry], base: u64, out: &mut impl Sink) -> Result<(), NoRoom> {
+pub(crate) fn put_index(entries: &[IndexEntry], base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
     put_list(entries, base, out)
 }
 
 /// A whole INDEX event whose body takes `len` bytes.
 pub(crate) fn put_index_event(
     entries: &[IndexEntry],
-    base: u64,
+    base: Ticks,
     len: usize,
     out: &mut impl Sink,
 ) -> Result<(), NoRoom> {

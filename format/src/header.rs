@@ -1,7 +1,7 @@
 //! The fixed-size records: file header, block header, tail. `format/SPEC.md` draws them.
 
 use crate::{MAJOR, MINOR, Malformed};
-use stk_schema::{Arch, Os};
+use stk_schema::{Arch, Os, Ticks};
 
 /// Bytes of a file header.
 pub const FILE_HEADER_LEN: usize = 128;
@@ -62,8 +62,8 @@ pub struct FileHeader {
     pub compatible: u64,
     /// Ticks of the trace's clock per second.
     pub clock_frequency: u64,
-    /// The clock when the recording started, in ticks.
-    pub clock_start: u64,
+    /// The clock when the recording started.
+    pub clock_start: Ticks,
     /// The same moment in nanoseconds since the Unix epoch.
     pub utc_start: u64,
     /// Creation time of the process, nanoseconds since the Unix epoch; 0 if unknown.
@@ -145,7 +145,7 @@ impl FileHeader {
         put(&mut out, 48, &self.incompatible.to_le_bytes());
         put(&mut out, 56, &self.compatible.to_le_bytes());
         put(&mut out, 64, &self.clock_frequency.to_le_bytes());
-        put(&mut out, 72, &self.clock_start.to_le_bytes());
+        put(&mut out, 72, &self.clock_start.0.to_le_bytes());
         put(&mut out, 80, &self.utc_start.to_le_bytes());
         put(&mut out, 88, &self.process_created.to_le_bytes());
         put(&mut out, 96, &self.pid.to_le_bytes());
@@ -191,7 +191,7 @@ impl FileHeader {
             incompatible,
             compatible: u64_at(bytes, 56),
             clock_frequency: u64_at(bytes, 64),
-            clock_start: u64_at(bytes, 72),
+            clock_start: Ticks(u64_at(bytes, 72)),
             utc_start: u64_at(bytes, 80),
             process_created: u64_at(bytes, 88),
             pid: u32_at(bytes, 96),
@@ -218,7 +218,7 @@ impl FileHeader {
             incompatible: 0,
             compatible: 0,
             clock_frequency,
-            clock_start: 0,
+            clock_start: Ticks::ZERO,
             utc_start: 0,
             process_created: 0,
             pid: 0,
@@ -228,9 +228,9 @@ impl FileHeader {
         }
     }
 
-    /// Nanoseconds since the recording's start of the moment `ticks`; negative before it.
-    pub fn nanoseconds(&self, ticks: u64) -> i64 {
-        let delta = i128::from(ticks) - i128::from(self.clock_start);
+    /// Nanoseconds since the recording's start of the moment `time`; negative before it.
+    pub fn nanoseconds(&self, time: Ticks) -> i64 {
+        let delta = i128::from(time.0) - i128::from(self.clock_start.0);
         let ns = delta * 1_000_000_000 / i128::from(self.clock_frequency);
         ns.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
     }
@@ -321,11 +321,11 @@ pub struct BlockHeader {
     pub stored_len: u32,
     /// Bytes of events that it decompresses to.
     pub raw_len: u32,
-    /// When the block was begun, in ticks; the times of its events are relative to it.
-    pub first: u64,
-    /// Latest time of its events, in ticks.
-    pub last: u64,
-    /// Kind of its contents.
+    /// When the block was begun; the times of its events are relative to it.
+    pub first: Ticks,
+    /// Latest time of its events.
+    pub last: Ticks,
+    /// What it holds.
     pub kind: BlockKind,
     /// [`CODEC_ZSTD`].
     pub codec: u8,
@@ -358,8 +358,8 @@ impl BlockHeader {
         put(&mut out, 16, &self.seq.to_le_bytes());
         put(&mut out, 24, &self.stored_len.to_le_bytes());
         put(&mut out, 28, &self.raw_len.to_le_bytes());
-        put(&mut out, 32, &self.first.to_le_bytes());
-        put(&mut out, 40, &self.last.to_le_bytes());
+        put(&mut out, 32, &self.first.0.to_le_bytes());
+        put(&mut out, 40, &self.last.0.to_le_bytes());
         out[48] = self.kind.code();
         out[49] = self.codec;
         put(&mut out, 50, &self.flags.to_le_bytes());
@@ -391,8 +391,8 @@ impl BlockHeader {
             seq: u64_at(bytes, 16),
             stored_len: u32_at(bytes, 24),
             raw_len: u32_at(bytes, 28),
-            first: u64_at(bytes, 32),
-            last: u64_at(bytes, 40),
+            first: Ticks(u64_at(bytes, 32)),
+            last: Ticks(u64_at(bytes, 40)),
             kind: BlockKind::from_code(bytes[48]),
             codec: bytes[49],
             flags: u16_at(bytes, 50),

@@ -26,6 +26,7 @@ use crate::header::BlockKind;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use put::{put_idle, put_same, put_sample, put_slot};
+use stk_schema::Ticks;
 use stk_schema::event::RunState;
 use stk_schema::limits;
 use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet};
@@ -78,8 +79,8 @@ pub(crate) const PENDING_MAX: usize = 64;
 pub struct RawSample<'a> {
     /// Thread instance id.
     pub thread: u64,
-    /// When its context was obtained, in ticks.
-    pub time: u64,
+    /// When its context was obtained.
+    pub time: Ticks,
     /// Which registers `registers` holds.
     pub set: RegisterSet,
     /// Register values, as many as the set has.
@@ -155,8 +156,8 @@ pub struct ThreadImage {
 #[derive(Clone, Copy)]
 struct Pending {
     ticks: u64,
-    first: u64,
-    last: u64,
+    first: Ticks,
+    last: Ticks,
     state: RunState,
     /// Ordinal of the SAMPLES block that reserves space for it.
     block: u64,
@@ -284,7 +285,7 @@ enum Words<'a> {
 
 /// The fields of a SAMPLE that do not come from the image.
 struct Extras<'a> {
-    time: u64,
+    time: Ticks,
     code: Option<&'a [u8]>,
     state: RunState,
     tag: Option<u64>,
@@ -307,8 +308,8 @@ impl SampleEncoder {
         SampleEncoder::default()
     }
 
-    /// Begins a SAMPLES block at `now` (ticks).
-    pub fn begin(&mut self, block: &mut BlockBuffer, now: u64) {
+    /// Begins a SAMPLES block at `now`.
+    pub fn begin(&mut self, block: &mut BlockBuffer, now: Ticks) {
         block.start(BlockKind::Samples, Some(self.next_block), now);
         self.next_block += 1;
     }
@@ -385,13 +386,13 @@ impl SampleEncoder {
         Ok(Taken::Written)
     }
 
-    /// Takes a pass at `time` (ticks) that knows, without looking, that the thread has not run
-    /// since its last sample. [`Rejected::NoSample`] if there is none: capture it.
+    /// Takes a pass at `time` that knows, without looking, that the thread has not run since its
+    /// last sample. [`Rejected::NoSample`] if there is none: capture it.
     pub fn same(
         &mut self,
         block: &mut BlockBuffer,
         image: &mut ThreadImage,
-        time: u64,
+        time: Ticks,
         state: RunState,
     ) -> Result<Taken, Rejected> {
         if block.kind != BlockKind::Samples {
@@ -447,7 +448,7 @@ impl SampleEncoder {
         &mut self,
         block: &mut BlockBuffer,
         image: &mut ThreadImage,
-        time: u64,
+        time: Ticks,
         state: RunState,
     ) -> Result<(), Rejected> {
         if let Some(pending) = &mut image.pending

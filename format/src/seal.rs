@@ -5,6 +5,7 @@ use crate::bytes::{Bounded, Counter};
 use crate::event;
 use crate::header::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, FileHeader, TAIL_LEN, Tail};
 use alloc::vec::Vec;
+use stk_schema::Ticks;
 use stk_schema::event::IndexEntry;
 use xxhash_rust::xxh3::xxh3_64;
 use zstd_safe::{CCtx, CParameter, ResetDirective, Strategy};
@@ -246,10 +247,10 @@ impl Sealer {
         self.next_seq += 1;
     }
 
-    /// Encodes one INDEX event with the entries up to `end`; returns their time span.
-    fn put_index(&mut self, end: usize) -> Result<(u64, u64), SealError> {
+    /// Encodes one INDEX event with the entries up to `end`; gives their time span.
+    fn put_index(&mut self, end: usize) -> Result<(Ticks, Ticks), SealError> {
         let entries = &self.index[self.index_done..end];
-        let first = entries.first().map_or(0, |entry| entry.first);
+        let first = entries.first().map_or(Ticks::ZERO, |entry| entry.first);
         let last = entries.iter().map(|entry| entry.last).max().unwrap_or(first);
         let mut body = Counter(0);
         let _ = event::put_index(entries, first, &mut body);

@@ -4,6 +4,7 @@ use crate::block::{BlockBuffer, Rejected};
 use crate::header::{BlockKind, FileHeader};
 use crate::read::{Supplement, Trace};
 use crate::seal::{SealError, Sealer, sealed_bound};
+use stk_schema::Ticks;
 use stk_schema::event::Event;
 use stk_schema::limits;
 
@@ -42,7 +43,7 @@ pub struct SupplementWriter {
     header: FileHeader,
     sealer: Sealer,
     block: BlockBuffer,
-    time: u64,
+    time: Ticks,
     keep: u64,
     bytes: Vec<u8>,
     sealed: Vec<u8>,

@@ -5,6 +5,7 @@ use crate::block::{BlockBuffer, Rejected};
 use crate::header::{BlockKind, FileHeader};
 use crate::seal::{SealError, Sealer, sealed_bound};
 use std::io::{self, Write};
+use stk_schema::Ticks;
 use stk_schema::event::{End, Event};
 use stk_schema::limits;
 
@@ -41,7 +42,7 @@ impl<W: Write> TraceWriter<W> {
     pub fn events<'e>(
         &mut self,
         kind: BlockKind,
-        now: u64,
+        now: Ticks,
         events: impl IntoIterator<Item = Event<'e>>,
     ) -> io::Result<()> {
         let mut block = BlockBuffer::new(limits::MAX_BLOCK_RAW, &self.header).map_err(io::Error::other)?;

@@ -7,7 +7,7 @@ use stk_format::{
 };
 use stk_schema::event::{Clock, Event, RunState};
 use stk_schema::registers::RegisterSet;
-use stk_schema::{Arch, Os, limits};
+use stk_schema::{Arch, Os, Ticks, limits};
 
 /// The system's allocator, counting.
 struct Counting;
@@ -48,20 +48,20 @@ fn recording_allocates_nothing_after_set_up() {
 
     let before = ALLOCATIONS.get();
     for round in 0..300u64 {
-        block.begin(BlockKind::State, round);
-        block.push(&Event::Clock(Clock { time: round, utc: round })).unwrap();
+        block.begin(BlockKind::State, Ticks(round));
+        block.push(&Event::Clock(Clock { time: Ticks(round), utc: round })).unwrap();
         written += sealer.seal(&block, &mut out).unwrap().len();
         if round % 50 == 0 {
             encoder.renew_keyframes();
         }
-        encoder.begin(&mut block, round);
+        encoder.begin(&mut block, Ticks(round));
         for i in 0..40u64 {
             stack[(i * 97 + round) as usize % 20_000] ^= i as u8;
             registers[2] = i;
             let (thread, deep) = (i as usize % 4, (i as usize * 64) % 20_000 / 8 * 8);
             let raw = RawSample {
                 thread: thread as u64,
-                time: round + i,
+                time: Ticks(round + i),
                 set: RegisterSet::X64,
                 registers: &registers,
                 stack_base: 0x10_0000,
@@ -76,7 +76,7 @@ fn recording_allocates_nothing_after_set_up() {
                 extra: &[],
             };
             encoder.sample(&mut block, &mut images[thread], &raw).unwrap();
-            encoder.same(&mut block, &mut images[thread], round + i, RunState::Waiting).unwrap();
+            encoder.same(&mut block, &mut images[thread], Ticks(round + i), RunState::Waiting).unwrap();
         }
         for image in &mut images {
             encoder.flush_idle(&mut block, image).unwrap();

@@ -1,13 +1,14 @@
 //! The events of a trace, as plain data.
 //!
-//! Times are ticks of the trace's clock (the file header gives its frequency and its value at the
-//! start). Instance ids are counters of one trace, 64 bits wide and never reused. So a reused
-//! address, thread id or name is never mistaken for the earlier one. Names and paths are WTF-8
-//! (UTF-8 that can also hold unpaired surrogates).
+//! Times are [`Ticks`] of the trace's clock (the file header gives its frequency and its value at
+//! the start). Instance ids are counters of one trace, 64 bits wide and never reused, so that an
+//! address, a thread id or a name that comes back is never mistaken for the one before. Names and
+//! paths are WTF-8 (UTF-8 that can also hold unpaired surrogates).
 //!
 //! [`SAMPLE`](kind::SAMPLE) is not an [`Event`]. It has a meaning only together with the samples
 //! before it in its block, so `stk_format::sample` encodes and decodes it.
 
+use crate::Ticks;
 use crate::identity::{ContentHash, Identity};
 use alloc::vec::Vec;
 
@@ -114,9 +115,8 @@ bitflags::bitflags! {
 pub struct ModuleLoad<'a> {
     /// Instance id, never reused.
     pub instance: u64,
-    /// When it was loaded (or, with [`ModuleFlags::AT_START`], when the recording started), in
-    /// ticks.
-    pub time: u64,
+    /// When it was loaded (or, with [`ModuleFlags::AT_START`], when the recording started).
+    pub time: Ticks,
     /// Load address.
     pub base: u64,
     /// Bytes mapped.
@@ -190,8 +190,8 @@ pub struct ModuleTables {
 pub struct ThreadStart {
     /// Instance id, never reused.
     pub instance: u64,
-    /// When it was first seen, in ticks.
-    pub time: u64,
+    /// When it was first seen.
+    pub time: Ticks,
     /// The system's thread id, which the system does reuse.
     pub tid: u32,
     /// How it became known.
@@ -211,10 +211,10 @@ pub struct Idle {
     pub thread: u64,
     /// Sampler passes that found it unchanged.
     pub ticks: u64,
-    /// Time of the first such pass, in ticks.
-    pub first: u64,
-    /// Time of the last such pass, in ticks.
-    pub last: u64,
+    /// Time of the first such pass.
+    pub first: Ticks,
+    /// Time of the last such pass.
+    pub last: Ticks,
     /// Ordinal (number among the SAMPLES blocks of the trace, from 0) of the block that holds its
     /// last sample.
     pub block: u64,
@@ -227,8 +227,8 @@ pub struct Idle {
 pub struct SampleIps {
     /// Thread instance.
     pub thread: u64,
-    /// When, in ticks.
-    pub time: u64,
+    /// When it was taken.
+    pub time: Ticks,
     /// Instruction pointer, then return addresses, leaf first.
     pub ips: Vec<u64>,
 }
@@ -238,8 +238,8 @@ pub struct SampleIps {
 pub struct CheckWalk {
     /// Thread instance.
     pub thread: u64,
-    /// Time of the sample that it belongs to, in ticks.
-    pub time: u64,
+    /// Time of the sample that it belongs to.
+    pub time: Ticks,
     /// Flag bits: [`CheckWalk::DISCARDED`], [`CheckWalk::FRAME_LIMIT`], [`CheckWalk::FAULT`].
     pub flags: u64,
     /// `(instruction pointer, stack pointer)` per frame, leaf first; none if it was discarded.
@@ -276,8 +276,8 @@ pub enum CodeKind {
 pub struct CodeAdd<'a> {
     /// Instance id, shares its number space with modules.
     pub instance: u64,
-    /// When, in ticks.
-    pub time: u64,
+    /// When it was seen or added.
+    pub time: Ticks,
     /// [`CodeKind`] as a number.
     pub kind: u64,
     /// First address.
@@ -308,8 +308,8 @@ pub enum MethodNameSource {
 /// A method's code and name, as a runtime reported them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MethodName<'a> {
-    /// When, in ticks.
-    pub time: u64,
+    /// When the runtime said it.
+    pub time: Ticks,
     /// First address of the code.
     pub base: u64,
     /// Length in bytes.
@@ -346,8 +346,8 @@ impl RuntimeKind {
 pub struct RuntimeInfo<'a> {
     /// Module instance that holds it.
     pub module: u64,
-    /// When it was found, in ticks.
-    pub time: u64,
+    /// When it was found.
+    pub time: Ticks,
     /// [`RuntimeKind`] as a number.
     pub kind: u64,
     /// Version text, UTF-8.
@@ -365,8 +365,8 @@ pub struct RuntimeInfo<'a> {
 pub struct ManagedThread {
     /// Thread instance.
     pub thread: u64,
-    /// Time of the sample that it belongs to, in ticks.
-    pub time: u64,
+    /// Time of the sample that it belongs to.
+    pub time: Ticks,
     /// Address of the runtime's Thread object.
     pub address: u64,
     /// Thread::State.
@@ -384,8 +384,8 @@ pub struct ManagedThread {
 pub struct Memory<'a> {
     /// Thread instance of the sample that needs them; 0 = the process.
     pub thread: u64,
-    /// When they were read, in ticks.
-    pub time: u64,
+    /// When they were read.
+    pub time: Ticks,
     /// Address of the first byte.
     pub address: u64,
     /// The bytes.
@@ -397,8 +397,8 @@ pub struct Memory<'a> {
 pub struct Nettrace<'a> {
     /// Session: pieces of one session follow each other by `offset`.
     pub session: u64,
-    /// When it was received, in ticks.
-    pub time: u64,
+    /// When it was received.
+    pub time: Ticks,
     /// Offset of the piece in its stream.
     pub offset: u64,
     /// The bytes.
@@ -410,8 +410,8 @@ pub struct Nettrace<'a> {
 pub struct Exception {
     /// Thread instance.
     pub thread: u64,
-    /// When, in ticks.
-    pub time: u64,
+    /// When it was seen.
+    pub time: Ticks,
     /// Exception code.
     pub code: u32,
     /// Address of the faulting or throwing instruction.
@@ -421,8 +421,8 @@ pub struct Exception {
 /// A point in time that the user or the target marked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark<'a> {
-    /// When, in ticks.
-    pub time: u64,
+    /// The marked time.
+    pub time: Ticks,
     /// Thread instance; 0 = the process.
     pub thread: u64,
     /// Number given by the caller.
@@ -434,8 +434,8 @@ pub struct Mark<'a> {
 /// The sampling rate changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RateChange {
-    /// When, in ticks.
-    pub time: u64,
+    /// When it changed.
+    pub time: Ticks,
     /// New nominal rate, in millihertz.
     pub rate_mhz: u32,
 }
@@ -463,8 +463,8 @@ pub struct Parent {
 /// One moment on the trace's clock and on the system's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Clock {
-    /// Ticks of the trace's clock.
-    pub time: u64,
+    /// On the trace's clock.
+    pub time: Ticks,
     /// Nanoseconds since the Unix epoch.
     pub utc: u64,
 }
@@ -511,8 +511,8 @@ impl DropReason {
 /// Something was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dropped {
-    /// When it was noticed, in ticks.
-    pub time: u64,
+    /// When it was noticed.
+    pub time: Ticks,
     /// [`DropReason`] as a number.
     pub reason: u64,
     /// Thread instance; 0 = any.
@@ -569,8 +569,8 @@ pub enum EndReason {
 /// The last event of a finished trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End<'a> {
-    /// When, in ticks.
-    pub time: u64,
+    /// When the recording ended.
+    pub time: Ticks,
     /// [`EndReason`] as a number.
     pub reason: u64,
     /// Samples written, idle ones included.
@@ -590,10 +590,10 @@ pub struct IndexEntry {
     pub seq: u64,
     /// Block kind as a number.
     pub kind: u8,
-    /// Time of its first event, in ticks.
-    pub first: u64,
-    /// Time of its last event, in ticks.
-    pub last: u64,
+    /// Time of its first event.
+    pub first: Ticks,
+    /// Time of its last event.
+    pub last: Ticks,
 }
 
 /// Any event but SAMPLE and SLOT.
@@ -604,17 +604,17 @@ pub enum Event<'a> {
     ModuleLoad(ModuleLoad<'a>),
     ModuleUnload {
         instance: u64,
-        time: u64,
+        time: Ticks,
     },
     ModuleTables(ModuleTables),
     ThreadStart(ThreadStart),
     ThreadExit {
         instance: u64,
-        time: u64,
+        time: Ticks,
     },
     ThreadName {
         instance: u64,
-        time: u64,
+        time: Ticks,
         name: &'a [u8],
     },
     Idle(Idle),
@@ -623,7 +623,7 @@ pub enum Event<'a> {
     CodeAdd(CodeAdd<'a>),
     CodeRemove {
         instance: u64,
-        time: u64,
+        time: Ticks,
     },
     MethodName(MethodName<'a>),
     RuntimeInfo(RuntimeInfo<'a>),

@@ -2,8 +2,9 @@
 //!
 //! This crate holds the types that every other crate of stk shares. It does no parsing and no I/O.
 //!
-//! * [`event`]: every event of a trace, as plain data ([`event::Event`]). `stk-format` defines how
-//!   each is stored (`format/SPEC.md`).
+//! * [`event`]: every event of a trace, as plain data ([`event::Event`]). How each is stored is
+//!   `stk-format`'s business (`format/SPEC.md`).
+//! * [`Ticks`]: times and spans on a recording's clock.
 //! * [`registers`]: which registers a sample carries, per register set.
 //! * [`identity`]: identities of images: PE header fields, CodeView record, ELF build id, content
 //!   hash.
@@ -33,7 +34,10 @@ pub mod registers;
 pub mod selftest;
 pub mod tables;
 pub mod text;
+mod ticks;
 pub mod windows;
+
+pub use ticks::Ticks;
 
 /// Processor architecture of a recorded process, as stored in the file header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]

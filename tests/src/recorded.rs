@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use stk_format::{Decoded, FileHeader, Scratch, Trace, blob};
+use stk_schema::Ticks;
 use stk_schema::event::{CheckWalk, Dropped, Event, ModuleFlags, Table, ThreadFlags};
 use stk_schema::identity::{ContentHash, Identity};
 use stk_schema::registers::{IP, SP};
@@ -43,8 +44,8 @@ pub struct Recorded {
     pub runtimes: BTreeMap<u64, Runtime>,
     /// EventPipe streams by session.
     pub streams: BTreeMap<u64, Vec<u8>>,
-    /// Runtimes' data on samples: thread instance, time, Frame head.
-    pub managed: Vec<(u64, u64, u64)>,
+    /// What runtimes said of samples: thread instance, time, Frame head.
+    pub managed: Vec<(u64, Ticks, u64)>,
     /// Bytes beside the stack that belong to samples: address and how many.
     pub memory: Vec<(u64, usize)>,
     /// The complete BLOBs, by hash.
@@ -66,8 +67,8 @@ pub struct Runtime {
     pub pointers: usize,
     /// The last note.
     pub note: String,
-    /// When it was found, in ticks.
-    pub found: u64,
+    /// When it was found.
+    pub found: Ticks,
 }
 
 /// A module instance.
@@ -81,10 +82,10 @@ pub struct Module {
     pub base: u64,
     /// Bytes.
     pub size: u64,
-    /// When it was loaded, in ticks.
-    pub load: u64,
-    /// When it was unloaded, in ticks; `u64::MAX` if it was not.
-    pub unload: u64,
+    /// When it was loaded.
+    pub load: Ticks,
+    /// When it was unloaded; [`Ticks::MAX`] if it was not.
+    pub unload: Ticks,
     /// How it became known.
     pub flags: ModuleFlags,
     /// How many identities it has, and whether that of its PE headers is among them.
@@ -104,10 +105,10 @@ pub struct Thread {
     pub name: String,
     /// How it became known.
     pub flags: ThreadFlags,
-    /// When it was first seen, in ticks.
-    pub start: u64,
-    /// When it ended, in ticks; `u64::MAX` if it did not.
-    pub exit: u64,
+    /// When it was first seen.
+    pub start: Ticks,
+    /// When it ended; [`Ticks::MAX`] if it did not.
+    pub exit: Ticks,
 }
 
 /// A sample with registers and stack.
@@ -115,8 +116,8 @@ pub struct Thread {
 pub struct Sample {
     /// Thread instance.
     pub thread: u64,
-    /// When, in ticks.
-    pub time: u64,
+    /// When it was taken.
+    pub time: Ticks,
     /// Instruction pointer.
     pub ip: u64,
     /// Stack pointer.
@@ -146,13 +147,13 @@ impl Module {
         self.tables.as_ref().is_some_and(|tables| !tables.is_empty())
     }
 
-    /// When it was unloaded, in ticks, if it was.
-    pub fn unloaded(&self) -> Option<u64> {
-        Some(self.unload).filter(|&time| time != u64::MAX)
+    /// When it was unloaded, if it was.
+    pub fn unloaded(&self) -> Option<Ticks> {
+        Some(self.unload).filter(|&time| time != Ticks::MAX)
     }
 
     /// Whether it held `address` at `time`.
-    pub fn holds(&self, address: u64, time: u64) -> bool {
+    pub fn holds(&self, address: u64, time: Ticks) -> bool {
         (self.load..self.unload).contains(&time) && (self.base..self.base + self.size).contains(&address)
     }
 }
@@ -326,7 +327,7 @@ impl Recorded {
                     base: load.base,
                     size: load.size,
                     load: load.time,
-                    unload: u64::MAX,
+                    unload: Ticks::MAX,
                     flags: load.flags,
                     identities: load.identities.len(),
                     has_pe_identity: load.identities.iter().any(|one| matches!(one, Identity::Pe(_))),
@@ -347,7 +348,7 @@ impl Recorded {
             }
             Event::ThreadStart(start) if !start.flags.contains(ThreadFlags::RESTATED) => {
                 let (tid, flags) = (start.tid, start.flags);
-                let thread = Thread { tid, name: String::new(), flags, start: start.time, exit: u64::MAX };
+                let thread = Thread { tid, name: String::new(), flags, start: start.time, exit: Ticks::MAX };
                 let twice = self.threads.insert(start.instance, thread);
                 assert_eq!(twice, None, "thread instance {} starts twice", start.instance);
             }

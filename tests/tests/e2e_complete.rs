@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use stk_schema::Ticks;
 use stk_schema::event::ModuleFlags;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk;
@@ -79,7 +80,7 @@ fn modules_that_come_and_go_keep_their_identity_and_their_tables() {
     let busy = Program::busy(&folder, 0);
     Inject::record(&folder, &["--pid", &busy.pid(), "-o", "busy.stk", "-d", "4s", "-r", "1000"]);
     let recorded = Recorded::open(&folder.file("busy.stk"));
-    let gone = recorded.modules.values().filter(|module| module.unload != u64::MAX).count();
+    let gone = recorded.modules.values().filter(|module| module.unload != Ticks::MAX).count();
     assert!(gone > 2, "busy unloads its plug-ins, but {gone} modules went");
     nothing_is_lost(&folder, "busy.stk");
 }

@@ -171,7 +171,7 @@ fn managed_threads_belong_to_samples(recorded: &Recorded) {
     let mut threads = std::collections::BTreeSet::new();
     for &(thread, time, frame) in &recorded.managed {
         let sample = recorded.samples_of(thread).find(|sample| sample.time == time);
-        let sample = sample.unwrap_or_else(|| panic!("no sample of thread {thread} at {time}"));
+        let sample = sample.unwrap_or_else(|| panic!("no sample of thread {thread} at {time:?}"));
         let end = frame == u64::MAX;
         assert!(end || sample.holds(frame), "Frame {frame:#x} of {sample:x?}");
         threads.insert(thread);

@@ -1,5 +1,6 @@
 //! How recordings begin, end and fail in the target, and what the trace records of it.
 
+use stk_schema::Ticks;
 use stk_schema::event::{EndReason, ThreadFlags};
 use stk_tests::recorded::{Recorded, Thread};
 use stk_tests::wine::{Folder, Inject, Program};
@@ -86,9 +87,9 @@ fn every_thread_of_the_target_is_recorded_and_none_of_the_recorder() {
         };
         assert!(recorded.samples_of(thread).count() > 0, "no sample of '{name}'");
     }
-    // Threads that start and end meanwhile each have an instance, even if the system reuses a
-    // thread id.
-    let brief = |thread: &&Thread| thread.start > recorded.header.clock_start && thread.exit != u64::MAX;
+    // Threads that begin and end meanwhile: an instance each, even where the system uses a thread
+    // id again.
+    let brief = |thread: &&Thread| thread.start > recorded.header.clock_start && thread.exit != Ticks::MAX;
     let brief: Vec<&Thread> = recorded.threads.values().filter(brief).collect();
     assert!(brief.len() > 1, "{} short-lived threads were seen", brief.len());
     assert!(brief.iter().all(|thread| thread.start <= thread.exit), "{brief:?}");
@@ -104,7 +105,7 @@ fn every_thread_of_the_target_is_recorded_and_none_of_the_recorder() {
     let own: Vec<_> = recorded.samples.iter().filter(|sample| agent.holds(sample.ip, sample.time)).collect();
     for sample in &own {
         let thread = &recorded.threads[&sample.thread];
-        let lives_through = thread.flags.contains(ThreadFlags::AT_START) && thread.exit == u64::MAX;
+        let lives_through = thread.flags.contains(ThreadFlags::AT_START) && thread.exit == Ticks::MAX;
         assert!(!lives_through || thread.name == "plugins", "{thread:?} at {:#x} in agent.dll", sample.ip);
     }
     assert!(own.len() * 100 <= recorded.samples.len(), "{} of {} samples", own.len(), recorded.samples.len());

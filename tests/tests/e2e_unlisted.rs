@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use stk_schema::Ticks;
 use stk_schema::event::ModuleFlags;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk::{self, Speedscope};
@@ -40,7 +41,7 @@ fn code_in_an_image_that_the_loader_does_not_know_has_its_module_and_whole_stack
     let [module] = unlisted[..] else { panic!("one unlisted image was expected: {unlisted:#?}") };
     assert_eq!(module.base, base, "{module:?}");
     assert!(module.path.eq_ignore_ascii_case(&wine::windows_path(&dll)), "{module:?}");
-    assert!(module.has_tables() && module.unload != u64::MAX && module.unload > module.load, "{module:?}");
+    assert!(module.has_tables() && module.unload != Ticks::MAX && module.unload > module.load, "{module:?}");
     let inside = recorded.samples.iter().filter(|sample| module.holds(sample.ip, sample.time)).count();
     let at_its_addresses = |address: u64| (base..base + module.size).contains(&address);
     let before = recorded.samples.iter().filter(|sample| at_its_addresses(sample.ip)).count() - inside;

@@ -7,6 +7,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use stk_schema::Ticks;
 
 use super::fingerprint::Fingerprint;
 use super::modules::{ModuleSighting, is_same};
@@ -17,9 +18,9 @@ use super::rescue::RescueCopy;
 pub enum Change {
     /// A module was mapped.
     Loaded {
-        /// When, in ticks.
-        time: u64,
-        /// The module as the loader reported it.
+        /// When the loader told of it.
+        time: Ticks,
+        /// What.
         seen: ModuleSighting,
         /// Whether the path was too long for the ring and was left out.
         path_cut: bool,
@@ -30,8 +31,8 @@ pub enum Change {
     },
     /// A module is about to be unmapped, or was.
     Unloaded {
-        /// When, in ticks.
-        time: u64,
+        /// When the loader told of it.
+        time: Ticks,
         /// Load address.
         base: u64,
         /// A copy of its tables, if they had not been read.
@@ -108,11 +109,11 @@ mod tests {
     }
 
     fn loaded(base: u64, path: &str) -> Change {
-        Change::Loaded { time: 0, seen: seen(base, path), path_cut: false, print: None, ticket: 0 }
+        Change::Loaded { time: Ticks(0), seen: seen(base, path), path_cut: false, print: None, ticket: 0 }
     }
 
     fn unloaded(base: u64) -> Change {
-        Change::Unloaded { time: 0, base, rescued: None }
+        Change::Unloaded { time: Ticks(0), base, rescued: None }
     }
 
     fn changes(list: &[Change]) -> Changes {

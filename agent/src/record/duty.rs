@@ -5,6 +5,8 @@
 //! often, and each pass looks at some of the threads only, starting after those of the previous
 //! pass. If it uses well below its share, the rate rises again.
 
+use stk_schema::Ticks;
+
 /// The sampler may use one part in this many of one core.
 const SHARE: u64 = 4;
 /// Milliseconds of CPU time that one pass may take while the rate is lowered, unless the share of
@@ -33,15 +35,15 @@ impl PassPace {
 
 /// Keeps the sampler within its share.
 pub struct Duty {
-    /// Ticks from one pass to the next, as asked for.
-    period: u64,
+    /// From one pass to the next, as asked for.
+    period: Ticks,
     ticks_per_ms: u64,
-    /// Start of the window, in ticks, and the sampler's CPU time then, in ticks.
-    since: Option<(u64, u64)>,
+    /// Start of the window, and the sampler's CPU time then.
+    since: Option<(Ticks, Ticks)>,
     /// Threads looked at in the window.
     looks: u64,
-    /// CPU ticks used, and threads looked at for them, in all windows.
-    total: (u64, u64),
+    /// CPU time used, and threads looked at for it, in all windows.
+    total: (Ticks, u64),
     /// Each thread's rate in millionths of the nominal one.
     rate: u64,
     pace: PassPace,
@@ -52,14 +54,14 @@ pub struct Duty {
 }
 
 impl Duty {
-    /// For passes every `period` ticks.
-    pub fn new(period: u64, ticks_per_ms: u64) -> Duty {
+    /// For passes every `period`.
+    pub fn new(period: Ticks, ticks_per_ms: u64) -> Duty {
         Duty {
-            period: period.max(1),
+            period: period.max(Ticks(1)),
             ticks_per_ms,
             since: None,
             looks: 0,
-            total: (0, 0),
+            total: (Ticks::ZERO, 0),
             rate: WHOLE,
             pace: PassPace::FULL,
             left_out: 0,
@@ -86,26 +88,26 @@ impl Duty {
         passes
     }
 
-    /// Whether [`Duty::measured`] is to be called at `now` (ticks).
-    pub fn is_due(&self, now: u64) -> bool {
-        self.since.is_none_or(|(since, _)| now.saturating_sub(since) >= WINDOW_MS * self.ticks_per_ms)
+    /// Whether [`Duty::measured`] is to be called at `now`.
+    pub fn is_due(&self, now: Ticks) -> bool {
+        self.since.is_none_or(|(since, _)| now.saturating_sub(since).0 >= WINDOW_MS * self.ticks_per_ms)
     }
 
-    /// Notes that at `now` the sampler's CPU time is `cpu`, both in ticks, and that there are so
-    /// many threads. Gives the rate of each thread in millionths of the nominal one, if it changed.
-    pub fn measured(&mut self, now: u64, cpu: u64, threads: usize) -> Option<u64> {
+    /// Notes that at `now` the sampler's CPU time is `cpu`, and that there are so many threads.
+    /// Gives the rate of each thread in millionths of the nominal one, if it changed.
+    pub fn measured(&mut self, now: Ticks, cpu: Ticks, threads: usize) -> Option<u64> {
         let looks = core::mem::take(&mut self.looks);
         let (since, before) = self.since.replace((now, cpu))?;
-        // Another thread may be the sampler now, and each thread has its own CPU time.
-        let used = cpu.checked_sub(before)?;
+        // Another thread may be the sampler now, whose clock is another.
+        let used = Ticks(cpu.0.checked_sub(before.0)?);
         if looks == 0 || threads == 0 || now <= since {
             return None;
         }
         self.total = (self.total.0 + used, self.total.1 + looks);
-        // A late sampler looks at fewer threads than its rate asks for.
-        let asked = (threads as u64).saturating_mul((now - since) / self.period).max(1);
+        // A sampler that is late looks at fewer threads than its rate asks for.
+        let asked = (threads as u64).saturating_mul((now - since).0 / self.period.0).max(1);
         let made = looks.saturating_mul(WHOLE) / asked;
-        self.rate = next_rate(self.rate, made, used, (now - since) / SHARE);
+        self.rate = next_rate(self.rate, made, used.0, (now - since).0 / SHARE);
         self.pace = self.pace_for(threads as u64);
         let changed = self.rate != self.reported
             && (self.rate == WHOLE || self.rate.abs_diff(self.reported) * 10 > self.reported);
@@ -120,10 +122,10 @@ impl Duty {
         if self.rate == WHOLE {
             return PassPace::FULL;
         }
-        let burst = (self.period / SHARE).max(BURST_MS * self.ticks_per_ms);
+        let burst = (self.period.0 / SHARE).max(BURST_MS * self.ticks_per_ms);
         let (used, looks) = self.total;
         let most =
-            burst.saturating_mul(looks).checked_div(used).map_or(threads, |most| most.clamp(1, threads));
+            burst.saturating_mul(looks).checked_div(used.0).map_or(threads, |most| most.clamp(1, threads));
         let stride = (most * WHOLE / (threads * self.rate)).max(1);
         let looks = (threads * self.rate * stride).div_ceil(WHOLE).clamp(1, threads);
         PassPace { stride, threads: looks as usize }
@@ -170,8 +172,8 @@ mod tests {
             cpu += fixed + look * these as u64;
             looks += these as u64;
             left_out += duty.passed(these, threads) * threads as u64;
-            if duty.is_due(now) {
-                duty.measured(now, cpu / grain * grain, threads);
+            if duty.is_due(Ticks(now)) {
+                duty.measured(Ticks(now), Ticks(cpu / grain * grain), threads);
             }
             if now < 1000 * MS {
                 from = cpu;
@@ -183,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_small_process_is_sampled_in_every_period() {
-        let mut duty = Duty::new(MS, MS);
+        let mut duty = Duty::new(Ticks(MS), MS);
         let (share, looks, left_out) = run(&mut duty, MS, 20, 50, 100, 5_000, 1);
         assert_eq!((duty.pace(), left_out), (PassPace::FULL, 0));
         assert_eq!(looks, 5_000 * 20);
@@ -200,7 +202,7 @@ mod tests {
             (MS, 1, 4 * MS, 0),
         ] {
             for grain in [1, 10 * MS] {
-                let mut duty = Duty::new(period, MS);
+                let mut duty = Duty::new(Ticks(period), MS);
                 let (share, looks, left_out) = run(&mut duty, period, threads, look, fixed, 20_000, grain);
                 assert!((12..=26).contains(&share), "{threads} threads each {period} ticks: {share} %");
                 let wanted = 20_000 * MS / period * threads as u64;
@@ -211,21 +213,21 @@ mod tests {
     }
 
     #[test]
-    fn a_starved_sampler_is_not_limited_by_the_steps_of_a_coarse_clock() {
-        // A busy machine: 20 passes of 6 threads in 6 s, and sometimes a step of 10 ms.
-        let mut duty = Duty::new(MS, MS);
+    fn a_sampler_that_hardly_comes_to_run_is_not_limited_although_a_coarse_clock_charges_it_a_step() {
+        // A busy machine: 20 passes of 6 threads in 6 s, and at times a step of 10 ms.
+        let mut duty = Duty::new(Ticks(MS), MS);
         let mut cpu = 0;
         for window in 0..24u64 {
             duty.passed(5, 6);
             cpu += if window % 2 == 0 { 10 * MS } else { 0 };
-            assert_eq!(duty.measured(window * WINDOW_MS * MS, cpu, 6), None);
+            assert_eq!(duty.measured(Ticks(window * WINDOW_MS * MS), Ticks(cpu), 6), None);
         }
         assert_eq!(duty.pace(), PassPace::FULL);
     }
 
     #[test]
-    fn the_rate_rises_again_with_fewer_threads_and_changes_are_reported() {
-        let mut duty = Duty::new(MS, MS);
+    fn the_rate_comes_back_when_there_is_less_to_do_and_both_are_reported() {
+        let mut duty = Duty::new(Ticks(MS), MS);
         let (mut rates, mut cpu) = (Vec::new(), 0);
         for window in 0..40u64 {
             let threads = if window < 20 { 100 } else { 10 };
@@ -235,7 +237,7 @@ mod tests {
                 duty.passed(looks, threads);
                 cpu += looks as u64 * 100;
             }
-            rates.extend(duty.measured(window * WINDOW_MS * MS, cpu, threads));
+            rates.extend(duty.measured(Ticks(window * WINDOW_MS * MS), Ticks(cpu), threads));
         }
         let lowest = *rates.iter().min().unwrap();
         assert!((WHOLE / 6..=WHOLE / 4).contains(&lowest), "{rates:?}");
@@ -244,11 +246,11 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_backward_clock_limits_nothing() {
-        let mut duty = Duty::new(MS, MS);
+    fn a_clock_that_is_not_there_or_goes_back_limits_nothing() {
+        let mut duty = Duty::new(Ticks(MS), MS);
         for window in 1..20u64 {
             duty.passed(1000, 1000);
-            assert_eq!(duty.measured(window * WINDOW_MS * MS, (20 - window) * MS, 1000), None);
+            assert_eq!(duty.measured(Ticks(window * WINDOW_MS * MS), Ticks((20 - window) * MS), 1000), None);
         }
         assert_eq!(duty.pace(), PassPace::FULL);
     }

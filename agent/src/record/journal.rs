@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, BlockKind, blob};
+use stk_schema::Ticks;
 use stk_schema::event::{Event, Table};
 use stk_schema::identity::ContentHash;
 
@@ -20,8 +21,8 @@ const PIECE: usize = 256 << 10;
 
 /// The clock of the journal's thread, and how it waits.
 pub trait Pace {
-    /// Now, in ticks.
-    fn now(&self) -> u64;
+    /// Now.
+    fn now(&self) -> Ticks;
 
     /// Waits a little for the writer. False to give up, because the recording is ending without it.
     fn pause(&self) -> bool;
@@ -43,7 +44,8 @@ impl<P: Pace> Journal<P> {
         Journal { lane, counters, pace, block: None, kind: BlockKind::Meta, lost: 0 }
     }
 
-    pub fn now(&self) -> u64 {
+    /// The clock.
+    pub fn now(&self) -> Ticks {
         self.pace.now()
     }
 

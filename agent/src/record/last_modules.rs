@@ -81,6 +81,7 @@ mod tests {
     use crate::record::modules::ModuleSighting;
     use alloc::format;
     use alloc::string::String;
+    use stk_schema::Ticks;
 
     #[derive(Default)]
     struct LastModulesLog(Vec<String>);
@@ -96,7 +97,7 @@ mod tests {
                         load.flags.bits()
                     )
                 }
-                Event::ModuleUnload { instance, time } => format!("unload {instance} at {time}"),
+                Event::ModuleUnload { instance, time } => format!("unload {instance} at {}", time.0),
                 other => format!("{other:?}"),
             });
         }
@@ -107,11 +108,11 @@ mod tests {
     }
 
     fn loaded(base: u64, path: &str) -> Change {
-        Change::Loaded { time: 5, seen: seen(base, path), path_cut: false, print: None, ticket: 0 }
+        Change::Loaded { time: Ticks(5), seen: seen(base, path), path_cut: false, print: None, ticket: 0 }
     }
 
     fn unloaded(base: u64) -> Change {
-        Change::Unloaded { time: 6, base, rescued: None }
+        Change::Unloaded { time: Ticks(6), base, rescued: None }
     }
 
     fn write(known: Option<&Modules>, ids: &AtomicU64, changes: &[Change]) -> Vec<String> {
@@ -125,7 +126,13 @@ mod tests {
     #[test]
     fn the_last_loads_and_unloads_are_written_unless_already_known() {
         let mut modules = Modules::default();
-        modules.loaded(1, seen(0x1000, "a.dll"), ModuleFlags::NOTIFIED, None, &mut LastModulesLog::default());
+        modules.loaded(
+            Ticks(1),
+            seen(0x1000, "a.dll"),
+            ModuleFlags::NOTIFIED,
+            None,
+            &mut LastModulesLog::default(),
+        );
         let ids = modules.ids();
         let changes = [
             loaded(0x1000, "a.dll"),

@@ -11,6 +11,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
+use stk_schema::Ticks;
 use stk_schema::event::{Event, ModuleFlags, ModuleLoad, ModuleTables, Table};
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
 
@@ -37,9 +38,9 @@ pub struct ModuleSighting {
 #[derive(Debug)]
 pub struct Module {
     pub instance: u64,
-    /// When it was loaded, in ticks.
-    pub time: u64,
-    /// The sighting that made it known.
+    /// When it was loaded.
+    pub time: Ticks,
+    /// What was seen.
     pub seen: ModuleSighting,
     /// How it became known.
     pub flags: ModuleFlags,
@@ -132,7 +133,7 @@ impl Modules {
     /// `image` holds its headers, if they could be read.
     pub fn loaded(
         &mut self,
-        time: u64,
+        time: Ticks,
         seen: ModuleSighting,
         flags: ModuleFlags,
         image: Option<Image>,
@@ -145,7 +146,7 @@ impl Modules {
     /// with another identity belong to another module and are ignored.
     pub fn loaded_with(
         &mut self,
-        time: u64,
+        time: Ticks,
         seen: ModuleSighting,
         flags: ModuleFlags,
         (image, print): (Option<Image>, Option<Box<Fingerprint>>),
@@ -179,17 +180,17 @@ impl Modules {
         Some(instance)
     }
 
-    /// Notes a notified unload at `time`.
-    pub fn unloaded(&mut self, time: u64, base: u64, out: &mut impl Events) {
+    /// A notified unload at `time`.
+    pub fn unloaded(&mut self, time: Ticks, base: u64, out: &mut impl Events) {
         if let Some(index) = self.live.iter().position(|module| module.seen.base == base) {
             let module = self.live.remove(index);
             out.event(&Event::ModuleUnload { instance: module.instance, time });
         }
     }
 
-    /// Called after notifications were lost. Modules that the new snapshot does not show were
-    /// unloaded by `time`, except those that no list shows.
-    pub fn retain_shown(&mut self, time: u64, shown: &[ModuleSighting], out: &mut impl Events) {
+    /// After notifications were lost: what a new snapshot does not show any more was unloaded by
+    /// `time`, except what no list showed.
+    pub fn retain_shown(&mut self, time: Ticks, shown: &[ModuleSighting], out: &mut impl Events) {
         self.live.retain(|module| {
             let unlisted = module.flags.contains(ModuleFlags::UNLISTED);
             let keep = unlisted || shown.iter().any(|seen| is_same(&module.seen, seen));
@@ -278,7 +279,7 @@ mod tests {
                     if load.flags.contains(ModuleFlags::RESTATED) { " again" } else { "" },
                     load.base
                 ),
-                Event::ModuleUnload { instance, time } => format!("unload {instance} at time {time}"),
+                Event::ModuleUnload { instance, time } => format!("unload {instance} at time {}", time.0),
                 Event::ModuleTables(tables) => format!("tables {}", tables.instance),
                 other => format!("{other:?}"),
             });
@@ -290,13 +291,13 @@ mod tests {
     }
 
     fn load(modules: &mut Modules, time: u64, base: u64, path: &str, log: &mut ModuleLog) -> Option<u64> {
-        modules.loaded(time, seen(base, path), ModuleFlags::NOTIFIED, None, log)
+        modules.loaded(Ticks(time), seen(base, path), ModuleFlags::NOTIFIED, None, log)
     }
 
     #[test]
     fn a_load_that_both_notification_and_snapshot_saw_is_one_instance() {
         let (mut modules, mut log) = (Modules::default(), ModuleLog::default());
-        modules.loaded(1, seen(0x1000, "a.dll"), ModuleFlags::AT_START, None, &mut log);
+        modules.loaded(Ticks(1), seen(0x1000, "a.dll"), ModuleFlags::AT_START, None, &mut log);
         assert_eq!(load(&mut modules, 2, 0x1000, "a.dll", &mut log), None);
         assert_eq!(log.0, ["load 1 a.dll at 1000"]);
         assert!(modules.live()[0].flags.contains(ModuleFlags::NOTIFIED));
@@ -307,7 +308,7 @@ mod tests {
         let (mut modules, mut log) = (Modules::default(), ModuleLog::default());
         load(&mut modules, 1, 0x1000, "a.dll", &mut log);
         load(&mut modules, 5, 0x1800, "b.dll", &mut log);
-        modules.unloaded(7, 0x1800, &mut log);
+        modules.unloaded(Ticks(7), 0x1800, &mut log);
         load(&mut modules, 9, 0x1000, "a.dll", &mut log);
         assert_eq!(
             log.0,
@@ -328,9 +329,9 @@ mod tests {
         load(&mut modules, 1, 0x3000, "b.dll", &mut log);
         let shown = [seen(0x3000, "b.dll"), seen(0x5000, "c.dll")];
         log.0.clear();
-        modules.retain_shown(4, &shown, &mut log);
+        modules.retain_shown(Ticks(4), &shown, &mut log);
         for one in shown {
-            modules.loaded(4, one, ModuleFlags::default(), None, &mut log);
+            modules.loaded(Ticks(4), one, ModuleFlags::default(), None, &mut log);
         }
         assert_eq!(log.0, ["unload 1 at time 4", "load 3 c.dll at 5000"]);
     }
@@ -339,7 +340,7 @@ mod tests {
     fn tables_of_an_unloaded_module_are_not_given_to_its_successor() {
         let (mut modules, mut log) = (Modules::default(), ModuleLog::default());
         let first = load(&mut modules, 1, 0x1000, "a.dll", &mut log).unwrap();
-        modules.unloaded(2, 0x1000, &mut log);
+        modules.unloaded(Ticks(2), 0x1000, &mut log);
         load(&mut modules, 3, 0x1000, "a.dll", &mut log);
         log.0.clear();
         modules.tables_recorded(first, Vec::new(), &mut log);

@@ -21,6 +21,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, RawSample, Rejected, SampleEncoder, Taken, ThreadImage};
+use stk_schema::Ticks;
 use stk_schema::event::{CheckWalk, DropReason, Event, ManagedThread, Memory, RunState};
 use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet, SP};
 
@@ -47,13 +48,13 @@ struct ThreadEntry<T> {
     activity: Activity,
     /// CPU time at the last reading.
     cpu: Option<u64>,
-    /// When CPU time is due to be read again, in ticks.
-    cpu_due: u64,
+    /// When CPU time is due to be read again.
+    cpu_due: Ticks,
     /// Registers of its last sample.
     registers: [u64; MAX_REGISTERS],
     sampled: bool,
-    /// When all of its stack is due to be searched for dynamic code, in ticks.
-    search_due: u64,
+    /// When all of its stack is due to be searched for dynamic code.
+    search_due: Ticks,
 }
 
 impl<T> ThreadEntry<T> {
@@ -143,7 +144,7 @@ impl<T: Target> Sampler<T> {
     /// of it, of up to `frames` frames (`--check-walks`).
     pub fn check_walks(&mut self, frames: usize) {
         let frames = Vec::with_capacity(frames);
-        self.capture.walk = Some(CheckWalk { thread: 0, time: 0, flags: 0, frames });
+        self.capture.walk = Some(CheckWalk { thread: 0, time: Ticks::ZERO, flags: 0, frames });
     }
 
     /// Sets the measured cost of a suspension.
@@ -152,8 +153,8 @@ impl<T: Target> Sampler<T> {
     }
 
     /// From now on passes keep to the sampler's share of a processor; `period` is the time between
-    /// two passes in ticks.
-    pub fn limit_duty(&mut self, period: u64) {
+    /// two passes.
+    pub fn limit_duty(&mut self, period: Ticks) {
         self.duty = Some(Duty::new(period, self.ticks_per_ms));
     }
 
@@ -183,7 +184,7 @@ impl<T: Target> Sampler<T> {
     pub fn triggered(&mut self, triggered: &TriggeredSample<'_>) -> Acceptance {
         self.take_commands();
         let Some(index) = self.threads.iter().position(|entry| entry.tid == triggered.tid) else {
-            if self.target.now().saturating_sub(triggered.capture.time) < ORPHAN_MS * self.ticks_per_ms {
+            if self.target.now().saturating_sub(triggered.capture.time).0 < ORPHAN_MS * self.ticks_per_ms {
                 return Acceptance::Later;
             }
             self.wiring.counters.lose(DropReason::UnknownThread, 1);
@@ -311,7 +312,7 @@ impl<T: Target> Sampler<T> {
         let capture = triggered.map_or(&self.capture, |triggered| triggered.capture);
         let all = capture.time >= entry.search_due && !self.searched;
         if all {
-            entry.search_due = capture.time + SEARCH_MS * self.ticks_per_ms;
+            entry.search_due = capture.time + Ticks(SEARCH_MS * self.ticks_per_ms);
             self.searched = true;
         }
         let view = dynamic::View {
@@ -334,7 +335,7 @@ impl<T: Target> Sampler<T> {
         if self.searched || now < entry.search_due {
             return;
         }
-        entry.search_due = now + SEARCH_MS * self.ticks_per_ms;
+        entry.search_due = now + Ticks(SEARCH_MS * self.ticks_per_ms);
         self.searched = true;
         let stack_base = stack_start.saturating_add(stack.len() as u64);
         let view = dynamic::View {

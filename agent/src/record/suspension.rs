@@ -24,6 +24,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
+use stk_schema::Ticks;
 use stk_schema::guard::{
     ASKED, ASKING, FREE, GUARD_VERSION, GuardBoard, RESCUING, RESUMING, SAMPLERS, STOPPED, SamplerSlot,
     SuspensionWord, UNDO, WALKING,
@@ -236,27 +237,27 @@ impl Suspensions {
         self.frozen.store(phase, Ordering::Relaxed);
     }
 
-    /// Whether thread `tid` recently failed to stop and is therefore left alone.
-    pub fn leaves_alone(&self, tid: u32, now: u64) -> bool {
+    /// Whether thread `tid` did not stop lately and is left alone.
+    pub fn leaves_alone(&self, tid: u32, now: Ticks) -> bool {
         self.places.iter().any(|place| {
-            place.stuck.load(Ordering::Acquire) == tid && now < place.stuck_until.load(Ordering::Relaxed)
+            place.stuck.load(Ordering::Acquire) == tid && now.0 < place.stuck_until.load(Ordering::Relaxed)
         })
     }
 
     /// The call in which this slot's sampler was stuck has returned: its thread may be sampled
-    /// again at `until`, in ticks.
-    pub fn returned(&self, slot: usize, until: u64) {
+    /// again at `until`.
+    pub fn returned(&self, slot: usize, until: Ticks) {
         if let Some(place) = self.places.get(slot) {
-            place.stuck_until.store(until, Ordering::Relaxed);
+            place.stuck_until.store(until.0, Ordering::Relaxed);
         }
     }
 
-    /// Thread id and time of the question, in ticks, of each thread that did not stop and that
-    /// nobody has told of yet.
-    pub fn take_missed(&self) -> impl Iterator<Item = (u32, u64)> {
+    /// Thread id and time of the question of each thread that did not stop and that nobody has told
+    /// of yet.
+    pub fn take_missed(&self) -> impl Iterator<Item = (u32, Ticks)> {
         self.places.iter().filter_map(|place| match place.missed_since.swap(0, Ordering::AcqRel) {
             0 => None,
-            since => Some((place.stuck.load(Ordering::Relaxed), since)),
+            since => Some((place.stuck.load(Ordering::Relaxed), Ticks(since))),
         })
     }
 

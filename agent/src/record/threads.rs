@@ -4,6 +4,7 @@
 //! one for every thread that it knows, so within an enumeration the id identifies the thread.
 
 use alloc::vec::Vec;
+use stk_schema::Ticks;
 use stk_schema::event::{Event, ThreadFlags, ThreadStart};
 
 use super::modules::Events;
@@ -16,9 +17,9 @@ pub struct Thread<H> {
     pub start: ThreadStart,
     /// Its description, WTF-8.
     pub name: Vec<u8>,
-    /// When its name was set or last changed, in ticks.
-    pub named: u64,
-    /// A handle that keeps the id from being reused.
+    /// When its name was set or last changed.
+    pub named: Ticks,
+    /// The handle that keeps its id from being reused.
     pub handle: H,
 }
 
@@ -56,15 +57,21 @@ impl<H> Threads<H> {
         start.instance = self.next;
         self.next += 1;
         out.event(&Event::ThreadStart(start));
-        self.live.push(Thread { instance: start.instance, start, name: Vec::new(), named: 0, handle });
+        self.live.push(Thread {
+            instance: start.instance,
+            start,
+            name: Vec::new(),
+            named: Ticks::ZERO,
+            handle,
+        });
         start.instance
     }
 
     /// Removes the threads that have ended, writes THREAD_EXIT for each and hands it to `gone`.
-    /// `ended` tells when a thread ended, in ticks.
+    /// `ended` tells when a thread ended.
     pub fn remove_ended(
         &mut self,
-        mut ended: impl FnMut(&Thread<H>) -> Option<u64>,
+        mut ended: impl FnMut(&Thread<H>) -> Option<Ticks>,
         mut gone: impl FnMut(Thread<H>),
         out: &mut impl Events,
     ) {
@@ -85,7 +92,7 @@ impl<H> Threads<H> {
     /// returns `None` for a thread that is not to be looked at.
     pub fn rename(
         &mut self,
-        time: u64,
+        time: Ticks,
         mut name_of: impl FnMut(&Thread<H>) -> Option<Vec<u8>>,
         out: &mut impl Events,
     ) {
@@ -132,7 +139,7 @@ mod tests {
                 Event::ThreadStart(start) => {
                     format!("start {} tid {} {:?}", start.instance, start.tid, start.flags.bits())
                 }
-                Event::ThreadExit { instance, time } => format!("exit {instance} at {time}"),
+                Event::ThreadExit { instance, time } => format!("exit {instance} at {}", time.0),
                 Event::ThreadName { instance, name, .. } => {
                     format!("name {instance} {}", String::from_utf8_lossy(name))
                 }
@@ -144,7 +151,7 @@ mod tests {
     fn start(tid: u32) -> ThreadStart {
         ThreadStart {
             instance: 0,
-            time: 1,
+            time: Ticks(1),
             tid,
             flags: ThreadFlags::empty(),
             start_address: 0,
@@ -160,7 +167,7 @@ mod tests {
         threads.started(start(44), 1, &mut log);
         let mut gone = Vec::new();
         threads.remove_ended(
-            |thread| (thread.handle == 0).then_some(9),
+            |thread| (thread.handle == 0).then_some(Ticks(9)),
             |thread| gone.push(thread.handle),
             &mut log,
         );
@@ -177,10 +184,10 @@ mod tests {
         let (mut threads, mut log) = (Threads::<u8>::default(), ThreadLog::default());
         threads.started(start(40), 0, &mut log);
         log.0.clear();
-        threads.rename(5, |_| Some(Vec::new()), &mut log);
-        threads.rename(6, |_| Some("Zähler".into()), &mut log);
-        threads.rename(7, |_| Some("Zähler".into()), &mut log);
-        threads.rename(8, |_| None, &mut log);
+        threads.rename(Ticks(5), |_| Some(Vec::new()), &mut log);
+        threads.rename(Ticks(6), |_| Some("Zähler".into()), &mut log);
+        threads.rename(Ticks(7), |_| Some("Zähler".into()), &mut log);
+        threads.rename(Ticks(8), |_| None, &mut log);
         assert_eq!(log.0, ["name 1 Zähler"]);
         threads.restate(&mut log);
         assert_eq!(log.0.len(), 3);

@@ -8,6 +8,7 @@
 //! and unlisted.
 
 use alloc::vec::Vec;
+use stk_schema::Ticks;
 use stk_schema::event::ModuleFlags;
 use stk_schema::identity::PeIdentity;
 
@@ -44,7 +45,7 @@ pub struct UnlistedImages {
     waiting: Vec<CandidateImage>,
     unloads: Vec<Unload>,
     next_unload: usize,
-    look_due: u64,
+    look_due: Ticks,
     left_out: u64,
 }
 
@@ -58,7 +59,7 @@ struct CandidateImage {
 struct Unload {
     start: u64,
     end: u64,
-    time: u64,
+    time: Ticks,
 }
 
 /// An unlisted image that is to be recorded.
@@ -66,13 +67,13 @@ struct Unload {
 pub struct UnlistedImage {
     /// Its address and size, without its path.
     pub seen: ModuleSighting,
-    /// Time of the first sample that showed it, in ticks.
-    pub time: u64,
+    /// Time of the first sample that showed it.
+    pub time: Ticks,
 }
 
 impl UnlistedImages {
-    /// Notes that the loader reported the unload of a known module.
-    pub fn unloaded(&mut self, seen: &ModuleSighting, time: u64) {
+    /// The loader told that it unmaps a known module.
+    pub fn unloaded(&mut self, seen: &ModuleSighting, time: Ticks) {
         let unload = Unload { start: seen.base, end: seen.base.saturating_add(seen.size), time };
         match self.unloads.get_mut(self.next_unload) {
             Some(place) => *place = unload,
@@ -85,7 +86,7 @@ impl UnlistedImages {
     /// must still leave out images that the loader has reported meanwhile.
     pub fn find(
         &mut self,
-        now: u64,
+        now: Ticks,
         ticks_per_ms: u64,
         modules: &Modules,
         mappings: &impl Mappings,
@@ -93,7 +94,7 @@ impl UnlistedImages {
     ) -> Vec<UnlistedImage> {
         let mut found: Vec<UnlistedImage> = Vec::new();
         let confirmed =
-            |one: &CandidateImage| now.saturating_sub(one.sighting.time) >= CONFIRM_MS * ticks_per_ms;
+            |one: &CandidateImage| now.saturating_sub(one.sighting.time).0 >= CONFIRM_MS * ticks_per_ms;
         let (ripe, waiting) = core::mem::take(&mut self.waiting).into_iter().partition(confirmed);
         self.waiting = waiting;
         let ripe: Vec<CandidateImage> = ripe;
@@ -125,7 +126,7 @@ impl UnlistedImages {
     /// Load addresses of recorded unlisted images that are not mapped any more.
     pub fn gone(
         &mut self,
-        now: u64,
+        now: Ticks,
         ticks_per_ms: u64,
         modules: &Modules,
         mappings: &impl Mappings,
@@ -133,7 +134,7 @@ impl UnlistedImages {
         if now < self.look_due {
             return Vec::new();
         }
-        self.look_due = now + LOOK_MS * ticks_per_ms;
+        self.look_due = now + Ticks(LOOK_MS * ticks_per_ms);
         let unlisted = modules.live().iter().filter(|module| module.flags.contains(ModuleFlags::UNLISTED));
         let gone = unlisted.filter(|module| {
             let mapped =

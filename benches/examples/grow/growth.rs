@@ -17,6 +17,7 @@ use stk_format::{
     BlockBuffer, BlockKind, HEADER_KEY, RawSample, Rejected, Sample, SampleEncoder, Scratch, ThreadImage,
     Trace, TraceWriter,
 };
+use stk_schema::Ticks;
 use stk_schema::event::{End, EndReason, Event, RunState};
 use stk_schema::limits;
 
@@ -160,12 +161,12 @@ struct Growth<'a, W: Write> {
 }
 
 impl<W: Write> Growth<'_, W> {
-    /// Writes all samples; returns the time after the last one.
-    fn run(&mut self, from: u64) -> io::Result<u64> {
+    /// Writes all samples; gives the time after the last one.
+    fn run(&mut self, from: Ticks) -> io::Result<Ticks> {
         let mut threads = self.threads()?;
         let frequency = self.writer.header().clock_frequency;
         // One pass a millisecond, the threads a little after each other.
-        let (pass, step) = ((frequency / 1000).max(1), (frequency / 100_000).max(1));
+        let (pass, step) = (Ticks((frequency / 1000).max(1)), (frequency / 100_000).max(1));
         let mut now = from + pass;
         let mut useless = 0;
         self.encoder.begin(&mut self.block, now);
@@ -173,7 +174,7 @@ impl<W: Write> Growth<'_, W> {
             let before = self.grown.samples;
             for (i, thread) in threads.iter_mut().enumerate() {
                 if self.grown.samples < self.plan.samples {
-                    self.sample(thread, now + i as u64 * step)?;
+                    self.sample(thread, now + Ticks(i as u64 * step))?;
                 }
             }
             useless = if self.grown.samples == before { useless + 1 } else { 0 };
@@ -204,7 +205,7 @@ impl<W: Write> Growth<'_, W> {
     }
 
     /// One pass over one thread: a new stack, or the one before again.
-    fn sample(&mut self, thread: &mut GrownThread, time: u64) -> io::Result<()> {
+    fn sample(&mut self, thread: &mut GrownThread, time: Ticks) -> io::Result<()> {
         let repeat = thread.started && self.random.share() < self.plan.repeat;
         let fresh = if repeat { None } else { self.next_stack(thread) };
         if let Some(composed) = fresh {
@@ -263,7 +264,7 @@ impl<W: Write> Growth<'_, W> {
         let sample = Sample {
             thread: thread.id,
             slot: 0,
-            time: 0,
+            time: Ticks::ZERO,
             set: composed.set,
             registers: &composed.registers,
             stack_base: thread.base,
@@ -283,7 +284,7 @@ impl<W: Write> Growth<'_, W> {
             .is_some_and(|frames| frames.iter().map(|frame| frame.ip).eq(composed.ips.iter().copied()))
     }
 
-    fn put(&mut self, thread: &mut GrownThread, time: u64, composed: &Composed) -> io::Result<()> {
+    fn put(&mut self, thread: &mut GrownThread, time: Ticks, composed: &Composed) -> io::Result<()> {
         let raw = RawSample {
             thread: thread.id,
             time,

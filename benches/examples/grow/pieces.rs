@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use stk_format::synth::Random;
 use stk_format::{BlockKind, BlockRef, Decoded, Sample, Scratch, Trace};
+use stk_schema::Ticks;
 use stk_schema::registers::{IP, RegisterSet, SP};
 
 /// One frame of a walked stack.
@@ -28,7 +29,7 @@ pub struct Facts {
     /// Threads that ended.
     pub ended: HashSet<u64>,
     /// Latest time of any block.
-    pub last: u64,
+    pub last: Ticks,
 }
 
 /// A word that pointed into the stack.

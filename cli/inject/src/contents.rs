@@ -46,7 +46,7 @@ pub fn read(file: &mut (impl Read + Seek)) -> io::Result<Option<Contents>> {
         contents.complete |= block.kind == BlockKind::End;
         last = last.max(block.last);
     }
-    let ticks = u128::from(last - header.clock_start);
+    let ticks = u128::from((last - header.clock_start).0);
     contents.elapsed_ms = (ticks * 1000 / u128::from(header.clock_frequency.max(1))) as u64;
     Ok(Some(contents))
 }

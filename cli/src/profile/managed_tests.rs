@@ -11,6 +11,7 @@ use crate::trace::Trace;
 use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
+use stk_schema::Ticks;
 use stk_schema::event::{Event, MethodName, Nettrace};
 
 const STACK: u64 = 0x10_0000;
@@ -39,7 +40,7 @@ fn profile(addresses: &[u64], more: &[Event<'_>]) -> (Profile, Methods) {
     let time = 1000 * addresses.len() as u64 + 1000;
     for (i, bytes) in stream.chunks(60_000).enumerate() {
         let offset = 60_000 * i as u64;
-        builder.meta(time, &Event::Nettrace(Nettrace { session: 3, time, offset, bytes }));
+        builder.meta(time, &Event::Nettrace(Nettrace { session: 3, time: Ticks(time), offset, bytes }));
     }
     more.iter().for_each(|event| builder.meta(time, event));
     let file = builder.finish();
@@ -99,8 +100,8 @@ fn ready_to_run_code_is_named_by_its_method_not_by_the_nearest_export() {
 }
 
 #[test]
-fn data_access_library_names_methods_without_a_stream() {
-    let name = MethodName { time: 5, base: 0x7000_0000, size: 0x20, source: 1, name: b"App!T.M()" };
+fn names_of_the_data_access_library_serve_where_there_is_no_stream() {
+    let name = MethodName { time: Ticks(5), base: 0x7000_0000, size: 0x20, source: 1, name: b"App!T.M()" };
     let (profile, _) = profile(&[0x7000_0010, 0x7000_0020], &[Event::MethodName(name)]);
     let (id, name, ..) = frame(&profile, 0x7000_0010);
     assert_eq!(name, "App!T.M()");
@@ -111,8 +112,8 @@ fn data_access_library_names_methods_without_a_stream() {
 }
 
 #[test]
-fn runtime_list_wins_over_data_access_library() {
-    let name = MethodName { time: 5, base: DOWN, size: 0x20, source: 1, name: b"App!T.Other()" };
+fn the_data_access_library_is_not_heard_of_what_the_runtime_lists_itself() {
+    let name = MethodName { time: Ticks(5), base: DOWN, size: 0x20, source: 1, name: b"App!T.Other()" };
     let (profile, _) = profile(&[DOWN + 61], &[Event::MethodName(name)]);
     let (_, name, _, line) = frame(&profile, DOWN + 61);
     assert_eq!((&*name, line), ("mixed!Mixed.Work.Down(int32)", Some(85)));
@@ -121,7 +122,7 @@ fn runtime_list_wins_over_data_access_library() {
 #[test]
 fn an_address_of_two_methods_at_unknown_times_is_ambiguous() {
     let name = |time, name| MethodName { time, base: 0x7000_0000, size: 0x20, source: 1, name };
-    let more = [name(5, b"App!One()"), name(5000, b"App!Two()")].map(Event::MethodName);
+    let more = [name(Ticks(5), b"App!One()"), name(Ticks(5000), b"App!Two()")].map(Event::MethodName);
     let (profile, _) = profile(&[0x7000_0010], &more);
     let (id, name, ..) = frame(&profile, 0x7000_0010);
     assert_eq!((&*name, profile.kind(id)), ("0x70000010", FrameKind::Unknown));
@@ -131,8 +132,8 @@ fn an_address_of_two_methods_at_unknown_times_is_ambiguous() {
 }
 
 #[test]
-fn a_stream_with_a_lost_piece_names_what_came_before_and_is_reported() {
-    let lost = Nettrace { session: 9, time: 1, offset: 500, bytes: b"?" };
+fn a_stream_of_which_a_piece_is_lost_names_what_came_before_and_says_so() {
+    let lost = Nettrace { session: 9, time: Ticks(1), offset: 500, bytes: b"?" };
     let (profile, methods) = profile(&[DOWN], &[Event::Nettrace(lost)]);
     assert_eq!(frame(&profile, DOWN).1, "mixed!Mixed.Work.Down(int32)");
     assert!(methods.problems.iter().any(|problem| problem.contains("session 9")), "{:?}", methods.problems);

@@ -6,6 +6,7 @@ use crate::image::{AddressSpace, ModuleImage};
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::trace::{ManagedState, Trace, View};
 use serde::{Serialize, Serializer};
+use stk_schema::Ticks;
 use stk_unwind::{Frame, History, ModuleId, Registers, Sample, Stop, StopKind, WalkOptions, Walker};
 
 /// Walks the stacks of one trace.
@@ -169,14 +170,14 @@ impl<'i> StackWalker<'i> {
         self.view.take_cost() + FRAME * std::mem::take(&mut self.found) as u64
     }
 
-    /// The modules and the code of a time, in ticks.
-    pub fn space(&mut self, time: u64) -> AddressSpace<'_, 'i> {
+    /// The modules and the code of a time.
+    pub fn space(&mut self, time: Ticks) -> AddressSpace<'_, 'i> {
         self.view.go(time);
         AddressSpace::new(&self.view, self.images)
     }
 
     /// Walks a sample at `time` by its code alone.
-    pub fn walk_code(&mut self, sample: &Sample<'_>, time: u64, frames: &mut Vec<Frame>) -> Stop {
+    pub fn walk_code(&mut self, sample: &Sample<'_>, time: Ticks, frames: &mut Vec<Frame>) -> Stop {
         self.view.go(time);
         let stop = self.walker.walk(&AddressSpace::new(&self.view, self.images), sample, frames);
         self.found += 1 + frames.len();
@@ -188,7 +189,7 @@ impl<'i> StackWalker<'i> {
     pub fn walk(
         &mut self,
         sample: &Sample<'_>,
-        time: u64,
+        time: Ticks,
         managed: Option<&ManagedState>,
         mut each: impl FnMut(&Frame, &Registers),
     ) -> StackEnd {
@@ -211,7 +212,7 @@ impl<'i> StackWalker<'i> {
     pub fn walk_next(
         &mut self,
         sample: &Sample<'_>,
-        time: u64,
+        time: Ticks,
         unchanged_from: u64,
         stack: &mut ThreadStack,
     ) -> Stop {

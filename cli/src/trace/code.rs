@@ -4,6 +4,7 @@ use super::Timeline;
 use super::timeline::destination;
 use crate::model::bytes::u32_at;
 use std::collections::BTreeMap;
+use stk_schema::Ticks;
 use stk_schema::event::{CodeAdd, CodeKind};
 use stk_unwind::{Arch, ImageTables};
 
@@ -12,10 +13,10 @@ use stk_unwind::{Arch, ImageTables};
 pub struct CodeRegion {
     /// Instance id.
     pub instance: u64,
-    /// Start: the time of the first sample that showed it.
-    pub add: u64,
-    /// End; `None`: until the trace ends.
-    pub remove: Option<u64>,
+    /// From when on: the time of the first sample that showed it.
+    pub add: Ticks,
+    /// Until when; `None` = to the end.
+    pub remove: Option<Ticks>,
     /// `CodeKind` as a number.
     pub kind: u64,
     /// First address.
@@ -179,7 +180,7 @@ fn words<const N: usize>(bytes: &[u8]) -> Option<[u32; N]> {
 /// A region is added or removed.
 #[derive(Clone, Copy, Debug)]
 struct RegionChange {
-    time: u64,
+    time: Ticks,
     adds: bool,
     region: u32,
 }
@@ -188,10 +189,10 @@ struct RegionChange {
 pub(super) trait Extent {
     /// First and last address.
     fn span(&self) -> (u64, u64);
-    /// When it begins.
-    fn comes(&self) -> u64;
-    /// When it ends; `None`: never.
-    fn goes(&mut self) -> &mut Option<u64>;
+    /// When it comes.
+    fn comes(&self) -> Ticks;
+    /// When it goes; `None` = never.
+    fn goes(&mut self) -> &mut Option<Ticks>;
 }
 
 impl Extent for CodeRegion {
@@ -199,11 +200,11 @@ impl Extent for CodeRegion {
         (self.base, self.last())
     }
 
-    fn comes(&self) -> u64 {
+    fn comes(&self) -> Ticks {
         self.add
     }
 
-    fn goes(&mut self) -> &mut Option<u64> {
+    fn goes(&mut self) -> &mut Option<Ticks> {
         &mut self.remove
     }
 }
@@ -263,8 +264,8 @@ impl CodeIndex {
         index
     }
 
-    /// When the first region begins that begins after `time` and holds `address`.
-    pub fn next_at(&self, regions: &[CodeRegion], address: u64, time: u64) -> Option<u64> {
+    /// When the first region that comes after `time` and holds `address` comes.
+    pub fn next_at(&self, regions: &[CodeRegion], address: u64, time: Ticks) -> Option<Ticks> {
         let after = self.by_base.partition_point(|(base, ..)| *base <= address);
         let reaching = self.by_base[..after].iter().rev().take_while(|(_, highest, _)| *highest >= address);
         let holding = reaching
@@ -282,8 +283,8 @@ pub(super) struct LiveCode {
 }
 
 impl LiveCode {
-    /// Moves to a moment, later or earlier. Returns the number of changes in between.
-    pub fn go(&mut self, timeline: &Timeline, time: u64) -> u64 {
+    /// Goes to a moment, later or earlier; how many changes lie between.
+    pub fn go(&mut self, timeline: &Timeline, time: Ticks) -> u64 {
         let changes = &timeline.code_index.changes;
         let start = self.next;
         let end = destination(changes, start, |change| change.time <= time);
@@ -328,7 +329,17 @@ mod tests {
 
     fn add(instance: u64, time: u64, base: u64, size: u64) -> CodeAdd<'static> {
         let (kind, image_base) = (CodeKind::Stub as u64, base);
-        CodeAdd { instance, time, kind, base, size, image_base, function: &[], unwind: &[], code: &[] }
+        CodeAdd {
+            instance,
+            time: Ticks(time),
+            kind,
+            base,
+            size,
+            image_base,
+            function: &[],
+            unwind: &[],
+            code: &[],
+        }
     }
 
     fn timeline(events: &[Event<'_>]) -> Timeline {
@@ -341,7 +352,7 @@ mod tests {
     fn at(timeline: &Timeline, address: u64, times: &[u64]) -> Vec<u64> {
         let mut view = timeline.view();
         let found = times.iter().map(|&time| {
-            view.go(time);
+            view.go(Ticks(time));
             view.find_code(address).map_or(0, |region| timeline.code[region as usize].instance)
         });
         found.collect()
@@ -351,7 +362,7 @@ mod tests {
     fn code_at_a_reused_address_is_that_of_the_moment() {
         let timeline = timeline(&[
             Event::CodeAdd(add(7, 10, BASE, 0x40)),
-            Event::CodeRemove { instance: 7, time: 20 },
+            Event::CodeRemove { instance: 7, time: Ticks(20) },
             Event::CodeAdd(add(9, 30, BASE, 0x80)),
         ]);
         assert_eq!(at(&timeline, BASE + 0x3f, &[9, 10, 19, 20, 29, 30, 99, 12]), [0, 7, 7, 0, 0, 9, 9, 7]);
@@ -366,8 +377,8 @@ mod tests {
             Event::CodeAdd(add(2, 10, BASE + 0x40, 0x40)),
             Event::CodeAdd(add(3, 10, BASE + 0x80, 0x40)),
             Event::CodeAdd(add(4, 20, BASE + 0x20, 0x40)),
-            // This event comes later in the trace than it happened.
-            Event::CodeRemove { instance: 1, time: 25 },
+            // Told later than it happened.
+            Event::CodeRemove { instance: 1, time: Ticks(25) },
         ]);
         assert_eq!(at(&timeline, BASE + 0x10, &[19, 20]), [1, 0]);
         assert_eq!(at(&timeline, BASE + 0x30, &[19, 20]), [1, 4]);
@@ -382,11 +393,11 @@ mod tests {
             Event::CodeAdd(add(2, 10, BASE + 0x100, 0x10)),
             Event::CodeAdd(add(3, 30, BASE + 0x200, 0x10)),
         ]);
-        assert_eq!(timeline.code_after(BASE + 0x108, 0), Some(10));
-        assert_eq!(timeline.code_after(BASE + 0x108, 10), Some(50));
-        assert_eq!(timeline.code_after(BASE + 0x300, 0), Some(50));
-        assert_eq!(timeline.code_after(BASE + 0x300, 50), None);
-        assert_eq!(timeline.code_after(BASE + 0x1000, 0), None);
+        assert_eq!(timeline.code_after(BASE + 0x108, Ticks(0)), Some(Ticks(10)));
+        assert_eq!(timeline.code_after(BASE + 0x108, Ticks(10)), Some(Ticks(50)));
+        assert_eq!(timeline.code_after(BASE + 0x300, Ticks(0)), Some(Ticks(50)));
+        assert_eq!(timeline.code_after(BASE + 0x300, Ticks(50)), None);
+        assert_eq!(timeline.code_after(BASE + 0x1000, Ticks(0)), None);
     }
 
     fn record(words: [u32; 3]) -> Vec<u8> {

@@ -3,6 +3,7 @@
 
 use super::registers;
 use stk_format::{Decoded, Sample};
+use stk_schema::Ticks;
 use stk_schema::event::{Event, ManagedThread};
 use stk_unwind::Registers;
 
@@ -25,13 +26,13 @@ pub struct ManagedTracker {
     pub thread: u64,
     /// The report at the thread's latest sample.
     pub latest: Option<ManagedState>,
-    time: u64,
+    time: Ticks,
 }
 
 impl ManagedTracker {
     /// A tracker that knows nothing yet.
     pub fn new(thread: u64) -> ManagedTracker {
-        ManagedTracker { thread, latest: None, time: 0 }
+        ManagedTracker { thread, latest: None, time: Ticks::ZERO }
     }
 
     /// Takes the next event of a block.
@@ -48,9 +49,8 @@ impl ManagedTracker {
     }
 }
 
-/// Takes an event behind the sample of `thread` at `time`. Returns whether it belongs to that
-/// sample.
-pub fn take(managed: &mut Option<ManagedState>, thread: u64, time: u64, event: &Event<'_>) -> bool {
+/// Takes an event behind the sample of `thread` at `time`; whether it belongs to that sample.
+pub fn take(managed: &mut Option<ManagedState>, thread: u64, time: Ticks, event: &Event<'_>) -> bool {
     match (event, managed) {
         (Event::ManagedThread(said), managed) if (said.thread, said.time) == (thread, time) => {
             *managed = Some(ManagedState { thread: *said, outside: Vec::new() });

@@ -43,6 +43,7 @@ use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use stk_format::{BlockKind, BlockRef, Damage, FileHeader, OpenError, Scratch};
+use stk_schema::Ticks;
 use stk_schema::event::ModuleFlags;
 
 /// Why a trace cannot be read at all.
@@ -203,9 +204,9 @@ impl<'a> Trace<'a> {
         self.sample_blocks().map(|block| u64::from(block.header.samples)).sum()
     }
 
-    /// Time of the last event, in ticks.
-    pub fn last(&self) -> u64 {
-        let blocks = self.blocks.blocks().iter().map(|block| block.header.last).max().unwrap_or(0);
+    /// Time of the last event.
+    pub fn last(&self) -> Ticks {
+        let blocks = self.blocks.blocks().iter().map(|block| block.header.last).max().unwrap_or_default();
         blocks.max(self.timeline.last).max(self.header().clock_start)
     }
 

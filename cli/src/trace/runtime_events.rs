@@ -4,6 +4,7 @@
 use super::{Trace, beyond_memory};
 use std::collections::{BTreeMap, HashSet};
 use stk_format::{BlockKind, Scratch};
+use stk_schema::Ticks;
 use stk_schema::event::{self, Event};
 
 /// The NetTrace stream of a session.
@@ -11,8 +12,8 @@ use stk_schema::event::{self, Event};
 pub struct Nettrace {
     /// Number of the session.
     pub session: u64,
-    /// When the latest piece was received, in ticks.
-    pub received: u64,
+    /// When the latest piece was received.
+    pub received: Ticks,
     /// The stream from its beginning.
     pub bytes: Vec<u8>,
 }
@@ -20,8 +21,8 @@ pub struct Nettrace {
 /// A METHOD_NAME event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamedCode {
-    /// When, in ticks.
-    pub time: u64,
+    /// When the runtime said it.
+    pub time: Ticks,
     /// First address of the code.
     pub base: u64,
     /// Length in bytes.
@@ -97,7 +98,7 @@ impl Sessions {
         }
         let session = self.known.entry(piece.session).or_insert(Nettrace {
             session: piece.session,
-            received: 0,
+            received: Ticks::ZERO,
             bytes: Vec::new(),
         });
         let missing = piece.offset.checked_sub(session.bytes.len() as u64);
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     fn add(sessions: &mut Sessions, session: u64, offset: u64, bytes: &[u8]) {
-        sessions.add(&event::Nettrace { session, time: offset, offset, bytes });
+        sessions.add(&event::Nettrace { session, time: Ticks(offset), offset, bytes });
     }
 
     #[test]
@@ -140,7 +141,7 @@ mod tests {
         add(&mut sessions, 1, 2, b"cd");
         add(&mut sessions, 1, 3, b"de");
         assert_eq!(sessions.known[&1].bytes, b"abcde");
-        assert_eq!((&*sessions.known[&2].bytes, sessions.known[&1].received), (&b"xy"[..], 3));
+        assert_eq!((&*sessions.known[&2].bytes, sessions.known[&1].received), (&b"xy"[..], Ticks(3)));
         assert!(sessions.problems.is_empty());
     }
 

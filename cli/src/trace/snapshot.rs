@@ -3,6 +3,7 @@
 use super::{ManagedState, SampleCopy, Trace, take_managed};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_format::{BlockRef, Decoded, Sample, Samples, Scratch};
+use stk_schema::Ticks;
 use stk_schema::event::{Event, RunState, ThreadFlags};
 
 /// What was captured of a thread at its last sample before a moment.
@@ -10,11 +11,11 @@ use stk_schema::event::{Event, RunState, ThreadFlags};
 pub struct Snapshot {
     /// Thread instance.
     pub thread: u64,
-    /// When it was sampled, in ticks.
-    pub sampled: u64,
-    /// Until when it is known to have been as sampled, in ticks; `sampled` or later.
-    pub until: u64,
-    /// Its run state at that time.
+    /// When it was sampled.
+    pub sampled: Ticks,
+    /// Until when it is known to have been as sampled; `sampled` or later.
+    pub until: Ticks,
+    /// What it was doing at that time.
     pub state: RunState,
     /// The sample; `None` if its registers are not known.
     pub sample: Option<SampleCopy>,
@@ -38,11 +39,10 @@ impl Snapshot {
     }
 }
 
-/// The last sample at or before `time` (in ticks) of each thread that was alive then and that
-/// `wanted` takes, by thread instance. Threads that were never sampled before are left out. Looks
-/// back only as far as it must. Beside them, how many are left out because there is no memory for
-/// their stacks.
-pub fn snapshots(trace: &Trace<'_>, time: u64, wanted: &dyn Fn(u64) -> bool) -> (Vec<Snapshot>, u64) {
+/// The last sample at or before `time` of each thread that was alive then and that `wanted` takes,
+/// by thread instance. Threads that were never sampled before are left out. Looks back only as far
+/// as it must. Beside them, how many are left out because there is no memory for their stacks.
+pub fn snapshots(trace: &Trace<'_>, time: Ticks, wanted: &dyn Fn(u64) -> bool) -> (Vec<Snapshot>, u64) {
     let alive = trace.timeline.threads.iter().filter(|thread| {
         let begun = thread.flags.contains(ThreadFlags::AT_START) || thread.start <= time;
         begun && thread.exit.is_none_or(|exit| exit > time) && !thread.flags.contains(ThreadFlags::RECORDER)
@@ -50,8 +50,8 @@ pub fn snapshots(trace: &Trace<'_>, time: u64, wanted: &dyn Fn(u64) -> bool) -> 
     let mut pending: HashSet<u64> =
         alive.map(|thread| thread.instance).filter(|&instance| wanted(instance)).collect();
     let mut found: BTreeMap<u64, Snapshot> = BTreeMap::new();
-    // What IDLE events say about threads whose sample is in an earlier block.
-    let mut idle: HashMap<u64, (u64, RunState)> = HashMap::new();
+    // What IDLE events say of threads whose sample is in an earlier block.
+    let mut idle: HashMap<u64, (Ticks, RunState)> = HashMap::new();
     let mut left_out = 0;
     let mut scratch = Scratch::new();
     let blocks: Vec<&BlockRef> = trace.sample_blocks().filter(|block| block.header.first <= time).collect();
@@ -79,14 +79,14 @@ pub fn snapshots(trace: &Trace<'_>, time: u64, wanted: &dyn Fn(u64) -> bool) -> 
 fn last_samples(
     trace: &Trace<'_>,
     block: &BlockRef,
-    time: u64,
+    time: Ticks,
     scratch: &mut Scratch,
     pending: &HashSet<u64>,
-    idle: &mut HashMap<u64, (u64, RunState)>,
+    idle: &mut HashMap<u64, (Ticks, RunState)>,
 ) -> HashSet<u64> {
     let mut last: HashMap<u64, u64> = HashMap::new();
     let mut number = 0;
-    let mut note = |thread, first, last: u64, state| {
+    let mut note = |thread, first, last: Ticks, state| {
         if first <= time && pending.contains(&thread) {
             let last = last.min(time);
             let known = idle.entry(thread).or_insert((last, state));
@@ -190,7 +190,12 @@ mod tests {
         for (thread, (bytes, base)) in threads.into_iter().zip([(100, stack), (100_000, 2 * stack)]) {
             testing::sample(&mut builder, thread, 10_000, base, &[]);
             builder.push(&testing::managed(thread, 10_000, 0));
-            builder.push(&Event::Memory(Memory { thread, time: 10_000, address: 0, bytes: &vec![0; bytes] }));
+            builder.push(&Event::Memory(Memory {
+                thread,
+                time: Ticks(10_000),
+                address: 0,
+                bytes: &vec![0; bytes],
+            }));
         }
         let file = builder.finish();
         let mut trace = Trace::read(&file, "test.stk").unwrap();

@@ -14,10 +14,11 @@ pub use view::{LiveModule, View};
 use super::code::{CodeIndex, CodeRegion, Extent};
 use crate::model::{Image, ImageId};
 use std::collections::BTreeMap;
+use stk_schema::Ticks;
 use stk_schema::event::{DropReason, ModuleFlags, Table, ThreadFlags};
 use stk_schema::identity::ContentHash;
 
-/// Modules, threads and facts of a trace over time. Times are ticks.
+/// Modules, threads and facts of a trace over time.
 #[derive(Default, Debug)]
 pub struct Timeline {
     /// Distinct images, in order of first appearance.
@@ -41,10 +42,10 @@ pub struct Timeline {
     /// Samples or events that the recorder dropped, by reason.
     pub dropped: BTreeMap<u64, u64>,
     /// The sampling rates that were set after the start: time and millihertz.
-    pub rates: Vec<(u64, u32)>,
-    /// Moments on both clocks: ticks and nanoseconds since the Unix epoch.
-    pub clocks: Vec<(u64, u64)>,
-    /// Words that the recorder overwrote on purpose, by rule.
+    pub rates: Vec<(Ticks, u32)>,
+    /// Moments on both clocks: the trace's and nanoseconds since the Unix epoch.
+    pub clocks: Vec<(Ticks, u64)>,
+    /// Words that were overwritten on purpose, by rule.
     pub redacted: BTreeMap<String, u64>,
     pub exceptions: u64,
     /// How the recording ended.
@@ -52,7 +53,7 @@ pub struct Timeline {
     /// Events of unknown type, skipped.
     pub unknown_events: u64,
     /// Latest time seen.
-    pub last: u64,
+    pub last: Ticks,
     changes: Vec<ModuleChange>,
     pub(super) code_index: CodeIndex,
 }
@@ -83,9 +84,9 @@ pub struct Module {
     /// How it was found.
     pub flags: ModuleFlags,
     /// From when on it is there; with [`ModuleFlags::AT_START`] from the beginning.
-    pub load: u64,
-    /// When it was unloaded; `None`: never.
-    pub unload: Option<u64>,
+    pub load: Ticks,
+    /// When it went; `None` = never.
+    pub unload: Option<Ticks>,
 }
 
 impl Extent for Module {
@@ -93,11 +94,11 @@ impl Extent for Module {
         (self.base, self.base.saturating_add(self.size - 1))
     }
 
-    fn comes(&self) -> u64 {
+    fn comes(&self) -> Ticks {
         self.load
     }
 
-    fn goes(&mut self) -> &mut Option<u64> {
+    fn goes(&mut self) -> &mut Option<Ticks> {
         &mut self.unload
     }
 }
@@ -112,10 +113,10 @@ pub struct Thread {
     /// How it was found.
     pub flags: ThreadFlags,
     /// When it was first seen; with [`ThreadFlags::AT_START`] it ran before.
-    pub start: u64,
-    /// When it ended; `None`: never.
-    pub exit: Option<u64>,
-    /// Its last name; empty if it had none.
+    pub start: Ticks,
+    /// When it ended; `None` = never.
+    pub exit: Option<Ticks>,
+    /// Last name it had; empty if none.
     pub name: String,
     /// Win32 start address; 0 if unknown.
     pub start_address: u64,
@@ -126,8 +127,8 @@ pub struct Thread {
 /// A point in time that the user or the target marked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mark {
-    /// When, in ticks.
-    pub time: u64,
+    /// The marked time.
+    pub time: Ticks,
     /// Thread instance; 0 = the process.
     pub thread: u64,
     /// Number given by the caller.
@@ -154,8 +155,8 @@ pub struct Runtime {
 /// How the recording ended.
 #[derive(Clone, Debug)]
 pub struct RecordingEnd {
-    /// When, in ticks.
-    pub time: u64,
+    /// When it ended.
+    pub time: Ticks,
     /// `EndReason` as a number.
     pub reason: u64,
     /// Samples written, idle ones included.
@@ -169,7 +170,7 @@ pub struct RecordingEnd {
 /// A module is loaded or unloaded.
 #[derive(Clone, Copy, Debug)]
 struct ModuleChange {
-    time: u64,
+    time: Ticks,
     loads: bool,
     module: u32,
 }
@@ -185,8 +186,8 @@ impl Timeline {
         View::new(self)
     }
 
-    /// When the first dynamic code that comes after `time` and holds `address` comes, in ticks.
-    pub fn code_after(&self, address: u64, time: u64) -> Option<u64> {
+    /// When the first dynamic code that comes after `time` and holds `address` comes.
+    pub fn code_after(&self, address: u64, time: Ticks) -> Option<Ticks> {
         self.code_index.next_at(&self.code, address, time)
     }
 }

@@ -14,6 +14,7 @@ use crate::stack::StackWalker;
 use crate::trace::{ManagedState, SampleCopy, Trace, take_managed};
 use std::collections::BTreeMap;
 use stk_format::Sample;
+use stk_schema::Ticks;
 use stk_schema::event::Event;
 use stk_unwind::{Frame, Modules, Stop};
 
@@ -129,8 +130,8 @@ impl StepClass {
 #[derive(Default, Debug)]
 pub struct ClassCount {
     pub count: u64,
-    /// Thread instance, time in ticks, and what it is.
-    pub examples: Vec<(u64, u64, String)>,
+    /// Thread instance, time, and what it is.
+    pub examples: Vec<(u64, Ticks, String)>,
 }
 
 impl ClassCount {
@@ -180,7 +181,7 @@ impl ExplicitComparison {
 #[derive(Debug)]
 pub(super) struct WaitingSample {
     thread: u64,
-    pub(super) time: u64,
+    pub(super) time: Ticks,
     kept: SampleCopy,
     managed: Option<ManagedState>,
 }

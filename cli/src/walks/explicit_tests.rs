@@ -5,6 +5,7 @@ use crate::image::{ImageSearch, load_images};
 use crate::testing::{self, Moment, TestImage, in_function};
 use crate::trace::Trace;
 use std::sync::atomic::AtomicU64;
+use stk_schema::Ticks;
 use stk_schema::event::{Event, MethodName, RunState};
 
 const BASE: u64 = 0x1_4000_0000;
@@ -55,7 +56,7 @@ impl ExplicitScene {
         for n in [1, 3] {
             let base = BASE + u64::from(TestImage::function(n));
             let name = MethodName {
-                time: 0,
+                time: Ticks(0),
                 base,
                 size: testing::FUNCTION_SIZE.into(),
                 source: 1,

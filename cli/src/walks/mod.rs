@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use stk_format::{BlockError, BlockRef, Decoded, Sample, Scratch};
+use stk_schema::Ticks;
 use stk_schema::event::{CheckWalk, Event};
 use stk_unwind::{Frame, ModuleId, Modules as _, Stop, WalkOptions, Walker};
 
@@ -68,8 +69,8 @@ pub struct Differences {
 pub struct Example {
     /// Thread instance.
     pub thread: u64,
-    /// When it was sampled, in ticks.
-    pub time: u64,
+    /// When it was sampled.
+    pub time: Ticks,
     /// Number of the first frame that differs, from 0.
     pub frame: usize,
     /// The frame before it, which both walks have, if there is one.
@@ -215,9 +216,9 @@ impl<'t> ComparisonWorker<'t> {
         self.walker.space(block.header.first);
         self.walker.take_cost();
         let most_cost = cost::of_block(self.trace, block);
-        // Time and slot of the last sample of each thread that has no walk so far.
-        let mut last: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
-        // The latest sample, until the runtime's report on it has been read.
+        // Time and slot of the last sample of each thread that has no walk yet.
+        let mut last: BTreeMap<u64, (Ticks, u32)> = BTreeMap::new();
+        // The latest sample, until what a runtime said of it has been read.
         let mut waiting: Option<explicit::WaitingSample> = None;
         while let Some(decoded) = samples.next()? {
             *cost += self.walker.take_cost();

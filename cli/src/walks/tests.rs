@@ -4,6 +4,7 @@
 use super::*;
 use crate::image::{ImageSearch, load_images};
 use crate::testing::{self, Moment, TestImage, in_function};
+use stk_schema::Ticks;
 use stk_schema::event::RunState;
 
 const BASE: u64 = 0x1_4000_0000;
@@ -29,7 +30,13 @@ impl Scene {
         for n in 1..words.len() as u64 * 8 / FRAME {
             frames.push((words[(n * FRAME / 8 - 1) as usize], sp + n * FRAME));
         }
-        Scene { ip, sp, words, code: Vec::new(), walk: CheckWalk { thread: 0, time: TIME, flags: 0, frames } }
+        Scene {
+            ip,
+            sp,
+            words,
+            code: Vec::new(),
+            walk: CheckWalk { thread: 0, time: Ticks(TIME), flags: 0, frames },
+        }
     }
 
     /// The same, but the innermost function has released its frame and is about to execute `code`.
@@ -224,7 +231,7 @@ fn discarded_walks_and_those_without_a_sample_are_counted() {
     let found = scene.compare();
     assert_eq!((found.discarded, found.equal, found.different(), found.unmatched), (1, 0, 0, 0));
     let mut scene = Scene::new(&calls());
-    scene.walk.time += 1;
+    scene.walk.time += Ticks(1);
     let found = scene.compare();
     assert_eq!((found.unmatched, found.equal, found.different()), (1, 0, 0));
 }

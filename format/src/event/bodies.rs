@@ -4,6 +4,7 @@
 use super::codec::*;
 use crate::Malformed;
 use crate::bytes::{Cursor, NoRoom, Sink};
+use stk_schema::Ticks;
 use stk_schema::event::kind::*;
 use stk_schema::event::*;
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
@@ -40,11 +41,11 @@ macro_rules! bodies {
                 }
             }
 
-            fn put_body(&self, base: u64, out: &mut impl Sink) -> Result<(), NoRoom> {
-                let ticks = &mut Ticks::new(base);
+            fn put_body(&self, base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
+                let times = &mut Times::new(base);
                 match self {
                     $(variant!($enum $variant $(($inner))? { $($field)* }) => {
-                        $(<$codec as Codec<_>>::put($field, ticks, out)?;)*
+                        $(<$codec as Codec<_>>::put($field, times, out)?;)*
                         Ok(())
                     })*
                     #[allow(unused_variables)]
@@ -55,11 +56,11 @@ macro_rules! bodies {
             }
 
             #[inline]
-            fn read_body($unknown: u64, c: &mut Cursor<'a>, base: u64) -> Result<Self, Malformed> {
-                let ticks = &mut Ticks::new(base);
+            fn read_body($unknown: u64, c: &mut Cursor<'a>, base: Ticks) -> Result<Self, Malformed> {
+                let times = &mut Times::new(base);
                 Ok(match $unknown {
                     $($kind => {
-                        $(let $field = <$codec as Codec<_>>::read(c, ticks)?;)*
+                        $(let $field = <$codec as Codec<_>>::read(c, times)?;)*
                         let body = variant!($enum $variant $(($inner))? { $($field)* });
                         $($sound(&body).map_err(|_| c.malformed())?;)?
                         body
@@ -82,7 +83,7 @@ macro_rules! bodies {
                 }
             }
 
-            fn time(&self) -> Option<u64> {
+            fn time(&self) -> Option<Ticks> {
                 match self {
                     $(variant!($enum $variant $(($inner))? { $($field)* }) => {
                         let time = None;
@@ -173,11 +174,11 @@ impl<'a> Element<'a> for Identity<'a> {
     const TOO_MANY: &'static str = "too many identities";
     const LEAST: usize = 2;
 
-    fn put(&self, _: Option<&Self>, base: u64, out: &mut impl Sink) -> Result<(), NoRoom> {
+    fn put(&self, _: Option<&Self>, base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
         Body::put(self, base, out)
     }
 
-    fn read(c: &mut Cursor<'a>, _: Option<&Self>, base: u64) -> Result<Self, Malformed> {
+    fn read(c: &mut Cursor<'a>, _: Option<&Self>, base: Ticks) -> Result<Self, Malformed> {
         let tag = c.varint()?;
         let body = c.bytes(limits::MAX_NAME + 20)?;
         Self::read_body(tag, &mut Cursor::new(body), base)
@@ -190,15 +191,15 @@ macro_rules! record {
         impl Element<'_> for $struct {
             const LEAST: usize = $least;
 
-            fn put(&self, _: Option<&Self>, base: u64, out: &mut impl Sink) -> Result<(), NoRoom> {
-                let ticks = &mut Ticks::new(base);
-                $(<$codec as Codec<_>>::put(&self.$field, ticks, out)?;)*
+            fn put(&self, _: Option<&Self>, base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
+                let times = &mut Times::new(base);
+                $(<$codec as Codec<_>>::put(&self.$field, times, out)?;)*
                 Ok(())
             }
 
-            fn read(c: &mut Cursor, _: Option<&Self>, base: u64) -> Result<Self, Malformed> {
-                let ticks = &mut Ticks::new(base);
-                $(let $field = <$codec as Codec<_>>::read(c, ticks)?;)*
+            fn read(c: &mut Cursor, _: Option<&Self>, base: Ticks) -> Result<Self, Malformed> {
+                let times = &mut Times::new(base);
+                $(let $field = <$codec as Codec<_>>::read(c, times)?;)*
                 Ok($struct { $($field),* })
             }
         }
@@ -216,11 +217,11 @@ impl Element<'_> for u64 {
     const TOO_MANY: &'static str = "too many frames";
     const LEAST: usize = 1;
 
-    fn put(&self, before: Option<&u64>, _: u64, out: &mut impl Sink) -> Result<(), NoRoom> {
+    fn put(&self, before: Option<&u64>, _: Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
         out.signed(self.wrapping_sub(before.copied().unwrap_or(0)) as i64)
     }
 
-    fn read(c: &mut Cursor, before: Option<&u64>, _: u64) -> Result<u64, Malformed> {
+    fn read(c: &mut Cursor, before: Option<&u64>, _: Ticks) -> Result<u64, Malformed> {
         Ok(before.copied().unwrap_or(0).wrapping_add(c.signed()? as u64))
     }
 }
@@ -231,12 +232,12 @@ impl Element<'_> for (u64, u64) {
     const TOO_MANY: &'static str = "too many frames";
     const LEAST: usize = 2;
 
-    fn put(&self, before: Option<&Self>, base: u64, out: &mut impl Sink) -> Result<(), NoRoom> {
+    fn put(&self, before: Option<&Self>, base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
         self.0.put(before.map(|(ip, _)| ip), base, out)?;
         self.1.put(before.map(|(_, sp)| sp), base, out)
     }
 
-    fn read(c: &mut Cursor, before: Option<&Self>, base: u64) -> Result<Self, Malformed> {
+    fn read(c: &mut Cursor, before: Option<&Self>, base: Ticks) -> Result<Self, Malformed> {
         let ip = u64::read(c, before.map(|(ip, _)| ip), base)?;
         Ok((ip, u64::read(c, before.map(|(_, sp)| sp), base)?))
     }
@@ -246,21 +247,22 @@ impl Element<'_> for (u64, u64) {
 impl Element<'_> for IndexEntry {
     const LEAST: usize = 5;
 
-    fn put(&self, before: Option<&Self>, base: u64, out: &mut impl Sink) -> Result<(), NoRoom> {
+    fn put(&self, before: Option<&Self>, base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
         let (offset, seq, first) = before.map_or((0, 0, base), |e| (e.offset, e.seq, e.first));
         out.varint(self.offset.wrapping_sub(offset))?;
         out.varint(self.seq.wrapping_sub(seq))?;
         out.put(&[self.kind])?;
-        out.signed(self.first.wrapping_sub(first) as i64)?;
-        out.varint(self.last.wrapping_sub(self.first))
+        out.signed(self.first.0.wrapping_sub(first.0) as i64)?;
+        out.varint(self.last.0.wrapping_sub(self.first.0))
     }
 
-    fn read(c: &mut Cursor, before: Option<&Self>, base: u64) -> Result<Self, Malformed> {
+    fn read(c: &mut Cursor, before: Option<&Self>, base: Ticks) -> Result<Self, Malformed> {
         let (offset, seq, first) = before.map_or((0, 0, base), |e| (e.offset, e.seq, e.first));
         let offset = offset.wrapping_add(c.varint()?);
         let seq = seq.wrapping_add(c.varint()?);
         let [kind] = c.array()?;
-        let first = first.wrapping_add(c.signed()? as u64);
-        Ok(IndexEntry { offset, seq, kind, first, last: first.wrapping_add(c.varint()?) })
+        let first = Ticks(first.0.wrapping_add(c.signed()? as u64));
+        let last = Ticks(first.0.wrapping_add(c.varint()?));
+        Ok(IndexEntry { offset, seq, kind, first, last })
     }
 }

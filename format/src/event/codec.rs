@@ -4,37 +4,38 @@
 use crate::Malformed;
 use crate::bytes::{Counter, Cursor, NoRoom, Sink};
 use alloc::vec::Vec;
+use stk_schema::Ticks;
 use stk_schema::event::{ModuleFlags, RunState, ThreadFlags};
 use stk_schema::identity::ContentHash;
 use stk_schema::limits;
 
 /// The times that a body's times are relative to.
-pub struct Ticks {
+pub struct Times {
     /// The block's first time.
-    pub base: u64,
+    pub base: Ticks,
     /// The last time that was put or read in this body.
-    last: u64,
+    last: Ticks,
 }
 
-impl Ticks {
-    pub fn new(base: u64) -> Ticks {
-        Ticks { base, last: base }
+impl Times {
+    pub fn new(base: Ticks) -> Times {
+        Times { base, last: base }
     }
 }
 
 /// How a field of type `T` is stored.
 pub trait Codec<'a, T> {
-    fn put(value: &T, ticks: &mut Ticks, out: &mut impl Sink) -> Result<(), NoRoom>;
+    fn put(value: &T, times: &mut Times, out: &mut impl Sink) -> Result<(), NoRoom>;
 
-    fn read(c: &mut Cursor<'a>, ticks: &mut Ticks) -> Result<T, Malformed>;
+    fn read(c: &mut Cursor<'a>, times: &mut Times) -> Result<T, Malformed>;
 
     /// Whether readers accept `value`; the error names the limit that it breaks.
     fn check(_value: &T) -> Result<(), &'static str> {
         Ok(())
     }
 
-    /// The time that the field states, in ticks.
-    fn time(_value: &T) -> Option<u64> {
+    /// The time that the field states.
+    fn time(_value: &T) -> Option<Ticks> {
         None
     }
 }
@@ -110,12 +111,12 @@ impl Number for RunState {
 
 impl<T: Number> Codec<'_, T> for Varint {
     #[inline]
-    fn put(value: &T, _: &mut Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
+    fn put(value: &T, _: &mut Times, out: &mut impl Sink) -> Result<(), NoRoom> {
         out.varint(value.to_u64())
     }
 
     #[inline]
-    fn read(c: &mut Cursor, _: &mut Ticks) -> Result<T, Malformed> {
+    fn read(c: &mut Cursor, _: &mut Times) -> Result<T, Malformed> {
         T::from_varint(c)
     }
 }
@@ -123,20 +124,20 @@ impl<T: Number> Codec<'_, T> for Varint {
 /// A time: `signed`, relative to the block's first time.
 pub struct Time;
 
-impl Codec<'_, u64> for Time {
+impl Codec<'_, Ticks> for Time {
     #[inline]
-    fn put(value: &u64, ticks: &mut Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
-        ticks.last = *value;
-        out.signed(value.wrapping_sub(ticks.base) as i64)
+    fn put(value: &Ticks, times: &mut Times, out: &mut impl Sink) -> Result<(), NoRoom> {
+        times.last = *value;
+        out.signed(value.0.wrapping_sub(times.base.0) as i64)
     }
 
     #[inline]
-    fn read(c: &mut Cursor, ticks: &mut Ticks) -> Result<u64, Malformed> {
-        ticks.last = ticks.base.wrapping_add(c.signed()? as u64);
-        Ok(ticks.last)
+    fn read(c: &mut Cursor, times: &mut Times) -> Result<Ticks, Malformed> {
+        times.last = Ticks(times.base.0.wrapping_add(c.signed()? as u64));
+        Ok(times.last)
     }
 
-    fn time(value: &u64) -> Option<u64> {
+    fn time(value: &Ticks) -> Option<Ticks> {
         Some(*value)
     }
 }
@@ -144,21 +145,21 @@ impl Codec<'_, u64> for Time {
 /// A time: a varint, ticks after the time before it in the same body.
 pub struct Span;
 
-impl Codec<'_, u64> for Span {
+impl Codec<'_, Ticks> for Span {
     #[inline]
-    fn put(value: &u64, ticks: &mut Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
-        let span = value.wrapping_sub(ticks.last);
-        ticks.last = *value;
+    fn put(value: &Ticks, times: &mut Times, out: &mut impl Sink) -> Result<(), NoRoom> {
+        let span = value.0.wrapping_sub(times.last.0);
+        times.last = *value;
         out.varint(span)
     }
 
     #[inline]
-    fn read(c: &mut Cursor, ticks: &mut Ticks) -> Result<u64, Malformed> {
-        ticks.last = ticks.last.wrapping_add(c.varint()?);
-        Ok(ticks.last)
+    fn read(c: &mut Cursor, times: &mut Times) -> Result<Ticks, Malformed> {
+        times.last = Ticks(times.last.0.wrapping_add(c.varint()?));
+        Ok(times.last)
     }
 
-    fn time(value: &u64) -> Option<u64> {
+    fn time(value: &Ticks) -> Option<Ticks> {
         Some(*value)
     }
 }
@@ -175,12 +176,12 @@ pub type Piece = Counted<{ limits::MAX_BLOB_CHUNK }>;
 
 impl<'a, const MAX: usize> Codec<'a, &'a [u8]> for Counted<MAX> {
     #[inline]
-    fn put(value: &&'a [u8], _: &mut Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
+    fn put(value: &&'a [u8], _: &mut Times, out: &mut impl Sink) -> Result<(), NoRoom> {
         out.bytes(value)
     }
 
     #[inline]
-    fn read(c: &mut Cursor<'a>, _: &mut Ticks) -> Result<&'a [u8], Malformed> {
+    fn read(c: &mut Cursor<'a>, _: &mut Times) -> Result<&'a [u8], Malformed> {
         c.bytes(MAX)
     }
 
@@ -194,12 +195,12 @@ pub struct Rest;
 
 impl<'a> Codec<'a, &'a [u8]> for Rest {
     #[inline]
-    fn put(value: &&'a [u8], _: &mut Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
+    fn put(value: &&'a [u8], _: &mut Times, out: &mut impl Sink) -> Result<(), NoRoom> {
         out.put(value)
     }
 
     #[inline]
-    fn read(c: &mut Cursor<'a>, _: &mut Ticks) -> Result<&'a [u8], Malformed> {
+    fn read(c: &mut Cursor<'a>, _: &mut Times) -> Result<&'a [u8], Malformed> {
         c.take(c.remaining())
     }
 }
@@ -209,12 +210,12 @@ pub struct Hash;
 
 impl Codec<'_, ContentHash> for Hash {
     #[inline]
-    fn put(value: &ContentHash, _: &mut Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
+    fn put(value: &ContentHash, _: &mut Times, out: &mut impl Sink) -> Result<(), NoRoom> {
         out.put(&value.0)
     }
 
     #[inline]
-    fn read(c: &mut Cursor, _: &mut Ticks) -> Result<ContentHash, Malformed> {
+    fn read(c: &mut Cursor, _: &mut Times) -> Result<ContentHash, Malformed> {
         c.array().map(ContentHash)
     }
 }
@@ -224,12 +225,12 @@ pub struct Uuid;
 
 impl Codec<'_, [u8; 16]> for Uuid {
     #[inline]
-    fn put(value: &[u8; 16], _: &mut Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
+    fn put(value: &[u8; 16], _: &mut Times, out: &mut impl Sink) -> Result<(), NoRoom> {
         out.put(value)
     }
 
     #[inline]
-    fn read(c: &mut Cursor, _: &mut Ticks) -> Result<[u8; 16], Malformed> {
+    fn read(c: &mut Cursor, _: &mut Times) -> Result<[u8; 16], Malformed> {
         c.array()
     }
 }
@@ -239,12 +240,12 @@ pub struct U32;
 
 impl Codec<'_, u32> for U32 {
     #[inline]
-    fn put(value: &u32, _: &mut Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
+    fn put(value: &u32, _: &mut Times, out: &mut impl Sink) -> Result<(), NoRoom> {
         out.put(&value.to_le_bytes())
     }
 
     #[inline]
-    fn read(c: &mut Cursor, _: &mut Ticks) -> Result<u32, Malformed> {
+    fn read(c: &mut Cursor, _: &mut Times) -> Result<u32, Malformed> {
         c.array().map(u32::from_le_bytes)
     }
 }
@@ -261,23 +262,23 @@ pub trait Element<'a>: Sized {
     /// Fewest bytes that an element takes.
     const LEAST: usize;
 
-    fn put(&self, before: Option<&Self>, base: u64, out: &mut impl Sink) -> Result<(), NoRoom>;
+    fn put(&self, before: Option<&Self>, base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom>;
 
-    fn read(c: &mut Cursor<'a>, before: Option<&Self>, base: u64) -> Result<Self, Malformed>;
+    fn read(c: &mut Cursor<'a>, before: Option<&Self>, base: Ticks) -> Result<Self, Malformed>;
 }
 
 impl<'a, T: Element<'a>> Codec<'a, Vec<T>> for List {
     #[inline]
-    fn put(value: &Vec<T>, ticks: &mut Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
-        put_list(value, ticks.base, out)
+    fn put(value: &Vec<T>, times: &mut Times, out: &mut impl Sink) -> Result<(), NoRoom> {
+        put_list(value, times.base, out)
     }
 
     #[inline]
-    fn read(c: &mut Cursor<'a>, ticks: &mut Ticks) -> Result<Vec<T>, Malformed> {
+    fn read(c: &mut Cursor<'a>, times: &mut Times) -> Result<Vec<T>, Malformed> {
         let count = c.count(T::MOST, T::LEAST)?;
         let mut list = Vec::new();
         for _ in 0..count {
-            let element = T::read(c, list.last(), ticks.base)?;
+            let element = T::read(c, list.last(), times.base)?;
             list.push(element);
         }
         Ok(list)
@@ -289,7 +290,7 @@ impl<'a, T: Element<'a>> Codec<'a, Vec<T>> for List {
 }
 
 /// The stored form of a [`List`].
-pub fn put_list<'a, T: Element<'a>>(list: &[T], base: u64, out: &mut impl Sink) -> Result<(), NoRoom> {
+pub fn put_list<'a, T: Element<'a>>(list: &[T], base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
     out.varint(list.len() as u64)?;
     let mut before = None;
     for element in list {
@@ -305,20 +306,20 @@ pub trait Body<'a>: Sized {
     fn kind(&self) -> u64;
 
     /// The body's stored form.
-    fn put_body(&self, base: u64, out: &mut impl Sink) -> Result<(), NoRoom>;
+    fn put_body(&self, base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom>;
 
-    /// Reads the body of type `kind`. Bytes after the known fields stay unread.
-    fn read_body(kind: u64, c: &mut Cursor<'a>, base: u64) -> Result<Self, Malformed>;
+    /// Reads the body of type `kind`. What follows the known fields stays unread.
+    fn read_body(kind: u64, c: &mut Cursor<'a>, base: Ticks) -> Result<Self, Malformed>;
 
     /// Whether readers accept the body; the error names the limit that it breaks.
     fn check(&self) -> Result<(), &'static str>;
 
-    /// The last time among the fields, in ticks.
-    fn time(&self) -> Option<u64>;
+    /// The last time among the fields.
+    fn time(&self) -> Option<Ticks>;
 
     /// Type, length and body.
     #[inline]
-    fn put(&self, base: u64, out: &mut impl Sink) -> Result<(), NoRoom> {
+    fn put(&self, base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
         let mut length = Counter(0);
         self.put_body(base, &mut length)?;
         out.varint(self.kind())?;

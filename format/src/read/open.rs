@@ -12,6 +12,7 @@ use crate::header::{
 };
 use std::collections::HashSet;
 use std::ops::Range;
+use stk_schema::Ticks;
 use stk_schema::event::{Event, IndexEntry};
 use stk_schema::limits;
 use xxhash_rust::xxh3::xxh3_64;
@@ -249,7 +250,7 @@ impl<'a> Trace<'a> {
             let stored = stored(data, block.offset as usize, &block.header)?;
             decompress(&mut scratch.zstd, &mut scratch.raw, &block.header, stored).ok()?;
             let (kind, body, _) = Split::new(&scratch.raw).next().ok()??;
-            match event::decode(kind, body, 0).ok()? {
+            match event::decode(kind, body, Ticks::ZERO).ok()? {
                 Event::Metadata(fact) if fact.key == HEADER_KEY => {
                     let header = FileHeader::decode(fact.value).ok()?;
                     (header.salt() == first.salt).then_some((header, block.header.seq))

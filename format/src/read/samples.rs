@@ -9,6 +9,7 @@ use crate::header::BlockHeader;
 use crate::sample::{MAX_IMAGE_WORDS, flag};
 use std::collections::HashMap;
 use std::ops::Range;
+use stk_schema::Ticks;
 use stk_schema::event::{Event, Idle, RunState, kind};
 use stk_schema::limits;
 use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet};
@@ -33,8 +34,8 @@ pub struct Sample<'a> {
     pub thread: u64,
     /// The thread's slot in this block: small numbers, for tables.
     pub slot: u32,
-    /// When its context was obtained, in ticks.
-    pub time: u64,
+    /// When its context was obtained.
+    pub time: Ticks,
     /// Which registers `registers` holds.
     pub set: RegisterSet,
     /// Register values in the set's order.
@@ -74,10 +75,10 @@ pub struct Same {
     pub thread: u64,
     /// The thread's slot in this block.
     pub slot: u32,
-    /// Time of the first such pass, in ticks.
-    pub first: u64,
-    /// Time of the last such pass, in ticks.
-    pub last: u64,
+    /// Time of the first such pass.
+    pub first: Ticks,
+    /// Time of the last such pass.
+    pub last: Ticks,
     /// Number of such passes.
     pub ticks: u64,
     /// The thread's state, as far as it is known.
@@ -249,7 +250,7 @@ pub struct Samples<'s> {
     header: BlockHeader,
     word: usize,
     slots: &'s mut Slots,
-    time: u64,
+    time: Ticks,
     /// Stack bytes decoded so far.
     stack_bytes: u64,
     failed: bool,
@@ -326,7 +327,7 @@ impl<'s> Samples<'s> {
             return Err(within(Malformed { at: 0 }));
         }
         let slot = head.slot as usize;
-        self.time = self.time.wrapping_add(head.delta as u64);
+        self.time = Ticks(self.time.0.wrapping_add(head.delta as u64));
         if head.flags & flag::SAME != 0 {
             let entry = &self.slots.slots[slot];
             let (ticks, span) = (c.varint().map_err(within)?, c.varint().map_err(within)?);
@@ -337,7 +338,7 @@ impl<'s> Samples<'s> {
                 thread: entry.thread,
                 slot: slot as u32,
                 first: self.time,
-                last: self.time.wrapping_add(span),
+                last: Ticks(self.time.0.wrapping_add(span)),
                 ticks,
                 state: head.state,
                 cpu_delta: head.cpu,
@@ -448,7 +449,7 @@ enum Step<'s> {
 /// The fields of a sample that its slot does not hold.
 struct Facts<'s> {
     slot: usize,
-    time: u64,
+    time: Ticks,
     unchanged_from: u64,
     code: Option<&'s [u8]>,
     state: RunState,

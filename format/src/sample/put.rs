@@ -52,7 +52,7 @@ pub(super) fn put_sample(
             flags |= bit;
         }
     }
-    let delta = extras.time.wrapping_sub(block.sample_time) as i64;
+    let delta = extras.time.0.wrapping_sub(block.sample_time.0) as i64;
     let mut out = Bounded { buf: &mut block.buf, limit };
     let body = open(&mut out)?;
     out.varint(u64::from(slot))?;
@@ -210,7 +210,7 @@ pub(super) fn put_same(
     if cpu.is_some() {
         flags |= flag::CPU;
     }
-    let delta = p.first.wrapping_sub(block.sample_time) as i64;
+    let delta = p.first.0.wrapping_sub(block.sample_time.0) as i64;
     let mut out = Bounded { buf: &mut block.buf, limit };
     let body = open(&mut out)?;
     out.varint(u64::from(image.slot))?;
@@ -220,7 +220,7 @@ pub(super) fn put_same(
         out.signed(cpu)?;
     }
     out.varint(p.ticks)?;
-    out.varint(p.last - p.first)?;
+    out.varint(p.last.0 - p.first.0)?;
     close(&mut out, body);
     block.sample_time = p.first;
     image.cpu_written = image.cpu_now;

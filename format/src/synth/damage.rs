@@ -2,6 +2,7 @@
 
 use crate::header::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, FileHeader};
 use crate::read::Trace;
+use stk_schema::Ticks;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A file of `header` and one SAMPLES block of any event bytes, as an attacker would make it: the
@@ -20,8 +21,8 @@ pub fn forged(
         seq: 0,
         stored_len: stored.len() as u32,
         raw_len: raw.len() as u32,
-        first: 0,
-        last: 0,
+        first: Ticks::ZERO,
+        last: Ticks::ZERO,
         kind: BlockKind::Samples,
         codec: CODEC_ZSTD,
         flags: 0,

@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use stk_schema::event::*;
 use stk_schema::identity::{ContentHash, Identity};
 use stk_schema::registers::RegisterSet;
-use stk_schema::{Arch, Os};
+use stk_schema::{Arch, Os, Ticks};
 
 /// Ticks per second of built traces: those of QueryPerformanceCounter on most machines.
 pub const FREQUENCY: u64 = 10_000_000;
@@ -41,8 +41,9 @@ struct Thread {
     stack_base: u64,
 }
 
-/// Builds a trace event by event. Methods panic on input that the format does not allow, so that a
-/// test does not continue with an incomplete trace.
+/// Builds a trace event by event. Methods take times as bare numbers of ticks, since tests write
+/// many, and panic on what the format does not allow: a test must not go on with less than it asked
+/// for.
 pub struct TraceBuilder {
     writer: TraceWriter<Vec<u8>>,
     encoder: SampleEncoder,
@@ -51,7 +52,7 @@ pub struct TraceBuilder {
     threads: BTreeMap<u64, Thread>,
     live_modules: BTreeMap<u64, (u64, u64, String)>,
     next_instance: u64,
-    now: u64,
+    now: Ticks,
     samples: u64,
 }
 
@@ -99,7 +100,15 @@ impl TraceBuilder {
         let path = path.as_bytes();
         self.meta(
             time,
-            &Event::ModuleLoad(ModuleLoad { instance, time, base, size, flags, path, identities }),
+            &Event::ModuleLoad(ModuleLoad {
+                instance,
+                time: Ticks(time),
+                base,
+                size,
+                flags,
+                path,
+                identities,
+            }),
         );
         instance
     }
@@ -107,7 +116,7 @@ impl TraceBuilder {
     /// Records that the module was unloaded at `time`.
     pub fn unload(&mut self, time: u64, instance: u64) {
         self.live_modules.remove(&instance);
-        self.meta(time, &Event::ModuleUnload { instance, time });
+        self.meta(time, &Event::ModuleUnload { instance, time: Ticks(time) });
     }
 
     /// Records tables of a module, each a BLOB: (kind, rva, bytes).
@@ -149,7 +158,7 @@ impl TraceBuilder {
         let instance = self.instance();
         let start = ThreadStart {
             instance,
-            time,
+            time: Ticks(time),
             tid,
             flags: ThreadFlags::empty(),
             start_address: 0,
@@ -160,7 +169,7 @@ impl TraceBuilder {
         self.threads.insert(instance, Thread { image, start, stack_base });
         let mut events = vec![Event::ThreadStart(start)];
         if !name.is_empty() {
-            events.push(Event::ThreadName { instance, time, name: name.as_bytes() });
+            events.push(Event::ThreadName { instance, time: Ticks(time), name: name.as_bytes() });
         }
         self.events(BlockKind::Meta, time, events);
         instance
@@ -170,7 +179,7 @@ impl TraceBuilder {
     pub fn exit(&mut self, time: u64, instance: u64) {
         let mut thread = self.threads.remove(&instance).expect("a thread of this trace");
         self.flush(&mut thread.image);
-        self.meta(time, &Event::ThreadExit { instance, time });
+        self.meta(time, &Event::ThreadExit { instance, time: Ticks(time) });
     }
 
     /// A sample: registers (the rest of the set is zero) and the stack's words from the stack
@@ -184,7 +193,7 @@ impl TraceBuilder {
         let stack_base = self.threads[&thread].stack_base;
         self.raw(&RawSample {
             thread,
-            time,
+            time: Ticks(time),
             set,
             registers: &all,
             stack_base,
@@ -228,6 +237,7 @@ impl TraceBuilder {
 
     /// Records a pass that found the thread as in its last sample.
     pub fn same(&mut self, thread: u64, time: u64, state: RunState) {
+        let time = Ticks(time);
         self.now = self.now.max(time);
         let mut entry = self.threads.remove(&thread).expect("a thread of this trace");
         for _ in 0..2 {
@@ -260,7 +270,7 @@ impl TraceBuilder {
 
     /// Whether the SAMPLES block that is being filled is due to be cut, as a recorder would do it.
     pub fn wants_cut(&self, now: u64) -> bool {
-        self.block_open && self.block.wants_cut(now)
+        self.block_open && self.block.wants_cut(Ticks(now))
     }
 
     /// Ends the SAMPLES block that is being filled.
@@ -283,6 +293,7 @@ impl TraceBuilder {
     /// A block of `kind` with these events. Ends the SAMPLES block before it.
     pub fn events<'e>(&mut self, kind: BlockKind, time: u64, events: impl IntoIterator<Item = Event<'e>>) {
         self.cut();
+        let time = Ticks(time);
         self.now = self.now.max(time);
         self.writer.events(kind, time, events).expect("events that fit a block");
     }
@@ -308,7 +319,7 @@ impl TraceBuilder {
             let flags = thread.start.flags | ThreadFlags::RESTATED;
             events.push(Event::ThreadStart(ThreadStart { flags, ..thread.start }));
         }
-        self.events(BlockKind::State, self.now, events);
+        self.events(BlockKind::State, self.now.0, events);
         self.live_modules = modules;
         self.encoder.renew_keyframes();
     }

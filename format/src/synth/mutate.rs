@@ -264,8 +264,8 @@ fn block_field(parts: &mut Parts, choices: &mut dyn Choices) {
     let header = &mut parts.blocks[block].header;
     match choices.below(10) {
         0 => header.seq = number(header.seq, choices),
-        1 => header.first = number(header.first, choices),
-        2 => header.last = number(header.last, choices),
+        1 => header.first.0 = number(header.first.0, choices),
+        2 => header.last.0 = number(header.last.0, choices),
         3 => header.kind = BlockKind::from_code(choices.below(10) as u8),
         4 => header.flags = number(header.flags.into(), choices) as u16,
         5 => header.dropped = number(header.dropped, choices),
@@ -298,7 +298,7 @@ fn file_header(parts: &mut Parts, choices: &mut dyn Choices) {
     let header = &mut parts.header;
     match choices.below(7) {
         0 => header.clock_frequency = number(header.clock_frequency, choices),
-        1 => header.clock_start = number(header.clock_start, choices),
+        1 => header.clock_start.0 = number(header.clock_start.0, choices),
         2 => header.utc_start = number(header.utc_start, choices),
         3 => header.process_created = number(header.process_created, choices),
         4 => header.rate_mhz = number(header.rate_mhz.into(), choices) as u32,

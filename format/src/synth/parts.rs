@@ -7,6 +7,7 @@ use crate::bytes::{Cursor, leb128};
 use crate::event::{self, Split};
 use crate::header::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, FileHeader};
 use crate::read::Trace;
+use stk_schema::Ticks;
 use stk_schema::event::Event;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -65,9 +66,9 @@ impl Parts {
         Some(Parts { header: *trace.header(), blocks: parts.collect() })
     }
 
-    /// Appends a block of `kind` whose events begin at `time` (ticks), numbered as a recorder would
-    /// number it.
-    pub fn block(&mut self, kind: BlockKind, time: u64) -> &mut StoredBlock {
+    /// Appends a block of `kind` whose events begin at `time`, numbered as a recorder would number
+    /// it.
+    pub fn block(&mut self, kind: BlockKind, time: Ticks) -> &mut StoredBlock {
         let like = self.blocks.iter().rev().find(|block| block.header.kind == kind);
         let ordinal = like.map_or(0, |block| block.header.ordinal.wrapping_add(block.times.into()));
         let told = |block: &&StoredBlock| matches!(block.header.kind, BlockKind::Meta | BlockKind::State);
@@ -103,8 +104,8 @@ impl Parts {
             seq: 0,
             stored_len: 0,
             raw_len: 0,
-            first: 0,
-            last: 0,
+            first: Ticks::ZERO,
+            last: Ticks::ZERO,
             kind: BlockKind::Meta,
             codec: CODEC_ZSTD,
             flags: 0,
@@ -182,9 +183,9 @@ impl StoredBlock {
 }
 
 impl StoredEvent {
-    /// `event` as a block stores it whose first time is `first`. Never `None` for an event that can
-    /// be encoded.
-    pub fn of(event: &Event, first: u64) -> Option<StoredEvent> {
+    /// `event` as a block stores it whose first time is `first`. `None` never happens for an event
+    /// that can be encoded.
+    pub fn of(event: &Event, first: Ticks) -> Option<StoredEvent> {
         let stored = event::encode(event, first);
         let (kind, body, _) = Split::new(&stored).next().ok()??;
         Some(StoredEvent { kind, body: body.to_vec() })

@@ -9,7 +9,7 @@ use stk_format::{
 };
 use stk_schema::event::{Clock, End, Event, RunState};
 use stk_schema::registers::RegisterSet;
-use stk_schema::{Arch, Os};
+use stk_schema::{Arch, Os, Ticks};
 
 /// One step of the recorder.
 #[derive(Clone, Debug)]
@@ -104,8 +104,8 @@ pub fn play(ops: &[Op], capacity: usize) -> Played {
         })
         .collect();
     let mut now = 1000;
-    writer.events(BlockKind::State, now, [Event::Clock(Clock { time: now, utc: 0 })]).unwrap();
-    encoder.begin(&mut block, now);
+    writer.events(BlockKind::State, Ticks(now), [Event::Clock(Clock { time: Ticks(now), utc: 0 })]).unwrap();
+    encoder.begin(&mut block, Ticks(now));
     for op in ops {
         now += 1;
         match *op {
@@ -123,7 +123,7 @@ pub fn play(ops: &[Op], capacity: usize) -> Played {
             Op::Same { thread, state } => {
                 for attempt in 0..2 {
                     let entry = &mut live[thread];
-                    match encoder.same(&mut block, &mut entry.image, now, state) {
+                    match encoder.same(&mut block, &mut entry.image, Ticks(now), state) {
                         Ok(_) => {
                             let mut seen = entry.last.clone().unwrap();
                             // A keyframe that results from this has no code bytes.
@@ -148,13 +148,15 @@ pub fn play(ops: &[Op], capacity: usize) -> Played {
             Op::Cut => cut(&mut encoder, &mut block, &mut writer, &mut live, now),
             Op::State => {
                 cut(&mut encoder, &mut block, &mut writer, &mut live, now);
-                writer.events(BlockKind::State, now, [Event::Clock(Clock { time: now, utc: 0 })]).unwrap();
+                writer
+                    .events(BlockKind::State, Ticks(now), [Event::Clock(Clock { time: Ticks(now), utc: 0 })])
+                    .unwrap();
                 encoder.renew_keyframes();
             }
         }
     }
     cut(&mut encoder, &mut block, &mut writer, &mut live, now);
-    let end = End { time: now, reason: 1, samples: 0, dropped: 0, detail: b"" };
+    let end = End { time: Ticks(now), reason: 1, samples: 0, dropped: 0, detail: b"" };
     Played { file: writer.finish(&end).unwrap(), passes }
 }
 
@@ -217,7 +219,7 @@ fn capture(
     let extra = [(0x77_0000u64, &b"beside"[..])];
     let raw = RawSample {
         thread: entry.id,
-        time: now,
+        time: Ticks(now),
         set: RegisterSet::X64,
         registers: &registers,
         stack_base: entry.base,
@@ -260,7 +262,7 @@ fn cut(
         encoder.flush_idle(block, &mut thread.image).expect("the block kept room");
     }
     writer.block(block).unwrap();
-    encoder.begin(block, now);
+    encoder.begin(block, Ticks(now));
 }
 
 /// Reads the trace and compares it with what was recorded.
@@ -288,7 +290,7 @@ pub fn read_back(played: &Played, cpu: bool) -> Result<(), TestCaseError> {
                     let expected = left.get_mut(&s.thread).and_then(Iterator::next).expect("no more passes");
                     *cpu_sum.entry(s.thread).or_default() += s.cpu_delta.unwrap_or(0);
                     let seen = Seen {
-                        time: s.time,
+                        time: s.time.0,
                         registers: s.registers.to_vec(),
                         stack_base: s.stack_base,
                         stack_start: s.stack_start,
@@ -314,14 +316,14 @@ pub fn read_back(played: &Played, cpu: bool) -> Result<(), TestCaseError> {
                     *cpu_sum.entry(s.thread).or_default() += s.cpu_delta.unwrap_or(0);
                     let (stack, block) = &last[&s.thread];
                     prop_assert_eq!(*block, ordinal);
-                    take(left.get_mut(&s.thread).unwrap(), stack, (s.first, s.last, s.ticks), s.state)?;
+                    take(left.get_mut(&s.thread).unwrap(), stack, (s.first.0, s.last.0, s.ticks), s.state)?;
                     count += s.ticks;
                 }
                 Decoded::Idle(i) => {
                     let (stack, block) = &last[&i.thread];
                     prop_assert_eq!(*block, i.block);
                     prop_assert!(i.block < ordinal);
-                    take(left.get_mut(&i.thread).unwrap(), stack, (i.first, i.last, i.ticks), i.state)?;
+                    take(left.get_mut(&i.thread).unwrap(), stack, (i.first.0, i.last.0, i.ticks), i.state)?;
                     count += i.ticks;
                 }
                 Decoded::Other(event) => prop_assert!(false, "{:?}", event),

@@ -8,8 +8,8 @@ use stk_format::synth::{TraceBuilder, damage};
 use stk_format::{
     BLOCK_HEADER_LEN, BlockKind, Damage, Decoded, FILE_HEADER_LEN, OpenError, Scratch, TAIL_LEN, Trace,
 };
-use stk_schema::Arch;
 use stk_schema::event::RunState;
+use stk_schema::{Arch, Ticks};
 
 /// Payloads by sequence number, of all blocks that can be read to their end.
 fn readable(trace: &Trace) -> BTreeMap<u64, Vec<u8>> {
@@ -183,8 +183,11 @@ fn data_of_a_lost_meta_block_is_unknown_until_the_next_state_block() {
     let intact = Trace::open(&file).unwrap();
     assert!(intact.blocks().iter().all(|block| block.metadata_known));
     let kinds: Vec<BlockKind> = intact.blocks().iter().map(|block| block.header.kind).collect();
-    let meta =
-        intact.blocks().iter().rfind(|b| b.header.kind == BlockKind::Meta && b.header.first < 200).unwrap();
+    let meta = intact
+        .blocks()
+        .iter()
+        .rfind(|b| b.header.kind == BlockKind::Meta && b.header.first < Ticks(200))
+        .unwrap();
     let state =
         intact.blocks().iter().find(|b| b.header.kind == BlockKind::State && b.header.seq > 0).unwrap();
     let (lost, renewed, at) = (meta.header.seq, state.header.seq, meta.offset as usize);

@@ -6,7 +6,7 @@ use stk_format::{
 };
 use stk_schema::event::RunState;
 use stk_schema::registers::RegisterSet;
-use stk_schema::{Arch, Os};
+use stk_schema::{Arch, Os, Ticks};
 
 /// One sample: its stack's base (0: foreign), first address and words.
 type Stack = (u64, u64, Vec<u64>);
@@ -19,12 +19,12 @@ fn written_and_read(stacks: &[Stack]) -> Vec<(u64, u64, Vec<u64>, bool)> {
     let mut block = BlockBuffer::new(1 << 20, &header).unwrap();
     let mut encoder = SampleEncoder::new();
     let mut image = ThreadImage::new(1 << 17, 8).unwrap();
-    encoder.begin(&mut block, 0);
+    encoder.begin(&mut block, Ticks(0));
     for (time, (stack_base, stack_start, words)) in (1..).zip(stacks) {
         let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let raw = RawSample {
             thread: 1,
-            time,
+            time: Ticks(time),
             set: RegisterSet::X64,
             registers: &[time; 17],
             stack_base: *stack_base,
@@ -43,7 +43,7 @@ fn written_and_read(stacks: &[Stack]) -> Vec<(u64, u64, Vec<u64>, bool)> {
     // Write the last sample again, from the writer's image alone.
     encoder.renew_keyframes();
     let time = stacks.len() as u64 + 1;
-    assert_eq!(encoder.same(&mut block, &mut image, time, RunState::Waiting), Ok(Taken::Written));
+    assert_eq!(encoder.same(&mut block, &mut image, Ticks(time), RunState::Waiting), Ok(Taken::Written));
 
     let mut file = header.encode().to_vec();
     let mut out = vec![0; sealed_bound(block.len())];

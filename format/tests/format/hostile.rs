@@ -5,7 +5,7 @@ use stk_format::synth::damage::forged;
 use stk_format::synth::{Parts, StoredEvent};
 use stk_format::{BlockError, BlockHeader, BlockKind, FileHeader, ImageBudget, Scratch, Trace};
 use stk_schema::event::kind;
-use stk_schema::{Arch, Os, limits};
+use stk_schema::{Arch, Os, Ticks, limits};
 
 fn header() -> FileHeader {
     FileHeader::new(Arch::X64, Os::Windows, [3; 16], 1000)
@@ -160,8 +160,8 @@ fn many_tiny_keyframes_of_deep_images_are_refused() {
 fn blocks_beyond_the_expansion_limit_are_refused_and_the_others_read() {
     let mut parts = Parts::new(header());
     let exit = StoredEvent::of_numbers(kind::THREAD_EXIT, &[1, 0]);
-    parts.block(BlockKind::Meta, 0).events.push(exit.clone());
-    let bomb = parts.block(BlockKind::Meta, 0);
+    parts.block(BlockKind::Meta, Ticks(0)).events.push(exit.clone());
+    let bomb = parts.block(BlockKind::Meta, Ticks(0));
     bomb.events = vec![exit.clone(); 4_000_000];
     bomb.times = 100;
     parts.renumber();
@@ -251,7 +251,7 @@ fn the_last_sequence_number_of_all_does_not_overflow() {
     let file = trace_of(&raw, None, |b| {
         b.seq = u64::MAX;
         b.ordinal = u64::MAX;
-        b.first = u64::MAX;
+        b.first = Ticks(u64::MAX);
     });
     assert_eq!(Trace::open(&file).unwrap().blocks().len(), 1);
 }

@@ -4,7 +4,7 @@ use crate::kept_list::{BLOB, beside_samples, blob_hash, blocks, registers};
 use stk_format::blob::Assembly;
 use stk_format::{BlockKind, CpuUnit, Decoded, HEADER_KEY, Scratch, Trace};
 use stk_schema::event::*;
-use stk_schema::{Arch, Os};
+use stk_schema::{Arch, Os, Ticks};
 
 const V1: &[u8] = include_bytes!("../data/format-v1.stk");
 
@@ -13,7 +13,7 @@ fn version_1_header() {
     let trace = Trace::open(V1).unwrap();
     let header = trace.header();
     assert_eq!((header.arch, header.os, &header.uuid), (Arch::X64, Os::Windows, b"format version 1"));
-    assert_eq!((header.clock_frequency, header.clock_start), (10_000_000, 100));
+    assert_eq!((header.clock_frequency, header.clock_start.0), (10_000_000, 100));
     assert_eq!(
         (header.utc_start, header.process_created),
         (1_700_000_000_000_000_000, 1_699_999_999_000_000_000)
@@ -35,18 +35,18 @@ fn version_1_events() {
         let events = trace.events(block, scratch).unwrap().map(Result::unwrap);
         let events: Vec<String> =
             events.filter(|event| !own(event)).map(|event| format!("{event:?}")).collect();
-        (block.header.kind, block.header.first, events)
+        (block.header.kind, block.header.first.0, events)
     };
     let text =
         |events: &[Event]| -> Vec<String> { events.iter().map(|event| format!("{event:?}")).collect() };
-    let clock = Event::Clock(Clock { time: 100, utc: 1_700_000_000_000_000_000 });
+    let clock = Event::Clock(Clock { time: Ticks(100), utc: 1_700_000_000_000_000_000 });
     assert_eq!(next(&mut scratch), (BlockKind::State, 100, text(&[clock])));
     for (kind, first, events) in blocks() {
         assert_eq!(next(&mut scratch), (kind, first, text(&events)));
     }
     assert_eq!(next(&mut scratch).0, BlockKind::Samples);
     assert_eq!(next(&mut scratch).0, BlockKind::Samples);
-    let end = Event::End(End { time: 300, reason: 1, samples: 6, dropped: 12, detail: b"done" });
+    let end = Event::End(End { time: Ticks(300), reason: 1, samples: 6, dropped: 12, detail: b"done" });
     assert_eq!(next(&mut scratch), (BlockKind::End, 300, text(&[end])));
     assert_eq!(next(&mut scratch).0, BlockKind::Index);
     assert!(found.next().is_none());
@@ -76,7 +76,10 @@ fn version_1_samples() {
 
     let mut samples = trace.samples(blocks.next().unwrap(), &mut scratch).unwrap();
     let Some(Decoded::Sample(s)) = samples.next().unwrap() else { panic!() };
-    assert_eq!((s.thread, s.time, s.registers, s.stack), (5, 201, &registers[..], &words(&[1, 2, 3, 4])[..]));
+    assert_eq!(
+        (s.thread, s.time.0, s.registers, s.stack),
+        (5, 201, &registers[..], &words(&[1, 2, 3, 4])[..])
+    );
     assert_eq!((s.stack_start, s.stack_base, s.unchanged_from), (0x1f_ffe0, 0x20_0000, 0x20_0000));
     assert_eq!(
         (s.code_at_ip, s.cpu_delta, s.state),
@@ -84,9 +87,12 @@ fn version_1_samples() {
     );
     assert_eq!((s.tag, s.tables_pending, s.context_reply, s.truncated), (None, false, None, false));
     let Some(Decoded::Same(s)) = samples.next().unwrap() else { panic!() };
-    assert_eq!((s.thread, s.first, s.last, s.ticks, s.state), (5, 202, 203, 2, RunState::Waiting));
+    assert_eq!((s.thread, s.first.0, s.last.0, s.ticks, s.state), (5, 202, 203, 2, RunState::Waiting));
     let Some(Decoded::Sample(s)) = samples.next().unwrap() else { panic!() };
-    assert_eq!((s.thread, s.time, s.registers, s.stack), (5, 204, &registers[..], &words(&[1, 9, 3, 4])[..]));
+    assert_eq!(
+        (s.thread, s.time.0, s.registers, s.stack),
+        (5, 204, &registers[..], &words(&[1, 9, 3, 4])[..])
+    );
     assert_eq!((s.unchanged_from, s.cpu_delta, s.state), (0x1f_fff0, Some(500), RunState::Unknown));
     assert_eq!((s.tag, s.tables_pending, s.context_reply), (Some(42), true, Some(0x1000_0000)));
     assert_eq!(s.code_at_ip, Some(&[0x48, 0x89, 0xc3][..]));
@@ -100,9 +106,12 @@ fn version_1_samples() {
     }
     let Some(Decoded::Idle(idle)) = samples.next().unwrap() else { panic!() };
     let waiting = RunState::Waiting;
-    assert_eq!(idle, Idle { thread: 5, ticks: 1, first: 209, last: 209, block: 0, state: waiting });
+    assert_eq!(
+        idle,
+        Idle { thread: 5, ticks: 1, first: Ticks(209), last: Ticks(209), block: 0, state: waiting }
+    );
     let Some(Decoded::Sample(s)) = samples.next().unwrap() else { panic!() };
-    assert_eq!((s.time, s.stack, s.truncated), (220, &words(&[1, 9])[..], true));
+    assert_eq!((s.time.0, s.stack, s.truncated), (220, &words(&[1, 9])[..], true));
     assert_eq!((s.stack_start, s.stack_base), (0x1f_ffe0, 0x20_0000));
     assert!(samples.next().unwrap().is_none());
 }

@@ -2,6 +2,7 @@
 //! list once, and it is never made again: every later version of this crate must read it.
 
 use stk_format::BlockKind;
+use stk_schema::Ticks;
 use stk_schema::event::*;
 use stk_schema::identity::{CodeView, ContentHash, Identity, PeIdentity};
 
@@ -21,7 +22,7 @@ pub fn blocks() -> Vec<(BlockKind, u64, Vec<Event<'static>>)> {
         (
             BlockKind::Dropped,
             130,
-            vec![Event::Dropped(Dropped { time: 131, reason: 1, thread: 0, count: 12 })],
+            vec![Event::Dropped(Dropped { time: Ticks(131), reason: 1, thread: 0, count: 12 })],
         ),
         (BlockKind::Other(0x80), 140, vec![Event::Unknown { kind: 0x4001, body: b"a vendor's" }]),
     ]
@@ -39,7 +40,7 @@ fn modules_and_threads() -> Vec<Event<'static>> {
         Event::Metadata(Metadata { key: b"host", value: b"lab-7" }),
         Event::ModuleLoad(ModuleLoad {
             instance: 1,
-            time: 105,
+            time: Ticks(105),
             base: 0x7ff6_0000_0000,
             size: 0x2_0000,
             flags: ModuleFlags::AT_START | ModuleFlags::MAIN,
@@ -58,18 +59,18 @@ fn modules_and_threads() -> Vec<Event<'static>> {
         }),
         Event::ThreadStart(ThreadStart {
             instance: 5,
-            time: 110,
+            time: Ticks(110),
             tid: 4404,
             flags: ThreadFlags::AT_START,
             start_address: 0x7ff6_0000_1000,
             stack_base: 0x20_0000,
             created: 1_700_000_000_000_000_000,
         }),
-        Event::ThreadName { instance: 5, time: 112, name: "größe".as_bytes() },
-        Event::ThreadExit { instance: 4, time: 113 },
-        Event::ModuleUnload { instance: 2, time: 114 },
+        Event::ThreadName { instance: 5, time: Ticks(112), name: "größe".as_bytes() },
+        Event::ThreadExit { instance: 4, time: Ticks(113) },
+        Event::ModuleUnload { instance: 2, time: Ticks(114) },
         Event::Parent(Parent { pid: 1, created: 2, trace: [3; 16] }),
-        Event::RateChange(RateChange { time: 115, rate_mhz: 500_000 }),
+        Event::RateChange(RateChange { time: Ticks(115), rate_mhz: 500_000 }),
         Event::Redaction(Redaction { rule: b"strings", words: 44 }),
     ]
 }
@@ -78,7 +79,7 @@ fn code_and_runtimes() -> Vec<Event<'static>> {
     vec![
         Event::CodeAdd(CodeAdd {
             instance: 3,
-            time: 121,
+            time: Ticks(121),
             kind: CodeKind::Jit as u64,
             base: 0x7ff7_0000_0000,
             size: 64,
@@ -88,7 +89,7 @@ fn code_and_runtimes() -> Vec<Event<'static>> {
             code: &[0xc3],
         }),
         Event::MethodName(MethodName {
-            time: 122,
+            time: Ticks(122),
             base: 0x7ff7_0000_0000,
             size: 64,
             source: 1,
@@ -96,36 +97,36 @@ fn code_and_runtimes() -> Vec<Event<'static>> {
         }),
         Event::RuntimeInfo(RuntimeInfo {
             module: 1,
-            time: 123,
+            time: Ticks(123),
             kind: 1,
             version: b"10.0.9",
             descriptor: b"{}",
             pointer_data: &[0; 8],
             note: b"",
         }),
-        Event::Nettrace(Nettrace { session: 1, time: 124, offset: 0, bytes: b"Nettrace" }),
-        Event::Exception(Exception { thread: 5, time: 125, code: 0xc000_0005, address: 0x1000 }),
-        Event::CodeRemove { instance: 3, time: 126 },
-        Event::Clock(Clock { time: 127, utc: 1_700_000_000_000_000_127 }),
+        Event::Nettrace(Nettrace { session: 1, time: Ticks(124), offset: 0, bytes: b"Nettrace" }),
+        Event::Exception(Exception { thread: 5, time: Ticks(125), code: 0xc000_0005, address: 0x1000 }),
+        Event::CodeRemove { instance: 3, time: Ticks(126) },
+        Event::Clock(Clock { time: Ticks(127), utc: 1_700_000_000_000_000_127 }),
     ]
 }
 
 /// Events that belong to samples, in the second SAMPLES block.
 pub fn beside_samples() -> Vec<Event<'static>> {
     vec![
-        Event::SampleIps(SampleIps { thread: 5, time: 210, ips: vec![0x1000, 0x2000, 0x0fff] }),
-        Event::CheckWalk(CheckWalk { thread: 5, time: 211, flags: 2, frames: vec![(1, 2), (3, 1)] }),
+        Event::SampleIps(SampleIps { thread: 5, time: Ticks(210), ips: vec![0x1000, 0x2000, 0x0fff] }),
+        Event::CheckWalk(CheckWalk { thread: 5, time: Ticks(211), flags: 2, frames: vec![(1, 2), (3, 1)] }),
         Event::ManagedThread(ManagedThread {
             thread: 5,
-            time: 212,
+            time: Ticks(212),
             address: 1,
             state: 2,
             preemptive_disabled: 1,
             frame: 4,
             exception: 0,
         }),
-        Event::Memory(Memory { thread: 5, time: 213, address: 0x5000, bytes: b"memory" }),
-        Event::Mark(Mark { time: 214, thread: 0, tag: 7, text: "Größe".as_bytes() }),
+        Event::Memory(Memory { thread: 5, time: Ticks(213), address: 0x5000, bytes: b"memory" }),
+        Event::Mark(Mark { time: Ticks(214), thread: 0, tag: 7, text: "Größe".as_bytes() }),
     ]
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use stk_format::synth::{Parts, Random, StoredBlock, StoredEvent, TraceBuilder, mutate};
 use stk_format::{BlockKind, Scratch, Trace};
-use stk_schema::Arch;
 use stk_schema::event::{Event, Metadata, kind};
+use stk_schema::{Arch, Ticks};
 
 fn trace() -> Vec<u8> {
     let mut builder = TraceBuilder::new(Arch::X64);
@@ -39,7 +39,7 @@ fn a_trace_taken_apart_and_put_together_has_the_same_contents() {
 fn an_event_against_the_limits_can_be_written_and_is_refused_when_read() {
     let mut parts = Parts::new(*Trace::open(&trace()).unwrap().header());
     let long = vec![b'x'; stk_schema::limits::MAX_NAME + 1];
-    parts.block(BlockKind::Meta, 0).push(&Event::Metadata(Metadata { key: &long, value: b"" }));
+    parts.block(BlockKind::Meta, Ticks(0)).push(&Event::Metadata(Metadata { key: &long, value: b"" }));
     let file = parts.to_file();
     let opened = Trace::open(&file).unwrap();
     assert_eq!((opened.blocks().len(), opened.damage().len()), (1, 0));
@@ -87,9 +87,12 @@ fn a_mutated_blob_has_the_hash_that_its_tables_name() {
         }
         let events = || parts.blocks.iter().flat_map(|block| &block.events);
         let blob = events().find(|event| event.kind == kind::BLOB).unwrap();
-        let Ok(Event::Blob(blob)) = stk_format::event::decode(blob.kind, &blob.body, 0) else { panic!() };
+        let Ok(Event::Blob(blob)) = stk_format::event::decode(blob.kind, &blob.body, Ticks(0)) else {
+            panic!()
+        };
         let tables = events().find(|event| event.kind == kind::MODULE_TABLES).unwrap();
-        let Ok(Event::ModuleTables(tables)) = stk_format::event::decode(tables.kind, &tables.body, 0) else {
+        let Ok(Event::ModuleTables(tables)) = stk_format::event::decode(tables.kind, &tables.body, Ticks(0))
+        else {
             panic!()
         };
         assert_eq!(stk_format::blob::content_hash(blob.bytes), blob.hash);

@@ -3,6 +3,7 @@
 use crate::common::{Op, ops, play, read_back};
 use proptest::prelude::*;
 use stk_format::event;
+use stk_schema::Ticks;
 use stk_schema::event::*;
 use stk_schema::identity::{CodeView, ContentHash, Identity, PeIdentity};
 use stk_schema::limits;
@@ -44,7 +45,7 @@ fn modules_and_threads() -> impl Strategy<Value = Event<'static>> {
         (any::<[u64; 5]>(), bytes(60), proptest::collection::vec(identity(), 0..4)).prop_map(
             |([instance, time, base, size, flags], path, identities)| Event::ModuleLoad(ModuleLoad {
                 instance,
-                time,
+                time: Ticks(time),
                 base,
                 size,
                 flags: ModuleFlags::from_bits_retain(flags),
@@ -52,7 +53,7 @@ fn modules_and_threads() -> impl Strategy<Value = Event<'static>> {
                 identities
             })
         ),
-        any::<(u64, u64)>().prop_map(|(instance, time)| Event::ModuleUnload { instance, time }),
+        any::<(u64, u64)>().prop_map(|(instance, time)| Event::ModuleUnload { instance, time: Ticks(time) }),
         (any::<u64>(), proptest::collection::vec(table, 0..5))
             .prop_map(|(instance, tables)| Event::ModuleTables(ModuleTables { instance, tables })),
         (any::<[u64; 6]>(), any::<u32>()).prop_map(
@@ -60,7 +61,7 @@ fn modules_and_threads() -> impl Strategy<Value = Event<'static>> {
                 let flags = ThreadFlags::from_bits_retain(flags);
                 Event::ThreadStart(ThreadStart {
                     instance,
-                    time,
+                    time: Ticks(time),
                     tid,
                     flags,
                     start_address,
@@ -69,22 +70,22 @@ fn modules_and_threads() -> impl Strategy<Value = Event<'static>> {
                 })
             }
         ),
-        any::<(u64, u64)>().prop_map(|(instance, time)| Event::ThreadExit { instance, time }),
+        any::<(u64, u64)>().prop_map(|(instance, time)| Event::ThreadExit { instance, time: Ticks(time) }),
         (any::<u64>(), any::<u64>(), bytes(60)).prop_map(|(instance, time, name)| Event::ThreadName {
             instance,
-            time,
+            time: Ticks(time),
             name
         }),
         (any::<[u64; 5]>(), state()).prop_map(|([thread, ticks, first, last, block], state)| Event::Idle(
-            Idle { thread, ticks, first, last, block, state }
+            Idle { thread, ticks, first: Ticks(first), last: Ticks(last), block, state }
         )),
         any::<(u64, u64, Vec<u64>)>().prop_map(|(thread, time, ips)| Event::SampleIps(SampleIps {
             thread,
-            time,
+            time: Ticks(time),
             ips
         })),
         any::<(u64, u64, u64, Vec<(u64, u64)>)>().prop_map(|(thread, time, flags, frames)| Event::CheckWalk(
-            CheckWalk { thread, time, flags, frames }
+            CheckWalk { thread, time: Ticks(time), flags, frames }
         )),
     ]
 }
@@ -93,23 +94,23 @@ fn code_and_runtimes() -> impl Strategy<Value = Event<'static>> {
     prop_oneof![
         (any::<[u64; 6]>(), bytes(30), bytes(30), bytes(99)).prop_map(
             |([instance, time, kind, base, size, image_base], function, unwind, code)| Event::CodeAdd(
-                CodeAdd { instance, time, kind, base, size, image_base, function, unwind, code }
+                CodeAdd { instance, time: Ticks(time), kind, base, size, image_base, function, unwind, code }
             )
         ),
-        any::<(u64, u64)>().prop_map(|(instance, time)| Event::CodeRemove { instance, time }),
+        any::<(u64, u64)>().prop_map(|(instance, time)| Event::CodeRemove { instance, time: Ticks(time) }),
         (any::<[u64; 4]>(), bytes(60)).prop_map(|([time, base, size, source], name)| Event::MethodName(
-            MethodName { time, base, size, source, name }
+            MethodName { time: Ticks(time), base, size, source, name }
         )),
         (any::<[u64; 3]>(), bytes(9), bytes(99), bytes(64), bytes(9)).prop_map(
             |([module, time, kind], version, descriptor, pointer_data, note)| Event::RuntimeInfo(
-                RuntimeInfo { module, time, kind, version, descriptor, pointer_data, note }
+                RuntimeInfo { module, time: Ticks(time), kind, version, descriptor, pointer_data, note }
             )
         ),
         any::<[u64; 7]>().prop_map(
             |[thread, time, address, state, preemptive_disabled, frame, exception]| {
                 Event::ManagedThread(ManagedThread {
                     thread,
-                    time,
+                    time: Ticks(time),
                     address,
                     state,
                     preemptive_disabled,
@@ -120,12 +121,12 @@ fn code_and_runtimes() -> impl Strategy<Value = Event<'static>> {
         ),
         (any::<[u64; 3]>(), bytes(99)).prop_map(|([thread, time, address], bytes)| Event::Memory(Memory {
             thread,
-            time,
+            time: Ticks(time),
             address,
             bytes
         })),
         (any::<[u64; 3]>(), bytes(99)).prop_map(|([session, time, offset], bytes)| Event::Nettrace(
-            Nettrace { session, time, offset, bytes }
+            Nettrace { session, time: Ticks(time), offset, bytes }
         )),
     ]
 }
@@ -135,29 +136,30 @@ fn others() -> impl Strategy<Value = Event<'static>> {
         offset,
         seq,
         kind,
-        first,
-        last,
+        first: Ticks(first),
+        last: Ticks(last),
     });
     prop_oneof![
         (any::<[u64; 3]>(), any::<u32>()).prop_map(|([thread, time, address], code)| Event::Exception(
-            Exception { thread, time, code, address }
+            Exception { thread, time: Ticks(time), code, address }
         )),
         (any::<[u64; 3]>(), bytes(60)).prop_map(|([time, thread, tag], text)| Event::Mark(Mark {
-            time,
+            time: Ticks(time),
             thread,
             tag,
             text
         })),
-        any::<(u64, u32)>().prop_map(|(time, rate_mhz)| Event::RateChange(RateChange { time, rate_mhz })),
+        any::<(u64, u32)>()
+            .prop_map(|(time, rate_mhz)| Event::RateChange(RateChange { time: Ticks(time), rate_mhz })),
         (bytes(60), any::<u64>()).prop_map(|(rule, words)| Event::Redaction(Redaction { rule, words })),
         any::<(u32, u64, [u8; 16])>().prop_map(|(pid, created, trace)| Event::Parent(Parent {
             pid,
             created,
             trace
         })),
-        any::<(u64, u64)>().prop_map(|(time, utc)| Event::Clock(Clock { time, utc })),
+        any::<(u64, u64)>().prop_map(|(time, utc)| Event::Clock(Clock { time: Ticks(time), utc })),
         any::<[u64; 4]>().prop_map(|[time, reason, thread, count]| Event::Dropped(Dropped {
-            time,
+            time: Ticks(time),
             reason,
             thread,
             count
@@ -171,7 +173,7 @@ fn others() -> impl Strategy<Value = Event<'static>> {
         })),
         proptest::collection::vec(entry, 0..5).prop_map(Event::Index),
         (any::<[u64; 4]>(), bytes(60)).prop_map(|([time, reason, samples, dropped], detail)| Event::End(
-            End { time, reason, samples, dropped, detail }
+            End { time: Ticks(time), reason, samples, dropped, detail }
         )),
         (30..u64::MAX, bytes(99)).prop_map(|(kind, body)| Event::Unknown { kind, body }),
     ]
@@ -185,18 +187,18 @@ proptest! {
         event in prop_oneof![modules_and_threads(), code_and_runtimes(), others()],
         base in any::<u64>(),
     ) {
-        let stored = event::encode(&event, base);
+        let stored = event::encode(&event, Ticks(base));
         // Type and length, read as SPEC.md says.
         let (kind, at) = varint(&stored, 0);
         let (len, at) = varint(&stored, at);
         prop_assert_eq!(kind, event::kind_of(&event));
         prop_assert_eq!(at + len as usize, stored.len());
-        prop_assert_eq!(event::decode(kind, &stored[at..], base), Ok(event));
+        prop_assert_eq!(event::decode(kind, &stored[at..], Ticks(base)), Ok(event));
     }
 
     #[test]
     fn any_bytes_decode_to_an_event_or_an_error(kind in 0..40u64, body in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = event::decode(kind, &body, 0);
+        let _ = event::decode(kind, &body, Ticks(0));
     }
 
     #[test]

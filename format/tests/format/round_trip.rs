@@ -49,10 +49,10 @@ fn samples_come_back_with_their_words_and_unchanged_tails() {
                     } else {
                         assert_eq!(s.unchanged_from, base);
                     }
-                    read.push((s.thread, s.time, s.registers[..2].to_vec(), start, words));
+                    read.push((s.thread, s.time.0, s.registers[..2].to_vec(), start, words));
                 }
-                Decoded::Same(s) => same.push((s.thread, s.first, s.last, s.ticks, s.state)),
-                Decoded::Idle(i) => idle.push((i.thread, i.first, i.last, i.ticks, i.block)),
+                Decoded::Same(s) => same.push((s.thread, s.first.0, s.last.0, s.ticks, s.state)),
+                Decoded::Idle(i) => idle.push((i.thread, i.first.0, i.last.0, i.ticks, i.block)),
                 other => panic!("{other:?}"),
             }
         }

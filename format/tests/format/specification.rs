@@ -7,7 +7,7 @@ use stk_format::{
 };
 use stk_schema::event::{Event, RunState};
 use stk_schema::registers::RegisterSet;
-use stk_schema::{Arch, Os};
+use stk_schema::{Arch, Os, Ticks};
 
 /// The example of SPEC.md, section 6, typed from the document.
 #[rustfmt::skip]
@@ -34,14 +34,14 @@ fn the_example_of_the_specification_is_written_and_read() {
     let mut block = BlockBuffer::new(1 << 16, &header).unwrap();
     let mut encoder = SampleEncoder::new();
     let mut image = ThreadImage::new(16, 8).unwrap();
-    encoder.begin(&mut block, 1000);
+    encoder.begin(&mut block, Ticks(1000));
     let mut registers = [0; 17];
     registers[..2].copy_from_slice(&[0x1122, 0x1fe8]);
     for (time, lowest, state) in [(1004, 7u64, RunState::Unknown), (1007, 8, RunState::Running)] {
         let stack: Vec<u8> = [lowest, 0, 9].iter().flat_map(|word| word.to_le_bytes()).collect();
         let raw = RawSample {
             thread: 5,
-            time,
+            time: Ticks(time),
             set: RegisterSet::X64,
             registers: &registers,
             stack_base: 0x2000,
@@ -69,7 +69,7 @@ fn the_example_of_the_specification_is_written_and_read() {
     let mut seen = Vec::new();
     while let Some(decoded) = samples.next().unwrap() {
         let Decoded::Sample(s) = decoded else { panic!("{decoded:?}") };
-        seen.push((s.thread, s.time, s.registers[0], s.registers[1], s.stack_start, s.stack[0], s.state));
+        seen.push((s.thread, s.time.0, s.registers[0], s.registers[1], s.stack_start, s.stack[0], s.state));
     }
     assert_eq!(
         seen,
@@ -83,7 +83,7 @@ fn the_example_of_the_specification_is_written_and_read() {
 #[test]
 fn the_file_header_has_its_fields_where_the_specification_puts_them() {
     let mut header = header();
-    header.clock_start = 0x0102_0304_0506_0708;
+    header.clock_start = Ticks(0x0102_0304_0506_0708);
     header.utc_start = 11;
     header.process_created = 12;
     header.pid = 13;
@@ -186,7 +186,7 @@ fn any_zstd_tool_prints_the_events_of_all_blocks() {
 fn bodies_longer_than_known_are_read_by_their_known_fields() {
     // CLOCK: time +1, utc 300; then a field of a later version.
     let body = [0x02, 0xac, 0x02, 0x63];
-    let event = stk_format::event::decode(stk_schema::event::kind::CLOCK, &body, 10).unwrap();
-    assert_eq!(event, Event::Clock(stk_schema::event::Clock { time: 11, utc: 300 }));
-    assert!(stk_format::event::decode(stk_schema::event::kind::CLOCK, &body[..2], 10).is_err());
+    let event = stk_format::event::decode(stk_schema::event::kind::CLOCK, &body, Ticks(10)).unwrap();
+    assert_eq!(event, Event::Clock(stk_schema::event::Clock { time: Ticks(11), utc: 300 }));
+    assert!(stk_format::event::decode(stk_schema::event::kind::CLOCK, &body[..2], Ticks(10)).is_err());
 }

@@ -8,6 +8,7 @@ use super::{BASE, STACK, THREAD, small_parts, thread};
 use stk_format::BlockKind;
 use stk_format::blob::content_hash;
 use stk_format::synth::{Parts, StoredBlock, StoredEvent};
+use stk_schema::Ticks;
 use stk_schema::event::*;
 use stk_schema::identity::{CodeView, ContentHash, Identity, PeIdentity};
 use stk_schema::limits;
@@ -104,8 +105,8 @@ fn bomb(class: fn(&mut Parts, usize), size: usize) -> Vec<u8> {
 
 /// A block of `kind` full of copies of `event`, `times` times.
 fn full(parts: &mut Parts, kind: BlockKind, event: &Event<'_>, times: usize) {
-    let block = parts.block(kind, 600_000);
-    let Some(event) = StoredEvent::of(event, 600_000) else { return };
+    let block = parts.block(kind, Ticks(600_000));
+    let Some(event) = StoredEvent::of(event, Ticks(600_000)) else { return };
     let one = event.body.len() + 12;
     block.events = vec![event; (limits::MAX_BLOCK_RAW - 1024) / one];
     block.times = times as u32;
@@ -115,7 +116,7 @@ fn full(parts: &mut Parts, kind: BlockKind, event: &Event<'_>, times: usize) {
 fn many<'e>(parts: &mut Parts, kind: BlockKind, count: usize, make: impl Fn(u64) -> Event<'e>) {
     let mut left = 0..count as u64;
     while !left.is_empty() {
-        let block: &mut StoredBlock = parts.block(kind, 600_000);
+        let block: &mut StoredBlock = parts.block(kind, Ticks(600_000));
         let mut raw = 0;
         while raw < limits::MAX_BLOCK_RAW - 2 * TEXT - 1024
             && let Some(i) = left.next()
@@ -128,13 +129,18 @@ fn many<'e>(parts: &mut Parts, kind: BlockKind, count: usize, make: impl Fn(u64)
 }
 
 fn tiny_marks(parts: &mut Parts, blocks: usize) {
-    let mark = Event::Mark(Mark { time: 600_000, thread: 0, tag: 0, text: b"" });
+    let mark = Event::Mark(Mark { time: Ticks(600_000), thread: 0, tag: 0, text: b"" });
     full(parts, BlockKind::Meta, &mark, blocks);
 }
 
 fn long_marks(parts: &mut Parts, blocks: usize) {
     let text = vec![b'x'; TEXT];
-    full(parts, BlockKind::Meta, &Event::Mark(Mark { time: 0, thread: 0, tag: 0, text: &text }), blocks);
+    full(
+        parts,
+        BlockKind::Meta,
+        &Event::Mark(Mark { time: Ticks(0), thread: 0, tag: 0, text: &text }),
+        blocks,
+    );
 }
 
 fn blob_pieces(parts: &mut Parts, blocks: usize) {
@@ -142,7 +148,7 @@ fn blob_pieces(parts: &mut Parts, blocks: usize) {
         |i: u8| Event::Blob(Blob { hash: ContentHash([i; 16]), total: 1 << 20, offset: 0, bytes: b"" });
     full(parts, BlockKind::Blob, &piece(1), blocks);
     if let Some(block) = parts.blocks.last_mut()
-        && let Some(other) = StoredEvent::of(&piece(2), 600_000)
+        && let Some(other) = StoredEvent::of(&piece(2), Ticks(600_000))
     {
         block.events.iter_mut().step_by(2).for_each(|event| event.clone_from(&other));
     }
@@ -177,19 +183,27 @@ fn falling_pieces(parts: &mut Parts, count: usize) {
     let kind = TableKind::UnwindInfo as u64;
     let table = Table { kind, rva: 0x9_0000, len: count as u32, hash };
     let tables = ModuleTables { instance: 1, tables: vec![table] };
-    parts.block(BlockKind::Meta, 600_000).push(&Event::ModuleTables(tables));
+    parts.block(BlockKind::Meta, Ticks(600_000)).push(&Event::ModuleTables(tables));
 }
 
 fn long_thread_names(parts: &mut Parts, count: usize) {
     let name = vec![b'x'; TEXT];
     many(parts, BlockKind::Meta, count, |i| Event::ThreadStart(thread(100 + i)));
     // In blocks of 160, each of which stands for 16 MB.
-    many(parts, BlockKind::Meta, count, |i| Event::ThreadName { instance: 100 + i, time: 0, name: &name });
+    many(parts, BlockKind::Meta, count, |i| Event::ThreadName {
+        instance: 100 + i,
+        time: Ticks(0),
+        name: &name,
+    });
 }
 
 fn renamed_thread(parts: &mut Parts, count: usize) {
     let name = vec![b'x'; TEXT];
-    many(parts, BlockKind::Meta, count, |_| Event::ThreadName { instance: THREAD, time: 0, name: &name });
+    many(parts, BlockKind::Meta, count, |_| Event::ThreadName {
+        instance: THREAD,
+        time: Ticks(0),
+        name: &name,
+    });
 }
 
 /// A SAMPLE: slot 0, no time passed, its flags and fields, all as numbers.
@@ -202,7 +216,7 @@ const TRUNCATED: u64 = 0x40;
 
 /// A SAMPLES block whose slots are those threads.
 fn samples(parts: &mut Parts, threads: impl Iterator<Item = u64>) -> &mut StoredBlock {
-    let block = parts.block(BlockKind::Samples, 600_000);
+    let block = parts.block(BlockKind::Samples, Ticks(600_000));
     let slot = |(slot, thread)| StoredEvent::of_numbers(kind::SLOT, &[slot, thread, 1]);
     block.events.extend((0..).zip(threads).map(slot));
     block
@@ -241,7 +255,7 @@ fn image_tables(parts: &mut Parts, count: usize) {
     for some in (0..count).collect::<Vec<_>>().chunks(100_000) {
         let tables = some.iter().map(|&i| table(i)).collect();
         let event = Event::ModuleTables(ModuleTables { instance: 1, tables });
-        parts.block(BlockKind::Meta, 600_000).push(&event);
+        parts.block(BlockKind::Meta, Ticks(600_000)).push(&event);
     }
 }
 
@@ -263,20 +277,28 @@ fn dirty_pages(parts: &mut Parts, blocks: usize) {
 }
 
 fn broken_sessions(parts: &mut Parts, count: usize) {
-    let piece = |i| Nettrace { session: i, time: 0, offset: 1, bytes: b"" };
+    let piece = |i| Nettrace { session: i, time: Ticks(0), offset: 1, bytes: b"" };
     many(parts, BlockKind::Meta, count, |i| Event::Nettrace(piece(i)));
     many(parts, BlockKind::Meta, count, |i| Event::Nettrace(piece(i)));
 }
 
 fn long_sessions(parts: &mut Parts, blocks: usize) {
     let bytes = vec![0; 1 << 20];
-    let piece = |i: u64| Nettrace { session: 1, time: 0, offset: i << 20, bytes: &bytes };
+    let piece = |i: u64| Nettrace { session: 1, time: Ticks(0), offset: i << 20, bytes: &bytes };
     many(parts, BlockKind::Meta, 15 * blocks, |i| Event::Nettrace(piece(i)));
 }
 
 fn runtime<'a>(module: u64, text: &'a [u8]) -> Event<'a> {
     let (version, note, descriptor) = (text, text, text);
-    Event::RuntimeInfo(RuntimeInfo { module, time: 0, kind: 1, version, descriptor, pointer_data: &[], note })
+    Event::RuntimeInfo(RuntimeInfo {
+        module,
+        time: Ticks(0),
+        kind: 1,
+        version,
+        descriptor,
+        pointer_data: &[],
+        note,
+    })
 }
 
 fn runtimes(parts: &mut Parts, count: usize) {
@@ -295,7 +317,7 @@ fn threads(parts: &mut Parts, count: usize) {
 fn lost_threads(parts: &mut Parts, blocks: usize) {
     threads(parts, 100_000);
     parts.renumber();
-    let block = parts.block(BlockKind::State, 600_000);
+    let block = parts.block(BlockKind::State, Ticks(600_000));
     block.push(&Event::ThreadStart(thread(100)));
     // Each follows a loss.
     let (one, next) = (block.clone(), block.header.seq);
@@ -310,7 +332,7 @@ fn lost_threads(parts: &mut Parts, blocks: usize) {
 fn module(instance: u64, base: u64, path: &[u8], pe: Option<PeIdentity>) -> Event<'_> {
     let identities = pe.map(Identity::Pe).into_iter().collect();
     let flags = ModuleFlags::NOTIFIED;
-    Event::ModuleLoad(ModuleLoad { instance, time: 1, base, size: 0x1000, flags, path, identities })
+    Event::ModuleLoad(ModuleLoad { instance, time: Ticks(1), base, size: 0x1000, flags, path, identities })
 }
 
 fn modules(parts: &mut Parts, count: usize) {
@@ -325,7 +347,7 @@ fn falling_modules(parts: &mut Parts, count: usize) {
 /// All of 20,000 modules are loaded or unloaded between two samples.
 fn back_and_forth(parts: &mut Parts, count: usize) {
     many(parts, BlockKind::Meta, 20_000, |i| module(100 + i, i << 12, b"x.dll", None));
-    many(parts, BlockKind::Meta, 20_000, |i| Event::ModuleUnload { instance: 100 + i, time: 700_000 });
+    many(parts, BlockKind::Meta, 20_000, |i| Event::ModuleUnload { instance: 100 + i, time: Ticks(700_000) });
     let block = samples(parts, std::iter::once(THREAD));
     // Differences of times are stored zigzag.
     let there = [0, 400_000, KEYFRAME | TRUNCATED];
@@ -358,7 +380,7 @@ fn long_pdb_names(parts: &mut Parts, count: usize) {
         let base = i << 12;
         Event::ModuleLoad(ModuleLoad {
             instance: 100 + i,
-            time: 1,
+            time: Ticks(1),
             base,
             size: 0x1000,
             flags,
@@ -371,7 +393,7 @@ fn long_pdb_names(parts: &mut Parts, count: usize) {
 fn code(instance: u64, base: u64, size: u64, code: &[u8]) -> Event<'_> {
     let (kind, image_base) = (CodeKind::Jit as u64, base);
     let (function, unwind) = (b"".as_slice(), b"".as_slice());
-    Event::CodeAdd(CodeAdd { instance, time: 1, kind, base, size, image_base, function, unwind, code })
+    Event::CodeAdd(CodeAdd { instance, time: Ticks(1), kind, base, size, image_base, function, unwind, code })
 }
 
 fn code_regions(parts: &mut Parts, count: usize) {
@@ -388,7 +410,7 @@ fn long_code(parts: &mut Parts, blocks: usize) {
 }
 
 fn named(base: u64, name: &[u8]) -> Event<'_> {
-    Event::MethodName(MethodName { time: 1, base, size: 1 << 20, source: 1, name })
+    Event::MethodName(MethodName { time: Ticks(1), base, size: 1 << 20, source: 1, name })
 }
 
 fn method_names(parts: &mut Parts, count: usize) {
@@ -400,12 +422,14 @@ fn long_method_names(parts: &mut Parts, blocks: usize) {
 }
 
 fn clocks(parts: &mut Parts, count: usize) {
-    many(parts, BlockKind::Meta, count, |i| Event::Clock(Clock { time: i, utc: u64::MAX - i }));
-    many(parts, BlockKind::Meta, count, |i| Event::RateChange(RateChange { time: i, rate_mhz: i as u32 }));
+    many(parts, BlockKind::Meta, count, |i| Event::Clock(Clock { time: Ticks(i), utc: u64::MAX - i }));
+    many(parts, BlockKind::Meta, count, |i| {
+        Event::RateChange(RateChange { time: Ticks(i), rate_mhz: i as u32 })
+    });
 }
 
 fn drop_reasons(parts: &mut Parts, count: usize) {
-    let dropped = |reason| Dropped { time: 1, reason, thread: 0, count: u64::MAX };
+    let dropped = |reason| Dropped { time: Ticks(1), reason, thread: 0, count: u64::MAX };
     many(parts, BlockKind::Meta, count, |i| Event::Dropped(dropped(i)));
 }
 
@@ -424,12 +448,12 @@ fn idle_spans(parts: &mut Parts, count: usize) {
     let idle = |i| Idle {
         thread: THREAD,
         ticks: u64::MAX,
-        first: i,
-        last: u64::MAX,
+        first: Ticks(i),
+        last: Ticks::MAX,
         block: 0,
         state: RunState::Waiting,
     };
-    let stored = |i| StoredEvent::of(&Event::Idle(idle(i)), 600_000);
+    let stored = |i| StoredEvent::of(&Event::Idle(idle(i)), Ticks(600_000));
     let block = samples(parts, std::iter::empty());
     block.events.extend((0..count as u64).filter_map(stored));
     block.header.samples = u32::MAX;
@@ -437,9 +461,9 @@ fn idle_spans(parts: &mut Parts, count: usize) {
 
 fn long_walks(parts: &mut Parts, count: usize) {
     let frames = vec![(BASE, STACK); limits::MAX_WALK_FRAMES];
-    let walk = Event::CheckWalk(CheckWalk { thread: THREAD, time: 10_000, flags: 0, frames });
+    let walk = Event::CheckWalk(CheckWalk { thread: THREAD, time: Ticks(10_000), flags: 0, frames });
     let ips = vec![BASE; limits::MAX_WALK_FRAMES];
-    let ips = Event::SampleIps(SampleIps { thread: THREAD, time: 10_000, ips });
+    let ips = Event::SampleIps(SampleIps { thread: THREAD, time: Ticks(10_000), ips });
     for event in [walk, ips] {
         let block = samples(parts, std::iter::empty());
         block.push(&event);
@@ -449,7 +473,7 @@ fn long_walks(parts: &mut Parts, count: usize) {
 
 fn memory(parts: &mut Parts, blocks: usize) {
     let bytes = vec![0; 15 << 20];
-    let event = Event::Memory(Memory { thread: THREAD, time: 10_000, address: 0, bytes: &bytes });
+    let event = Event::Memory(Memory { thread: THREAD, time: Ticks(10_000), address: 0, bytes: &bytes });
     let block = samples(parts, std::iter::empty());
     block.push(&event);
     block.times = blocks as u32;
@@ -458,21 +482,21 @@ fn memory(parts: &mut Parts, blocks: usize) {
 fn managed_threads(parts: &mut Parts, count: usize) {
     let of = |i| ManagedThread {
         thread: i,
-        time: i,
+        time: Ticks(i),
         address: i,
         state: i,
         preemptive_disabled: 1,
         frame: i,
         exception: i,
     };
-    let stored = |i| StoredEvent::of(&Event::ManagedThread(of(i)), 600_000);
+    let stored = |i| StoredEvent::of(&Event::ManagedThread(of(i)), Ticks(600_000));
     let block = samples(parts, std::iter::empty());
     block.events.extend((0..count as u64).filter_map(stored));
 }
 
 fn last_times(parts: &mut Parts, _: usize) {
     for block in &mut parts.blocks {
-        (block.header.first, block.header.last) = (u64::MAX, u64::MAX);
+        (block.header.first, block.header.last) = (Ticks::MAX, Ticks::MAX);
     }
     (parts.header.utc_start, parts.header.clock_frequency) = (u64::MAX, 1);
 }
@@ -480,9 +504,9 @@ fn last_times(parts: &mut Parts, _: usize) {
 fn backward_times(parts: &mut Parts, _: usize) {
     let count = parts.blocks.len() as u64;
     for (i, block) in (0..).zip(&mut parts.blocks) {
-        (block.header.first, block.header.last) = ((count - i) << 40, 0);
+        (block.header.first, block.header.last) = (Ticks((count - i) << 40), Ticks::ZERO);
     }
-    parts.header.clock_start = u64::MAX / 2;
+    parts.header.clock_start = Ticks(u64::MAX / 2);
 }
 
 fn full_counts(parts: &mut Parts, _: usize) {

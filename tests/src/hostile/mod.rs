@@ -10,8 +10,8 @@ pub mod limits;
 pub mod names;
 
 use stk_format::synth::{Parts, TraceBuilder};
-use stk_schema::Arch;
-use stk_schema::event::{RunState, TableKind, ThreadFlags, ThreadStart};
+use stk_schema::event::{TableKind, ThreadFlags, ThreadStart};
+use stk_schema::{Arch, Ticks};
 
 /// Highest address of the stack of [`small`]'s thread.
 pub const STACK: u64 = 0x10_0000;
@@ -66,7 +66,7 @@ pub fn thread(instance: u64) -> ThreadStart {
     let flags = ThreadFlags::empty();
     ThreadStart {
         instance,
-        time: 0,
+        time: Ticks(0),
         tid: instance as u32,
         flags,
         start_address: 0,

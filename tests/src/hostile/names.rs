@@ -2,10 +2,9 @@
 
 use super::{BASE, STACK, THREAD, small_parts};
 use stk_format::synth::{Parts, TraceBuilder};
-use stk_format::{BlockKind, SupplementWriter, Trace};
-use stk_schema::Arch;
 use stk_schema::event::*;
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
+use stk_schema::{Arch, Ticks};
 
 /// A place of a trace, filled with a name.
 type Place = fn(&[u8]) -> Vec<u8>;
@@ -58,7 +57,7 @@ pub fn everywhere() -> Vec<u8> {
     let name = EVERYWHERE.as_bytes();
     let mut parts = with_module(&[b"C:\\".as_slice(), name].concat(), name);
     for event in events(name) {
-        parts.block(BlockKind::Meta, 500_000).push(&event);
+        parts.block(BlockKind::Meta, Ticks(500_000)).push(&event);
     }
     supplemented(finished(parts, name), name)
 }
@@ -80,7 +79,7 @@ fn supplemented(mut file: Vec<u8>, left: &[u8]) -> Vec<u8> {
 
 fn events(name: &[u8]) -> Vec<Event<'_>> {
     vec![
-        Event::ThreadName { instance: THREAD, time: 5, name },
+        Event::ThreadName { instance: THREAD, time: Ticks(5), name },
         Event::Metadata(Metadata { key: b"host", value: name }),
         Event::Metadata(Metadata { key: b"command_line", value: name }),
         Event::Metadata(Metadata { key: b"os.name", value: name }),
@@ -88,10 +87,10 @@ fn events(name: &[u8]) -> Vec<Event<'_>> {
         Event::Metadata(Metadata { key: b"os.build", value: name }),
         Event::Metadata(Metadata { key: b"wine", value: name }),
         Event::Metadata(Metadata { key: name, value: name }),
-        Event::Mark(Mark { time: 6, thread: THREAD, tag: 1, text: name }),
+        Event::Mark(Mark { time: Ticks(6), thread: THREAD, tag: 1, text: name }),
         Event::RuntimeInfo(RuntimeInfo {
             module: 1,
-            time: 7,
+            time: Ticks(7),
             kind: 1,
             version: name,
             descriptor: name,
@@ -99,8 +98,7 @@ fn events(name: &[u8]) -> Vec<Event<'_>> {
             note: name,
         }),
         Event::Redaction(Redaction { rule: name, words: 1 }),
-        Event::MethodName(MethodName { time: 8, base: 0x5000, size: 0x1000, source: 1, name }),
-        Event::Nettrace(Nettrace { session: 1, time: 9, offset: 0, bytes: name }),
+        Event::MethodName(MethodName { time: Ticks(8), base: 0x5000, size: 0x1000, source: 1, name }),
     ]
 }
 
@@ -116,7 +114,7 @@ fn with_module(path: &[u8], pdb_name: &[u8]) -> Parts {
         0,
         &Event::ModuleLoad(ModuleLoad {
             instance,
-            time: 0,
+            time: Ticks(0),
             base: BASE,
             size: 0x10_0000,
             flags: ModuleFlags::MAIN,
@@ -150,8 +148,9 @@ fn with_module(path: &[u8], pdb_name: &[u8]) -> Parts {
 fn finished(mut parts: Parts, detail: &[u8]) -> Vec<u8> {
     let is_end = |kind| kind == BlockKind::End;
     parts.blocks.retain(|block| !is_end(block.header.kind));
-    let end = End { time: 500_000, reason: EndReason::Stopped as u64, samples: 40, dropped: 0, detail };
-    parts.block(BlockKind::End, 500_000).push(&Event::End(end));
+    let end =
+        End { time: Ticks(500_000), reason: EndReason::Stopped as u64, samples: 40, dropped: 0, detail };
+    parts.block(BlockKind::End, Ticks(500_000)).push(&Event::End(end));
     parts.renumber();
     parts.to_file()
 }
@@ -159,7 +158,7 @@ fn finished(mut parts: Parts, detail: &[u8]) -> Vec<u8> {
 fn with_events(events: &[Event<'_>]) -> Vec<u8> {
     let mut parts = small_parts();
     let end = parts.blocks.pop();
-    let block = parts.block(BlockKind::Meta, 500_000);
+    let block = parts.block(BlockKind::Meta, Ticks(500_000));
     for event in events {
         block.push(event);
     }
@@ -177,7 +176,7 @@ fn pdb_name(name: &[u8]) -> Vec<u8> {
 }
 
 fn thread_name(name: &[u8]) -> Vec<u8> {
-    with_events(&[Event::ThreadName { instance: THREAD, time: 5, name }])
+    with_events(&[Event::ThreadName { instance: THREAD, time: Ticks(5), name }])
 }
 
 fn metadata(name: &[u8]) -> Vec<u8> {
@@ -189,7 +188,7 @@ fn metadata(name: &[u8]) -> Vec<u8> {
 }
 
 fn mark(name: &[u8]) -> Vec<u8> {
-    with_events(&[Event::Mark(Mark { time: 6, thread: 0, tag: 1, text: name })])
+    with_events(&[Event::Mark(Mark { time: Ticks(6), thread: 0, tag: 1, text: name })])
 }
 
 fn end(name: &[u8]) -> Vec<u8> {
@@ -198,21 +197,22 @@ fn end(name: &[u8]) -> Vec<u8> {
 
 fn runtime(name: &[u8]) -> Vec<u8> {
     let (version, note, descriptor) = (name, name, name);
-    let info = RuntimeInfo { module: 1, time: 7, kind: 1, version, descriptor, pointer_data: &[], note };
+    let info =
+        RuntimeInfo { module: 1, time: Ticks(7), kind: 1, version, descriptor, pointer_data: &[], note };
     with_events(&[Event::RuntimeInfo(info)])
 }
 
 fn redaction(name: &[u8]) -> Vec<u8> {
-    let dropped = Dropped { time: 9, reason: u64::MAX, thread: 0, count: 3 };
+    let dropped = Dropped { time: Ticks(9), reason: u64::MAX, thread: 0, count: 3 };
     with_events(&[Event::Redaction(Redaction { rule: name, words: 1 }), Event::Dropped(dropped)])
 }
 
 fn method(name: &[u8]) -> Vec<u8> {
-    // The range of the samples' return addresses that lie in no module.
-    let named = MethodName { time: 8, base: 0, size: 0x1000, source: 1, name };
+    // Where the samples' return addresses lie that are in no module.
+    let named = MethodName { time: Ticks(8), base: 0, size: 0x1000, source: 1, name };
     let code = CodeAdd {
         instance: 77,
-        time: 0,
+        time: Ticks(0),
         kind: CodeKind::Jit as u64,
         base: 0,
         size: 0x1000,

@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
 use stk_format::{BlockKind, Decoded, Scratch, Trace};
+use stk_schema::Ticks;
 use stk_schema::event::Event;
 use stk_schema::registers::IP;
 
@@ -54,7 +55,7 @@ pub fn read(path: &Path) -> Result<Samples> {
     let trace = Trace::open(&bytes)?;
     let recorded = Recorded::open(path);
     let mut threads: BTreeMap<u64, Thread> = BTreeMap::new();
-    let (mut first, mut last) = (u64::MAX, 0);
+    let (mut first, mut last) = (Ticks::MAX, Ticks::ZERO);
     let mut scratch = Scratch::new();
     for block in trace.blocks() {
         if block.header.kind != BlockKind::Samples {
@@ -87,7 +88,7 @@ pub fn read(path: &Path) -> Result<Samples> {
     let modules = recorded
         .modules
         .values()
-        .filter(|module| module.unload == u64::MAX)
+        .filter(|module| module.unload == Ticks::MAX)
         .map(|module| Loaded { path: module.path.clone(), base: module.base, size: module.size })
         .collect();
     Ok(Samples {

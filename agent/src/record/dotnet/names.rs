@@ -11,6 +11,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use stk_schema::Ticks;
 use stk_schema::event::{Event, MethodName, MethodNameSource, RuntimeKind};
 use stk_schema::mailbox::{
     HOST_ANSWERS, HOST_CANNOT, HOST_NONE, MAILBOX_VERSION, NAME_BYTES, NameMailbox, NameSlot, SLOT_ASKED,
@@ -136,10 +137,10 @@ pub struct Counts {
 struct Flight {
     number: u32,
     wants: Vec<Want>,
-    began: u64,
-    /// The last value of the host's beat, and when it changed.
+    began: Ticks,
+    /// The host's beat as last seen, and when it changed.
     beat: u32,
-    moved: u64,
+    moved: Ticks,
 }
 
 /// Asks the host for names.
@@ -147,9 +148,9 @@ pub struct Names {
     ticks_per_ms: u64,
     waiting: VecDeque<Want>,
     flight: Option<Flight>,
-    /// Not to be asked before, in ticks.
-    next: u64,
-    /// The host's beat when the recording began. A host whose beat differs from it is alive.
+    /// Not to be asked before.
+    next: Ticks,
+    /// The host's beat when the recording began: one that moved since is alive.
     first_beat: u32,
     /// The runtime that the host is to ask: load address and kind.
     runtime: Option<(u64, RuntimeKind)>,
@@ -163,7 +164,7 @@ impl Names {
             ticks_per_ms,
             waiting: VecDeque::new(),
             flight: None,
-            next: 0,
+            next: Ticks::ZERO,
             first_beat: mailbox.beat.load(Ordering::Acquire),
             runtime: None,
             counts: Counts::default(),
@@ -221,9 +222,9 @@ impl Names {
             && mailbox.host_state.load(Ordering::Acquire) != HOST_CANNOT
     }
 
-    /// Does what can be done now: takes answers, and sends a waiting request if it is due or
-    /// `at_once` is set. Returns whether anything was written.
-    pub fn step(&mut self, mailbox: &LiveMailbox, now: u64, at_once: bool, out: &mut impl Events) -> bool {
+    /// Does what can be done now: takes answers, and asks what waits, if its time has come or
+    /// `at_once`. True if anything was written.
+    pub fn step(&mut self, mailbox: &LiveMailbox, now: Ticks, at_once: bool, out: &mut impl Events) -> bool {
         let wrote = self.collect(mailbox, now, out);
         if self.asks() && self.flight.is_none() && !self.waiting.is_empty() && (at_once || now >= self.next) {
             self.send(mailbox, now);
@@ -231,7 +232,7 @@ impl Names {
         wrote
     }
 
-    fn send(&mut self, mailbox: &LiveMailbox, now: u64) {
+    fn send(&mut self, mailbox: &LiveMailbox, now: Ticks) {
         let count = self.waiting.len().min(SLOTS);
         let wants: Vec<Want> = self.waiting.drain(..count).collect();
         for (want, slot) in wants.iter().zip(&mailbox.slots) {
@@ -250,18 +251,18 @@ impl Names {
         self.flight = Some(Flight { number, wants, began: now, beat, moved: now });
     }
 
-    fn collect(&mut self, mailbox: &LiveMailbox, now: u64, out: &mut impl Events) -> bool {
+    fn collect(&mut self, mailbox: &LiveMailbox, now: Ticks, out: &mut impl Events) -> bool {
         let Some(flight) = &mut self.flight else { return false };
         if mailbox.answer.load(Ordering::Acquire) != flight.number {
             let beat = mailbox.beat.load(Ordering::Acquire);
             if beat != flight.beat {
                 (flight.beat, flight.moved) = (beat, now);
             }
-            let since = |time: u64| now.saturating_sub(time) / self.ticks_per_ms;
+            let since = |time: Ticks| now.saturating_sub(time).0 / self.ticks_per_ms;
             if since(flight.moved) >= SILENT_MS || since(flight.began) >= LATE_MS {
                 self.counts.unanswered += flight.wants.len() as u64;
                 self.flight = None;
-                self.next = now + AGAIN_MS * self.ticks_per_ms;
+                self.next = now + Ticks(AGAIN_MS * self.ticks_per_ms);
             }
             return false;
         }
@@ -284,8 +285,8 @@ impl Names {
                 Err(BadAnswer) => self.counts.refused += 1,
             }
         }
-        // One request holds a limited number of addresses: ask for the rest at once.
-        self.next = if self.waiting.is_empty() { now + AGAIN_MS * self.ticks_per_ms } else { now };
+        // What waits is asked at once: a request holds only so many.
+        self.next = if self.waiting.is_empty() { now + Ticks(AGAIN_MS * self.ticks_per_ms) } else { now };
         wrote
     }
 

@@ -12,9 +12,9 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use stk_format::blob::content_hash;
-use stk_schema::Arch;
 use stk_schema::event::{CodeAdd, CodeKind, Event};
 use stk_schema::identity::ContentHash;
+use stk_schema::{Arch, Ticks};
 
 use super::{FunctionEntry, Shared, Sighting, Want};
 use crate::record::image::Memory;
@@ -61,11 +61,11 @@ struct LiveRegion {
     instance: u64,
     kind: CodeKind,
     hash: ContentHash,
-    /// When it was last compared with what is in memory, in ticks.
-    compared: u64,
+    /// When it was last compared with what is in memory.
+    compared: Ticks,
     /// When it was last seen.
-    seen: u64,
-    /// Its lookup faulted and is not repeated.
+    seen: Ticks,
+    /// Whoever was asked for it failed: not to be asked again.
     faulty: bool,
     /// For a stub: the addresses (bits from `base` on) whose names were already requested. A stub
     /// may hold several, and without function tables (x86) every method looks like a stub.
@@ -103,7 +103,7 @@ impl CodeFunctions {
         out: &mut impl Events,
     ) {
         let Sighting { inside, time, executed } = sighting;
-        let fresh = FRESH_MS * self.ticks_per_ms;
+        let fresh = Ticks(FRESH_MS * self.ticks_per_ms);
         let known = self.holding_mut(inside).map(|live| {
             live.seen = time.max(live.seen);
             live.faulty || live.compared.saturating_add(fresh) > time
@@ -141,7 +141,7 @@ impl CodeFunctions {
         }
     }
 
-    fn function(&mut self, entry: FunctionEntry, time: u64, memory: &impl Memory, out: &mut impl Events) {
+    fn function(&mut self, entry: FunctionEntry, time: Ticks, memory: &impl Memory, out: &mut impl Events) {
         let code = if entry.size as usize <= 4 * MOST_CODE {
             read_code(memory, entry.base, (entry.size as usize).min(MOST_CODE))
         } else {
@@ -172,9 +172,15 @@ impl CodeFunctions {
         self.shared.news.functions.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Handles an address that no table knows. Records its bytes if it was executed or follows a
-    /// call.
-    fn stub(&mut self, inside: u64, executed: bool, time: u64, memory: &impl Memory, out: &mut impl Events) {
+    /// No table knows the address. Its bytes are recorded if it was executed or follows a call.
+    fn stub(
+        &mut self,
+        inside: u64,
+        executed: bool,
+        time: Ticks,
+        memory: &impl Memory,
+        out: &mut impl Events,
+    ) {
         let known = self.holding(inside).map(|(base, live)| (base, live.size, live.kind, live.hash));
         let (start, end) = match known {
             Some((base, size, CodeKind::Stub, _)) => (base, base + size),
@@ -247,12 +253,12 @@ impl CodeFunctions {
         self.live.insert(add.base, live);
         let bytes = add.function.len() + add.unwind.len() + add.code.len();
         self.shared.costs.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.shared.news.last.fetch_max(add.time, Ordering::Relaxed);
+        self.shared.news.last.fetch_max(add.time.0, Ordering::Relaxed);
         out.event(&Event::CodeAdd(add));
     }
 
     /// Ends every region that overlaps `base..base + size`.
-    fn remove(&mut self, base: u64, size: u64, time: u64, out: &mut impl Events) {
+    fn remove(&mut self, base: u64, size: u64, time: Ticks, out: &mut impl Events) {
         let end = base.saturating_add(size);
         // Regions do not overlap, so only the nearest one below can reach into the range.
         let below = self.live.range(..base).next_back();
@@ -270,7 +276,7 @@ impl CodeFunctions {
     /// Forgets the eighth of the regions that was not seen for longest. They stay in the trace, and
     /// are written again when they are seen again.
     fn forget(&mut self) {
-        let mut seen: Vec<u64> = self.live.values().map(|live| live.seen).collect();
+        let mut seen: Vec<Ticks> = self.live.values().map(|live| live.seen).collect();
         let (_, &mut oldest, _) = seen.select_nth_unstable(MOST / 8);
         let before = self.live.len();
         let mut left = MOST / 8;

@@ -32,6 +32,7 @@ pub use scan::{Scanner, View};
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
+use stk_schema::Ticks;
 
 use super::queue::Queue;
 
@@ -47,9 +48,9 @@ const NAMELESS: usize = 16_384;
 pub struct Sighting {
     /// The instruction pointer itself, or the byte before a return address.
     pub inside: u64,
-    /// The sample's time, in ticks.
-    pub time: u64,
-    /// Whether it is the instruction pointer, which is certainly executed code. A stack word may be
+    /// The sample's time.
+    pub time: Ticks,
+    /// Whether it is the instruction pointer: surely code that was executed. A stack word may be
     /// anything.
     pub executed: bool,
 }

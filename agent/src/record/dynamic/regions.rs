@@ -2,6 +2,7 @@
 //! and is then remembered for a while.
 
 use alloc::vec::Vec;
+use stk_schema::Ticks;
 
 /// Most regions remembered; when there are more, all are forgotten.
 const MOST: usize = 1024;
@@ -38,8 +39,8 @@ pub struct Region {
 #[derive(Clone, Copy)]
 struct KnownRegion {
     region: Region,
-    expires: u64,
-    /// Whether an instruction pointer in it was reported.
+    expires: Ticks,
+    /// An instruction pointer in it was told of.
     executed: bool,
 }
 
@@ -65,13 +66,13 @@ impl Regions {
         Regions { known: Vec::with_capacity(MOST), last: 0, ticks_per_ms }
     }
 
-    /// What `address` lies in at `now` (ticks), and whether that is news; `query` asks the system.
+    /// What `address` lies in at `now`, and whether that is news; `query` asks the system.
     /// `executed` tells an instruction pointer from any word.
     pub fn look(
         &mut self,
         address: u64,
         executed: bool,
-        now: u64,
+        now: Ticks,
         query: impl FnOnce(u64) -> Region,
     ) -> RegionLook {
         if let Some(at) = self.find(address, now) {
@@ -90,7 +91,7 @@ impl Regions {
         RegionLook { used: region.used, new: true }
     }
 
-    fn find(&self, address: u64, now: u64) -> Option<usize> {
+    fn find(&self, address: u64, now: Ticks) -> Option<usize> {
         let holds = |at: &usize| {
             self.known.get(*at).is_some_and(|known| {
                 (known.region.start..known.region.end).contains(&address) && now < known.expires
@@ -102,7 +103,7 @@ impl Regions {
         })
     }
 
-    fn learn(&mut self, region: Region, executed: bool, now: u64) {
+    fn learn(&mut self, region: Region, executed: bool, now: Ticks) {
         let first = self.known.partition_point(|known| known.region.end <= region.start);
         let last = self.known.partition_point(|known| known.region.start < region.end);
         self.known.drain(first..last.max(first));
@@ -115,7 +116,7 @@ impl Regions {
             RegionUse::Nothing => NOTHING_MS,
         };
         let at = first.min(self.known.len());
-        self.known.insert(at, KnownRegion { region, expires: now + ms * self.ticks_per_ms, executed });
+        self.known.insert(at, KnownRegion { region, expires: now + Ticks(ms * self.ticks_per_ms), executed });
         self.last = at;
     }
 }
@@ -126,7 +127,7 @@ mod tests {
 
     impl Regions {
         fn is_code(&mut self, address: u64, now: u64, query: impl FnOnce(u64) -> Region) -> bool {
-            self.look(address, false, now, query).used == RegionUse::Code
+            self.look(address, false, Ticks(now), query).used == RegionUse::Code
         }
     }
 
@@ -185,7 +186,8 @@ mod tests {
     fn a_region_is_new_when_it_is_queried_and_when_it_is_first_executed() {
         let mut regions = Regions::new(1);
         let mut new = |executed, now| {
-            let look = regions.look(0x1800, executed, now, |_| region(0x1000, 0x3000, RegionUse::Image));
+            let look =
+                regions.look(0x1800, executed, Ticks(now), |_| region(0x1000, 0x3000, RegionUse::Image));
             assert_eq!(look.used, RegionUse::Image);
             look.new
         };

@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering;
 use super::regions::{Region, RegionUse, Regions};
 use super::{Shared, Sighting};
 use crate::record::shared::Counters;
+use stk_schema::Ticks;
 use stk_schema::event::DropReason;
 
 /// Number of remembered addresses that were handed over; a power of two. An address that shares its
@@ -23,14 +24,14 @@ const LINE: usize = 64;
 #[derive(Clone, Copy)]
 struct RecentAddress {
     inside: u64,
-    due: u64,
+    due: Ticks,
 }
 
 /// A sample as the scan sees it.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
-    /// When it was taken, in ticks.
-    pub time: u64,
+    /// When it was taken.
+    pub time: Ticks,
     /// Instruction pointer.
     pub ip: u64,
     /// Address of the first byte of `stack`.
@@ -51,7 +52,7 @@ pub struct Scanner {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
     word: usize,
-    again: u64,
+    again: Ticks,
     found: bool,
 }
 
@@ -60,11 +61,11 @@ impl Scanner {
     pub fn new(shared: Arc<Shared>, counters: Arc<Counters>, word: usize, ticks_per_ms: u64) -> Scanner {
         Scanner {
             regions: Regions::new(ticks_per_ms),
-            places: vec![RecentAddress { inside: 0, due: 0 }; PLACES].into_boxed_slice(),
+            places: vec![RecentAddress { inside: 0, due: Ticks::ZERO }; PLACES].into_boxed_slice(),
             shared,
             counters,
             word,
-            again: AGAIN_MS * ticks_per_ms,
+            again: Ticks(AGAIN_MS * ticks_per_ms),
             found: false,
         }
     }
@@ -178,7 +179,7 @@ mod tests {
 
     fn view(stack: &[u8], time: u64) -> View<'_> {
         let stack_start = BASE - stack.len() as u64;
-        View { time, ip: 0x40_0000, stack_start, stack_base: BASE, stack, before: None }
+        View { time: Ticks(time), ip: 0x40_0000, stack_start, stack_base: BASE, stack, before: None }
     }
 
     fn drain(shared: &Shared) -> Vec<(u64, bool)> {
@@ -235,7 +236,7 @@ mod tests {
         scanner.sample(&View { ip: IMAGE + 0x50, ..view(&stack, 7) }, region);
         let told: Vec<Sighting> = core::iter::from_fn(|| shared.images.pop()).collect();
         let sighting = |inside, time, executed| Sighting { inside, time, executed };
-        assert_eq!(told, [sighting(IMAGE + 0x100, 5, false), sighting(IMAGE + 0x40, 6, true)]);
+        assert_eq!(told, [sighting(IMAGE + 0x100, Ticks(5), false), sighting(IMAGE + 0x40, Ticks(6), true)]);
         assert_eq!(drain(&shared), [], "an image is no dynamic code");
     }
 

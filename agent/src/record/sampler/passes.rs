@@ -43,7 +43,7 @@ impl<T: Target> Sampler<T> {
         self.keep_to_share(end, looks, threads);
         let counters = &self.wiring.counters;
         counters.passes.fetch_add(1, Ordering::Relaxed);
-        let nanoseconds = end.saturating_sub(start) as u128 * 1_000_000 / u128::from(self.ticks_per_ms);
+        let nanoseconds = u128::from(end.saturating_sub(start).0) * 1_000_000 / u128::from(self.ticks_per_ms);
         counters.pass_ns.fetch_add(nanoseconds as u64, Ordering::Relaxed);
     }
 
@@ -89,8 +89,8 @@ impl<T: Target> Sampler<T> {
         }
     }
 
-    /// Counts the passes that were left out, and adapts the pace to the sampler's use of CPU time.
-    fn keep_to_share(&mut self, now: u64, looks: usize, threads: usize) {
+    /// Counts the passes that were left out, and adapts the pace to what the sampler used.
+    fn keep_to_share(&mut self, now: Ticks, looks: usize, threads: usize) {
         let Some(duty) = &mut self.duty else { return };
         let left_out = duty.passed(looks, threads);
         let counters = &self.wiring.counters;
@@ -100,7 +100,7 @@ impl<T: Target> Sampler<T> {
         if duty.is_due(now)
             && let Some(rate) = duty.measured(now, self.target.own_cpu(), threads)
         {
-            counters.rate_since.store(now, Ordering::Relaxed);
+            counters.rate_since.store(now.0, Ordering::Relaxed);
             counters.rate.store(rate, Ordering::Release);
         }
     }
@@ -163,7 +163,7 @@ impl<T: Target> Sampler<T> {
         }
         entry.cpu = cpu;
         let pause = if moved { CPU_MS } else { CPU_IDLE_MS };
-        entry.cpu_due = self.capture.time + pause * self.ticks_per_ms;
+        entry.cpu_due = self.capture.time + Ticks(pause * self.ticks_per_ms);
         (state, cpu)
     }
 
@@ -182,10 +182,10 @@ impl<T: Target> Sampler<T> {
             image,
             activity: Activity::default(),
             cpu: None,
-            cpu_due: 0,
+            cpu_due: Ticks::ZERO,
             registers: [0; MAX_REGISTERS],
             sampled: false,
-            search_due: 0,
+            search_due: Ticks::ZERO,
         });
     }
 

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 
+use stk_schema::Ticks;
 use stk_schema::event::CheckWalk;
 use stk_schema::registers::MAX_REGISTERS;
 
@@ -12,8 +13,8 @@ use crate::record::stack_bounds::{Bounds, CheckedBounds};
 
 /// The capture of one thread. The stack buffer is preallocated and never grows.
 pub struct Capture {
-    /// When the context was obtained, in ticks.
-    pub time: u64,
+    /// When the context was obtained.
+    pub time: Ticks,
     /// Registers in the order of the register set.
     pub registers: [u64; MAX_REGISTERS],
     /// The checked bounds of the thread's stack. The caller sets them.
@@ -44,7 +45,7 @@ impl Capture {
     /// Room for `bytes` of stack.
     pub fn new(bytes: usize) -> Capture {
         Capture {
-            time: 0,
+            time: Ticks::ZERO,
             registers: [0; MAX_REGISTERS],
             checked: CheckedBounds::default(),
             bounds: Bounds::default(),
@@ -82,8 +83,8 @@ pub trait Target {
     /// What is needed to sample a thread; dropping it releases the thread.
     type Thread;
 
-    /// Now, in ticks.
-    fn now(&mut self) -> u64;
+    /// Now.
+    fn now(&mut self) -> Ticks;
 
     /// The thread's cycle count, if the system has one. While it does not change, the thread does
     /// not run.
@@ -92,9 +93,9 @@ pub trait Target {
     /// The thread's CPU time by a coarse clock, for systems without cycle counts.
     fn cpu_time(&mut self, thread: &Self::Thread) -> Option<u64>;
 
-    /// CPU time of the calling thread, the sampler, in ticks; 0 where the system cannot tell.
-    fn own_cpu(&mut self) -> u64 {
-        0
+    /// CPU time of the calling thread, the sampler; 0 where the system cannot tell.
+    fn own_cpu(&mut self) -> Ticks {
+        Ticks::ZERO
     }
 
     /// Captures registers and stack. Nothing else happens while the thread is suspended. If

@@ -5,11 +5,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 use std::vec::Vec;
+use stk_schema::Ticks;
 
 use super::*;
 
 const TID: u32 = 400;
-const LIMITS: Limits = Limits { asked: 1000, stopped: 100, walking: 50 };
+const LIMITS: Limits = Limits { asked: Ticks(1000), stopped: Ticks(100), walking: Ticks(50) };
 
 /// A barrier that the test opens.
 #[derive(Default)]
@@ -257,7 +258,7 @@ fn a_thread_that_is_merely_not_scheduled_keeps_its_sample() {
     wait_for_phase(all, 0, ASKED);
     let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
     for now in [0, 100, 500, 999] {
-        assert_eq!(watch.look(all, 0, now, &LIMITS, true, &mut watchdog), Rescue::None, "at {now}");
+        assert_eq!(watch.look(all, 0, Ticks(now), &LIMITS, true, &mut watchdog), Rescue::None, "at {now}");
     }
     target.context.open();
     assert_eq!(sampler.join().unwrap(), Verdict::Whole);
@@ -271,25 +272,25 @@ fn a_thread_that_does_not_stop_is_resumed_and_a_spare_samples_the_others() {
     let stuck = capture(all, 0, &target, false);
     wait_for(|| target.asked_for_context.load(Ordering::SeqCst) == 1);
     let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
-    assert_eq!(watch.look(all, 0, 5000, &LIMITS, true, &mut watchdog), Rescue::None);
-    assert_eq!(watch.look(all, 0, 6000, &LIMITS, true, &mut watchdog), Rescue::Deposed);
+    assert_eq!(watch.look(all, 0, Ticks(5000), &LIMITS, true, &mut watchdog), Rescue::None);
+    assert_eq!(watch.look(all, 0, Ticks(6000), &LIMITS, true, &mut watchdog), Rescue::Deposed);
 
     // The stuck sampler is still in its call: no thread is held, and the others are still captured.
     assert_eq!((all.word(0).phase(), target.count()), (FREE, 0));
     for _ in 0..100 {
         assert_eq!(capture(all, 1, &other, false).join().unwrap(), Verdict::Whole);
     }
-    // The thread is reported once, with the time when it was asked to stop, and is left alone as
-    // long as the call lasts.
-    assert_eq!(all.take_missed().collect::<Vec<_>>(), [(TID, 5000)]);
+    // It is told of once, with the time when the thread was asked, and left alone for as long as
+    // the call lasts.
+    assert_eq!(all.take_missed().collect::<Vec<_>>(), [(TID, Ticks(5000))]);
     assert_eq!(all.take_missed().count(), 0);
-    assert!(all.leaves_alone(TID, u64::MAX - 1) && !all.leaves_alone(TID + 4, 6000));
+    assert!(all.leaves_alone(TID, Ticks(u64::MAX - 1)) && !all.leaves_alone(TID + 4, Ticks(6000)));
 
     target.context.open();
     assert_eq!(stuck.join().unwrap(), Verdict::Deposed);
     assert_eq!((all.word(0).phase(), target.count()), (FREE, 0));
-    all.returned(0, 11_000);
-    assert!(all.leaves_alone(TID, 10_999) && !all.leaves_alone(TID, 11_000));
+    all.returned(0, Ticks(11_000));
+    assert!(all.leaves_alone(TID, Ticks(10_999)) && !all.leaves_alone(TID, Ticks(11_000)));
 }
 
 #[test]
@@ -300,8 +301,8 @@ fn without_a_spare_the_thread_is_resumed_and_its_sampler_keeps_its_slot() {
     let stuck = capture(all, 0, &target, false);
     wait_for(|| target.asked_for_context.load(Ordering::SeqCst) == 1);
     let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
-    watch.look(all, 0, 0, &LIMITS, false, &mut watchdog);
-    assert_eq!(watch.look(all, 0, 1000, &LIMITS, false, &mut watchdog), Rescue::NotStopped);
+    watch.look(all, 0, Ticks(0), &LIMITS, false, &mut watchdog);
+    assert_eq!(watch.look(all, 0, Ticks(1000), &LIMITS, false, &mut watchdog), Rescue::NotStopped);
     assert_eq!(target.count(), 0);
     target.context.open();
     assert_eq!(stuck.join().unwrap(), Verdict::NotStopped);
@@ -316,8 +317,8 @@ fn a_suspension_that_takes_effect_after_its_rescue_is_undone_by_the_sampler() {
     let late = capture(all, 0, &target, false);
     wait_for_phase(all, 0, ASKING);
     let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
-    watch.look(all, 0, 0, &LIMITS, true, &mut watchdog);
-    assert_eq!(watch.look(all, 0, 1000, &LIMITS, true, &mut watchdog), Rescue::Deposed);
+    watch.look(all, 0, Ticks(0), &LIMITS, true, &mut watchdog);
+    assert_eq!(watch.look(all, 0, Ticks(1000), &LIMITS, true, &mut watchdog), Rescue::Deposed);
     assert_eq!((all.word(0).phase(), target.count()), (UNDO, 0));
     target.suspend.open();
     assert_eq!(late.join().unwrap(), Verdict::Deposed);
@@ -331,13 +332,13 @@ fn a_suspension_that_takes_effect_after_its_rescue_is_undone_by_the_watchdog() {
     let late = capture(all, 0, &target, false);
     wait_for_phase(all, 0, ASKING);
     let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
-    watch.look(all, 0, 0, &LIMITS, false, &mut watchdog);
-    watch.look(all, 0, 1000, &LIMITS, false, &mut watchdog);
+    watch.look(all, 0, Ticks(0), &LIMITS, false, &mut watchdog);
+    watch.look(all, 0, Ticks(1000), &LIMITS, false, &mut watchdog);
     assert_eq!(all.word(0).phase(), UNDO);
     // The system call takes effect, but the sampler is not scheduled to notice it.
     target.count.store(1, Ordering::SeqCst);
-    watch.look(all, 0, 1010, &LIMITS, false, &mut watchdog);
-    watch.look(all, 0, 1110, &LIMITS, false, &mut watchdog);
+    watch.look(all, 0, Ticks(1010), &LIMITS, false, &mut watchdog);
+    watch.look(all, 0, Ticks(1110), &LIMITS, false, &mut watchdog);
     assert_eq!((all.word(0).phase(), target.count()), (FREE, 0));
     // The fake's own call would count a second time.
     target.count.store(-1, Ordering::SeqCst);
@@ -355,9 +356,9 @@ fn the_watchdog_resumes_the_thread_that_a_stuck_sampler_holds() {
     let stuck = capture(all, 0, &target, false);
     wait_for_phase(all, 0, STOPPED);
     let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
-    watch.look(all, 0, 0, &LIMITS, true, &mut watchdog);
-    assert_eq!(watch.look(all, 0, 99, &LIMITS, true, &mut watchdog), Rescue::None);
-    assert_eq!(watch.look(all, 0, 100, &LIMITS, true, &mut watchdog), Rescue::WhileStopped);
+    watch.look(all, 0, Ticks(0), &LIMITS, true, &mut watchdog);
+    assert_eq!(watch.look(all, 0, Ticks(99), &LIMITS, true, &mut watchdog), Rescue::None);
+    assert_eq!(watch.look(all, 0, Ticks(100), &LIMITS, true, &mut watchdog), Rescue::WhileStopped);
     assert_eq!(target.count(), 0);
     target.copy.open();
     assert_eq!(stuck.join().unwrap(), Verdict::NoContext, "not deposed: it stays the sampler");
@@ -370,8 +371,8 @@ fn only_the_walk_is_lost_when_it_takes_too_long() {
     let walking = capture(all, 0, &target, true);
     wait_for_phase(all, 0, WALKING);
     let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
-    watch.look(all, 0, 0, &LIMITS, true, &mut watchdog);
-    assert_eq!(watch.look(all, 0, 50, &LIMITS, true, &mut watchdog), Rescue::WhileWalking);
+    watch.look(all, 0, Ticks(0), &LIMITS, true, &mut watchdog);
+    assert_eq!(watch.look(all, 0, Ticks(50), &LIMITS, true, &mut watchdog), Rescue::WhileWalking);
     assert_eq!(walking.join().unwrap(), Verdict::WalkLost);
     assert_eq!(target.count(), 0);
 }
@@ -385,8 +386,8 @@ fn a_sampler_that_waits_for_the_watchdog_sleeps() {
     let sampler = capture(all, 0, &target, false);
     wait_for(|| target.asked_for_context.load(Ordering::SeqCst) == 1);
     let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
-    watch.look(all, 0, 0, &LIMITS, false, &mut watchdog);
-    let rescue = thread::spawn(move || watch.look(all, 0, 1000, &LIMITS, false, &mut watchdog));
+    watch.look(all, 0, Ticks(0), &LIMITS, false, &mut watchdog);
+    let rescue = thread::spawn(move || watch.look(all, 0, Ticks(1000), &LIMITS, false, &mut watchdog));
     wait_for_phase(all, 0, RESCUING);
     target.context.open();
     wait_for(|| target.sleeps.load(Ordering::SeqCst) > 3);
@@ -405,17 +406,17 @@ fn a_frozen_sampler_stays_in_each_phase_and_the_watchdog_leaves_it_alone() {
         let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
         if phase == UNDO {
             wait_for_phase(all, 0, ASKING);
-            watch.look(all, 0, 1, &LIMITS, true, &mut watchdog);
-            watch.look(all, 0, 1001, &LIMITS, true, &mut watchdog);
+            watch.look(all, 0, Ticks(1), &LIMITS, true, &mut watchdog);
+            watch.look(all, 0, Ticks(1001), &LIMITS, true, &mut watchdog);
         }
         wait_for(|| all.word(0).phase() == phase && target.count() == 1);
         for now in [2000, 10_000, 20_000] {
-            assert_eq!(watch.look(all, 0, now, &LIMITS, true, &mut watchdog), Rescue::None);
+            assert_eq!(watch.look(all, 0, Ticks(now), &LIMITS, true, &mut watchdog), Rescue::None);
         }
         assert_eq!((all.word(0).phase(), target.count()), (phase, 1));
         all.freeze(FREE);
         if phase == WALKING {
-            watch.look(all, 0, 30_000, &LIMITS, true, &mut watchdog);
+            watch.look(all, 0, Ticks(30_000), &LIMITS, true, &mut watchdog);
         }
         sampler.join().unwrap();
         assert_eq!((all.word(0).phase(), target.count()), (FREE, 0));
@@ -444,12 +445,12 @@ fn every_suspension_is_undone_once_whichever_side_wins() {
     let mut outcomes = [0u32; 2];
     thread::scope(|scope| {
         scope.spawn(|| {
-            let none = Limits { asked: 0, stopped: 0, walking: 0 };
+            let none = Limits { asked: Ticks(0), stopped: Ticks(0), walking: Ticks(0) };
             let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
             let mut now = 0;
             while !done.load(Ordering::SeqCst) {
                 now += 1;
-                watch.look(all, 0, now, &none, false, &mut watchdog);
+                watch.look(all, 0, Ticks(now), &none, false, &mut watchdog);
                 if now % 7 == 0 {
                     thread::yield_now();
                 }

@@ -2,20 +2,21 @@
 
 use core::sync::atomic::{Ordering, fence};
 
+use stk_schema::Ticks;
 use stk_schema::guard::{ASKED, ASKING, FREE, RESCUING, RESUMING, STOPPED, UNDO, WALKING};
 
 use super::{FROZEN_MS, Resume, Suspensions};
 
-/// How long a suspension may stay in one phase, in ticks.
+/// How long a suspension may stay in one phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// In SuspendThread and until the context is known: the thread may merely not have been
     /// scheduled.
-    pub asked: u64,
+    pub asked: Ticks,
     /// While the thread certainly stands still.
-    pub stopped: u64,
+    pub stopped: Ticks,
     /// In the walk of the system's unwinder.
-    pub walking: u64,
+    pub walking: Ticks,
 }
 
 /// The watchdog's action for one slot.
@@ -37,7 +38,7 @@ pub enum Rescue {
 #[derive(Clone, Copy, Default)]
 pub struct Watch {
     seen: u64,
-    since: u64,
+    since: Ticks,
 }
 
 impl Watch {
@@ -47,7 +48,7 @@ impl Watch {
         &mut self,
         all: &Suspensions,
         slot: usize,
-        now: u64,
+        now: Ticks,
         limits: &Limits,
         spare: bool,
         calls: &mut impl Resume,
@@ -85,7 +86,7 @@ impl Watch {
         if asked {
             place.stuck_until.store(u64::MAX, Ordering::Relaxed);
             place.stuck.store(word.tid(), Ordering::Release);
-            place.missed_since.store(self.since.max(1), Ordering::Release);
+            place.missed_since.store(self.since.0.max(1), Ordering::Release);
             place.deposed.store(spare, Ordering::Release);
         }
         self.since = now;
@@ -99,8 +100,8 @@ impl Watch {
         }
     }
 
-    /// Whether nothing has changed for `span` ticks.
-    pub fn idle_for(&self, span: u64, now: u64) -> bool {
+    /// Whether nothing has changed for `span`.
+    pub fn idle_for(&self, span: Ticks, now: Ticks) -> bool {
         now.saturating_sub(self.since) >= span
     }
 }

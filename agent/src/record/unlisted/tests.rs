@@ -3,6 +3,7 @@ use crate::record::modules::Events;
 use alloc::string::String;
 use alloc::vec;
 use core::cell::RefCell;
+use stk_schema::Ticks;
 use stk_schema::event::Event;
 
 const MS: u64 = 10;
@@ -53,7 +54,7 @@ impl Events for NoEvents {
 fn known(base: u64, flags: ModuleFlags) -> Modules {
     let mut modules = Modules::default();
     modules.loaded(
-        0,
+        Ticks(0),
         ModuleSighting { base, size: SIZE, path: b"known.dll".to_vec() },
         flags,
         None,
@@ -63,7 +64,7 @@ fn known(base: u64, flags: ModuleFlags) -> Modules {
 }
 
 fn sighting(inside: u64, time: u64, executed: bool) -> Sighting {
-    Sighting { inside, time, executed }
+    Sighting { inside, time: Ticks(time), executed }
 }
 
 /// The images found at `now` from these sightings: load addresses and times.
@@ -75,8 +76,8 @@ fn find(
     sightings: &[Sighting],
 ) -> Vec<(u64, u64)> {
     let mut sightings = sightings.iter().copied();
-    let found = unlisted.find(now, MS, modules, process, || sightings.next());
-    found.iter().map(|found| (found.seen.base, found.time)).collect()
+    let found = unlisted.find(Ticks(now), MS, modules, process, || sightings.next());
+    found.iter().map(|found| (found.seen.base, found.time.0)).collect()
 }
 
 #[test]
@@ -124,12 +125,12 @@ fn an_image_that_the_loader_maps_or_unmaps_is_not_unlisted() {
     assert_eq!(find(&mut unlisted, later, &known(IMAGE, ModuleFlags::NOTIFIED), &process, &[]), []);
     // It was unloaded after the sample was taken.
     let seen = ModuleSighting { base: IMAGE, size: SIZE, path: vec![] };
-    unlisted.unloaded(&seen, 7);
+    unlisted.unloaded(&seen, Ticks(7));
     assert_eq!(find(&mut unlisted, 9, &none, &process, &executed), []);
     let afterwards = [sighting(IMAGE + 0x1100, 8, true)];
     assert_eq!(find(&mut unlisted, 9, &none, &process, &afterwards), [(IMAGE, 8)]);
     for base in 1..=UNLOADS as u64 * 3 {
-        unlisted.unloaded(&ModuleSighting { base: base << 32, ..seen.clone() }, 9);
+        unlisted.unloaded(&ModuleSighting { base: base << 32, ..seen.clone() }, Ticks(9));
     }
     assert_eq!(unlisted.unloads.len(), UNLOADS);
 }
@@ -139,7 +140,7 @@ fn addresses_past_the_loaders_size_still_belong_to_the_module() {
     let (mut unlisted, process) = (UnlistedImages::default(), Process::with(IMAGE));
     let mut modules = Modules::default();
     let seen = ModuleSighting { base: IMAGE, size: 0x1000, path: b"short.dll".to_vec() };
-    modules.loaded(0, seen, ModuleFlags::NOTIFIED, None, &mut NoEvents);
+    modules.loaded(Ticks(0), seen, ModuleFlags::NOTIFIED, None, &mut NoEvents);
     let sightings = [sighting(IMAGE + 0x4000, 7, true), sighting(IMAGE + 0x4100, 7, false)];
     assert_eq!(find(&mut unlisted, 8, &modules, &process, &sightings), []);
     assert_eq!(find(&mut unlisted, 7 + CONFIRM_MS * MS, &modules, &process, &[]), []);
@@ -173,18 +174,18 @@ fn an_unlisted_image_is_gone_when_it_is_unmapped_or_replaced() {
     let process = Process::with(IMAGE);
     let mut modules = known(IMAGE, ModuleFlags::UNLISTED);
     modules.loaded(
-        0,
+        Ticks(0),
         ModuleSighting { base: 0x7000_0000, size: SIZE, path: vec![] },
         ModuleFlags::NOTIFIED,
         None,
         &mut NoEvents,
     );
     let mut unlisted = UnlistedImages::default();
-    assert_eq!(unlisted.gone(1, MS, &modules, &process), []);
+    assert_eq!(unlisted.gone(Ticks(1), MS, &modules, &process), []);
     process.images.borrow_mut().clear();
-    assert_eq!(unlisted.gone(2, MS, &modules, &process), [], "it is not looked at all the time");
+    assert_eq!(unlisted.gone(Ticks(2), MS, &modules, &process), [], "it is not looked at all the time");
     assert_eq!(
-        unlisted.gone(1 + LOOK_MS * MS, MS, &modules, &process),
+        unlisted.gone(Ticks(1 + LOOK_MS * MS), MS, &modules, &process),
         [IMAGE],
         "listed ones are the loader's"
     );

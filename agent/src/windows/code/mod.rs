@@ -16,6 +16,7 @@ mod lookup;
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
+use stk_schema::Ticks;
 
 use stk_schema::event::{Event, Metadata};
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_NORMAL};
@@ -107,7 +108,7 @@ impl CodeRecorder {
             };
             let before = ticks();
             self.functions.sighted(sighting, &mut self.tables, &self.memory, &mut self.journal);
-            let took = (ticks() - before).saturating_mul(1_000_000) / self.ticks_per_ms;
+            let took = (ticks() - before).0.saturating_mul(1_000_000) / self.ticks_per_ms;
             self.shared.costs.lookup_ns.fetch_add(took, Ordering::Relaxed);
             self.shared.costs.lookup_max_ns.fetch_max(took, Ordering::Relaxed);
         }
@@ -115,8 +116,8 @@ impl CodeRecorder {
         true
     }
 
-    /// The last round: looks up what waits until `deadline` (ticks), and writes what it all cost.
-    pub fn finish(&mut self, deadline: u64) {
+    /// The last round: looks up what waits until `deadline`, and writes what it all cost.
+    pub fn finish(&mut self, deadline: Ticks) {
         while ticks() < deadline && self.step() {}
         let (news, costs) = (&self.shared.news, &self.shared.costs);
         for (key, value) in [

@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
+use stk_schema::Ticks;
 
 use stk_schema::event::{EndReason, RuntimeKind};
 use windows_sys::Win32::System::Threading::{GetCurrentProcessId, INFINITE, Sleep};
@@ -51,17 +52,17 @@ pub struct RuntimesClient<'a> {
     wake: &'static WakeEvent,
     ticks_per_ms: u64,
     names: Names,
-    /// When to describe again how that goes, in ticks.
-    note_due: u64,
-    /// The first runtime with a pipe: load address, kind, and when it was found.
-    piped: Option<(u64, RuntimeKind, u64)>,
+    /// When to describe again how that goes.
+    note_due: Ticks,
+    /// The first runtime with a pipe: load address, what it is, when it was found.
+    piped: Option<(u64, RuntimeKind, Ticks)>,
     pub(super) pipe: Vec<u16>,
     /// Whether the runtime is too old for CollectTracing4.
     pub(super) old: bool,
     pub(super) version: Option<Vec<u8>>,
     pub(super) version_asked: bool,
-    /// When the end of the recording was noticed, in ticks.
-    stopping: Option<u64>,
+    /// When the end of the recording was noticed.
+    stopping: Option<Ticks>,
     pub(super) buffer: Vec<u8>,
 }
 
@@ -87,7 +88,7 @@ impl<'a> RuntimesClient<'a> {
             wake,
             ticks_per_ms,
             names: Names::new(&MAILBOX, ticks_per_ms),
-            note_due: 0,
+            note_due: Ticks::ZERO,
             piped: None,
             pipe: name.encode_utf16().collect(),
             old: false,
@@ -179,7 +180,7 @@ impl<'a> RuntimesClient<'a> {
             // The list has the names of all addresses requested before it began.
             (Ok(()), Some(_)) => self.names.stop_asking(&MAILBOX),
             (Err(_), Some((base, kind, found))) if !self.names.asks() => {
-                let age = ticks().saturating_sub(found) / self.ticks_per_ms;
+                let age = ticks().saturating_sub(found).0 / self.ticks_per_ms;
                 if SIGNALS.stopping() || age >= STARTING_MS {
                     self.names.ask_of(base, kind, &MAILBOX);
                 }
@@ -208,7 +209,7 @@ impl<'a> RuntimesClient<'a> {
         let names = &mut self.names;
         self.state.enter(|state| state.step_names(names, at_once));
         if ticks() >= self.note_due {
-            self.note_due = ticks() + NOTE_MS * self.ticks_per_ms;
+            self.note_due = ticks() + Ticks(NOTE_MS * self.ticks_per_ms);
             let note = self.names.note(&MAILBOX);
             self.state.enter(|state| state.note_names(note));
         }
@@ -225,7 +226,7 @@ impl<'a> RuntimesClient<'a> {
             // Read this flag first, so that the last added addresses are taken.
             let all_known = code_done.load(Ordering::Acquire);
             self.ask_host(true);
-            let young = (ticks() - since) / self.ticks_per_ms < FIRST_LOOK_MS;
+            let young = (ticks() - since).0 / self.ticks_per_ms < FIRST_LOOK_MS;
             let answers = young || self.names.host_is_there(&MAILBOX);
             if !self.may_wait(since) || !answers || all_known && !self.names.is_busy(&MAILBOX) {
                 break;
@@ -238,15 +239,15 @@ impl<'a> RuntimesClient<'a> {
         self.state.enter(|state| state.note_names(note));
     }
 
-    /// Whether to keep waiting for the runtime, which last made progress at `moved`.
-    pub(super) fn may_wait(&mut self, moved: u64) -> bool {
+    /// Whether the runtime, which last did something at `moved`, may be waited for.
+    pub(super) fn may_wait(&mut self, moved: Ticks) -> bool {
         let now = ticks();
         if SIGNALS.stopping() {
             let since = *self.stopping.get_or_insert(now);
-            if now.saturating_sub(since) >= LAST_MS * self.ticks_per_ms {
+            if now.saturating_sub(since).0 >= LAST_MS * self.ticks_per_ms {
                 return false;
             }
         }
-        now.saturating_sub(moved) < STALLED_MS * self.ticks_per_ms
+        now.saturating_sub(moved).0 < STALLED_MS * self.ticks_per_ms
     }
 }

@@ -1,6 +1,7 @@
 //! Measures the cost of a suspension on this machine, on a waiting thread of the recorder.
 
 use alloc::vec::Vec;
+use stk_schema::Ticks;
 
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Diagnostics::Debug::GetThreadContext;
@@ -35,14 +36,14 @@ pub fn measure(api: &Api, tid: u32, has_cycles: bool) -> SuspensionCosts {
     let mut context = Context::request();
     let mut cycles = Vec::with_capacity(ROUNDS);
     let mut nanoseconds = Vec::with_capacity(ROUNDS);
-    let until = ticks() + MOST_MS * api.frequency / 1000;
+    let until = ticks() + Ticks(MOST_MS * api.frequency / 1000);
     for _ in 0..ROUNDS {
         if ticks() >= until {
             break;
         }
         let before = if has_cycles { count(api, thread.raw()) } else { None };
         let Some(span) = suspend_once(thread.raw(), &mut context) else { break };
-        nanoseconds.push((u128::from(span) * 1_000_000_000 / u128::from(api.frequency)) as u64);
+        nanoseconds.push((u128::from(span.0) * 1_000_000_000 / u128::from(api.frequency)) as u64);
         if let Some(before) = before
             && let Some(after) = settled(api, thread.raw(), before)
         {
@@ -55,8 +56,8 @@ pub fn measure(api: &Api, tid: u32, has_cycles: bool) -> SuspensionCosts {
     }
 }
 
-/// One suspension, as a sample makes it; gives its ticks.
-fn suspend_once(thread: HANDLE, context: &mut Context) -> Option<u64> {
+/// One suspension, as a sample makes it; gives its length.
+fn suspend_once(thread: HANDLE, context: &mut Context) -> Option<Ticks> {
     context.ask();
     let before = ticks();
     // SAFETY: the handle is open with THREAD_SUSPEND_RESUME and THREAD_GET_CONTEXT; the context is
@@ -82,7 +83,7 @@ fn count(api: &Api, thread: HANDLE) -> Option<u64> {
 /// The thread's cycle count after it has returned to its wait: the count differs from `before` and
 /// no longer changes.
 fn settled(api: &Api, thread: HANDLE, before: u64) -> Option<u64> {
-    let us = |us: u64| (us * api.frequency / 1_000_000).max(1);
+    let us = |us: u64| Ticks((us * api.frequency / 1_000_000).max(1));
     let began = ticks();
     let (mut last, mut since) = (count(api, thread)?, began);
     loop {

@@ -42,6 +42,7 @@ pub use calibration::Calibration;
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use stk_schema::Ticks;
 
 use stk_schema::event::{DropReason, EndReason};
 use stk_schema::guard::SAMPLERS;
@@ -64,8 +65,8 @@ const ONCE_TRIES: u32 = 50;
 
 /// When samples are taken, as configured by the host.
 pub struct SamplingPlan {
-    /// Ticks from pass to pass.
-    pub period: u64,
+    /// From pass to pass.
+    pub period: Ticks,
     /// Milliseconds from the start of the recording to the first pass.
     pub delay_ms: u32,
     /// Milliseconds from the first pass to the end; 0 = until stopped.
@@ -139,16 +140,16 @@ impl SamplerThread {
         let begun = ticks();
         if self.plan.duration_ms != 0 {
             let end = begun + self.clock.span(u64::from(self.plan.duration_ms));
-            self.ends.store(end, Ordering::Release);
+            self.ends.store(end.0, Ordering::Release);
         }
-        self.due.store(begun, Ordering::Release);
+        self.due.store(begun.0, Ordering::Release);
         self.sample(timer);
     }
 
     /// Samples from the pass that is due until the end, then hands over the last block.
     fn sample(&self, timer: Timer) {
-        let mut due = self.due.load(Ordering::Acquire);
-        let end = self.ends.load(Ordering::Acquire);
+        let mut due = Ticks(self.due.load(Ordering::Acquire));
+        let end = Ticks(self.ends.load(Ordering::Acquire));
         while !SIGNALS.stopping() {
             self.pass();
             if self.plan.once {
@@ -166,7 +167,7 @@ impl SamplerThread {
                 "asked for by the test flag"
             );
             due = self.next_due(due, now);
-            self.due.store(due, Ordering::Release);
+            self.due.store(due.0, Ordering::Release);
             while timer.wait_until(due, self.api) == WakeReason::Early && !SIGNALS.stopping() {
                 self.worker.state.enter(|sampler| self.take_triggered(sampler));
             }
@@ -192,14 +193,14 @@ impl SamplerThread {
         self.publish();
     }
 
-    /// When the pass after the one of `due` is due. Counts the passes that can no longer be made at
-    /// `now`.
-    fn next_due(&self, mut due: u64, now: u64) -> u64 {
+    /// When the pass after the one that was due at `due` is to be; counts those that it is too late
+    /// for at `now`.
+    fn next_due(&self, mut due: Ticks, now: Ticks) -> Ticks {
         let period = self.plan.period;
-        due += period * self.worker.state.enter(|sampler| sampler.stride()).unwrap_or(1);
+        due += Ticks(period.0 * self.worker.state.enter(|sampler| sampler.stride()).unwrap_or(1));
         if now > due {
-            let late = (now - due) / period + 1;
-            due += late * period;
+            let late = (now - due).0 / period.0 + 1;
+            due += Ticks(late * period.0);
             self.counters.lose(DropReason::Late, late);
         }
         due
@@ -217,8 +218,8 @@ impl SamplerThread {
         }
     }
 
-    /// Waits in steps until the first sample is due, so that it notices a stop.
-    fn wait_until(&self, due: u64) {
+    /// Waits for the first sample's time, in steps, so that a stop is noticed.
+    fn wait_until(&self, due: Ticks) {
         while ticks() < due && !SIGNALS.stopping() {
             WAKE_SAMPLER.wait(10);
             self.worker.state.enter(|sampler| self.take_triggered(sampler));

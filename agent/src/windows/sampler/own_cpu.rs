@@ -1,5 +1,6 @@
 //! The calling thread's own CPU time, for the sampler's share of a processor.
 
+use stk_schema::Ticks;
 use windows_sys::Win32::System::Threading::{GetCurrentThread, GetThreadTimes};
 
 use crate::windows::system::api::{Api, ticks};
@@ -26,21 +27,21 @@ impl OwnCpu {
         OwnCpu { api, rate: rate.filter(|&rate| rate != 0) }
     }
 
-    /// CPU time of the calling thread in ticks: fine where cycles are counted, else in the steps of
-    /// the system's clock.
-    pub fn ticks(&self) -> u64 {
+    /// CPU time of the calling thread: fine where cycles are counted, else in the steps of the
+    /// system's clock.
+    pub fn ticks(&self) -> Ticks {
         if let (Some(rate), Some(cycles)) = (self.rate, own_cycles(self.api)) {
-            return (u128::from(cycles) * FINE / rate) as u64;
+            return Ticks((u128::from(cycles) * FINE / rate) as u64);
         }
         let mut times = [0u64; 4];
         let [created, exited, kernel, user] = times.each_mut().map(|time| core::ptr::from_mut(time).cast());
         // SAFETY: the calling thread's pseudo handle; four FILETIMEs, each the size of a u64 with
         // no stricter alignment.
         if unsafe { GetThreadTimes(GetCurrentThread(), created, exited, kernel, user) } == 0 {
-            return 0;
+            return Ticks::ZERO;
         }
         let units = times[2].wrapping_add(times[3]);
-        (u128::from(units) * u128::from(self.api.frequency) / 10_000_000) as u64
+        Ticks((u128::from(units) * u128::from(self.api.frequency) / 10_000_000) as u64)
     }
 }
 
@@ -54,10 +55,10 @@ fn own_cycles(api: &Api) -> Option<u64> {
 /// Cycles per tick while this thread spins, times [`FINE`].
 fn rate(api: &Api) -> Option<u128> {
     let (began, from) = (ticks(), own_cycles(api)?);
-    let until = began + (api.frequency * ROUND_US / 1_000_000).max(1);
+    let until = began + Ticks((api.frequency * ROUND_US / 1_000_000).max(1));
     while ticks() < until {
         core::hint::spin_loop();
     }
-    let (cycles, span) = (own_cycles(api)?.saturating_sub(from), ticks().saturating_sub(began).max(1));
+    let (cycles, span) = (own_cycles(api)?.saturating_sub(from), ticks().saturating_sub(began).0.max(1));
     Some(u128::from(cycles) * FINE / u128::from(span))
 }

@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
+use stk_schema::Ticks;
 
 use windows_sys::Win32::System::Memory::{
     MEM_COMMIT, MEM_IMAGE, PAGE_EXECUTE, PAGE_EXECUTE_READ, PAGE_EXECUTE_READWRITE, PAGE_EXECUTE_WRITECOPY,
@@ -124,7 +125,7 @@ impl OwnProcess {
 impl Target for OwnProcess {
     type Thread = SampledThread;
 
-    fn now(&mut self) -> u64 {
+    fn now(&mut self) -> Ticks {
         ticks()
     }
 
@@ -139,7 +140,7 @@ impl Target for OwnProcess {
         thread.handle.times().map(|times| times.cpu)
     }
 
-    fn own_cpu(&mut self) -> u64 {
+    fn own_cpu(&mut self) -> Ticks {
         self.own_cpu.ticks()
     }
 
@@ -152,8 +153,8 @@ impl Target for OwnProcess {
             into.checked.check(&OwnPages, into.bounds);
             thread.checked.set(into.checked);
         }
-        if timing.total != 0 {
-            let nanoseconds = |ticks: u64| ticks * 1_000_000_000 / self.api.frequency;
+        if timing.total != Ticks::ZERO {
+            let nanoseconds = |span: Ticks| span.0 * 1_000_000_000 / self.api.frequency;
             let (total, held) = (nanoseconds(timing.total), nanoseconds(timing.held));
             self.counters.suspensions.fetch_add(1, Ordering::Relaxed);
             self.counters.suspended_ns.fetch_add(total, Ordering::Relaxed);

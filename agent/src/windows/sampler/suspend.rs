@@ -11,6 +11,7 @@
 //! last and has its own phase: the watchdog resumes a thread that is in it after 50 ms, and only
 //! the walk is lost.
 
+use stk_schema::Ticks;
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Diagnostics::Debug::GetThreadContext;
 use windows_sys::Win32::System::Threading::{GetCurrentThreadId, ResumeThread, Sleep, SuspendThread};
@@ -37,10 +38,10 @@ pub static SUSPENSIONS: Suspensions = Suspensions::new();
 /// How long a capture took.
 #[derive(Clone, Copy, Default)]
 pub struct Timing {
-    /// Ticks from before the call that suspends to after the call that resumes.
-    pub total: u64,
-    /// Ticks of them after the context was obtained: copy and resumption.
-    pub held: u64,
+    /// From before the call that suspends to after the call that resumes.
+    pub total: Ticks,
+    /// The part of it after the context was obtained: copy and resumption.
+    pub held: Ticks,
 }
 
 /// Suspends and captures threads.
@@ -138,8 +139,8 @@ fn outcome(verdict: Verdict) -> Outcome {
 }
 
 /// Until when a thread is left alone, counted from the return of the call that asked it.
-fn left_alone(api: &Api) -> u64 {
-    LEFT_ALONE_MS * api.frequency / 1000
+fn left_alone(api: &Api) -> Ticks {
+    Ticks(LEFT_ALONE_MS * api.frequency / 1000)
 }
 
 /// ResumeThread and Sleep.
@@ -236,8 +237,8 @@ impl Watches {
         }
     }
 
-    /// Whether nothing has changed for `span` ticks.
-    pub fn idle_for(&self, span: u64) -> bool {
+    /// Whether nothing has changed for `span`.
+    pub fn idle_for(&self, span: Ticks) -> bool {
         let now = ticks();
         self.0.iter().all(|watch| watch.idle_for(span, now))
     }
@@ -245,14 +246,14 @@ impl Watches {
 
 /// The tick at which the processor's counter stood at `at`, between two moments at which both were
 /// read.
-fn between(before: u64, after: u64, counter_before: u64, at: u64, counter_after: u64) -> u64 {
+fn between(before: Ticks, after: Ticks, counter_before: u64, at: u64, counter_after: u64) -> Ticks {
     let (span, part) = (counter_after.wrapping_sub(counter_before), at.wrapping_sub(counter_before));
     // The counters of two processors may differ if the thread moved between them. Then only the end
     // is known.
     if span == 0 || part > span {
         return after;
     }
-    before + (u128::from(after - before) * u128::from(part) / u128::from(span)) as u64
+    before + Ticks((u128::from((after - before).0) * u128::from(part) / u128::from(span)) as u64)
 }
 
 /// The processor's time-stamp counter.

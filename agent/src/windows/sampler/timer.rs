@@ -2,6 +2,7 @@
 //! is woken.
 
 use core::ptr::null;
+use stk_schema::Ticks;
 
 use windows_sys::Win32::Foundation::{HANDLE, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Threading::{
@@ -57,13 +58,13 @@ impl Timer {
         }
     }
 
-    /// Waits until `due` (ticks), or until the sampler is woken.
-    pub fn wait_until(&self, due: u64, api: &Api) -> WakeReason {
+    /// Waits until `due`, or until the sampler is woken.
+    pub fn wait_until(&self, due: Ticks, api: &Api) -> WakeReason {
         let now = ticks();
         if now >= due {
             return WakeReason::Due;
         }
-        let units = ((due - now) as u128 * 10_000_000 / u128::from(api.frequency)) as i64;
+        let units = (u128::from((due - now).0) * 10_000_000 / u128::from(api.frequency)) as i64;
         let wake = WAKE_SAMPLER.handle();
         // SAFETY: both handles are open for the length of the call; the due time is relative, hence
         // negative.

@@ -6,6 +6,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
+use stk_schema::Ticks;
 
 use stk_schema::registers::{IP, MAX_REGISTERS, SP};
 use windows_sys::Win32::System::Threading::GetCurrentThreadId;
@@ -100,7 +101,7 @@ impl Triggers {
 
     /// Offers every waiting capture to `take`, oldest first. A capture that it refuses stays.
     pub fn offer(&self, mut take: impl FnMut(&Content) -> bool) {
-        let mut last = 0;
+        let mut last = Ticks::ZERO;
         for _ in 0..PLACES {
             let ready = |place: &&CapturePlace| place.state.load(Ordering::Acquire) == READY;
             // SAFETY: only this function, the one consumer, changes a slot that is READY.

@@ -11,7 +11,7 @@ use stk_schema::control::{
     AgentConfig, FLAG_CHECK_WALKS, FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_TEST_FREEZE, FLAG_TEST_PANIC,
     StartResult, TEST_FREEZE_SHIFT,
 };
-use stk_schema::{Os, limits};
+use stk_schema::{Os, Ticks, limits};
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::LibraryLoader::{
     GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS, GET_MODULE_HANDLE_EX_FLAG_PIN, GetModuleHandleExW,
@@ -277,9 +277,10 @@ impl Parts<'_> {
         Ok(sampler)
     }
 
-    /// Ticks from pass to pass.
-    fn period(&self) -> u64 {
-        (u128::from(self.api.frequency) * 1000 / u128::from(self.config.rate_mhz)).max(1) as u64
+    /// From pass to pass.
+    fn period(&self) -> Ticks {
+        let ticks = u128::from(self.api.frequency) * 1000 / u128::from(self.config.rate_mhz);
+        Ticks(ticks.max(1) as u64)
     }
 
     fn workers(

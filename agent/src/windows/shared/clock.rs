@@ -1,27 +1,29 @@
-//! The start of a recording, and spans of time in its ticks.
+//! The start of a recording, and milliseconds by its clock.
+
+use stk_schema::Ticks;
 
 /// The clock of one recording.
 #[derive(Clone, Copy)]
 pub struct SessionClock {
-    /// When the recording started, in ticks.
-    pub started: u64,
+    /// When the recording started.
+    pub started: Ticks,
     /// Ticks per millisecond; at least 1.
     pub ticks_per_ms: u64,
 }
 
 impl SessionClock {
-    /// Ticks in `milliseconds`.
-    pub fn span(&self, milliseconds: u64) -> u64 {
-        milliseconds * self.ticks_per_ms
+    /// `milliseconds` as a span.
+    pub fn span(&self, milliseconds: u64) -> Ticks {
+        Ticks(milliseconds * self.ticks_per_ms)
     }
 
-    /// The tick that comes `milliseconds` after the start.
-    pub fn after_start(&self, milliseconds: u64) -> u64 {
+    /// The time `milliseconds` after the start.
+    pub fn after_start(&self, milliseconds: u64) -> Ticks {
         self.started + self.span(milliseconds)
     }
 
-    /// Whole milliseconds in `ticks`.
-    pub fn milliseconds(&self, ticks: u64) -> u64 {
-        ticks / self.ticks_per_ms
+    /// Whole milliseconds in `span`.
+    pub fn milliseconds(&self, span: Ticks) -> u64 {
+        span.0 / self.ticks_per_ms
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::record::journal::Pace;
 use crate::windows::system::api::ticks;
+use stk_schema::Ticks;
 
 /// The clock of a journal, and how long it waits.
 pub struct JournalPace {
@@ -10,7 +11,7 @@ pub struct JournalPace {
 }
 
 impl Pace for JournalPace {
-    fn now(&self) -> u64 {
+    fn now(&self) -> Ticks {
         ticks()
     }
 

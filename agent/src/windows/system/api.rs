@@ -4,6 +4,7 @@
 use core::ffi::{c_char, c_void};
 use core::mem::transmute_copy;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use stk_schema::Ticks;
 
 use alloc::boxed::Box;
 use windows_sys::Win32::Foundation::HANDLE;
@@ -106,12 +107,12 @@ pub fn api() -> Option<&'static Api> {
     unsafe { found.as_ref() }
 }
 
-/// Ticks of the performance counter.
-pub fn ticks() -> u64 {
+/// Now, by the performance counter.
+pub fn ticks() -> Ticks {
     let mut now = 0;
     // SAFETY: writes one i64; it cannot fail since Windows XP.
     unsafe { QueryPerformanceCounter(&mut now) };
-    now as u64
+    Ticks(now as u64)
 }
 
 /// UTC in nanoseconds since the Unix epoch.

@@ -17,7 +17,7 @@ use crate::windows::system::api::ticks;
 pub fn secret(uuid: &[u8; 16]) -> Vec<u8> {
     let mut secret = alloc::vec![0u8; 32];
     fill(&mut secret);
-    let here = [secret.as_ptr() as u64, (&raw const secret) as u64, ticks()];
+    let here = [secret.as_ptr() as u64, (&raw const secret) as u64, ticks().0];
     secret.extend(here.iter().flat_map(|word| word.to_le_bytes()));
     // SAFETY: no preconditions.
     secret.extend(unsafe { GetCurrentThreadId() }.to_le_bytes());

@@ -1,6 +1,7 @@
 //! Facts for the trace: clock, metadata, the costs of recording, and the losses.
 
 use core::sync::atomic::Ordering;
+use stk_schema::Ticks;
 
 use stk_schema::event::{Clock, DropReason, Dropped, Event, Metadata, RateChange};
 use stk_schema::limits;
@@ -47,7 +48,7 @@ impl TablesRecorder {
     /// Writes DROPPED for the losses since the last report.
     pub(super) fn losses(&mut self) {
         let now = ticks();
-        self.losses_due = now + LOSSES_MS * self.settings.ticks_per_ms;
+        self.losses_due = now + Ticks(LOSSES_MS * self.settings.ticks_per_ms);
         for (tid, since) in SUSPENSIONS.take_missed() {
             // The watchdog counts the loss, before or after this.
             let known = self.threads.live().iter().find(|thread| thread.start.tid == tid);
@@ -74,7 +75,7 @@ impl TablesRecorder {
         let rate = self.counters.rate.load(Ordering::Acquire);
         if rate != self.rate_written {
             self.rate_written = rate;
-            let time = self.counters.rate_since.load(Ordering::Relaxed);
+            let time = Ticks(self.counters.rate_since.load(Ordering::Relaxed));
             let rate_mhz = (u64::from(self.settings.rate_mhz) * rate / 1_000_000).max(1) as u32;
             self.journal.event(&Event::RateChange(RateChange { time, rate_mhz }));
         }

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::ptr::{null_mut, read_unaligned};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use stk_schema::Ticks;
 
 use crate::record::changes::Change;
 use crate::record::fingerprint::Fingerprint;
@@ -53,7 +54,7 @@ struct Note {
     print: Option<Fingerprint>,
     ticket: u64,
     rescued: Option<RescueCopy>,
-    time: u64,
+    time: Ticks,
     base: u64,
     size: u32,
     len: u16,

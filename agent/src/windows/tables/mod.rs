@@ -34,6 +34,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::sync::atomic::{AtomicU64, Ordering};
+use stk_schema::Ticks;
 
 use stk_format::BlockKind;
 use stk_schema::control::EMBED_NONE;
@@ -165,10 +166,10 @@ pub struct TablesRecorder {
     own_threads: fn() -> Vec<u32>,
     /// The queue through which the runtimes thread gets new runtimes.
     runtimes: Arc<RuntimesShared>,
-    enumerate_due: u64,
-    names_due: u64,
-    losses_due: u64,
-    state_at: u64,
+    enumerate_due: Ticks,
+    names_due: Ticks,
+    losses_due: Ticks,
+    state_at: Ticks,
     reported: [u64; REASONS],
     /// Whether the cost of a suspension was written, and the rate that was written last.
     costs_written: bool,
@@ -209,10 +210,10 @@ impl TablesRecorder {
             removals: VecDeque::new(),
             own_threads,
             runtimes,
-            enumerate_due: 0,
-            names_due: 0,
-            losses_due: 0,
-            state_at: 0,
+            enumerate_due: Ticks::ZERO,
+            names_due: Ticks::ZERO,
+            losses_due: Ticks::ZERO,
+            state_at: Ticks::ZERO,
             reported: [0; REASONS],
             costs_written: false,
             rate_written: 0,
@@ -268,8 +269,8 @@ impl TablesRecorder {
         if now >= self.losses_due {
             self.losses();
         }
-        let seconds = limits::STATE_SECONDS * 1000 * self.settings.ticks_per_ms;
-        if bytes_since_state >= limits::STATE_BYTES || now.saturating_sub(self.state_at) >= seconds {
+        let age = Ticks(limits::STATE_SECONDS * 1000 * self.settings.ticks_per_ms);
+        if bytes_since_state >= limits::STATE_BYTES || now.saturating_sub(self.state_at) >= age {
             self.restate();
         }
         self.journal.flush();
@@ -282,8 +283,8 @@ impl TablesRecorder {
     }
 
     /// The last round: what is known now is written; tables that were not read yet are read until
-    /// `deadline` (ticks).
-    pub fn finish(&mut self, deadline: u64) {
+    /// `deadline`.
+    pub fn finish(&mut self, deadline: Ticks) {
         self.drain_loader();
         self.look_for_unlisted();
         // Measured now, while the recorder's threads that are about to end are still in the list.

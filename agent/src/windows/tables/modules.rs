@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
+use stk_schema::Ticks;
 
 use stk_schema::control::EMBED_NONE;
 use stk_schema::event::{DropReason, ModuleFlags};
@@ -78,11 +79,11 @@ impl TablesRecorder {
         }
     }
 
-    /// Compares with the loader's list. Modules in it count as loaded at `since`, which must lie
-    /// before every notification that is still queued. The list also shows a module that was
-    /// unloaded and loaded again before the list was read. The notification of that unload is still
-    /// to come, and must not precede the load.
-    pub(super) fn snapshot(&mut self, flags: ModuleFlags, since: u64) {
+    /// Compares with the loader's list. What it shows counts as loaded at `since`, which must lie
+    /// before every notification that is still queued: a module that was unloaded and loaded again
+    /// before the list was read shows there too, and its unload, still to come, must not precede
+    /// its load.
+    pub(super) fn snapshot(&mut self, flags: ModuleFlags, since: Ticks) {
         self.changes.take(loader::next);
         let waiting = self.changes.waiting();
         let Some(shown) = (0..SNAPSHOT_TRIES).find_map(|_| self.peb.modules(&self.memory)) else {
@@ -134,7 +135,7 @@ impl TablesRecorder {
     /// kept. False if it was already known. If true, one pending table remains to be settled.
     pub(super) fn load(
         &mut self,
-        time: u64,
+        time: Ticks,
         seen: ModuleSighting,
         flags: ModuleFlags,
         identity: (Option<Image>, Option<Box<Fingerprint>>),

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::sync::atomic::Ordering;
+use stk_schema::Ticks;
 
 use stk_schema::event::{EndReason, ThreadFlags, ThreadStart};
 
@@ -30,7 +31,7 @@ impl TablesRecorder {
     /// Compares with the system's list of threads. New threads get `flags`.
     pub(super) fn enumerate(&mut self, flags: ThreadFlags) {
         let now = ticks();
-        self.enumerate_due = now + ENUMERATE_MS * self.settings.ticks_per_ms;
+        self.enumerate_due = now + Ticks(ENUMERATE_MS * self.settings.ticks_per_ms);
         let own = (self.own_threads)();
         self.remove_ended(now);
         let (api, memory) = (self.api, self.memory);
@@ -93,7 +94,7 @@ impl TablesRecorder {
         }
     }
 
-    fn remove_ended(&mut self, now: u64) {
+    fn remove_ended(&mut self, now: Ticks) {
         let (api, removals, last_exit) = (self.api, &mut self.removals, &mut self.last_exit);
         let ended: Vec<u64> = self
             .threads
@@ -122,7 +123,7 @@ impl TablesRecorder {
                 }
                 let exited = thread.handle.handle.times().map_or(utc_now, |times| times.exited);
                 let ago = u128::from(utc_now.saturating_sub(exited)) * u128::from(per_ms) / 1_000_000;
-                Some(now.saturating_sub(ago as u64))
+                Some(now.saturating_sub(Ticks(ago as u64)))
             },
             |thread| {
                 if !thread.handle.own {
@@ -150,9 +151,9 @@ impl TablesRecorder {
         let now = ticks();
         let all = now >= self.names_due;
         if all {
-            self.names_due = now + NAMES_MS * self.settings.ticks_per_ms;
+            self.names_due = now + Ticks(NAMES_MS * self.settings.ticks_per_ms);
         }
-        let (api, young) = (self.api, now.saturating_sub(YOUNG_MS * self.settings.ticks_per_ms));
+        let (api, young) = (self.api, now.saturating_sub(Ticks(YOUNG_MS * self.settings.ticks_per_ms)));
         let name = |thread: &Thread<ListedThread>| {
             if all || thread.start.time > young { thread.handle.handle.name(api) } else { None }
         };

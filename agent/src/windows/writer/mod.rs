@@ -14,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use stk_schema::Ticks;
 
 use stk_format::BlockBuffer;
 use stk_schema::control::{STATE_FAILED, STATE_STOPPED, STATE_STOPPING, TEST_FREEZE_WRITER};
@@ -117,8 +118,8 @@ impl WriterThread {
     }
 
     /// Whether the threads have handed over what they have, or had the time to, since the stop was
-    /// seen (in ticks).
-    fn may_end(&self, workers: &Workers, stop_seen: u64) -> bool {
+    /// seen.
+    fn may_end(&self, workers: &Workers, stop_seen: Ticks) -> bool {
         let others_done = workers.sampler.worker.is_done()
             && workers.tables.worker.is_done()
             && workers.runtimes.worker.is_done();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_format::image::Image;
 use stk_format::{BlockKind, Scratch, Trace};
+use stk_schema::Ticks;
 use stk_schema::event::{Event, ModuleFlags, ModuleLoad, Table};
 use stk_schema::identity::{ContentHash, Identity, PeIdentity};
 use thiserror::Error;
@@ -32,8 +33,8 @@ pub struct KnownModule {
     pub base: u64,
     /// Bytes mapped.
     pub size: u64,
-    /// When it was loaded, in ticks.
-    pub time: u64,
+    /// When it was loaded.
+    pub time: Ticks,
     /// How it became known.
     pub flags: ModuleFlags,
     pub pe: Option<PeIdentity>,
@@ -142,7 +143,7 @@ pub struct Scan {
     pub modules: BTreeMap<u64, KnownModule>,
     /// BLOBs that are whole in the trace.
     pub blobs: HashSet<ContentHash>,
-    clock_start: u64,
+    clock_start: Ticks,
     clock_frequency: u64,
     utc_start: u64,
     process_created: u64,
@@ -215,7 +216,7 @@ impl Scan {
         if module.flags.contains(ModuleFlags::AT_START) {
             return Some(self.process_created).filter(|&created| created != 0);
         }
-        let ticks = u128::from(module.time.checked_sub(self.clock_start)?);
+        let ticks = u128::from(module.time.0.checked_sub(self.clock_start.0)?);
         let ns = ticks * 1_000_000_000 / u128::from(self.clock_frequency.max(1));
         self.utc_start.checked_add(u64::try_from(ns).ok()?)
     }

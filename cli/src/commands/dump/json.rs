@@ -5,6 +5,7 @@ use super::stack::{DumpExplicitFrame, DumpStack, state_name};
 use crate::trace::Trace;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use stk_schema::Ticks;
 use stk_unwind::Registers;
 
 /// The JSON output that `schema/dump.schema.json` describes. Its version is raised when the meaning
@@ -100,7 +101,7 @@ struct ExplainJson<'a> {
     rule: &'a str,
 }
 
-pub(super) fn document(trace: &Trace<'_>, time: u64, stacks: &[DumpStack]) -> anyhow::Result<String> {
+pub(super) fn document(trace: &Trace<'_>, time: Ticks, stacks: &[DumpStack]) -> anyhow::Result<String> {
     let threads = stacks
         .iter()
         .map(|stack| ThreadJson {

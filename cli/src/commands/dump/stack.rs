@@ -8,6 +8,7 @@ use crate::stack::{
     Names, Placement, Site, StackEnd, StackWalker, StopReason, folded_name,
 };
 use crate::trace::{Snapshot, Thread, Trace};
+use stk_schema::Ticks;
 use stk_schema::event::RunState;
 use stk_unwind::{Arch, Explanation, Frame, Registers, Sample, explain};
 
@@ -16,8 +17,8 @@ pub(super) struct DumpStack {
     pub(super) instance: u64,
     pub(super) tid: u32,
     pub(super) name: String,
-    pub(super) sampled: u64,
-    pub(super) until: u64,
+    pub(super) sampled: Ticks,
+    pub(super) until: Ticks,
     pub(super) state: RunState,
     /// Innermost first.
     pub(super) frames: Vec<DumpFrame>,
@@ -103,12 +104,12 @@ pub(super) struct DumpInputs<'a> {
     pub(super) methods: &'a Methods,
 }
 
-/// Walks a stack at `time`, in ticks.
+/// Walks a stack at `time`.
 pub(super) fn walk(
     inputs: &DumpInputs<'_>,
     walker: &mut StackWalker<'_>,
     snapshot: &Snapshot,
-    time: u64,
+    time: Ticks,
     explained: bool,
 ) -> DumpStack {
     let DumpInputs { trace, images, explicit, methods } = *inputs;

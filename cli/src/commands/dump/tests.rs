@@ -9,6 +9,7 @@ use crate::stack::{FoldOptions, FrameChoice, NameSources, StackWalker};
 use crate::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
 use crate::testing::{self, FUNCTION_SIZE, TestImage, in_function};
 use crate::trace::{Trace, snapshots};
+use stk_schema::Ticks;
 use stk_schema::event::{Event, MethodName};
 use stk_unwind::WalkOptions;
 
@@ -36,8 +37,13 @@ fn shown(options: FoldOptions) -> Vec<String> {
     ];
     testing::sample(&mut builder, thread, 1000, STACK, &calls);
     let base = APP + u64::from(TestImage::function(1));
-    let name =
-        MethodName { time: 1500, base, size: FUNCTION_SIZE.into(), source: 1, name: b"App!T.M(int32)" };
+    let name = MethodName {
+        time: Ticks(1500),
+        base,
+        size: FUNCTION_SIZE.into(),
+        source: 1,
+        name: b"App!T.M(int32)",
+    };
     builder.meta(1500, &Event::MethodName(name));
     let file = builder.finish();
     let trace = Trace::read(&file, "test.stk").unwrap();

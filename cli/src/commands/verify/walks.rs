@@ -9,7 +9,8 @@ use crate::walks::{Class, Comparison, Example, Side, compare, explicit};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use stk_schema::text::printable;
+use stk_schema::Ticks;
+use stk_schema::text::printable_lines;
 
 /// Compares the walks of all traces and prints the result.
 pub(super) fn run(
@@ -168,7 +169,7 @@ impl WalksJson {
 
 fn shown_explicit(trace: &Trace<'_>, found: &explicit::ExplicitComparison) -> ExplicitWalksJson {
     let notes = |counted: &explicit::ClassCount| -> Vec<NoteJson> {
-        let note = |(thread, time, text): &(u64, u64, String)| NoteJson {
+        let note = |(thread, time, text): &(u64, Ticks, String)| NoteJson {
             tid: tid(trace, *thread),
             time_ns: trace.clock.ns(*time),
             text: text.clone(),

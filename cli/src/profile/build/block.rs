@@ -8,6 +8,7 @@ use crate::stack::{StackWalker, StopReason, ThreadStack, cost};
 use crate::trace::{ManagedState, ManagedTracker, Mark, SampleCopy, take_managed};
 use std::collections::HashMap;
 use stk_format::{BlockError, BlockRef, Decoded, ImageBudget, Same, Samples, Scratch};
+use stk_schema::Ticks;
 use stk_schema::event::{Event, RunState};
 use stk_unwind::{Frame, ModuleId, WalkOptions};
 
@@ -24,9 +25,9 @@ pub(super) struct BlockProfile {
     pub unknown_events: u64,
     /// Samples whose stack ended because their module's tables were never recorded.
     pub tables_pending: u64,
-    /// Threads whose last stack here will mean something else from a time (in ticks) on, since a
-    /// module of it goes or comes.
-    pub expires: Vec<(u64, u64)>,
+    /// Threads whose last stack here will mean something else from a time on, since a module of it
+    /// goes or comes.
+    pub expires: Vec<(u64, Ticks)>,
     /// Why the block could not be read to its end.
     pub error: Option<BlockError>,
     /// Why the end of the block is left out, if it is.
@@ -61,10 +62,10 @@ pub(super) type StopKey = (StopReason, Option<ModuleId>);
 pub(super) struct Step {
     /// Thread instance.
     pub thread: u64,
-    /// Times of the first and the last sample, in ticks.
-    pub first: u64,
-    pub last: u64,
-    /// 0: outside the wanted time; the step then only gives the thread's last stack.
+    /// Times of the first and the last sample.
+    pub first: Ticks,
+    pub last: Ticks,
+    /// 0: outside the wanted time; the step only says what the thread's last stack was.
     pub samples: u64,
     /// In the unit of the header.
     pub cpu: i64,
@@ -73,9 +74,9 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Splits the step into the part before `time` (possibly without samples) and the part from
-    /// then on. Samples are evenly spaced.
-    pub fn split(self, time: u64) -> (Step, Option<Step>) {
+    /// The part before `time` (maybe of no samples) and the part from then on. Samples are evenly
+    /// spaced.
+    pub fn split(self, time: Ticks) -> (Step, Option<Step>) {
         if self.last < time {
             return (self, None);
         }
@@ -99,10 +100,10 @@ impl Step {
     }
 
     /// When sample number `i` was taken.
-    pub fn time_of(&self, i: u64) -> u64 {
+    pub fn time_of(&self, i: u64) -> Ticks {
         let span = self.last.saturating_sub(self.first);
         let gaps = self.samples.saturating_sub(1).max(1);
-        self.first + (u128::from(span) * u128::from(i) / u128::from(gaps)) as u64
+        self.first + Ticks((u128::from(span.0) * u128::from(i) / u128::from(gaps)) as u64)
     }
 }
 
@@ -153,8 +154,8 @@ pub(super) struct Slot {
     /// What a runtime reported about the thread at that sample.
     pub(super) managed: Option<ManagedState>,
     pub(super) flags: RunFlags,
-    /// From when on its last walk may mean something else, in ticks.
-    pub(super) expires: u64,
+    /// From when on its last walk may mean something else.
+    pub(super) expires: Ticks,
     pub(super) thread: u64,
     pub(super) last: Option<BlockStack>,
     /// Index of its latest step.
@@ -204,17 +205,17 @@ impl<'i> BlockWorker<'i> {
             Err(error) => reader.out.error = Some(error),
         }
         reader.release();
-        for slot in reader.slots.iter().filter(|slot| slot.live && slot.expires != u64::MAX) {
+        for slot in reader.slots.iter().filter(|slot| slot.live && slot.expires != Ticks::MAX) {
             reader.out.expires.push((slot.thread, slot.expires));
         }
         reader.spend();
         reader.out
     }
 
-    /// Walks a thread's last sample of a block once more, with the modules of another time. The
-    /// result has one step, with that stack. It has no step if the block no longer holds what it
-    /// held before.
-    pub fn again(&mut self, block: &BlockRef, thread: u64, time: u64) -> BlockProfile {
+    /// Walks a thread's last sample of a block once more, among the modules of another time. The
+    /// result's only step has that stack; there is none if the block does not hold what it did
+    /// before.
+    pub fn again(&mut self, block: &BlockRef, thread: u64, time: Ticks) -> BlockProfile {
         let (mut reader, samples) = self.read(block);
         if let Ok(mut samples) = samples {
             let mut managing = ManagedTracker::new(thread);

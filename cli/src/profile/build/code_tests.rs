@@ -3,6 +3,7 @@
 use super::tests::{names, profile, runs_of, stop};
 use crate::testing::{self, TestImage, in_function};
 use stk_format::synth::TraceBuilder;
+use stk_schema::Ticks;
 use stk_schema::event::{CodeAdd, CodeKind, Event, RunState};
 
 const BASE: u64 = 0x1_4000_0000;
@@ -26,7 +27,7 @@ fn function(builder: &mut TraceBuilder, instance: u64, time: u64, base: u64, siz
     let record: Vec<u8> = [begin, begin + size, 0x9_0000].into_iter().flat_map(u32::to_le_bytes).collect();
     let add = CodeAdd {
         instance,
-        time,
+        time: Ticks(time),
         kind: CodeKind::TableFunction as u64,
         base,
         size: size.into(),
@@ -41,7 +42,7 @@ fn function(builder: &mut TraceBuilder, instance: u64, time: u64, base: u64, siz
 fn stub(builder: &mut TraceBuilder, instance: u64, time: u64, base: u64, code: &[u8]) {
     let add = CodeAdd {
         instance,
-        time,
+        time: Ticks(time),
         kind: CodeKind::Stub as u64,
         base,
         size: code.len() as u64,
@@ -83,7 +84,7 @@ fn an_address_belongs_to_the_code_that_was_there_at_the_time() {
     function(&mut builder, 100, 5_000, CODE, 0x40);
     let calls = [in_function(BASE, 1), CODE + 0x20];
     testing::sample(&mut builder, thread, 10_000, STACK, &calls);
-    builder.meta(20_000, &Event::CodeRemove { instance: 100, time: 20_000 });
+    builder.meta(20_000, &Event::CodeRemove { instance: 100, time: Ticks(20_000) });
     testing::sample(&mut builder, thread, 25_000, STACK, &[in_function(BASE, 2), CODE + 0x20]);
     function(&mut builder, 102, 30_000, CODE, 0x80);
     testing::sample(&mut builder, thread, 40_000, STACK, &calls);

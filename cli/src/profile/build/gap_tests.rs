@@ -4,6 +4,7 @@ use super::tests::{names, profile, runs_of, stop};
 use crate::profile::{Profile, Run};
 use crate::testing::{self, TestImage, in_function};
 use stk_format::synth::TraceBuilder;
+use stk_schema::Ticks;
 use stk_schema::event::{Event, Memory};
 use stk_unwind::Trust;
 
@@ -84,7 +85,7 @@ fn interrupted_code_is_continued_from_registers_outside_the_stack() {
         let (mut builder, thread) = trace(DESCRIPTOR);
         builder.sample(thread, 1_000, &registers, &words);
         builder.push(&testing::managed(thread, 1_000, frame));
-        builder.push(&Event::Memory(Memory { thread, time: 1_000, address: CONTEXT, bytes }));
+        builder.push(&Event::Memory(Memory { thread, time: Ticks(1_000), address: CONTEXT, bytes }));
         let (profile, runs) = of_thread(&builder.finish());
         assert_eq!(names(&profile, runs[0].node), WHOLE[..expected], "{} bytes", bytes.len());
         if expected == 5 {

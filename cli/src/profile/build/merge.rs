@@ -13,6 +13,7 @@ use crate::trace::{Mark, View, beyond_cost, beyond_memory};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use stk_format::{CpuUnit, ImageBudget};
+use stk_schema::Ticks;
 use stk_schema::event::{ModuleFlags, RunState, ThreadFlags};
 
 /// Merges block after block.
@@ -72,8 +73,8 @@ struct LastSample {
     /// Ordinal of the block that holds it.
     block: u64,
     stack: ProfileStack,
-    /// From when on the stack may mean something else, in ticks.
-    expires: u64,
+    /// From when on the stack may mean something else.
+    expires: Ticks,
 }
 
 /// A stack in the profile's ids.
@@ -181,7 +182,7 @@ impl<'i> Merger<'i> {
                 StepStack::Known(walked) => {
                     let stack = self.merged(&block, &mut local, walked);
                     self.states[thread as usize].last =
-                        Some(LastSample { block: ordinal, stack, expires: u64::MAX });
+                        Some(LastSample { block: ordinal, stack, expires: Ticks::MAX });
                     self.step(thread, step, stack)?;
                 }
                 StepStack::LastOf(cited) => self.idle(thread, *step, cited)?,
@@ -386,7 +387,7 @@ impl<'i> Merger<'i> {
         self.cost_left = self.cost_left.saturating_sub(again.cost);
         let StepStack::Known(walked) = again.steps.first()?.stack else { return None };
         let stack = self.merged(&again, &mut BlockIds::new(&again), walked);
-        let expires = again.expires.first().map_or(u64::MAX, |(_, expires)| *expires);
+        let expires = again.expires.first().map_or(Ticks::MAX, |(_, expires)| *expires);
         Some(LastSample { block: cited, stack, expires })
     }
 

@@ -21,6 +21,7 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stk_format::{BlockError, BlockKind, BlockRef, ImageBudget};
+use stk_schema::Ticks;
 use stk_unwind::{Frame, Stop};
 
 /// Which samples to build a profile from, and how.
@@ -126,8 +127,8 @@ impl<'i> BuildInputs<'i> {
 
     /// Cuts a step to the wanted time. Its samples are evenly spaced.
     fn clip(&self, step: Step) -> Step {
-        let wanted = |ticks: u64| {
-            let ns = self.trace.clock.ns(ticks);
+        let wanted = |time: Ticks| {
+            let ns = self.trace.clock.ns(time);
             self.options.from_ns.is_none_or(|from| from <= ns)
                 && self.options.until_ns.is_none_or(|until| ns < until)
         };
@@ -142,16 +143,15 @@ impl<'i> BuildInputs<'i> {
     }
 
     /// From when on these frames, walked at `time`, and why there are no more, may mean something
-    /// else: a module or dynamic code of theirs goes, or some comes to where there was none. In
-    /// ticks.
+    /// else: a module or dynamic code of theirs goes, or some comes to where there was none.
     fn expires<'f>(
         &self,
         frames: impl Iterator<Item = &'f Frame>,
         stops: impl Iterator<Item = Stop>,
-        time: u64,
-    ) -> u64 {
+        time: Ticks,
+    ) -> Ticks {
         if !self.changes {
-            return u64::MAX;
+            return Ticks::MAX;
         }
         let timeline = &self.trace.timeline;
         let modules = &timeline.modules;
@@ -172,7 +172,7 @@ impl<'i> BuildInputs<'i> {
             Stop::NoModule { address } => comes(address),
             _ => None,
         });
-        frames.filter_map(expiry).chain(after).min().unwrap_or(u64::MAX)
+        frames.filter_map(expiry).chain(after).min().unwrap_or(Ticks::MAX)
     }
 }
 

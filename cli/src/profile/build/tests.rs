@@ -6,8 +6,8 @@ use crate::testing::{self, FIRST_FUNCTION, TestImage, in_function};
 use crate::trace::Trace;
 use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
-use stk_schema::Arch;
 use stk_schema::event::{Event, Mark, RunState};
+use stk_schema::{Arch, Ticks};
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
@@ -331,9 +331,9 @@ fn only_chosen_threads_are_walked() {
 fn marks_of_all_blocks_are_sorted_by_time() {
     let mut builder = testing::trace();
     let thread = builder.thread(0, 1, "", STACK);
-    builder.meta(30_000, &Event::Mark(Mark { time: 30_000, thread: 0, tag: 3, text: b"late" }));
+    builder.meta(30_000, &Event::Mark(Mark { time: Ticks(30_000), thread: 0, tag: 3, text: b"late" }));
     testing::sample(&mut builder, thread, 40_000, STACK, &[]);
-    builder.push(&Event::Mark(Mark { time: 20_000, thread, tag: 2, text: b"early" }));
+    builder.push(&Event::Mark(Mark { time: Ticks(20_000), thread, tag: 2, text: b"early" }));
     let (profile, _) = profile(&builder.finish());
     let marks: Vec<(u64, Option<u32>)> = profile.marks.iter().map(|mark| (mark.tag, mark.thread)).collect();
     assert_eq!(marks, [(2, Some(0)), (3, None)]);
@@ -370,7 +370,7 @@ fn modules_are_unknown_for_samples_after_a_lost_meta_block() {
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
     builder.cut();
-    builder.meta(15_000, &Event::Mark(Mark { time: 15_000, thread: 0, tag: 1, text: b"" }));
+    builder.meta(15_000, &Event::Mark(Mark { time: Ticks(15_000), thread: 0, tag: 1, text: b"" }));
     testing::sample(&mut builder, thread, 20_000, STACK, &[in_function(BASE, 2)]);
     builder.cut();
     builder.state();
@@ -379,7 +379,7 @@ fn modules_are_unknown_for_samples_after_a_lost_meta_block() {
     let offset = {
         let trace = Trace::read(&file, "test.stk").unwrap();
         let of_mark = |block: &&stk_format::BlockRef| {
-            block.header.kind == stk_format::BlockKind::Meta && block.header.first >= 15_000
+            block.header.kind == stk_format::BlockKind::Meta && block.header.first >= Ticks(15_000)
         };
         trace.blocks().blocks().iter().find(of_mark).unwrap().offset as usize
     };

@@ -6,6 +6,7 @@ use crate::profile::{FrameKey, Node, NodeId, Placement, RunFlags};
 use crate::stack::{StackEnd, StopReason, cost};
 use crate::trace::{ManagedState, SampleCopy, registers, walk_input};
 use stk_format::Sample;
+use stk_schema::Ticks;
 use stk_unwind::Stop;
 
 impl BlockReader<'_, '_> {
@@ -74,8 +75,8 @@ impl BlockReader<'_, '_> {
         Ok(stop)
     }
 
-    /// Interns the stack that was walked at `time`.
-    pub(super) fn finish(&mut self, at: usize, stop: Result<Stop, StopReason>, time: u64) -> BlockStack {
+    /// Interns what was walked at `time`.
+    pub(super) fn finish(&mut self, at: usize, stop: Result<Stop, StopReason>, time: Ticks) -> BlockStack {
         let (node, end) = match stop {
             Ok(stop) => (self.intern(at), self.slots[at].stack.end(stop)),
             Err(reason) => (None, StackEnd::without_walk(reason)),

@@ -26,6 +26,7 @@ use crate::model::{ImageId, shortened};
 use crate::trace::{NamedCode, Nettrace, RuntimeEvents, Timeline, Trace, beyond_memory, runtime_events};
 use rundown::{MAX_NAME, Rundown, Times};
 use std::collections::{BTreeSet, HashSet};
+use stk_schema::Ticks;
 
 /// The methods that the .NET runtimes of a trace reported.
 pub fn methods(trace: &Trace<'_>) -> Methods {
@@ -38,14 +39,14 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
     let mut rundown = Rundown::within(trace.budget.clone());
     for Nettrace { session, received, bytes } in &sessions {
         let times = |header: &nettrace::Header| {
-            // If these agree, both clocks are the system's performance counter.
-            if header.clock_frequency == clock_frequency && header.clock_start <= *received {
+            // Both are the system's performance counter then.
+            if header.clock_frequency == clock_frequency && Ticks(header.clock_start) <= *received {
                 Times::OfEvents
             } else {
                 Times::Received(*received)
             }
         };
-        let outcome = rundown.stream(bytes, times, |ticks| trace.clock.ns(ticks));
+        let outcome = rundown.stream(bytes, times, |time| trace.clock.ns(time));
         problems.extend(outcome_problems(*session, &outcome));
     }
     // For methods in the runtime's own list, that list's name wins over the library's: it is more
@@ -108,7 +109,7 @@ fn runtime_images(timeline: &Timeline) -> BTreeSet<ImageId> {
 /// reader on any bytes.
 pub fn stream_methods(stream: &[u8]) -> (Methods, nettrace::Outcome) {
     let mut rundown = Rundown::default();
-    let outcome = rundown.stream(stream, |_| Times::OfEvents, |ticks| ticks);
+    let outcome = rundown.stream(stream, |_| Times::OfEvents, |time| time.0);
     rundown.map.finish();
     let Rundown { map, modules, .. } = rundown;
     (Methods { map, modules, streams: 1, ..Methods::default() }, outcome)

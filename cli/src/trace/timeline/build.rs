@@ -7,6 +7,7 @@ use crate::trace::budget::Budget;
 use crate::trace::code::{CodeIndex, CodeRegion, end_overlapped};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_format::blob::content_hash;
+use stk_schema::Ticks;
 use stk_schema::event::{CodeAdd, Event, ModuleFlags, ModuleLoad, RuntimeInfo, Table, ThreadStart};
 use stk_schema::identity::{ContentHash, Identity, PeIdentity};
 use stk_unwind::Arch;
@@ -112,7 +113,7 @@ impl TimelineBuilder {
 
     /// Ends the STATE block that [`begin_state_after_loss`](Self::begin_state_after_loss) began at
     /// `time`.
-    pub fn end_state(&mut self, time: u64) {
+    pub fn end_state(&mut self, time: Ticks) {
         let Some(restated) = self.restated.take() else { return };
         let modules = &mut self.timeline.modules;
         self.live.retain(|_, &mut i| {
@@ -268,7 +269,7 @@ impl TimelineBuilder {
             return;
         }
         let image = self.image(load);
-        let time = if load.flags.contains(ModuleFlags::AT_START) { 0 } else { load.time };
+        let time = if load.flags.contains(ModuleFlags::AT_START) { Ticks::ZERO } else { load.time };
         let i = self.timeline.modules.len();
         // Modules that overlap this one are gone, whether or not the trace has their unloads.
         let last = load.base.saturating_add(load.size - 1);

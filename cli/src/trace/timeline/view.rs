@@ -4,6 +4,7 @@ use super::Timeline;
 use crate::model::ImageId;
 use crate::trace::code::{Extent as _, LiveCode};
 use std::collections::BTreeMap;
+use stk_schema::Ticks;
 
 /// The modules and the dynamic code that are live at a moment. Moving to another moment, later or
 /// earlier, costs as much as there are changes in between.
@@ -42,8 +43,8 @@ impl<'t> View<'t> {
         View { timeline, next: 0, live: Vec::new(), code: LiveCode::default(), cost: 0 }
     }
 
-    /// Moves to a moment.
-    pub fn go(&mut self, time: u64) {
+    /// Goes to a moment.
+    pub fn go(&mut self, time: Ticks) {
         self.cost += CHANGE * self.code.go(self.timeline, time);
         let changes = &self.timeline.changes;
         let start = self.next;
@@ -145,12 +146,13 @@ pub(in crate::trace) fn destination<C>(changes: &[C], at: usize, happened: impl 
 #[cfg(test)]
 mod tests {
     use crate::trace::TimelineBuilder;
+    use stk_schema::Ticks;
     use stk_schema::event::{Event, ModuleFlags, ModuleLoad};
 
     fn load(instance: u64, time: u64, base: u64) -> ModuleLoad<'static> {
         ModuleLoad {
             instance,
-            time,
+            time: Ticks(time),
             base,
             size: 0x1000,
             flags: ModuleFlags::NOTIFIED,
@@ -167,16 +169,16 @@ mod tests {
         for i in 0..500u64 {
             builder.add(&Event::ModuleLoad(load(i + 1, i * 7919 % 1000, i * 104_729 % 200 * 0x800)));
             if i % 3 == 0 {
-                builder.add(&Event::ModuleUnload { instance: i + 1, time: i * 7919 % 1000 + i % 97 });
+                builder.add(&Event::ModuleUnload { instance: i + 1, time: Ticks(i * 7919 % 1000 + i % 97) });
             }
         }
         let timeline = builder.finish();
         let mut view = timeline.view();
-        for time in [1000, 0, 500, 501, 499, 130, 131, 990, 3, 700, 0, 1200] {
+        for time in [1000, 0, 500, 501, 499, 130, 131, 990, 3, 700, 0, 1200].map(Ticks) {
             view.go(time);
             let mut new = timeline.view();
             new.go(time);
-            assert_eq!((view.live(), view.epoch()), (new.live(), new.epoch()), "at {time}");
+            assert_eq!((view.live(), view.epoch()), (new.live(), new.epoch()), "at {time:?}");
             let there = |i: &usize| {
                 let module = &timeline.modules[*i];
                 module.load <= time && module.unload.is_none_or(|unload| time < unload)
@@ -185,7 +187,7 @@ mod tests {
             there.sort_by_key(|&i| timeline.modules[i].base);
             assert_eq!(view.live().iter().map(|live| live.module as usize).collect::<Vec<_>>(), there);
             let overlaps = view.live().windows(2).filter(|two| two[0].last >= two[1].base).count();
-            assert_eq!(overlaps, 0, "at {time}");
+            assert_eq!(overlaps, 0, "at {time:?}");
         }
         assert!(view.take_cost() > 0 && view.take_cost() == 0);
     }

@@ -2,6 +2,7 @@
 //! test.
 
 use super::*;
+use stk_schema::Ticks;
 
 const MS: u64 = 10;
 const BASE: u64 = 0x1_8000_0000;
@@ -32,7 +33,7 @@ fn asked(address: u64, mailbox: &LiveMailbox) -> Names {
     let mut names = Names::new(mailbox, MS);
     names.ask_of(BASE, RuntimeKind::Core, mailbox);
     names.want(want(address));
-    assert!(!names.step(mailbox, 0, false, &mut NameLog::default()));
+    assert!(!names.step(mailbox, Ticks(0), false, &mut NameLog::default()));
     names
 }
 
@@ -63,11 +64,11 @@ fn an_answer_names_the_region_that_the_host_reports() {
     assert_eq!(mailbox.count.load(Ordering::Relaxed), 1);
     answer(&mailbox, 0, SLOT_NAMED, 0x4ff0, 0x40, b"App!T.M()");
     let mut out = NameLog::default();
-    assert!(!names.step(&mailbox, 1, false, &mut out), "not answered before the number is there");
+    assert!(!names.step(&mailbox, Ticks(1), false, &mut out), "not answered before the number is there");
     done(&mailbox);
-    assert!(names.step(&mailbox, 2, false, &mut out));
+    assert!(names.step(&mailbox, Ticks(2), false, &mut out));
     assert_eq!(out.0, [(0x4ff0, 0x40, "App!T.M()".into())]);
-    assert!(!names.step(&mailbox, 3, false, &mut out), "once");
+    assert!(!names.step(&mailbox, Ticks(3), false, &mut out), "once");
 }
 
 #[test]
@@ -77,7 +78,7 @@ fn an_answer_without_bounds_names_the_recorded_region() {
     answer(&mailbox, 0, SLOT_NAMED, 0, 0, b"T.M()");
     done(&mailbox);
     let mut out = NameLog::default();
-    names.step(&mailbox, 1, false, &mut out);
+    names.step(&mailbox, Ticks(1), false, &mut out);
     assert_eq!(out.0, [(0x5000, 0x100, "T.M()".into())]);
 }
 
@@ -102,7 +103,7 @@ fn hostile_answers_are_refused_and_counted() {
         answer(&mailbox, 0, state, base, size, name);
         done(&mailbox);
         let mut out = NameLog::default();
-        assert!(!names.step(&mailbox, 1, false, &mut out));
+        assert!(!names.step(&mailbox, Ticks(1), false, &mut out));
         assert!(out.0.is_empty() && names.counts.refused == 1, "{state} {base:#x} {size:#x} {name:?}");
     }
     // A length past the slot's end, and numbers of slots that the agent does not use.
@@ -114,7 +115,7 @@ fn hostile_answers_are_refused_and_counted() {
     answer(&mailbox, 1, SLOT_NAMED, 0, 0, b"nobody asked");
     done(&mailbox);
     let mut out = NameLog::default();
-    names.step(&mailbox, 1, false, &mut out);
+    names.step(&mailbox, Ticks(1), false, &mut out);
     assert!(out.0.is_empty() && names.counts.refused == 1);
 }
 
@@ -126,18 +127,18 @@ fn addresses_beyond_one_request_are_asked_in_the_next_one_at_once() {
         names.want(want(0x1000 * (i + 1)));
     }
     let mut out = NameLog::default();
-    names.step(&mailbox, 0, true, &mut out);
+    names.step(&mailbox, Ticks(0), true, &mut out);
     assert_eq!(mailbox.request.load(Ordering::Relaxed), 0, "nobody is asked before it is known of what");
     names.ask_of(BASE, RuntimeKind::Framework, &mailbox);
     for round in [SLOTS, 3] {
-        names.step(&mailbox, 1, false, &mut out);
+        names.step(&mailbox, Ticks(1), false, &mut out);
         assert_eq!(mailbox.count.load(Ordering::Relaxed) as usize, round);
         for slot in 0..round {
             answer(&mailbox, slot, SLOT_NAMED, 0, 0, b"T.M()");
         }
         done(&mailbox);
     }
-    names.step(&mailbox, 1, false, &mut out);
+    names.step(&mailbox, Ticks(1), false, &mut out);
     assert_eq!(out.0.len(), SLOTS + 3);
     assert_eq!(names.counts, Counts { asked: 67, named: 67, ..Counts::default() });
     assert!(!names.is_busy(&mailbox));
@@ -152,16 +153,16 @@ fn a_request_to_a_silent_host_is_given_up() {
     // The host beats twice, and then no more.
     for now in [0, 2_000 * MS, 4_000 * MS] {
         mailbox.beat.fetch_add(1, Ordering::Relaxed);
-        names.step(&mailbox, now, false, &mut out);
+        names.step(&mailbox, Ticks(now), false, &mut out);
         assert!(names.is_busy(&mailbox) && names.host_is_there(&mailbox));
     }
-    names.step(&mailbox, 7_000 * MS, false, &mut out);
+    names.step(&mailbox, Ticks(7_000 * MS), false, &mut out);
     assert!(!names.is_busy(&mailbox));
     assert_eq!(names.counts.unanswered, 1);
     // The late answer is ignored.
     answer(&mailbox, 0, SLOT_NAMED, 0, 0, b"T.M()");
     done(&mailbox);
-    names.step(&mailbox, 7_001 * MS, false, &mut out);
+    names.step(&mailbox, Ticks(7_001 * MS), false, &mut out);
     assert!(out.0.is_empty());
     assert!(names.note(&mailbox).unwrap().contains("did not answer in time for 1 addresses"));
 }
@@ -172,7 +173,7 @@ fn a_host_that_beats_but_never_answers_is_given_up() {
     let mut names = asked(0x5010, &mailbox);
     for second in 0..20 {
         mailbox.beat.fetch_add(1, Ordering::Relaxed);
-        names.step(&mailbox, second * 1_000 * MS, false, &mut NameLog::default());
+        names.step(&mailbox, Ticks(second * 1_000 * MS), false, &mut NameLog::default());
     }
     assert_eq!((names.counts.unanswered, names.in_flight()), (1, false));
 }

@@ -5,6 +5,7 @@ use super::*;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
+use stk_schema::Ticks;
 
 const MS: u64 = 10;
 /// `push rbx; sub rsp,20h`.
@@ -59,12 +60,12 @@ impl Events for FunctionLog {
                 add.kind,
                 add.base.wrapping_sub(IMAGE),
                 add.size,
-                add.time,
+                add.time.0,
                 add.unwind.len(),
                 add.code.len(),
                 add.code.first().copied().unwrap_or(0),
             ),
-            Event::CodeRemove { instance, time } => format!("remove {instance} t{time}"),
+            Event::CodeRemove { instance, time } => format!("remove {instance} t{}", time.0),
             other => format!("{other:?}"),
         });
     }
@@ -91,7 +92,7 @@ impl Rig {
 
     fn see(&mut self, rva: u64, time: u64, executed: bool) -> Vec<String> {
         let World { memory, tables, asked, fault } = &mut self.world;
-        let sighting = Sighting { inside: IMAGE + rva, time, executed };
+        let sighting = Sighting { inside: IMAGE + rva, time: Ticks(time), executed };
         self.functions.sighted(sighting, &mut CountedTables(tables, asked, *fault), memory, &mut self.log);
         core::mem::take(&mut self.log.0)
     }

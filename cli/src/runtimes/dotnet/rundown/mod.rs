@@ -8,6 +8,7 @@ use crate::runtimes::{CodeLines, ManagedModule, Method, MethodKind, MethodMap, S
 use crate::trace::Budget;
 use std::collections::HashMap;
 use std::sync::Arc;
+use stk_schema::Ticks;
 
 /// Module of dynamic methods, under the name that dotnet-trace and PerfView use.
 const DYNAMIC: &str = "dynamicClass";
@@ -24,8 +25,8 @@ const EVENT: usize = 400;
 pub(super) enum Times {
     /// The stream's clock is the trace's.
     OfEvents,
-    /// It is another one: when the stream was received, in ticks of the trace's clock.
-    Received(u64),
+    /// It is another one: when the stream was received, by the trace's clock.
+    Received(Ticks),
 }
 
 /// Collects the contents of streams, in the order in which they were received.
@@ -47,13 +48,13 @@ impl Rundown {
         Rundown { budget, ..Rundown::default() }
     }
 
-    /// Takes a stream. `times` decides by the stream's header how to convert its times.
-    /// `ns` turns the trace's ticks into nanoseconds since its start.
+    /// Takes a stream. `times` decides, by the stream's header, how its clock is to be taken. `ns`
+    /// turns times of the trace into nanoseconds since its start.
     pub fn stream(
         &mut self,
         bytes: &[u8],
         times: impl Fn(&nettrace::Header) -> Times,
-        ns: impl Fn(u64) -> u64,
+        ns: impl Fn(Ticks) -> u64,
     ) -> Outcome {
         let header = nettrace::read_header(bytes);
         let times = header.as_ref().map_or(Times::OfEvents, times);
@@ -66,7 +67,7 @@ impl Rundown {
                     return;
                 }
                 let time = match times {
-                    Times::OfEvents => record.time,
+                    Times::OfEvents => Ticks(record.time),
                     Times::Received(time) => time,
                 };
                 stream.event(record.thread, ns(time), event);

@@ -15,7 +15,7 @@ fn unpack(packed: &[u8]) -> Vec<u8> {
 
 fn read(stream: &[u8]) -> (Rundown, Outcome) {
     let mut rundown = Rundown::default();
-    let outcome = rundown.stream(stream, |_| Times::OfEvents, |ticks| ticks);
+    let outcome = rundown.stream(stream, |_| Times::OfEvents, |time| time.0);
     rundown.map.finish();
     (rundown, outcome)
 }
