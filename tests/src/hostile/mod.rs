@@ -10,7 +10,7 @@ pub mod limits;
 pub mod names;
 
 use stk_format::synth::{Parts, TraceBuilder};
-use stk_schema::event::{TableKind, ThreadFlags, ThreadStart};
+use stk_schema::event::{RunState, TableKind, ThreadFlags, ThreadStart};
 use stk_schema::{Arch, Ticks};
 
 /// Highest address of the stack of [`small`]'s thread.

@@ -2,6 +2,7 @@
 
 use super::{BASE, STACK, THREAD, small_parts};
 use stk_format::synth::{Parts, TraceBuilder};
+use stk_format::{BlockKind, SupplementWriter, Trace};
 use stk_schema::event::*;
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
 use stk_schema::{Arch, Ticks};
@@ -130,7 +131,7 @@ fn with_module(path: &[u8], pdb_name: &[u8]) -> Parts {
         builder.sample(thread, i * 10_000, &registers, &[i, BASE + 0x2000, 0, 0]);
     }
     // The system's walk of the last sample, which ours differs from, and a runtime's word on it.
-    let (time, frames) = (400_000, vec![(BASE + 0x1001, STACK - 32), (BASE + 0x77, STACK - 8)]);
+    let (time, frames) = (Ticks(400_000), vec![(BASE + 0x1001, STACK - 32), (BASE + 0x77, STACK - 8)]);
     builder.push(&Event::CheckWalk(CheckWalk { thread, time, flags: 0, frames }));
     let managed = ManagedThread {
         thread,

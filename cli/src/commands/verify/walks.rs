@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use stk_schema::Ticks;
-use stk_schema::text::printable_lines;
+use stk_schema::text::printable;
 
 /// Compares the walks of all traces and prints the result.
 pub(super) fn run(
