@@ -16,6 +16,26 @@ fn read(folder: &str, root: &[&str], file: &str) -> (Program, Vec<String>) {
     (Program::read(&folder, root), order)
 }
 
+/// The Rust files of all crates and their tests.
+fn all_sources() -> Vec<PathBuf> {
+    let mut folders: Vec<_> =
+        ["agent", "benches", "build", "cli", "format", "schema", "tests"].map(source_folder).into();
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                folders.push(path);
+            } else if name.ends_with(".rs") {
+                files.push(path);
+            }
+        }
+    }
+    assert!(files.len() > 500, "{} files", files.len());
+    files
+}
+
 /// A program of one file.
 fn program(file: &str, source: &str) -> Program {
     Program::of(&[], [(Path::new(file), source)])
@@ -143,4 +163,29 @@ fn a_circle_is_found_once_and_a_folders_own_file_is_part_of_none() {
     let program = Program::of(&[], texts.map(|(file, text)| (Path::new(file), text)));
     let circles = ["tables -> writer -> tables", "tables: hints -> images -> loader -> hints"];
     assert_eq!(program.circles(), [format!(": {}", circles[0]), circles[1].to_owned()]);
+}
+
+/// A module with files of its own is `name/mod.rs`.
+#[test]
+fn no_module_is_a_file_beside_its_folder() {
+    let twice: Vec<_> = all_sources()
+        .into_iter()
+        .filter(|file| file.components().any(|part| part.as_os_str() == "src"))
+        .filter(|file| file.with_extension("").is_dir())
+        .collect();
+    assert!(twice.is_empty(), "{twice:#?}");
+}
+
+#[test]
+fn no_comment_line_has_more_than_100_columns() {
+    let mut wide = Vec::new();
+    for file in all_sources() {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            if line.trim_start().starts_with("//") && line.chars().count() > 100 {
+                wide.push(format!("{}:{}", file.display(), number + 1));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "{wide:#?}");
 }
