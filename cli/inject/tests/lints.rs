@@ -31,7 +31,7 @@ fn the_list_of_processes_opens_them_for_reading_alone_and_takes_no_privilege() {
     let in_open = function(&process, "pub fn try_open(").matches("DebugPrivilege::enable()").count();
     assert_eq!((taken, in_open), (1, 1));
 
-    // The list also asks where agents are, what they say, and what protects a process.
+    // What the list asks of others: what agents say, and what protects a process.
     let refusal = code("refusal.rs");
     assert!(!refusal.contains("Privilege") && !refusal.contains("OpenProcess("), "refusal.rs");
     let agent = code("agent.rs");
