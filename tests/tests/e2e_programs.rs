@@ -104,7 +104,26 @@ fn a_goroutine_on_its_own_stack_is_followed_to_its_start() {
     let exe = wine::windows_path(&exe);
     let bundle =
         ["-o", "go.stk", "--", &exe, "--bundle", "entry.js", "--minify", "--sourcemap", "--outfile=out.js"];
-    Inject::launch_in(&folder, folder.path(), &bundle).expect(0);
+    // A short run has few samples, of which one or two are more than the part that may be missing.
+    let (mut seen, mut whole, mut why) = (0, 0, Vec::new());
+    for _ in 0..5 {
+        let run = goroutine_samples(&folder, &bundle);
+        (seen, whole) = (seen + run.0, whole + run.1);
+        why.extend(run.2);
+        if seen >= 100 {
+            break;
+        }
+    }
+    wine::measured(&format!("goroutines: {whole} of {seen} samples on their own stacks reach their start"));
+    assert!(seen >= 10, "{seen} samples on stacks of goroutines");
+    assert!(whole * 100 >= seen * 95, "{whole} of {seen} reach the start of their goroutine: {why:?}");
+}
+
+/// Records esbuild. Gives the samples on stacks of goroutines, how many of them reach the start of
+/// their goroutine, and why stacks are incomplete.
+fn goroutine_samples(folder: &Folder, bundle: &[&str]) -> (u32, u32, Vec<(String, f64)>) {
+    let arguments = [&["--force"], bundle].concat();
+    Inject::launch_in(folder, folder.path(), &arguments).expect(0);
     assert!(folder.file("out.js").exists(), "esbuild wrote nothing");
 
     let recorded = Recorded::open(&folder.file("go.stk"));
@@ -130,13 +149,7 @@ fn a_goroutine_on_its_own_stack_is_followed_to_its_start() {
         seen += 1;
         whole += u32::from(stk::incomplete(stack).is_none());
     }
-    wine::measured(&format!("goroutines: {whole} of {seen} samples on their own stacks reach their start"));
-    assert!(seen >= 10, "{seen} samples on stacks of goroutines, of {}", recorded.samples.len());
-    assert!(
-        whole * 100 >= seen * 95,
-        "{whole} of {seen} reach the start of their goroutine: {:?}",
-        reasons(&speedscope)
-    );
+    (seen, whole, reasons(&speedscope))
 }
 
 /// Shares of the reasons why stacks are incomplete, for messages.
