@@ -137,6 +137,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
         Style::Json => json::document(&trace, time, &stacks)?,
     };
     out(&text)?;
+    trace.damage.iter().for_each(|damage| super::warn(&format!("{}: {damage}", trace.source)));
     for (count, what) in [(left_out, "stacks"), (unnamed, "names")] {
         if count > 0 {
             super::warn(&format!("{}: {}", trace.source, beyond_memory(count, what, &trace.budget)));
