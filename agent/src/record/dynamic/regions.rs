@@ -42,6 +42,8 @@ struct KnownRegion {
     expires: Ticks,
     /// An instruction pointer in it was told of.
     executed: bool,
+    /// When an address in it was first met after the query.
+    met: Option<Ticks>,
 }
 
 /// The result of looking up an address.
@@ -52,6 +54,9 @@ pub struct RegionLook {
     /// Whether the region was queried now, or an instruction pointer lies in it for the first time
     /// since.
     pub new: bool,
+    /// When a sample first showed an address in it. Earlier than the query if the answer before was
+    /// another one, and at most [`NOTHING_MS`] earlier.
+    pub since: Ticks,
 }
 
 /// The regions seen lately, sorted. It allocates only in [`Regions::new`].
@@ -67,7 +72,8 @@ impl Regions {
     }
 
     /// What `address` lies in at `now`, and whether that is news; `query` asks the system.
-    /// `executed` tells an instruction pointer from any word.
+    /// `executed` tells an instruction pointer from any word. Where the remembered answer says that
+    /// nothing can be executed, an instruction pointer shows that the memory has changed since.
     pub fn look(
         &mut self,
         address: u64,
@@ -75,27 +81,36 @@ impl Regions {
         now: Ticks,
         query: impl FnOnce(u64) -> Region,
     ) -> RegionLook {
-        if let Some(at) = self.find(address, now) {
-            self.last = at;
-            let Some(known) = self.known.get_mut(at) else {
-                return RegionLook { used: RegionUse::Nothing, new: false };
-            };
-            let new = executed && !known.executed;
-            known.executed |= executed;
-            return RegionLook { used: known.region.used, new };
+        let at = self.find(address);
+        if let Some(known) = at.and_then(|at| self.known.get_mut(at)) {
+            let first = *known.met.get_or_insert(now);
+            let executable = matches!(known.region.used, RegionUse::Code | RegionUse::Image);
+            if now < known.expires && (executable || !executed) {
+                self.last = at.unwrap_or_default();
+                let new = executed && !known.executed;
+                known.executed |= executed;
+                return RegionLook { used: known.region.used, new, since: now };
+            }
+            let recent = now.saturating_sub(first).0 <= NOTHING_MS * self.ticks_per_ms;
+            let since = if recent && !executable { first } else { now };
+            let region = self.ask(address, executed, now, query);
+            return RegionLook { used: region.used, new: true, since };
         }
+        let region = self.ask(address, executed, now, query);
+        RegionLook { used: region.used, new: true, since: now }
+    }
+
+    fn ask(&mut self, address: u64, executed: bool, now: Ticks, query: impl FnOnce(u64) -> Region) -> Region {
         let region = query(address);
         if (region.start..region.end).contains(&address) {
             self.learn(region, executed, now);
         }
-        RegionLook { used: region.used, new: true }
+        region
     }
 
-    fn find(&self, address: u64, now: Ticks) -> Option<usize> {
+    fn find(&self, address: u64) -> Option<usize> {
         let holds = |at: &usize| {
-            self.known.get(*at).is_some_and(|known| {
-                (known.region.start..known.region.end).contains(&address) && now < known.expires
-            })
+            self.known.get(*at).is_some_and(|known| (known.region.start..known.region.end).contains(&address))
         };
         Some(self.last).filter(holds).or_else(|| {
             let after = self.known.partition_point(|known| known.region.start <= address);
@@ -116,7 +131,8 @@ impl Regions {
             RegionUse::Nothing => NOTHING_MS,
         };
         let at = first.min(self.known.len());
-        self.known.insert(at, KnownRegion { region, expires: now + Ticks(ms * self.ticks_per_ms), executed });
+        let expires = now + Ticks(ms * self.ticks_per_ms);
+        self.known.insert(at, KnownRegion { region, expires, executed, met: None });
         self.last = at;
     }
 }
@@ -182,6 +198,32 @@ mod tests {
             assert!(regions.known.is_sorted_by_key(|known| known.region.start));
         }
     }
+
+    #[test]
+    fn an_instruction_pointer_in_memory_that_held_nothing_is_queried_at_once() {
+        for before in [RegionUse::Nothing, RegionUse::Other] {
+            let mut regions = Regions::new(1);
+            let answer = |used| move |_: u64| region(0x1000, 0x9000, used);
+            regions.look(0x2000, false, Ticks(10), answer(before));
+            let word = regions.look(0x2100, false, Ticks(12), |_| unreachable!("remembered"));
+            assert_eq!((word.used, word.new), (before, false));
+            let pointer = regions.look(0x2200, true, Ticks(14), answer(RegionUse::Image));
+            // The word at 12 was the first that showed the image.
+            assert_eq!(pointer, RegionLook { used: RegionUse::Image, new: true, since: Ticks(12) });
+            assert!(!regions.look(0x2300, true, Ticks(15), |_| unreachable!("remembered")).new);
+        }
+    }
+
+    #[test]
+    fn a_word_of_long_ago_does_not_show_an_image_of_now() {
+        let mut regions = Regions::new(1);
+        let answer = |used| move |_: u64| region(0x1000, 0x9000, used);
+        regions.look(0x2000, false, Ticks(0), answer(RegionUse::Nothing));
+        regions.look(0x2000, false, Ticks(1), |_| unreachable!("remembered"));
+        let now = Ticks(2 + NOTHING_MS);
+        assert_eq!(regions.look(0x2000, true, now, answer(RegionUse::Image)).since, now);
+    }
+
     #[test]
     fn a_region_is_new_when_it_is_queried_and_when_it_is_first_executed() {
         let mut regions = Regions::new(1);

@@ -117,7 +117,7 @@ impl Scanner {
         let look = self.regions.look(inside, executed, view.time, query);
         if look.used == RegionUse::Image && look.new {
             // If there is no room, it is pushed again when the region is next queried.
-            let _ = self.shared.images.push(Sighting { inside, time: view.time, executed });
+            let _ = self.shared.images.push(Sighting { inside, time: look.since, executed });
         }
         if look.used != RegionUse::Code {
             return;
