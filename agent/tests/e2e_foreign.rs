@@ -55,12 +55,17 @@ fn record() -> BTreeMap<String, ForeignThread> {
     assert!(compiler.status().expect("the machine's C compiler runs").success());
 
     let bin = wine::path("STK_WINDOWS_BIN");
-    let output = Machine::current()
-        .command_within(wine::LIMIT, &bin.join("inject.exe"))
-        .arg(windows_path(&bin.join("agent.dll")))
-        .args(["-r", "200", "-o", &windows_path(&trace), "--", &windows_path(&program), "6"])
-        .output()
-        .unwrap();
+    let mut inject = Machine::current().command_within(wine::LIMIT, &bin.join("inject.exe"));
+    inject.arg(windows_path(&bin.join("agent.dll"))).args([
+        "-r",
+        "200",
+        "-o",
+        &windows_path(&trace),
+        "--",
+        &windows_path(&program),
+        "6",
+    ]);
+    let output = wine::output(&mut inject);
     let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
     assert_eq!(output.status.code(), Some(7), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
 

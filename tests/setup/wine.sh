@@ -59,7 +59,7 @@ setup_wine_prefix() {
 # program and takes along whatever is just ending: programs then now and then die by a signal, after their last line.
 setup_wine_session() {
   wineserver "-p${1:-30}" </dev/null >/dev/null 2>&1 || true
-  "$STK_WINE" wineboot </dev/null >/dev/null 2>&1 || true
+  timeout -k 10 120 "$STK_WINE" wineboot </dev/null >/dev/null 2>&1 || true
 }
 
 # Ends the session of this prefix and every program in it.

@@ -20,7 +20,7 @@ setup_wine10() {
 # As setup_wine_session, for the Wine 10 in this folder.
 setup_wine10_session() {
   "$1/wineserver" "-p${2:-30}" </dev/null >/dev/null 2>&1 || true
-  "$1/wine" wineboot </dev/null >/dev/null 2>&1 || true
+  timeout -k 10 120 "$1/wine" wineboot </dev/null >/dev/null 2>&1 || true
 }
 
 # As setup_wine_end, for the Wine 10 in this folder; its holder ends too.

@@ -27,7 +27,7 @@ setup_wine32() {
 # As setup_wine_session, for 32-bit programs.
 setup_wine32_session() {
   "$STK_WINE32_DIR/wineserver" "-p${1:-30}" </dev/null >/dev/null 2>&1 || true
-  "$STK_WINE32" wineboot </dev/null >/dev/null 2>&1 || true
+  timeout -k 10 120 "$STK_WINE32" wineboot </dev/null >/dev/null 2>&1 || true
 }
 
 # As setup_wine_end, for 32-bit programs.

@@ -182,13 +182,9 @@ fn an_agent_that_is_missing_or_of_another_version_is_bad() {
     std::fs::copy(bin.join("inject.exe"), &inject).expect("inject.exe can be copied");
     let doctor = || {
         let out = folder.file("report.json");
-        let run = |program: &Path| {
-            wine::command(program)
-                .args(["doctor", "--json", "-o", "report.json", "--force"])
-                .current_dir(folder.path())
-                .status()
-        };
-        let status = run(&inject).expect("inject runs");
+        let mut command = wine::Machine::current().command_within(wine::LIMIT, &inject);
+        command.args(["doctor", "--json", "-o", "report.json", "--force"]);
+        let status = wine::output(command.current_dir(folder.path())).status;
         (status.code(), Report::parse(&std::fs::read_to_string(out).expect("a report")))
     };
 

@@ -56,7 +56,7 @@ fn detached_inject_returns_at_once_and_its_copy_records_until_it_is_stopped() {
     let copy =
         detached.expect(0).stderr.split("goes on as pid ").nth(1).and_then(|rest| rest.split(' ').next());
     let log = File::create(folder.file("taskkill.log")).expect("writable");
-    let mut kill = wine::command(Path::new("taskkill.exe"));
+    let mut kill = wine::Machine::current().command_within(wine::LIMIT, Path::new("taskkill.exe"));
     kill.args(["/f", "/pid", copy.expect("a pid")]).stdout(log.try_clone().expect("duplicate")).stderr(log);
     assert!(kill.status().expect("Wine has a taskkill").success());
     assert_eq!(ended(&folder.file("killed.stk")), EndReason::GuardGone as u64);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::Output;
 use stk_tests::schema;
 use stk_tests::wine::{self, Folder, Machine, Program, wait_for};
 use stk_tests::{stk, wine::command};
@@ -183,7 +183,6 @@ fn stk_exe(folder: &Folder, arguments: &[String]) -> String {
 
 fn run_stk_exe(folder: &Folder, arguments: &[String]) -> Output {
     let exe = wine::path("STK_WINDOWS_BIN").join("stk.exe");
-    let mut command = command(&exe);
-    command.args(arguments).current_dir(folder.path()).stdin(Stdio::null());
-    command.output().expect("stk.exe can be started")
+    let mut command = Machine::current().command_within(wine::LIMIT, &exe);
+    wine::output(command.args(arguments).current_dir(folder.path()))
 }

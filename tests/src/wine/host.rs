@@ -1,10 +1,7 @@
 //! Runs agent/tests/host.c, a program that loads agent.dll into itself and records itself, one
 //! scenario per run.
-//!
-//! Its output comes through a pipe, unlike that of other programs. Wine's services, which would
-//! hold the pipe open, already run when it starts (`machine_session` of tests/lib.sh).
 
-use super::{LIMIT, Machine, c_compiler, path, windows_path};
+use super::{LIMIT, Machine, c_compiler, output, path, windows_path};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
@@ -62,15 +59,14 @@ impl HostProgram {
     pub fn run(&self, scenario: &str, arguments: &[&str]) -> HostRun {
         let folder = self.scenario_folder(scenario);
         let trace = folder.join("out.stk");
-        let output = Machine::current()
-            .command_within(LIMIT, &self.program)
+        let mut command = Machine::current().command_within(LIMIT, &self.program);
+        command
             .arg(windows_path(&path("STK_WINDOWS_BIN").join("agent.dll")))
             .arg(windows_path(&trace))
             .arg(scenario)
             .args(arguments)
-            .current_dir(&folder)
-            .output()
-            .unwrap_or_else(|error| panic!("{} cannot be run: {error}", self.program.display()));
+            .current_dir(&folder);
+        let output = output(&mut command);
         let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
         let lines = text.lines().filter_map(|line| line.split_once(' '));
         let lines = lines.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();

@@ -99,11 +99,15 @@ impl Machine {
         command
     }
 
-    /// As [`Machine::command`], but started by `timeout`, which ends the program after `seconds`.
+    /// As [`Machine::command`], but under Wine started by `timeout`, which kills the program after
+    /// `seconds`.
     pub fn command_within(self, seconds: u32, program: &Path) -> Command {
         let inner = self.command(program);
+        if self == Machine::Native {
+            return inner;
+        }
         let mut command = Command::new("timeout");
-        command.arg(seconds.to_string()).arg(inner.get_program()).args(inner.get_args());
+        command.args(["-k", "10"]).arg(seconds.to_string()).arg(inner.get_program()).args(inner.get_args());
         command.stdin(Stdio::null());
         command
     }

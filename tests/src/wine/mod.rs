@@ -23,7 +23,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -68,11 +68,22 @@ pub fn command(program: &Path) -> Command {
     Machine::current().command(program)
 }
 
+/// Runs a command to its end, as [`Command::output`] does, but its output goes to files.
+pub fn output(command: &mut Command) -> Output {
+    let folder = Folder::new("output");
+    let files = [folder.file("out"), folder.file("err")];
+    let [out, err] = files.each_ref().map(|path| File::create(path).expect("the folder is new"));
+    let status = command.stdout(out).stderr(err).status();
+    let status = status.unwrap_or_else(|error| panic!("{}: {error}", command.get_program().display()));
+    let [stdout, stderr] = files.map(|path| std::fs::read(path).expect("the file was made"));
+    Output { status, stdout, stderr }
+}
+
 /// Ends the process with this id by TerminateProcess, called in another Windows program. `log` is a
 /// file beside which its output goes.
 fn terminate(pid: &str, log: &Path) {
     let log = File::create(log.with_extension("taskkill")).expect("the log's folder is there");
-    let mut kill: Command = command(Path::new("taskkill.exe"));
+    let mut kill = Machine::current().command_within(LIMIT, Path::new("taskkill.exe"));
     kill.args(["/f", "/pid", pid]).stdout(log.try_clone().expect("duplicate")).stderr(log);
     let status = kill.status().expect("Wine has a taskkill");
     assert!(status.success(), "taskkill ended with {status}");
